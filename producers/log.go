@@ -1,0 +1,48 @@
+package producers
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"agentstream/schema"
+)
+
+// Log is where packs are stored: JetStream, or memory in tests. Implementations are safe for
+// concurrent use.
+type Log interface {
+	// Head reads what the log's leader knows of a run, with the owner of lane. A run without events
+	// is the zero Head and no error.
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	// Append stores the pack if the run's newest pack is the one at position after (0: the run has
+	// none) and returns its position. ErrConflict: it is not, and nothing was stored. ErrUnanswered:
+	// nobody knows; look with Since before trying again. ErrUnavailable: nothing was stored.
+	Append(ctx context.Context, p *schema.Pack, after uint64) (stored uint64, err error)
+	// Since walks the run's packs behind position after, read from the leader, in order.
+	Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error]
+}
+
+// Archive knows runs that the log no longer holds. Optional.
+type Archive interface {
+	// Head gives the head of an archived run, the zero Head when there is none.
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+}
+
+// One sentinel for each decision of a caller.
+var (
+	// ErrConflict says that another writer was first; nothing was stored. Read the head, number
+	// anew, try again.
+	ErrConflict = errors.New("another writer was first")
+	// ErrUnanswered says that the answer to a publish was lost: it may or may not be stored.
+	ErrUnanswered = errors.New("publish was not answered")
+	// ErrUnavailable says that the log takes nothing now (no leader, no space, too busy).
+	ErrUnavailable = errors.New("log is unavailable")
+	// ErrFenced says that another writer has taken the lane over. The writer must stop.
+	ErrFenced = errors.New("another writer has taken over")
+	// ErrBackpressure says that the publisher's buffer is full and the caller chose not to wait.
+	ErrBackpressure = errors.New("publisher's buffer is full")
+	// ErrClosed says that the publisher was closed.
+	ErrClosed = errors.New("publisher is closed")
+	// ErrKeyReused says that an idempotency key came again with another content.
+	ErrKeyReused = errors.New("idempotency key was used for another content")
+)

@@ -1,0 +1,207 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// BatchError says which event of a batch was refused. Err wraps one of the sentinels.
+type BatchError struct {
+	Line int // line of the body for NDJSON, position in the list for a JSON array; from 1
+	Err  error
+}
+
+// Error gives the line and the reason.
+func (e *BatchError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+// Unwrap gives the reason.
+func (e *BatchError) Unwrap() error { return e.Err }
+
+// DecodeBatch reads the events that a producer sends for one run: NDJSON, a JSON array, or one JSON
+// object. Each is checked as CheckNew says. It is all or nothing: the first bad event refuses the
+// batch, with a *BatchError. A body without events wraps ErrMalformed.
+func DecodeBatch(run string, body []byte) ([]Event, error) {
+	var events []Event
+	add := func(line int, raw []byte) error {
+		e, err := decodeNew(run, raw)
+		if err != nil {
+			return &BatchError{Line: line, Err: err}
+		}
+		events = append(events, e)
+		return nil
+	}
+	err := eachDocument(body, add)
+	if err == nil && len(events) == 0 {
+		err = &BatchError{Line: 1, Err: fmt.Errorf("no event: %w", ErrMalformed)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// eachDocument calls fn with each event's bytes and its line (NDJSON) or position (array).
+func eachDocument(body []byte, fn func(int, []byte) error) error {
+	start := skipSpace(body, 0)
+	if start < len(body) && body[start] == '[' {
+		if err := checkJSON(body); err != nil {
+			return &BatchError{Line: 1, Err: err}
+		}
+		return eachElement(body, start, fn)
+	}
+	if isObject := start < len(body) && body[start] == '{'; isObject && bytes.IndexByte(body[start:], '\n') >= 0 {
+		first, _, _ := bytes.Cut(body[start:], []byte{'\n'})
+		if !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
+			return fn(1, body[start:])
+		}
+	}
+	line := 0
+	for len(body) > 0 {
+		line++
+		raw, rest, _ := bytes.Cut(body, []byte{'\n'})
+		body = rest
+		if raw = bytes.TrimSuffix(raw, []byte{'\r'}); len(raw) == 0 {
+			continue
+		}
+		if err := fn(line, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachElement(body []byte, start int, fn func(int, []byte) error) error {
+	i := skipSpace(body, start+1)
+	for n := 1; i < len(body) && body[i] != ']'; n++ {
+		end := skipValue(body, i)
+		if end < 0 {
+			return &BatchError{Line: n, Err: fmt.Errorf("cut short: %w", ErrMalformed)}
+		}
+		if err := fn(n, body[i:end]); err != nil {
+			return err
+		}
+		if i = skipSpace(body, end); i < len(body) && body[i] == ',' {
+			i = skipSpace(body, i+1)
+		}
+	}
+	return nil
+}
+
+// decodeNew reads one event on its way into the log.
+func decodeNew(run string, raw []byte) (Event, error) {
+	if len(raw) > MaxEventBytes {
+		return Event{}, fmt.Errorf("%d bytes, %d allowed: %w", len(raw), MaxEventBytes, ErrTooLarge)
+	}
+	if err := checkJSON(raw); err != nil {
+		return Event{}, err
+	}
+	e, err := decodeEvent(raw)
+	if err != nil {
+		return Event{}, err
+	}
+	if err := e.CheckNew(run); err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+// CheckNew says whether an event may enter the log of run: its type is catalogued or custom.*, its
+// names are in the allow-list, a run_id that it brings is this run's, it does not claim to stand
+// for others, its payload has what its type cannot do without, and it is not too large. Payload and
+// Extra must be valid JSON already. Empty ID, TS, RunID and Seq are filled in later.
+func (e *Event) CheckNew(run string) error {
+	info, err := Lookup(e.Type)
+	if err != nil {
+		return err
+	}
+	if e.RunID != "" && e.RunID != run {
+		return fmt.Errorf("run_id %s in the log of %s: %w", quote(e.RunID), quote(run), ErrForeignRun)
+	}
+	if e.FirstSeq != 0 {
+		return fmt.Errorf("first_seq belongs to views: %w", ErrMalformed)
+	}
+	if e.ChildID != "" {
+		if err := ValidRunID(e.ChildID); err != nil {
+			return err
+		}
+		if e.ChildID == run {
+			return fmt.Errorf("child_id is the run itself: %w", ErrMalformed)
+		}
+	}
+	if e.ID != "" {
+		if err := ValidEventID(e.ID); err != nil {
+			return err
+		}
+	}
+	if e.TS != "" {
+		if err := validTime(e.TS); err != nil {
+			return err
+		}
+	}
+	if n := e.size(); n > MaxEventBytes {
+		return fmt.Errorf("%d bytes, %d allowed: %w", n, MaxEventBytes, ErrTooLarge)
+	}
+	return checkPayload(info, e.Payload)
+}
+
+// size bounds the encoded length from above for events made here.
+func (e *Event) size() int {
+	n := 512 + len(e.Payload) + len(e.Extra) + len(e.ChildID) + len(e.RunID) + len(e.TurnID) + len(e.Cause)
+	for _, p := range e.Path {
+		n += len(p) + 3
+	}
+	return n
+}
+
+// Size is a bound on the encoded length, in bytes.
+func (e *Event) Size() int { return e.size() }
+
+// checkPayload makes sure of what this product itself reads: the text of deltas, the state of a
+// lifecycle event. The edge checks control events against the whole JSON Schema; deltas are too
+// many for that.
+func checkPayload(info TypeInfo, payload []byte) error {
+	if len(payload) == 0 || payload[0] != '{' {
+		if len(payload) == 0 && !info.Delta && info.Name != TypeRunLifecycle {
+			return nil
+		}
+		return fmt.Errorf("%s: payload is not an object: %w", info.Name, ErrMalformed)
+	}
+	if info.Name == TypeRunLifecycle {
+		_, err := ParseLifecycle(payload)
+		return err
+	}
+	if !info.Delta || info.Family == FamilyData {
+		return nil
+	}
+	found := false
+	err := eachField(payload, func(name string, v []byte) error {
+		if name == "text" {
+			found = v[0] == '"'
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%s: payload has no text: %w", info.Name, ErrMalformed)
+	}
+	return err
+}
+
+// Code is the error code of the protocol for a refused event: KAI-STREAM-PROTO-0002 for an unknown
+// type, KAI-STREAM-PROTO-0001 for everything else that is wrong with it (native §8).
+func Code(err error) string {
+	if errors.Is(err, ErrUnknownType) {
+		return CodeUnknownType
+	}
+	return CodeMalformed
+}
+
+// Codes of native §8.
+const (
+	CodeClientGone    = "KAI-STREAM-CONN-0001"
+	CodeCursorExpired = "KAI-STREAM-CONN-0002"
+	CodeMalformed     = "KAI-STREAM-PROTO-0001"
+	CodeUnknownType   = "KAI-STREAM-PROTO-0002"
+	CodeDropped       = "KAI-STREAM-BUF-0001"
+)

@@ -1,0 +1,27 @@
+package schema
+
+import "errors"
+
+// One sentinel for each decision a caller makes. Wrap them with %w and say which id was meant.
+var (
+	// ErrBadID says that a run, child, tenant or event id is not in the allow-list.
+	ErrBadID = errors.New("id is not [A-Za-z0-9_-] of the allowed length")
+	// ErrBadCursor says that a resume position is not a sequence number.
+	ErrBadCursor = errors.New("cursor is not a sequence number")
+	// ErrMalformed says that bytes are not an event: bad JSON, bad UTF-8, a wrong field.
+	// On the wire it is KAI-STREAM-PROTO-0001.
+	ErrMalformed = errors.New("malformed event")
+	// ErrUnknownType says that the event type is not in the catalogue and not custom.*.
+	// On the wire it is KAI-STREAM-PROTO-0002.
+	ErrUnknownType = errors.New("unknown event type")
+	// ErrTooLarge says that an event is over MaxEventBytes or a batch over its bound.
+	ErrTooLarge = errors.New("event is too large")
+	// ErrForeignRun says that an event brought the run_id of another run.
+	ErrForeignRun = errors.New("event names another run")
+	// ErrSeqMismatch says that an event brought a seq that is not the one it would get.
+	ErrSeqMismatch = errors.New("event brings a seq that is not the next one")
+	// ErrEnded says that the run has reached a final state and takes only a follow-up.
+	ErrEnded = errors.New("run has ended")
+	// ErrBadPack says that a stored message is not a pack: headers or lines do not agree.
+	ErrBadPack = errors.New("bad pack")
+)

@@ -1,0 +1,278 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// TimeLayout is how a time that is made here is written: RFC 3339, UTC, milliseconds (native §2).
+const TimeLayout = "2006-01-02T15:04:05.000Z07:00"
+
+// MaxEventBytes bounds one encoded event. Larger content belongs in a blob (native §3.4 blob_ref):
+// a message of the broker is at most 1 MiB with its headers.
+const MaxEventBytes = 512 << 10
+
+// Event is the native envelope (native §2). Zero fields are absent on the wire, except child_id,
+// which is null, and payload, which is {}.
+//
+// Payload and Extra are kept as they came. Their bytes must not be changed once an Event has been
+// handed over.
+type Event struct {
+	ID       string          // evt_ + ULID; minted in log order when empty
+	TS       string          // RFC 3339; the producer's clock, for people: order comes from Seq alone
+	Type     string          // a name of the catalogue, or custom.*
+	RunID    string          // the root run, whose log this is
+	ChildID  string          // the child run that emitted it; "" (null) is the root itself
+	Seq      Seq             // position in the root run's log
+	FirstSeq Seq             // first member, when the event stands for several; 0 means equal to Seq
+	TurnID   string          // turn it belongs to
+	Path     []string        // run ids from the root to a nested child, both included
+	Cause    string          // id of the event that led to this one
+	Actor    string          // user, agent, system, tool or worker, where known
+	Extra    json.RawMessage // unknown envelope fields: `"name":value,…`, as they came
+	Payload  json.RawMessage // an object; {} when empty
+}
+
+// Key is the run's name within a tenant.
+func (e *Event) Key(tenant string) RunKey { return RunKey{Tenant: tenant, Run: e.RunID} }
+
+// First is the seq of the first event that this one stands for.
+func (e *Event) First() Seq {
+	if e.FirstSeq != 0 {
+		return e.FirstSeq
+	}
+	return e.Seq
+}
+
+// AppendLine appends the event as one line of NDJSON without the line feed, in the one field order
+// that ScanLine reads: id, ts, type, run_id, child_id, seq, the optional fields, payload.
+func (e *Event) AppendLine(dst []byte) []byte {
+	dst = append(dst, `{"id":"`...)
+	dst = append(dst, e.ID...)
+	dst = append(dst, `","ts":"`...)
+	dst = append(dst, e.TS...)
+	dst = append(dst, `","type":"`...)
+	dst = append(dst, e.Type...)
+	dst = append(dst, `","run_id":"`...)
+	dst = append(dst, e.RunID...)
+	if e.ChildID == "" {
+		dst = append(dst, `","child_id":null,"seq":`...)
+	} else {
+		dst = append(dst, `","child_id":"`...)
+		dst = append(dst, e.ChildID...)
+		dst = append(dst, `","seq":`...)
+	}
+	dst = strconv.AppendInt(dst, int64(e.Seq), 10)
+	if e.FirstSeq != 0 && e.FirstSeq != e.Seq {
+		dst = append(dst, `,"first_seq":`...)
+		dst = strconv.AppendInt(dst, int64(e.FirstSeq), 10)
+	}
+	if e.TurnID != "" {
+		dst = appendString(append(dst, `,"turn_id":`...), e.TurnID)
+	}
+	if len(e.Path) > 0 {
+		dst = append(dst, `,"path":[`...)
+		for i, p := range e.Path {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendString(dst, p)
+		}
+		dst = append(dst, ']')
+	}
+	if e.Cause != "" {
+		dst = appendString(append(dst, `,"cause":`...), e.Cause)
+	}
+	if e.Actor != "" {
+		dst = appendString(append(dst, `,"actor":`...), e.Actor)
+	}
+	if len(e.Extra) > 0 {
+		dst = append(append(dst, ','), e.Extra...)
+	}
+	dst = append(dst, `,"payload":`...)
+	if len(e.Payload) == 0 {
+		dst = append(dst, `{}`...)
+	} else {
+		dst = append(dst, e.Payload...)
+	}
+	return append(dst, '}')
+}
+
+// MarshalJSON gives the line. It never fails.
+func (e Event) MarshalJSON() ([]byte, error) { return e.AppendLine(nil), nil }
+
+// UnmarshalJSON reads an event leniently in what it accepts as a type and strictly in its form, as
+// a reader of a log must (native digest §4.13).
+func (e *Event) UnmarshalJSON(data []byte) error {
+	ev, err := decodeEvent(data)
+	if err != nil {
+		return err
+	}
+	*e = ev
+	return nil
+}
+
+// DecodeLine reads one stored line. The error wraps ErrMalformed. Unknown types pass: the log may
+// be newer than its reader.
+func DecodeLine(line []byte) (Event, error) {
+	if err := checkJSON(line); err != nil {
+		return Event{}, err
+	}
+	return decodeEvent(line)
+}
+
+// decodeEvent expects JSON that has passed checkJSON. Payload and Extra are copies.
+func decodeEvent(data []byte) (Event, error) {
+	var e Event
+	seen := make(map[string]bool, 8)
+	err := eachField(data, func(name string, v []byte) error {
+		if seen[name] {
+			return fmt.Errorf("field %s stands twice: %w", quote(name), ErrMalformed)
+		}
+		seen[name] = true
+		if err := e.setField(name, v); err != nil {
+			return fmt.Errorf("field %s: %w", quote(name), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Event{}, err
+	}
+	if e.Payload == nil {
+		e.Payload = json.RawMessage(`{}`)
+	}
+	return e, nil
+}
+
+func (e *Event) setField(name string, v []byte) (err error) {
+	if bytes.Equal(v, jsonNull) && name != "payload" && knownField[name] {
+		return nil
+	}
+	switch name {
+	case "id":
+		if e.ID, err = unquote(v); err == nil {
+			err = ValidEventID(e.ID)
+		}
+	case "ts":
+		if e.TS, err = unquote(v); err == nil {
+			err = validTime(e.TS)
+		}
+	case "type":
+		if e.Type, err = unquote(v); err == nil {
+			err = validTypeName(e.Type)
+		}
+	case "run_id":
+		if e.RunID, err = unquote(v); err == nil {
+			err = ValidRunID(e.RunID)
+		}
+	case "child_id":
+		if e.ChildID, err = unquote(v); err == nil {
+			err = ValidRunID(e.ChildID)
+		}
+	case "seq":
+		e.Seq, err = parseSeq(v)
+	case "first_seq":
+		e.FirstSeq, err = parseSeq(v)
+	case "turn_id":
+		e.TurnID, err = shortText(v)
+	case "path":
+		e.Path, err = decodePath(v)
+	case "cause":
+		e.Cause, err = shortText(v)
+	case "actor":
+		e.Actor, err = shortText(v)
+	case "payload":
+		if v[0] != '{' {
+			return fmt.Errorf("not an object: %w", ErrMalformed)
+		}
+		e.Payload, err = oneLine(v)
+	default:
+		e.Extra, err = appendExtra(e.Extra, name, v)
+	}
+	return err
+}
+
+var knownField = map[string]bool{
+	"id": true, "ts": true, "type": true, "run_id": true, "child_id": true, "seq": true,
+	"first_seq": true, "turn_id": true, "path": true, "cause": true, "actor": true, "payload": true,
+}
+
+func appendExtra(extra json.RawMessage, name string, v []byte) (json.RawMessage, error) {
+	line, err := oneLine(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(extra) > 0 {
+		extra = append(extra, ',')
+	}
+	extra = append(appendString(extra, name), ':')
+	return append(extra, line...), nil
+}
+
+// oneLine copies a value, and only when it holds raw line breaks, which JSON allows between tokens
+// alone, removes that white space: a line of the log is one line. String and number text is never
+// touched.
+func oneLine(v []byte) (json.RawMessage, error) {
+	if bytes.IndexByte(v, '\n') < 0 && bytes.IndexByte(v, '\r') < 0 {
+		return append(json.RawMessage(nil), v...), nil
+	}
+	var buf bytes.Buffer
+	if err := json.Compact(&buf, v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return buf.Bytes(), nil
+}
+
+// maxShortText bounds turn_id, cause and actor, in bytes.
+const maxShortText = 256
+
+func shortText(v []byte) (string, error) {
+	s, err := unquote(v)
+	if err == nil && len(s) > maxShortText {
+		err = fmt.Errorf("longer than %d bytes: %w", maxShortText, ErrMalformed)
+	}
+	return s, err
+}
+
+// maxPath bounds the depth of nested children.
+const maxPath = 32
+
+func decodePath(v []byte) ([]string, error) {
+	var path []string
+	if err := json.Unmarshal(v, &path); err != nil {
+		return nil, fmt.Errorf("not a list of run ids: %w", ErrMalformed)
+	}
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("deeper than %d: %w", maxPath, ErrMalformed)
+	}
+	for _, p := range path {
+		if err := ValidRunID(p); err != nil {
+			return nil, err
+		}
+	}
+	return path, nil
+}
+
+func validTime(s string) error {
+	if len(s) > 40 {
+		return fmt.Errorf("not an RFC 3339 time: %w", ErrMalformed)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, s); err != nil || !token(stripTime(s), 40) {
+		return fmt.Errorf("%s is not an RFC 3339 time: %w", quote(s), ErrMalformed)
+	}
+	return nil
+}
+
+// stripTime removes the punctuation of RFC 3339, so that the rest can be held to the allow-list.
+func stripTime(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c != ':' && c != '.' && c != '+' {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,149 @@
+package schema
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Limits of ids, in bytes. A run id is at most 128 because a subject holds tenant, run and child.
+const (
+	MaxRunID    = 128
+	MaxTenantID = 64
+	MaxEventID  = 128
+)
+
+// RootLane is the child token of events that the root run itself emits. No child may be called so.
+const RootLane = "-"
+
+// RunKey names a run: runs of different tenants never meet, even with the same id.
+type RunKey struct {
+	Tenant string
+	Run    string
+}
+
+// String gives "tenant/run", for logs and errors.
+func (k RunKey) String() string { return k.Tenant + "/" + k.Run }
+
+// Validate wraps ErrBadID when tenant or run is not in the allow-list.
+func (k RunKey) Validate() error {
+	if err := ValidTenant(k.Tenant); err != nil {
+		return err
+	}
+	return ValidRunID(k.Run)
+}
+
+// ValidRunID accepts [A-Za-z0-9_-]{1,128} except "-", which is the token of the root lane. The same
+// rule holds for child ids, which are run ids (native §3.6). The allow-list is what keeps wildcards,
+// dots and control characters out of subjects.
+func ValidRunID(id string) error {
+	if !token(id, MaxRunID) || id == RootLane {
+		return fmt.Errorf("run id %s: %w", quote(id), ErrBadID)
+	}
+	return nil
+}
+
+// ValidTenant accepts [A-Za-z0-9_-]{1,64}.
+func ValidTenant(id string) error {
+	if !token(id, MaxTenantID) {
+		return fmt.Errorf("tenant %s: %w", quote(id), ErrBadID)
+	}
+	return nil
+}
+
+// ValidEventID accepts [A-Za-z0-9_-]{1,128}. Ids that are minted here are evt_ and a ULID.
+func ValidEventID(id string) error {
+	if !token(id, MaxEventID) {
+		return fmt.Errorf("event id %s: %w", quote(id), ErrBadID)
+	}
+	return nil
+}
+
+func token(s string, most int) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if !tokenByte[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+var tokenByte = func() (t [256]bool) {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-" {
+		t[c] = true
+	}
+	return t
+}()
+
+// quote prints hostile ids safely and shortly.
+func quote(s string) string {
+	if len(s) > 40 {
+		return fmt.Sprintf("%q… (%d bytes)", s[:40], len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Prefixes of minted ids.
+const (
+	EventPrefix = "evt_"
+	RunPrefix   = "run_"
+)
+
+// IDs mints ids that grow: every id is greater, as text, than all that this value minted before
+// and than the floor it was given. Safe for concurrent use; the zero value is not usable.
+type IDs struct {
+	mu      sync.Mutex
+	entropy io.Reader
+	last    ulid.ULID
+}
+
+// NewIDs returns a minter with cryptographic entropy.
+func NewIDs() *IDs { return &IDs{entropy: rand.Reader} }
+
+// Event mints an event id at now that is greater than floor (another evt_ id or ""), so that ids
+// grow along a run's log even when its writers' clocks disagree.
+func (g *IDs) Event(now time.Time, floor string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 {
+		g.last = f
+	}
+	return EventPrefix + g.next(now).String()
+}
+
+// Run mints a run id.
+func (g *IDs) Run(now time.Time) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return RunPrefix + g.next(now).String()
+}
+
+// next is monotonic in the sense of the ULID specification: within one millisecond, and when the
+// clock is behind the last id, it counts the random part up by one.
+func (g *IDs) next(now time.Time) ulid.ULID {
+	ms := ulid.Timestamp(now)
+	if ms <= g.last.Time() && g.last != (ulid.ULID{}) {
+		for i := len(g.last) - 1; i >= 0; i-- {
+			g.last[i]++
+			if g.last[i] != 0 {
+				break
+			}
+		}
+		return g.last
+	}
+	id, err := ulid.New(ms, g.entropy)
+	if err != nil { // the clock is after the year 10889, or the kernel has no entropy
+		panic(fmt.Sprintf("schema: mint id: %v", err))
+	}
+	id[6] &= 0x7f // leave room to count up within the millisecond
+	g.last = id
+	return id
+}

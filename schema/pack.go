@@ -1,0 +1,227 @@
+package schema
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a pack. An event larger than MaxPackBytes goes alone.
+const (
+	MaxPackEvents = 128
+	MaxPackBytes  = 64 << 10
+)
+
+// Pack is what one stored message holds: one to many consecutive events of one run and one lane,
+// and the run's head after them. The store takes it whole or not at all.
+type Pack struct {
+	Key    RunKey
+	Child  string // lane; "" is the root run itself
+	First  Seq    // seq of the first line; the following lines count up by one
+	Count  int    // number of lines
+	Writer string // id of the writer, unique per process and opening; finds an unanswered publish again
+	Batch  string // idempotency key of an append that brought one, hashed; "" otherwise
+	Part   int    // position of this pack within such an append, from 0
+	Head   Head   // the run after this pack; Head.Lane is this lane's, Head.Stored this pack's position
+	Body   []byte // the lines, each ended by a line feed; must not be changed
+}
+
+// Last is the seq of the last line.
+func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
+
+// Ended says that the run is over after this pack.
+func (p *Pack) Ended() bool { return p.Head.State.Final() }
+
+// Records walks the lines with seq > after. A line that does not scan, or whose number is not the
+// one its place gives it, yields an error that wraps ErrBadPack and ends the walk.
+func (p *Pack) Records(after Seq) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		want := p.First
+		for line := range Lines(p.Body) {
+			if want > after {
+				r, err := ScanLine(line)
+				if err == nil && r.Seq != want {
+					err = fmt.Errorf("line says seq %d: %w", r.Seq, ErrBadPack)
+				}
+				if err != nil {
+					yield(Record{}, fmt.Errorf("run %s seq %d: %w", p.Key, want, err))
+					return
+				}
+				if !yield(r, nil) {
+					return
+				}
+			}
+			want++
+		}
+	}
+}
+
+// Check verifies a pack that came from outside: every line scans, is of this run and lane, and has
+// the number its place gives it. The error wraps ErrBadPack.
+func (p *Pack) Check() error {
+	n := 0
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBadPack, err)
+		}
+		if string(r.Child) != p.Child {
+			return fmt.Errorf("run %s seq %d: child %s in lane %s: %w", p.Key, r.Seq, quote(string(r.Child)), quote(p.Child), ErrBadPack)
+		}
+		e, err := DecodeLine(r.Line)
+		if err != nil {
+			return fmt.Errorf("run %s seq %d: %w: %w", p.Key, r.Seq, ErrBadPack, err)
+		}
+		if e.RunID != p.Key.Run {
+			return fmt.Errorf("run %s seq %d: run_id %s: %w", p.Key, r.Seq, quote(e.RunID), ErrBadPack)
+		}
+		n++
+	}
+	if n != p.Count || n == 0 {
+		return fmt.Errorf("run %s: %d lines where %d were said: %w", p.Key, n, p.Count, ErrBadPack)
+	}
+	return nil
+}
+
+// Names of the headers that travel beside the lines. Taps may rely on them.
+const (
+	HeaderSeq     = "Agent-Seq"     // seq of the first line
+	HeaderCount   = "Agent-Count"   // number of lines
+	HeaderWriter  = "Agent-Writer"  // id of the writer
+	HeaderDay     = "Agent-Day"     // day of the run's first event, YYYYMMDD
+	HeaderState   = "Agent-State"   // lifecycle state of the run after this pack
+	HeaderLane    = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
+	HeaderAnchors = "Agent-Anchors" // open messages: <lane>=<seq>,… ; the root lane is "-"
+	HeaderLastID  = "Agent-Last-Id" // id of the last line's event
+	HeaderBatch   = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
+)
+
+// Headers gives the pack's headers. Values hold nothing but printable ASCII.
+func (p *Pack) Headers() map[string][]string {
+	h := map[string][]string{
+		HeaderSeq:    {p.First.String()},
+		HeaderCount:  {strconv.Itoa(p.Count)},
+		HeaderWriter: {p.Writer},
+		HeaderDay:    {p.Head.Day},
+		HeaderLastID: {p.Head.LastID},
+	}
+	if p.Head.State != "" {
+		h[HeaderState] = []string{string(p.Head.State)}
+	}
+	if p.Head.Lane.Owner != "" {
+		h[HeaderLane] = []string{p.Head.Lane.Owner + "/" + strconv.FormatUint(p.Head.Lane.Epoch, 10)}
+	}
+	if len(p.Head.Anchors) > 0 {
+		h[HeaderAnchors] = []string{FormatAnchors(p.Head.Anchors)}
+	}
+	if p.Batch != "" {
+		h[HeaderBatch] = []string{p.Batch + "/" + strconv.Itoa(p.Part)}
+	}
+	return h
+}
+
+// FormatAnchors writes anchors as <lane>=<seq>,… in the order of their lanes.
+func FormatAnchors(a map[string]Seq) string {
+	var b strings.Builder
+	for _, lane := range slices.Sorted(maps.Keys(a)) {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		name := lane
+		if name == "" {
+			name = RootLane
+		}
+		b.WriteString(name + "=" + a[lane].String())
+	}
+	return b.String()
+}
+
+// ParseAnchors reads what FormatAnchors wrote; the error wraps ErrBadPack.
+func ParseAnchors(s string) (map[string]Seq, error) {
+	if s == "" {
+		return nil, nil
+	}
+	a := make(map[string]Seq)
+	for part := range strings.SplitSeq(s, ",") {
+		lane, num, _ := strings.Cut(part, "=")
+		n, err := ParseCursor(num)
+		if err != nil || n == 0 || !token(lane, MaxRunID) {
+			return nil, fmt.Errorf("anchor %s: %w", quote(part), ErrBadPack)
+		}
+		if lane == RootLane {
+			lane = ""
+		}
+		a[lane] = n
+	}
+	return a, nil
+}
+
+// ParsePack reads a stored or republished message. body is kept, not copied. It checks the headers
+// and that the body has as many lines as they say, but not the lines (Check does). The error wraps
+// ErrBadPack.
+func ParsePack(subject string, header map[string][]string, body []byte, stored uint64) (Pack, error) {
+	key, lane, err := ParseSubject(subject)
+	if err != nil {
+		return Pack{}, err
+	}
+	get := func(name string) string {
+		if v := header[name]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	p := Pack{Key: key, Child: lane, Writer: get(HeaderWriter), Body: body}
+	p.Head = Head{LastID: get(HeaderLastID), Day: get(HeaderDay), State: RunState(get(HeaderState)), Stored: stored}
+	bad := func(name string) (Pack, error) {
+		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, name, quote(get(name)), ErrBadPack)
+	}
+	if p.First, err = ParseCursor(get(HeaderSeq)); err != nil || p.First == 0 {
+		return bad(HeaderSeq)
+	}
+	if p.Count, err = strconv.Atoi(get(HeaderCount)); err != nil || p.Count < 1 || p.Count > MaxPackEvents {
+		return bad(HeaderCount)
+	}
+	if n := bytes.Count(body, []byte{'\n'}); n != p.Count || body[len(body)-1] != '\n' {
+		return bad(HeaderCount)
+	}
+	if !validDay(p.Head.Day) {
+		return bad(HeaderDay)
+	}
+	if p.Head.State != "" && !p.Head.State.valid() {
+		return bad(HeaderState)
+	}
+	if p.Head.Anchors, err = ParseAnchors(get(HeaderAnchors)); err != nil {
+		return bad(HeaderAnchors)
+	}
+	if s := get(HeaderLane); s != "" {
+		owner, epoch, _ := strings.Cut(s, "/")
+		p.Head.Lane.Owner = owner
+		if p.Head.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
+			return bad(HeaderLane)
+		}
+	}
+	if s := get(HeaderBatch); s != "" {
+		batch, part, _ := strings.Cut(s, "/")
+		p.Batch = batch
+		if p.Part, err = strconv.Atoi(part); err != nil {
+			return bad(HeaderBatch)
+		}
+	}
+	p.Head.Last = p.Last()
+	return p, nil
+}
+
+func validDay(s string) bool {
+	if len(s) != 8 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,120 @@
+package schema
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+)
+
+// Record is one line of the log, looked at but not decoded. All fields are parts of the pack's
+// bytes: they stay valid as long as those and must not be changed.
+type Record struct {
+	Seq   Seq
+	Type  []byte // name of the catalogue or custom.*
+	Child []byte // nil for the root itself
+	Line  []byte // the whole event, without line feed
+
+	tail int // index behind the number in Line
+}
+
+// ScanLine reads the fixed beginning of a line that AppendLine wrote. It allocates nothing and does
+// not look at the payload. A line in another form is an error that wraps ErrMalformed; DecodeLine
+// may still read it.
+func ScanLine(line []byte) (Record, error) {
+	r := Record{Line: line}
+	rest, ok := cutToken(line, `{"id":"`, nil)
+	if ok {
+		rest, ok = cutToken(rest, `","ts":"`, nil)
+	}
+	if ok {
+		rest, ok = cutToken(rest, `","type":"`, &r.Type)
+	}
+	if ok {
+		rest, ok = cutToken(rest, `","run_id":"`, nil)
+	}
+	if !ok {
+		return Record{}, fmt.Errorf("line is not in the order of the log: %w", ErrMalformed)
+	}
+	// cutToken leaves the closing quote of run_id in front of rest.
+	if after, isNull := bytes.CutPrefix(rest, []byte(`","child_id":null`)); isNull {
+		rest = after
+	} else if rest, ok = cutToken(rest, `","child_id":"`, &r.Child); ok {
+		rest = rest[1:]
+	}
+	rest, found := bytes.CutPrefix(rest, []byte(`,"seq":`))
+	if !ok || !found {
+		return Record{}, fmt.Errorf("line is not in the order of the log: %w", ErrMalformed)
+	}
+	i := 0
+	for i < len(rest) && i < 16 && rest[i] >= '0' && rest[i] <= '9' {
+		r.Seq = r.Seq*10 + Seq(rest[i]-'0')
+		i++
+	}
+	if i == 0 || i == len(rest) || rest[i] != ',' || line[len(line)-1] != '}' {
+		return Record{}, fmt.Errorf("line is not in the order of the log: %w", ErrMalformed)
+	}
+	r.tail = len(line) - len(rest) + i
+	return r, nil
+}
+
+// cutToken cuts prefix and the string behind it, up to but without its closing quote. Strings
+// before the payload hold no escapes: ids, times and types come from allow-lists.
+func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {
+	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
+		return nil, false
+	}
+	b = b[len(prefix):]
+	end := bytes.IndexByte(b, '"')
+	if end < 0 {
+		return nil, false
+	}
+	if into != nil {
+		*into = b[:end]
+	}
+	return b[end:], true
+}
+
+// Payload gives the payload's bytes, a part of Line, or nil when the line is damaged.
+func (r Record) Payload() []byte {
+	const mark = `,"payload":`
+	b := r.Line[r.tail:]
+	if bytes.HasPrefix(b, []byte(mark)) { // no optional fields: nearly every line
+		return b[len(mark) : len(b)-1]
+	}
+	for len(b) > 1 && b[0] == ',' {
+		end := skipValue(b, 1)
+		if end < 0 || end >= len(b) || b[end] != ':' {
+			return nil
+		}
+		name := b[1:end]
+		start := end + 1
+		if end = skipValue(b, start); end < 0 {
+			return nil
+		}
+		if string(name) == `"payload"` {
+			return b[start:end]
+		}
+		b = b[end:]
+	}
+	return nil
+}
+
+// Event decodes the line.
+func (r Record) Event() (Event, error) { return decodeEvent(r.Line) }
+
+// Lines walks the lines of an NDJSON body without copying. Empty lines are left out.
+func Lines(body []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(body) > 0 {
+			line := body
+			if i := bytes.IndexByte(body, '\n'); i >= 0 {
+				line, body = body[:i], body[i+1:]
+			} else {
+				body = nil
+			}
+			if len(line) > 0 && !yield(line) {
+				return
+			}
+		}
+	}
+}

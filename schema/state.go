@@ -1,0 +1,138 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+)
+
+// RunState is the state of a run.lifecycle event (native §3.7).
+type RunState string
+
+// The states. Only the last three are final.
+const (
+	StatePlanning         RunState = "planning"
+	StateAwaitingApproval RunState = "awaiting_approval"
+	StateRunning          RunState = "running"
+	StatePaused           RunState = "paused"
+	StateRedirecting      RunState = "redirecting"
+	StateDone             RunState = "done"
+	StateAborted          RunState = "aborted"
+	StateError            RunState = "error"
+)
+
+// Final says that the run is over: done, aborted or error.
+func (s RunState) Final() bool { return s == StateDone || s == StateAborted || s == StateError }
+
+func (s RunState) valid() bool {
+	switch s {
+	case StatePlanning, StateAwaitingApproval, StateRunning, StatePaused, StateRedirecting,
+		StateDone, StateAborted, StateError:
+		return true
+	}
+	return false
+}
+
+// Lifecycle is the payload of run.lifecycle.
+type Lifecycle struct {
+	State  RunState `json:"state"`
+	Reason *string  `json:"reason"`
+}
+
+// ParseLifecycle reads the payload of run.lifecycle; the error wraps ErrMalformed.
+func ParseLifecycle(payload []byte) (Lifecycle, error) {
+	var l Lifecycle
+	if err := json.Unmarshal(payload, &l); err != nil || !l.State.valid() {
+		return Lifecycle{}, fmt.Errorf("lifecycle state %s: %w", quote(string(l.State)), ErrMalformed)
+	}
+	return l, nil
+}
+
+// Head is what the log knows of a run after its newest pack. A writer needs nothing else to go on,
+// and a reader nothing else to know where the end is. The zero Head is a run that does not exist.
+type Head struct {
+	Last    Seq            // seq of the newest event; 0 when there is none
+	LastID  string         // id of the newest event
+	Day     string         // UTC day of the run's first event, YYYYMMDD; constant per run
+	State   RunState       // last lifecycle state of the root; "" before the first
+	Anchors map[string]Seq // lane → seq of the message.start that is still open; "" is the root
+	Lane    Lane           // owner of the lane that was asked for
+	Stored  uint64         // the log's own position of the newest pack, for compare-and-set; 0 none
+}
+
+// Lane says who may write a run's own events or one child's. Taking a lane over means writing with
+// a higher epoch; a writer that sees a higher one than its own is stale. The zero Lane has no owner.
+type Lane struct {
+	Owner string
+	Epoch uint64
+}
+
+// Exists says that the run has at least one event.
+func (h Head) Exists() bool { return h.Last > 0 }
+
+// Clone copies the head with its anchors.
+func (h Head) Clone() Head {
+	h.Anchors = maps.Clone(h.Anchors)
+	return h
+}
+
+// Advance moves the head over one more event, which gets the next seq. payload is looked at for
+// run.lifecycle only. It wraps ErrEnded when the run is over and the event does not reopen it: a
+// follow-up is a command.message or a root run.lifecycle in a state that is not final; everything
+// else after the end is a straggler whose watchers have gone.
+func (h *Head) Advance(typ, child, id string, payload []byte) error {
+	if h.State.Final() && !reopens(typ, child, payload) {
+		return fmt.Errorf("%s in state %s: %w", typ, h.State, ErrEnded)
+	}
+	switch typ {
+	case TypeRunLifecycle:
+		l, err := ParseLifecycle(payload)
+		if err != nil {
+			return err
+		}
+		if child == "" {
+			h.State = l.State
+		}
+		if l.State.Final() {
+			h.closeAnchors(child)
+		}
+	case TypeCommandMessage:
+		if h.State.Final() && child == "" {
+			h.State = StatePlanning
+		}
+	case TypeMessageStart:
+		if h.Anchors == nil {
+			h.Anchors = make(map[string]Seq)
+		}
+		h.Anchors[child] = h.Last + 1
+	case TypeMessageEnd:
+		delete(h.Anchors, child)
+	}
+	h.Last++
+	h.LastID = id
+	return nil
+}
+
+// closeAnchors forgets messages that can no longer be continued: a child's, or all when the root
+// has ended.
+func (h *Head) closeAnchors(child string) {
+	if child == "" {
+		clear(h.Anchors)
+		return
+	}
+	delete(h.Anchors, child)
+}
+
+func reopens(typ, child string, payload []byte) bool {
+	if child != "" {
+		return false
+	}
+	if typ == TypeCommandMessage {
+		return true
+	}
+	if typ != TypeRunLifecycle {
+		return false
+	}
+	l, err := ParseLifecycle(payload)
+	return err == nil && !l.State.Final()
+}

@@ -1,0 +1,90 @@
+package schema
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// Subjects of the log. A stored pack lies under
+//
+//	agent.<partition>.<tenant>.<run>.<child>
+//
+// and its republished copy under the same tokens behind LivePrefix. The child token of the run
+// itself is RootLane. The partition is computed by the client because a compare-and-set filter is
+// never rewritten by the server.
+const (
+	StorePrefix = "agent"
+	LivePrefix  = "live.agent"
+)
+
+// Partition gives the partition of a run, 0 … count-1. It depends on the run id alone and never
+// changes while count stays, which is fixed for the life of a deployment.
+func Partition(run string, count int) int {
+	h := fnv.New32a()
+	h.Write([]byte(run)) // never fails
+	return int(h.Sum32() % uint32(count))
+}
+
+// Subject is where a pack of this lane is stored. Lane "" is the root lane. The ids must be valid.
+func Subject(key RunKey, lane string, partitions int) string {
+	if lane == "" {
+		lane = RootLane
+	}
+	return runSubject(StorePrefix, key, partitions) + lane
+}
+
+// RunFilter matches every pack of a run and its children. It is the filter of the compare-and-set:
+// all writers must send these very bytes (a different spelling bypasses the check on replicated
+// streams), so no one else builds it.
+func RunFilter(key RunKey, partitions int) string {
+	return runSubject(StorePrefix, key, partitions) + ">"
+}
+
+// LiveFilter matches the republished copies of a run and its children.
+func LiveFilter(key RunKey, partitions int) string {
+	return runSubject(LivePrefix, key, partitions) + ">"
+}
+
+// PartitionFilter matches all packs of one partition.
+func PartitionFilter(partition int) string {
+	return StorePrefix + "." + strconv.Itoa(partition) + ".>"
+}
+
+func runSubject(prefix string, key RunKey, partitions int) string {
+	return prefix + "." + strconv.Itoa(Partition(key.Run, partitions)) + "." + key.Tenant + "." + key.Run + "."
+}
+
+// ParseSubject takes a stored or a live subject apart. The lane "" is the root lane. An error wraps
+// ErrBadPack: somebody published beside the writers of this project.
+func ParseSubject(subject string) (key RunKey, lane string, err error) {
+	rest, ok := strings.CutPrefix(subject, LivePrefix+".")
+	if !ok {
+		rest, ok = strings.CutPrefix(subject, StorePrefix+".")
+	}
+	var parts [5]string
+	n := 0
+	for ok && n < len(parts) {
+		tok, after, more := strings.Cut(rest, ".")
+		parts[n] = tok
+		n++
+		if rest = after; !more {
+			break
+		}
+	}
+	if !ok || n != 4 {
+		return RunKey{}, "", fmt.Errorf("subject %s: %w", quote(subject), ErrBadPack)
+	}
+	key = RunKey{Tenant: parts[1], Run: parts[2]}
+	if err := key.Validate(); err != nil {
+		return RunKey{}, "", fmt.Errorf("subject %s: %w: %w", quote(subject), ErrBadPack, err)
+	}
+	if lane = parts[3]; lane == RootLane {
+		return key, "", nil
+	}
+	if err := ValidRunID(lane); err != nil {
+		return RunKey{}, "", fmt.Errorf("subject %s: %w: %w", quote(subject), ErrBadPack, err)
+	}
+	return key, lane, nil
+}

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// Bounds of a pack. An event larger than MaxPackBytes goes alone.
+// Bounds of a pack, so that it fits the broker's largest message (1 MiB) with its headers. They are
+// the bounds of what is stored atomically; publishers flush far smaller packs.
 const (
-	MaxPackEvents = 128
-	MaxPackBytes  = 64 << 10
+	MaxPackEvents = 1024
+	MaxPackBytes  = 768 << 10
 )
 
 // Pack is what one stored message holds: one to many consecutive events of one run and one lane,

@@ -1,0 +1,176 @@
+package natskit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Msg is one stored message.
+type Msg struct {
+	Subject string
+	Header  map[string][]string
+	Data    []byte
+	Seq     uint64 // position in the stream
+	Time    time.Time
+}
+
+// ErrNoMessage says that nothing in the stream matches.
+var ErrNoMessage = errors.New("no message matches")
+
+// ErrCut says that a direct-get batch ended without the server's end marker: what came before it
+// is not the whole.
+var ErrCut = errors.New("batch was cut short")
+
+// errJetStream is the error part of a JetStream API answer.
+type errJetStream struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+const errCodeNoMessage = 10037
+
+// LastFromLeader reads the newest message that matches filter from the stream's leader, so that a
+// caller sees its own and everybody else's acknowledged writes. It wraps ErrNoMessage when there is
+// none.
+func LastFromLeader(ctx context.Context, nc *nats.Conn, stream, filter string) (Msg, error) {
+	return fromLeader(ctx, nc, stream, `{"last_by_subj":`+strconv.Quote(filter)+`}`)
+}
+
+// NextFromLeader reads the first message at position seq or behind it that matches filter.
+func NextFromLeader(ctx context.Context, nc *nats.Conn, stream, filter string, seq uint64) (Msg, error) {
+	return fromLeader(ctx, nc, stream, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, seq, filter))
+}
+
+func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (Msg, error) {
+	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(request))
+	if err != nil {
+		return Msg{}, fmt.Errorf("read %s from the leader: %w", stream, err)
+	}
+	var r struct {
+		Error   *errJetStream `json:"error"`
+		Message *struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Hdrs    []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &r); err != nil {
+		return Msg{}, fmt.Errorf("read %s from the leader: answer: %w", stream, err)
+	}
+	if r.Error != nil {
+		if r.Error.ErrCode == errCodeNoMessage {
+			return Msg{}, fmt.Errorf("read %s from the leader: %w", stream, ErrNoMessage)
+		}
+		return Msg{}, fmt.Errorf("read %s from the leader: %s (%d)", stream, r.Error.Description, r.Error.ErrCode)
+	}
+	if r.Message == nil {
+		return Msg{}, fmt.Errorf("read %s from the leader: empty answer", stream)
+	}
+	h, err := parseHeader(r.Message.Hdrs)
+	if err != nil {
+		return Msg{}, fmt.Errorf("read %s from the leader: headers: %w", stream, err)
+	}
+	return Msg{Subject: r.Message.Subject, Header: h, Data: r.Message.Data, Seq: r.Message.Seq, Time: r.Message.Time}, nil
+}
+
+// parseHeader reads a NATS header block: a version line, then MIME headers.
+func parseHeader(b []byte) (map[string][]string, error) {
+	_, rest, ok := bytes.Cut(b, []byte("\r\n"))
+	if !ok {
+		return nil, nil
+	}
+	h, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(rest))).ReadMIMEHeader()
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// BatchRequest asks for one page by direct get. Any replica may answer: the page may lag behind the
+// leader.
+type BatchRequest struct {
+	Seq       uint64   `json:"seq,omitempty"`          // first position to look at
+	NextBy    string   `json:"next_by_subj,omitempty"` // filter
+	Batch     int      `json:"batch,omitempty"`        // most messages
+	MaxBytes  int      `json:"max_bytes,omitempty"`    // most bytes
+	MultiLast []string `json:"multi_last,omitempty"`   // newest message of each matching subject
+}
+
+// Page is what a batch held. More says that messages that match lie behind it.
+type Page struct {
+	Msgs []Msg
+	More bool
+}
+
+// ErrTooManySubjects says that a multi_last request matched over 1,024 subjects.
+var ErrTooManySubjects = errors.New("too many subjects match")
+
+// ReadBatch reads one page by direct get. It insists on the server's end marker and wraps ErrCut
+// when the page ends otherwise: the deadline of ctx, or idle time between two messages. No match is
+// an empty page.
+func ReadBatch(ctx context.Context, nc *nats.Conn, stream string, req BatchRequest, idle time.Duration) (Page, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
+	}
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
+	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
+	}
+	var page Page
+	for {
+		m, err := nextWithin(ctx, sub, idle)
+		if err != nil {
+			return Page{}, fmt.Errorf("read batch of %s: %d messages, then: %w: %w", stream, len(page.Msgs), ErrCut, err)
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+			msg, err := storedMsg(m)
+			if err != nil {
+				return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
+			}
+			page.Msgs = append(page.Msgs, msg)
+		case "204":
+			pending, _ := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+			page.More = pending > 0
+			return page, nil
+		case "404":
+			return page, nil
+		case "413":
+			return Page{}, fmt.Errorf("read batch of %s: %w", stream, ErrTooManySubjects)
+		default:
+			return Page{}, fmt.Errorf("read batch of %s: status %s %s", stream, status, m.Header.Get("Description"))
+		}
+	}
+}
+
+func nextWithin(ctx context.Context, sub *nats.Subscription, idle time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, idle)
+	defer cancel()
+	return sub.NextMsgWithContext(ctx)
+}
+
+func storedMsg(m *nats.Msg) (Msg, error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return Msg{}, fmt.Errorf("message without its position: %w", err)
+	}
+	return Msg{Subject: m.Header.Get("Nats-Subject"), Header: m.Header, Data: m.Data, Seq: seq}, nil
+}

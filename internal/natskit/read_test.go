@@ -1,0 +1,84 @@
+package natskit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	"agentstream/schema"
+)
+
+func publish(t *testing.T, k *testkit.Server, key schema.RunKey, n int) {
+	t.Helper()
+	for i := range n {
+		m := nats.NewMsg(schema.Subject(key, "", k.Partitions))
+		m.Data = fmt.Appendf(nil, "%s %d", key.Run, i)
+		m.Header.Set("Agent-Seq", fmt.Sprint(i+1))
+		if _, err := k.JS.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestReadBatchInsistsOnTheEnd(t *testing.T) {
+	k := testkit.NATS(t)
+	key := schema.RunKey{Tenant: "t", Run: "r1"}
+	publish(t, k, key, 2500)
+	stream := natskit.StreamName(schema.Partition(key.Run, k.Partitions))
+	req := natskit.BatchRequest{Seq: 1, NextBy: schema.RunFilter(key, k.Partitions), Batch: 1000}
+	page, err := natskit.ReadBatch(t.Context(), k.Conn, stream, req, 5*time.Second)
+	if err != nil || len(page.Msgs) != 1000 || !page.More {
+		t.Fatalf("page of %d, more %v, err %v", len(page.Msgs), page.More, err)
+	}
+	req.Seq = page.Msgs[999].Seq + 1
+	req.Batch = 5000
+	page, err = natskit.ReadBatch(t.Context(), k.Conn, stream, req, 5*time.Second)
+	if err != nil || len(page.Msgs) != 1500 || page.More {
+		t.Fatalf("page of %d, more %v, err %v", len(page.Msgs), page.More, err)
+	}
+	// A page that the deadline cuts is an error, whatever came before.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := natskit.ReadBatch(ctx, k.Conn, stream, req, 5*time.Second); !errors.Is(err, natskit.ErrCut) {
+		t.Fatalf("a cut page gave %v", err)
+	}
+	req.NextBy = "agent.0.t.nobody.>"
+	if page, err = natskit.ReadBatch(t.Context(), k.Conn, stream, req, 5*time.Second); err != nil || len(page.Msgs) != 0 {
+		t.Fatalf("no match gave %d messages, err %v", len(page.Msgs), err)
+	}
+}
+
+func TestLeaderReads(t *testing.T) {
+	k := testkit.NATS(t)
+	key := schema.RunKey{Tenant: "t", Run: "r1"}
+	stream := natskit.StreamName(schema.Partition(key.Run, k.Partitions))
+	filter := schema.RunFilter(key, k.Partitions)
+	if _, err := natskit.LastFromLeader(t.Context(), k.Conn, stream, filter); !errors.Is(err, natskit.ErrNoMessage) {
+		t.Fatalf("empty stream gave %v", err)
+	}
+	publish(t, k, key, 3)
+	m, err := natskit.LastFromLeader(t.Context(), k.Conn, stream, filter)
+	if err != nil || string(m.Data) != "r1 2" || m.Header["Agent-Seq"][0] != "3" {
+		t.Fatalf("last is %q %v, err %v", m.Data, m.Header, err)
+	}
+	m, err = natskit.NextFromLeader(t.Context(), k.Conn, stream, filter, 2)
+	if err != nil || string(m.Data) != "r1 1" {
+		t.Fatalf("next from 2 is %q, err %v", m.Data, err)
+	}
+}
+
+func TestDeclareRefusesAnotherPartitionCount(t *testing.T) {
+	k := testkit.NATS(t)
+	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{Partitions: k.Partitions}); err != nil {
+		t.Fatalf("declaring the same again: %v", err)
+	}
+	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{Partitions: 8}); err == nil {
+		t.Fatal("another number of partitions was accepted")
+	}
+}

@@ -1,0 +1,58 @@
+package natskit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Embedded is how an embedded server runs. StoreDir is required; two processes must never share it.
+type Embedded struct {
+	StoreDir   string
+	Listen     string // host of a TCP listener, loopback; "" for in-process connections only
+	Port       int    // with Listen; -1 for a free one
+	SyncAlways bool   // fsync every message before its acknowledgement
+	MaxStore   int64  // bytes; default 8 GiB
+}
+
+// Serve starts an embedded server and waits until it is ready. The caller owns it and must call
+// Shutdown and WaitForShutdown.
+func Serve(e Embedded) (*server.Server, error) {
+	if e.StoreDir == "" {
+		return nil, errors.New("natskit: embedded server: no store directory")
+	}
+	if e.MaxStore == 0 {
+		e.MaxStore = 8 << 30
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "agentstream", DontListen: e.Listen == "", Host: e.Listen, Port: e.Port,
+		JetStream: true, StoreDir: e.StoreDir, SyncAlways: e.SyncAlways, NoSigs: true, NoLog: true,
+		JetStreamMaxMemory: 256 << 20, JetStreamMaxStore: e.MaxStore,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natskit: embedded server: %w", err)
+	}
+	go s.Start() // Start returns when the server is up; the server's own goroutines end with Shutdown
+	if !s.ReadyForConnections(30 * time.Second) {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil, fmt.Errorf("natskit: embedded server in %s: not ready (is its port or its store held by another process?)", e.StoreDir)
+	}
+	return s, nil
+}
+
+// Dial connects and reconnects for ever. name shows in the server's list of connections.
+func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
+	base := []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectJitter(300*time.Millisecond, time.Second), nats.RetryOnFailedConnect(false),
+	}
+	nc, err := nats.Connect(url, append(base, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("natskit: connect %s: %w", name, err)
+	}
+	return nc, nil
+}

@@ -30,19 +30,18 @@ type Archive interface {
 
 // One sentinel for each decision of a caller.
 var (
-	// ErrConflict says that another writer was first; nothing was stored. Read the head, number
-	// anew, try again.
-	ErrConflict = errors.New("another writer was first")
-	// ErrUnanswered says that the answer to a publish was lost: it may or may not be stored.
-	ErrUnanswered = errors.New("publish was not answered")
-	// ErrUnavailable says that the log takes nothing now (no leader, no space, too busy).
-	ErrUnavailable = errors.New("log is unavailable")
+	// ErrConflict, ErrUnanswered and ErrUnavailable are what a Log answers; see schema.
+	ErrConflict    = schema.ErrConflict
+	ErrUnanswered  = schema.ErrUnanswered
+	ErrUnavailable = schema.ErrUnavailable
 	// ErrFenced says that another writer has taken the lane over. The writer must stop.
 	ErrFenced = errors.New("another writer has taken over")
 	// ErrBackpressure says that the publisher's buffer is full and the caller chose not to wait.
 	ErrBackpressure = errors.New("publisher's buffer is full")
 	// ErrClosed says that the publisher was closed.
 	ErrClosed = errors.New("publisher is closed")
+	// ErrExists says that a run that had to be new has events already.
+	ErrExists = errors.New("run exists already")
 	// ErrKeyReused says that an idempotency key came again with another content.
 	ErrKeyReused = errors.New("idempotency key was used for another content")
 )

@@ -146,6 +146,39 @@ func (e *Event) CheckNew(run string) error {
 	return checkPayload(info, e.Payload)
 }
 
+// Prepare is CheckNew for an event that was made in this process: it also makes sure that Payload and
+// Extra are valid JSON on one line, which DecodeBatch has done for those that came from outside.
+func (e *Event) Prepare(run string) error {
+	if err := e.CheckNew(run); err != nil {
+		return err
+	}
+	if len(e.Payload) > 0 {
+		if err := checkJSON(e.Payload); err != nil {
+			return fmt.Errorf("payload: %w", err)
+		}
+		if bytes.ContainsAny(e.Payload, "\r\n") {
+			line, err := oneLine(e.Payload)
+			if err != nil {
+				return fmt.Errorf("payload: %w", err)
+			}
+			e.Payload = line
+		}
+	}
+	if len(e.Extra) == 0 {
+		return nil
+	}
+	whole := append(append([]byte{'{'}, e.Extra...), '}')
+	if err := checkJSON(whole); err != nil || bytes.ContainsAny(e.Extra, "\r\n") {
+		return fmt.Errorf("extra fields: %w", ErrMalformed)
+	}
+	return eachField(whole, func(name string, _ []byte) error {
+		if knownField[name] {
+			return fmt.Errorf("extra field %s is of the envelope: %w", quote(name), ErrMalformed)
+		}
+		return nil
+	})
+}
+
 // size bounds the encoded length from above for events made here.
 func (e *Event) size() int {
 	n := 512 + len(e.Payload) + len(e.Extra) + len(e.ChildID) + len(e.RunID) + len(e.TurnID) + len(e.Cause)

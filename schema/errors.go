@@ -22,6 +22,13 @@ var (
 	ErrSeqMismatch = errors.New("event brings a seq that is not the next one")
 	// ErrEnded says that the run has reached a final state and takes only a follow-up.
 	ErrEnded = errors.New("run has ended")
+	// ErrConflict says that another writer was first; nothing was stored. Read the head, number
+	// anew, try again.
+	ErrConflict = errors.New("another writer was first")
+	// ErrUnanswered says that the answer to a publish was lost: it may or may not be stored.
+	ErrUnanswered = errors.New("publish was not answered")
+	// ErrUnavailable says that the log takes or gives nothing now (no leader, no space, too busy).
+	ErrUnavailable = errors.New("log is unavailable")
 	// ErrBadPack says that a stored message is not a pack: headers or lines do not agree.
 	ErrBadPack = errors.New("bad pack")
 )

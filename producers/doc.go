@@ -1,0 +1,29 @@
+// Package producers is the write side: it numbers events, packs them and stores them exactly once.
+//
+// # What it is
+//
+// [Publisher] is the writer that an agent holds for one run: asynchronous, packing, fencing.
+// [Appender] is the stateless writer behind HTTP: any node, any run, one batch at a time. Both rest
+// on one compare-and-set ([Log.Append]) and one way to recover from its failures.
+//
+// # Contract
+//
+// An event is acknowledged once it is stored in the log. Acknowledged events are never lost, doubled
+// or reordered: events of one Publisher, and of one batch, keep their order. seq has no holes,
+// whatever fails and whoever else writes to the run. Whoever opens a Publisher on a lane takes it
+// over; the former owner gets ErrFenced from then on. A publish whose answer was lost is looked up
+// before it is tried again.
+//
+// # Concurrency
+//
+// Publisher and Appender are safe for concurrent use. A Publisher runs one goroutine while something
+// is unacknowledged and none when idle; Close waits for it.
+//
+// # What it does not do
+//
+// It does not know who reads, nor how messages and turns are framed by a provider (see anthropic).
+//
+// # Where to look next
+//
+// producers/natsjs for JetStream, schema.Pack for what is stored.
+package producers

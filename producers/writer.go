@@ -1,0 +1,301 @@
+package producers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/schema"
+)
+
+// writer stores packs of one run by compare-and-set and keeps what it knows of the run between
+// them. Used by one goroutine at a time.
+type writer struct {
+	log     Log
+	archive Archive
+	build   builder
+	shared  bool
+	timeout time.Duration
+	hooks   Hooks
+
+	head  schema.Head // as of the newest pack that this writer has seen
+	known bool        // head has been read
+	// lanes that this writer has looked at. A lane is current only while no foreign pack has been
+	// seen since: a foreign pack may have been the takeover.
+	lanes map[string]*laneState
+	fresh uint64 // counts foreign packs seen; a lane with an older number must be looked at again
+
+	// guard may refuse a head that has just been read, and stamp finishes a pack before it is sent.
+	// The appender needs both; nil is off.
+	guard func(context.Context, schema.Head) error
+	stamp func(*schema.Pack)
+}
+
+type laneState struct {
+	lane  schema.Lane // what our packs say
+	owned bool        // a pack of ours with this epoch is stored
+	seen  uint64      // value of writer.fresh when it was read
+}
+
+func newWriter(cfg Config) *writer {
+	return &writer{
+		log: cfg.Log, archive: cfg.Archive, shared: cfg.Shared, timeout: cfg.Timeout, hooks: cfg.Hooks,
+		build: builder{key: cfg.Key, writer: writerID(), now: cfg.Now, ids: cfg.IDs},
+		lanes: make(map[string]*laneState),
+	}
+}
+
+// commit stores the longest prefix of events that fits one pack and says how many it stored. It
+// tries until the outcome is certain, ctx ends, or the lane is lost. An error with n > 0 is about
+// the event behind the pack; with n 0 nothing was stored, unless it wraps ErrUnanswered.
+func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) (*schema.Pack, int, error) {
+	for attempt := 0; ; attempt++ {
+		pack, n, refused, err := w.try(ctx, events, lim)
+		if err == nil || !errors.Is(err, ErrConflict) {
+			if err == nil {
+				err = refused
+			}
+			return pack, n, w.trail(err)
+		}
+		if w.hooks.Conflict != nil {
+			w.hooks.Conflict()
+		}
+		if err := sleep(ctx, pause(attempt, 200*time.Microsecond, 20*time.Millisecond)); err != nil {
+			return nil, 0, w.trail(err)
+		}
+	}
+}
+
+// try is one round of commit. refused is about the event behind the stored pack.
+func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused, err error) {
+	remembered := w.known
+	lane, err := w.claim(ctx, events[0].ChildID)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	p, n, refused = w.build.build(w.head, lane, events, lim)
+	if n == 0 && remembered {
+		// What we remember may be older than what the caller knows: look before refusing.
+		w.forget()
+		if lane, err = w.claim(ctx, events[0].ChildID); err != nil {
+			return nil, 0, nil, err
+		}
+		p, n, refused = w.build.build(w.head, lane, events, lim)
+	}
+	if n == 0 {
+		return nil, 0, refused, nil
+	}
+	if w.stamp != nil {
+		w.stamp(p)
+	}
+	if p, err = w.store(ctx, p); err != nil {
+		return nil, 0, nil, err
+	}
+	return p, n, refused, nil
+}
+
+func (w *writer) trail(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("producers: write %s: %w", w.build.key, err)
+}
+
+// claim makes sure that head and lane are current and gives what the next pack of the lane says of
+// its owner. ErrFenced: a higher epoch than ours is on the lane.
+func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
+	s := w.lanes[child]
+	if w.known && s != nil && s.seen == w.fresh {
+		return s.lane, nil
+	}
+	head, err := w.readHead(ctx, child)
+	if err != nil {
+		return schema.Lane{}, err
+	}
+	if !w.known || head.Stored != w.head.Stored {
+		w.fresh++ // packs that we have not seen: every other lane must be looked at again
+	}
+	w.head, w.known = head, true
+	if w.guard != nil {
+		if err := w.guard(ctx, head); err != nil {
+			return schema.Lane{}, err
+		}
+	}
+	switch {
+	case w.shared:
+		s = &laneState{lane: head.Lane}
+	case s == nil || !s.owned:
+		s = &laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: head.Lane.Epoch + 1}}
+	case head.Lane != s.lane:
+		if w.hooks.Fenced != nil {
+			w.hooks.Fenced(w.build.key)
+		}
+		return schema.Lane{}, fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", child, head.Lane.Owner, head.Lane.Epoch, s.lane.Epoch, ErrFenced)
+	}
+	s.seen = w.fresh
+	w.lanes[child] = s
+	return s.lane, nil
+}
+
+// readHead reads until the log answers: an outage is a wait, not an error.
+func (w *writer) readHead(ctx context.Context, child string) (schema.Head, error) {
+	var head schema.Head
+	err := w.patiently(ctx, func(ctx context.Context) (err error) {
+		head, err = readHead(ctx, w.log, w.archive, w.build.key, child)
+		return err
+	})
+	return head, err
+}
+
+// readHead asks the log, and the archive for runs that the log no longer holds.
+func readHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, child string) (schema.Head, error) {
+	head, err := log.Head(ctx, key, child)
+	if err != nil {
+		return schema.Head{}, fmt.Errorf("read head: %w", err)
+	}
+	if head.Exists() || archive == nil {
+		return head, nil
+	}
+	if head, err = archive.Head(ctx, key, child); err != nil {
+		return schema.Head{}, fmt.Errorf("read archived head: %w", err)
+	}
+	head.Stored = 0
+	return head, nil
+}
+
+// store sends one pack until its fate is known. It returns the pack as it is stored. ErrConflict:
+// it is certain that the pack is not stored and never will be.
+func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error) {
+	doubt := false // an earlier attempt with this very pack was not answered
+	began := time.Now()
+	for attempt := 0; ; attempt++ {
+		stored, err := w.append(ctx, p)
+		if err == nil {
+			w.took(p, stored)
+			if w.hooks.Stored != nil {
+				w.hooks.Stored(p.Count, len(p.Body), time.Since(began))
+			}
+			return p, nil
+		}
+		switch {
+		case errors.Is(err, ErrConflict) && !doubt:
+			w.forget()
+			return nil, err
+		case errors.Is(err, ErrUnavailable): // certain: nothing was stored
+			if w.hooks.Retry != nil {
+				w.hooks.Retry(err)
+			}
+			if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+				return nil, w.unsure(err, doubt)
+			}
+			continue
+		case errors.Is(err, ErrUnanswered), errors.Is(err, ErrConflict):
+			doubt = true
+		default:
+			return nil, err
+		}
+		if w.hooks.Retry != nil {
+			w.hooks.Retry(err)
+		}
+		found, err := w.find(ctx, p)
+		if err != nil {
+			return nil, w.unsure(err, true)
+		}
+		if found != nil {
+			w.took(found, found.Head.Stored)
+			return found, nil
+		}
+		if w.head.Stored != p.Head.Stored {
+			// Others were first: our compare-and-set is stale and can never succeed.
+			w.forget()
+			return nil, ErrConflict
+		}
+		// Still nothing behind what we knew: the very same pack may be sent again. Should the lost
+		// attempt arrive late after all, one of the two is refused and found.
+		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+			return nil, w.unsure(err, true)
+		}
+	}
+}
+
+func (w *writer) unsure(err error, doubt bool) error {
+	if doubt {
+		return fmt.Errorf("%w: %w", ErrUnanswered, err)
+	}
+	return err
+}
+
+func (w *writer) append(ctx context.Context, p *schema.Pack) (uint64, error) {
+	p.Head.Stored = w.head.Stored // remembered for store: what this attempt was based on
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	return w.log.Append(ctx, p, w.head.Stored)
+}
+
+// took moves the head behind our own pack.
+func (w *writer) took(p *schema.Pack, stored uint64) {
+	p.Head.Stored = stored
+	w.head = p.Head
+	w.known = true
+	if s := w.lanes[p.Child]; s != nil {
+		s.owned = true
+	}
+}
+
+// forget makes the next commit read the head and the lanes again.
+func (w *writer) forget() {
+	w.known = false
+	w.fresh++
+}
+
+// find walks what was stored behind the position that p was based on and looks for p itself. It
+// leaves w.head at the newest pack it saw, so that store can tell whether others came in between.
+func (w *writer) find(ctx context.Context, p *schema.Pack) (found *schema.Pack, err error) {
+	base := p.Head.Stored
+	newest := base
+	err = w.patiently(ctx, func(ctx context.Context) error {
+		for q, err := range w.log.Since(ctx, w.build.key, base) {
+			if err != nil {
+				return err
+			}
+			if newest = q.Head.Stored; q.Writer == p.Writer && q.First == p.First && q.Child == p.Child {
+				found = &q
+				return nil
+			}
+		}
+		return nil
+	})
+	w.head.Stored = newest
+	return found, err
+}
+
+// patiently repeats a read that the log does not answer, until ctx ends.
+func (w *writer) patiently(ctx context.Context, read func(context.Context) error) error {
+	for attempt := 0; ; attempt++ {
+		once, cancel := context.WithTimeout(ctx, w.timeout)
+		err := read(once)
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) {
+			return err
+		}
+		if w.hooks.Retry != nil {
+			w.hooks.Retry(err)
+		}
+		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits, or returns why ctx ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,224 @@
+package edge
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
+
+// call is one request on its way, and what its log line says.
+type call struct {
+	w      *response
+	r      *http.Request
+	route  *route            // nil until found
+	path   map[string]string // values of the route's {names}, unchecked
+	caller Caller
+	id     string // of the request
+	begun  time.Time
+	log    *slog.Logger
+	hooks  Hooks
+
+	run    string // valid id, once known
+	err    error  // why it did not end well; nil when it did
+	events int
+	seq    schema.Seq // last delivered or stored
+	stream *liveStream
+}
+
+// finish answers an error, logs the request once and lets go of a panic that asks for a cut.
+func (c *call) finish() {
+	abort := false
+	if v := recover(); v != nil {
+		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			abort = true
+		} else {
+			c.err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
+		}
+	}
+	reason := ReasonOf(c.err)
+	if OutcomeOf(reason).Status >= 500 && c.r.Context().Err() != nil {
+		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
+	}
+	if c.err != nil && !abort {
+		if abort = c.w.status != 0; !abort {
+			c.refuse(reason)
+		} else {
+			abort = OutcomeOf(reason).End == EndBroken
+		}
+	}
+	c.report(reason)
+	if abort {
+		panic(http.ErrAbortHandler) // net/http cuts the connection, or resets the stream, and logs nothing
+	}
+}
+
+// refuse writes the error in the words of the route's dialect.
+func (c *call) refuse(reason dialect.Reason) {
+	p := problem(reason, c.err)
+	p.RequestID = c.id
+	out := OutcomeOf(reason)
+	h := c.w.Header()
+	if out.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(out.RetryAfter))
+	}
+	if reason == dialect.ReasonUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	// The connection is no longer worth keeping. On HTTP/2 this header would end it for all streams.
+	if c.r.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout) {
+		h.Set("Connection", "close")
+	}
+	if p.Status == http.StatusNoContent {
+		c.w.WriteHeader(p.Status)
+		return
+	}
+	var body []byte
+	if c.route != nil && c.route.stream != nil {
+		body = c.route.stream.dialect.AppendError(nil, p)
+	} else {
+		body = p.AppendJSON(nil)
+	}
+	c.reply(p.Status, body)
+}
+
+// reply writes a JSON body.
+func (c *call) reply(status int, body []byte) {
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(append(body, '\n')) // a client that is gone has no use for the error
+}
+
+// report says once what became of the request. Payloads, credentials and the raw target are never in
+// it.
+func (c *call) report(reason dialect.Reason) {
+	name := "none"
+	if c.route != nil {
+		name = c.route.pattern
+	}
+	took := time.Since(c.begun)
+	if c.hooks.RequestDone != nil {
+		c.hooks.RequestDone(name, c.w.status, took)
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs, slog.String("request_id", c.id), slog.String("route", name),
+		slog.Int("status", c.w.status), slog.Duration("took", took))
+	if c.caller.Tenant != "" {
+		attrs = append(attrs, slog.String("tenant", c.caller.Tenant))
+	}
+	if c.run != "" {
+		attrs = append(attrs, slog.String("run", c.run))
+	}
+	if c.seq != 0 {
+		attrs = append(attrs, slog.Int64("seq", int64(c.seq)), slog.Int("events", c.events))
+	}
+	message := "request"
+	if c.stream != nil {
+		message = "stream"
+		attrs = append(attrs, slog.String("dialect", c.stream.bound.name),
+			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", c.w.bytes))
+		if reason == dialect.ReasonNone {
+			reason = dialect.ReasonEnded
+		}
+	}
+	level := slog.LevelInfo
+	if reason != dialect.ReasonNone {
+		attrs = append(attrs, slog.String("reason", reason.String()))
+	}
+	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown {
+		level = slog.LevelError
+		attrs = append(attrs, slog.Any("error", c.err))
+	}
+	c.log.LogAttrs(c.r.Context(), level, message, attrs...)
+}
+
+// problem describes a refusal for the client. Only reasons that are about the request itself show
+// the error's text; the rest stays in the log.
+func problem(reason dialect.Reason, err error) dialect.Problem {
+	out := OutcomeOf(reason)
+	p := dialect.Problem{Reason: reason, Status: out.Status, Code: out.Code, Message: out.Message}
+	var batch *schema.BatchError
+	if errors.As(err, &batch) {
+		p.Line = batch.Line
+		err = batch.Err
+	}
+	var at *fieldError
+	if errors.As(err, &at) {
+		p.Field = at.field
+	}
+	var pos *positionError
+	if errors.As(err, &pos) {
+		p.Last = pos.last
+	}
+	var kept interface{ FirstKept() schema.Seq } // fanout.ErrExpired, where the source knows
+	if errors.As(err, &kept) {
+		p.First = kept.FirstKept()
+	}
+	if out.Detail && err != nil {
+		p.Message = clip(err.Error())
+	}
+	return p
+}
+
+// positionError adds to a refused cursor where the log is.
+type positionError struct {
+	last schema.Seq
+	err  error
+}
+
+func (e *positionError) Error() string { return e.err.Error() }
+func (e *positionError) Unwrap() error { return e.err }
+
+// maxMessage bounds what an error tells of a request, in bytes.
+const maxMessage = 500
+
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return s[:maxMessage] + "…"
+}
+
+// requestID takes the caller's id where it is in the allow-list, else makes one.
+func requestID(h http.Header) string {
+	if v := h.Get("X-Request-Id"); schema.ValidEventID(v) == nil {
+		return v
+	}
+	return "req_" + rand.Text()
+}
+
+// response remembers what was sent.
+type response struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *response) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach deadlines and flushing.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,126 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Caller is who sends a request, as its credential says.
+type Caller struct {
+	Tenant string // passes schema.ValidTenant; ids mean something only within it
+}
+
+// Config sets a Server up. Hub and Appender are needed; everything else has a default.
+type Config struct {
+	Hub      *fanout.Hub
+	Appender *producers.Appender
+	Dialects []dialect.Dialect // whose streams are served
+
+	// Authenticate gives the caller of a request. Its error wraps ErrUnauthorized or ErrForbidden;
+	// any other is answered 500. It must not take a tenant from the URL. nil: everyone is
+	// DefaultTenant, for a server that only its owner can reach.
+	Authenticate  func(*http.Request) (Caller, error)
+	DefaultTenant string // with a nil Authenticate; default "default"
+
+	Checks     []Check // what /readyz asks
+	Durability string  // what an acknowledgement promises here, said by /readyz (design §8)
+
+	MaxBodyBytes   int64         // request body; default 8 MiB
+	MaxHeaderBytes int           // default 32 KiB
+	MaxStreams     int           // open streams on this node; 0 is no limit
+	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
+	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
+	BodyTimeout    time.Duration // for a request body to arrive; default 60 s
+	HeaderTimeout  time.Duration // for a request's headers; default 10 s
+	IdleTimeout    time.Duration // for the next request on a connection; default 120 s
+	DrainWindow    time.Duration // over which streams are ended at shutdown; default 5 s
+	DrainLimit     time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
+	Retry          time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
+
+	Logger *slog.Logger // nil discards
+	Hooks  Hooks
+}
+
+// Check is one thing that must work for this node to serve.
+type Check struct {
+	Name string
+	Run  func(context.Context) error
+}
+
+// Hooks are called at what can be counted. nil is off. They are called from many goroutines and must
+// not block. Arguments come from fixed sets, fit for labels, except numbers.
+type Hooks struct {
+	StreamOpened func(dialect string, transport dialect.Transport)
+	StreamClosed func(dialect string, transport dialect.Transport, reason dialect.Reason)
+	EventsSent   func(dialect string, events int, bytes int64) // after each write to a client
+	KeptAlive    func(dialect string)
+	Ingested     func(events int)
+	RequestDone  func(route string, status int, took time.Duration) // streams too
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if c.DefaultTenant == "" {
+		c.DefaultTenant = "default"
+	}
+	if c.Authenticate == nil {
+		tenant := c.DefaultTenant
+		c.Authenticate = func(*http.Request) (Caller, error) { return Caller{Tenant: tenant}, nil }
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 8 << 20
+	}
+	if c.MaxHeaderBytes == 0 {
+		c.MaxHeaderBytes = 32 << 10
+	}
+	set(&c.KeepAlive, 15*time.Second)
+	set(&c.WriteTimeout, 30*time.Second)
+	set(&c.BodyTimeout, time.Minute)
+	set(&c.HeaderTimeout, 10*time.Second)
+	set(&c.IdleTimeout, 2*time.Minute)
+	set(&c.DrainWindow, 5*time.Second)
+	set(&c.DrainLimit, c.DrainWindow+10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Hub == nil || c.Appender == nil {
+		return errors.New("edge: hub and appender are needed")
+	}
+	if err := schema.ValidTenant(c.DefaultTenant); err != nil {
+		return fmt.Errorf("edge: default tenant: %w", err)
+	}
+	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 {
+		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d: negative", c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams)
+	}
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow} {
+		if d < 0 {
+			return fmt.Errorf("edge: %v is not a time-out", d)
+		}
+	}
+	if c.DrainLimit < c.DrainWindow {
+		return fmt.Errorf("edge: drain limit %v is under the drain window %v", c.DrainLimit, c.DrainWindow)
+	}
+	for _, k := range c.Checks {
+		if k.Name == "" || k.Run == nil {
+			return fmt.Errorf("edge: check %q has no name or nothing to run", k.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package dialect
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"agentstream/schema"
+)
+
+// Dialect is one wire protocol.
+type Dialect interface {
+	// Info names the protocol and its streams. It is constant.
+	Info() Info
+	// Open reads a request. The error wraps ErrBadRequest, schema.ErrBadID or schema.ErrBadCursor;
+	// a Request that comes without one has a valid Run.
+	Open(in Input) (Request, error)
+	// Projector gives the translation for a request that Open returned.
+	Projector(req Request) Projector
+	// AppendError appends the body, one JSON text, that tells a client of this protocol why its
+	// request was refused.
+	AppendError(dst []byte, p Problem) []byte
+}
+
+// Projector translates the records of one run, in the order of the log, for one kind of client. It
+// is a pure state machine: frames depend on the records fed so far and on the Request, on nothing
+// else.
+type Projector interface {
+	// Project appends the frames of the next record, possibly none. They may share memory with the
+	// record. An error means that the record cannot be told in this protocol and that going on would
+	// hide it; the stream ends with ReasonInternal.
+	Project(out *Frames, r schema.Record) error
+}
+
+// ErrBadRequest says that a request's parameters are not what its protocol allows.
+var ErrBadRequest = errors.New("bad request")
+
+// Info describes a dialect.
+type Info struct {
+	Name    string // short, lower case; the value of the attribute "dialect" in logs and metrics
+	Streams []Stream
+}
+
+// Stream is one of a dialect's streams and where it is served.
+type Stream struct {
+	Name      string // unique within the dialect
+	Pattern   string // "GET /v1/agent/runs/{run}/stream"; for gRPC the method's path
+	Transport Transport
+	Mode      Mode
+}
+
+// Transport names what carries the frames.
+type Transport string
+
+// The transports.
+const (
+	SSE       Transport = "sse"
+	WebSocket Transport = "ws"
+	GRPC      Transport = "grpc"
+)
+
+// Mode says how a stream ends when nothing goes wrong (runtime protocol K-STREAM-001, extended to
+// all dialects).
+type Mode byte
+
+// The modes.
+const (
+	// ModeA: one generation. A terminal event carries the outcome, then a clean end; a fault before
+	// the first event is an HTTP or RPC error instead.
+	ModeA Mode = 'A'
+	// ModeB: a run, a job. A terminal event, then a clean end.
+	ModeB Mode = 'B'
+	// ModeC: an export. A last chunk says so, then a clean end.
+	ModeC Mode = 'C'
+	// ModeD: sessions, threads, feeds. No terminal event: only shutdown, loss of the resource or the
+	// client ends it.
+	ModeD Mode = 'D'
+)
+
+// EndsWithRun says that the stream ends cleanly once the run's terminal event has been sent.
+func (m Mode) EndsWithRun() bool { return m == ModeA || m == ModeB }
+
+// Input is what a request brings, whatever carried it. A dialect reads and never changes it.
+type Input struct {
+	Stream string            // Stream.Name
+	Path   map[string]string // values of the pattern's {names}, unescaped and unchecked
+	Query  url.Values
+	Header http.Header // metadata, for gRPC
+	Body   []byte      // request body, subscribe message or request message; nil when there is none
+}
+
+// Request is the parsed result of Open: who wants what from where. Requests that are equal in
+// everything but Cursor are served the same frames and may share them.
+type Request struct {
+	Run    string // root run, session or thread; passed schema.ValidRunID
+	Cursor Cursor
+	Filter string // the dialect's own canonical text of what is left out; "" is everything
+	Detail Detail
+	Stream string // Stream.Name
+}
+
+// Cursor is where to begin: behind the event that the client has. The zero Cursor is the start.
+type Cursor struct {
+	Seq schema.Seq // position, when ID is empty
+	ID  string     // event id, for protocols that resume by id; passed schema.ValidEventID
+}
+
+// Detail says how finely deltas are delivered.
+type Detail byte
+
+// The details.
+const (
+	DetailDefault Detail = iota // as the dialect's pace has it
+	DetailFull                  // every event of the log as it is (native §4 R2)
+)
+
+// Problem is a refused request, for AppendError. Fields that do not apply are zero.
+type Problem struct {
+	Reason    Reason
+	Status    int        // HTTP status
+	Code      string     // KAI-STREAM-… where the native protocol has one (native §8)
+	Message   string     // for people; never holds another caller's data
+	Line      int        // line of an NDJSON body or position in a JSON array, from 1
+	Field     string     // JSON pointer into the event
+	First     schema.Seq // first seq that is still kept, with ReasonExpired, when known
+	Last      schema.Seq // newest seq, with ReasonFuture, when known
+	RequestID string
+}

@@ -1,0 +1,43 @@
+package dialect
+
+import "strconv"
+
+// Frame is one message to a client, whatever carries it.
+type Frame struct {
+	Event []byte // name of the event; SSE "event"
+	Data  []byte // one JSON text without line breaks
+	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
+}
+
+// Frames is the list that a projector appends to, with memory for the texts that it makes up. The
+// caller owns it and reuses it; frames are valid until Reset. The zero value is ready.
+type Frames struct {
+	List  []Frame
+	arena []byte
+}
+
+// Reset empties the list and keeps the memory.
+func (f *Frames) Reset() {
+	clear(f.List) // so that a reused list does not keep a pack's bytes alive
+	f.List = f.List[:0]
+	f.arena = f.arena[:0]
+}
+
+// Add appends a frame.
+func (f *Frames) Add(fr Frame) { f.List = append(f.List, fr) }
+
+// Number gives n in decimal, valid until Reset.
+func (f *Frames) Number(n int64) []byte {
+	start := len(f.arena)
+	f.arena = strconv.AppendInt(f.arena, n, 10)
+	return f.arena[start:len(f.arena):len(f.arena)]
+}
+
+// Text gives the joined parts, valid until Reset.
+func (f *Frames) Text(parts ...[]byte) []byte {
+	start := len(f.arena)
+	for _, p := range parts {
+		f.arena = append(f.arena, p...)
+	}
+	return f.arena[start:len(f.arena):len(f.arena)]
+}

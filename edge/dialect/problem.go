@@ -1,0 +1,43 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"agentstream/schema"
+)
+
+// AppendJSON appends the problem in the form of the native protocol and of routes that belong to no
+// dialect:
+//
+//	{"error":{"code":"…","message":"…","line":3,"field":"/payload/text","request_id":"…"}}
+//
+// with first_seq and last_seq where a cursor is meant. Fields that do not apply are absent.
+func (p Problem) AppendJSON(dst []byte) []byte {
+	dst = appendQuoted(append(dst, `{"error":{"code":`...), p.Code)
+	dst = appendQuoted(append(dst, `,"message":`...), p.Message)
+	if p.Line > 0 {
+		dst = strconv.AppendInt(append(dst, `,"line":`...), int64(p.Line), 10)
+	}
+	if p.Field != "" {
+		dst = appendQuoted(append(dst, `,"field":`...), p.Field)
+	}
+	dst = appendSeq(dst, `,"first_seq":`, p.First)
+	dst = appendSeq(dst, `,"last_seq":`, p.Last)
+	if p.RequestID != "" {
+		dst = appendQuoted(append(dst, `,"request_id":`...), p.RequestID)
+	}
+	return append(dst, `}}`...)
+}
+
+func appendSeq(dst []byte, name string, n schema.Seq) []byte {
+	if n == 0 {
+		return dst
+	}
+	return strconv.AppendInt(append(dst, name...), int64(n), 10)
+}
+
+func appendQuoted(dst []byte, s string) []byte {
+	b, _ := json.Marshal(s) // a string always encodes; invalid UTF-8 is replaced
+	return append(dst, b...)
+}

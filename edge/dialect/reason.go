@@ -1,0 +1,114 @@
+package dialect
+
+import "errors"
+
+// Reason says why a stream or a request ended. What that means on each transport is one table in
+// package edge.
+type Reason uint8
+
+// The reasons. The zero Reason is none.
+const (
+	ReasonNone Reason = iota
+
+	// Ends of a stream that has begun.
+	ReasonEnded      // the run is over and its terminal event was delivered
+	ReasonShutdown   // this node goes away; the run goes on
+	ReasonClientGone // the client closed or vanished (KAI-STREAM-CONN-0001)
+	ReasonSlowClient // the client did not read what was written to it in time
+
+	// Cursors.
+	ReasonExpired   // events behind the cursor are no longer kept (KAI-STREAM-CONN-0002)
+	ReasonFuture    // the cursor is beyond the newest event
+	ReasonBadCursor // not a cursor at all
+
+	// Requests that are refused for what they are.
+	ReasonBadID
+	ReasonBadRequest
+	ReasonMalformed   // not an event, or not what its type demands (KAI-STREAM-PROTO-0001)
+	ReasonUnknownType // KAI-STREAM-PROTO-0002
+	ReasonForeignRun  // an event names another run
+	ReasonTooLarge
+	ReasonUnsupportedMedia
+	ReasonURITooLong
+	ReasonTimeout // the request's body did not arrive in time
+	ReasonMethod
+
+	// Requests that are refused for who sends them or what they name.
+	ReasonUnauthorized
+	ReasonForbidden
+	ReasonNotFound // also what another tenant owns
+
+	// Requests that are refused for the state of the run.
+	ReasonExists
+	ReasonSeqMismatch
+	ReasonRunEnded
+	ReasonKeyReused
+
+	// Trouble on this side.
+	ReasonConflict   // other writers were faster, too often
+	ReasonUnanswered // the outcome of a write is unknown
+	ReasonBusy
+	ReasonUnavailable
+	ReasonInternal
+
+	reasonCount
+)
+
+// Reasons gives every reason but ReasonNone.
+func Reasons() []Reason {
+	all := make([]Reason, 0, reasonCount-1)
+	for r := ReasonNone + 1; r < reasonCount; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+// Names of reasons, for logs and metrics; the value of the attribute "reason".
+var reasonNames = [reasonCount]string{
+	ReasonNone:             "none",
+	ReasonEnded:            "ended",
+	ReasonShutdown:         "shutdown",
+	ReasonClientGone:       "client gone",
+	ReasonSlowClient:       "slow client",
+	ReasonExpired:          "expired cursor",
+	ReasonFuture:           "future cursor",
+	ReasonBadCursor:        "bad cursor",
+	ReasonBadID:            "bad id",
+	ReasonBadRequest:       "bad request",
+	ReasonMalformed:        "malformed",
+	ReasonUnknownType:      "unknown type",
+	ReasonForeignRun:       "foreign run",
+	ReasonTooLarge:         "too large",
+	ReasonUnsupportedMedia: "unsupported media type",
+	ReasonURITooLong:       "uri too long",
+	ReasonTimeout:          "timeout",
+	ReasonMethod:           "method not allowed",
+	ReasonUnauthorized:     "unauthorized",
+	ReasonForbidden:        "forbidden",
+	ReasonNotFound:         "not found",
+	ReasonExists:           "run exists",
+	ReasonSeqMismatch:      "seq mismatch",
+	ReasonRunEnded:         "run ended",
+	ReasonKeyReused:        "key reused",
+	ReasonConflict:         "conflict",
+	ReasonUnanswered:       "unanswered",
+	ReasonBusy:             "busy",
+	ReasonUnavailable:      "unavailable",
+	ReasonInternal:         "internal",
+}
+
+// String gives the reason's name.
+func (r Reason) String() string {
+	if r < reasonCount {
+		return reasonNames[r]
+	}
+	return reasonNames[ReasonInternal]
+}
+
+// What transports report when a frame could not be handed to the client.
+var (
+	// ErrSlowClient says that the client did not take what was written within the write time-out.
+	ErrSlowClient = errors.New("client does not read")
+	// ErrClientGone says that the connection is gone.
+	ErrClientGone = errors.New("client is gone")
+)

@@ -1,0 +1,173 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// What handlers report beyond the sentinels of the packages that they call.
+var (
+	// ErrUnauthorized says that a request brings no valid credential. Authenticate wraps it.
+	ErrUnauthorized = errors.New("no valid credential")
+	// ErrForbidden says that the credential does not allow this. Authenticate wraps it.
+	ErrForbidden = errors.New("not allowed")
+
+	errNoRoute     = errors.New("no such path")
+	errMethod      = errors.New("method not allowed")
+	errURITooLong  = errors.New("request target is too long")
+	errMediaType   = errors.New("media type is not supported")
+	errBodyTimeout = errors.New("body did not arrive in time")
+	errBodyTooBig  = errors.New("body is too large")
+	errBusy        = errors.New("too many streams")
+	errDraining    = errors.New("this node is shutting down")
+	errPanic       = errors.New("panic")
+)
+
+// End says how an HTTP body is finished.
+type End byte
+
+// The ends.
+const (
+	// EndClean: the body is complete.
+	EndClean End = iota
+	// EndBroken: the body is cut (a missing last chunk, RST_STREAM), which no client takes for
+	// success. Nothing is written before it: a last frame would be an event that the log does not
+	// hold.
+	EndBroken
+)
+
+// Outcome is one row of the table of ends: what a reason means on each transport.
+type Outcome struct {
+	Status     int    // HTTP, when nothing has been sent yet
+	Code       string // KAI-STREAM-… of native §8 where there is one
+	Message    string // for people
+	Detail     bool   // the error's own text says what is wrong with the request and is added
+	RetryAfter int    // seconds; 0: trying again as it is does not help
+	End        End    // SSE, when the stream has begun
+	Close      int    // WebSocket close code (RFC 6455 §7.4.1)
+	GRPC       int    // status code (google.rpc.Code)
+}
+
+// OutcomeOf gives the row of a reason; the row of ReasonInternal for one that has none.
+func OutcomeOf(r dialect.Reason) Outcome {
+	if o, ok := outcomes[r]; ok {
+		return o
+	}
+	return outcomes[dialect.ReasonInternal]
+}
+
+const (
+	codeCursorExpired = schema.CodeCursorExpired
+	codeMalformed     = schema.CodeMalformed
+)
+
+// outcomes is the close-reason table (design §5). gRPC numbers: 0 OK, 1 CANCELLED, 3
+// INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND, 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8
+// RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED, 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13
+// INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED.
+//
+// A cursor from the future is 409 and not 410: nothing has expired, the client and the log disagree
+// about what happened, and starting over by itself would hide that. EventSource gives up on either.
+var outcomes = map[dialect.Reason]Outcome{
+	dialect.ReasonEnded:      {Status: http.StatusNoContent, Code: "ENDED", Message: "the run has ended and the client has its last event", Close: 1000},
+	dialect.ReasonShutdown:   {Status: http.StatusServiceUnavailable, Code: "SHUTTING-DOWN", Message: "this node is shutting down", RetryAfter: 1, End: EndBroken, Close: 1001, GRPC: 1},
+	dialect.ReasonClientGone: {Status: 499, Code: schema.CodeClientGone, Message: "the client is gone", End: EndBroken, Close: 1001, GRPC: 1},
+	dialect.ReasonSlowClient: {Status: http.StatusServiceUnavailable, Code: schema.CodeDropped, Message: "the client does not read", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 8},
+
+	dialect.ReasonExpired:   {Status: http.StatusGone, Code: codeCursorExpired, Message: "events behind the cursor are no longer kept; first_seq, where it is given, is the first that is", End: EndBroken, Close: 1008, GRPC: 11},
+	dialect.ReasonFuture:    {Status: http.StatusConflict, Code: "CURSOR-AHEAD", Message: "the cursor is beyond the newest event", End: EndBroken, Close: 1008, GRPC: 11},
+	dialect.ReasonBadCursor: {Status: http.StatusBadRequest, Code: "BAD-CURSOR", Message: "bad cursor", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+
+	dialect.ReasonBadID:            {Status: http.StatusBadRequest, Code: "BAD-ID", Message: "bad id", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+	dialect.ReasonBadRequest:       {Status: http.StatusBadRequest, Code: "BAD-REQUEST", Message: "bad request", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+	dialect.ReasonMalformed:        {Status: http.StatusBadRequest, Code: codeMalformed, Message: "malformed event", Detail: true, End: EndBroken, Close: 1007, GRPC: 3},
+	dialect.ReasonUnknownType:      {Status: http.StatusBadRequest, Code: schema.CodeUnknownType, Message: "unknown event type", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+	dialect.ReasonForeignRun:       {Status: http.StatusBadRequest, Code: codeMalformed, Message: "event names another run", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+	dialect.ReasonTooLarge:         {Status: http.StatusRequestEntityTooLarge, Code: codeMalformed, Message: "too large; put the content into a blob and send its blob_ref", Detail: true, End: EndBroken, Close: 1009, GRPC: 8},
+	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send application/x-ndjson or application/json, not encoded", End: EndBroken, Close: 1003, GRPC: 3},
+	dialect.ReasonURITooLong:       {Status: http.StatusRequestURITooLong, Code: "URI-TOO-LONG", Message: "the request target is too long", End: EndBroken, Close: 1009, GRPC: 3},
+	dialect.ReasonTimeout:          {Status: http.StatusRequestTimeout, Code: "REQUEST-TIMEOUT", Message: "the body did not arrive in time", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 4},
+	dialect.ReasonMethod:           {Status: http.StatusMethodNotAllowed, Code: "METHOD-NOT-ALLOWED", Message: "this path does not take this method", End: EndBroken, Close: 1008, GRPC: 12},
+
+	dialect.ReasonUnauthorized: {Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "a valid credential is needed", End: EndBroken, Close: 1008, GRPC: 16},
+	dialect.ReasonForbidden:    {Status: http.StatusForbidden, Code: "FORBIDDEN", Message: "the credential does not allow this", End: EndBroken, Close: 1008, GRPC: 7},
+	dialect.ReasonNotFound:     {Status: http.StatusNotFound, Code: "NOT-FOUND", Message: "there is nothing here", End: EndBroken, Close: 1008, GRPC: 5},
+
+	dialect.ReasonExists:      {Status: http.StatusConflict, Code: "RUN-EXISTS", Message: "the run exists already", End: EndBroken, Close: 1008, GRPC: 6},
+	dialect.ReasonSeqMismatch: {Status: http.StatusConflict, Code: "SEQ-MISMATCH", Message: "an event brings a seq that is not the one it would get", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
+	dialect.ReasonRunEnded:    {Status: http.StatusConflict, Code: "RUN-ENDED", Message: "the run has ended and takes only a follow-up", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
+	dialect.ReasonKeyReused:   {Status: http.StatusUnprocessableEntity, Code: "KEY-REUSED", Message: "the idempotency key was used for another content", End: EndBroken, Close: 1008, GRPC: 9},
+
+	dialect.ReasonConflict:    {Status: http.StatusServiceUnavailable, Code: "CONFLICT", Message: "other writers of the run were faster; nothing was stored", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 10},
+	dialect.ReasonUnanswered:  {Status: http.StatusServiceUnavailable, Code: "UNANSWERED", Message: "the log did not answer; the events may or may not be stored; try again with the same Idempotency-Key", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 14},
+	dialect.ReasonBusy:        {Status: http.StatusServiceUnavailable, Code: "BUSY", Message: "this node serves as much as it can", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 8},
+	dialect.ReasonUnavailable: {Status: http.StatusServiceUnavailable, Code: "UNAVAILABLE", Message: "the log is unavailable", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 14},
+	dialect.ReasonInternal:    {Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "internal error", End: EndBroken, Close: 1011, GRPC: 13},
+}
+
+// reasons maps errors to reasons. The first row that matches wins: an error may wrap several
+// sentinels, the one that decides stands higher.
+var reasons = []struct {
+	err    error
+	reason dialect.Reason
+}{
+	{errDraining, dialect.ReasonShutdown},
+	{fanout.ErrClosed, dialect.ReasonShutdown},
+	{producers.ErrClosed, dialect.ReasonShutdown},
+	{dialect.ErrSlowClient, dialect.ReasonSlowClient},
+	{dialect.ErrClientGone, dialect.ReasonClientGone},
+
+	{errNoRoute, dialect.ReasonNotFound},
+	{errMethod, dialect.ReasonMethod},
+	{errURITooLong, dialect.ReasonURITooLong},
+	{errMediaType, dialect.ReasonUnsupportedMedia},
+	{errBodyTimeout, dialect.ReasonTimeout},
+	{errBodyTooBig, dialect.ReasonTooLarge},
+	{errBusy, dialect.ReasonBusy},
+	{ErrUnauthorized, dialect.ReasonUnauthorized},
+	{ErrForbidden, dialect.ReasonForbidden},
+
+	{schema.ErrBadPack, dialect.ReasonInternal}, // ours, whatever else it wraps
+	{schema.ErrUnknownType, dialect.ReasonUnknownType},
+	{schema.ErrTooLarge, dialect.ReasonTooLarge},
+	{schema.ErrForeignRun, dialect.ReasonForeignRun},
+	{schema.ErrSeqMismatch, dialect.ReasonSeqMismatch},
+	{schema.ErrEnded, dialect.ReasonRunEnded},
+	{schema.ErrMalformed, dialect.ReasonMalformed},
+	{schema.ErrBadCursor, dialect.ReasonBadCursor},
+	{schema.ErrBadID, dialect.ReasonBadID},
+	{dialect.ErrBadRequest, dialect.ReasonBadRequest},
+
+	{fanout.ErrNotFound, dialect.ReasonNotFound},
+	{fanout.ErrExpired, dialect.ReasonExpired},
+	{fanout.ErrFuture, dialect.ReasonFuture},
+	{producers.ErrExists, dialect.ReasonExists},
+	{producers.ErrKeyReused, dialect.ReasonKeyReused},
+	{producers.ErrUnanswered, dialect.ReasonUnanswered},
+	{producers.ErrConflict, dialect.ReasonConflict},
+	{producers.ErrFenced, dialect.ReasonConflict},
+	{producers.ErrBackpressure, dialect.ReasonBusy},
+	{producers.ErrUnavailable, dialect.ReasonUnavailable},
+	{fanout.ErrUnavailable, dialect.ReasonUnavailable},
+	{context.DeadlineExceeded, dialect.ReasonUnavailable},
+	{context.Canceled, dialect.ReasonClientGone},
+}
+
+// ReasonOf says why err ended a request or a stream. Errors that no row knows are internal.
+func ReasonOf(err error) dialect.Reason {
+	if err == nil {
+		return dialect.ReasonNone
+	}
+	for _, row := range reasons {
+		if errors.Is(err, row.err) {
+			return row.reason
+		}
+	}
+	return dialect.ReasonInternal
+}

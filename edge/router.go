@@ -1,0 +1,87 @@
+package edge
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// route is one path of the server. Patterns are like those of http.ServeMux, but the path is matched
+// as it was sent: ServeMux answers "..", "//" and their kin with a redirect to another path, and here
+// they are ids to be refused.
+type route struct {
+	pattern  string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
+	method   string
+	segments []string
+	serve    func(*call) error
+	open     bool         // needs no credential
+	stream   *boundStream // nil for routes of the server itself
+}
+
+// newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.
+func newRoute(pattern string, serve func(*call) error) (*route, bool) {
+	method, path, ok := strings.Cut(pattern, " ")
+	if !ok || method == "" || !strings.HasPrefix(path, "/") {
+		return nil, false
+	}
+	return &route{pattern: pattern, method: method, segments: split(path), serve: serve}, true
+}
+
+// split cuts an escaped path into its segments, leaving empty ones in place.
+func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
+
+// match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id.
+func (rt *route) match(segments []string) (map[string]string, bool) {
+	if len(segments) != len(rt.segments) {
+		return nil, false
+	}
+	var path map[string]string
+	for i, want := range rt.segments {
+		name, named := strings.CutPrefix(want, "{")
+		if !named {
+			if segments[i] != want {
+				return nil, false
+			}
+			continue
+		}
+		value, err := url.PathUnescape(segments[i])
+		if err != nil { // net/http has refused such a target already
+			return nil, false
+		}
+		if path == nil {
+			path = make(map[string]string, 1)
+		}
+		path[strings.TrimSuffix(name, "}")] = value
+	}
+	return path, true
+}
+
+// find gives the route of a request. HEAD is served by GET. When the path exists but not with this
+// method it gives the methods that do, and errMethod; else errNoRoute.
+func find(routes []*route, r *http.Request) (*route, map[string]string, []string, error) {
+	segments := split(r.URL.EscapedPath())
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var allow []string
+	for _, rt := range routes {
+		path, ok := rt.match(segments)
+		if !ok {
+			continue
+		}
+		if rt.method == method {
+			return rt, path, nil, nil
+		}
+		allow = append(allow, rt.method)
+		if rt.method == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
+	}
+	if len(allow) == 0 {
+		return nil, nil, nil, errNoRoute
+	}
+	slices.Sort(allow)
+	return nil, nil, slices.Compact(allow), errMethod
+}

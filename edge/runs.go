@@ -1,0 +1,150 @@
+package edge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// newRun is the body of POST /v1/agent/runs. Fields that are not known are passed over.
+type newRun struct {
+	RunID        *string `json:"run_id"`
+	PlanningGate *string `json:"planning_gate"`
+}
+
+// createRun begins a run with its first event. Beginning one is optional: a run may as well begin
+// with the first event that is appended to it.
+func (s *Server) createRun(c *call) error {
+	opt, err := appendOptions(c.r.Header)
+	if err != nil {
+		return err
+	}
+	opt.MustBeNew = true
+	body, err := s.body(c, "application/json", "text/plain")
+	if err != nil {
+		return err
+	}
+	var in newRun
+	if err := decodeObject(body, &in); err != nil {
+		return err
+	}
+	state, first, err := in.begin()
+	if err != nil {
+		return err
+	}
+	run := s.ids.Run(time.Now())
+	if in.RunID != nil {
+		run = *in.RunID
+	}
+	c.path = map[string]string{"run": run}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Location", "/v1/agent/runs/"+run)
+	extra := fmt.Appendf(nil, `,"run_id":%q,"state":%q`, run, state)
+	err = s.store(c, key, []schema.Event{first}, opt, http.StatusCreated, extra)
+	if err != nil {
+		c.w.Header().Del("Location")
+	}
+	return err
+}
+
+// begin gives the first event. A run with a planning gate plans first (native §3.5): with "required"
+// it then waits for approval, with "preview" it goes on.
+func (in *newRun) begin() (schema.RunState, schema.Event, error) {
+	payload := struct {
+		State        schema.RunState `json:"state"`
+		Reason       *string         `json:"reason"`
+		PlanningGate *string         `json:"planning_gate,omitempty"`
+	}{State: schema.StateRunning}
+	if in.PlanningGate != nil {
+		switch *in.PlanningGate {
+		case "required", "preview":
+			payload.State, payload.PlanningGate = schema.StatePlanning, in.PlanningGate
+		case "off":
+		default:
+			return "", schema.Event{}, fmt.Errorf("planning_gate is not required, preview or off: %w", dialect.ErrBadRequest)
+		}
+	}
+	b, err := json.Marshal(payload)
+	return payload.State, schema.Event{Type: schema.TypeRunLifecycle, Payload: b}, err
+}
+
+// decodeObject reads an optional JSON object.
+func decodeObject(body []byte, into any) error {
+	if len(body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("body is not the JSON object that is expected: %w", dialect.ErrBadRequest)
+	}
+	return nil
+}
+
+// runSummary is the answer of GET /v1/agent/runs/{run}. Times are the producers'.
+type runSummary struct {
+	RunID     string          `json:"run_id"`
+	State     schema.RunState `json:"state"`
+	LastSeq   schema.Seq      `json:"last_seq"`
+	StartedAt *string         `json:"started_at"` // null when the first event is no longer kept
+	UpdatedAt *string         `json:"updated_at"`
+	EndedAt   *string         `json:"ended_at"` // null while the run goes on
+}
+
+// summary says what is known of a run without reading it.
+func (s *Server) summary(c *call) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	head, err := s.existing(c.r.Context(), key)
+	if err != nil {
+		return err
+	}
+	out := runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
+	if out.StartedAt, err = s.timeOf(c, key, 1); err != nil {
+		return err
+	}
+	if out.UpdatedAt, err = s.timeOf(c, key, head.Last); err != nil {
+		return err
+	}
+	if head.State.Final() {
+		out.EndedAt = out.UpdatedAt
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	c.reply(http.StatusOK, body)
+	return nil
+}
+
+// timeOf gives the time of one event, nil when it is no longer kept.
+func (s *Server) timeOf(c *call, key schema.RunKey, seq schema.Seq) (*string, error) {
+	for p, err := range s.hub.Packs(c.r.Context(), key, seq-1, seq) {
+		if errors.Is(err, fanout.ErrExpired) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for r, err := range p.Records(seq - 1) {
+			if err != nil {
+				return nil, err
+			}
+			e, err := r.Event()
+			if err != nil {
+				return nil, fmt.Errorf("seq %d: %w: %w", seq, schema.ErrBadPack, err)
+			}
+			return &e.TS, nil
+		}
+	}
+	return nil, nil
+}

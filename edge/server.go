@@ -1,0 +1,167 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport/sse"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Server serves runs. Make it with New; use Run, or Handler in a server of your own.
+type Server struct {
+	cfg    Config
+	hub    *fanout.Hub
+	append *producers.Appender
+	sse    *sse.Transport
+	routes []*route
+	checks *payloadChecks
+	ids    *schema.IDs
+
+	mu       sync.Mutex
+	streams  map[*liveStream]struct{}
+	draining bool
+}
+
+// New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	out, err := sse.New(sse.Config{WriteTimeout: cfg.WriteTimeout, Retry: cfg.Retry})
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	checks, err := compilePayloadChecks(schema.Types())
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	s := &Server{
+		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, checks: checks,
+		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}),
+	}
+	if err := s.bind(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// bind makes the table of routes: the server's own and those of the dialects.
+func (s *Server) bind() error {
+	own := []struct {
+		pattern string
+		serve   func(*call) error
+		open    bool
+	}{
+		{"GET /healthz", s.health, true},
+		{"GET /readyz", s.ready, true},
+		{"POST /v1/agent/runs", s.createRun, false},
+		{"GET /v1/agent/runs/{run}", s.summary, false},
+		{"POST /v1/agent/runs/{run}/events", s.ingest, false},
+		{"GET /v1/agent/runs/{run}/events", s.page, false},
+	}
+	for _, o := range own {
+		if err := s.add(o.pattern, o.serve, o.open, nil); err != nil {
+			return err
+		}
+	}
+	for _, d := range s.cfg.Dialects {
+		info := d.Info()
+		for _, st := range info.Streams {
+			if st.Transport != dialect.SSE {
+				return fmt.Errorf("edge: dialect %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
+			}
+			if err := s.add(st.Pattern, s.stream, false, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) add(pattern string, serve func(*call) error, open bool, st *boundStream) error {
+	rt, ok := newRoute(pattern, serve)
+	if !ok {
+		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
+	}
+	for _, other := range s.routes {
+		if other.method == rt.method && slices.EqualFunc(other.segments, rt.segments, sameSegment) {
+			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
+		}
+	}
+	rt.open, rt.stream = open, st
+	s.routes = append(s.routes, rt)
+	return nil
+}
+
+func sameSegment(a, b string) bool {
+	return a == b || strings.HasPrefix(a, "{") && strings.HasPrefix(b, "{")
+}
+
+// Handler serves all routes. Shutting down is Run's.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+
+// maxURI bounds the request target, in bytes. What the header limit lets through above it is 414.
+const maxURI = 8 << 10
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks}
+	c.w = &response{ResponseWriter: w}
+	h := w.Header()
+	h.Set("X-Request-Id", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	defer c.finish()
+	c.err = s.dispatch(c)
+}
+
+func (s *Server) dispatch(c *call) (err error) {
+	if len(c.r.RequestURI) > maxURI {
+		return errURITooLong
+	}
+	var allow []string
+	if c.route, c.path, allow, err = find(s.routes, c.r); err != nil {
+		if len(allow) > 0 {
+			c.w.Header().Set("Allow", strings.Join(allow, ", "))
+		}
+		return err
+	}
+	if !c.route.open {
+		if c.caller, err = s.cfg.Authenticate(c.r); err != nil {
+			return err
+		}
+		if err := schema.ValidTenant(c.caller.Tenant); err != nil {
+			// The authenticator's fault, not the client's.
+			return fmt.Errorf("authenticated as %q: %s", c.caller.Tenant, err)
+		}
+	}
+	return c.route.serve(c)
+}
+
+// key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
+func (c *call) key() (schema.RunKey, error) {
+	run := c.path["run"]
+	if err := schema.ValidRunID(run); err != nil {
+		return schema.RunKey{}, err
+	}
+	c.run = run
+	return schema.RunKey{Tenant: c.caller.Tenant, Run: run}, nil
+}
+
+// existing gives the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
+// not or is another tenant's.
+func (s *Server) existing(ctx context.Context, key schema.RunKey) (schema.Head, error) {
+	head, err := s.hub.Head(ctx, key)
+	if err == nil && !head.Exists() {
+		err = fanout.ErrNotFound
+	}
+	return head, err
+}

@@ -140,6 +140,9 @@ func (e *Event) CheckNew(run string) error {
 			return err
 		}
 	}
+	if err := e.checkOptional(); err != nil {
+		return err
+	}
 	if n := e.size(); n > MaxEventBytes {
 		return fmt.Errorf("%d bytes, %d allowed: %w", n, MaxEventBytes, ErrTooLarge)
 	}
@@ -179,9 +182,29 @@ func (e *Event) Prepare(run string) error {
 	})
 }
 
-// size bounds the encoded length from above for events made here.
+// checkOptional holds events that were not decoded to what the decoder holds them to: a line that
+// enters the log must be one that its readers take.
+func (e *Event) checkOptional() error {
+	for _, s := range [...]string{e.TurnID, e.Cause, e.Actor} {
+		if len(s) > maxShortText {
+			return fmt.Errorf("turn_id, cause or actor longer than %d bytes: %w", maxShortText, ErrMalformed)
+		}
+	}
+	if len(e.Path) > maxPath {
+		return fmt.Errorf("path deeper than %d: %w", maxPath, ErrMalformed)
+	}
+	for _, p := range e.Path {
+		if err := ValidRunID(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size bounds the encoded length from above for events made here. An escape is six bytes at most.
 func (e *Event) size() int {
-	n := 512 + len(e.Payload) + len(e.Extra) + len(e.ChildID) + len(e.RunID) + len(e.TurnID) + len(e.Cause)
+	n := 512 + len(e.Payload) + len(e.Extra) + len(e.ChildID) + len(e.RunID)
+	n += 6 * (len(e.TurnID) + len(e.Cause) + len(e.Actor))
 	for _, p := range e.Path {
 		n += len(p) + 3
 	}

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,25 +67,77 @@ type FoldCall struct {
 
 // payloadFields is the union of what Fold reads from payloads.
 type payloadFields struct {
-	Text       string          `json:"text"`
-	Index      *int            `json:"index"`
-	MessageID  string          `json:"message_id"`
-	Role       string          `json:"role"`
-	Model      string          `json:"model"`
-	Kind       string          `json:"kind"`
-	CallID     string          `json:"call_id"`
-	Tool       string          `json:"tool"`
-	Input      json.RawMessage `json:"input"`
-	Output     json.RawMessage `json:"output"`
-	OK         bool            `json:"ok"`
-	Complete   *bool           `json:"complete"`
-	Block      json.RawMessage `json:"block"`
-	ChildID    string          `json:"child_id"`
-	StopReason string          `json:"stop_reason"`
-	Usage      json.RawMessage `json:"usage"`
-	Error      json.RawMessage `json:"error"`
-	State      RunState        `json:"state"`
-	Reason     string          `json:"reason"`
+	Text, MessageID, Role, Model, Kind, CallID, Tool, ChildID, StopReason, Reason string
+	State                                                                         RunState
+	Index                                                                         *int
+	Input, Output, Block, Usage, Error                                            json.RawMessage
+	OK                                                                            bool
+	Complete                                                                      *bool
+}
+
+// read takes a payload apart. A field of an unexpected kind counts as absent: unknown fields are
+// always allowed, so a name may mean something else in another type. Of two fields with one name
+// the last counts, as in JavaScript.
+func (p *payloadFields) read(payload []byte) error {
+	return eachField(payload, func(name string, v []byte) error {
+		if into := p.textField(name); into != nil {
+			if s, err := unquote(v); err == nil {
+				*into = s
+			}
+			return nil
+		}
+		switch name {
+		case "state":
+			s, _ := unquote(v)
+			p.State = RunState(s)
+		case "index":
+			if n, err := strconv.Atoi(string(v)); err == nil {
+				p.Index = &n
+			}
+		case "ok":
+			p.OK = v[0] == 't'
+		case "complete":
+			b := v[0] == 't'
+			p.Complete = &b
+		case "input":
+			p.Input = v
+		case "output":
+			p.Output = v
+		case "block":
+			p.Block = v
+		case "usage":
+			p.Usage = v
+		case "error":
+			p.Error = v
+		}
+		return nil
+	})
+}
+
+func (p *payloadFields) textField(name string) *string {
+	switch name {
+	case "text":
+		return &p.Text
+	case "message_id":
+		return &p.MessageID
+	case "role":
+		return &p.Role
+	case "model":
+		return &p.Model
+	case "kind":
+		return &p.Kind
+	case "call_id":
+		return &p.CallID
+	case "tool":
+		return &p.Tool
+	case "child_id":
+		return &p.ChildID
+	case "stop_reason":
+		return &p.StopReason
+	case "reason":
+		return &p.Reason
+	}
+	return nil
 }
 
 // Add takes the next event. Events that say nothing to a fold only move Last. A payload that does
@@ -91,7 +145,7 @@ type payloadFields struct {
 func (f *Fold) Add(e *Event) {
 	f.Last = e.Seq
 	var p payloadFields
-	if json.Unmarshal(e.Payload, &p) != nil {
+	if p.read(e.Payload) != nil {
 		return
 	}
 	switch e.Type {
@@ -113,7 +167,7 @@ func (f *Fold) Add(e *Event) {
 	case TypeReasoningDelta:
 		f.block(e, "reasoning", p.Index).Text.WriteString(p.Text)
 	case TypeToolInputDelta:
-		f.block(e, "tool_use", p.Index).Text.WriteString(p.Text)
+		f.inputBlock(e, &p).Text.WriteString(p.Text)
 	case TypeToolStart, TypeToolEnd, TypeToolOutputDelta:
 		f.tool(e, &p)
 	case TypeChildSpawn:
@@ -174,6 +228,25 @@ func (f *Fold) block(e *Event, kind string, index *int) *FoldBlock {
 	if index != nil {
 		b.Index = *index
 	}
+	m.Blocks = append(m.Blocks, b)
+	return b
+}
+
+// inputBlock gives the block whose tool input streams: its call says more than its place, which
+// producers of parallel calls may leave out.
+func (f *Fold) inputBlock(e *Event, p *payloadFields) *FoldBlock {
+	if m := f.open[e.ChildID]; m != nil && p.Index == nil {
+		for _, b := range slices.Backward(m.Blocks) {
+			if b.Call == p.CallID && p.CallID != "" {
+				return b
+			}
+		}
+	}
+	if p.Index != nil {
+		return f.block(e, "tool_use", p.Index)
+	}
+	m := f.message(e)
+	b := &FoldBlock{Index: len(m.Blocks), Kind: "tool_use", Call: p.CallID}
 	m.Blocks = append(m.Blocks, b)
 	return b
 }

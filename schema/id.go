@@ -108,12 +108,17 @@ type IDs struct {
 // NewIDs returns a minter with cryptographic entropy.
 func NewIDs() *IDs { return &IDs{entropy: rand.Reader} }
 
+// maxSkew is how far another writer's clock is believed to be ahead.
+const maxSkew = 24 * time.Hour
+
 // Event mints an event id at now that is greater than floor (another evt_ id or ""), so that ids
-// grow along a run's log even when its writers' clocks disagree.
+// grow along a run's log even when its writers' clocks disagree. A floor that is more than a day
+// ahead of now is passed over: producers may bring ids of their own, and one from the end of time
+// must not push the ids of all other runs there.
 func (g *IDs) Event(now time.Time, floor string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 {
+	if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 && f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
 		g.last = f
 	}
 	return EventPrefix + g.next(now).String()

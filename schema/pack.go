@@ -46,10 +46,10 @@ func (p *Pack) Records(after Seq) iter.Seq2[Record, error] {
 			if want > after {
 				r, err := ScanLine(line)
 				if err == nil && r.Seq != want {
-					err = fmt.Errorf("line says seq %d: %w", r.Seq, ErrBadPack)
+					err = fmt.Errorf("line says seq %d: %w", r.Seq, ErrMalformed)
 				}
 				if err != nil {
-					yield(Record{}, fmt.Errorf("run %s seq %d: %w", p.Key, want, err))
+					yield(Record{}, fmt.Errorf("run %s seq %d: %w: %w", p.Key, want, ErrBadPack, err))
 					return
 				}
 				if !yield(r, nil) {
@@ -61,13 +61,24 @@ func (p *Pack) Records(after Seq) iter.Seq2[Record, error] {
 	}
 }
 
+// Trim gives the pack without the lines that have seq ≤ after. The body is shared.
+func (p Pack) Trim(after Seq) Pack {
+	for p.Count > 0 && p.First <= after {
+		i := bytes.IndexByte(p.Body, '\n')
+		p.Body = p.Body[i+1:]
+		p.First++
+		p.Count--
+	}
+	return p
+}
+
 // Check verifies a pack that came from outside: every line scans, is of this run and lane, and has
 // the number its place gives it. The error wraps ErrBadPack.
 func (p *Pack) Check() error {
 	n := 0
 	for r, err := range p.Records(0) {
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBadPack, err)
+			return err
 		}
 		if string(r.Child) != p.Child {
 			return fmt.Errorf("run %s seq %d: child %s in lane %s: %w", p.Key, r.Seq, quote(string(r.Child)), quote(p.Child), ErrBadPack)
@@ -75,6 +86,9 @@ func (p *Pack) Check() error {
 		e, err := DecodeLine(r.Line)
 		if err != nil {
 			return fmt.Errorf("run %s seq %d: %w: %w", p.Key, r.Seq, ErrBadPack, err)
+		}
+		if e.Type != string(r.Type) || e.ChildID != p.Child || !bytes.Equal(e.Payload, r.Payload()) {
+			return fmt.Errorf("run %s seq %d: line is not in the form of the log: %w", p.Key, r.Seq, ErrBadPack)
 		}
 		if e.RunID != p.Key.Run {
 			return fmt.Errorf("run %s seq %d: run_id %s: %w", p.Key, r.Seq, quote(e.RunID), ErrBadPack)
@@ -191,6 +205,9 @@ func ParsePack(subject string, header map[string][]string, body []byte, stored u
 	if !validDay(p.Head.Day) {
 		return bad(HeaderDay)
 	}
+	if id := p.Head.LastID; id != "" && ValidEventID(id) != nil {
+		return bad(HeaderLastID)
+	}
 	if p.Head.State != "" && !p.Head.State.valid() {
 		return bad(HeaderState)
 	}
@@ -207,7 +224,7 @@ func ParsePack(subject string, header map[string][]string, body []byte, stored u
 	if s := get(HeaderBatch); s != "" {
 		batch, part, _ := strings.Cut(s, "/")
 		p.Batch = batch
-		if p.Part, err = strconv.Atoi(part); err != nil {
+		if p.Part, err = strconv.Atoi(part); err != nil || p.Part < 0 {
 			return bad(HeaderBatch)
 		}
 	}

@@ -58,14 +58,15 @@ func ScanLine(line []byte) (Record, error) {
 }
 
 // cutToken cuts prefix and the string behind it, up to but without its closing quote. Strings
-// before the payload hold no escapes: ids, times and types come from allow-lists.
+// before the payload hold no escapes: ids, times and types come from allow-lists. One that does is
+// refused, because its bytes are not its value.
 func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {
 	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
 		return nil, false
 	}
 	b = b[len(prefix):]
 	end := bytes.IndexByte(b, '"')
-	if end < 0 {
+	if end < 0 || bytes.IndexByte(b[:end], '\\') >= 0 {
 		return nil, false
 	}
 	if into != nil {

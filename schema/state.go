@@ -39,10 +39,34 @@ type Lifecycle struct {
 	Reason *string  `json:"reason"`
 }
 
-// ParseLifecycle reads the payload of run.lifecycle; the error wraps ErrMalformed.
+// ParseLifecycle reads the payload of run.lifecycle; the error wraps ErrMalformed. Names are taken
+// as they are written: a field "State" is not the state, or the log and its readers in other
+// languages would disagree on whether the run is over.
 func ParseLifecycle(payload []byte) (Lifecycle, error) {
 	var l Lifecycle
-	if err := json.Unmarshal(payload, &l); err != nil || !l.State.valid() {
+	if !json.Valid(payload) {
+		return l, fmt.Errorf("lifecycle: %s: %w", syntaxError(payload), ErrMalformed)
+	}
+	err := eachField(payload, func(name string, v []byte) error {
+		switch name {
+		case "state":
+			s, err := unquote(v)
+			l.State = RunState(s)
+			return err
+		case "reason":
+			if l.Reason = nil; v[0] == 'n' {
+				return nil
+			}
+			s, err := unquote(v)
+			l.Reason = &s
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return Lifecycle{}, fmt.Errorf("lifecycle: %w", err)
+	}
+	if !l.State.valid() {
 		return Lifecycle{}, fmt.Errorf("lifecycle state %s: %w", quote(string(l.State)), ErrMalformed)
 	}
 	return l, nil

@@ -1,0 +1,154 @@
+package schema_test
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+var allStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done", "aborted", "error"}
+
+func lifecycle(s schema.RunState) []byte {
+	return []byte(`{"state":"` + string(s) + `","reason":null}`)
+}
+
+// TestEnded walks all states: after the three final ones only a follow-up enters the log.
+func TestEnded(t *testing.T) {
+	for _, s := range allStates {
+		final := s == "done" || s == "aborted" || s == "error"
+		if s.Final() != final {
+			t.Errorf("%s: Final %v", s, s.Final())
+		}
+		for name, e := range map[string]schema.Event{
+			"delta":           {Type: "text.delta", Payload: []byte(`{"text":"x"}`)},
+			"tool end":        {Type: "tool.end"},
+			"cancel":          {Type: "command.cancel"},
+			"child delta":     {Type: "text.delta", ChildID: "run_c"},
+			"child message":   {Type: "command.message", ChildID: "run_c"},
+			"child running":   {Type: "run.lifecycle", ChildID: "run_c", Payload: lifecycle("running")},
+			"custom":          {Type: "custom.x"},
+			"done again":      {Type: "run.lifecycle", Payload: lifecycle("done")},
+			"error after":     {Type: "run.lifecycle", Payload: lifecycle("error")},
+			"hidden reopener": {Type: "run.lifecycle", Payload: []byte(`{"state":"done","State":"running"}`)},
+		} {
+			h := schema.Head{Last: 4, LastID: "evt_4", State: s, Anchors: map[string]schema.Seq{"run_c": 2}}
+			before := h.Clone()
+			err := h.Advance(e.Type, e.ChildID, "evt_5", e.Payload)
+			if final != errors.Is(err, schema.ErrEnded) || !final && (err != nil || h.Last != 5 || h.LastID != "evt_5") {
+				t.Errorf("%s in %s: %v, head %+v", name, s, err, h)
+			}
+			if final && (h.Last != before.Last || h.LastID != before.LastID || h.State != s || !maps.Equal(h.Anchors, before.Anchors)) {
+				t.Errorf("%s in %s: refused, but the head moved: %+v", name, s, h)
+			}
+		}
+	}
+}
+
+func TestReopen(t *testing.T) {
+	for _, ended := range []schema.RunState{schema.StateDone, schema.StateAborted, schema.StateError} {
+		h := schema.Head{Last: 9, State: ended}
+		if err := h.Advance("command.message", "", "evt_10", []byte(`{"content":"more"}`)); err != nil || h.State != schema.StatePlanning || h.Last != 10 {
+			t.Errorf("message after %s: %v %+v", ended, err, h)
+		}
+		if err := h.Advance("text.delta", "", "evt_11", []byte(`{"text":"x"}`)); err != nil {
+			t.Errorf("reopened run refuses: %v", err)
+		}
+		for _, s := range allStates {
+			h := schema.Head{Last: 9, State: ended}
+			err := h.Advance("run.lifecycle", "", "evt_10", lifecycle(s))
+			if s.Final() != errors.Is(err, schema.ErrEnded) || !s.Final() && h.State != s {
+				t.Errorf("%s after %s: %v %+v", s, ended, err, h)
+			}
+		}
+	}
+}
+
+// TestLifecycleOfChildren: a child's end is not the run's.
+func TestLifecycleOfChildren(t *testing.T) {
+	h := schema.Head{State: schema.StateRunning}
+	for _, child := range []string{"", "run_a", "run_b"} {
+		if err := h.Advance("message.start", child, "evt", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := (map[string]schema.Seq{"": 1, "run_a": 2, "run_b": 3}); !maps.Equal(h.Anchors, want) {
+		t.Errorf("anchors %v", h.Anchors)
+	}
+	copied := h.Clone()
+	if err := h.Advance("run.lifecycle", "run_a", "evt", lifecycle("error")); err != nil {
+		t.Fatal(err)
+	}
+	if h.State != schema.StateRunning || !maps.Equal(h.Anchors, map[string]schema.Seq{"": 1, "run_b": 3}) {
+		t.Errorf("after the child's end: %+v", h)
+	}
+	if err := h.Advance("message.end", "", "evt", nil); err != nil || !maps.Equal(h.Anchors, map[string]schema.Seq{"run_b": 3}) {
+		t.Errorf("after message.end: %+v", h)
+	}
+	if err := h.Advance("run.lifecycle", "", "evt", lifecycle("done")); err != nil || len(h.Anchors) != 0 || h.State != schema.StateDone {
+		t.Errorf("after the end: %+v", h)
+	}
+	if len(copied.Anchors) != 3 {
+		t.Errorf("Clone shares its anchors: %v", copied.Anchors)
+	}
+	if (schema.Head{}).Exists() || !h.Exists() {
+		t.Error("Exists")
+	}
+}
+
+func TestAdvanceRefusesBadLifecycle(t *testing.T) {
+	for _, p := range []string{"", "{}", "null", "[]", `{"state":1}`, `{"state":"Done"}`, `{"State":"done"}`, `{"state":"done"`, `{"state":"done","reason":1}`,
+		`{"state":"done"}x`, `{"state":"done","state":null}`} {
+		h := schema.Head{Last: 1, State: schema.StateRunning}
+		if err := h.Advance("run.lifecycle", "", "evt", []byte(p)); !errors.Is(err, schema.ErrMalformed) || h.Last != 1 {
+			t.Errorf("%s: %v %+v", p, err, h)
+		}
+	}
+	for p, reason := range map[string]string{
+		`{"state":"error","reason":"a\u0062"}`: "ab", `{"reason":"x","state":"error","reason":null}`: "", ` { "state" : "error" } `: "",
+		`{"st\u0061te":"error","Reason":"no"}`: "",
+	} {
+		l, err := schema.ParseLifecycle([]byte(p))
+		got := ""
+		if l.Reason != nil {
+			got = *l.Reason
+		}
+		if err != nil || l.State != schema.StateError || got != reason {
+			t.Errorf("%s: %+v %v", p, l, err)
+		}
+	}
+}
+
+// TestHeadOfScenarios: after each pack the anchors are exactly the messages that are open.
+func TestHeadOfScenarios(t *testing.T) {
+	for _, s := range append(schematest.All(), schematest.Generate(1500, 8)) {
+		open := map[string]schema.Seq{}
+		final := map[string]bool{}
+		for _, p := range schematest.Packs(acme, s, 3) {
+			for r, err := range p.Records(0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch string(r.Type) {
+				case schema.TypeMessageStart:
+					open[string(r.Child)] = r.Seq
+				case schema.TypeMessageEnd:
+					delete(open, string(r.Child))
+				case schema.TypeRunLifecycle:
+					if l, _ := schema.ParseLifecycle(r.Payload()); l.State.Final() {
+						delete(open, string(r.Child))
+						final[string(r.Child)] = true
+					}
+				}
+			}
+			if final[""] && s.Name != "follow-up" {
+				clear(open)
+			}
+			if !maps.Equal(open, p.Head.Anchors) {
+				t.Fatalf("%s at %d: anchors %v, open %v", s.Name, p.Last(), p.Head.Anchors, open)
+			}
+		}
+	}
+}

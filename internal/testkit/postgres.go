@@ -1,0 +1,297 @@
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// PostgresServer is a private PostgreSQL in a temporary directory, reached by a Unix socket there.
+// It does not sync to disk: its data survives Stop, not a power cut. The kernel stops it when the
+// test process dies, however it dies.
+type PostgresServer struct {
+	dir  string
+	bin  string
+	cred *syscall.Credential // nil: run as ourselves
+	next atomic.Int64
+
+	mu   sync.Mutex
+	proc *postmaster
+}
+
+// postmaster is one life of the server.
+type postmaster struct {
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	done chan struct{} // closed when the process has ended
+}
+
+// shared is the server of this test process; Main stops it.
+var shared struct {
+	sync.Mutex
+	server *PostgresServer
+	err    error
+}
+
+// Postgres gives the DSN of a fresh, empty database on the one server that all tests of this process
+// share. The package's TestMain must end with Main. Without PostgreSQL on the machine the test fails
+// where CI is set, and is skipped elsewhere.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	if shared.server == nil && shared.err == nil {
+		shared.server, shared.err = newPostgres()
+	}
+	server, err := shared.server, shared.err
+	shared.Unlock()
+	missing(t, err)
+	return server.Database(t)
+}
+
+// StartPostgres starts a server of the test's own, for tests that stop it. It ends with the test.
+func StartPostgres(t testing.TB) *PostgresServer {
+	t.Helper()
+	s, err := newPostgres()
+	missing(t, err)
+	t.Cleanup(func() {
+		if err := s.remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Main runs the package's tests, stops the shared PostgreSQL, looks for leaked goroutines, and
+// exits. Use it as the whole of TestMain.
+func Main(m *testing.M, leaks ...goleak.Option) {
+	code := m.Run()
+	shared.Lock()
+	server := shared.server
+	shared.Unlock()
+	if server != nil {
+		if err := server.remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	if code == 0 {
+		if err := goleak.Find(leaks...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var errNoPostgres = errors.New("no PostgreSQL on this machine: initdb is neither in PATH nor in /usr/lib/postgresql/*/bin")
+
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errNoPostgres) && os.Getenv("CI") == "" {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newPostgres() (*PostgresServer, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	s := &PostgresServer{bin: bin}
+	if s.cred, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	// Not t.TempDir: its parents belong to us alone, and a socket's path may have 107 bytes.
+	if s.dir, err = os.MkdirTemp("", "agentstream-pg-"); err != nil {
+		return nil, fmt.Errorf("testkit: start postgres: %w", err)
+	}
+	if s.cred != nil {
+		err = os.Chown(s.dir, int(s.cred.Uid), int(s.cred.Gid))
+	}
+	if err == nil {
+		err = s.initdb()
+	}
+	if err == nil {
+		err = s.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
+}
+
+func postgresBin() (string, error) {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(path), nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return "", errNoPostgres
+	}
+	version := func(p string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p))))
+		return n
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
+}
+
+// unprivileged gives the user to run the server as: PostgreSQL refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("testkit: start postgres: no user but root")
+}
+
+func (s *PostgresServer) initdb() error {
+	cmd := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testkit: initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir = s.dir
+	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+	// The kernel sends the signal when the thread that started the process ends: see Start.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred, Pdeathsig: syscall.SIGQUIT}
+	return cmd
+}
+
+// Start starts the server, or starts it again after Stop, and returns when it answers.
+func (s *PostgresServer) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		return errors.New("testkit: start postgres: it runs")
+	}
+	p := &postmaster{done: make(chan struct{})}
+	p.cmd = s.command("postgres", "-D", s.data(), "-k", s.dir, "-h", "", "-p", "5432",
+		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100", "-c", "log_min_messages=warning",
+		"-c", "shared_buffers=128MB", "-c", "max_wal_size=4GB")
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	started := make(chan error)
+	go func() {
+		// This goroutine keeps its thread for as long as the server lives. Go would be free to end
+		// the thread earlier, and with it, by Pdeathsig, the server.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // how it ended is in its log
+		}
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("testkit: start postgres: %w", err)
+	}
+	s.proc = p
+	return s.await(p)
+}
+
+func (s *PostgresServer) await(p *postmaster) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, s.dsn("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+			s.proc = nil
+			return fmt.Errorf("testkit: start postgres: it ended: %s", p.log.String())
+		case <-ctx.Done():
+			return fmt.Errorf("testkit: start postgres: %w", err)
+		}
+	}
+}
+
+// Stop ends the server at once, as a crash would: connections are cut, transactions are lost. It
+// returns when the process is gone. Stopping a server that is stopped does nothing.
+func (s *PostgresServer) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.proc
+	if p == nil {
+		return nil
+	}
+	s.proc = nil
+	if err := p.cmd.Process.Signal(syscall.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("testkit: stop postgres: %w", err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		return errors.New("testkit: stop postgres: it did not end within 20 s and was killed")
+	}
+}
+
+// remove stops the server and deletes its directory.
+func (s *PostgresServer) remove() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
+
+// Socket is the directory of the server's Unix socket, .s.PGSQL.5432.
+func (s *PostgresServer) Socket() string { return s.dir }
+
+// Database makes a fresh, empty database and gives its DSN.
+func (s *PostgresServer) Database(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.dsn("postgres"))
+	if err != nil {
+		t.Fatalf("testkit: make database: %v", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	name := "test_" + strconv.FormatInt(s.next.Add(1), 10)
+	if _, err := conn.Exec(ctx, "create database "+name); err != nil {
+		t.Fatalf("testkit: make database: %v", err)
+	}
+	return s.dsn(name)
+}
+
+// dsn has the form of a URL, as operators write it.
+func (s *PostgresServer) dsn(database string) string {
+	return "postgres://postgres@/" + database + "?host=" + strings.ReplaceAll(s.dir, " ", "%20") + "&port=5432"
+}

@@ -1,0 +1,92 @@
+package persister
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Config is what a Persister needs. Queues and Store must be set; zero means the default elsewhere.
+type Config struct {
+	Queues []Queue // one per partition of the log
+	Store  Store
+
+	BatchEvents int           // rows per transaction, at most; default 2,000. One pack may exceed it
+	BatchBytes  int           // bytes held per queue, about; default 4 MiB
+	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
+	Grace       time.Duration // time for the last batch after Run was told to stop; default 10 s
+	RetryMin    time.Duration // first pause after a failure; default 100 ms, doubled each time
+	RetryMax    time.Duration // longest pause; default 10 s
+	LagEvery    time.Duration // how often each queue is asked for its lag; default 10 s
+
+	Logger *slog.Logger // nil discards
+	Hooks  Hooks
+	Now    func() time.Time // default time.Now
+}
+
+// Hooks tell about the work, for metrics. Nil means off. They are called from the pipelines'
+// goroutines and must not block.
+type Hooks struct {
+	// Stored is called after each commit.
+	Stored func(stream string, s Stored)
+	// Buried is called for each dead letter, after it is kept.
+	Buried func(stream, reason string)
+	// Conflict is called for each row that came with another content than the one stored: an alarm.
+	Conflict func(stream string, key schema.RunKey, seq schema.Seq)
+	// Retrying is called after each failed attempt, with the time of the first failure of this
+	// outage and the pause until the next attempt.
+	Retrying func(stream string, err error, since time.Time, pause time.Duration)
+	// Recovered is called when work goes on after an outage.
+	Recovered func(stream string, outage time.Duration)
+	// Lag is called every LagEvery with the answer of each queue.
+	Lag func(l Lag)
+}
+
+// Stored is one committed transaction.
+type Stored struct {
+	Messages int
+	Inserted int // rows that were new
+	Repeated int // rows that had come before
+	Took     time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if c.BatchEvents == 0 {
+		c.BatchEvents = 2000
+	}
+	if c.BatchBytes == 0 {
+		c.BatchBytes = 4 << 20
+	}
+	def(&c.Attempt, time.Minute)
+	def(&c.Grace, 10*time.Second)
+	def(&c.RetryMin, 100*time.Millisecond)
+	def(&c.RetryMax, 10*time.Second)
+	def(&c.LagEvery, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if len(c.Queues) == 0 || c.Store == nil {
+		return errors.New("persister: config needs queues and a store")
+	}
+	if c.BatchEvents < 1 || c.BatchBytes < 1 {
+		return errors.New("persister: batch bounds must be positive")
+	}
+	if c.RetryMin < 0 || c.RetryMax < c.RetryMin {
+		return errors.New("persister: RetryMax is below RetryMin")
+	}
+	return nil
+}

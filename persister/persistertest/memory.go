@@ -1,0 +1,187 @@
+package persistertest
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+	"sync"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Memory is a store in memory. The zero value is not usable; see NewMemory.
+type Memory struct {
+	// Fault, when set, is asked before each Append and Bury; an error that it gives is the answer.
+	Fault func(ctx context.Context, chunks []persister.Chunk) error
+
+	mu      sync.Mutex
+	runs    map[schema.RunKey]*memoryRun
+	letters []persister.DeadLetter
+	known   map[string]bool
+}
+
+type memoryRun struct {
+	head  schema.Head
+	lanes map[string]schema.Lane
+	rows  map[schema.Seq]memoryRow
+}
+
+type memoryRow struct {
+	typ   string
+	child string
+	line  []byte
+}
+
+var _ Store = (*Memory)(nil)
+
+// NewMemory gives an empty store.
+func NewMemory() *Memory {
+	return &Memory{runs: make(map[schema.RunKey]*memoryRun), known: make(map[string]bool)}
+}
+
+func (m *Memory) fault(ctx context.Context, chunks []persister.Chunk) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if m.Fault == nil {
+		return nil
+	}
+	return m.Fault(ctx, chunks)
+}
+
+// Append implements persister.Store.
+func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
+	if err := m.fault(ctx, chunks); err != nil {
+		return persister.Result{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	days := make(map[schema.RunKey]string)
+	for key, r := range m.runs {
+		days[key] = r.head.Day
+	}
+	b := persister.Arrange(chunks, days)
+	for i := range b.Runs {
+		m.move(&b.Runs[i])
+	}
+	res := persister.Result{Conflicts: b.Conflicts}
+	for i := range b.Rows {
+		row := &b.Rows[i]
+		rows := m.runs[row.Chunk.Key].rows
+		switch have, ok := rows[row.Seq]; {
+		case !ok:
+			rows[row.Seq] = memoryRow{row.Type, row.Chunk.Child, bytes.Clone(row.Line)}
+			res.Inserted++
+		case bytes.Equal(have.line, row.Line):
+			res.Repeated++
+		default:
+			res.Conflicts = append(res.Conflicts, row.At)
+		}
+	}
+	return res, nil
+}
+
+func (m *Memory) move(r *persister.Run) {
+	have := m.runs[r.Key]
+	if have == nil {
+		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow)}
+		m.runs[r.Key] = have
+	}
+	if r.Head.Last > have.head.Last {
+		have.head = r.Head.Clone()
+		have.head.Lane, have.head.Stored = schema.Lane{}, 0
+	}
+	for name, l := range r.Lanes {
+		if l.Epoch > have.lanes[name].Epoch || have.lanes[name].Owner == "" {
+			have.lanes[name] = l
+		}
+	}
+}
+
+// Bury implements persister.Store.
+func (m *Memory) Bury(ctx context.Context, letters []persister.DeadLetter) error {
+	if err := m.fault(ctx, nil); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range letters {
+		if id := string(l.ID()); !m.known[id] {
+			m.known[id] = true
+			m.letters = append(m.letters, l)
+		}
+	}
+	return nil
+}
+
+// Ping implements persister.Store.
+func (m *Memory) Ping(ctx context.Context) error { return m.fault(ctx, nil) }
+
+// DeadLetters gives the newest dead letters first.
+func (m *Memory) DeadLetters(_ context.Context, limit int) ([]persister.DeadLetter, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Clone(m.letters)
+	slices.Reverse(out)
+	return out[:min(limit, len(out))], nil
+}
+
+// Head gives the newest position stored.
+func (m *Memory) Head(_ context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.runs[key]
+	if r == nil {
+		return schema.Head{}, nil
+	}
+	h := r.head.Clone()
+	h.Lane = r.lanes[lane]
+	return h, nil
+}
+
+// Packs walks the run's events.
+func (m *Memory) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	head, _ := m.Head(ctx, key, "")
+	return persister.Walk(ctx, memoryRows{m}, key, head.Day, after, through)
+}
+
+type memoryRows struct{ m *Memory }
+
+func (r memoryRows) Page(_ context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line, error) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	var page []persister.Line
+	for _, seq := range r.seqs(key) {
+		if row := r.m.runs[key].rows[seq]; seq > after && seq <= through && len(page) < persister.PageRows {
+			page = append(page, persister.Line{Seq: seq, Child: row.child, Body: row.line})
+		}
+	}
+	return page, nil
+}
+
+func (r memoryRows) Frames(_ context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame, error) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	var frames []persister.Frame
+	for _, seq := range r.seqs(key) {
+		if row := r.m.runs[key].rows[seq]; seq <= through && slices.Contains(persister.FrameTypes, row.typ) {
+			frames = append(frames, persister.Frame{Seq: seq, Type: row.typ, Child: row.child, Body: row.line})
+		}
+	}
+	return frames, nil
+}
+
+func (r memoryRows) seqs(key schema.RunKey) []schema.Seq {
+	run := r.m.runs[key]
+	if run == nil {
+		return nil
+	}
+	seqs := make([]schema.Seq, 0, len(run.rows))
+	for seq := range run.rows {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	return seqs
+}

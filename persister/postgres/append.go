@@ -1,0 +1,244 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+const upsertRuns = `
+insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts)
+select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[], $7::text[],
+	$8::timestamptz[], $9::timestamptz[])
+on conflict (koder_user_id, id) do update set
+	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
+	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
+	anchors    = case when excluded.last_seq > r.last_seq then excluded.anchors else r.anchors end,
+	last_ts    = case when excluded.last_seq > r.last_seq then excluded.last_ts else r.last_ts end,
+	last_seq   = greatest(r.last_seq, excluded.last_seq),
+	first_ts   = least(r.first_ts, excluded.first_ts),
+	updated_at = now()
+returning koder_user_id, id, run_day`
+
+const upsertLanes = `
+insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch)
+select t, r, lane, owner, epoch::numeric from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+	as x(t, r, lane, owner, epoch)
+on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
+	where excluded.epoch > l.epoch`
+
+const insertRows = `
+insert into agent_run_events (koder_user_id, run_day, run_id, seq, id, child_id, type, ts, line, payload)
+select t, d, r, seq, id, nullif(child, ''), typ, ts, line, payload::jsonb
+from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
+on conflict do nothing`
+
+// The row that holds the place may be of a transaction that was open when insertRows waited for it:
+// this is a statement of its own because each sees what was committed before it began.
+const findConflicts = `
+select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[])
+	with ordinality as x(t, d, r, seq, line, i)
+join agent_run_events e on e.koder_user_id = x.t and e.run_day = x.d and e.run_id = x.r and e.seq = x.seq
+where e.line <> x.line
+order by x.i`
+
+// Append implements persister.Store.
+func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
+	days := make(map[schema.RunKey]string)
+	for {
+		b := persister.Arrange(chunks, days)
+		if len(b.Rows) == 0 {
+			return persister.Result{Conflicts: b.Conflicts}, nil
+		}
+		res, err := s.store(ctx, &b, days)
+		switch {
+		case err == nil:
+			return res, nil
+		case errors.Is(err, errOtherDay):
+			continue // days has learnt the right one; the next arrangement holds
+		case dataError(err) && len(b.Rows) == 1:
+			return s.storeOne(ctx, &b, days)
+		case dataError(err):
+			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
+		}
+		return persister.Result{}, fmt.Errorf("postgres: append %d rows of %d runs: %w", len(b.Rows), len(b.Runs), err)
+	}
+}
+
+// errOtherDay rolls a transaction back in which a run turned out to have another day.
+var errOtherDay = errors.New("run is stored under another day")
+
+// storeOne stores a row whose payload jsonb has refused although it looked fine. The line is the
+// truth and is kept; only when that fails as well is the row poison.
+func (s *Store) storeOne(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (persister.Result, error) {
+	row := &b.Rows[0]
+	row.Payload = nil
+	res, err := s.store(ctx, b, days)
+	if dataError(err) {
+		err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
+	}
+	if err != nil {
+		return persister.Result{}, fmt.Errorf("postgres: append run %s seq %d: %w", row.Chunk.Key, row.Seq, err)
+	}
+	return res, nil
+}
+
+// store runs the transaction, and once more when a partition that it counted on is gone.
+func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
+	cols := columnsOf(b)
+	for range 2 {
+		if err = s.ensureDays(ctx, cols.days); err != nil {
+			return res, err
+		}
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			res, err = transact(ctx, tx, b, cols, days)
+			return err
+		})
+		if !noPartition(err) {
+			break
+		}
+		s.forgetDays()
+	}
+	return res, err
+}
+
+// transact locks and moves the runs first, in the order of their keys, then inserts.
+func transact(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, days map[schema.RunKey]string) (persister.Result, error) {
+	var batch pgx.Batch
+	batch.Queue(upsertRuns, cols.runs()...)
+	if len(cols.laneOwner) > 0 {
+		batch.Queue(upsertLanes, cols.laneTenant, cols.laneRun, cols.lane, cols.laneOwner, cols.laneEpoch)
+	}
+	batch.Queue(insertRows, cols.rows()...)
+	results := tx.SendBatch(ctx, &batch)
+	inserted, err := readResults(results, b, len(cols.laneOwner) > 0, days)
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return persister.Result{}, err
+	}
+	res := persister.Result{Inserted: inserted, Conflicts: b.Conflicts}
+	if inserted < len(b.Rows) {
+		if err := conflicts(ctx, tx, b, cols, &res); err != nil {
+			return persister.Result{}, err
+		}
+	}
+	res.Repeated = len(b.Rows) - inserted - (len(res.Conflicts) - len(b.Conflicts))
+	return res, nil
+}
+
+func readResults(results pgx.BatchResults, b *persister.Batch, lanes bool, days map[schema.RunKey]string) (inserted int, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return 0, err
+	}
+	stored := make(map[schema.RunKey]string, len(b.Runs))
+	var key schema.RunKey
+	var day time.Time
+	if _, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day}, func() error {
+		stored[key] = day.Format(dayLayout)
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	for i := range b.Runs {
+		if r := &b.Runs[i]; stored[r.Key] != r.Head.Day {
+			days[r.Key] = stored[r.Key]
+			err = errOtherDay
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if lanes {
+		if _, err := results.Exec(); err != nil {
+			return 0, err
+		}
+	}
+	tag, err := results.Exec()
+	return int(tag.RowsAffected()), err
+}
+
+func conflicts(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, res *persister.Result) error {
+	rows, err := tx.Query(ctx, findConflicts, cols.tenant, cols.day, cols.run, cols.seq, cols.line)
+	if err != nil {
+		return err
+	}
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		res.Conflicts = append(res.Conflicts, b.Rows[i-1].At)
+		return nil
+	})
+	return err
+}
+
+// columns holds a batch as one array per column: a round trip takes the same time for one row and
+// for thousands.
+type columns struct {
+	runTenant, runID, runState, runLastID, runAnchors []string
+	runDay, runFirst, runLast                         []time.Time
+	runSeq                                            []int64
+
+	laneTenant, laneRun, lane, laneOwner, laneEpoch []string
+
+	tenant, run, id, child, typ, line []string
+	payload                           []*string
+	day, ts                           []time.Time
+	seq                               []int64
+
+	days map[string]bool
+}
+
+func columnsOf(b *persister.Batch) *columns {
+	c := &columns{days: make(map[string]bool)}
+	dates := make(map[string]time.Time)
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		day, _ := time.Parse(dayLayout, r.Head.Day) // ensureDays refuses what does not parse
+		dates[r.Head.Day], c.days[r.Head.Day] = day, true
+		c.runTenant, c.runID = append(c.runTenant, r.Key.Tenant), append(c.runID, r.Key.Run)
+		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
+		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
+		c.runAnchors = append(c.runAnchors, schema.FormatAnchors(r.Head.Anchors))
+		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
+		for name, l := range r.Lanes {
+			c.laneTenant, c.laneRun = append(c.laneTenant, r.Key.Tenant), append(c.laneRun, r.Key.Run)
+			c.lane, c.laneOwner = append(c.lane, name), append(c.laneOwner, l.Owner)
+			c.laneEpoch = append(c.laneEpoch, strconv.FormatUint(l.Epoch, 10))
+		}
+	}
+	for i := range b.Rows {
+		c.add(&b.Rows[i], dates)
+	}
+	return c
+}
+
+func (c *columns) add(r *persister.BatchRow, dates map[string]time.Time) {
+	c.tenant, c.run = append(c.tenant, r.Chunk.Key.Tenant), append(c.run, r.Chunk.Key.Run)
+	c.day, c.seq = append(c.day, dates[r.Chunk.Head.Day]), append(c.seq, int64(r.Seq))
+	c.id, c.child, c.typ = append(c.id, r.ID), append(c.child, r.Chunk.Child), append(c.typ, r.Type)
+	c.ts, c.line = append(c.ts, r.TS), append(c.line, string(r.Line))
+	var payload *string
+	if r.Payload != nil && jsonbHolds(r.Payload) {
+		text := string(r.Payload)
+		payload = &text
+	}
+	c.payload = append(c.payload, payload)
+}
+
+func (c *columns) runs() []any {
+	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast}
+}
+
+func (c *columns) rows() []any {
+	return []any{c.tenant, c.day, c.run, c.seq, c.id, c.child, c.typ, c.ts, c.line, c.payload}
+}

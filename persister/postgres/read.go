@@ -1,0 +1,124 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Head gives the newest position stored of a run, and the owner of a lane ("" is the run itself);
+// the zero Head when the tenant has no such run. Head.Stored is 0: a position in the log is the
+// log's to give. Rows behind Head.Last may still be on their way when several persisters work.
+func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	var h schema.Head
+	var day time.Time
+	var anchors, epoch string
+	err := s.pool.QueryRow(ctx, `
+		select r.run_day, r.state, r.last_seq, r.last_id, r.anchors, coalesce(l.owner, ''), coalesce(l.epoch, 0)::text
+		from agent_runs r left join agent_run_lanes l
+			on l.koder_user_id = r.koder_user_id and l.run_id = r.id and l.lane = $3
+		where r.koder_user_id = $1 and r.id = $2`, key.Tenant, key.Run, lane).
+		Scan(&day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return schema.Head{}, nil
+	}
+	if err == nil {
+		h.Anchors, err = schema.ParseAnchors(anchors)
+	}
+	if err == nil {
+		h.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64)
+	}
+	if err != nil {
+		return schema.Head{}, fmt.Errorf("postgres: head of run %s: %w", key, err)
+	}
+	h.Day = day.Format(dayLayout)
+	return h, nil
+}
+
+// Packs walks the run's events with after < seq ≤ through in order, put together as persister.Walk
+// says. An unknown run is an empty walk. Between two packs it holds no connection.
+func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		head, err := s.Head(ctx, key, "")
+		if err != nil {
+			yield(schema.Pack{}, err)
+			return
+		}
+		if !head.Exists() {
+			return
+		}
+		for p, err := range persister.Walk(ctx, rows{s}, key, head.Day, after, through) {
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// rows reads for persister.Walk.
+type rows struct{ s *Store }
+
+// The sum bounds a page by bytes inside the server, so that a page of large events is not sent whole.
+func (r rows) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+	date, err := time.Parse(dayLayout, day)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)
+	}
+	result, err := r.s.pool.Query(ctx, `
+		select seq, child, line from (
+			select seq, coalesce(child_id, '') as child, line,
+				sum(octet_length(line)) over (order by seq rows unbounded preceding) - octet_length(line) as before
+			from (select seq, child_id, line from agent_run_events
+				where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq > $4 and seq <= $5
+				order by seq limit $6) page) sized
+		where before < $7 order by seq`,
+		key.Tenant, date, key.Run, int64(after), int64(through), persister.PageRows, persister.PageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: read run %s after %d: %w", key, after, err)
+	}
+	var page []persister.Line
+	var l persister.Line
+	if _, err = pgx.ForEachRow(result, []any{&l.Seq, &l.Child, &l.Body}, func() error {
+		page = append(page, l)
+		l.Body = nil
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("postgres: read run %s after %d: %w", key, after, err)
+	}
+	return page, nil
+}
+
+// The list of types is literal because the planner must see that it is the partial index's own.
+func (r rows) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+	date, err := time.Parse(dayLayout, day)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)
+	}
+	result, err := r.s.pool.Query(ctx, `
+		select seq, type, coalesce(child_id, ''), case when type = 'run.lifecycle' then line end
+		from agent_run_events
+		where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq <= $4
+			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
+		order by seq`, key.Tenant, date, key.Run, int64(through))
+	if err != nil {
+		return nil, fmt.Errorf("postgres: read frames of run %s: %w", key, err)
+	}
+	var frames []persister.Frame
+	var f persister.Frame
+	if _, err = pgx.ForEachRow(result, []any{&f.Seq, &f.Type, &f.Child, &f.Body}, func() error {
+		frames = append(frames, f)
+		f.Body = nil
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("postgres: read frames of run %s: %w", key, err)
+	}
+	return frames, nil
+}

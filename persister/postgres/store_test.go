@@ -1,0 +1,29 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"agentstream/internal/testkit"
+	"agentstream/persister/persistertest"
+	"agentstream/persister/postgres"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// open gives a store on a fresh, migrated database.
+func open(t testing.TB, dsn string) *postgres.Store {
+	t.Helper()
+	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	persistertest.Run(t, func(t *testing.T) persistertest.Store { return open(t, testkit.Postgres(t)) })
+}

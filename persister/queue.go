@@ -1,0 +1,47 @@
+package persister
+
+import (
+	"context"
+	"time"
+)
+
+// Queue is one partition of the log, seen as a queue of messages that wait for the store.
+// Implementations are safe for concurrent use.
+type Queue interface {
+	// Fetch waits for messages and gives at most what limit allows, in the order of the log. It may
+	// return none without an error when nothing came for a while. A message that is neither
+	// acknowledged nor released is handed out again some time later.
+	Fetch(ctx context.Context, limit Limit) ([]Message, error)
+	// Ack confirms that the messages are kept elsewhere, and returns when the queue has recorded it.
+	// It must confirm these messages only, never one that another fetcher holds.
+	Ack(ctx context.Context, msgs []Message) error
+	// Release gives messages back unconfirmed, to be handed out again soon.
+	Release(ctx context.Context, msgs []Message) error
+	// Lag says how far the store is behind the log.
+	Lag(ctx context.Context) (Lag, error)
+}
+
+// Limit bounds one fetch. A queue may exceed Bytes by one message.
+type Limit struct {
+	Messages int
+	Bytes    int
+}
+
+// Message is one stored message of the log. Body must not be changed.
+type Message struct {
+	Stream   string    // name of the partition's stream
+	Position uint64    // place in that stream
+	Stored   time.Time // when the log stored it, by the log's clock
+	Subject  string
+	Header   map[string][]string
+	Body     []byte
+	Token    string // the queue's own, to acknowledge it
+}
+
+// Lag is how far the store is behind one partition of the log.
+type Lag struct {
+	Stream   string
+	Messages uint64        // stored by the log, not yet confirmed
+	Oldest   time.Time     // when the oldest of them was stored, by the log's clock; zero when none
+	Window   time.Duration // the log drops messages older than this, confirmed or not; 0: never
+}

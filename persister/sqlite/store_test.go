@@ -1,0 +1,35 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"agentstream/internal/testkit"
+	"agentstream/persister/persistertest"
+	"agentstream/persister/sqlite"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// open gives a store on a fresh, migrated file.
+func open(t testing.TB) (*sqlite.Store, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "it's 100% a ?#&.db")
+	if _, err := sqlite.Migrate(t.Context(), path, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, path
+}
+
+func TestConformance(t *testing.T) {
+	persistertest.Run(t, func(t *testing.T) persistertest.Store { s, _ := open(t); return s })
+}

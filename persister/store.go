@@ -1,0 +1,83 @@
+package persister
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"agentstream/schema"
+)
+
+// ErrPoison says that the data itself, not the store's condition, is why an append failed: trying
+// the same again cannot help. The caller divides the batch until the one row is found.
+var ErrPoison = errors.New("store refuses the data")
+
+// Store keeps rows for good. Implementations are safe for concurrent use.
+type Store interface {
+	// Append writes the chunks' rows and moves their runs' heads, in one transaction: all or nothing.
+	// A row that is there already with the same line is left as it is; one with another line, or of
+	// a run that has another day, is left as it is too and reported as a conflict. A run's head
+	// never moves backwards. An error that wraps ErrPoison is about the data; a single row is
+	// refused with it only when not even its line can be kept. After any other error the outcome is
+	// unknown, and the caller may try again.
+	Append(ctx context.Context, chunks []Chunk) (Result, error)
+	// Bury keeps dead letters, each once however often it comes.
+	Bury(ctx context.Context, letters []DeadLetter) error
+	// Ping says whether the store can be reached and holds the tables.
+	Ping(ctx context.Context) error
+}
+
+// Chunk is what of one pack can be stored: its rows without those that were set aside, and the
+// head of the run after the whole pack.
+type Chunk struct {
+	Key   schema.RunKey
+	Child string // lane; "" is the root run itself
+	Head  schema.Head
+	Rows  []Row
+
+	from *Message
+}
+
+// Row is one event, taken apart as far as tables need it. Slices are parts of the message.
+type Row struct {
+	Seq     schema.Seq
+	ID      string
+	Type    string
+	TS      time.Time
+	Line    []byte // the whole event without line feed: the truth
+	Payload []byte // part of Line
+}
+
+// Result is what an append did.
+type Result struct {
+	Inserted  int        // rows that were new
+	Repeated  int        // rows that were there, with the same line
+	Conflicts []Conflict // rows that were not written because another content holds their place
+}
+
+// Conflict names a row by its place in the chunks that were handed in.
+type Conflict struct {
+	Chunk, Row int
+}
+
+// Reasons of dead letters.
+const (
+	ReasonBadMessage = "bad_message" // not a pack at all: subject, headers or number of lines
+	ReasonBadEvent   = "bad_event"   // a line of a pack that is not an event of its place
+	ReasonRefused    = "refused"     // the store cannot keep the line
+	ReasonConflict   = "conflict"    // another content is stored at this run and seq: an alarm
+)
+
+// DeadLetter is what could not be stored, with all that is needed to look into it and to put it
+// back: nothing that the log has taken disappears.
+type DeadLetter struct {
+	Stream   string
+	Position uint64        // of the message in the stream
+	Seq      schema.Seq    // place in the run the event claims; 0 when the whole message is meant
+	Key      schema.RunKey // zero when the subject names none
+	Subject  string
+	Header   map[string][]string
+	Body     []byte // the event's line, or the message's whole body
+	Reason   string
+	Detail   string // the error's text
+}

@@ -244,15 +244,13 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.closed = true
 	idle := p.idle
 	p.mu.Unlock()
-	if idle == nil {
-		p.cancel(ErrClosed)
-		return nil
-	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		p.cancel(ErrClosed)
-		<-idle
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			p.cancel(ErrClosed)
+			<-idle
+		}
 	}
 	p.cancel(ErrClosed)
 	p.mu.Lock()

@@ -51,7 +51,12 @@ func NextFromLeader(ctx context.Context, nc *nats.Conn, stream, filter string, s
 	return fromLeader(ctx, nc, stream, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, seq, filter))
 }
 
+// leaderTimeout bounds a read from a leader that does not answer: one is being elected, or is cut off.
+const leaderTimeout = 5 * time.Second
+
 func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(request))
 	if err != nil {
 		return Msg{}, fmt.Errorf("read %s from the leader: %w", stream, err)

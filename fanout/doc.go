@@ -1,0 +1,31 @@
+// Package fanout is the read side: it joins what is stored with what is being stored, so that a
+// reader gets every event after its cursor once, in order, and then the rest as it happens.
+//
+// # What it is
+//
+// [Hub] holds one [feed] per watched run: interest at the broker, the newest packs, and the head.
+// [Subscription] is one reader's position. [History] and [Tail] are what the hub reads from.
+//
+// # Contract
+//
+// A subscription is either replaying or live, and falling out of live is not an error but a return
+// to replay. A resume, a lost copy, a slow reader and a reconnect of the broker are the same thing:
+// read history behind the last number delivered. Seq decides everything: the next number is
+// delivered, a smaller one has been seen, a larger one is a hole, and nobody is ever given what lies
+// behind a hole. What cannot be had is an error that names the decision: gone for good (ErrExpired),
+// or come back (ErrUnavailable).
+//
+// # Concurrency
+//
+// Hub is safe for concurrent use. A Subscription has one user at a time. Readers of a live run take
+// no lock and copy nothing: they load the feed's current view, which is never changed afterwards.
+// Memory is bounded per watched run (the ring) and per replaying reader (one page).
+//
+// # What it does not do
+//
+// No shaping, no wire format, no authorization: the edge does. It writes nothing.
+//
+// # Where to look next
+//
+// feed.go for the seam, fanout/natsjs for JetStream, fanouttest for what is promised of both.
+package fanout

@@ -1,0 +1,219 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentstream/schema"
+)
+
+// feed is one watched run. It holds the newest packs without a hole; whatever arrives that is not
+// next makes it read history, once for all its readers.
+type feed struct {
+	hub *Hub
+	key schema.RunKey
+
+	refs      int           // guarded by hub.mu
+	attached  chan struct{} // closed when attach has ended
+	attachErr error         // readable behind attached
+	stop      func()
+
+	view  atomic.Pointer[view]
+	heard atomic.Bool // something has arrived since the last audit
+
+	mu      sync.Mutex // writers of view: the live side, the filler
+	ready   bool       // the head is known; before that, copies only say what to expect
+	want    schema.Seq // newest seq known to be stored
+	filling bool
+}
+
+// view is a feed at one moment. It is never changed; the next one may share its backing array.
+type view struct {
+	packs   []schema.Pack // contiguous, newest last
+	bytes   int
+	lo, hi  schema.Seq // seq of the first and last event in packs; lo = hi+1 when there are none
+	head    schema.Head
+	err     error         // the feed has ended
+	changed chan struct{} // closed when there is a newer view
+}
+
+func newFeed(h *Hub, key schema.RunKey) *feed {
+	f := &feed{hub: h, key: key, attached: make(chan struct{})}
+	f.view.Store(&view{lo: 1, changed: make(chan struct{})})
+	return f
+}
+
+// attach makes interest known FIRST and asks the leader for the head THEN: what is stored in
+// between arrives as a copy, what was stored before is history. The other order would lose what
+// falls between the two.
+func (f *feed) attach(ctx context.Context) (err error) {
+	defer func() { f.attachErr = err }()
+	stop, err := f.hub.cfg.Tail.Watch(ctx, f.key, f.offer)
+	if err != nil {
+		return fmt.Errorf("fanout: watch %s: %w: %w", f.key, ErrUnavailable, err)
+	}
+	f.stop = stop
+	head, err := f.hub.Head(ctx, f.key)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready = true
+	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: head})
+	f.fillLocked(head.Last)
+	return nil
+}
+
+func (f *feed) detach() {
+	f.fail(ErrClosed)
+	if f.stop != nil {
+		f.stop()
+	}
+}
+
+// offer takes a copy from the live side. It never blocks.
+func (f *feed) offer(p schema.Pack) {
+	f.heard.Store(true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.view.Load()
+	if !f.ready || p.First > v.hi+1 {
+		if f.ready && f.hub.cfg.Hooks.Gap != nil && !f.filling {
+			f.hub.cfg.Hooks.Gap(f.key)
+		}
+		f.fillLocked(p.Last())
+		return
+	}
+	f.appendLocked(p)
+}
+
+// expect says that the stream has seq: the audit's find.
+func (f *feed) expect(seq schema.Seq) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ready && seq > f.view.Load().hi && seq > f.want {
+		if f.hub.cfg.Hooks.Gap != nil {
+			f.hub.cfg.Hooks.Gap(f.key)
+		}
+		f.fillLocked(seq)
+	}
+}
+
+// quiet says that nothing has arrived since the last call.
+func (f *feed) quiet() bool { return !f.heard.Swap(false) }
+
+// appendLocked adds a pack that is next; one that has been seen is passed over.
+func (f *feed) appendLocked(p schema.Pack) {
+	v := f.view.Load()
+	if v.err != nil || p.Last() <= v.hi || p.First > v.hi+1 {
+		return
+	}
+	p = p.Trim(v.hi) // packs of the ring never overlap
+	n := &view{packs: append(v.packs, p), bytes: v.bytes + len(p.Body), lo: v.lo, hi: p.Last(), head: p.Head}
+	if len(v.packs) == 0 {
+		n.lo = p.First
+	}
+	for n.bytes > f.hub.cfg.RingBytes && len(n.packs) > 1 {
+		n.bytes -= len(n.packs[0].Body)
+		n.packs = n.packs[1:]
+		n.lo = n.packs[0].First
+	}
+	f.publish(n)
+}
+
+func (f *feed) publish(n *view) {
+	n.changed = make(chan struct{})
+	old := f.view.Swap(n)
+	close(old.changed)
+}
+
+// fillLocked makes sure that events up to seq are read from history, unless they are there.
+func (f *feed) fillLocked(seq schema.Seq) {
+	f.want = max(f.want, seq)
+	v := f.view.Load()
+	if !f.ready || f.filling || f.want <= v.hi || v.err != nil {
+		return
+	}
+	f.filling = true
+	f.hub.work.Go(f.fill)
+}
+
+// fill reads what is missing until nothing is. It gives up when the stream stays silent.
+func (f *feed) fill() {
+	began := time.Now()
+	for attempt := 0; ; attempt++ {
+		f.mu.Lock()
+		v := f.view.Load()
+		if f.want <= v.hi || v.err != nil {
+			f.filling = false
+			f.mu.Unlock()
+			return
+		}
+		from, through := v.hi, f.want
+		f.mu.Unlock()
+		err := f.read(from, through)
+		if err == nil {
+			began, attempt = time.Now(), 0
+			continue
+		}
+		if time.Since(began) > f.hub.cfg.GiveUp || f.hub.ctx.Err() != nil {
+			f.abandon(err)
+			return
+		}
+		wait(f.hub.ctx, min(10*time.Millisecond<<min(attempt, 8), time.Second))
+	}
+}
+
+// read appends what history has behind from. Reaching through is success; anything less an error.
+func (f *feed) read(from, through schema.Seq) error {
+	for p, err := range f.hub.Packs(f.hub.ctx, f.key, from, through) {
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.appendLocked(p)
+		f.mu.Unlock()
+	}
+	if hi := f.view.Load().hi; hi < through {
+		return fmt.Errorf("fanout: fill %s: history ends at %d before %d: %w", f.key, hi, through, ErrUnavailable)
+	}
+	return nil
+}
+
+// abandon ends a feed whose hole cannot be filled, and takes it out of the hub, so that the next
+// subscription starts anew.
+func (f *feed) abandon(err error) {
+	f.hub.mu.Lock()
+	if f.hub.feeds[f.key] == f {
+		delete(f.hub.feeds, f.key)
+	}
+	f.hub.mu.Unlock()
+	f.fail(err)
+	f.mu.Lock()
+	f.filling = false
+	f.mu.Unlock()
+}
+
+func (f *feed) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := *f.view.Load()
+	if v.err == nil {
+		v.err = err
+		f.publish(&v)
+	}
+}
+
+// wait pauses for d or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

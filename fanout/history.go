@@ -1,0 +1,180 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Packs walks the packs that hold events with after < seq ≤ through, from the archive for what the
+// stream no longer has and from the stream for the rest. The walk never steps over a hole: it ends
+// with ErrExpired when the events behind after are gone for good, with ErrUnavailable when they
+// cannot be had now. A walk that ends without an error has reached through, or the newest event if
+// that comes first. The first pack may begin before after+1, the last may end behind through.
+func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
+		if err := w.run(); err != nil && !errors.Is(err, errStopped) {
+			yield(schema.Pack{}, fmt.Errorf("fanout: packs of %s after %d: %w", key, w.pos, err))
+		}
+	}
+}
+
+// ExpiredError is ErrExpired with the first seq that is still kept, 0 when none is.
+type ExpiredError struct {
+	First schema.Seq
+}
+
+// Error names what is still kept.
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("%v; first kept is %d", ErrExpired, e.First)
+}
+
+// Unwrap gives ErrExpired.
+func (e *ExpiredError) Unwrap() error { return ErrExpired }
+
+// walk is one Packs under way.
+type walk struct {
+	h       *Hub
+	ctx     context.Context
+	key     schema.RunKey
+	pos     schema.Seq // seq of the last event that was yielded
+	through schema.Seq
+	yield   func(schema.Pack, error) bool
+}
+
+// errStopped says that the caller wants no more.
+var errStopped = errors.New("stopped")
+
+// holeTries is how often a hole between archive and stream is looked at again: the persister may be
+// about to commit what the stream is about to drop.
+const holeTries = 3
+
+// run alternates: the stream first, for it is ahead of the archive; the archive for what precedes
+// the stream's first pack.
+func (w *walk) run() error {
+	for try := 0; ; try++ {
+		hole, err := w.stream()
+		if err != nil {
+			return err
+		}
+		if w.pos >= w.through {
+			return nil
+		}
+		before := w.pos
+		first, err := w.archive(hole)
+		if err != nil {
+			return err
+		}
+		switch {
+		case w.pos >= w.through:
+			return nil
+		case w.pos > before:
+			try = 0
+			continue
+		case hole == 0 && first == 0:
+			return w.end()
+		case first > w.pos+1 || w.h.cfg.Archive == nil:
+			return &ExpiredError{First: max(first, hole)}
+		case try == holeTries:
+			return w.hole(hole)
+		}
+		wait(w.ctx, 50*time.Millisecond<<try)
+	}
+}
+
+// hole decides what it means that the stream begins behind pos+1 and the archive has nothing in
+// between: it was kept once and is no more, or the persister has fallen behind the stream's window.
+func (w *walk) hole(first schema.Seq) error {
+	head, err := w.h.cfg.Archive.Head(w.ctx, w.key, "")
+	if err != nil {
+		return w.unavailable(err)
+	}
+	if head.Exists() && head.Last <= w.pos {
+		return fmt.Errorf("archive ends at %d and the stream begins at %d: %w", head.Last, first, ErrUnavailable)
+	}
+	return &ExpiredError{First: first}
+}
+
+// end decides what it means that neither stream nor archive has anything behind pos: the newest
+// event was reached, or everything has gone.
+func (w *walk) end() error {
+	head, err := w.h.Head(w.ctx, w.key)
+	if err != nil {
+		return err
+	}
+	if head.Last > w.pos {
+		if head.Stored == 0 {
+			return &ExpiredError{}
+		}
+		return fmt.Errorf("nothing behind %d where %d exists: %w", w.pos, head.Last, ErrUnavailable)
+	}
+	return nil
+}
+
+// stream yields what the stream has next. hole is the first seq that it has when that is not the
+// next one; 0: it has nothing behind pos.
+func (w *walk) stream() (hole schema.Seq, err error) {
+	for p, err := range w.h.cfg.Stream.Packs(w.ctx, w.key, w.pos, w.through) {
+		if err != nil {
+			return 0, w.unavailable(err)
+		}
+		if p.First > w.pos+1 {
+			return p.First, nil
+		}
+		if err := w.give(p); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// archive yields what the archive has before the stream's first event, or all it has when the
+// stream has nothing. first is the first seq that it has behind pos; 0: none.
+func (w *walk) archive(hole schema.Seq) (first schema.Seq, err error) {
+	if w.h.cfg.Archive == nil {
+		return 0, nil
+	}
+	through := w.through
+	if hole > 0 {
+		through = min(through, hole-1)
+	}
+	for p, err := range w.h.cfg.Archive.Packs(w.ctx, w.key, w.pos, through) {
+		if err != nil {
+			return 0, w.unavailable(err)
+		}
+		if first == 0 {
+			first = max(p.First, w.pos+1)
+		}
+		if p.First > w.pos+1 {
+			return p.First, nil
+		}
+		if err := w.give(p); err != nil {
+			return 0, err
+		}
+	}
+	return first, nil
+}
+
+func (w *walk) give(p schema.Pack) error {
+	if p.Last() <= w.pos {
+		return nil
+	}
+	p = p.Trim(w.pos) // packs of stream and archive may overlap; what is yielded never does
+	w.pos = p.Last()
+	if !w.yield(p, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+func (w *walk) unavailable(err error) error {
+	if cause := context.Cause(w.ctx); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

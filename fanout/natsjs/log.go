@@ -1,0 +1,187 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/fanout"
+	"agentstream/internal/natskit"
+	"agentstream/schema"
+)
+
+// Log reads the log. New makes one; Run must be running for the live side.
+type Log struct {
+	nc         *nats.Conn
+	partitions int
+	tail       *tail
+}
+
+var (
+	_ fanout.History = (*Log)(nil)
+	_ fanout.Tail    = (*Log)(nil)
+)
+
+// Bounds of one page of history. A batch holds a lock that every write to the stream waits for, so
+// pages are small.
+const (
+	pageMessages = 200
+	pageBytes    = 1 << 20
+	pageIdle     = 5 * time.Second // between two messages of a page
+)
+
+// Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
+func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: %w", err)
+	}
+	n, err := natskit.Partitions(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: %w", err)
+	}
+	return &Log{nc: nc, partitions: n, tail: newTail(nc, n)}, nil
+}
+
+// Run routes live copies until ctx ends.
+func (l *Log) Run(ctx context.Context) error { return l.tail.run(ctx) }
+
+// Watch subscribes to the run's copies; see fanout.Tail.
+func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	return l.tail.watch(ctx, key, fn)
+}
+
+// Lost is signalled after a reconnect and after an overflow.
+func (l *Log) Lost() <-chan struct{} { return l.tail.lost }
+
+func (l *Log) run(key schema.RunKey) natskit.Run {
+	return natskit.Run{Key: key, Partitions: l.partitions}
+}
+
+// Head reads from the leader.
+func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	head, err := natskit.ReadHead(ctx, l.nc, l.run(key), lane)
+	if err != nil {
+		return schema.Head{}, fmt.Errorf("natsjs: head of %s: %w", key, err)
+	}
+	return head, nil
+}
+
+// Packs pages through the run by direct get. When the replica that answers ends before through, the
+// rest is read from the leader.
+func (l *Log) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		w := &walk{l: l, run: l.run(key), pos: after, through: through, yield: yield}
+		if err := w.walk(ctx); err != nil {
+			yield(schema.Pack{}, fmt.Errorf("natsjs: packs of %s after %d: %w", key, w.pos, err))
+		}
+	}
+}
+
+type walk struct {
+	l            *Log
+	run          natskit.Run
+	pos, through schema.Seq
+	next         uint64 // stream position to go on from
+	yield        func(schema.Pack, error) bool
+	stopped      bool
+}
+
+func (w *walk) walk(ctx context.Context) error {
+	next, err := w.seek(ctx)
+	if err != nil {
+		return err
+	}
+	for w.next = next; ; {
+		page, err := natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), natskit.BatchRequest{
+			Seq: w.next, NextBy: w.run.Filter(), Batch: pageMessages, MaxBytes: pageBytes,
+		}, pageIdle)
+		if err != nil {
+			return err
+		}
+		for _, m := range page.Msgs {
+			if err := w.give(m); err != nil || w.stopped || w.pos >= w.through {
+				return err
+			}
+		}
+		if !page.More || len(page.Msgs) == 0 {
+			break
+		}
+	}
+	return w.leader(ctx)
+}
+
+// leader reads what the replica did not have yet.
+func (w *walk) leader(ctx context.Context) error {
+	for w.pos < w.through && !w.stopped {
+		m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), w.next)
+		if errors.Is(err, natskit.ErrNoMessage) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.give(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) give(m natskit.Msg) error {
+	w.next = m.Seq + 1
+	p, err := natskit.ParsePack(m)
+	if err != nil {
+		return err
+	}
+	if p.Last() <= w.pos || p.First > w.through {
+		return nil
+	}
+	w.pos = p.Last()
+	w.stopped = !w.yield(p, nil)
+	return nil
+}
+
+// seekFrom is the distance from which finding the place costs less than reading up to it.
+const seekFrom = 1024
+
+// seek finds a stream position at or before the run's first pack behind pos, by halving: a run's
+// numbers and its stream positions grow together. 1 when the start is near anyway.
+func (w *walk) seek(ctx context.Context) (uint64, error) {
+	if w.pos < seekFrom {
+		return 1, nil
+	}
+	last, err := natskit.LastFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter())
+	if errors.Is(err, natskit.ErrNoMessage) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	lo, hi := uint64(1), last.Seq // lo is always at or before the place
+	for hi-lo > 64 {
+		mid := lo + (hi-lo)/2
+		m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), mid)
+		if err != nil {
+			return 0, err
+		}
+		p, err := natskit.ParsePack(m)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case p.First > w.pos+1:
+			hi = mid
+		case m.Seq >= hi: // nothing of the run between mid and hi
+			return m.Seq, nil
+		default:
+			lo = m.Seq
+		}
+	}
+	return lo, nil
+}

@@ -1,0 +1,183 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/internal/natskit"
+	"agentstream/schema"
+)
+
+// tailBuffer is how many copies may wait for the router, over all watched runs. What comes when it
+// is full is lost, which the client reports and the audit repairs.
+const tailBuffer = 8192
+
+// tail is the live side: one core subscription per watched run, all into one channel, one goroutine
+// that routes.
+type tail struct {
+	nc         *nats.Conn
+	partitions int
+	copies     chan *nats.Msg
+	lost       chan struct{}
+
+	mu      sync.Mutex
+	watches map[schema.RunKey][]*watch // slices are replaced, never changed
+}
+
+type watch struct{ fn func(schema.Pack) }
+
+func newTail(nc *nats.Conn, partitions int) *tail {
+	t := &tail{
+		nc: nc, partitions: partitions, copies: make(chan *nats.Msg, tailBuffer),
+		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey][]*watch),
+	}
+	before := nc.ErrorHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrSlowConsumer) {
+			t.signal()
+		}
+		if before != nil {
+			before(nc, sub, err)
+		}
+	})
+	return t
+}
+
+func (t *tail) signal() {
+	select {
+	case t.lost <- struct{}{}:
+	default: // one signal is waiting already
+	}
+}
+
+func (t *tail) run(ctx context.Context) error {
+	status := t.nc.StatusChanged(nats.CONNECTED)
+	defer t.nc.RemoveStatusListener(status)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-status:
+			if s == nats.CONNECTED {
+				t.signal()
+			}
+		case m := <-t.copies:
+			t.route(m)
+		}
+	}
+}
+
+func (t *tail) route(m *nats.Msg) {
+	stored, _ := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
+	if err != nil {
+		return // not ours; the persister puts such messages aside and says so
+	}
+	t.mu.Lock()
+	watches := t.watches[p.Key]
+	t.mu.Unlock()
+	for _, w := range watches {
+		w.fn(p)
+	}
+}
+
+// watch subscribes before it returns: Flush proves that the server we are connected to knows.
+func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	w := &watch{fn: fn}
+	t.mu.Lock()
+	t.watches[key] = append(slices.Clip(t.watches[key]), w)
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, pageIdle)
+	defer cancel()
+	sub, err := t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
+	if err == nil {
+		err = t.nc.FlushWithContext(ctx)
+	}
+	stop := func() {
+		if sub != nil {
+			_ = sub.Unsubscribe() // fails only when the connection is gone, and the interest with it
+		}
+		t.drop(key, w)
+	}
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("natsjs: watch %s: %w", key, err)
+	}
+	return stop, nil
+}
+
+func (t *tail) drop(key schema.RunKey, w *watch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(t.watches[key]), func(o *watch) bool { return o == w })
+	if len(rest) == 0 {
+		delete(t.watches, key)
+		return
+	}
+	t.watches[key] = rest
+}
+
+// newestGroup is how many runs one request asks for: the server refuses answers of over 1,024
+// subjects, and a run has one per child.
+const newestGroup = 400
+
+// Newest asks with one request per group of runs. Any replica may answer: it may lag.
+func (l *Log) Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error) {
+	byStream := make(map[int][]schema.RunKey)
+	for _, key := range keys {
+		p := schema.Partition(key.Run, l.partitions)
+		byStream[p] = append(byStream[p], key)
+	}
+	out := make(map[schema.RunKey]schema.Seq, len(keys))
+	for p, keys := range byStream {
+		for group := range slices.Chunk(keys, newestGroup) {
+			if err := l.newest(ctx, natskit.StreamName(p), group, out); err != nil {
+				return nil, fmt.Errorf("natsjs: newest of %d runs: %w", len(group), err)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (l *Log) newest(ctx context.Context, stream string, keys []schema.RunKey, out map[schema.RunKey]schema.Seq) error {
+	req := natskit.BatchRequest{MultiLast: make([]string, len(keys))}
+	for i, key := range keys {
+		req.MultiLast[i] = schema.RunFilter(key, l.partitions)
+	}
+	page, err := natskit.ReadBatch(ctx, l.nc, stream, req, pageIdle)
+	if errors.Is(err, natskit.ErrTooManySubjects) {
+		return l.newestOfMany(ctx, stream, keys, out)
+	}
+	if err != nil {
+		return err
+	}
+	for _, m := range page.Msgs {
+		if p, err := natskit.ParsePack(m); err == nil && p.Last() > out[p.Key] {
+			out[p.Key] = p.Last()
+		}
+	}
+	return nil
+}
+
+// newestOfMany halves the group; a single run with over 1,024 children is asked for at the leader.
+func (l *Log) newestOfMany(ctx context.Context, stream string, keys []schema.RunKey, out map[schema.RunKey]schema.Seq) error {
+	if len(keys) == 1 {
+		head, err := l.Head(ctx, keys[0], "")
+		if err == nil && head.Exists() {
+			out[keys[0]] = head.Last
+		}
+		return err
+	}
+	for _, half := range [][]schema.RunKey{keys[:len(keys)/2], keys[len(keys)/2:]} {
+		if err := l.newest(ctx, stream, half, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}

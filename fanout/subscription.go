@@ -1,0 +1,191 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sort"
+
+	"agentstream/schema"
+)
+
+// Batch is what a reader gets at once: packs in order, without a hole. Records with seq ≤ After have
+// been delivered before: walk each pack with Pack.Records(After).
+type Batch struct {
+	Packs []schema.Pack
+	After schema.Seq
+	Ended bool // the run is over, and this batch reaches its newest event
+}
+
+// Bounds of one replayed batch, so that a reader's memory does not grow with the run.
+const (
+	batchPacks = 256
+	batchBytes = 256 << 10
+)
+
+// Subscription is one reader's position in a run. One goroutine at a time may use it.
+type Subscription struct {
+	hub  *Hub
+	feed *feed
+	ctx  context.Context // of the reader: a replay that is under way ends with it
+	head schema.Head
+	pos  schema.Seq // last event delivered
+
+	// The replay under way; nil when live.
+	pull    func() (schema.Pack, error, bool)
+	finish  func()
+	through schema.Seq   // where it will have caught up
+	first   *schema.Pack // pulled by Subscribe to learn whether the cursor is still kept
+}
+
+// Subscribe opens a position behind after: the seq of the last event that the reader has, 0 for the
+// start. ctx bounds the whole life of the subscription. Errors: ErrNotFound; ErrFuture, the cursor is
+// beyond the newest event; ErrExpired, the events behind it are no longer kept; ErrUnavailable;
+// ErrClosed. The caller must Close what it gets.
+func (h *Hub) Subscribe(ctx context.Context, key schema.RunKey, after schema.Seq) (*Subscription, error) {
+	if err := key.Validate(); err != nil {
+		return nil, fmt.Errorf("fanout: subscribe: %w", err)
+	}
+	f, err := h.acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	s := &Subscription{hub: h, feed: f, ctx: ctx, pos: after}
+	if err := s.open(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Subscription) open() error {
+	v := s.feed.view.Load()
+	s.head = v.head
+	if s.pos > v.hi {
+		// The feed may lag behind what the reader got elsewhere; the leader does not.
+		head, err := s.hub.Head(s.ctx, s.feed.key)
+		if err != nil {
+			return err
+		}
+		if s.pos > head.Last {
+			return fmt.Errorf("fanout: subscribe to %s behind %d, newest is %d: %w", s.feed.key, s.pos, head.Last, ErrFuture)
+		}
+		s.head = head
+		s.feed.expect(head.Last)
+	}
+	if s.pos < v.hi && s.pos+1 < v.lo {
+		s.replay(v.hi)
+		p, err, ok := s.pull()
+		if err != nil {
+			return err
+		}
+		if ok {
+			s.first = &p
+		}
+	}
+	return nil
+}
+
+// Head is the run's head when the subscription was opened.
+func (s *Subscription) Head() schema.Head { return s.head }
+
+// Position is the seq of the last event delivered.
+func (s *Subscription) Position() schema.Seq { return s.pos }
+
+// Next waits until there is something behind the position and gives it. After an error the
+// subscription is of no more use; what was delivered is good, and the reader may come back with its
+// position as cursor.
+func (s *Subscription) Next(ctx context.Context) (Batch, error) {
+	for {
+		if s.pull != nil {
+			b, err := s.nextReplayed()
+			if err != nil || len(b.Packs) > 0 {
+				return b, err
+			}
+			continue
+		}
+		v := s.feed.view.Load()
+		switch {
+		case s.pos < v.hi && s.pos+1 >= v.lo:
+			i := sort.Search(len(v.packs), func(i int) bool { return v.packs[i].Last() > s.pos })
+			b := Batch{Packs: v.packs[i:], After: s.pos, Ended: v.head.State.Final()}
+			s.pos = v.hi
+			return b, nil
+		case s.pos < v.hi:
+			s.replay(v.hi) // fell out of the ring, or never was in it
+			continue
+		case v.err != nil:
+			return Batch{}, v.err
+		}
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return Batch{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Ready says whether Next would return at once from memory: more is in the ring. A writer flushes
+// when it is not.
+func (s *Subscription) Ready() bool {
+	return s.pull != nil || s.pos < s.feed.view.Load().hi
+}
+
+func (s *Subscription) replay(through schema.Seq) {
+	s.through = through
+	s.pull, s.finish = iter.Pull2(s.hub.Packs(s.ctx, s.feed.key, s.pos, through))
+}
+
+// nextReplayed collects packs of the replay under way. An empty batch says that it has ended.
+func (s *Subscription) nextReplayed() (Batch, error) {
+	b := Batch{After: s.pos}
+	bytes, events := 0, 0
+	for len(b.Packs) < batchPacks && bytes < batchBytes {
+		var p schema.Pack
+		var err error
+		ok := true
+		if s.first != nil {
+			p, s.first = *s.first, nil
+		} else {
+			p, err, ok = s.pull()
+		}
+		if err != nil && len(b.Packs) == 0 {
+			return Batch{}, err
+		}
+		if err != nil || !ok {
+			s.endReplay() // an error shows again when the rest is asked for
+			if len(b.Packs) == 0 && s.pos < s.through {
+				return Batch{}, fmt.Errorf("fanout: replay %s: history ends at %d before %d: %w", s.feed.key, s.pos, s.through, ErrUnavailable)
+			}
+			break
+		}
+		b.Packs = append(b.Packs, p)
+		bytes += len(p.Body)
+		events += int(p.Last() - max(s.pos, p.First-1))
+		s.pos = p.Last()
+	}
+	if len(b.Packs) > 0 {
+		v := s.feed.view.Load()
+		b.Ended = s.pos == v.hi && v.head.State.Final()
+		if s.hub.cfg.Hooks.Replayed != nil {
+			s.hub.cfg.Hooks.Replayed(events)
+		}
+	}
+	return b, nil
+}
+
+func (s *Subscription) endReplay() {
+	if s.finish != nil {
+		s.finish()
+	}
+	s.pull, s.finish, s.first = nil, nil, nil
+}
+
+// Close gives the position up. Closing twice is harmless.
+func (s *Subscription) Close() {
+	s.endReplay()
+	if s.feed != nil {
+		s.hub.release(s.feed)
+		s.feed = nil
+	}
+}

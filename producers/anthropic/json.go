@@ -1,0 +1,317 @@
+package anthropic
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// fields are the members of a JSON object in their order, with untouched values.
+type fields []field
+
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+// parse reads an object that is valid JSON. ok is false for anything else than an object.
+func parse(data []byte) (list fields, ok bool) {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '{' {
+		return nil, false
+	}
+	for i = skipSpace(data, i+1); data[i] != '}'; {
+		end := skipValue(data, i)
+		name := string(unescape(data[i+1 : end-1]))
+		i = skipSpace(data, skipSpace(data, end)+1) // the colon
+		end = skipValue(data, i)
+		list = append(list, field{name, json.RawMessage(data[i:end])})
+		if i = skipSpace(data, end); data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return list, true
+}
+
+// elements reads a list that is valid JSON; nil for anything else.
+func elements(data []byte) (list []json.RawMessage) {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '[' {
+		return nil
+	}
+	for i = skipSpace(data, i+1); data[i] != ']'; {
+		end := skipValue(data, i)
+		list = append(list, json.RawMessage(data[i:end]))
+		if i = skipSpace(data, end); data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return list
+}
+
+// get gives the value of a name, the last of doubles, as JavaScript does; nil when there is none.
+func (l fields) get(name string) json.RawMessage {
+	for i := len(l) - 1; i >= 0; i-- {
+		if l[i].name == name {
+			return l[i].value
+		}
+	}
+	return nil
+}
+
+// object gives the members of a nested object.
+func (l fields) object(name string) fields {
+	list, _ := parse(l.get(name))
+	return list
+}
+
+// str decodes a string; "" when it is absent or none.
+func (l fields) str(name string) string {
+	v := l.get(name)
+	if !isString(v) {
+		return ""
+	}
+	var s string
+	_ = json.Unmarshal(v, &s) // the frame is valid JSON
+	return s
+}
+
+// index reads a position of a block; -1 when it is absent or none.
+func (l fields) index() int {
+	n, err := strconv.Atoi(string(l.get("index")))
+	if err != nil || n < 0 || n > 1<<30 {
+		return -1
+	}
+	return n
+}
+
+// set replaces or appends a member. Of doubles it is the last that counts.
+func (l fields) set(name string, value json.RawMessage) fields {
+	for i := len(l) - 1; i >= 0; i-- {
+		if l[i].name == name {
+			l[i].value = value
+			return l
+		}
+	}
+	return append(l, field{name, value})
+}
+
+// overlay sets every member of with that says something.
+func (l fields) overlay(with fields) fields {
+	for _, f := range with {
+		if !isNull(f.value) || l.get(f.name) == nil {
+			l = l.set(f.name, bytes.Clone(f.value))
+		}
+	}
+	return l
+}
+
+// encode writes the object.
+func (l fields) encode() json.RawMessage {
+	b := []byte{'{'}
+	for i, f := range l {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, quote(f.name)...), ':')
+		b = append(b, f.value...)
+	}
+	return append(b, '}')
+}
+
+func isString(v []byte) bool { return len(v) > 1 && v[0] == '"' }
+func isObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }
+func isNull(v []byte) bool   { return string(v) == "null" }
+
+// quote writes a string as JSON.
+func quote(s string) json.RawMessage {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always encodes
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}
+
+// body takes the quotes off a string.
+func body(s json.RawMessage) []byte { return s[1 : len(s)-1] }
+
+// enquote puts them back.
+func enquote(b []byte) json.RawMessage {
+	return append(append(append(make([]byte, 0, len(b)+2), '"'), b...), '"')
+}
+
+// unescape decodes the inside of a JSON string. An escape that stands for half a character stays
+// written as an escape: within a tool's input, where it must stand in a string, it then means the
+// same.
+func unescape(s []byte) []byte {
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 >= len(s) {
+			out = append(out, s[i])
+			continue
+		}
+		i++
+		switch s[i] {
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
+		case 'u':
+			r := hex4(s, i+1)
+			if low := hex4(s, i+7); i+6 < len(s) && s[i+5] == '\\' && s[i+6] == 'u' && utf16.DecodeRune(r, low) != utf8.RuneError {
+				r = utf16.DecodeRune(r, low)
+				i += 6
+			}
+			if utf16.IsSurrogate(r) {
+				out = append(out, s[i-1:i+5]...)
+			} else {
+				out = utf8.AppendRune(out, r)
+			}
+			i += 4
+		default:
+			out = append(out, s[i])
+		}
+	}
+	return out
+}
+
+func hex4(s []byte, i int) rune {
+	if i+4 > len(s) {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(s[i:i+4]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// split cuts the inside of a JSON string into parts of at most limit bytes (at least 32), never
+// within an escape, a character or a pair of surrogates.
+func split(s []byte, limit int) [][]byte {
+	var parts [][]byte
+	for len(s) > limit {
+		cut, i := 0, 0
+		for i <= limit {
+			cut = i
+			i += unit(s[i:])
+		}
+		parts = append(parts, s[:cut])
+		s = s[cut:]
+	}
+	return append(parts, s)
+}
+
+// unit is the length of the character that a string begins with, as it is written.
+func unit(s []byte) int {
+	if s[0] != '\\' {
+		_, n := utf8.DecodeRune(s)
+		return n
+	}
+	if len(s) < 6 || s[1] != 'u' {
+		return min(2, len(s))
+	}
+	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' && utf16.DecodeRune(hex4(s, 2), hex4(s, 8)) != utf8.RuneError {
+		return 12
+	}
+	return 6
+}
+
+// oneLine removes line breaks between tokens, which would break a line of the log.
+func oneLine(v []byte) []byte {
+	if !bytes.ContainsAny(v, "\n\r") {
+		return v
+	}
+	var buf bytes.Buffer
+	if json.Compact(&buf, v) != nil {
+		return v
+	}
+	return buf.Bytes()
+}
+
+// maxDepth bounds the nesting of what is carried, so that events stay within the schema's 128.
+const maxDepth = 100
+
+// problem says why data cannot be carried as JSON, or "".
+func problem(data []byte) string {
+	switch {
+	case !utf8.Valid(data):
+		return "invalid UTF-8"
+	case !json.Valid(data):
+		return "invalid JSON"
+	case depth(data) > maxDepth:
+		return "nested too deeply"
+	}
+	return ""
+}
+
+// depth counts the deepest nesting of valid JSON.
+func depth(data []byte) (deepest int) {
+	now := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = skipString(data, i) - 1
+		case '{', '[':
+			now++
+			deepest = max(deepest, now)
+		case '}', ']':
+			now--
+		}
+	}
+	return deepest
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipValue gives the index behind the value at i. The data is valid JSON.
+func skipValue(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
+		for level := 0; ; {
+			switch b[i] {
+			case '"':
+				i = skipString(b, i)
+				continue
+			case '{', '[':
+				level++
+			case '}', ']':
+				if level--; level == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+	}
+	for i < len(b) && b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] > ' ' {
+		i++
+	}
+	return i
+}
+
+func skipString(b []byte, i int) int {
+	for i++; b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}

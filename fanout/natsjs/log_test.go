@@ -1,0 +1,137 @@
+package natsjs_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentstream/fanout"
+	"agentstream/fanout/fanouttest"
+	"agentstream/fanout/natsjs"
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open gives a log whose live side runs until the test ends.
+func open(t *testing.T, k *testkit.Server) (*natsjs.Log, fanouttest.Backend) {
+	t.Helper()
+	nc := k.Dial(t)
+	l, err := natsjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := pubjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return l, fanouttest.Backend{Append: w.Append, History: l, Tail: l}
+}
+
+func TestConformance(t *testing.T) {
+	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
+		_, b := open(t, testkit.NATS(t))
+		return b
+	})
+}
+
+// A long run among others: every place is found, and finding it does not read what lies before.
+func TestSeekInALongRun(t *testing.T) {
+	k := testkit.NATS(t)
+	l, b := open(t, k)
+	packs := schematest.Packs(fanouttest.Key, schematest.Generate(6000, 1), 2)
+	after, others := uint64(0), make(map[string]uint64)
+	for i := range packs {
+		after = fanouttest.Store(t, b, packs[i:i+1], after)
+		if i%3 == 0 {
+			key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("other_%d", i%50)}
+			p := schematest.Packs(key, schematest.Named("plain"), 1)[:1]
+			others[key.Run] = fanouttest.Store(t, b, p, others[key.Run])
+		}
+	}
+	end := packs[len(packs)-1].Last()
+	for cursor := schema.Seq(0); cursor < end; cursor += 97 {
+		pos := cursor
+		for p, err := range l.Packs(t.Context(), fanouttest.Key, cursor, min(cursor+10, end)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.First > pos+1 {
+				t.Fatalf("behind %d came %d", pos, p.First)
+			}
+			pos = p.Last()
+		}
+		if pos < min(cursor+10, end) {
+			t.Fatalf("walk behind %d ended at %d", cursor, pos)
+		}
+	}
+}
+
+// Consumers do not grow with what is watched, and lost copies are found by the audit: the copies'
+// subscription is cut behind the hub's back.
+func TestNoConsumersAndTheAudit(t *testing.T) {
+	k := testkit.NATS(t)
+	l, b := open(t, k)
+	deaf := deafTail{Log: l}
+	gaps := 0
+	h := fanouttest.OpenHub(t, fanout.Config{Stream: l, Tail: deaf, AuditEvery: 50 * time.Millisecond,
+		Hooks: fanout.Hooks{Gap: func(schema.RunKey) { gaps++ }}})
+	packs := schematest.Packs(fanouttest.Key, schematest.Named("tool"), 2)
+	last := fanouttest.Store(t, b, packs[:1], 0)
+	done := make(chan error, 1)
+	var got [][]byte
+	go func() {
+		var err error
+		got, err = fanouttest.Read(t.Context(), h, fanouttest.Key, 0, packs[len(packs)-1].Last(), nil)
+		done <- err
+	}()
+	fanouttest.Store(t, b, packs[1:], last)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the audit never found what no copy told of")
+	}
+	if all := bytes.Join(schematestBodies(packs), nil); !bytes.Equal(append(bytes.Join(got, []byte{'\n'}), '\n'), all) {
+		t.Fatal("not the whole run")
+	}
+	consumers := 0
+	for p := range k.Partitions {
+		s, err := k.JS.Stream(t.Context(), natskit.StreamName(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumers += s.CachedInfo().State.Consumers
+	}
+	if consumers != 0 {
+		t.Fatalf("%d consumers", consumers)
+	}
+}
+
+// deafTail never hears a copy.
+type deafTail struct{ *natsjs.Log }
+
+func (d deafTail) Watch(context.Context, schema.RunKey, func(schema.Pack)) (func(), error) {
+	return func() {}, nil
+}
+
+func schematestBodies(packs []schema.Pack) (out [][]byte) {
+	for _, p := range packs {
+		out = append(out, p.Body)
+	}
+	return out
+}

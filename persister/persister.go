@@ -15,9 +15,6 @@ type Persister struct {
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Persister, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -58,16 +58,16 @@ func readRow(p *schema.Pack, seq schema.Seq, line []byte) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
+	payload := r.Payload()
+	if e.Type != string(r.Type) || e.ChildID != p.Child || !bytes.Equal(e.Payload, payload) {
+		return Row{}, fmt.Errorf("line is not in the form of the log: %w", schema.ErrBadPack)
+	}
 	if e.RunID != p.Key.Run {
 		return Row{}, fmt.Errorf("run_id %q: %w", e.RunID, schema.ErrForeignRun)
 	}
 	ts, err := time.Parse(time.RFC3339Nano, e.TS)
 	if err != nil {
 		return Row{}, fmt.Errorf("ts %.40q: %w", e.TS, schema.ErrMalformed)
-	}
-	payload := r.Payload()
-	if payload == nil {
-		payload = e.Payload
 	}
 	return Row{Seq: seq, ID: e.ID, Type: e.Type, TS: ts, Line: line, Payload: payload}, nil
 }

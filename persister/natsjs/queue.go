@@ -1,0 +1,330 @@
+package natsjs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Config says how messages are handed out. The zero value works.
+type Config struct {
+	Durable       string        // the consumer's name; default "persist"
+	AckWait       time.Duration // a message not confirmed after this is handed out again; default 60 s
+	MaxAckPending int           // messages handed out and not confirmed, per partition; default 50,000
+	Wait          time.Duration // longest wait of one Fetch; default 5 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.Durable == "" {
+		c.Durable = "persist"
+	}
+	if c.AckWait == 0 {
+		c.AckWait = time.Minute
+	}
+	if c.MaxAckPending == 0 {
+		c.MaxAckPending = 50_000 // the server's own 1,000 would cap a batch silently
+	}
+	if c.Wait == 0 {
+		c.Wait = 5 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if schema.ValidTenant(c.Durable) != nil { // the same alphabet: it becomes part of a subject
+		return fmt.Errorf("natsjs: durable %q is not [A-Za-z0-9_-]{1,64}", c.Durable)
+	}
+	if c.AckWait < 0 || c.MaxAckPending < 0 || c.Wait < 0 {
+		return errors.New("natsjs: config has a negative bound")
+	}
+	return nil
+}
+
+// Queue is a persister.Queue on one partition.
+type Queue struct {
+	cfg       Config
+	js        jetstream.JetStream
+	nc        *nats.Conn
+	partition int
+	stream    string
+
+	mu     sync.Mutex
+	ready  bool          // the consumer is known to exist
+	window time.Duration // the stream's MaxAge, read when the consumer was made
+}
+
+var _ persister.Queue = (*Queue)(nil)
+
+// Queues gives a queue for each partition of the log that js holds. It wraps natskit.ErrNotDeclared
+// when there is no log.
+func Queues(ctx context.Context, js jetstream.JetStream, cfg Config) ([]persister.Queue, error) {
+	n, err := natskit.Partitions(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: queues: %w", err)
+	}
+	queues := make([]persister.Queue, n)
+	for p := range n {
+		if queues[p], err = New(js, p, cfg); err != nil {
+			return nil, err
+		}
+	}
+	return queues, nil
+}
+
+// New gives the queue of one partition. It asks the server for nothing: the consumer is made by the
+// first call that needs it, and again when somebody has deleted it. Then all messages that the
+// stream still has are handed out once more.
+func New(js jetstream.JetStream, partition int, cfg Config) (*Queue, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Queue{cfg: cfg, js: js, nc: js.Conn(), partition: partition, stream: natskit.StreamName(partition)}, nil
+}
+
+func (q *Queue) ensure(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ready {
+		return nil
+	}
+	stream, err := q.js.Stream(ctx, q.stream)
+	if err == nil {
+		_, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+			Durable:       q.cfg.Durable,
+			Description:   "agentstream: packs on their way into the store",
+			FilterSubject: schema.PartitionFilter(q.partition),
+			DeliverPolicy: jetstream.DeliverAllPolicy,
+			AckPolicy:     jetstream.AckExplicitPolicy,
+			AckWait:       q.cfg.AckWait,
+			MaxAckPending: q.cfg.MaxAckPending,
+			MaxDeliver:    -1, // what cannot be stored is set aside by the persister, never given up here
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("natsjs: consumer %s of %s: %w", q.cfg.Durable, q.stream, err)
+	}
+	q.ready, q.window = true, stream.CachedInfo().Config.MaxAge
+	return nil
+}
+
+func (q *Queue) forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ready = false
+}
+
+// pullRequest is the body of a request for messages. The client library's fetch has no form that
+// bounds messages and bytes at once.
+type pullRequest struct {
+	Batch    int           `json:"batch"`
+	MaxBytes int           `json:"max_bytes"`
+	Expires  time.Duration `json:"expires"`
+	NoWait   bool          `json:"no_wait"`
+}
+
+// frameBytes is what the server counts beside headers and body: subject and reply. A request that
+// the next message does not fit into would never be served.
+const frameBytes = 8 << 10
+
+// answerSlack is how long the server may take to say that a request is over.
+const answerSlack = 2 * time.Second
+
+// Fetch implements persister.Queue. It returns as soon as the server has handed out what there is.
+func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.Message, error) {
+	if err := q.ensure(ctx); err != nil {
+		return nil, err
+	}
+	msgs, err := q.pull(ctx, limit)
+	if len(msgs) > 0 {
+		return msgs, nil // what ended the request shows again at the next
+	}
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errGone) {
+		q.forget()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, err)
+	}
+	return nil, nil
+}
+
+func (q *Queue) pull(ctx context.Context, limit persister.Limit) (msgs []persister.Message, err error) {
+	// No wait together with a time means, since 2.9: hand out what there is, or wait for the first.
+	body, err := json.Marshal(pullRequest{
+		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes), Expires: q.cfg.Wait, NoWait: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	inbox := q.nc.NewInbox()
+	sub, err := q.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := q.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+q.stream+"."+q.cfg.Durable, inbox, body); err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, q.cfg.Wait+answerSlack)
+	defer cancel()
+	for size := 0; len(msgs) < limit.Messages && size < limit.Bytes; {
+		m, err := sub.NextMsgWithContext(wait)
+		if err != nil {
+			return append(msgs, q.remaining(sub)...), ended(ctx, err)
+		}
+		if status := m.Header.Get("Status"); len(m.Data) == 0 && status != "" && m.Reply == "" {
+			if status == "100" { // idle heartbeat
+				continue
+			}
+			return msgs, q.over(ctx, status, m.Header.Get("Description"))
+		}
+		if msgs, err = q.keep(msgs, m); err != nil {
+			return msgs, err
+		}
+		size += len(m.Data) + len(m.Subject)
+	}
+	return msgs, nil
+}
+
+func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return msgs, fmt.Errorf("message without place: %w", err)
+	}
+	return append(msgs, persister.Message{
+		Stream: q.stream, Position: meta.Sequence.Stream, Stored: meta.Timestamp,
+		Subject: m.Subject, Header: m.Header, Body: m.Data, Token: m.Reply,
+	}), nil
+}
+
+// remaining takes what has arrived when a fetch is called off: dropped here, it would come again
+// only after the ack wait.
+func (q *Queue) remaining(sub *nats.Subscription) (msgs []persister.Message) {
+	for {
+		m, err := sub.NextMsg(10 * time.Millisecond)
+		if err != nil {
+			return msgs
+		}
+		if m.Reply != "" {
+			msgs, _ = q.keep(msgs, m)
+		}
+	}
+}
+
+// ended tells the caller's end from a server that did not answer in time.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("no answer")
+	}
+	return err
+}
+
+// errGone says that the consumer does not exist any more.
+var errGone = errors.New("consumer was deleted")
+
+// over reads the status that ends a request.
+func (q *Queue) over(ctx context.Context, status, text string) error {
+	switch {
+	case status == "404":
+		return nil // nothing there, or nothing more
+	case status == "408" && text == "Requests Pending":
+		// Another process's request is served with what there is. Do not ask again at once.
+		timer := time.NewTimer(20 * time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		return nil
+	case status == "408": // the time is over
+		return nil
+	case status == "409" && (text == "Message Size Exceeds MaxBytes" || text == "Batch Completed"):
+		return nil
+	case status == "409" && (text == "Consumer Deleted" || text == "Consumer is push based"):
+		return fmt.Errorf("%s: %w", text, errGone)
+	case status == "503":
+		return nats.ErrNoResponders
+	}
+	return fmt.Errorf("server says %s %s", status, text)
+}
+
+var (
+	ack     = []byte("+ACK")
+	release = []byte("-NAK")
+)
+
+// Ack implements persister.Queue. It returns when the server has recorded the last one, which it
+// does after the others.
+func (q *Queue) Ack(ctx context.Context, msgs []persister.Message) error {
+	if err := q.settle(ctx, msgs, ack); err != nil {
+		return fmt.Errorf("natsjs: acknowledge %d messages of %s: %w", len(msgs), q.stream, err)
+	}
+	return nil
+}
+
+// Release implements persister.Queue.
+func (q *Queue) Release(ctx context.Context, msgs []persister.Message) error {
+	if err := q.settle(ctx, msgs, release); err != nil {
+		return fmt.Errorf("natsjs: release %d messages of %s: %w", len(msgs), q.stream, err)
+	}
+	return nil
+}
+
+func (q *Queue) settle(ctx context.Context, msgs []persister.Message, how []byte) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	last := len(msgs) - 1
+	for i := range msgs[:last] {
+		if err := q.nc.Publish(msgs[i].Token, how); err != nil {
+			return err
+		}
+	}
+	_, err := q.nc.RequestWithContext(ctx, msgs[last].Token, how)
+	return err
+}
+
+// Lag implements persister.Queue.
+func (q *Queue) Lag(ctx context.Context) (persister.Lag, error) {
+	lag := persister.Lag{Stream: q.stream}
+	if err := q.ensure(ctx); err != nil {
+		return lag, err
+	}
+	consumer, err := q.js.Consumer(ctx, q.stream, q.cfg.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		q.forget()
+	}
+	if err != nil {
+		return lag, fmt.Errorf("natsjs: lag of %s: %w", q.stream, err)
+	}
+	info := consumer.CachedInfo()
+	q.mu.Lock()
+	lag.Window = q.window
+	q.mu.Unlock()
+	lag.Messages = info.NumPending + uint64(info.NumAckPending)
+	if lag.Messages == 0 {
+		return lag, nil
+	}
+	m, err := natskit.NextFromLeader(ctx, q.nc, q.stream, schema.PartitionFilter(q.partition), info.AckFloor.Stream+1)
+	switch {
+	case errors.Is(err, natskit.ErrNoMessage): // confirmed or expired since
+	case err != nil:
+		return lag, fmt.Errorf("natsjs: lag of %s: %w", q.stream, err)
+	default:
+		lag.Oldest = m.Time
+	}
+	return lag, nil
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"agentstream/producers/anthropic"
+	"agentstream/schema"
+)
+
+// item is one event on its way out.
+type item struct {
+	line []byte    // one JSON object without line breaks
+	at   time.Time // its own ts; zero when it has none
+	file string    // where it comes from, for errors; "" for events made here
+	row  int       // line in the file, from 1
+}
+
+// emit hands an item on; its error ends the source.
+type emit func(item) error
+
+// native reads NDJSON, JSON arrays, or JSON objects printed over several lines, as a stream. Bytes
+// within events are not touched.
+func (p *publishing) native(ctx context.Context, in input, out emit) error {
+	r, err := p.open(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	lines := &lineReader{r: bufio.NewReader(r)}
+	array, err := lines.beginsArray()
+	if err != nil {
+		return fmt.Errorf("%s: %w", in.name, err)
+	}
+	dec := json.NewDecoder(lines)
+	if array {
+		if _, err := dec.Token(); err != nil {
+			return fmt.Errorf("%s: %w", in.name, err)
+		}
+	}
+	for !array || dec.More() {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) && !array {
+			return nil
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			row := lines.next(dec.InputOffset())
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				row = lines.line(syntax.Offset)
+			}
+			return fmt.Errorf("%s:%d: %s: %w: %w", in.name, row, schema.CodeMalformed, schema.ErrMalformed, err)
+		}
+		end := dec.InputOffset()
+		it := item{file: in.name, row: lines.line(end - int64(len(raw)))}
+		lines.done(end)
+		if it.line, it.at, err = p.prepare(raw); err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", in.name, it.row, schema.CodeMalformed, err)
+		}
+		if err := out(it); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare makes an event a line that the server takes. It looks at nothing that the server judges
+// except the size, which also bounds what is sent.
+func (p *publishing) prepare(raw json.RawMessage) (line []byte, at time.Time, err error) {
+	if raw[0] != '{' {
+		return nil, at, fmt.Errorf("not an object: %w", schema.ErrMalformed)
+	}
+	if len(raw) > schema.MaxEventBytes {
+		return nil, at, fmt.Errorf("%d bytes, %d allowed: %w", len(raw), schema.MaxEventBytes, schema.ErrTooLarge)
+	}
+	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
+		var b bytes.Buffer
+		if err := json.Compact(&b, raw); err != nil {
+			return nil, at, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
+		}
+		raw = b.Bytes()
+	}
+	if p.cmd.Child != "" {
+		if raw, err = withChild(raw, p.cmd.Child); err != nil {
+			return nil, at, err
+		}
+	}
+	if p.cmd.Pace == "original" {
+		var e struct {
+			TS any `json:"ts"`
+		}
+		if json.Unmarshal(raw, &e) == nil {
+			if s, ok := e.TS.(string); ok {
+				at, _ = time.Parse(time.RFC3339Nano, s) // the server says what is wrong with it
+			}
+		}
+	}
+	return raw, at, nil
+}
+
+// withChild names the child of an event that names none.
+func withChild(raw json.RawMessage, child string) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.Token() // the brace
+	out := strconv.AppendQuote([]byte(`{"child_id":`), child)
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
+		}
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
+		}
+		if name == "child_id" {
+			if string(v) != "null" {
+				return raw, nil
+			}
+			continue
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
+		}
+		out = append(append(append(append(out, ','), key...), ':'), v...)
+	}
+	return append(out, '}'), nil
+}
+
+// maxAhead bounds what may be read of one event, in bytes: an event is at most
+// schema.MaxEventBytes, and a file without end is no event.
+const maxAhead = 4 << 20
+
+// lineReader counts lines under a decoder that reads ahead.
+type lineReader struct {
+	r      *bufio.Reader
+	read   int64   // bytes handed to the decoder
+	taken  int64   // bytes that events were made of
+	before int     // line feeds before breaks[0]
+	breaks []int64 // offsets of line feeds that may still be asked for
+	blank  bool    // nothing but space has come since the last line feed
+	starts []int64 // offsets of the first byte that is no space, for each line that has one
+}
+
+// beginsArray looks at the first byte that is no space, and passes over a byte order mark.
+func (l *lineReader) beginsArray() (bool, error) {
+	if b, _ := l.r.Peek(3); string(b) == "\xef\xbb\xbf" {
+		l.r.Discard(3)
+	}
+	for n := 1; ; n++ {
+		b, err := l.r.Peek(n)
+		if len(b) < n {
+			if errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
+				return false, nil
+			}
+			return false, err
+		}
+		if c := b[n-1]; c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c == '[', nil
+		}
+	}
+}
+
+// Read notes line feeds on their way. It refuses to read far beyond the last event.
+func (l *lineReader) Read(b []byte) (int, error) {
+	if l.read-l.taken > maxAhead {
+		return 0, fmt.Errorf("over %d bytes: %w", maxAhead, schema.ErrTooLarge)
+	}
+	n, err := l.r.Read(b)
+	if l.read == 0 {
+		l.blank = true
+	}
+	for i, c := range b[:n] {
+		switch {
+		case c == '\n':
+			l.breaks, l.blank = append(l.breaks, l.read+int64(i)), true
+		case l.blank && c != ' ' && c != '\t' && c != '\r':
+			l.starts, l.blank = append(l.starts, l.read+int64(i)), false
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// line gives the line of an offset that done has not passed.
+func (l *lineReader) line(offset int64) int {
+	n := l.before + 1
+	for _, at := range l.breaks {
+		if at >= offset {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// next gives the line where something begins behind an offset: that of a value that has no end.
+func (l *lineReader) next(offset int64) int {
+	for _, at := range l.starts {
+		if at >= offset {
+			return l.line(at)
+		}
+	}
+	return l.line(offset)
+}
+
+// done forgets lines before an offset.
+func (l *lineReader) done(offset int64) {
+	for len(l.starts) > 0 && l.starts[0] < offset {
+		l.starts = l.starts[1:]
+	}
+	l.taken = offset
+	i := 0
+	for i < len(l.breaks) && l.breaks[i] < offset {
+		i++
+	}
+	l.before += i
+	l.breaks = l.breaks[i:]
+}
+
+// anthropic reads one recorded model call.
+func (p *publishing) anthropic(ctx context.Context, in input, out emit) error {
+	r, err := p.open(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	dec := anthropic.NewDecoder(anthropic.Config{})
+	send := func(events []schema.Event) error {
+		for i := range events {
+			e := &events[i]
+			if e.ChildID == "" {
+				e.ChildID = p.cmd.Child
+			}
+			p.outcome.see(e)
+			if err := out(item{line: appendNew(nil, e), file: in.name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, rerr := r.Read(buf)
+		if n > 0 {
+			events, err := dec.Write(buf[:n])
+			if serr := send(events); serr != nil {
+				return serr
+			}
+			if err != nil {
+				return errors.Join(fmt.Errorf("%s: %w", in.name, err), send(dec.Close()))
+			}
+		}
+		if rerr == nil {
+			continue
+		}
+		if err := send(dec.Close()); err != nil {
+			return err
+		}
+		if !errors.Is(rerr, io.EOF) {
+			return fmt.Errorf("%s: %w", in.name, rerr)
+		}
+		return nil
+	}
+}
+
+// appendNew encodes an event that the server has yet to number: only fields that are set.
+func appendNew(dst []byte, e *schema.Event) []byte {
+	field := func(name, v string) {
+		if v != "" {
+			quoted, _ := json.Marshal(v) // a string always encodes
+			dst = append(append(append(append(dst, ',', '"'), name...), '"', ':'), quoted...)
+		}
+	}
+	dst = append(dst, `{"type":`...)
+	dst = strconv.AppendQuote(dst, e.Type)
+	field("id", e.ID)
+	field("ts", e.TS)
+	field("child_id", e.ChildID)
+	field("turn_id", e.TurnID)
+	field("cause", e.Cause)
+	field("actor", e.Actor)
+	if len(e.Path) > 0 {
+		path, _ := json.Marshal(e.Path) // strings always encode
+		dst = append(append(dst, `,"path":`...), path...)
+	}
+	if len(e.Extra) > 0 {
+		dst = append(append(dst, ','), e.Extra...)
+	}
+	dst = append(dst, `,"payload":`...)
+	if len(e.Payload) == 0 {
+		return append(dst, "{}}"...)
+	}
+	return append(append(dst, e.Payload...), '}')
+}
+
+// outcome says how the model calls went, for the final lifecycle.
+type outcome struct{ reason string }
+
+// see remembers the error of the last message: a run is judged by its last model call.
+func (o *outcome) see(e *schema.Event) {
+	switch e.Type {
+	case schema.TypeMessageStart:
+		o.reason = ""
+	case schema.TypeMessageEnd:
+		var p struct {
+			Error json.RawMessage `json:"error"`
+		}
+		if json.Unmarshal(e.Payload, &p) == nil && len(p.Error) > 0 && string(p.Error) != "null" {
+			o.reason = errorText(p.Error)
+		}
+	}
+}
+
+// lifecycle makes a run.lifecycle event.
+func lifecycle(state schema.RunState, reason, child string) item {
+	l := schema.Lifecycle{State: state}
+	if reason != "" {
+		l.Reason = &reason
+	}
+	payload, _ := json.Marshal(l) // two strings always encode
+	return item{line: appendNew(nil, &schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
+}

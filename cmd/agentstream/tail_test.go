@@ -1,0 +1,462 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// fill stores a scenario in a run and gives its lines.
+func fill(s *standIn, run, scenario string) []string {
+	events := slices.Clone(schematest.Named(scenario).Events)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store(run, events)
+	return slices.Clone(s.runs[run])
+}
+
+// tail runs the command with --json.
+func tail(t *testing.T, s *standIn, cmd TailCmd) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Server, cmd.JSON, cmd.Out, cmd.Err = s.URL, true, &out, &errs
+	err = cmd.Run(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func joined(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func TestTailPrintsAllOfEveryScenario(t *testing.T) {
+	for _, sc := range schematest.All() {
+		t.Run(sc.Name, func(t *testing.T) {
+			s := newStandIn(t)
+			lines := fill(s, "r1", sc.Name)
+			stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+			if err != nil || stderr != "" {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+			if stdout != joined(lines) {
+				t.Error("printed lines are not the stored ones")
+			}
+		})
+	}
+}
+
+func TestTailFromEveryCursor(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "tool")
+	for from := range len(lines) + 1 {
+		stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1", From: schema.Seq(from)})
+		if err != nil || stderr != "" || stdout != joined(lines[from:]) {
+			t.Fatalf("from %d: %v\n%s\n%s", from, err, stderr, stdout)
+		}
+	}
+	if _, _, err := tail(t, s, TailCmd{RunID: "r1", From: schema.Seq(len(lines) + 1)}); err == nil || !strings.Contains(err.Error(), "CURSOR-AHEAD") {
+		t.Errorf("from the future: %v", err)
+	}
+}
+
+// The connection is cut behind every single byte of the stream, in order and in disorder; what is
+// printed must be the whole, once.
+func TestTailSurvivesACutAtEveryByte(t *testing.T) {
+	for _, eol := range []string{"\n", "\r\n"} {
+		for _, broken := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%q broken=%v", eol, broken), func(t *testing.T) {
+				t.Parallel()
+				s := newStandIn(t)
+				lines := fill(s, "r1", "cancel-between")[:4]
+				ended := fill(s, "r2", "cancel-between")
+				lines = append(lines, strings.Replace(ended[len(ended)-1], fmt.Sprintf(`"seq":%d,`, len(ended)), `"seq":5,`, 1))
+				s.mu.Lock()
+				s.runs["r1"] = lines
+				s.mu.Unlock()
+				const hello = "retry: 1\n\n"
+				whole := hello + sseBody(lines, eol)
+				var cut, conns int
+				s.stream = func(w http.ResponseWriter, r *http.Request, rest []string, _ int) bool {
+					conns++
+					body := hello + sseBody(rest, eol)
+					if conns > 1 {
+						io.WriteString(w, body)
+						return true
+					}
+					io.WriteString(w, body[:cut])
+					w.(http.Flusher).Flush()
+					if broken {
+						panic(http.ErrAbortHandler)
+					}
+					return true
+				}
+				for cut = range len(whole) + 1 {
+					conns = 0
+					stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+					if err != nil || stdout != joined(lines) {
+						t.Fatalf("cut at %d of %d: %v\n%s\ngot\n%s", cut, len(whole), err, stderr, stdout)
+					}
+					if strings.Contains(stderr, "GAP") || strings.Contains(stderr, "again behind") {
+						t.Fatalf("cut at %d: %s", cut, stderr)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A final lifecycle in the middle of a run that was followed up is not its end.
+func TestTailGoesOnAfterAFollowUp(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "follow-up")
+	finals := 0
+	for i, line := range lines {
+		r, _ := schema.ScanLine([]byte(line))
+		if string(r.Type) == schema.TypeRunLifecycle {
+			if l, _ := schema.ParseLifecycle(r.Payload()); l.State.Final() && i < len(lines)-1 {
+				finals++
+				s.stream = func(w http.ResponseWriter, _ *http.Request, rest []string, _ int) bool {
+					if len(rest) > len(lines)-i-1 { // the node goes away just behind it
+						io.WriteString(w, sseBody(rest[:i+1-(len(lines)-len(rest))], "\n"))
+						return true
+					}
+					return false
+				}
+			}
+		}
+	}
+	if finals == 0 {
+		t.Fatal("the scenario has no final lifecycle before its end")
+	}
+	stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+	if err != nil || stdout != joined(lines) {
+		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
+	}
+}
+
+func TestTailSaysWhenEventsAreMissing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		serve func(lines []string) []string
+		want  string
+		shown func(lines []string) []string
+	}{
+		{"gap", func(l []string) []string { return slices.Concat(l[:2], l[4:]) }, "GAP: seq 3 to 4 did not come", nil},
+		{"gap at the beginning", func(l []string) []string { return l[1:] }, "GAP: seq 1 to 1 did not come", nil},
+		{"twice", func(l []string) []string { return slices.Concat(l[:3], l[1:]) }, "seq 2 came again behind 3", func(l []string) []string { return l }},
+		{"disorder", func(l []string) []string { return slices.Concat(l[:2], l[3:4], l[2:3], l[4:]) }, "GAP: seq 3 to 3", func(l []string) []string { return slices.Concat(l[:2], l[3:]) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStandIn(t)
+			lines := fill(s, "r1", "tool")
+			served := c.serve(lines)
+			s.stream = func(w http.ResponseWriter, _ *http.Request, rest []string, _ int) bool {
+				if len(rest) < len(lines) {
+					return false
+				}
+				io.WriteString(w, sseBody(served, "\n"))
+				return true
+			}
+			stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+			if !errors.Is(err, errGap) || !strings.Contains(stderr, c.want) {
+				t.Fatalf("error %v, stderr %q", err, stderr)
+			}
+			if c.shown != nil {
+				served = c.shown(lines)
+			}
+			if stdout != joined(served) {
+				t.Errorf("printed\n%s", stdout)
+			}
+		})
+	}
+}
+
+// An event of a view that stands for several is no gap; one that overlaps is said.
+func TestTailUnderstandsFirstSeq(t *testing.T) {
+	s := newStandIn(t)
+	fill(s, "r1", "tool")
+	event := func(first, seq int) string {
+		f := ""
+		if first > 0 {
+			f = fmt.Sprintf(`,"first_seq":%d`, first)
+		}
+		return fmt.Sprintf(`{"id":"evt_%d","ts":"2026-01-01T00:00:00.000Z","type":"text.delta","run_id":"r1","child_id":null,"seq":%d%s,"payload":{"text":"x"}}`, seq, seq, f)
+	}
+	final := `{"id":"evt_7","ts":"2026-01-01T00:00:00.000Z","type":"run.lifecycle","run_id":"r1","child_id":null,"seq":7,"payload":{"state":"done"}}`
+	for _, c := range []struct {
+		lines []string
+		want  string
+	}{
+		{[]string{event(0, 1), event(2, 4), event(5, 6), final}, ""},
+		{[]string{event(1, 2), event(2, 6), final}, "OVERLAP"},
+		{[]string{event(1, 2), event(4, 6), final}, "GAP: seq 3 to 3"},
+	} {
+		s.stream = func(w http.ResponseWriter, r *http.Request, _ []string, _ int) bool {
+			if r.Header.Get("Last-Event-ID") == "" {
+				io.WriteString(w, sseBodyLoose(c.lines))
+			}
+			return true
+		}
+		_, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+		if (c.want == "") != (err == nil) || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: %v, stderr %q", c.lines, err, stderr)
+		}
+	}
+}
+
+// sseBodyLoose writes lines that no log would hold.
+func sseBodyLoose(lines []string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		e, err := schema.DecodeLine([]byte(line))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "data: %s\nid: %d\n\n", line, e.Seq)
+	}
+	return b.String()
+}
+
+func TestTailAnswersThatDecide(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		first   func(w http.ResponseWriter)
+		want    string // of the error; "": goes on
+		retried bool
+	}{
+		{"not found", func(w http.ResponseWriter) { problem(w, 404, "NOT-FOUND", "there is nothing here", 0) }, "NOT-FOUND", false},
+		{"expired", func(w http.ResponseWriter) { problem(w, 410, schema.CodeCursorExpired, "no longer kept", 0) }, schema.CodeCursorExpired, false},
+		{"unauthorized", func(w http.ResponseWriter) { problem(w, 401, "UNAUTHORIZED", "no", 0) }, "UNAUTHORIZED", false},
+		{"busy", func(w http.ResponseWriter) { problem(w, 503, "BUSY", "full", 0) }, "", true},
+		{"too many", func(w http.ResponseWriter) { problem(w, 429, "BUSY", "full", 0) }, "", true},
+		{"bad gateway", func(w http.ResponseWriter) { w.WriteHeader(502) }, "", true},
+		{"reset", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "", true},
+		{"a web page", func(w http.ResponseWriter) { io.WriteString(w, "<html>") }, "is this an agentstream server?", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStandIn(t)
+			lines := fill(s, "r1", "plain")
+			s.before = func(w http.ResponseWriter, _ *http.Request, n int) bool {
+				if n == 0 {
+					c.first(w)
+				}
+				return n == 0
+			}
+			stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) || len(s.log()) != 0 {
+					t.Fatalf("error %v after %d more requests", err, len(s.log()))
+				}
+				return
+			}
+			if err != nil || stdout != joined(lines) || !strings.Contains(stderr, "; again in ") {
+				t.Errorf("%v, stderr %q", err, stderr)
+			}
+		})
+	}
+	t.Run("bad arguments", func(t *testing.T) {
+		for _, cmd := range []TailCmd{{RunID: "a.b"}, {RunID: ""}, {RunID: "r1", From: -1}, {RunID: "r1", From: schema.MaxSeq + 1}} {
+			if _, _, err := tail(t, newStandIn(t), cmd); err == nil {
+				t.Errorf("%+v: no error", cmd)
+			}
+		}
+	})
+}
+
+// pipeStream is a body that a test feeds.
+func pipeStream() (*http.Response, *io.PipeWriter) {
+	r, w := io.Pipe()
+	resp := answer(200, "", http.Header{"Content-Type": {"text/event-stream"}})
+	resp.Body = r
+	return resp, w
+}
+
+type nullView struct{}
+
+func (nullView) event([]byte, *schema.Event) error { return nil }
+func (nullView) flush() error                      { return nil }
+func (nullView) interrupt()                        {}
+func (nullView) close() error                      { return nil }
+
+// follow runs a follower in a synctest bubble against answers made by hand; each connection is
+// recorded with its cursor and its time.
+func follow(t *testing.T, ctx context.Context, serve func(ctx context.Context, n int) (*http.Response, error)) (cursors []string, times []time.Duration, f *follower, err error) {
+	start := time.Now()
+	var mu sync.Mutex
+	cl := &client{base: mustURL("http://x"), notice: func(string, ...any) {}, http: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		cursors, times = append(cursors, r.Header.Get("Last-Event-ID")), append(times, time.Since(start))
+		n := len(times) - 1
+		mu.Unlock()
+		resp, err := serve(r.Context(), n)
+		if resp != nil {
+			body := resp.Body
+			stop := context.AfterFunc(r.Context(), func() { // as the real transport does
+				if p, ok := body.(*io.PipeReader); ok {
+					p.CloseWithError(context.Cause(r.Context()))
+				}
+			})
+			_ = stop
+		}
+		return resp, err
+	})}}
+	f = &follower{client: cl, run: "r1", view: nullView{}}
+	return cursors, times, f, f.follow(ctx)
+}
+
+// A half-open connection: no FIN, no keep-alive, nothing. Keep-alives alone keep it.
+func TestTailLeavesADeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, times, _, err := follow(t, t.Context(), func(ctx context.Context, n int) (*http.Response, error) {
+			if n == 1 {
+				return answer(204, "", nil), nil
+			}
+			resp, w := pipeStream()
+			go func() {
+				for range 10 {
+					time.Sleep(15 * time.Second)
+					io.WriteString(w, ": keepalive\n\n")
+				}
+			}()
+			return resp, nil
+		})
+		if err != nil || len(times) != 2 {
+			t.Fatalf("%v, %d connections", err, len(times))
+		}
+		if d := times[1] - 150*time.Second; d < idleTimeout || d > idleTimeout+time.Second {
+			t.Errorf("left %v after the last keep-alive, want %v", d, idleTimeout)
+		}
+	})
+}
+
+func TestTailHonoursRetryField(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, times, _, err := follow(t, t.Context(), func(_ context.Context, n int) (*http.Response, error) {
+			if n == 1 {
+				return answer(204, "", nil), nil
+			}
+			return answer(200, "retry: 8000\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
+		})
+		if err != nil || len(times) != 2 || times[1] < 4*time.Second || times[1] > 8*time.Second {
+			t.Errorf("%v, connected at %v", err, times)
+		}
+	})
+}
+
+// A server that accepts and ends at once, for ever, is not hammered.
+func TestTailBacksOffFromAServerThatEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, times, _, err := follow(t, ctx, func(context.Context, int) (*http.Response, error) {
+			return answer(200, ": hello\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
+		})
+		if !errors.Is(err, context.DeadlineExceeded) || len(times) > 20 || len(times) < 8 {
+			t.Errorf("%v, %d connections in a minute", err, len(times))
+		}
+	})
+}
+
+// The run said that it is over and then the whole server is gone: what was said stands.
+func TestTailEndsWhenNobodyCanConfirm(t *testing.T) {
+	final := `{"id":"evt_1","ts":"2026-01-01T00:00:00.000Z","type":"run.lifecycle","run_id":"r1","child_id":null,"seq":1,"payload":{"state":"done"}}`
+	for _, c := range []struct {
+		name string
+		then func() (*http.Response, error)
+		most time.Duration
+	}{
+		{"refused", func() (*http.Response, error) { return nil, errors.New("connection refused") }, confirmTimeout},
+		{"busy", func() (*http.Response, error) { return answer(503, "", nil), nil }, confirmTimeout},
+		{"silent", func() (*http.Response, error) { r, _ := pipeStream(); return r, nil }, settleTimeout},
+		{"empty", func() (*http.Response, error) {
+			return answer(200, "", http.Header{"Content-Type": {"text/event-stream"}}), nil
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				cursors, _, f, err := follow(t, t.Context(), func(_ context.Context, n int) (*http.Response, error) {
+					if n == 0 {
+						return answer(200, "data: "+final+"\nid: 1\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
+					}
+					return c.then()
+				})
+				if d := time.Since(start); err != nil || f.last != 1 || d > c.most {
+					t.Errorf("%v at seq %d after %v", err, f.last, d)
+				}
+				if len(cursors) < 2 || cursors[1] != "1" {
+					t.Errorf("cursors %q", cursors)
+				}
+			})
+		})
+	}
+}
+
+func TestTailStopsWhenAsked(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "plain")[:3]
+	s.mu.Lock()
+	s.runs["r1"] = lines
+	s.mu.Unlock()
+	s.stream = func(w http.ResponseWriter, r *http.Request, rest []string, _ int) bool {
+		io.WriteString(w, sseBody(rest, "\n"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return true
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs lockedBuffer
+	cmd := TailCmd{ServerFlags: ServerFlags{Server: s.URL}, RunID: "r1", JSON: true, Streams: Streams{Out: &out, Err: &errs}}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Run(ctx) }()
+	waitFor(t, func() bool { return out.String() == joined(lines) })
+	cancel()
+	if err := <-done; err != nil || !strings.Contains(errs.String(), "--from 3") {
+		t.Errorf("%v, stderr %q", err, errs.String())
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// The server's words in a last frame decide like an answer.
+func TestTailErrorFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, _, err := follow(t, t.Context(), func(context.Context, int) (*http.Response, error) {
+			return answer(200, `data: {"error":{"code":"KAI-STREAM-CONN-0002","message":"gone","status":410}}`+"\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
+		})
+		var api *apiError
+		if !errors.As(err, &api) || api.Status != 410 || api.Code != schema.CodeCursorExpired {
+			t.Errorf("error %v", err)
+		}
+	})
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"agentstream/schema"
+)
+
+// timeline shows a run to a person: a paragraph per thing said or done, deltas flowing in as they
+// come, children in a colour and indent of their own. Text from outside cannot act on the terminal.
+// It is a view, not a record: long inputs and outputs are shortened (tail --json has them whole).
+type timeline struct {
+	pen   *pen
+	zero  time.Time // time of the first event; offsets are against it
+	seen  bool
+	lanes map[string]*lane
+	calls map[string]*call
+	flow  flow // of the open paragraph
+}
+
+// lane is a child as it looks: its depth and colour.
+type lane struct {
+	depth int
+	tint  style
+	spoke bool // something of the open message was shown
+}
+
+// call is what tool.end wants to know of its tool.start.
+type call struct {
+	tool     string
+	at       time.Time
+	streamed bool // its output was shown as it came
+}
+
+// flow names what an open paragraph holds, so that the next piece of it goes on in place.
+type flow struct {
+	typ, child, call string
+	index            int
+	bytes            int64 // of data deltas, which are counted and not shown
+}
+
+func newTimeline(w io.Writer, s Screen) *timeline {
+	return &timeline{pen: newPen(w, s), lanes: map[string]*lane{"": {}}, calls: map[string]*call{}}
+}
+
+// fields is the union of what the timeline reads from payloads.
+type fields struct {
+	Text       string            `json:"text"`
+	Index      int               `json:"index"`
+	MessageID  string            `json:"message_id"`
+	Role       string            `json:"role"`
+	Model      string            `json:"model"`
+	Kind       string            `json:"kind"`
+	CallID     string            `json:"call_id"`
+	Tool       string            `json:"tool"`
+	Input      json.RawMessage   `json:"input"`
+	Output     json.RawMessage   `json:"output"`
+	OK         *bool             `json:"ok"`
+	Complete   *bool             `json:"complete"`
+	Error      json.RawMessage   `json:"error"`
+	DurationMS *float64          `json:"duration_ms"`
+	BlobRef    string            `json:"blob_ref"`
+	StopReason string            `json:"stop_reason"`
+	Usage      json.RawMessage   `json:"usage"`
+	Content    json.RawMessage   `json:"content"`
+	StepIndex  int               `json:"step_index"`
+	StepKind   string            `json:"step_kind"`
+	ChildID    string            `json:"child_id"`
+	Prompt     string            `json:"prompt"`
+	Tools      []string          `json:"tools_allowed"`
+	Plan       *planFields       `json:"plan"`
+	State      schema.RunState   `json:"state"`
+	Reason     string            `json:"reason"`
+	Dropped    int64             `json:"dropped_count"`
+	Options    []json.RawMessage `json:"options"`
+	Answer     json.RawMessage   `json:"answer"`
+	Instruct   string            `json:"instruction"`
+	MediaType  string            `json:"media_type"`
+	Data       string            `json:"data"`
+	Message    string            `json:"message"`
+	Done       *float64          `json:"done"`
+	Total      *float64          `json:"total"`
+}
+
+type planFields struct {
+	Steps []struct {
+		Title  string   `json:"title"`
+		Intent string   `json:"intent"`
+		Tools  []string `json:"est_tools"`
+		Cost   float64  `json:"est_cost_usd"`
+	} `json:"steps"`
+	Cost float64 `json:"est_total_cost_usd"`
+}
+
+// event shows the next event. Errors of the output come with flush.
+func (t *timeline) event(_ []byte, e *schema.Event) error {
+	at, err := time.Parse(time.RFC3339Nano, e.TS)
+	if err == nil && !t.seen {
+		t.zero, t.seen = at, true
+	}
+	var p fields
+	if json.Unmarshal(e.Payload, &p) != nil {
+		// A field in an unexpected form must not hide the event.
+		t.other(e, at)
+		return nil
+	}
+	if info, err := schema.Lookup(e.Type); err == nil && info.Delta {
+		t.delta(e, &p, at)
+		return nil
+	}
+	switch info, _ := schema.Lookup(e.Type); info.Family {
+	case schema.FamilyMessage:
+		t.message(e, &p, at)
+	case schema.FamilyTool:
+		t.tool(e, &p, at)
+	case schema.FamilyStep, schema.FamilyChild, schema.FamilyPlan, schema.FamilyLifecycle:
+		t.native(e, &p, at)
+	case schema.FamilyInput, schema.FamilyCommand, schema.FamilyProgress:
+		t.dialogue(e, &p, at)
+	default:
+		t.other(e, at)
+	}
+	return nil
+}
+
+func (t *timeline) flush() error { return t.pen.w.Flush() }
+
+// interrupt ends the open paragraph, so that another line can be written to the terminal.
+func (t *timeline) interrupt() {
+	t.endFlow()
+	t.pen.w.Flush() // an error stays with the writer and comes back from flush
+}
+
+func (t *timeline) close() error {
+	t.endFlow()
+	return t.pen.w.Flush()
+}
+
+// lane gives a child its look, by order of appearance, and the root none.
+func (t *timeline) lane(e *schema.Event) *lane {
+	l := t.lanes[e.ChildID]
+	if l == nil {
+		l = &lane{depth: min(max(1, len(e.Path)-1), 4), tint: childStyles[(len(t.lanes)-1)%len(childStyles)]}
+		t.lanes[e.ChildID] = l
+	}
+	return l
+}
+
+// begin opens a paragraph for an event.
+func (t *timeline) begin(e *schema.Event, at time.Time, glyph string, tint, text style) {
+	t.endFlow()
+	l := t.lane(e)
+	g := gutter{depth: l.depth, lane: l.tint, glyph: glyph, tint: tint}
+	if !at.IsZero() {
+		g.clock = clock(at.Sub(t.zero))
+	}
+	if e.ChildID != "" {
+		g.label = shortID(e.ChildID)
+	}
+	t.pen.begin(g, text)
+}
+
+// line is a paragraph of one piece.
+func (t *timeline) line(e *schema.Event, at time.Time, glyph string, tint, text style, s string) {
+	t.begin(e, at, glyph, tint, text)
+	t.pen.text(s)
+	t.pen.end()
+}
+
+func (t *timeline) endFlow() {
+	if t.flow.bytes > 0 {
+		t.pen.text(" " + byteCount(t.flow.bytes))
+	}
+	t.flow = flow{}
+	t.pen.end()
+}
+
+// delta goes on with the open paragraph when it is a piece of the same thing.
+func (t *timeline) delta(e *schema.Event, p *fields, at time.Time) {
+	f := flow{typ: e.Type, child: e.ChildID, call: p.CallID, index: p.Index}
+	if was := t.flow; !t.pen.open || was.typ != f.typ || was.child != f.child || was.call != f.call || was.index != f.index {
+		t.beginDelta(e, p, at)
+		t.flow = f
+	}
+	t.lane(e).spoke = true
+	if e.Type == schema.TypeDataDelta {
+		t.flow.bytes += int64(len(p.Data)) * 3 / 4 // base64
+		return
+	}
+	t.pen.text(p.Text)
+}
+
+func (t *timeline) beginDelta(e *schema.Event, p *fields, at time.Time) {
+	switch e.Type {
+	case schema.TypeReasoningDelta:
+		t.begin(e, at, "~", styleDim, styleThought)
+	case schema.TypeToolInputDelta:
+		t.begin(e, at, "…", styleDim, styleDim)
+	case schema.TypeToolOutputDelta:
+		t.begin(e, at, "<", styleTool, styleNone)
+		c := t.call(p.CallID)
+		c.streamed = true
+		t.pen.inStyle(styleTool, t.toolName(c, p.CallID)+" ")
+	case schema.TypeDataDelta:
+		t.begin(e, at, "#", styleDim, styleDim)
+		t.pen.text(p.MediaType)
+	default:
+		t.begin(e, at, "", styleNone, styleNone)
+	}
+}
+
+func (t *timeline) call(id string) *call {
+	c := t.calls[id]
+	if c == nil {
+		c = &call{}
+		t.calls[id] = c
+	}
+	return c
+}
+
+func (t *timeline) toolName(c *call, id string) string {
+	if c.tool != "" {
+		return c.tool
+	}
+	return id
+}
+
+// other shows a type that has no look of its own: its name and its payload.
+func (t *timeline) other(e *schema.Event, at time.Time) {
+	t.begin(e, at, "·", styleDim, styleDim)
+	t.pen.text(e.Type + " " + clip(compactJSON(e.Payload), maxInline))
+	t.pen.end()
+}
+
+// Bounds of what is shown of an input or output.
+const (
+	maxInline = 400 // runes
+	maxLines  = 12
+)
+
+// shortID keeps the telling end of a minted id.
+func shortID(id string) string {
+	const most = 14
+	if len(id) <= most {
+		return id
+	}
+	return "…" + id[len(id)-(most-1):]
+}
+
+func usd(v float64) string { return fmt.Sprintf("$%.2f", v) }

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"agentstream/schema"
+)
+
+// message shows framing: who speaks, and how a message ended. Its content is shown only when no
+// delta showed it before.
+func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
+	l := t.lane(e)
+	switch e.Type {
+	case schema.TypeMessageStart:
+		l.spoke = false
+		t.line(e, at, "◇", styleDim, styleDim, strings.TrimSpace(p.Role+" "+p.Model))
+	case schema.TypeMessageEnd:
+		if text := contentText(p.Content); !l.spoke && text != "" {
+			t.line(e, at, "", styleNone, styleNone, text)
+		}
+		if len(p.Error) > 0 && string(p.Error) != "null" {
+			t.line(e, at, "✗", styleError, styleError, clip(errorText(p.Error), maxInline))
+			return
+		}
+		if s := joinNonEmpty(" · ", p.StopReason, usageText(p.Usage)); s != "" {
+			t.line(e, at, "◆", styleDim, styleDim, s)
+		}
+	case schema.TypeBlockStart:
+		if p.Tool != "" && p.CallID != "" {
+			t.call(p.CallID).tool = p.Tool
+		}
+		switch p.Kind {
+		case "text", "reasoning":
+		case "tool_use":
+			t.line(e, at, "…", styleDim, styleDim, "input of "+p.Tool)
+		default:
+			t.line(e, at, "▫", styleDim, styleDim, p.Kind)
+		}
+	case schema.TypeBlockEnd:
+		if p.Complete != nil && !*p.Complete {
+			t.line(e, at, "!", styleWarn, styleWarn, "the block was cut off")
+			return
+		}
+		t.endFlow()
+	}
+}
+
+// contentText joins the text of content blocks, or takes content that is a text by itself.
+func contentText(content json.RawMessage) string {
+	var s string
+	if json.Unmarshal(content, &s) == nil {
+		return s
+	}
+	var blocks []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(content, &blocks) != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, bl := range blocks {
+		if bl.Type == "text" || bl.Type == "" {
+			b.WriteString(bl.Text)
+		}
+	}
+	return b.String()
+}
+
+func errorText(v json.RawMessage) string {
+	var e struct {
+		Type, Code, Message string
+	}
+	if json.Unmarshal(v, &e) == nil && e.Message != "" {
+		return joinNonEmpty(": ", e.Code, e.Type, e.Message)
+	}
+	return plain(v)
+}
+
+func usageText(v json.RawMessage) string {
+	var u struct {
+		In  *int64 `json:"input_tokens"`
+		Out *int64 `json:"output_tokens"`
+	}
+	if json.Unmarshal(v, &u) != nil {
+		return ""
+	}
+	var parts []string
+	if u.In != nil {
+		parts = append(parts, fmt.Sprintf("%d in", *u.In))
+	}
+	if u.Out != nil {
+		parts = append(parts, fmt.Sprintf("%d out", *u.Out))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func joinNonEmpty(sep string, parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, sep)
+}
+
+// tool shows a call with its input, and its end with duration and output.
+func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
+	c := t.call(p.CallID)
+	if e.Type == schema.TypeToolStart {
+		c.tool, c.at = p.Tool, at
+		t.begin(e, at, "▶", styleTool, styleNone)
+		t.pen.inStyle(styleTool, p.Tool)
+		t.pen.text("(" + clip(arguments(p.Input), maxInline) + ")")
+		t.pen.end()
+		return
+	}
+	glyph, tint := "✓", styleGood
+	if p.OK != nil && !*p.OK {
+		glyph, tint = "✗", styleError
+	}
+	t.begin(e, at, glyph, tint, styleNone)
+	t.pen.inStyle(tint, t.toolName(c, p.CallID))
+	switch {
+	case p.DurationMS != nil:
+		t.pen.inStyle(styleDim, " "+clock(time.Duration(*p.DurationMS*float64(time.Millisecond))))
+	case !c.at.IsZero() && !at.IsZero():
+		t.pen.inStyle(styleDim, " "+clock(at.Sub(c.at)))
+	}
+	if len(p.Error) > 0 && string(p.Error) != "null" {
+		t.pen.inStyle(styleError, " "+clip(errorText(p.Error), maxInline))
+	}
+	if !c.streamed && len(p.Output) > 0 && string(p.Output) != "null" {
+		t.toolOutput(plain(p.Output))
+	}
+	if p.BlobRef != "" {
+		t.pen.inStyle(styleDim, " → "+p.BlobRef)
+	}
+	t.pen.end()
+	delete(t.calls, p.CallID)
+}
+
+func (t *timeline) toolOutput(out string) {
+	out = clipLines(clip(out, 4*maxInline), maxLines)
+	if strings.Contains(out, "\n") {
+		t.pen.text("\n" + out)
+		return
+	}
+	t.pen.text(" → " + clip(out, maxInline))
+}
+
+// native shows what the published protocol has besides text and tools.
+func (t *timeline) native(e *schema.Event, p *fields, at time.Time) {
+	switch e.Type {
+	case schema.TypeStepBoundary:
+		t.begin(e, at, "─", styleRule, styleRule)
+		t.pen.text(fmt.Sprintf("─ step %d · %s ", p.StepIndex, p.StepKind))
+		t.pen.text(strings.Repeat("─", min(t.pen.rest(), 60)))
+		t.pen.end()
+	case schema.TypeChildSpawn:
+		child := t.lane(&schema.Event{ChildID: p.ChildID, Path: append(e.Path[:len(e.Path):len(e.Path)], p.ChildID)})
+		if e.ChildID != "" {
+			child.depth = min(t.lane(e).depth+1, 4)
+		}
+		t.begin(e, at, "↳", child.tint, styleNone)
+		t.pen.inStyle(child.tint, shortID(p.ChildID))
+		t.pen.text(" " + clip(p.Prompt, maxInline))
+		if len(p.Tools) > 0 {
+			t.pen.inStyle(styleDim, " ["+strings.Join(p.Tools, " ")+"]")
+		}
+		t.pen.end()
+	case schema.TypePlanProposal:
+		t.plan(e, p.Plan, at)
+	case schema.TypeRunLifecycle:
+		t.lifecycle(e, p, at)
+	}
+}
+
+func (t *timeline) plan(e *schema.Event, plan *planFields, at time.Time) {
+	t.begin(e, at, "☰", styleBold, styleNone)
+	if plan == nil {
+		plan = &planFields{}
+	}
+	t.pen.inStyle(styleBold, fmt.Sprintf("plan of %d steps", len(plan.Steps)))
+	if plan.Cost > 0 {
+		t.pen.inStyle(styleDim, " about "+usd(plan.Cost))
+	}
+	for i, s := range plan.Steps {
+		t.pen.text(fmt.Sprintf("\n%d. %s", i+1, clip(s.Title, maxInline)))
+		cost := ""
+		if s.Cost > 0 {
+			cost = usd(s.Cost)
+		}
+		if more := joinNonEmpty(" · ", s.Intent, strings.Join(s.Tools, " "), cost); more != "" {
+			t.pen.inStyle(styleDim, "  "+more)
+		}
+	}
+	t.pen.end()
+}
+
+// badges are the states' looks: black on a colour, so that they stand out in both themes.
+var badges = map[schema.RunState]style{
+	schema.StatePlanning: "30;46", schema.StateAwaitingApproval: "30;43", schema.StateRunning: "30;44",
+	schema.StatePaused: "30;43", schema.StateRedirecting: "30;45", schema.StateDone: "30;42",
+	schema.StateAborted: "30;43", schema.StateError: "30;41",
+}
+
+func (t *timeline) lifecycle(e *schema.Event, p *fields, at time.Time) {
+	t.begin(e, at, "●", styleNone, styleNone)
+	badge := string(p.State)
+	if t.pen.screen.Color {
+		badge = " " + badge + " "
+	} else {
+		badge = "[" + badge + "]"
+	}
+	t.pen.inStyle(badges[p.State], badge)
+	if p.Reason != "" {
+		t.pen.text(" " + clip(p.Reason, maxInline))
+	}
+	if p.Dropped > 0 {
+		t.pen.inStyle(styleWarn, fmt.Sprintf(" %d events were dropped on the way to this client", p.Dropped))
+	}
+	t.pen.end()
+}
+
+// dialogue shows what people and the run say to each other.
+func (t *timeline) dialogue(e *schema.Event, p *fields, at time.Time) {
+	switch e.Type {
+	case schema.TypeInputRequested:
+		t.begin(e, at, "?", styleWarn, styleBold)
+		t.pen.text(clip(p.Prompt, maxInline))
+		for i, o := range p.Options {
+			t.pen.text(fmt.Sprintf("\n%d) %s", i+1, clip(plain(o), maxInline)))
+		}
+		t.pen.end()
+	case schema.TypeInputAnswered:
+		t.line(e, at, "»", styleWarn, styleNone, clip(plain(p.Answer), maxInline))
+	case schema.TypeProgress:
+		s := p.Message
+		if p.Done != nil && p.Total != nil {
+			s = joinNonEmpty(" ", s, fmt.Sprintf("%g/%g", *p.Done, *p.Total))
+		}
+		t.line(e, at, "·", styleDim, styleDim, clip(s, maxInline))
+	case schema.TypeCommandMessage:
+		t.begin(e, at, "»", styleBold, styleBold)
+		t.pen.text(joinNonEmpty(": ", e.Actor, contentText(p.Content)))
+		t.pen.end()
+	default:
+		verb := strings.TrimPrefix(e.Type, "command.")
+		var answer string
+		if len(p.Answer) > 0 {
+			answer = plain(p.Answer)
+		}
+		t.line(e, at, "»", styleWarn, styleBold, clip(joinNonEmpty(": ", e.Actor, verb, p.Instruct, p.Reason, answer), maxInline))
+	}
+}

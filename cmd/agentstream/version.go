@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"text/tabwriter"
+)
+
+// version is set by the linker (make build); a plain go build leaves it empty.
+var version string
+
+// buildVersion is the version of this binary: what the linker was told, else the module's version,
+// else the commit, else "devel".
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	var commit, dirty string
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-dirty"
+		}
+	}
+	if commit == "" {
+		return "devel"
+	}
+	return "devel-" + commit + dirty
+}
+
+// VersionCmd prints what this binary is made of.
+type VersionCmd struct {
+	Streams `kong:"-"`
+}
+
+// Run prints the versions of the program, of Go, and of the broker's server and client, which decide
+// what an acknowledgement means.
+func (c *VersionCmd) Run(context.Context) error {
+	w := tabwriter.NewWriter(c.out(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "agentstream\t%s\n", buildVersion())
+	fmt.Fprintf(w, "go\t%s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	deps := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if d.Replace != nil {
+				d = d.Replace
+			}
+			deps[d.Path] = d.Version
+		}
+	}
+	for _, d := range []struct{ name, path string }{
+		{"nats-server", "github.com/nats-io/nats-server/v2"},
+		{"nats.go", "github.com/nats-io/nats.go"},
+	} {
+		v := deps[d.path]
+		if v == "" {
+			v = "not linked in"
+		}
+		fmt.Fprintf(w, "%s\t%s\n", d.name, v)
+	}
+	return w.Flush()
+}

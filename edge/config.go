@@ -40,6 +40,7 @@ type Config struct {
 	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
 	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
 	BodyTimeout    time.Duration // for a request body to arrive; default 60 s
+	LogTimeout     time.Duration // for the log to take or to give what a request is about; default 15 s
 	HeaderTimeout  time.Duration // for a request's headers; default 10 s
 	IdleTimeout    time.Duration // for the next request on a connection; default 120 s
 	DrainWindow    time.Duration // over which streams are ended at shutdown; default 5 s
@@ -89,6 +90,7 @@ func (c Config) withDefaults() Config {
 	set(&c.KeepAlive, 15*time.Second)
 	set(&c.WriteTimeout, 30*time.Second)
 	set(&c.BodyTimeout, time.Minute)
+	set(&c.LogTimeout, 15*time.Second)
 	set(&c.HeaderTimeout, 10*time.Second)
 	set(&c.IdleTimeout, 2*time.Minute)
 	set(&c.DrainWindow, 5*time.Second)
@@ -109,7 +111,7 @@ func (c Config) validate() error {
 	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d: negative", c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams)
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,7 +69,9 @@ func lineOf(body []byte, i int) int {
 
 // store appends, and answers with the numbers. extra follows them in the object.
 func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
-	receipt, err := s.append.Append(c.r.Context(), key, events, opt)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	receipt, err := s.append.Append(ctx, key, events, opt)
 	if err != nil {
 		return err
 	}

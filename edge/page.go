@@ -30,7 +30,9 @@ func (s *Server) page(c *call) error {
 	if err != nil {
 		return err
 	}
-	head, err := s.existing(c.r.Context(), key)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	head, err := s.existing(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (s *Server) page(c *call) error {
 	}
 	body := append(make([]byte, 0, 4<<10), `{"events":[`...)
 	through := min(after+schema.Seq(limit), head.Last)
-	body, next, err := s.appendEvents(c.r.Context(), body, key, after, through)
+	body, next, err := s.appendEvents(ctx, body, key, after, through)
 	if err != nil {
 		return err
 	}

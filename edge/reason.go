@@ -133,7 +133,13 @@ var reasons = []struct {
 	{ErrUnauthorized, dialect.ReasonUnauthorized},
 	{ErrForbidden, dialect.ReasonForbidden},
 
-	{schema.ErrBadPack, dialect.ReasonInternal}, // ours, whatever else it wraps
+	// Trouble on this side, whatever it wraps: a stored line that is malformed is not the client's.
+	{schema.ErrBadPack, dialect.ReasonInternal},
+	{fanout.ErrUnavailable, dialect.ReasonUnavailable},
+	{schema.ErrUnavailable, dialect.ReasonUnavailable},
+	{schema.ErrUnanswered, dialect.ReasonUnanswered},
+	{schema.ErrConflict, dialect.ReasonConflict},
+
 	{schema.ErrUnknownType, dialect.ReasonUnknownType},
 	{schema.ErrTooLarge, dialect.ReasonTooLarge},
 	{schema.ErrForeignRun, dialect.ReasonForeignRun},
@@ -149,12 +155,8 @@ var reasons = []struct {
 	{fanout.ErrFuture, dialect.ReasonFuture},
 	{producers.ErrExists, dialect.ReasonExists},
 	{producers.ErrKeyReused, dialect.ReasonKeyReused},
-	{producers.ErrUnanswered, dialect.ReasonUnanswered},
-	{producers.ErrConflict, dialect.ReasonConflict},
 	{producers.ErrFenced, dialect.ReasonConflict},
 	{producers.ErrBackpressure, dialect.ReasonBusy},
-	{producers.ErrUnavailable, dialect.ReasonUnavailable},
-	{fanout.ErrUnavailable, dialect.ReasonUnavailable},
 	{context.DeadlineExceeded, dialect.ReasonUnavailable},
 	{context.Canceled, dialect.ReasonClientGone},
 }
@@ -165,9 +167,13 @@ func ReasonOf(err error) dialect.Reason {
 		return dialect.ReasonNone
 	}
 	for _, row := range reasons {
-		if errors.Is(err, row.err) {
-			return row.reason
+		if !errors.Is(err, row.err) {
+			continue
 		}
+		if batch := new(schema.BatchError); row.reason == dialect.ReasonBadID && errors.As(err, &batch) {
+			return dialect.ReasonMalformed // an id inside an event, not the one in the path (native §8)
+		}
+		return row.reason
 	}
 	return dialect.ReasonInternal
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,15 +105,17 @@ func (s *Server) summary(c *call) error {
 	if err != nil {
 		return err
 	}
-	head, err := s.existing(c.r.Context(), key)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	head, err := s.existing(ctx, key)
 	if err != nil {
 		return err
 	}
 	out := runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
-	if out.StartedAt, err = s.timeOf(c, key, 1); err != nil {
+	if out.StartedAt, err = s.timeOf(ctx, key, 1); err != nil {
 		return err
 	}
-	if out.UpdatedAt, err = s.timeOf(c, key, head.Last); err != nil {
+	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last); err != nil {
 		return err
 	}
 	if head.State.Final() {
@@ -127,8 +130,8 @@ func (s *Server) summary(c *call) error {
 }
 
 // timeOf gives the time of one event, nil when it is no longer kept.
-func (s *Server) timeOf(c *call, key schema.RunKey, seq schema.Seq) (*string, error) {
-	for p, err := range s.hub.Packs(c.r.Context(), key, seq-1, seq) {
+func (s *Server) timeOf(ctx context.Context, key schema.RunKey, seq schema.Seq) (*string, error) {
+	for p, err := range s.hub.Packs(ctx, key, seq-1, seq) {
 		if errors.Is(err, fanout.ErrExpired) {
 			return nil, nil
 		}

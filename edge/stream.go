@@ -51,13 +51,9 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	defer s.leave(live)
-	after, err := s.resolve(ctx, key, req.Cursor)
+	sub, after, err := s.subscribe(ctx, end, key, req.Cursor)
 	if err != nil {
 		return ended(ctx, err)
-	}
-	sub, err := s.hub.Subscribe(ctx, key, after)
-	if err != nil {
-		return ended(ctx, s.whereabouts(ctx, key, err))
 	}
 	defer sub.Close()
 	if head := sub.Head(); b.Mode.EndsWithRun() && head.State.Final() && after >= head.Last {
@@ -70,6 +66,24 @@ func (s *Server) stream(c *call) error {
 		return nil
 	}
 	return s.deliver(ctx, c, live, sub, b.dialect.Projector(req))
+}
+
+// subscribe opens the position behind a cursor. The subscription lives as long as ctx; a log that does
+// not answer in time ends ctx.
+func (s *Server) subscribe(ctx context.Context, end context.CancelCauseFunc, key schema.RunKey, c dialect.Cursor) (*fanout.Subscription, schema.Seq, error) {
+	limit := time.AfterFunc(s.cfg.LogTimeout, func() {
+		end(fmt.Errorf("subscribe to %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
+	})
+	defer limit.Stop()
+	after, err := s.resolve(ctx, key, c)
+	if err != nil {
+		return nil, 0, err
+	}
+	sub, err := s.hub.Subscribe(ctx, key, after)
+	if err != nil {
+		return nil, 0, s.whereabouts(ctx, key, err)
+	}
+	return sub, after, nil
 }
 
 func input(c *call, b *boundStream) (dialect.Input, error) {
@@ -191,14 +205,11 @@ func (k *idleClock) stop() {
 
 // ended replaces an error by what ended the stream's context, when that is what it comes from.
 func ended(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil || errors.Is(err, dialect.ErrSlowClient) {
 		return err
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, errDraining) {
-		return cause
-	}
-	if errors.Is(err, dialect.ErrSlowClient) {
-		return err
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause // we ended it
 	}
 	return fmt.Errorf("%w: %w", dialect.ErrClientGone, err)
 }

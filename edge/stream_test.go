@@ -1,0 +1,372 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+var hint = regexp.MustCompile(`^retry: \d+\n\n`)
+
+// frames is what a native stream of these events is, byte for byte.
+func frames(packs []schema.Pack, after schema.Seq) string {
+	var b strings.Builder
+	for i := range packs {
+		for r, err := range packs[i].Records(after) {
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintf(&b, "event: %s\ndata: %s\nid: %d\n\n", r.Type, r.Line, r.Seq)
+		}
+	}
+	return b.String()
+}
+
+// body checks headers and hint, and gives the rest.
+func (a answer) events(t testing.TB) string {
+	t.Helper()
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("status %d, %s: %s", a.status, a.header.Get("Content-Type"), a.body)
+	}
+	loc := hint.FindStringIndex(a.body)
+	if loc == nil {
+		t.Fatalf("no hint: %q", a.body[:min(len(a.body), 80)])
+	}
+	return a.body[loc[1]:]
+}
+
+func TestStreamIsByteForByte(t *testing.T) {
+	h := newHouse(t)
+	for _, s := range schematest.All() {
+		for _, perPack := range []int{1, 3, 1000} {
+			run := fmt.Sprintf("%s-%d", s.Name, perPack)
+			packs := h.fill(run, s, perPack)
+			if !packs[len(packs)-1].Ended() {
+				continue // its stream does not end; TestLive has those
+			}
+			if got, want := h.do("GET", "/v1/agent/runs/"+run+"/stream", "").events(t), frames(packs, 0); got != want {
+				t.Errorf("%s: got\n%s\nwant\n%s", run, got, want)
+			}
+		}
+	}
+}
+
+func TestResumeAtEveryCursor(t *testing.T) {
+	h := newHouse(t)
+	packs := h.fill("run", schematest.Generate(200, 1), 7)
+	whole := frames(packs, 0)
+	last := packs[len(packs)-1].Last()
+	for k := schema.Seq(0); k < last; k++ {
+		rest := frames(packs, k)
+		prefix := strings.TrimSuffix(whole, rest)
+		for _, try := range [][]string{
+			{"/v1/agent/runs/run/stream", "Last-Event-ID", k.String()},
+			{"/v1/agent/runs/run/stream?after=" + k.String()},
+			{"/v1/agent/runs/run/stream?after=999999", "Last-Event-ID", k.String()}, // the header wins
+		} {
+			got := h.do("GET", try[0], "", try[1:]...).events(t)
+			if prefix+got != whole {
+				t.Fatalf("cursor %d by %v: %d bytes, want %d", k, try, len(got), len(rest))
+			}
+		}
+		if k > 0 {
+			got := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", schematest.EventID(k)).events(t)
+			if prefix+got != whole {
+				t.Fatalf("cursor by id of %d: %d bytes, want %d", k, len(got), len(rest))
+			}
+		}
+	}
+	for _, end := range []string{last.String(), schematest.EventID(last)} {
+		if a := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", end); a.status != http.StatusNoContent || a.body != "" {
+			t.Errorf("resume at the final event %s: %d %q", end, a.status, a.body)
+		}
+	}
+	if a := h.do("GET", "/v1/agent/runs/run/stream?after="+last.String(), ""); a.status != http.StatusNoContent {
+		t.Errorf("resume at the final event by query: %d", a.status)
+	}
+}
+
+// reader takes a live stream event by event.
+type reader struct {
+	t    testing.TB
+	resp *http.Response
+	b    *bufio.Reader
+}
+
+func (h *house) watch(c *http.Client, path string, headers ...string) *reader {
+	h.t.Helper()
+	resp, err := c.Do(h.request("GET", path, "", headers...))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		h.t.Fatalf("stream: %d %s", resp.StatusCode, b)
+	}
+	r := &reader{h.t, resp, bufio.NewReader(resp.Body)}
+	if got, err := r.next(); err != nil || !hint.MatchString(got) {
+		h.t.Fatalf("no hint: %q %v", got, err)
+	}
+	return r
+}
+
+// next gives the text up to and with the next blank line.
+func (r *reader) next() (string, error) {
+	var b strings.Builder
+	for {
+		line, err := r.b.ReadString('\n')
+		b.WriteString(line)
+		if err != nil || line == "\n" {
+			return b.String(), err
+		}
+	}
+}
+
+func (r *reader) expect(want string) {
+	r.t.Helper()
+	for want != "" {
+		got, err := r.next()
+		if err != nil || !strings.HasPrefix(want, got) {
+			r.t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+		want = want[len(got):]
+	}
+}
+
+func h2c() *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	return &http.Client{Transport: tr}
+}
+
+func TestLive(t *testing.T) {
+	h := newHouse(t)
+	for name, client := range map[string]*http.Client{"HTTP/1.1": {Transport: &http.Transport{}}, "HTTP/2.0": h2c()} {
+		t.Run(name, func(t *testing.T) {
+			defer client.CloseIdleConnections()
+			run := "live-" + name[5:6]
+			packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, schematest.Named("children"), 2)
+			h.store(packs[:2])
+			r := h.watch(client, "/v1/agent/runs/"+run+"/stream")
+			if r.resp.Proto != name {
+				t.Fatalf("served over %s", r.resp.Proto)
+			}
+			r.expect(frames(packs[:2], 0))
+			for i := 2; i < len(packs); i++ {
+				h.store(packs[i : i+1])
+				r.expect(frames(packs[i:i+1], 0))
+			}
+			if rest, err := io.ReadAll(r.b); err != nil || len(rest) > 0 {
+				t.Errorf("the end is not clean: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+func TestReopenedRunGoesOn(t *testing.T) {
+	h := newHouse(t)
+	post := func(body string) {
+		t.Helper()
+		if a := h.do("POST", "/v1/agent/runs/again/events", body); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	post(`{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	if a := h.do("GET", "/v1/agent/runs/again/stream", "", "Last-Event-ID", "1"); a.status != http.StatusNoContent {
+		t.Fatalf("ended run: %d", a.status)
+	}
+	post(`{"type":"run.lifecycle","payload":{"state":"running"}}`)
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/again/stream", "Last-Event-ID", "1")
+	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 2\n\n") {
+		t.Fatalf("%q, %v", got, err)
+	}
+	post(`{"type":"run.lifecycle","payload":{"state":"error","reason":"x"}}`)
+	rest, err := io.ReadAll(r.b)
+	if err != nil || !strings.HasSuffix(string(rest), "id: 3\n\n") {
+		t.Fatalf("%q, %v", rest, err)
+	}
+}
+
+func TestKeepAliveOnlyWhenIdle(t *testing.T) {
+	const every = 150 * time.Millisecond
+	h := newHouse(t, func(c *edge.Config) { c.KeepAlive = every })
+	post := func(n int) {
+		for range n {
+			h.do("POST", "/v1/agent/runs/run/events", `{"type":"text.delta","payload":{"text":"x"}}`)
+		}
+	}
+	post(1)
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream")
+	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		t.Fatalf("%q, %v", got, err)
+	}
+	last := time.Now()
+	for range 3 {
+		got, err := r.next()
+		if err != nil || got != ": keepalive\n\n" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if since := time.Since(last); since < every/2 {
+			t.Errorf("a keep-alive after %v of silence", since)
+		}
+		last = time.Now()
+	}
+	post(1)
+	for { // one more comment may have been on its way
+		got, err := r.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(got, "id: 2\n\n") {
+			break
+		}
+	}
+	// A busy stream needs none: for several intervals an event comes every tenth of one.
+	tick := time.NewTicker(every / 10)
+	defer tick.Stop()
+	for range 40 {
+		<-tick.C
+		post(1)
+		if got, err := r.next(); err != nil || !strings.HasPrefix(got, "event: text.delta\n") {
+			t.Fatalf("in a busy stream: %q, %v", got, err)
+		}
+	}
+}
+
+func TestCursorsThatCannotBeServed(t *testing.T) {
+	h := newHouse(t)
+	packs := h.fill("run", schematest.Named("plain"), 1)
+	last := packs[len(packs)-1].Last()
+	p := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", (last+1).String()).expect(t, 409, "CURSOR-AHEAD")
+	if p.LastSeq != int(last) {
+		t.Errorf("newest is %d, said %d", last, p.LastSeq)
+	}
+	h.do("GET", "/v1/agent/runs/run/stream?after=9007199254740991", "").expect(t, 409, "CURSOR-AHEAD")
+	h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV").expect(t, 400, "BAD-CURSOR")
+	h.do("GET", "/v1/agent/runs/run/events?after="+(last+1).String(), "").expect(t, 409, "CURSOR-AHEAD")
+
+	h.log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 4)
+	for _, k := range []string{"", "0", "1", "2"} {
+		h.do("GET", "/v1/agent/runs/run/stream?after="+k, "").expect(t, 410, schema.CodeCursorExpired)
+		h.do("GET", "/v1/agent/runs/run/events?after="+k, "").expect(t, 410, schema.CodeCursorExpired)
+	}
+	if got, want := h.do("GET", "/v1/agent/runs/run/stream?after=4", "").events(t), frames(packs, 4); got != want {
+		t.Errorf("what is kept: %q, want %q", got, want)
+	}
+}
+
+// TestForeignIsMissing compares whole answers: a run of another tenant and one that does not exist.
+func TestForeignIsMissing(t *testing.T) {
+	h := newHouse(t)
+	h.fill("theirs", schematest.Named("plain"), 1)
+	for _, tt := range []struct{ method, tail, body string }{
+		{"GET", "", ""}, {"GET", "/stream", ""}, {"GET", "/stream?after=3", ""}, {"GET", "/stream?after=99999", ""},
+		{"GET", "/stream?after=evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", ""},
+		{"GET", "/events", ""}, {"GET", "/events?after=3", ""}, {"GET", "/events?after=99999", ""},
+	} {
+		ask := func(run string) answer {
+			return h.do(tt.method, "/v1/agent/runs/"+run+tt.tail, tt.body, tenantHeader, "other", "X-Request-Id", "same")
+		}
+		foreign, missing := ask("theirs"), ask("nothing")
+		foreign.expect(t, 404, "NOT-FOUND")
+		foreign.header.Del("Date")
+		missing.header.Del("Date")
+		if foreign.body != missing.body || fmt.Sprint(foreign.header) != fmt.Sprint(missing.header) {
+			t.Errorf("%s: %v %q differs from %v %q", tt.tail, foreign.header, foreign.body, missing.header, missing.body)
+		}
+	}
+	// The same id in another tenant is another run.
+	if a := h.do("POST", "/v1/agent/runs/theirs/events", `{"type":"progress"}`, tenantHeader, "other"); a.status != 200 || !strings.Contains(a.body, `"first_seq":1,`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestHead(t *testing.T) {
+	h := newHouse(t)
+	h.fill("run", schematest.Named("plain"), 1)
+	for path, want := range map[string]int{
+		"/v1/agent/runs/run/stream": 200, "/v1/agent/runs/none/stream": 404, "/v1/agent/runs/run": 200,
+		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/v1/agent/runs": 405, "/nothing": 404,
+	} {
+		if a := h.do("HEAD", path, ""); a.status != want || a.body != "" {
+			t.Errorf("HEAD %s: %d %q", path, a.status, a.body)
+		}
+	}
+	if a := h.do("HEAD", "/v1/agent/runs/run/stream", ""); a.header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%v", a.header)
+	}
+}
+
+func TestStreamLimit(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.MaxStreams = 1 })
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"progress"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	req := h.request("GET", "/v1/agent/runs/run/stream", "").WithContext(ctx)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	a := h.do("GET", "/v1/agent/runs/run/stream", "")
+	if a.expect(t, 503, "BUSY"); a.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	cancel()
+	eventually(t, "the place is free again", func() bool {
+		return h.do("HEAD", "/v1/agent/runs/run/stream", "").status == 200
+	})
+}
+
+func TestHooks(t *testing.T) {
+	var opened, closed, sent, bytes, ingested, done, kept atomic.Int64
+	var reason atomic.Value
+	h := newHouse(t, func(c *edge.Config) {
+		c.KeepAlive = 20 * time.Millisecond
+		c.Hooks = edge.Hooks{
+			StreamOpened: func(d string, tr dialect.Transport) {
+				if d != "native" || tr != dialect.SSE {
+					t.Errorf("opened %s over %s", d, tr)
+				}
+				opened.Add(1)
+			},
+			StreamClosed: func(_ string, _ dialect.Transport, r dialect.Reason) { reason.Store(r); closed.Add(1) },
+			EventsSent:   func(_ string, n int, b int64) { sent.Add(int64(n)); bytes.Add(b) },
+			KeptAlive:    func(string) { kept.Add(1) },
+			Ingested:     func(n int) { ingested.Add(int64(n)) },
+			RequestDone: func(route string, status int, _ time.Duration) {
+				if !strings.Contains("POST /v1/agent/runs/{run}/events GET /v1/agent/runs/{run}/stream", route) {
+					t.Errorf("route %q", route)
+				}
+				done.Add(1)
+			},
+		}
+	})
+	h.do("POST", "/v1/agent/runs/run/events", "{\"type\":\"progress\"}\n{\"type\":\"progress\"}")
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream")
+	eventually(t, "keep-alive", func() bool { return kept.Load() > 0 })
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	body, err := io.ReadAll(r.b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all requests are reported", func() bool { return done.Load() == 3 })
+	frames := strings.ReplaceAll(string(body), ": keepalive\n\n", "")
+	if opened.Load() != 1 || closed.Load() != 1 || sent.Load() != 3 || bytes.Load() != int64(len(frames)) ||
+		ingested.Load() != 3 || reason.Load() != dialect.ReasonEnded {
+		t.Errorf("opened %d closed %d sent %d (%d bytes of %d) ingested %d reason %v", opened.Load(), closed.Load(),
+			sent.Load(), bytes.Load(), len(frames), ingested.Load(), reason.Load())
+	}
+}

@@ -119,3 +119,15 @@ func Partitions(ctx context.Context, js jetstream.JetStream) (int, error) {
 	}
 	return n, nil
 }
+
+// Replicas reads how many copies the log's streams have.
+func Replicas(ctx context.Context, js jetstream.JetStream) (int, error) {
+	s, err := js.Stream(ctx, StreamName(0))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, fmt.Errorf("natskit: %w (run agentstream migrate)", ErrNotDeclared)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("natskit: read stream %s: %w", StreamName(0), err)
+	}
+	return s.CachedInfo().Config.Replicas, nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister"
+	perjs "agentstream/persister/natsjs"
+	"agentstream/persister/sqlite"
+	"agentstream/producers"
+	"agentstream/producers/demo"
+	"agentstream/schema"
+)
+
+// DevCmd is the whole product in one process: embedded NATS with a file store, SQLite, persister,
+// edge, and a demo run to look at. What it stores outlives it.
+type DevCmd struct {
+	ListenFlags
+	LayoutFlags
+	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
+	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
+	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
+	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
+	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
+}
+
+// Run serves until ctx ends, then drains, finishes persisting and stops NATS.
+//
+//	demo ─▶ log ◀─ edge ◀─ clients       stages end from the left:
+//	         │      │                    edge and demo, hub, copies, persister,
+//	         ▼      ▼ older runs         then NATS and SQLite below
+//	     persister ─▶ SQLite
+func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	srv, err := c.serveNATS()
+	if err != nil {
+		return err
+	}
+	defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
+	nc, err := natskit.Dial("", "agentstream dev", nats.InProcessServer(srv))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	live, err := natskit.Dial("", "agentstream dev live", nats.InProcessServer(srv))
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if err := natskit.Declare(ctx, js, c.layout()); err != nil {
+		return err
+	}
+	store, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	m := newMetrics()
+	durability := claim(1, c.Sync, false)
+	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: store, flags: &c.ListenFlags,
+		durability: durability, metrics: m, logger: log})
+	if err != nil {
+		return err
+	}
+	queues, err := perjs.Queues(ctx, js, perjs.Config{})
+	if err != nil {
+		return err
+	}
+	per, err := persister.New(persister.Config{Queues: queues, Store: store, Logger: log, Hooks: m.persisterHooks()})
+	if err != nil {
+		return err
+	}
+	ln, err := listen(ctx, "--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	stages := append(n.stages(ln), []part{{"persister", per.Run}})
+	a := &admin{metrics: m, checks: n.checks, durability: durability, persister: per}
+	if err := c.addAdmin(ctx, stages, a); err != nil {
+		ln.Close()
+		return err
+	}
+	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", srv.ClientURL())
+	log.Info("dev: durability claim in force", "claim", durability)
+	if c.Demo {
+		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), log) }})
+	}
+	return runStages(ctx, stages...)
+}
+
+func (c *DevCmd) serveNATS() (*server.Server, error) {
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	e := natskit.Embedded{StoreDir: filepath.Join(c.Data, "nats"), SyncAlways: c.Sync == "always"}
+	if c.NATSListen != "" {
+		host, port, err := net.SplitHostPort(c.NATSListen)
+		if err != nil {
+			return nil, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
+		}
+		if !loopback(host) {
+			return nil, fmt.Errorf("--nats-listen %q: the embedded server has no authorization; only a loopback address is served", c.NATSListen)
+		}
+		e.Listen = host
+		if e.Port, err = strconv.Atoi(port); err != nil {
+			return nil, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
+		}
+	}
+	return natskit.Serve(e)
+}
+
+func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {
+	path := filepath.Join(c.Data, "archive.db")
+	if _, err := sqlite.Migrate(ctx, path, false); err != nil {
+		return nil, err
+	}
+	return sqlite.Open(ctx, sqlite.Config{Path: path})
+}
+
+// runDemo publishes one run and then waits, so that its end does not end the process. A run that is
+// called demo is easy to type; when it is there from an earlier start, a new id is taken.
+func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, log *slog.Logger) error {
+	key := schema.RunKey{Tenant: c.Tenant, Run: "demo"}
+	if head, err := n.log.Head(ctx, key, ""); err != nil || head.Exists() {
+		key.Run = schema.NewIDs().Run(time.Now())
+	}
+	pub, err := producers.New(producers.Config{Log: n.log, Key: key, Logger: log})
+	if err != nil {
+		return err
+	}
+	agent, err := demo.New(demo.Config{Sink: pubSink{pub}, RunID: key.Run, Speed: c.DemoSpeed})
+	if err != nil {
+		return err
+	}
+	log.Info("dev: a demo run is being published; watch it with",
+		"curl", fmt.Sprintf("curl -N http://%s/v1/agent/runs/%s/stream", addr, key.Run))
+	err = agent.Run(ctx)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if cerr := pub.Close(end); err == nil {
+		err = cerr
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Warn("dev: demo run", "run", key.String(), "err", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// pubSink is a publisher as the demo agent sees it.
+type pubSink struct{ *producers.Publisher }
+
+func (s pubSink) Publish(ctx context.Context, events ...schema.Event) error {
+	_, err := s.Publisher.Publish(ctx, events...)
+	return err
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/edge"
+	"agentstream/internal/natskit"
+	"agentstream/schema"
+)
+
+// NATSFlags say where the log is.
+type NATSFlags struct {
+	NATS     string `name:"nats" help:"NATS servers." env:"AGENTSTREAM_NATS" default:"nats://127.0.0.1:4222" placeholder:"URL,…"`
+	Creds    string `name:"nats-creds" help:"NATS credentials file." env:"AGENTSTREAM_NATS_CREDS" type:"path" placeholder:"FILE"`
+	NATSSync string `name:"nats-sync" help:"What the servers' sync_interval is; a client cannot see it. It decides which durability claim is made." enum:"always,interval,unknown" default:"unknown" env:"AGENTSTREAM_NATS_SYNC"`
+}
+
+func (f *NATSFlags) dial(role string, log *slog.Logger) (*nats.Conn, error) {
+	opts := []nats.Option{
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("nats: disconnected", "err", err) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("nats: connected again", "server", nc.ConnectedServerName()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			log.Warn("nats: asynchronous error", "err", err)
+		}),
+	}
+	if f.Creds != "" {
+		opts = append(opts, nats.UserCredentials(f.Creds))
+	}
+	nc, err := natskit.Dial(f.NATS, "agentstream "+role, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("--nats: %w", err)
+	}
+	return nc, nil
+}
+
+// LayoutFlags say how the log is laid out. All roles that declare it must agree on the partitions.
+type LayoutFlags struct {
+	Partitions int           `help:"Streams that the log is divided into. Fixed for the life of a deployment." default:"8" env:"AGENTSTREAM_PARTITIONS"`
+	Replicas   int           `help:"Copies of each stream." default:"1" env:"AGENTSTREAM_REPLICAS"`
+	Window     time.Duration `help:"How long the stream keeps events; older ones are served from the archive." default:"72h" env:"AGENTSTREAM_WINDOW"`
+}
+
+func (f *LayoutFlags) layout() natskit.Layout {
+	return natskit.Layout{Partitions: f.Partitions, Replicas: f.Replicas, MaxAge: f.Window}
+}
+
+// ListenFlags say where clients and operators are served.
+type ListenFlags struct {
+	Listen      string        `help:"Address for clients." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
+	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
+	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
+	Tenant      string        `help:"Tenant of everybody who is let in." default:"default" env:"AGENTSTREAM_TENANT"`
+	AuthToken   string        `help:"Bearer token that clients must bring. Required unless --listen is a loopback address." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
+}
+
+func (f *ListenFlags) check() error {
+	host, _, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: %w", f.Listen, err)
+	}
+	if err := schema.ValidTenant(f.Tenant); err != nil {
+		return fmt.Errorf("--tenant: %w", err)
+	}
+	if f.AuthToken == "" && !loopback(host) {
+		return fmt.Errorf("--listen %q: without --auth-token only a loopback address is served", f.Listen)
+	}
+	if f.AdminListen == "off" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(f.AdminListen); err != nil {
+		return fmt.Errorf("--admin-listen %q: %w", f.AdminListen, err)
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// authenticate lets in who brings the token; nil when there is none, on loopback.
+func (f *ListenFlags) authenticate() func(*http.Request) (edge.Caller, error) {
+	if f.AuthToken == "" {
+		return nil
+	}
+	want := sha256.Sum256([]byte(f.AuthToken))
+	caller := edge.Caller{Tenant: f.Tenant}
+	return func(r *http.Request) (edge.Caller, error) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(token))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return edge.Caller{}, edge.ErrUnauthorized
+		}
+		return caller, nil
+	}
+}
+
+// PostgresFlags say where the archive is.
+type PostgresFlags struct {
+	Postgres string `help:"PostgreSQL connection string. The environment variable, or its _FILE form, keeps the password out of the process list." env:"AGENTSTREAM_POSTGRES" placeholder:"DSN"`
+}
+
+var errNoPostgres = errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) is required")
+
+// listen opens a TCP listener; the error names the flag.
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return ln, nil
+}

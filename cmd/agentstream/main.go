@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// CLI is the command line.
+type CLI struct {
+	Config string `help:"Configuration file: a JSON object whose keys are the names of flags." type:"path" env:"AGENTSTREAM_CONFIG" placeholder:"FILE"`
+	Log    string `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
+	Level  string `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
+
+	Dev     DevCmd     `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
+	Edge    EdgeCmd    `cmd:"" help:"Serve clients from an outside NATS."`
+	Persist PersistCmd `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
+	Migrate MigrateCmd `cmd:"" help:"Create or update streams and tables."`
+	Publish PublishCmd `cmd:"" help:"Publish files into a run."`
+	Tail    TailCmd    `cmd:"" help:"Follow a run."`
+	Version VersionCmd `cmd:"" help:"Print versions."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// run is the program without the process, for tests: it returns the exit status.
+func run(ctx context.Context, args []string) int {
+	var cli CLI
+	parser, err := newParser(&cli, args, os.LookupEnv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agentstream:", err)
+		return 80
+	}
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agentstream:", err)
+		fmt.Fprintln(os.Stderr, "Run agentstream --help for usage.")
+		return 80
+	}
+	kctx.Bind(cli.logger())
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	if err := kctx.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "agentstream:", err)
+		return 1
+	}
+	return 0
+}
+
+func newParser(cli *CLI, args []string, env func(string) (string, bool)) (*kong.Kong, error) {
+	settings, err := loadSettings(args, env)
+	if err != nil {
+		return nil, err
+	}
+	return kong.New(cli,
+		kong.Name("agentstream"),
+		kong.Description("The durable, replayable event stream behind AI agents."),
+		kong.UsageOnError(), kong.Resolvers(settings),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+}
+
+func (c *CLI) logger() *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // kong has checked it
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Log == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/persister"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// metrics turns the components' hooks into Prometheus instruments. Names carry their unit.
+type metrics struct {
+	registry *prometheus.Registry
+
+	streams    *prometheus.GaugeVec
+	ends       *prometheus.CounterVec
+	sentEvents *prometheus.CounterVec
+	sentBytes  *prometheus.CounterVec
+	requests   *prometheus.HistogramVec
+	ingested   prometheus.Counter
+
+	stored    prometheus.Counter
+	storeTook prometheus.Histogram
+	conflicts prometheus.Counter
+	retries   prometheus.Counter
+	fenced    prometheus.Counter
+
+	watched  prometheus.Gauge
+	gaps     prometheus.Counter
+	replayed prometheus.Counter
+	audits   *prometheus.CounterVec
+
+	rows        *prometheus.CounterVec
+	dead        *prometheus.CounterVec
+	rowConflict prometheus.Counter
+	persistTook prometheus.Histogram
+	persistFail *prometheus.CounterVec
+	lagMessages *prometheus.GaugeVec
+	lagSeconds  *prometheus.GaugeVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels)
+		m.registry.MustRegister(g)
+		return g
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)})
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.streams = gauges("streams_open", "Open streams.", "dialect", "transport")
+	m.ends = counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
+	m.sentEvents = counters("sent_events_total", "Events written to clients.", "dialect")
+	m.sentBytes = counters("sent_bytes_total", "Bytes written to clients.", "dialect")
+	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_request_seconds",
+		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
+	m.registry.MustRegister(m.requests)
+	m.ingested = counter("ingested_events_total", "Events taken over HTTP and durable.")
+	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
+	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
+	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
+	m.retries = counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
+	m.fenced = counter("store_fenced_total", "Writers that were refused because another has taken over.")
+	m.watched = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_watched_runs", Help: "Runs with at least one reader on this node."})
+	m.registry.MustRegister(m.watched)
+	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
+	m.replayed = counter("replayed_events_total", "Events read from history for readers.")
+	m.audits = counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
+	m.rows = counters("persisted_rows_total", "Rows committed.", "stream", "kind")
+	m.dead = counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
+	m.rowConflict = counter("persist_conflicts_total", "Rows that came again with another content: an alarm.")
+	m.persistTook = seconds("persist_seconds", "Time of one transaction.")
+	m.persistFail = counters("persist_retries_total", "Attempts to persist that failed.", "stream")
+	m.lagMessages = gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
+	m.lagSeconds = gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
+	return m
+}
+
+func (m *metrics) edgeHooks() edge.Hooks {
+	return edge.Hooks{
+		StreamOpened: func(d string, t dialect.Transport) { m.streams.WithLabelValues(d, string(t)).Inc() },
+		StreamClosed: func(d string, t dialect.Transport, r dialect.Reason) {
+			m.streams.WithLabelValues(d, string(t)).Dec()
+			m.ends.WithLabelValues(d, string(t), r.String()).Inc()
+		},
+		EventsSent: func(d string, events int, bytes int64) {
+			m.sentEvents.WithLabelValues(d).Add(float64(events))
+			m.sentBytes.WithLabelValues(d).Add(float64(bytes))
+		},
+		Ingested: func(n int) { m.ingested.Add(float64(n)) },
+		RequestDone: func(route string, status int, took time.Duration) {
+			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
+		},
+	}
+}
+
+func (m *metrics) producerHooks() producers.Hooks {
+	return producers.Hooks{
+		Stored: func(events, _ int, took time.Duration) {
+			m.stored.Add(float64(events))
+			m.storeTook.Observe(took.Seconds())
+		},
+		Conflict: m.conflicts.Inc,
+		Retry:    func(error) { m.retries.Inc() },
+		Fenced:   func(schema.RunKey) { m.fenced.Inc() },
+	}
+}
+
+func (m *metrics) fanoutHooks() fanout.Hooks {
+	return fanout.Hooks{
+		Watching: func(n int) { m.watched.Set(float64(n)) },
+		Gap:      func(schema.RunKey) { m.gaps.Inc() },
+		Replayed: func(n int) { m.replayed.Add(float64(n)) },
+		Audited: func(_ int, err error) {
+			outcome := "ok"
+			if err != nil {
+				outcome = "failed"
+			}
+			m.audits.WithLabelValues(outcome).Inc()
+		},
+	}
+}
+
+func (m *metrics) persisterHooks() persister.Hooks {
+	return persister.Hooks{
+		Stored: func(stream string, s persister.Stored) {
+			m.rows.WithLabelValues(stream, "new").Add(float64(s.Inserted))
+			m.rows.WithLabelValues(stream, "repeated").Add(float64(s.Repeated))
+			m.persistTook.Observe(s.Took.Seconds())
+		},
+		Buried:   func(stream, reason string) { m.dead.WithLabelValues(stream, reason).Inc() },
+		Conflict: func(string, schema.RunKey, schema.Seq) { m.rowConflict.Inc() },
+		Retrying: func(stream string, _ error, _ time.Time, _ time.Duration) {
+			m.persistFail.WithLabelValues(stream).Inc()
+		},
+		Lag: func(l persister.Lag) {
+			m.lagMessages.WithLabelValues(l.Stream).Set(float64(l.Messages))
+			age := 0.0
+			if !l.Oldest.IsZero() {
+				age = time.Since(l.Oldest).Seconds()
+			}
+			m.lagSeconds.WithLabelValues(l.Stream).Set(age)
+		},
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/native"
+	"agentstream/fanout"
+	fanjs "agentstream/fanout/natsjs"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+// archive is a store as the read and the write side see it.
+type archive interface {
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+	Ping(ctx context.Context) error
+}
+
+// node is an edge: what dev and the edge role have in common.
+//
+//	                      ┌─▶ appender ──────────▶ log (JetStream)
+//	clients ─▶ edge.Server┤                          │ direct get, copies
+//	                      └─▶ hub ◀── log reader ◀───┘
+//	                           ▲
+//	                           └── archive (SQLite, PostgreSQL)
+type node struct {
+	server   *edge.Server
+	hub      *fanout.Hub
+	reader   *fanjs.Log
+	log      *pubjs.Log
+	appender *producers.Appender
+	checks   []edge.Check
+}
+
+// nodeConfig is what a node is made of. archive may be nil.
+type nodeConfig struct {
+	nc         *nats.Conn // for writing and for reading history
+	live       *nats.Conn // for live copies: its error handler is the reader's
+	archive    archive
+	keys       pubjs.KeysConfig
+	flags      *ListenFlags
+	durability string
+	metrics    *metrics
+	logger     *slog.Logger
+}
+
+func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
+	n := &node{}
+	var err error
+	if n.log, err = pubjs.Open(ctx, cfg.nc); err != nil {
+		return nil, err
+	}
+	if n.reader, err = fanjs.Open(ctx, cfg.live); err != nil {
+		return nil, err
+	}
+	keys, err := pubjs.OpenKeys(ctx, cfg.nc, cfg.keys)
+	if err != nil {
+		return nil, err
+	}
+	hub := fanout.Config{Stream: n.reader, Tail: n.reader, Logger: cfg.logger, Hooks: cfg.metrics.fanoutHooks()}
+	app := producers.AppenderConfig{Log: n.log, Keys: keys, Logger: cfg.logger, Hooks: cfg.metrics.producerHooks()}
+	if cfg.archive != nil { // a nil archive in an interface would not be nil
+		hub.Archive, app.Archive = cfg.archive, cfg.archive
+	}
+	if n.hub, err = fanout.New(hub); err != nil {
+		return nil, err
+	}
+	if n.appender, err = producers.NewAppender(app); err != nil {
+		return nil, err
+	}
+	n.checks = []edge.Check{{Name: "nats", Run: natsCheck(cfg.nc)}}
+	if cfg.archive != nil {
+		n.checks = append(n.checks, edge.Check{Name: "archive", Run: cfg.archive.Ping})
+	}
+	n.server, err = edge.New(edge.Config{
+		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},
+		Authenticate: cfg.flags.authenticate(), DefaultTenant: cfg.flags.Tenant,
+		Checks: n.checks, Durability: cfg.durability,
+		KeepAlive: cfg.flags.KeepAlive, DrainWindow: cfg.flags.Drain,
+		Logger: cfg.logger, Hooks: cfg.metrics.edgeHooks(),
+	})
+	return n, err
+}
+
+// stages are the node's parts in the order in which they end.
+func (n *node) stages(clients net.Listener) [][]part {
+	return [][]part{
+		{{"edge", func(ctx context.Context) error { return n.server.Run(ctx, clients) }}},
+		{{"hub", n.hub.Run}},
+		{{"live copies", n.reader.Run}},
+	}
+}
+
+func natsCheck(nc *nats.Conn) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !nc.IsConnected() {
+			return errors.New("not connected: " + nc.Status().String())
+		}
+		if err := nc.FlushWithContext(ctx); err != nil {
+			return fmt.Errorf("no answer: %w", err)
+		}
+		return nil
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/fanout"
 	"agentstream/schema"
 )
 
@@ -160,9 +161,9 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	if errors.As(err, &pos) {
 		p.Last = pos.last
 	}
-	var kept interface{ FirstKept() schema.Seq } // fanout.ErrExpired, where the source knows
-	if errors.As(err, &kept) {
-		p.First = kept.FirstKept()
+	var gone *fanout.ExpiredError
+	if errors.As(err, &gone) {
+		p.First = gone.First
 	}
 	if out.Detail && err != nil {
 		p.Message = clip(err.Error())

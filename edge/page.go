@@ -40,8 +40,7 @@ func (s *Server) page(c *call) error {
 		return &positionError{last: head.Last, err: fmt.Errorf("after %d: %w", after, fanout.ErrFuture)}
 	}
 	body := append(make([]byte, 0, 4<<10), `{"events":[`...)
-	through := min(after+schema.Seq(limit), head.Last)
-	body, next, err := s.appendEvents(ctx, body, key, after, through)
+	body, next, err := s.appendEvents(ctx, body, key, after, head.Last, limit)
 	if err != nil {
 		return err
 	}
@@ -52,13 +51,14 @@ func (s *Server) page(c *call) error {
 	return nil
 }
 
-// appendEvents appends the events behind after, up to through, and gives the last one's seq.
-func (s *Server) appendEvents(ctx context.Context, body []byte, key schema.RunKey, after, through schema.Seq) ([]byte, schema.Seq, error) {
-	next := after
+// appendEvents appends at most limit events behind after and gives the last one's seq. The walk is
+// bounded by the run's newest event and not by the page, so that it meets what is kept behind a hole.
+func (s *Server) appendEvents(ctx context.Context, body []byte, key schema.RunKey, after, newest schema.Seq, limit int) ([]byte, schema.Seq, error) {
+	next, through := after, min(after+schema.Seq(limit), newest)
 	if through == after {
 		return body, next, nil
 	}
-	for p, err := range s.hub.Packs(ctx, key, after, through) {
+	for p, err := range s.hub.Packs(ctx, key, after, newest) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -66,14 +66,13 @@ func (s *Server) appendEvents(ctx context.Context, body []byte, key schema.RunKe
 			if err != nil {
 				return nil, 0, err
 			}
-			if r.Seq > through || len(body) > maxPageBytes {
-				return body, next, nil
-			}
 			if next > after {
 				body = append(body, ',')
 			}
 			body = append(body, r.Line...)
-			next = r.Seq
+			if next = r.Seq; next == through || len(body) > maxPageBytes {
+				return body, next, nil
+			}
 		}
 	}
 	return body, next, nil

@@ -176,14 +176,8 @@ func TestReasonOfMixedErrors(t *testing.T) {
 	}
 }
 
-// keptError stands for a source that knows what it still has.
-type keptError struct{ error }
-
-func (keptError) FirstKept() schema.Seq { return 17 }
-func (e keptError) Unwrap() error       { return e.error }
-
 func TestProblem(t *testing.T) {
-	p := problem(dialect.ReasonExpired, fmt.Errorf("fanout: %w", keptError{fanout.ErrExpired}))
+	p := problem(dialect.ReasonExpired, fmt.Errorf("fanout: %w", &fanout.ExpiredError{First: 17}))
 	if p.First != 17 || strings.Contains(p.Message, "fanout") {
 		t.Errorf("%+v", p)
 	}

@@ -112,10 +112,10 @@ func (s *Server) summary(c *call) error {
 		return err
 	}
 	out := runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
-	if out.StartedAt, err = s.timeOf(ctx, key, 1); err != nil {
+	if out.StartedAt, err = s.timeOf(ctx, key, 1, head.Last); err != nil {
 		return err
 	}
-	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last); err != nil {
+	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last, head.Last); err != nil {
 		return err
 	}
 	if head.State.Final() {
@@ -129,9 +129,10 @@ func (s *Server) summary(c *call) error {
 	return nil
 }
 
-// timeOf gives the time of one event, nil when it is no longer kept.
-func (s *Server) timeOf(ctx context.Context, key schema.RunKey, seq schema.Seq) (*string, error) {
-	for p, err := range s.hub.Packs(ctx, key, seq-1, seq) {
+// timeOf gives the time of one event, nil when it is no longer kept. The walk is bounded by the run's
+// newest event and not by seq, so that it meets what is kept behind a hole.
+func (s *Server) timeOf(ctx context.Context, key schema.RunKey, seq, newest schema.Seq) (*string, error) {
+	for p, err := range s.hub.Packs(ctx, key, seq-1, newest) {
 		if errors.Is(err, fanout.ErrExpired) {
 			return nil, nil
 		}

@@ -1,0 +1,368 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// odd is a dialect that misbehaves.
+type odd struct {
+	pattern   string
+	transport dialect.Transport
+	open      func(dialect.Input) (dialect.Request, error)
+	project   func(*dialect.Frames, schema.Record) error
+	mode      dialect.Mode
+}
+
+func (o odd) Info() dialect.Info {
+	if o.transport == "" {
+		o.transport = dialect.SSE
+	}
+	return dialect.Info{Name: "odd", Streams: []dialect.Stream{{Name: "odd", Pattern: o.pattern, Transport: o.transport, Mode: o.mode}}}
+}
+func (o odd) Open(in dialect.Input) (dialect.Request, error) { return o.open(in) }
+func (o odd) Projector(dialect.Request) dialect.Projector    { return o }
+func (o odd) AppendError(dst []byte, p dialect.Problem) []byte {
+	return append(dst, `{"odd":"`+p.Code+`"}`...)
+}
+func (o odd) Project(out *dialect.Frames, r schema.Record) error { return o.project(out, r) }
+
+func byPath(in dialect.Input) (dialect.Request, error) {
+	return dialect.Request{Run: in.Path["run"]}, nil
+}
+
+func TestPanics(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) {
+		c.Dialects = append(c.Dialects,
+			odd{pattern: "GET /open/{run}", open: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
+			odd{pattern: "GET /abort/{run}", open: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
+			odd{pattern: "GET /project/{run}", open: byPath, project: func(_ *dialect.Frames, r schema.Record) error {
+				if r.Seq == 2 {
+					panic("in mid-stream")
+				}
+				return nil
+			}},
+			odd{pattern: "GET /error/{run}", open: byPath, mode: dialect.ModeB, project: func(out *dialect.Frames, r schema.Record) error {
+				if r.Seq == 2 {
+					return errors.New("cannot be told")
+				}
+				out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
+				return nil
+			}})
+	})
+	h.do("POST", "/v1/agent/runs/run/events", good+"\n"+good)
+	if a := h.do("GET", "/open/run", ""); a.status != 500 || a.body != `{"odd":"INTERNAL"}`+"\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := strings.Count(h.logs.String(), "secret state"); n != 1 {
+		t.Errorf("the panic is logged %d times", n)
+	}
+	if resp, err := http.DefaultClient.Do(h.request("GET", "/abort/run", "")); err == nil {
+		resp.Body.Close()
+		t.Errorf("an abort was answered %d", resp.StatusCode)
+	}
+	for _, path := range []string{"/project/run", "/error/run"} {
+		resp, err := http.DefaultClient.Do(h.request("GET", path, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err == nil || strings.Contains(string(b), "mid-stream") {
+			t.Errorf("%s ended cleanly: %q", path, b)
+		}
+	}
+	// The dialect's own words for other refusals, too; and the run is checked whatever Open says.
+	if a := h.do("GET", "/project/none", ""); a.status != 404 || a.body != `{"odd":"NOT-FOUND"}`+"\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := h.do("GET", "/project/a%2Fb", ""); a.status != 400 || a.body != `{"odd":"BAD-ID"}`+"\n" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := h.do("GET", "/healthz", ""); a.status != 200 {
+		t.Errorf("the server is gone: %d", a.status)
+	}
+}
+
+// TestModeDStaysOpen has a session's stream: the end of the run is not its end, and there is no 204.
+func TestModeDStaysOpen(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) {
+		c.Dialects = append(c.Dialects, odd{pattern: "GET /d/{run}", open: byPath, mode: dialect.ModeD, project: func(out *dialect.Frames, r schema.Record) error {
+			out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
+			return nil
+		}})
+	})
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	r := h.watch(http.DefaultClient, "/d/run")
+	r.expect("data: 1\n\n")
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"command.message","payload":{"content":"go on"}}`)
+	r.expect("data: 2\n\n")
+}
+
+// TestNeverReadingClient has one client that never reads and one that does, on the same run. The
+// first is cut after the write time-out and costs next to nothing meanwhile; the second sees it all.
+func TestNeverReadingClient(t *testing.T) {
+	var mu sync.Mutex
+	closed := map[dialect.Reason]int{}
+	h := newHouse(t, func(c *edge.Config) {
+		c.WriteTimeout = 300 * time.Millisecond
+		c.Hooks.StreamClosed = func(_ string, _ dialect.Transport, r dialect.Reason) { mu.Lock(); closed[r]++; mu.Unlock() }
+	})
+	count := func(r dialect.Reason) int { mu.Lock(); defer mu.Unlock(); return closed[r] }
+	const run, events, idle = "/v1/agent/runs/run", 200, 20
+	text := strings.Repeat("x", 100<<10) // 20 MB in all: more than any socket buffer takes
+	h.do("POST", run+"/events", good)
+	for range idle {
+		c, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "GET "+run+"/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	r := h.watch(http.DefaultClient, run+"/stream")
+	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		t.Fatalf("%q %v", got, err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	peak := uint64(0)
+	for i := range events {
+		if a := h.do("POST", run+"/events", `{"type":"text.delta","payload":{"text":"`+text+`"}}`); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		if got, err := r.next(); err != nil || !strings.HasSuffix(got, fmt.Sprintf("\nid: %d\n\n", i+2)) {
+			t.Fatalf("the reading client at %d: %d bytes, %v", i+2, len(got), err)
+		}
+		if i%50 == 49 {
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			peak = max(peak, after.HeapAlloc)
+		}
+	}
+	eventually(t, "all clients that do not read are cut", func() bool { return count(dialect.ReasonSlowClient) == idle })
+	if count(dialect.ReasonClientGone) != 0 {
+		t.Errorf("ends: %v", closed)
+	}
+	// The log in memory itself holds 20 MB. What is left, over 20 silent clients, is theirs.
+	log := uint64(events * len(text))
+	if extra := int64(peak) - int64(before.HeapAlloc) - int64(log); extra > 20<<20 {
+		t.Errorf("%d bytes beyond the log, %d per silent client", extra, extra/idle)
+	}
+	h.do("POST", run+"/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	if rest, err := io.ReadAll(r.b); err != nil || !strings.HasSuffix(string(rest), fmt.Sprintf("id: %d\n\n", events+2)) {
+		t.Errorf("the reading client's end: %d bytes, %v", len(rest), err)
+	}
+}
+
+// TestDrain stops a server under open streams: no invented terminal, a broken body, other requests
+// finished, everything within the limit.
+func TestDrain(t *testing.T) {
+	hold := make(chan struct{})
+	var reasons sync.Map
+	h := newHouse(t, func(c *edge.Config) {
+		c.DrainWindow, c.DrainLimit = 300*time.Millisecond, 10*time.Second
+		c.Hooks.StreamClosed = func(_ string, _ dialect.Transport, r dialect.Reason) { reasons.Store(r, true) }
+		c.Checks = []edge.Check{{Name: "slow", Run: func(context.Context) error { <-hold; return nil }}}
+	})
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
+	c2 := h2c()
+	defer c2.CloseIdleConnections()
+	var streams []*reader
+	for i := range 12 {
+		client := http.DefaultClient
+		if i%2 == 1 {
+			client = c2
+		}
+		r := h.watch(client, "/v1/agent/runs/run/stream")
+		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+			t.Fatalf("%q %v", got, err)
+		}
+		streams = append(streams, r)
+	}
+	ordinary := make(chan answer, 1)
+	begun := make(chan struct{})
+	go func() {
+		close(begun)
+		ordinary <- h.do("GET", "/readyz", "")
+	}()
+	<-begun
+	eventually(t, "the ordinary request is under way", func() bool { return strings.Count(dump(), ".(*Server).ready") > 0 })
+
+	stopping := make(chan error, 1)
+	start := time.Now()
+	go func() { stopping <- h.stop() }()
+	times := make(chan time.Duration, len(streams))
+	for _, r := range streams {
+		go func() {
+			rest, err := io.ReadAll(r.b)
+			if err == nil || len(rest) > 0 {
+				t.Errorf("the body ends with %q, %v: not a cut", rest, err)
+			}
+			times <- time.Since(start)
+		}()
+	}
+	var first, last time.Duration
+	for i := range streams {
+		d := <-times
+		if i == 0 {
+			first = d
+		}
+		last = max(last, d)
+	}
+	if last-first < 100*time.Millisecond {
+		t.Errorf("streams ended within %v of each other", last-first)
+	}
+	if c, err := net.Dial("tcp", h.addr); err == nil {
+		c.Close()
+		t.Error("still accepting")
+	}
+	close(hold)
+	if a := <-ordinary; a.status != 503 || !strings.Contains(a.body, `"draining":true`) {
+		t.Errorf("the ordinary request: %d %s", a.status, a.body)
+	}
+	if err := <-stopping; err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("draining took %v", d)
+	}
+	if _, ok := reasons.Load(dialect.ReasonShutdown); !ok {
+		t.Error("the reason is not shutdown")
+	}
+	reasons.Range(func(k, _ any) bool {
+		if k != dialect.ReasonShutdown {
+			t.Errorf("a stream ended by %v", k)
+		}
+		return true
+	})
+	if h.last("run") != 1 {
+		t.Errorf("draining wrote to the run: %d", h.last("run"))
+	}
+}
+
+// dump gives the stacks of all goroutines.
+func dump() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
+}
+
+// TestDrainLimit has a client that blocks its stream for longer than Run may wait.
+func TestDrainLimit(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) {
+		c.WriteTimeout, c.DrainLimit = time.Minute, 300*time.Millisecond
+		c.DrainWindow = time.Millisecond
+	})
+	for range 60 {
+		h.do("POST", "/v1/agent/runs/fat/events", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
+	}
+	c, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "GET /v1/agent/runs/fat/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	eventually(t, "the stream hangs in a write", func() bool { return strings.Contains(dump(), ".(*Sink).send") && strings.Contains(dump(), "waitWrite") })
+	h.hung = true
+	begun := time.Now()
+	if err := h.stop(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("run: %v", err)
+	}
+	if d := time.Since(begun); d > 5*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+func TestSlowHeadersAreCut(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.HeaderTimeout, c.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	for name, text := range map[string]string{
+		"silent":       "",
+		"half a line":  "GET /healthz HT",
+		"no blank":     "GET /healthz HTTP/1.1\r\nHost: x\r\nX: y\r\n",
+		"idle behind":  "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"h2c preface":  "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"half preface": "PRI * HTTP/2.0\r\n\r\nSM",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", h.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			io.WriteString(c, text)
+			c.SetReadDeadline(time.Now().Add(15 * time.Second))
+			begun := time.Now()
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 14*time.Second {
+				t.Errorf("open after %v: %v", time.Since(begun), err)
+			}
+		})
+	}
+}
+
+// TestDamagedLog has a stream that meets what is not a line of the log: it is broken off, never a
+// quiet stall, never a clean end, and never passed on.
+func TestDamagedLog(t *testing.T) {
+	h := newHouse(t)
+	h.do("POST", "/v1/agent/runs/open/events", good)
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/open/stream")
+	if _, err := r.next(); err != nil {
+		t.Fatal(err)
+	}
+	key := schema.RunKey{Tenant: "acme", Run: "open"}
+	head, err := h.log.Log.Head(context.Background(), key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := schematest.Packs(key, schematest.Named("plain"), 1)[1] // seq 2
+	broken.Body = []byte("{\"id\":\"not a line of the log\"}\n")
+	if _, err := h.log.Log.Append(context.Background(), &broken, head.Stored); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(r.b)
+	if err == nil || len(rest) > 0 {
+		t.Errorf("the body ends with %q, %v", rest, err)
+	}
+	eventually(t, "the reason is logged", func() bool { return strings.Contains(h.logs.String(), `"reason":"internal"`) })
+}
+
+// TestVanishedClients opens and drops many streams; goleak at the end of the package and the count of
+// open streams here show that nothing is left of them.
+func TestVanishedClients(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.MaxStreams = 50 })
+	h.do("POST", "/v1/agent/runs/run/events", good)
+	for range 4 {
+		var conns []net.Conn
+		for range 50 {
+			c, err := net.Dial("tcp", h.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(c, "GET /v1/agent/runs/run/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+			if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+				t.Fatalf("%q %v", line, err)
+			}
+			conns = append(conns, c)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+		eventually(t, "places are free", func() bool { return h.do("HEAD", "/v1/agent/runs/run/stream", "").status == 200 })
+		eventually(t, "streams are gone", func() bool { return !strings.Contains(dump(), ".(*Server).deliver") })
+	}
+}

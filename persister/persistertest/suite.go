@@ -289,7 +289,7 @@ func (s *suite) optionalFields() {
 func (s *suite) paging() {
 	w := NewWriter(key, day)
 	var packs []schema.Pack
-	for range 12 {
+	for range 6 {
 		packs = append(packs, w.Texts("", 128), w.Texts("c", 1))
 	}
 	s.append(packs...)
@@ -313,7 +313,7 @@ func (s *suite) pagingBytes() {
 	w := NewWriter(key, day)
 	big := `{"text":"` + strings.Repeat("0123456789abcdef", 300<<10/16) + `"}`
 	var packs []schema.Pack
-	for range 9 {
+	for range 5 {
 		packs = append(packs, w.Pack("", Event(schema.TypeTextDelta, big), Event(schema.TypeTextDelta, `{"text":"x"}`)))
 	}
 	s.append(packs...)

@@ -41,6 +41,9 @@ func insertRows(n int) string {
 		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",") + ` on conflict do nothing`
 }
 
+// insertFull is the statement of a whole group of rows, parsed once a transaction.
+var insertFull = insertRows(rowsPerStatement)
+
 const storedLine = `select line from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
 
 // tsLayout compares as text in the order of time.
@@ -80,9 +83,14 @@ func (s *Store) transact(ctx context.Context, b *persister.Batch, days map[schem
 		return res, err
 	}
 	res.Conflicts = b.Conflicts
+	full, err := tx.PrepareContext(ctx, insertFull)
+	if err != nil {
+		return res, err
+	}
+	defer func() { _ = full.Close() }()
 	for rows := b.Rows; len(rows) > 0; {
 		n := min(rowsPerStatement, len(rows))
-		if err := insert(ctx, tx, rows[:n], &res); err != nil {
+		if err := insert(ctx, tx, full, rows[:n], &res); err != nil {
 			return persister.Result{}, err
 		}
 		rows = rows[n:]
@@ -124,14 +132,20 @@ func moveRuns(ctx context.Context, tx *sql.Tx, b *persister.Batch, days map[sche
 }
 
 // insert writes rows with one statement, and when some were not new, looks at each.
-func insert(ctx context.Context, tx *sql.Tx, rows []persister.BatchRow, res *persister.Result) error {
+func insert(ctx context.Context, tx *sql.Tx, full *sql.Stmt, rows []persister.BatchRow, res *persister.Result) error {
 	args := make([]any, 0, len(rows)*rowColumns)
 	for i := range rows {
 		r := &rows[i]
 		args = append(args, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq), r.Chunk.Head.Day, r.ID, r.Chunk.Child, r.Type,
 			r.TS.Format(time.RFC3339Nano), string(r.Line))
 	}
-	done, err := tx.ExecContext(ctx, insertRows(len(rows)), args...)
+	var done sql.Result
+	var err error
+	if len(rows) == rowsPerStatement {
+		done, err = full.ExecContext(ctx, args...)
+	} else {
+		done, err = tx.ExecContext(ctx, insertRows(len(rows)), args...)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,223 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentstream/persister"
+	"agentstream/persister/persistertest"
+	"agentstream/schema"
+)
+
+const day = "20260228"
+
+var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
+
+func temp(t testing.TB) *Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.db")
+	if _, err := Migrate(t.Context(), path, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func chunks(t testing.TB, packs ...schema.Pack) []persister.Chunk {
+	t.Helper()
+	c, err := persister.Chunks(packs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func replayed(t testing.TB, s *Store) (body []byte) {
+	t.Helper()
+	for p, err := range s.Packs(t.Context(), key, 0, schema.MaxSeq) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = append(body, p.Body...)
+	}
+	return body
+}
+
+// TestFullDisk: no space is an outage, not poison; the transaction leaves nothing behind, and when
+// there is space the same append goes through.
+func TestFullDisk(t *testing.T) {
+	s := temp(t)
+	w := persistertest.NewWriter(key, day)
+	a, b := w.Texts("", 10), w.Texts("", 1000)
+	if _, err := s.Append(t.Context(), chunks(t, a)); err != nil {
+		t.Fatal(err)
+	}
+	var pages int
+	if err := s.write.QueryRow(`pragma page_count`).Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n int) {
+		t.Helper()
+		var got int
+		if err := s.write.QueryRow(`pragma max_page_count = ` + schema.Seq(n).String()).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(pages + 5)
+	_, err := s.Append(t.Context(), chunks(t, b))
+	if err == nil || errors.Is(err, persister.ErrPoison) {
+		t.Fatalf("append to a full file: %v", err)
+	}
+	if h, err := s.Head(t.Context(), key, ""); err != nil || h.Last != 10 || !bytes.Equal(replayed(t, s), a.Body) {
+		t.Fatalf("a failed append has left its traces: %+v, %v", h, err)
+	}
+	limit(1 << 20)
+	if res, err := s.Append(t.Context(), chunks(t, a, b)); err != nil || res.Inserted != 1000 || res.Repeated != 10 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+// TestPoison: a line that the table refuses is told apart from an outage.
+func TestPoison(t *testing.T) {
+	s := temp(t)
+	if _, err := s.write.Exec(`create trigger refuse before insert on agent_run_events when new.line like '%POISON%'
+		begin select raise(abort, 'refused'); end`); err != nil {
+		t.Fatal(err)
+	}
+	w := persistertest.NewWriter(key, day)
+	good := w.Texts("", 3)
+	bad := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"POISON"}`))
+	if _, err := s.Append(t.Context(), chunks(t, good, bad)); !errors.Is(err, persister.ErrPoison) {
+		t.Fatalf("a batch with poison: %v", err)
+	}
+	if got := replayed(t, s); len(got) > 0 {
+		t.Fatalf("a refused batch has left %s", got)
+	}
+	if _, err := s.Append(t.Context(), chunks(t, good)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPayload is what queries see.
+func TestPayload(t *testing.T) {
+	s := temp(t)
+	w := persistertest.NewWriter(key, day)
+	if _, err := s.Append(t.Context(), chunks(t, w.Pack("", persistertest.Event("custom.x", `{"b":1,"a":"ü"}`)))); err != nil {
+		t.Fatal(err)
+	}
+	var payload, a string
+	if err := s.read.QueryRow(`select payload, payload->>'a' from agent_run_events`).Scan(&payload, &a); err != nil || payload != `{"b":1,"a":"ü"}` || a != "ü" {
+		t.Fatalf("payload %s, a %s, %v", payload, a, err)
+	}
+}
+
+func TestDurable(t *testing.T) {
+	s := temp(t)
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2"} {
+		var got string
+		if err := s.write.QueryRow(`pragma ` + pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s, %v", pragma, got, err)
+		}
+	}
+	if _, err := s.read.Exec(`delete from agent_runs`); err == nil {
+		t.Error("a reader can write")
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	planned, err := Migrate(t.Context(), path, true)
+	if err != nil || len(planned) == 0 {
+		t.Fatalf("dry run: %q, %v", planned, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a dry run has made the file (%v)", err)
+	}
+	if _, err := Open(t.Context(), Config{Path: path}); err == nil || !strings.Contains(err.Error(), "migrate") {
+		t.Fatalf("open without tables: %v", err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := Migrate(context.Background(), path, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if again, err := Migrate(t.Context(), path, true); err != nil || len(again) != 0 {
+		t.Fatalf("afterwards still to do: %q, %v", again, err)
+	}
+	var def string
+	s, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.read.QueryRow(`select sql from sqlite_schema where name = 'agent_run_events_frames'`).Scan(&def); err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range persister.FrameTypes {
+		if !strings.Contains(def, "'"+typ+"'") {
+			t.Errorf("%s is not in the index: %s", typ, def)
+		}
+	}
+	if strings.Count(def, "'")/2 != len(persister.FrameTypes) {
+		t.Errorf("index: %s", def)
+	}
+}
+
+// TestTwoProcesses: two stores on one file, as two processes have them, wait for each other.
+func TestTwoProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if _, err := Migrate(t.Context(), path, false); err != nil {
+		t.Fatal(err)
+	}
+	w := persistertest.NewWriter(key, day)
+	var packs []schema.Pack
+	for range 40 {
+		packs = append(packs, w.Texts("", 10))
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		s, err := Open(t.Context(), Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		wg.Go(func() {
+			for _, p := range packs {
+				c, err := persister.Chunks(p)
+				if err == nil {
+					_, err = s.Append(t.Context(), c)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s, err := Open(t.Context(), Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	var want []byte
+	for _, p := range packs {
+		want = append(want, p.Body...)
+	}
+	if !bytes.Equal(replayed(t, s), want) {
+		t.Fatal("rows differ")
+	}
+}

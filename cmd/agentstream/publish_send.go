@@ -127,12 +127,9 @@ func (p *publishing) source(ctx context.Context, out emit) error {
 	if p.cmd.Format != "anthropic" || p.cmd.NoLifecycle || ctx.Err() != nil {
 		return err
 	}
-	state, reason := schema.StateDone, ""
-	switch {
-	case err != nil:
-		state, reason = schema.StateError, "recording cannot be read"
-	case p.outcome.reason != "":
-		state, reason = schema.StateError, p.outcome.reason
+	state, reason := p.outcome.end()
+	if err != nil {
+		state, reason = schema.StateError, "the recording cannot be read"
 	}
 	return errors.Join(err, out(lifecycle(state, reason, p.cmd.Child)))
 }

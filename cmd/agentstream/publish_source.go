@@ -236,43 +236,16 @@ func (p *publishing) anthropic(ctx context.Context, in input, out emit) error {
 		return err
 	}
 	defer r.Close()
-	dec := anthropic.NewDecoder(anthropic.Config{})
-	send := func(events []schema.Event) error {
-		for i := range events {
-			e := &events[i]
-			if e.ChildID == "" {
-				e.ChildID = p.cmd.Child
-			}
-			p.outcome.see(e)
-			if err := out(item{line: appendNew(nil, e), file: in.name}); err != nil {
-				return err
-			}
+	for e, err := range anthropic.Decode(r, anthropic.Config{ChildID: p.cmd.Child}) {
+		if err != nil {
+			return fmt.Errorf("%s: %w", in.name, err)
 		}
-		return nil
-	}
-	buf := make([]byte, 32<<10)
-	for {
-		n, rerr := r.Read(buf)
-		if n > 0 {
-			events, err := dec.Write(buf[:n])
-			if serr := send(events); serr != nil {
-				return serr
-			}
-			if err != nil {
-				return errors.Join(fmt.Errorf("%s: %w", in.name, err), send(dec.Close()))
-			}
-		}
-		if rerr == nil {
-			continue
-		}
-		if err := send(dec.Close()); err != nil {
+		p.outcome.see(&e)
+		if err := out(item{line: appendNew(nil, &e), file: in.name}); err != nil {
 			return err
 		}
-		if !errors.Is(rerr, io.EOF) {
-			return fmt.Errorf("%s: %w", in.name, rerr)
-		}
-		return nil
 	}
+	return nil
 }
 
 // appendNew encodes an event that the server has yet to number: only fields that are set.
@@ -305,15 +278,19 @@ func appendNew(dst []byte, e *schema.Event) []byte {
 	return append(append(dst, e.Payload...), '}')
 }
 
-// outcome says how the model calls went, for the final lifecycle.
-type outcome struct{ reason string }
+// outcome says how the model calls went, for the final lifecycle. A run is judged by its last one.
+type outcome struct {
+	messages int
+	reason   string // why it failed; "" when it did not
+}
 
-// see remembers the error of the last message: a run is judged by its last model call.
+// see takes the next event of the decoder.
 func (o *outcome) see(e *schema.Event) {
 	switch e.Type {
 	case schema.TypeMessageStart:
+		o.messages++
 		o.reason = ""
-	case schema.TypeMessageEnd:
+	case schema.TypeMessageEnd, "custom.anthropic.error":
 		var p struct {
 			Error json.RawMessage `json:"error"`
 		}
@@ -321,6 +298,17 @@ func (o *outcome) see(e *schema.Event) {
 			o.reason = errorText(p.Error)
 		}
 	}
+}
+
+// end gives the final state and its reason.
+func (o *outcome) end() (schema.RunState, string) {
+	switch {
+	case o.reason != "":
+		return schema.StateError, o.reason
+	case o.messages == 0:
+		return schema.StateError, "the recording holds no message"
+	}
+	return schema.StateDone, ""
 }
 
 // lifecycle makes a run.lifecycle event.

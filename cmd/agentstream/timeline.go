@@ -18,7 +18,8 @@ type timeline struct {
 	seen  bool
 	lanes map[string]*lane
 	calls map[string]*call
-	flow  flow // of the open paragraph
+	flow  flow   // of the open paragraph
+	spoke string // child of the last paragraph
 }
 
 // lane is a child as it looks: its depth and colour.
@@ -157,9 +158,10 @@ func (t *timeline) begin(e *schema.Event, at time.Time, glyph string, tint, text
 	if !at.IsZero() {
 		g.clock = clock(at.Sub(t.zero))
 	}
-	if e.ChildID != "" {
+	if e.ChildID != t.spoke { // once, until another lane speaks
 		g.label = shortID(e.ChildID)
 	}
+	t.spoke = e.ChildID
 	t.pen.begin(g, text)
 }
 
@@ -199,6 +201,7 @@ func (t *timeline) beginDelta(e *schema.Event, p *fields, at time.Time) {
 		t.begin(e, at, "~", styleDim, styleThought)
 	case schema.TypeToolInputDelta:
 		t.begin(e, at, "…", styleDim, styleDim)
+		t.pen.text(t.toolName(t.call(p.CallID), p.CallID) + " ")
 	case schema.TypeToolOutputDelta:
 		t.begin(e, at, "<", styleTool, styleNone)
 		c := t.call(p.CallID)

@@ -32,11 +32,7 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 		if p.Tool != "" && p.CallID != "" {
 			t.call(p.CallID).tool = p.Tool
 		}
-		switch p.Kind {
-		case "text", "reasoning":
-		case "tool_use":
-			t.line(e, at, "…", styleDim, styleDim, "input of "+p.Tool)
-		default:
+		if p.Kind != "text" && p.Kind != "reasoning" && p.Kind != "tool_use" { // those show with their deltas
 			t.line(e, at, "▫", styleDim, styleDim, p.Kind)
 		}
 	case schema.TypeBlockEnd:
@@ -157,8 +153,8 @@ func (t *timeline) toolOutput(out string) {
 func (t *timeline) native(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeStepBoundary:
-		t.begin(e, at, "─", styleRule, styleRule)
-		t.pen.text(fmt.Sprintf("─ step %d · %s ", p.StepIndex, p.StepKind))
+		t.begin(e, at, "", styleNone, styleRule)
+		t.pen.text(fmt.Sprintf("── step %d · %s ", p.StepIndex, p.StepKind))
 		t.pen.text(strings.Repeat("─", min(t.pen.rest(), 60)))
 		t.pen.end()
 	case schema.TypeChildSpawn:

@@ -41,6 +41,7 @@ type pen struct {
 
 	open   bool   // a paragraph is open
 	hang   string // gutter of continuation lines, as printed
+	blank  string // gutter of empty lines
 	style  style  // of the open paragraph's text
 	width  int    // columns; 0 never wraps
 	start  int    // column of the text
@@ -48,6 +49,7 @@ type pen struct {
 	word   []byte // the printed part of the word at the end of the line
 	wordAt int    // its column
 	cr     bool   // the last rune was a CR: CRLF is one line break, also across pieces
+	breaks int    // line breaks that wait for something to follow them
 }
 
 func newPen(w io.Writer, s Screen) *pen { return &pen{w: bufio.NewWriter(w), screen: s} }
@@ -87,11 +89,12 @@ func (p *pen) begin(g gutter, text style) {
 	if p.screen.Width != nil {
 		p.width = p.screen.Width()
 	}
-	bar, blank := "", ""
+	margin, bar := strings.Repeat(" ", clockColumns), ""
+	p.blank = ""
 	if g.depth > 0 {
-		pad := strings.Repeat("  ", g.depth-1)
-		bar = pad + p.paint(g.lane, "│") + " "
-		blank = bar
+		bar = strings.Repeat("  ", g.depth-1) + p.paint(g.lane, "│")
+		p.blank = margin + bar
+		bar += " "
 	}
 	p.start = clockColumns + 2*g.depth + glyphColumns
 	glyph := g.glyph
@@ -99,8 +102,8 @@ func (p *pen) begin(g gutter, text style) {
 		glyph = " "
 	}
 	fmt.Fprintf(p.w, "%s %s%s ", p.paint(styleDim, fmt.Sprintf("%*s", clockColumns-1, g.clock)), bar, p.paint(g.tint, glyph))
-	p.hang = strings.Repeat(" ", clockColumns) + blank + "  "
-	p.col, p.open, p.style = p.start, true, text
+	p.hang = margin + bar + strings.Repeat(" ", glyphColumns)
+	p.col, p.open, p.style, p.breaks = p.start, true, styleNone, 0
 	if p.width > 0 && p.width-p.start < minText {
 		p.width = 0 // let the terminal wrap
 	}
@@ -108,6 +111,7 @@ func (p *pen) begin(g gutter, text style) {
 	if g.label != "" {
 		p.inStyle(g.lane, g.label+" ")
 	}
+	p.style = text
 	p.w.WriteString(p.sgr(text))
 }
 
@@ -136,6 +140,18 @@ func (p *pen) inStyle(s style, text string) {
 	p.w.WriteString(p.off(s) + p.sgr(was))
 }
 
+// pending writes the line breaks that something follows now: a text's last ones only end the
+// paragraph, which has an end anyway.
+func (p *pen) pending() {
+	for ; p.breaks > 0; p.breaks-- {
+		if p.breaks == 1 {
+			p.newline()
+			continue
+		}
+		p.w.WriteString(p.off(p.style) + "\n" + p.blank + p.sgr(p.style))
+	}
+}
+
 func (p *pen) noWord() { p.word, p.wordAt = p.word[:0], p.col }
 
 // text writes the next piece of the paragraph, made safe on the way.
@@ -146,8 +162,9 @@ func (p *pen) text(s string) {
 		switch {
 		case p.cr: // decided with the next rune
 		case r == '\n':
-			p.newline()
+			p.breaks++
 		default:
+			p.pending()
 			if wasCR {
 				p.literal(picture('\r'))
 			}
@@ -208,10 +225,7 @@ func (p *pen) visible(r rune) {
 }
 
 func (p *pen) newline() {
-	p.w.WriteString(p.off(p.style))
-	p.w.WriteByte('\n')
-	p.w.WriteString(p.hang)
-	p.w.WriteString(p.sgr(p.style))
+	p.w.WriteString(p.off(p.style) + "\n" + p.hang + p.sgr(p.style))
 	p.col = p.start
 	p.noWord()
 }

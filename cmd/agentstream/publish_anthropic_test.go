@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"agentstream/schema"
+)
+
+// stream is a short message stream of the provider, written for this test.
+func stream(id, text, stop string) string {
+	q := func(v any) string { b, _ := json.Marshal(v); return string(b) }
+	frame := func(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
+	return frame("message_start", `{"type":"message_start","message":{"id":`+q(id)+`,"type":"message","role":"assistant","model":"m-1","content":[],"stop_reason":null,"usage":{"input_tokens":3,"output_tokens":1}}}`) +
+		frame("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`) +
+		frame("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":`+q(text)+`}}`) +
+		frame("content_block_stop", `{"type":"content_block_stop","index":0}`) +
+		frame("message_delta", `{"type":"message_delta","delta":{"stop_reason":`+q(stop)+`},"usage":{"output_tokens":5}}`) +
+		frame("message_stop", `{"type":"message_stop"}`)
+}
+
+// states gives the lifecycle states of a run with their reasons, and whether they stand first and
+// last.
+func states(t *testing.T, lines []string) (got []string) {
+	t.Helper()
+	for _, line := range lines {
+		e, err := schema.DecodeLine([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != schema.TypeRunLifecycle {
+			continue
+		}
+		l, err := schema.ParseLifecycle(e.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := e.ChildID + string(l.State)
+		if l.Reason != nil {
+			s += ": " + *l.Reason
+		}
+		got = append(got, s)
+	}
+	return got
+}
+
+func TestPublishAnthropicLifecycle(t *testing.T) {
+	good := stream("msg_1", "hello", "end_turn")
+	failed := strings.Split(good, "event: content_block_stop")[0] + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
+	for _, c := range []struct {
+		name  string
+		files []string
+		cmd   PublishCmd
+		want  []string
+	}{
+		{"new run", []string{good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"two calls", []string{good, stream("msg_2", "bye", "end_turn")}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"minted run", []string{good}, PublishCmd{}, []string{"running", "done"}},
+		{"provider's error", []string{failed}, PublishCmd{RunID: "r1"}, []string{"running", "error: overloaded_error: Overloaded"}},
+		{"error, then tried again", []string{failed, good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"cut", []string{good[:len(good)/2]}, PublishCmd{RunID: "r1"}, []string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
+		{"nothing", []string{""}, PublishCmd{RunID: "r1"}, []string{"running", "error: the recording holds no message"}},
+		{"without", []string{good}, PublishCmd{RunID: "r1", NoLifecycle: true}, nil},
+		{"child", []string{good}, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1done"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStandIn(t)
+			c.cmd.Format = "anthropic"
+			for i, f := range c.files {
+				c.cmd.Files = append(c.cmd.Files, writeFile(t, fmt.Sprintf("%d.sse", i), f))
+			}
+			_, stderr, err := publish(t, s, c.cmd)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+			run := c.cmd.RunID
+			if run == "" {
+				run = "run_minted_1"
+			}
+			lines := s.lines(run)
+			if got := states(t, lines); !slices.Equal(got, c.want) {
+				t.Fatalf("states %q, want %q", got, c.want)
+			}
+			if c.want != nil {
+				for _, i := range []int{0, len(lines) - 1} {
+					if r, _ := schema.ScanLine([]byte(lines[i])); string(r.Type) != schema.TypeRunLifecycle {
+						t.Errorf("event %d is %s", i+1, r.Type)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A run that exists is gone on with; whether it may be is for the server to say.
+func TestPublishAnthropicIntoExistingRun(t *testing.T) {
+	s := newStandIn(t)
+	file := writeFile(t, "a.sse", stream("msg_1", "hello", "end_turn"))
+	for range 2 {
+		if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
+			t.Fatalf("%v\n%s", err, stderr)
+		}
+	}
+	if got, want := states(t, s.lines("r1")), []string{"running", "done", "done"}; !slices.Equal(got, want) {
+		t.Errorf("states %q, want %q", got, want)
+	}
+}
+
+func TestPublishAnthropicWithoutLifecycleMintsHere(t *testing.T) {
+	s := newStandIn(t)
+	stdout, _, err := publish(t, s, PublishCmd{Format: "anthropic", NoLifecycle: true, Streams: Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	if err != nil || s.minted != 0 {
+		t.Fatalf("%v, %d runs minted by the server", err, s.minted)
+	}
+	run, _, _ := strings.Cut(strings.TrimPrefix(stdout, "run="), " ")
+	if !strings.HasPrefix(run, schema.RunPrefix) || len(s.lines(run)) == 0 {
+		t.Errorf("summary %q", stdout)
+	}
+}
+
+// A recording whose producer is interrupted does not leave its run open for ever.
+func TestPublishAnthropicInterrupted(t *testing.T) {
+	s := newStandIn(t)
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := PublishCmd{ServerFlags: ServerFlags{Server: s.URL}, RunID: "r1", Format: "anthropic", Streams: Streams{In: r, Out: io.Discard, Err: io.Discard}}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Run(ctx) }()
+	go io.WriteString(w, strings.Split(stream("m", "hello", "end_turn"), "event: content_block_stop")[0])
+	waitFor(t, func() bool { return strings.Contains(joined(s.lines("r1")), `"text":"hello"`) })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if got, want := states(t, s.lines("r1")), []string{"running", "aborted: interrupted"}; !slices.Equal(got, want) {
+		t.Errorf("states %q, want %q", got, want)
+	}
+}
+
+func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
+	s := newStandIn(t)
+	start := time.Now()
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Pace: "original", Streams: Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	if err != nil || !strings.Contains(stderr, "--pace original has no effect") || time.Since(start) > 5*time.Second {
+		t.Errorf("%v, stderr %q", err, stderr)
+	}
+}
+
+// recordings is where real provider streams lie beside the repository.
+var recordings = filepath.Join("..", "..", "..", "shared", "recordings", "anthropic")
+
+// Every real recording goes through the command, and what is stored folds to the text that its
+// frames spell. (The adapter's own tests compare everything else.)
+func TestPublishAnthropicRecordings(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(recordings, "*"))
+	if err != nil || len(files) == 0 {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("no recordings in %s", recordings)
+		}
+		t.Skipf("NO RECORDINGS in %s: the command is not tested with real streams", recordings)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newStandIn(t)
+			if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+			var fold schema.Fold
+			for _, line := range s.lines("r1") {
+				e, err := schema.DecodeLine([]byte(line))
+				if err != nil {
+					t.Fatal(err)
+				}
+				fold.Add(&e)
+			}
+			if got, want := fold.Text("", "text"), deltaText(raw); got != want {
+				t.Errorf("text of %d bytes, want %d bytes", len(got), len(want))
+			}
+			if !fold.State.Final() {
+				t.Errorf("state %q", fold.State)
+			}
+		})
+	}
+}
+
+// deltaText joins the text deltas of a recording, read line by line in the simplest way.
+func deltaText(raw []byte) string {
+	var b strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "data:")
+		var e struct {
+			Type  string
+			Delta struct{ Type, Text string }
+			Block struct{ Type, Text string } `json:"content_block"`
+		}
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		if e.Type == "content_block_delta" && e.Delta.Type == "text_delta" {
+			b.WriteString(e.Delta.Text)
+		}
+		if e.Type == "content_block_start" && e.Block.Type == "text" {
+			b.WriteString(e.Block.Text)
+		}
+	}
+	return b.String()
+}

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentstream/edge"
@@ -339,6 +341,63 @@ func TestDamagedLog(t *testing.T) {
 		t.Errorf("the body ends with %q, %v", rest, err)
 	}
 	eventually(t, "the reason is logged", func() bool { return strings.Contains(h.logs.String(), `"reason":"internal"`) })
+}
+
+// TestLogAwayUnderAStream has an edge that is cut off from the log (faults 9): its readers get
+// keep-alives and then an end that no client takes for success, not a stall for ever.
+func TestLogAwayUnderAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		h := newHouseOn(t, ln, ln.client())
+		h.do("POST", "/v1/agent/runs/run/events", good)
+		r := h.watch(h.client, "/v1/agent/runs/run/stream")
+		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+			t.Fatalf("%q %v", got, err)
+		}
+		h.log.down.Store(true)
+		begun, alive := time.Now(), 0
+		for {
+			got, err := r.next()
+			if err != nil {
+				if errors.Is(err, io.EOF) || got != "" {
+					t.Errorf("the end looks clean: %q %v", got, err)
+				}
+				break
+			}
+			if got != ": keepalive\n\n" {
+				t.Fatalf("%q", got)
+			}
+			alive++
+		}
+		if d := time.Since(begun); d < 15*time.Second || d > 90*time.Second || alive == 0 {
+			t.Errorf("ended after %v and %d keep-alives", d, alive)
+		}
+		synctest.Wait()
+		if !strings.Contains(h.logs.String(), `"reason":"unavailable"`) {
+			t.Errorf("log: %s", h.logs)
+		}
+		h.log.down.Store(false)
+		h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+		if got := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+			t.Errorf("after healing: %q", got)
+		}
+	})
+}
+
+// TestSecretsAreNotLogged sends credentials and hostile text in every place that a log might take up.
+func TestSecretsAreNotLogged(t *testing.T) {
+	h := newHouse(t)
+	const secret = "s3cr3t"
+	forged := "\n{\"level\":\"ERROR\",\"msg\":\"forged\"}"
+	h.do("POST", "/v1/agent/runs/run/events?token="+secret, `{"type":"custom.`+secret+`","payload":{"k":"`+secret+`"}}`,
+		"Authorization", "Bearer "+secret, "Cookie", "session="+secret, "Idempotency-Key", secret, "X-Api-Key", secret)
+	h.do("GET", "/v1/agent/runs/"+url.PathEscape(secret+forged)+"/stream", "", "Authorization", "Bearer "+secret)
+	h.do("GET", "/"+secret+url.PathEscape(forged), "")
+	h.do("POST", "/v1/agent/runs/run/events", secret, "User-Agent", secret, "Referer", secret)
+	h.raw("BREW" + " /v1/agent/runs/" + secret + "/x HTTP/1.1\r\nHost: " + secret + "\r\nConnection: close\r\n\r\n")
+	if logs := h.logs.String(); strings.Contains(logs, secret) || strings.Contains(logs, "forged") || strings.Count(logs, "\n") != 5 {
+		t.Errorf("log: %s", logs)
+	}
 }
 
 // TestVanishedClients opens and drops many streams; goleak at the end of the package and the count of

@@ -54,6 +54,13 @@ func (l *faultyLog) Head(ctx context.Context, key schema.RunKey, lane string) (s
 	return l.Log.Head(ctx, key, lane)
 }
 
+func (l *faultyLog) Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error) {
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return l.Log.Newest(ctx, keys)
+}
+
 func (l *faultyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	if err := l.err(); err != nil {
 		return 0, err
@@ -93,15 +100,16 @@ func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error
 
 // house is a running server over a log in memory.
 type house struct {
-	t    testing.TB
-	log  *faultyLog
-	hub  *fanout.Hub
-	app  *producers.Appender
-	url  string
-	addr string
-	logs *syncBuffer
-	stop func() error // ends the server alone, and gives what Run gave
-	hung bool         // Run is expected to give up
+	t      testing.TB
+	log    *faultyLog
+	hub    *fanout.Hub
+	app    *producers.Appender
+	url    string
+	addr   string
+	logs   *syncBuffer
+	client *http.Client
+	stop   func() error // ends the server alone, and gives what Run gave
+	hung   bool         // Run is expected to give up
 }
 
 // tenantHeader names the tenant in tests; real deployments take it from a credential.
@@ -126,9 +134,19 @@ func byHeader(r *http.Request) (edge.Caller, error) {
 
 func newHouse(t testing.TB, change ...func(*edge.Config)) *house {
 	t.Helper()
-	h := &house{t: t, log: &faultyLog{Log: memory.New()}, logs: new(syncBuffer)}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHouseOn(t, ln, http.DefaultClient, change...)
+}
+
+// newHouseOn serves ln; client reaches it.
+func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...func(*edge.Config)) *house {
+	t.Helper()
+	h := &house{t: t, client: client, log: &faultyLog{Log: memory.New()}, logs: new(syncBuffer)}
 	var err error
-	if h.hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log.Log}); err != nil {
+	if h.hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log}); err != nil {
 		t.Fatal(err)
 	}
 	h.app, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: &keys{m: make(map[string]producers.KeyRecord)}})
@@ -144,10 +162,6 @@ func newHouse(t testing.TB, change ...func(*edge.Config)) *house {
 		c(&cfg)
 	}
 	srv, err := edge.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +181,7 @@ func newHouse(t testing.TB, change ...func(*edge.Config)) *house {
 		if err := <-hubbed; err != nil {
 			t.Errorf("hub: %v", err)
 		}
-		http.DefaultClient.CloseIdleConnections()
+		client.CloseIdleConnections()
 	})
 	return h
 }
@@ -249,7 +263,7 @@ type answer struct {
 
 func (h *house) do(method, path, body string, headers ...string) answer {
 	h.t.Helper()
-	resp, err := http.DefaultClient.Do(h.request(method, path, body, headers...))
+	resp, err := h.client.Do(h.request(method, path, body, headers...))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -311,4 +325,41 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(time.Millisecond) // between two looks
 	}
+}
+
+// pipes is a listener in memory, for tests with a clock of their own: a socket's goroutine is never
+// durably blocked.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { p.once.Do(func() { close(p.done) }); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
+
+func (p *pipes) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		here, there := net.Pipe()
+		select {
+		case p.conns <- there:
+			return here, nil
+		case <-p.done:
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}}}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentstream/edge"
@@ -200,50 +201,42 @@ func TestReopenedRunGoesOn(t *testing.T) {
 	}
 }
 
+// TestKeepAliveOnlyWhenIdle runs server, hub and client on a clock of their own.
 func TestKeepAliveOnlyWhenIdle(t *testing.T) {
-	const every = 150 * time.Millisecond
-	h := newHouse(t, func(c *edge.Config) { c.KeepAlive = every })
-	post := func(n int) {
-		for range n {
-			h.do("POST", "/v1/agent/runs/run/events", `{"type":"text.delta","payload":{"text":"x"}}`)
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		h := newHouseOn(t, ln, ln.client())
+		begun := time.Now()
+		post := func(n int) {
+			if a := h.do("POST", "/v1/agent/runs/run/events", good); a.body != fmt.Sprintf("{\"first_seq\":%d,\"last_seq\":%[1]d}\n", n) {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
 		}
-	}
-	post(1)
-	r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream")
-	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
-		t.Fatalf("%q, %v", got, err)
-	}
-	last := time.Now()
-	for range 3 {
-		got, err := r.next()
-		if err != nil || got != ": keepalive\n\n" {
-			t.Fatalf("%q, %v", got, err)
+		// at is what comes next and when, in seconds since the beginning.
+		at := func(r *reader, second int, suffix string) {
+			t.Helper()
+			got, err := r.next()
+			if err != nil || !strings.HasSuffix(got, suffix) || time.Since(begun) != time.Duration(second)*time.Second {
+				t.Fatalf("after %v: %q, %v, want %q after %d s", time.Since(begun), got, err, suffix, second)
+			}
 		}
-		if since := time.Since(last); since < every/2 {
-			t.Errorf("a keep-alive after %v of silence", since)
-		}
-		last = time.Now()
-	}
-	post(1)
-	for { // one more comment may have been on its way
-		got, err := r.next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(got, "id: 2\n\n") {
-			break
-		}
-	}
-	// A busy stream needs none: for several intervals an event comes every tenth of one.
-	tick := time.NewTicker(every / 10)
-	defer tick.Stop()
-	for range 40 {
-		<-tick.C
 		post(1)
-		if got, err := r.next(); err != nil || !strings.HasPrefix(got, "event: text.delta\n") {
-			t.Fatalf("in a busy stream: %q, %v", got, err)
+		r := h.watch(h.client, "/v1/agent/runs/run/stream")
+		at(r, 0, "id: 1\n\n")
+		at(r, 15, ": keepalive\n\n")
+		at(r, 30, ": keepalive\n\n")
+		time.Sleep(10 * time.Second)
+		post(2)
+		at(r, 40, "id: 2\n\n")
+		at(r, 55, ": keepalive\n\n")
+		for i := range 10 { // a busy stream needs none
+			time.Sleep(14 * time.Second)
+			post(3 + i)
+			at(r, 55+14*(i+1), fmt.Sprintf("id: %d\n\n", 3+i))
 		}
-	}
+		at(r, 210, ": keepalive\n\n")
+		r.resp.Body.Close()
+	})
 }
 
 func TestCursorsThatCannotBeServed(t *testing.T) {
@@ -259,9 +252,12 @@ func TestCursorsThatCannotBeServed(t *testing.T) {
 	h.do("GET", "/v1/agent/runs/run/events?after="+(last+1).String(), "").expect(t, 409, "CURSOR-AHEAD")
 
 	h.log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 4)
-	for _, k := range []string{"", "0", "1", "2"} {
-		h.do("GET", "/v1/agent/runs/run/stream?after="+k, "").expect(t, 410, schema.CodeCursorExpired)
-		h.do("GET", "/v1/agent/runs/run/events?after="+k, "").expect(t, 410, schema.CodeCursorExpired)
+	for _, k := range []string{"", "0", "1", "2", "3"} {
+		for _, path := range []string{"/stream?after=", "/events?after=", "/events?limit=1&after="} {
+			if p := h.do("GET", "/v1/agent/runs/run"+path+k, "").expect(t, 410, schema.CodeCursorExpired); p.FirstSeq != 5 {
+				t.Errorf("%s%s: first kept is 5, said %d", path, k, p.FirstSeq)
+			}
+		}
 	}
 	if got, want := h.do("GET", "/v1/agent/runs/run/stream?after=4", "").events(t), frames(packs, 4); got != want {
 		t.Errorf("what is kept: %q, want %q", got, want)

@@ -25,7 +25,7 @@
 // # Concurrency
 //
 // A Server is safe for concurrent use. Each request is served by its own goroutine alone; a slow
-// client holds that goroutine, one buffer and one pack.
+// client holds that goroutine, one buffer and one batch (fanout: at most 256 KiB and a pack).
 //
 // # What it does not do
 //

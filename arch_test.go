@@ -1,0 +1,471 @@
+package agentstream_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestArchitecture holds the whole tree to its rules. arch_proof_test.go shows that each can fail.
+func TestArchitecture(t *testing.T) {
+	tr, err := load(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tr.sources) < 50 || len(tr.texts) < len(tr.sources) {
+		t.Fatalf("only %d sources and %d files were found", len(tr.sources), len(tr.texts))
+	}
+	for _, complaint := range judge(tr, excused) {
+		t.Error(complaint)
+	}
+}
+
+// judge gives what is wrong with a tree: violations without an excuse, and excuses without a
+// violation.
+func judge(tr tree, excused map[string]string) (out []string) {
+	used := map[string]bool{}
+	for _, r := range rules {
+		for _, v := range r.check(tr) {
+			if _, ok := excused[v.excuse]; ok {
+				used[v.excuse] = true
+				continue
+			}
+			out = append(out, fmt.Sprintf("%s: %s\n\trule: %s", v.where, v.what, r.reason))
+		}
+	}
+	for e := range excused {
+		if !used[e] {
+			out = append(out, fmt.Sprintf("excuse %q excuses nothing: remove it", e))
+		}
+	}
+	return out
+}
+
+// excused breaks a rule by name, with the reason: tables and the composition root may be long. Keys
+// are "rule:file", or "length:file:function".
+var excused = map[string]string{}
+
+// module is the prefix of the project's own import paths.
+const module = "agentstream"
+
+// tree is the project as the rules see it.
+type tree struct {
+	sources []source
+	texts   map[string]string // every file that is no binary, by path
+}
+
+// source is one Go file.
+type source struct {
+	path string
+	dir  string // "." is the root
+	test bool
+	fset *token.FileSet
+	file *ast.File
+}
+
+type rule struct {
+	name   string
+	reason string
+	check  func(tree) []violation
+}
+
+type violation struct {
+	where, what string
+	excuse      string // key that may excuse it
+}
+
+var rules = []rule{
+	{"floors", "a package may import only what stands below it (docs/ARCHITECTURE.md)", checkFloors},
+	{"clients", "a client library lives in one place, so that replacing or fixing its use is one change", checkClients},
+	{"names", "a package is called after what it does; a bag for everything is where a missing decision goes to live", checkNames},
+	{"init", "nothing happens by being imported: wiring is in cmd, where it can be read", checkInit},
+	{"doc", "every package says in doc.go what it is and what it promises", checkDoc},
+	{"length", "files of at most 600 lines and functions of at most 80 can be read at once", checkLength},
+	{"sleep", "sleeping hides a missing signal and cannot be told to stop: wait on a timer and a context", checkSleep},
+	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
+	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
+}
+
+// load reads all Go files and texts below a folder. Folders that the tools make are left out.
+func load(root fs.FS) (tree, error) {
+	tr := tree{texts: map[string]string{}}
+	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			switch {
+			case p == "bin", p == "data", d.Name() == "node_modules", d.Name() == ".git":
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() || strings.HasSuffix(p, ".test") || strings.HasSuffix(p, ".out") {
+			return nil
+		}
+		text, err := fs.ReadFile(root, p)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(text, 0) {
+			tr.texts[p] = string(text)
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, p, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parse: %w", err)
+		}
+		tr.sources = append(tr.sources, source{path: p, dir: path.Dir(p), test: strings.HasSuffix(p, "_test.go"), fset: fset, file: file})
+		return nil
+	})
+	return tr, err
+}
+
+// floor says what the packages of a folder may import of the project. Patterns match whole import
+// paths without the module; * is one element, ** is any number. The first floor that matches counts.
+type floor struct {
+	dir    string
+	may    []string
+	reason string
+}
+
+var floors = []floor{
+	{".", nil, "the root holds rules, no code"},
+	{"schema", nil, "it is what all sides agree on"},
+	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
+	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
+	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"producers/demo", []string{"producers", "schema"}, "the demo is a producer like any other"},
+	{"producers/*", []string{"schema"}, "a provider's stream becomes events; it is not written here"},
+	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
+	{"fanout/fanouttest", []string{"fanout", "producers", "schema", "schema/schematest"}, "the suite writes what it reads back"},
+	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' twin"},
+	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
+	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
+	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
+	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
+	{"edge/dialect/*", []string{"edge/dialect", "schema"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
+	{"edge/transport/**", []string{"edge/dialect", "schema"}, "a transport only writes frames"},
+	{"edge", []string{"fanout", "producers", "schema", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
+	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
+	{"internal/testkit", []string{"schema", "internal/natskit"}, "test parts are servers, not the product"},
+	{"internal/e2e", nil, "it has only tests, of the whole"},
+	{"bench/**", []string{"**"}, "a benchmark wires what it measures"},
+	{"cmd/**", []string{"**"}, "the composition root knows everything"},
+}
+
+// testMay is what tests may import on top: real parts and the suites.
+var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
+	"persister/persistertest", "edge/dialect/dialecttest"}
+
+// testOnly may be imported by tests alone.
+var testOnly = []string{"internal/testkit", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest"}
+
+// testWires names tests of a whole: they put parts together as cmd does.
+var testWires = map[string][]string{
+	"edge":   {"edge/dialect/*", "producers/**", "fanout/**"},
+	"fanout": {"producers", "fanout/*", "producers/natsjs"},
+	// What one adapter reads, another has written.
+	"fanout/natsjs":           {"producers/natsjs"},
+	"persister/persistertest": {"persister/**", "producers/natsjs"},
+	"internal/e2e":            {"**"},
+}
+
+func checkFloors(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		f, ok := floorOf(s.dir)
+		if !ok {
+			out = append(out, violation{s.path, "no floor is named for " + s.dir, "floors:" + s.path})
+			continue
+		}
+		kit := isTestKit(s.dir)
+		for _, imp := range imports(s) {
+			own, ok := strings.CutPrefix(imp, module+"/")
+			if !ok && imp != module {
+				continue
+			}
+			may := slices.Concat(f.may, []string{s.dir})
+			if s.test {
+				may = slices.Concat(may, testMay, testWires[s.dir], []string{s.dir + "/**"})
+			} else if matchAny(testOnly, own) && !kit && !matchAny(f.may, own) || matchAny(testOnly, own) && !kit && strings.HasPrefix(s.dir, "cmd/") {
+				out = append(out, violation{s.path, imp + " is for tests", "floors:" + s.path})
+				continue
+			}
+			if own == "cmd" || strings.HasPrefix(own, "cmd/") || !matchAny(may, own) {
+				out = append(out, violation{s.path, fmt.Sprintf("imports %s: %s", imp, f.reason), "floors:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+// isTestKit says that a folder exists for tests.
+func isTestKit(dir string) bool {
+	return strings.HasSuffix(dir, "test") || strings.HasSuffix(dir, "testkit")
+}
+
+func floorOf(dir string) (floor, bool) {
+	for _, f := range floors {
+		if f.dir == dir {
+			return f, true
+		}
+	}
+	for _, f := range floors {
+		if match(f.dir, dir) {
+			return f, true
+		}
+	}
+	return floor{}, false
+}
+
+func matchAny(patterns []string, p string) bool {
+	return slices.ContainsFunc(patterns, func(pat string) bool { return match(pat, p) })
+}
+
+func match(pattern, p string) bool {
+	if pattern == "**" {
+		return true
+	}
+	if dir, ok := strings.CutSuffix(pattern, "/**"); ok {
+		return p == dir || strings.HasPrefix(p, dir+"/")
+	}
+	ok, _ := path.Match(pattern, p)
+	return ok
+}
+
+func imports(s source) (list []string) {
+	for _, i := range s.file.Imports {
+		if p, err := strconv.Unquote(i.Path.Value); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// clients says where a library may be imported. Keys are prefixes of import paths; everything
+// else outside the standard library is free, except in closed folders.
+var clients = []struct {
+	lib    string
+	in     []string
+	inTest []string
+}{
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**"}, wholes},
+	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
+	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},
+	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
+	{"github.com/prometheus/", []string{"cmd/**"}, nil},
+	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge"}, []string{"schema", "schema/schematest", "producers/**"}},
+}
+
+// wholes are folders whose tests break and inspect real servers from outside.
+var wholes = []string{"internal/e2e", "persister/persistertest", "cmd/**"}
+
+// closed folders take no third-party import but these.
+var closed = map[string][]string{
+	"schema":    {"github.com/oklog/ulid/v2"},
+	"producers": nil,
+	"fanout":    nil,
+	"persister": nil,
+}
+
+func checkClients(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, imp := range imports(s) {
+			first, _, _ := strings.Cut(imp, "/")
+			if !strings.Contains(first, ".") { // the standard library or ours
+				continue
+			}
+			free := true
+			for _, c := range clients {
+				if strings.HasPrefix(imp, c.lib) && !matchAny(c.in, s.dir) && !(s.test && matchAny(c.inTest, s.dir)) {
+					free = false
+				}
+			}
+			if allowed, ok := closed[s.dir]; ok && !s.test && !slices.Contains(allowed, imp) && !strings.HasPrefix(imp, "golang.org/x/sync/") {
+				free = false
+			}
+			if !free {
+				out = append(out, violation{s.path, "imports " + imp, "clients:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+var badNames = []string{"common", "util", "utils", "helper", "helpers", "types", "models", "misc", "base", "lib", "pkg", "shared"}
+
+func checkNames(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, word := range append(strings.Split(s.dir, "/"), strings.TrimSuffix(s.file.Name.Name, "_test")) {
+			if slices.Contains(badNames, word) {
+				out = append(out, violation{s.path, "is in " + word, "names:" + s.path})
+				break
+			}
+		}
+	}
+	return out
+}
+
+func checkInit(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" && !s.test {
+				out = append(out, violation{at(s, f), "func init", "init:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+func at(s source, n ast.Node) string { return s.fset.Position(n.Pos()).String() }
+
+// headings of every package comment, in this order.
+var headings = []string{"# What it is", "# Contract", "# Concurrency", "# What it does not do", "# Where to look next"}
+
+func checkDoc(tr tree) (out []violation) {
+	docs, dirs := map[string]string{}, map[string]bool{}
+	for _, s := range tr.sources {
+		if s.test {
+			continue
+		}
+		dirs[s.dir] = true
+		if path.Base(s.path) == "doc.go" {
+			docs[s.dir] = s.file.Doc.Text()
+		}
+	}
+	for dir := range dirs {
+		text, where := docs[dir], path.Join(dir, "doc.go")
+		if !strings.HasPrefix(text, "Package ") && !strings.HasPrefix(text, "Command ") {
+			out = append(out, violation{where, "has no package comment", "doc:" + dir})
+			continue
+		}
+		from := 0
+		for _, h := range headings {
+			i := strings.Index(text[from:], "\n"+h+"\n")
+			if i < 0 {
+				out = append(out, violation{where, "has no heading " + h + ", or not in its place", "doc:" + dir})
+				break
+			}
+			from += i
+		}
+	}
+	return out
+}
+
+const (
+	maxFileLines = 600
+	maxFuncLines = 80
+)
+
+func checkLength(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		if n := strings.Count(tr.texts[s.path], "\n"); n > maxFileLines {
+			out = append(out, violation{s.path, fmt.Sprintf("has %d lines", n), "length:" + s.path})
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+			if n > maxFuncLines && !s.test { // a test may be a long table
+				out = append(out, violation{at(s, f), fmt.Sprintf("%s has %d lines", f.Name.Name, n), "length:" + s.path + ":" + f.Name.Name})
+			}
+		}
+	}
+	return out
+}
+
+func checkSleep(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
+				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
+					out = append(out, violation{at(s, n), "time.Sleep", "sleep:" + s.path})
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+const maxMethods = 4
+
+func checkInterfaces(tr tree) (out []violation) {
+	methods := map[string]*ast.InterfaceType{} // dir.Name, for embedded ones
+	for _, s := range tr.sources {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if ts, ok := n.(*ast.TypeSpec); ok {
+				if it, ok := ts.Type.(*ast.InterfaceType); ok {
+					methods[s.dir+"."+ts.Name.Name] = it
+				}
+			}
+			return true
+		})
+	}
+	var count func(dir string, it *ast.InterfaceType) int
+	count = func(dir string, it *ast.InterfaceType) (n int) {
+		for _, m := range it.Methods.List {
+			if _, ok := m.Type.(*ast.FuncType); ok {
+				n += len(m.Names)
+			} else if id, ok := m.Type.(*ast.Ident); ok && methods[dir+"."+id.Name] != nil {
+				n += count(dir, methods[dir+"."+id.Name])
+			} else if _, ok := m.Type.(*ast.SelectorExpr); ok {
+				n++ // an interface of elsewhere has at least one
+			}
+		}
+		return n
+	}
+	for _, s := range tr.sources {
+		ast.Inspect(s.file, func(node ast.Node) bool {
+			if it, ok := node.(*ast.InterfaceType); ok {
+				if n := count(s.dir, it); n > maxMethods {
+					out = append(out, violation{at(s, it), fmt.Sprintf("an interface of %d methods", n), "interface:" + s.path})
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// machinePaths and registries are put together here so that this file does not break its own rule.
+var (
+	machinePaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(` + strings.Join([]string{"wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"}, "|") + `)(/|\b)`)
+	registries   = regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` + `ian\.org|do` + `cker\.io|gh` + `cr\.io|gc` + `r\.io|qu` + `ay\.io|py` + `pi\.org)\b`)
+)
+
+func checkPaths(tr tree) (out []violation) {
+	for p, text := range tr.texts {
+		line := 0
+		for l := range strings.Lines(text) {
+			line++
+			for _, re := range []*regexp.Regexp{machinePaths, registries} {
+				if m := re.FindString(l); m != "" {
+					out = append(out, violation{fmt.Sprintf("%s:%d", p, line), fmt.Sprintf("names %q", strings.TrimSpace(m)), "paths:" + p})
+				}
+			}
+		}
+	}
+	return out
+}

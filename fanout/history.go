@@ -111,6 +111,13 @@ func (w *walk) end() error {
 		if head.Stored == 0 {
 			return &ExpiredError{}
 		}
+		// The whole range may lie before what the stream still has.
+		for p, err := range w.h.cfg.Stream.Packs(w.ctx, w.key, w.pos, schema.MaxSeq) {
+			if err == nil && p.First > w.pos+1 && w.h.cfg.Archive == nil {
+				return &ExpiredError{First: p.First}
+			}
+			break
+		}
 		return fmt.Errorf("nothing behind %d where %d exists: %w", w.pos, head.Last, ErrUnavailable)
 	}
 	return nil

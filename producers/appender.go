@@ -245,7 +245,11 @@ func (j *appendJob) store(ctx context.Context) error {
 			rest = rest[n:]
 			j.took(p.First, p.Last())
 		}
-		if err != nil && !errors.Is(err, errTwin) {
+		switch {
+		case err == nil, errors.Is(err, errTwin):
+		case j.next > 0 && !errors.Is(err, ErrUnanswered): // the packs before this one are stored
+			return fmt.Errorf("%d of %d events stored: %w: %w", len(j.events)-len(rest), len(j.events), ErrUnanswered, err)
+		default:
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // Config says how messages are handed out. The zero value works.
 type Config struct {
 	Durable       string        // the consumer's name; default "persist"
-	AckWait       time.Duration // a message not confirmed after this is handed out again; default 60 s
+	AckWait       time.Duration // a message not confirmed after this is handed out again; default 10 s, see doc
 	MaxAckPending int           // messages handed out and not confirmed, per partition; default 50,000
 	Wait          time.Duration // longest wait of one Fetch; default 5 s
 }
@@ -29,7 +29,7 @@ func (c Config) withDefaults() Config {
 		c.Durable = "persist"
 	}
 	if c.AckWait == 0 {
-		c.AckWait = time.Minute
+		c.AckWait = 10 * time.Second
 	}
 	if c.MaxAckPending == 0 {
 		c.MaxAckPending = 50_000 // the server's own 1,000 would cap a batch silently

@@ -1,0 +1,298 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+const resumeRun = "run_resume"
+
+// resumeEvents is how long the run is when every cursor is tried.
+const resumeEvents = 2000
+
+// world is one deployment under test: where it is read, and how its stream forgets.
+type world struct {
+	edges  []*proc
+	nats   string
+	forget func() // the streams drop everything that has been persisted
+}
+
+// Prefix up to k plus Last-Event-ID: k is the whole, byte for byte, for every k of a run of 2,000
+// events with hostile payloads among them, while writers go on publishing to it; from the stream,
+// from SQLite, from PostgreSQL, and across two edges.
+func TestResumeAtEveryCursor(t *testing.T) {
+	t.Run("dev, SQLite", func(t *testing.T) { resume(t, devWorld(t)) })
+	t.Run("two edges, PostgreSQL", func(t *testing.T) { resume(t, clusterWorld(t)) })
+}
+
+func resume(t *testing.T, w world) {
+	events := schematest.Generate(resumeEvents+1, 11).Events
+	publishRun(t, w.nats, events[:resumeEvents]) // without its end: the run goes on
+	whole := frames(t, w.edges[0], 0, resumeEvents)
+	stop := keepPublishing(t, w.nats)
+	defer stop()
+	check := func(source string) {
+		t.Helper()
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for k := i; k < resumeEvents; k += 4 {
+					rest := frames(t, w.edges[(k/4)%len(w.edges)], k, resumeEvents)
+					if !bytes.Equal(rest, whole[prefix(whole, k):]) {
+						t.Errorf("%s: resume behind %d is not the rest", source, k)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%s: %d cursors, each the exact rest, %s", source, resumeEvents, time.Since(began).Round(time.Millisecond))
+	}
+	check("stream")
+	w.forget()
+	check("archive")
+}
+
+// prefix is the length of the first k frames.
+func prefix(whole []byte, k int) int {
+	if k == 0 {
+		return 0
+	}
+	mark := []byte("\nid: " + strconv.Itoa(k) + "\n\n")
+	return bytes.Index(whole, mark) + len(mark)
+}
+
+// frames reads the stream behind a cursor up to the frame with id last, as raw bytes without
+// comments and the reconnection hint.
+func frames(t testing.TB, p *proc, after, last int) []byte {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/v1/agent/runs/"+resumeRun+"/stream"), nil)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	if after > 0 {
+		req.Header.Set("Last-Event-ID", strconv.Itoa(after))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("behind %d: status %d", after, resp.StatusCode)
+		return nil
+	}
+	var out []byte
+	end := []byte("id: " + strconv.Itoa(last) + "\n")
+	r := bufio.NewReaderSize(resp.Body, 256<<10)
+	for {
+		line, err := r.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			out = append(out, line...)
+			continue
+		}
+		if err != nil {
+			if err != io.EOF {
+				t.Errorf("behind %d: %v", after, err)
+			}
+			return out
+		}
+		if len(out) == 0 && (bytes.HasPrefix(line, []byte("retry:")) || len(line) == 1) || line[0] == ':' {
+			continue
+		}
+		out = append(out, line...)
+		if bytes.Equal(line, end) {
+			return append(out, '\n')
+		}
+	}
+}
+
+// publishRun stores the events under resumeRun through the SDK.
+func publishRun(t testing.TB, url string, events []schema.Event) {
+	t.Helper()
+	pub, closeAll := publisher(t, url, false)
+	defer closeAll()
+	for _, e := range events {
+		if _, err := pub.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pub.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func publisher(t testing.TB, url string, shared bool) (*producers.Publisher, func()) {
+	t.Helper()
+	nc, err := natskit.Dial(url, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := pubjs.Open(context.Background(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := producers.New(producers.Config{Log: log, Shared: shared, Key: schema.RunKey{Tenant: "default", Run: resumeRun}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pub, nc.Close
+}
+
+// keepPublishing appends to the run from two writers until the returned function is called.
+func keepPublishing(t testing.TB, url string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for w := range 2 {
+		pub, closeAll := publisher(t, url, true)
+		wg.Go(func() {
+			defer closeAll()
+			for i := 0; ctx.Err() == nil; i++ {
+				e := schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":"late %d %d"}`, w, i)}
+				if _, err := pub.Append(context.Background(), e); err != nil {
+					t.Error(err)
+				}
+				<-time.After(20 * time.Millisecond)
+			}
+			if err := pub.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return func() { cancel(); wg.Wait() }
+}
+
+func devWorld(t *testing.T) world {
+	nats := freeAddr(t)
+	data := t.TempDir()
+	p := newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats)
+	p.start()
+	w := world{edges: []*proc{p}, nats: "nats://" + nats}
+	w.forget = func() {
+		eventually(t, 30*time.Second, "everything is in SQLite", func() bool { return persisted(t, w.nats) })
+		if _, err := os.Stat(filepath.Join(data, "archive.db")); err != nil {
+			t.Fatal(err)
+		}
+		purge(t, w.nats)
+	}
+	return w
+}
+
+func clusterWorld(t *testing.T) world {
+	k := testkit.NATS(t)
+	dsn := testkit.Postgres(t)
+	url := k.Server.ClientURL()
+	migrate(t, dsn, url)
+	w := world{nats: url}
+	for range 2 {
+		p := newProc(t, "edge", "--nats", url)
+		p.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
+		p.start()
+		w.edges = append(w.edges, p)
+	}
+	per := newProc(t, "persist", "--nats", url)
+	per.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
+	per.start()
+	w.forget = func() {
+		eventually(t, 30*time.Second, "everything is in PostgreSQL", func() bool { return persisted(t, url) })
+		purge(t, url)
+	}
+	return w
+}
+
+func migrate(t *testing.T, dsn, url string) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(path, "migrate", "--nats", url, "--partitions", "4")
+	cmd.Env = append(os.Environ(), "AGENTSTREAM_POSTGRES="+dsn)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("migrate: %v\n%s", err, out)
+	}
+}
+
+func stream(t testing.TB, url string, fn func(jetstream.JetStream, jetstream.Stream)) {
+	t.Helper()
+	nc, err := natskit.Dial(url, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := natskit.Partitions(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), natskit.StreamName(schema.Partition(resumeRun, n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn(js, s)
+}
+
+// floor is the stream position up to which the persister has confirmed everything.
+func floor(t testing.TB, s jetstream.Stream) uint64 {
+	t.Helper()
+	c, err := s.Consumer(t.Context(), "persist")
+	if err != nil {
+		return 0
+	}
+	return c.CachedInfo().AckFloor.Stream
+}
+
+// persisted says that what the run is compared by has left the stream for the archive.
+func persisted(t testing.TB, url string) (yes bool) {
+	stream(t, url, func(js jetstream.JetStream, s jetstream.Stream) {
+		m, err := s.GetMsg(t.Context(), floor(t, s))
+		if err != nil {
+			return
+		}
+		first, _ := strconv.Atoi(m.Header.Get(schema.HeaderSeq))
+		yes = first > resumeEvents
+	})
+	return yes
+}
+
+// purge drops from the stream what the persister has confirmed, as the window would.
+func purge(t testing.TB, url string) {
+	t.Helper()
+	stream(t, url, func(_ jetstream.JetStream, s jetstream.Stream) {
+		at := floor(t, s)
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context())
+		if err != nil || info.State.FirstSeq < at {
+			t.Fatalf("stream still begins at %d, err %v", info.State.FirstSeq, err)
+		}
+		t.Logf("stream begins at position %d now", info.State.FirstSeq)
+	})
+}

@@ -19,7 +19,7 @@ import (
 
 // ServerFlags say which server a command talks to, and as whom.
 type ServerFlags struct {
-	Server    string        `help:"Address of the server." env:"AGENTSTREAM_SERVER" default:"http://127.0.0.1:8080" placeholder:"URL"`
+	Server    string        `help:"Address of the server." env:"AGENTSTREAM_SERVER" default:"http://127.0.0.1:8080"`
 	Token     string        `help:"Bearer token. A file or the environment keeps it out of the process list." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
 	TokenFile string        `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
 	GiveUp    time.Duration `help:"Give up when the server has not answered for this long; 0 never." default:"2m"`

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,15 @@ func (e *apiError) Error() string {
 // connError says that a request was not answered, or not whole.
 type connError struct{ err error }
 
-func (e *connError) Error() string { return e.err.Error() }
+// Error leaves out method and address: the caller knows what it asked for.
+func (e *connError) Error() string {
+	var u *url.Error
+	if errors.As(e.err, &u) {
+		return u.Err.Error()
+	}
+	return e.err.Error()
+}
+
 func (e *connError) Unwrap() error { return e.err }
 
 // maxErrorBody bounds what is read of an error's body, in bytes.

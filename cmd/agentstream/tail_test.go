@@ -76,46 +76,44 @@ func TestTailFromEveryCursor(t *testing.T) {
 // The connection is cut behind every single byte of the stream, in order and in disorder; what is
 // printed must be the whole, once.
 func TestTailSurvivesACutAtEveryByte(t *testing.T) {
-	for _, eol := range []string{"\n", "\r\n"} {
-		for _, broken := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%q broken=%v", eol, broken), func(t *testing.T) {
-				t.Parallel()
-				s := newStandIn(t)
-				lines := fill(s, "r1", "cancel-between")[:4]
-				ended := fill(s, "r2", "cancel-between")
-				lines = append(lines, strings.Replace(ended[len(ended)-1], fmt.Sprintf(`"seq":%d,`, len(ended)), `"seq":5,`, 1))
-				s.mu.Lock()
-				s.runs["r1"] = lines
-				s.mu.Unlock()
-				const hello = "retry: 1\n\n"
-				whole := hello + sseBody(lines, eol)
-				var cut, conns int
-				s.stream = func(w http.ResponseWriter, r *http.Request, rest []string, _ int) bool {
-					conns++
-					body := hello + sseBody(rest, eol)
-					if conns > 1 {
-						io.WriteString(w, body)
-						return true
-					}
-					io.WriteString(w, body[:cut])
-					w.(http.Flusher).Flush()
-					if broken {
-						panic(http.ErrAbortHandler)
-					}
+	for eol, broken := range map[string]bool{"\n": true, "\r\n": false} {
+		t.Run(fmt.Sprintf("%q broken=%v", eol, broken), func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t)
+			lines := fill(s, "r1", "cancel-between")[:4]
+			ended := fill(s, "r2", "cancel-between")
+			lines = append(lines, strings.Replace(ended[len(ended)-1], fmt.Sprintf(`"seq":%d,`, len(ended)), `"seq":5,`, 1))
+			s.mu.Lock()
+			s.runs["r1"] = lines
+			s.mu.Unlock()
+			const hello = "retry: 1\n\n"
+			whole := hello + sseBody(lines, eol)
+			var cut, conns int
+			s.stream = func(w http.ResponseWriter, r *http.Request, rest []string, _ int) bool {
+				conns++
+				body := hello + sseBody(rest, eol)
+				if conns > 1 {
+					io.WriteString(w, body)
 					return true
 				}
-				for cut = range len(whole) + 1 {
-					conns = 0
-					stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
-					if err != nil || stdout != joined(lines) {
-						t.Fatalf("cut at %d of %d: %v\n%s\ngot\n%s", cut, len(whole), err, stderr, stdout)
-					}
-					if strings.Contains(stderr, "GAP") || strings.Contains(stderr, "again behind") {
-						t.Fatalf("cut at %d: %s", cut, stderr)
-					}
+				io.WriteString(w, body[:cut])
+				w.(http.Flusher).Flush()
+				if broken {
+					panic(http.ErrAbortHandler)
 				}
-			})
-		}
+				return true
+			}
+			for cut = range len(whole) + 1 {
+				conns = 0
+				stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
+				if err != nil || stdout != joined(lines) {
+					t.Fatalf("cut at %d of %d: %v\n%s\ngot\n%s", cut, len(whole), err, stderr, stdout)
+				}
+				if strings.Contains(stderr, "GAP") || strings.Contains(stderr, "again behind") {
+					t.Fatalf("cut at %d: %s", cut, stderr)
+				}
+			}
+		})
 	}
 }
 

@@ -182,7 +182,10 @@ func (t *timeline) endFlow() {
 
 // delta goes on with the open paragraph when it is a piece of the same thing.
 func (t *timeline) delta(e *schema.Event, p *fields, at time.Time) {
-	f := flow{typ: e.Type, child: e.ChildID, call: p.CallID, index: p.Index}
+	f := flow{typ: e.Type, child: e.ChildID, call: p.CallID}
+	if e.Type == schema.TypeDataDelta {
+		f.index = p.Index // blocks of text go on: a provider parts a sentence to cite its sources
+	}
 	if was := t.flow; !t.pen.open || was.typ != f.typ || was.child != f.child || was.call != f.call || was.index != f.index {
 		t.beginDelta(e, p, at)
 		t.flow = f

@@ -38,9 +38,7 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 	case schema.TypeBlockEnd:
 		if p.Complete != nil && !*p.Complete {
 			t.line(e, at, "!", styleWarn, styleWarn, "the block was cut off")
-			return
 		}
-		t.endFlow()
 	}
 }
 

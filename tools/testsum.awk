@@ -1,0 +1,29 @@
+# Reads `go test -v` and prints what a person needs: one line for each package, everything that a
+# failed package said, every skipped test with its reason, and the number of tests at the end.
+# It exits with 1 when anything failed, or when nothing ran at all.
+
+function flush_failed() { printf "%s", said; said = "" }
+
+/^=== / { heard = ""; next }                       # RUN, PAUSE, CONT, NAME
+/^ *--- PASS: / { if ($0 !~ /^ /) passed++; else subpassed++; next }
+/^ *--- SKIP: / {
+	if ($0 !~ /^ /) skipped++; else subskipped++
+	said = said $0 "\n"; skips = skips $0 "\n" heard; heard = ""; next   # its reason stands before it
+}
+/^ *--- FAIL: / { if ($0 !~ /^ /) failed++; else subfailed++; said = said $0 "\n"; next }
+/^ok  \t/ { print; packages++; said = ""; next }
+/^\?   \t/ || /^\t.*coverage: / { said = ""; next }   # no test files
+/^FAIL\t/ { flush_failed(); print; broken++; next }
+/^(PASS|FAIL)$/ { next }
+/^#/ || /: no required module|: cannot find/ { print; next }       # what the compiler says
+{ said = said $0 "\n"; heard = heard $0 "\n" }
+
+END {
+	flush_failed()                             # a run that ended without a verdict
+	if (skips != "") printf "skipped:\n%s", skips
+	printf "%d packages: %d tests and %d subtests passed, %d failed, %d skipped\n", packages + broken, \
+		passed, subpassed, failed + subfailed, skipped + subskipped
+	if (broken > 0 || failed > 0) { print "FAIL"; exit 1 }
+	if (packages == 0) { print "FAIL: no package was tested"; exit 1 }
+	print "ok"
+}

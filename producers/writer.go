@@ -249,24 +249,24 @@ func (w *writer) forget() {
 	w.fresh++
 }
 
-// find walks what was stored behind the position that p was based on and looks for p itself. It
-// leaves w.head at the newest pack it saw, so that store can tell whether others came in between.
+// find looks for p itself: if it is stored, it is the very next pack behind the position that p was
+// based on, for that is what its compare-and-set demanded. It leaves w.head at that pack, so that
+// store can tell whether somebody else's is there.
 func (w *writer) find(ctx context.Context, p *schema.Pack) (found *schema.Pack, err error) {
 	base := p.Head.Stored
-	newest := base
+	w.head.Stored = base
 	err = w.patiently(ctx, func(ctx context.Context) error {
 		for q, err := range w.log.Since(ctx, w.build.key, base) {
 			if err != nil {
 				return err
 			}
-			if newest = q.Head.Stored; q.Writer == p.Writer && q.First == p.First && q.Child == p.Child {
+			if w.head.Stored = q.Head.Stored; q.Writer == p.Writer && q.First == p.First && q.Child == p.Child {
 				found = &q
-				return nil
 			}
+			return nil
 		}
 		return nil
 	})
-	w.head.Stored = newest
 	return found, err
 }
 

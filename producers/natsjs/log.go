@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -98,27 +99,75 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", producers.ErrUnanswered, err)
 }
 
-// Since reads packs one by one from the leader: it is used after a failure, for the few packs that
-// others stored meanwhile.
+// Bounds of one page of Since.
+const (
+	pageMessages = 200
+	pageBytes    = 1 << 20
+	pageIdle     = 5 * time.Second
+)
+
+// Since asks the leader for the next pack, which is all that most callers want; then it pages by
+// direct get, which any replica may answer; and what that replica did not have yet comes from the
+// leader again. So the walk ends at the leader's newest pack.
 func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error] {
-	r := l.run(key)
 	return func(yield func(schema.Pack, error) bool) {
-		for {
-			m, err := natskit.NextFromLeader(ctx, l.nc, r.Stream(), r.Filter(), after+1)
-			if errors.Is(err, natskit.ErrNoMessage) {
-				return
-			}
-			var p schema.Pack
-			if err == nil {
-				p, err = natskit.ParsePack(m)
-			}
-			if err != nil {
-				yield(schema.Pack{}, fmt.Errorf("natsjs: packs of %s after %d: %w", key, after, err))
-				return
-			}
-			if after = m.Seq; !yield(p, nil) {
-				return
+		w := &since{l: l, run: l.run(key), after: after, yield: yield}
+		for more := true; more && !w.stopped; {
+			more = w.next(ctx)
+			if more && !w.stopped {
+				w.page(ctx)
 			}
 		}
+		if w.err != nil {
+			yield(schema.Pack{}, fmt.Errorf("natsjs: packs of %s after %d: %w", key, w.after, w.err))
+		}
 	}
+}
+
+// since is one walk under way.
+type since struct {
+	l       *Log
+	run     natskit.Run
+	after   uint64
+	yield   func(schema.Pack, error) bool
+	stopped bool
+	err     error
+}
+
+// next gives one pack from the leader; false when there is none.
+func (w *since) next(ctx context.Context) bool {
+	m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), w.after+1)
+	if errors.Is(err, natskit.ErrNoMessage) {
+		return false
+	}
+	w.give(m, err)
+	return w.err == nil
+}
+
+func (w *since) page(ctx context.Context) {
+	page, err := natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), natskit.BatchRequest{
+		Seq: w.after + 1, NextBy: w.run.Filter(), Batch: pageMessages, MaxBytes: pageBytes,
+	}, pageIdle)
+	if err != nil {
+		w.err, w.stopped = err, true
+		return
+	}
+	for _, m := range page.Msgs {
+		if w.give(m, nil); w.stopped {
+			return
+		}
+	}
+}
+
+func (w *since) give(m natskit.Msg, err error) {
+	var p schema.Pack
+	if err == nil {
+		p, err = natskit.ParsePack(m)
+	}
+	if err != nil {
+		w.err, w.stopped = err, true
+		return
+	}
+	w.after = m.Seq
+	w.stopped = !w.yield(p, nil)
 }

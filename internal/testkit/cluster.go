@@ -1,0 +1,116 @@
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+)
+
+// Cluster is three NATS servers on loopback whose log has three replicas. Only a cluster has stale
+// replicas, leaders that change, and answers like "another compare-and-set is in flight".
+type Cluster struct {
+	Servers    [3]*server.Server
+	Partitions int
+	opts       [3]*server.Options
+}
+
+// NATSCluster starts a cluster with file stores in temporary directories, declares a log of two
+// partitions on it, and stops it when the test ends.
+func NATSCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{Partitions: 2}
+	ports := freePorts(t, 6)
+	routes := fmt.Sprintf("nats://127.0.0.1:%d,nats://127.0.0.1:%d,nats://127.0.0.1:%d", ports[3], ports[4], ports[5])
+	for i := range c.Servers {
+		c.opts[i] = &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: ports[i],
+			JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 30,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[3+i]},
+			Routes:  server.RoutesFromStr(routes),
+		}
+		c.Start(t, i)
+	}
+	t.Cleanup(func() {
+		for i := range c.Servers {
+			c.Stop(i)
+		}
+	})
+	js, err := jetstream.New(c.Dial(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	for { // until the cluster has a leader; before that, nobody answers
+		once, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err = natskit.Declare(once, js, natskit.Layout{Partitions: c.Partitions, Replicas: 3})
+		cancel()
+		if err == nil {
+			return c
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Start starts server i, again after Stop on the same store.
+func (c *Cluster) Start(t testing.TB, i int) {
+	t.Helper()
+	s, err := server.NewServer(c.opts[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start() // returns when the server is up
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatalf("server %d is not ready", i)
+	}
+	c.Servers[i] = s
+}
+
+// Stop stops server i.
+func (c *Cluster) Stop(i int) {
+	c.Servers[i].Shutdown()
+	c.Servers[i].WaitForShutdown()
+}
+
+// Dial connects to the cluster, closed when the test ends.
+func (c *Cluster) Dial(t testing.TB) *nats.Conn {
+	t.Helper()
+	var urls []string
+	for _, o := range c.opts {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+	}
+	nc, err := natskit.Dial(strings.Join(urls, ","), t.Name(), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close() // all at once, so that no two are the same
+		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}

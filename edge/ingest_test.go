@@ -310,3 +310,21 @@ func TestZeroConfigServesOneTenant(t *testing.T) {
 		t.Errorf("the run is not the default tenant's: %v", err)
 	}
 }
+
+// A repeated creation under one key is one run, although the caller never learned its id.
+func TestCreateRunAgainUnderItsKey(t *testing.T) {
+	h := newHouse(t)
+	create := func(key string) answer { return h.do("POST", "/v1/agent/runs", "", "Idempotency-Key", key) }
+	first := create("k1")
+	if first.status != 201 || first.header.Get("Idempotency-Replayed") != "" {
+		t.Fatalf("%d %s", first.status, first.body)
+	}
+	again := create("k1")
+	if again.status != 201 || again.body != first.body || again.header.Get("Idempotency-Replayed") != "true" ||
+		again.header.Get("Location") != first.header.Get("Location") {
+		t.Fatalf("%d %s, then %d %s", first.status, first.body, again.status, again.body)
+	}
+	if other := create("k2"); other.status != 201 || other.body == first.body {
+		t.Fatalf("another key: %d %s", other.status, other.body)
+	}
+}

@@ -2,6 +2,8 @@ package edge
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,8 +42,13 @@ func (s *Server) createRun(c *call) error {
 		return err
 	}
 	run := s.ids.Run(time.Now())
-	if in.RunID != nil {
+	switch {
+	case in.RunID != nil:
 		run = *in.RunID
+	case opt.IdempotencyKey != "":
+		// The key's scope is a run, so a repeat must name the same one without being told.
+		sum := sha256.Sum256([]byte(c.caller.Tenant + "\x00" + opt.IdempotencyKey))
+		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}
 	c.path = map[string]string{"run": run}
 	key, err := c.key()

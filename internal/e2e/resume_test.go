@@ -236,26 +236,13 @@ func migrate(t *testing.T, dsn, url string) {
 	}
 }
 
-func stream(t testing.TB, url string, fn func(jetstream.JetStream, jetstream.Stream)) {
+// ofRun calls fn for the stream that holds resumeRun.
+func ofRun(t testing.TB, url string, fn func(jetstream.Stream)) {
 	t.Helper()
-	nc, err := natskit.Dial(url, t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := natskit.Partitions(t.Context(), js)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(t.Context(), natskit.StreamName(schema.Partition(resumeRun, n)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fn(js, s)
+	var all []jetstream.Stream
+	eachStream(t, url, func(s jetstream.Stream) { all = append(all, s) }, func() {
+		fn(all[schema.Partition(resumeRun, len(all))])
+	})
 }
 
 // floor is the stream position up to which the persister has confirmed everything.
@@ -270,7 +257,7 @@ func floor(t testing.TB, s jetstream.Stream) uint64 {
 
 // persisted says that what the run is compared by has left the stream for the archive.
 func persisted(t testing.TB, url string) (yes bool) {
-	stream(t, url, func(js jetstream.JetStream, s jetstream.Stream) {
+	ofRun(t, url, func(s jetstream.Stream) {
 		m, err := s.GetMsg(t.Context(), floor(t, s))
 		if err != nil {
 			return
@@ -284,7 +271,7 @@ func persisted(t testing.TB, url string) (yes bool) {
 // purge drops from the stream what the persister has confirmed, as the window would.
 func purge(t testing.TB, url string) {
 	t.Helper()
-	stream(t, url, func(_ jetstream.JetStream, s jetstream.Stream) {
+	ofRun(t, url, func(s jetstream.Stream) {
 		at := floor(t, s)
 		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
 			t.Fatal(err)

@@ -38,8 +38,9 @@ func sdkClient(ctx context.Context, t *testing.T, k *testkit.Server, run string)
 	}
 }
 
-// eachStream calls fn for every partition of the log.
-func eachStream(t testing.TB, url string, fn func(jetstream.Stream)) {
+// eachStream calls fn for every partition of the log, in order, and then what is to be done before
+// the connection is closed.
+func eachStream(t testing.TB, url string, fn func(jetstream.Stream), then ...func()) {
 	t.Helper()
 	nc, err := natskit.Dial(url, t.Name())
 	if err != nil {
@@ -60,6 +61,9 @@ func eachStream(t testing.TB, url string, fn func(jetstream.Stream)) {
 			t.Fatal(err)
 		}
 		fn(s)
+	}
+	for _, f := range then {
+		f()
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -97,7 +98,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		ln.Close()
 		return err
 	}
-	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", srv.ClientURL())
+	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
 		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), log) }})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/schema"
 )
 
@@ -281,9 +282,9 @@ message.end {"message_id":"msg_1","content":[],"stop_reason":"end_turn","stop_se
 	second := strings.Replace(start, "msg_1", "msg_2", 1)
 	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop, msgDelta, msgStop)+sse(start, msgStop)))
 	checkEvents(t, events)
-	o := fromFold(t, events)
-	if o.text != "ab" || strings.Join(o.messages, " ") != "msg_1 msg_2 msg_1" {
-		t.Errorf("%q %v", o.text, o.messages)
+	o := anthropictest.FromFold(t, events)
+	if o.Text != "ab" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
+		t.Errorf("%q %v", o.Text, o.Messages)
 	}
 	if !strings.Contains(story(events), `"message":"another message began"`) {
 		t.Error("nothing says that the first message was not finished")

@@ -113,6 +113,9 @@ type BatchRequest struct {
 	MultiLast []string `json:"multi_last,omitempty"`   // newest message of each matching subject
 }
 
+// maxMultiLast is the most messages that the server answers a multi_last request with.
+const maxMultiLast = 1024
+
 // Page is what a batch held. More says that messages that match lie behind it.
 type Page struct {
 	Msgs []Msg
@@ -131,17 +134,26 @@ func ReadBatch(ctx context.Context, nc *nats.Conn, stream string, req BatchReque
 		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
 	}
 	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	// The channel takes a whole page with its end. SubscribeSync would make one for 65,536 messages:
+	// half a megabyte to clear and to collect for every page, and for every reader at the same time.
+	msgs := make(chan *nats.Msg, max(req.Batch, maxMultiLast)+1)
+	sub, err := nc.ChanSubscribe(inbox, msgs)
 	if err != nil {
 		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sub.SetClosedHandler(func(string) { cancel(nats.ErrConnectionClosed) })
 	if err := nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
 		return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
 	}
+	silence := time.NewTimer(idle)
+	defer silence.Stop()
 	var page Page
 	for {
-		m, err := nextWithin(ctx, sub, idle)
+		silence.Reset(idle)
+		m, err := next(ctx, msgs, silence)
 		if err != nil {
 			return Page{}, fmt.Errorf("read batch of %s: %d messages, then: %w: %w", stream, len(page.Msgs), ErrCut, err)
 		}
@@ -166,10 +178,15 @@ func ReadBatch(ctx context.Context, nc *nats.Conn, stream string, req BatchReque
 	}
 }
 
-func nextWithin(ctx context.Context, sub *nats.Subscription, idle time.Duration) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, idle)
-	defer cancel()
-	return sub.NextMsgWithContext(ctx)
+func next(ctx context.Context, msgs <-chan *nats.Msg, silence *time.Timer) (*nats.Msg, error) {
+	select {
+	case m := <-msgs:
+		return m, nil
+	case <-silence.C:
+		return nil, context.DeadlineExceeded
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func storedMsg(m *nats.Msg) (Msg, error) {

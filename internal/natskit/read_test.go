@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -51,6 +52,55 @@ func TestReadBatchInsistsOnTheEnd(t *testing.T) {
 	req.NextBy = "agent.0.t.nobody.>"
 	if page, err = natskit.ReadBatch(t.Context(), k.Conn, stream, req, 5*time.Second); err != nil || len(page.Msgs) != 0 {
 		t.Fatalf("no match gave %d messages, err %v", len(page.Msgs), err)
+	}
+}
+
+// A page that can never come is known at once, not after the silence.
+func TestReadBatchEndsWithItsConnection(t *testing.T) {
+	k := testkit.NATS(t)
+	nc := k.Dial(t)
+	// Nobody answers requests to this subject, and the listener keeps the server from saying so.
+	mute, err := k.Conn.SubscribeSync("$JS.API.DIRECT.GET.MUTE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := natskit.ReadBatch(context.Background(), nc, "MUTE", natskit.BatchRequest{Batch: 1}, time.Hour)
+		ended <- err
+	}()
+	if _, err := mute.NextMsg(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, natskit.ErrCut) || !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Fatalf("a closed connection gave %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("waits for a connection that is closed")
+	}
+}
+
+// What one page allocates is its messages, not a queue for all that a connection may ever hold.
+func TestReadBatchAllocatesForItsPageOnly(t *testing.T) {
+	k := testkit.NATS(t)
+	req := natskit.BatchRequest{Seq: 1, NextBy: "agent.0.t.nobody.>", Batch: 200}
+	const pages = 50
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range pages {
+		if _, err := natskit.ReadBatch(t.Context(), k.Conn, natskit.StreamName(0), req, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if per := (after.TotalAlloc - before.TotalAlloc) / pages; per > 128<<10 { // server and client together
+		t.Fatalf("%d bytes for an empty page", per)
 	}
 }
 

@@ -46,7 +46,8 @@ var jobs = []struct {
 }
 
 // BenchmarkSideBySide prints the table. AGENTSTREAM_BENCH_ROUNDS is how many rounds count, 5 by
-// default; with -short everything is small and the figures mean nothing.
+// default; with AGENTSTREAM_BENCH_BARE=no only the product runs, for a profile; with -short everything
+// is small and the figures mean nothing.
 func BenchmarkSideBySide(b *testing.B) {
 	n, rounds := full, 5
 	if testing.Short() {
@@ -64,6 +65,9 @@ func BenchmarkSideBySide(b *testing.B) {
 	for i, job := range jobs {
 		b.Run(job.name, func(b *testing.B) {
 			c := job.make(newHouse(b), n)
+			if os.Getenv("AGENTSTREAM_BENCH_BARE") == "no" {
+				c.own, c.bare = c.own[:1], nil
+			}
 			// b.N is not looked at: the rounds are what is repeated.
 			out, err := c.measure(b.Context(), 1, rounds)
 			if err != nil {

@@ -23,7 +23,8 @@ help: ## Print this help
 
 .PHONY: run
 run: ## Run everything in one process, with a demo run (ARGS="--listen …")
-	@exec go run ./cmd/agentstream dev $(ARGS)
+	@go build -o $(BIN) ./cmd/agentstream
+	exec $(BIN) dev $(ARGS)
 
 .PHONY: build
 build: ## Build the static binary bin/agentstream

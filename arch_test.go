@@ -148,6 +148,7 @@ var floors = []floor{
 	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
 	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"producers/demo", []string{"producers", "schema"}, "the demo is a producer like any other"},
+	{"producers/anthropic/anthropictest", []string{"schema"}, "what a recording means is said in canonical events"},
 	{"producers/*", []string{"schema"}, "a provider's stream becomes events; it is not written here"},
 	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
 	{"fanout/fanouttest", []string{"fanout", "producers", "schema", "schema/schematest"}, "the suite writes what it reads back"},
@@ -171,10 +172,11 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest"}
+	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest"}
+var testOnly = []string{"internal/testkit", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
+	"producers/anthropic/anthropictest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

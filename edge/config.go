@@ -32,7 +32,7 @@ type Config struct {
 	DefaultTenant string // with a nil Authenticate; default "default"
 
 	Checks     []Check // what /readyz asks
-	Durability string  // what an acknowledgement promises here, said by /readyz (design §8)
+	Durability string  // what an acknowledgement promises here, said by /readyz (docs/guarantees.md)
 
 	MaxBodyBytes   int64         // request body; default 8 MiB
 	MaxHeaderBytes int           // default 32 KiB
@@ -51,10 +51,12 @@ type Config struct {
 	Hooks  Hooks
 }
 
-// Check is one thing that must work for this node to serve.
+// Check is one thing that this node needs. When it fails, the node is not ready, unless it is
+// Optional: then the node serves less, says so, and stays in the balancer.
 type Check struct {
-	Name string
-	Run  func(context.Context) error
+	Name     string
+	Run      func(context.Context) error
+	Optional bool
 }
 
 // Hooks are called at what can be counted. nil is off. They are called from many goroutines and must

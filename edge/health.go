@@ -49,8 +49,8 @@ func (s *Server) ready(c *call) error {
 		})
 	}
 	wg.Wait()
-	for _, k := range out.Checks {
-		out.Ready = out.Ready && k.OK
+	for i, k := range out.Checks {
+		out.Ready = out.Ready && (k.OK || s.cfg.Checks[i].Optional)
 	}
 	s.mu.Lock()
 	out.Draining = s.draining

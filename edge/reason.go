@@ -67,7 +67,7 @@ const (
 	codeMalformed     = schema.CodeMalformed
 )
 
-// outcomes is the close-reason table (design §5). gRPC numbers: 0 OK, 1 CANCELLED, 3
+// outcomes is the close-reason table (docs/dialects/native.md). gRPC numbers: 0 OK, 1 CANCELLED, 3
 // INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 5 NOT_FOUND, 6 ALREADY_EXISTS, 7 PERMISSION_DENIED, 8
 // RESOURCE_EXHAUSTED, 9 FAILED_PRECONDITION, 10 ABORTED, 11 OUT_OF_RANGE, 12 UNIMPLEMENTED, 13
 // INTERNAL, 14 UNAVAILABLE, 16 UNAUTHENTICATED.

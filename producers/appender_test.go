@@ -208,3 +208,47 @@ type archived struct{ head schema.Head }
 func (a archived) Head(context.Context, schema.RunKey, string) (schema.Head, error) {
 	return a.head, nil
 }
+
+// A lane whose last pack has left the log's window, in a run that goes on: its owner stays its
+// owner, and a new owner goes on from the epoch that the archive knows.
+func TestLaneThatTheLogHasForgotten(t *testing.T) {
+	log := &forgetful{Log: memory.New()}
+	owner, _ := producers.New(producers.Config{Log: log, Key: key})
+	if _, err := owner.Append(t.Context(), text("c", "c:0"), text("", "r:0")); err != nil {
+		t.Fatal(err)
+	}
+	log.lane = "c"
+	other, _ := producers.New(producers.Config{Log: log, Key: key, Shared: true})
+	if _, err := other.Append(t.Context(), text("", "o:0")); err != nil { // makes the owner look again
+		t.Fatal(err)
+	}
+	if _, err := owner.Append(t.Context(), text("c", "c:1")); err != nil {
+		t.Fatalf("the owner was fenced by nobody: %v", err)
+	}
+	old := schema.Head{Last: 2, Day: "20260514", Lane: schema.Lane{Owner: "w", Epoch: 6}}
+	young, _ := producers.New(producers.Config{Log: log, Key: key, Archive: archived{old}})
+	if _, err := young.Append(t.Context(), text("c", "y:0")); err != nil {
+		t.Fatal(err)
+	}
+	log.lane = "-"
+	if head, _ := log.Head(t.Context(), key, "c"); head.Lane.Epoch != 7 {
+		t.Fatalf("new owner's epoch is %d", head.Lane.Epoch)
+	}
+	if _, err := owner.Append(t.Context(), text("c", "c:2")); !errors.Is(err, producers.ErrFenced) {
+		t.Fatalf("the former owner got %v", err)
+	}
+}
+
+// forgetful does not know the owner of one lane.
+type forgetful struct {
+	*memory.Log
+	lane string
+}
+
+func (f *forgetful) Head(ctx context.Context, k schema.RunKey, lane string) (schema.Head, error) {
+	head, err := f.Log.Head(ctx, k, lane)
+	if lane == f.lane {
+		head.Lane = schema.Lane{}
+	}
+	return head, err
+}

@@ -126,8 +126,14 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	case w.shared:
 		s = &laneState{lane: head.Lane}
 	case s == nil || !s.owned:
-		s = &laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: head.Lane.Epoch + 1}}
-	case head.Lane != s.lane:
+		epoch, err := w.epoch(ctx, child)
+		if err != nil {
+			return schema.Lane{}, err
+		}
+		s = &laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}}
+	case head.Lane != s.lane && head.Lane.Owner != "":
+		// No owner means that the lane's last pack has left the log's window while the run went on in
+		// other lanes: nobody has taken anything over.
 		if w.hooks.Fenced != nil {
 			w.hooks.Fenced(w.build.key)
 		}
@@ -136,6 +142,20 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	s.seen = w.fresh
 	w.lanes[child] = s
 	return s.lane, nil
+}
+
+// epoch is the highest epoch that the lane is known to have had. The archive knows it when the
+// lane's last pack has left the log's window.
+func (w *writer) epoch(ctx context.Context, child string) (uint64, error) {
+	if w.head.Lane.Epoch > 0 || w.archive == nil || !w.head.Exists() {
+		return w.head.Lane.Epoch, nil
+	}
+	var old schema.Head
+	err := w.patiently(ctx, func(ctx context.Context) (err error) {
+		old, err = w.archive.Head(ctx, w.build.key, child)
+		return err
+	})
+	return old.Lane.Epoch, err
 }
 
 // readHead reads until the log answers: an outage is a wait, not an error.

@@ -39,25 +39,52 @@ func (a *admin) handler() http.Handler {
 	return mux
 }
 
+// pipeline is one partition's persister for people.
+type pipeline struct {
+	Stream        string    `json:"stream"`
+	LagMessages   uint64    `json:"lag_messages"`
+	LagSeconds    float64   `json:"lag_seconds"`
+	RetryingSince time.Time `json:"retrying_since,omitzero"`
+	LastError     string    `json:"last_error,omitempty"`
+	LastCommit    time.Time `json:"last_commit,omitzero"`
+	Rows          uint64    `json:"rows"`
+	Repeated      uint64    `json:"repeated_rows"`
+	DeadLetters   uint64    `json:"dead_letters"`
+	Conflicts     uint64    `json:"conflicts"`
+}
+
+func pipelineOf(s persister.Status) pipeline {
+	p := pipeline{
+		Stream: s.Stream, LagMessages: s.Lag.Messages, RetryingSince: s.RetryingSince, LastError: s.LastError,
+		LastCommit: s.LastCommit, Rows: s.Inserted, Repeated: s.Repeated, DeadLetters: s.Buried, Conflicts: s.Conflicts,
+	}
+	if !s.Lag.Oldest.IsZero() {
+		p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
+	}
+	return p
+}
+
 // ready answers 200 when every check passes, 503 otherwise, with the reasons.
 func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
 	answer := struct {
-		Ready      bool               `json:"ready"`
-		Durability string             `json:"durability"`
-		Checks     map[string]string  `json:"checks"`
-		Persister  []persister.Status `json:"persister,omitempty"`
+		Ready      bool              `json:"ready"`
+		Durability string            `json:"durability"`
+		Checks     map[string]string `json:"checks"`
+		Persister  []pipeline        `json:"persister,omitempty"`
 	}{Ready: true, Durability: a.durability, Checks: make(map[string]string)}
 	for _, c := range a.checks {
 		answer.Checks[c.Name] = "ok"
 		if err := c.Run(ctx); err != nil {
-			answer.Ready = false
+			answer.Ready = answer.Ready && c.Optional
 			answer.Checks[c.Name] = err.Error()
 		}
 	}
 	if a.persister != nil {
-		answer.Persister = a.persister.Status()
+		for _, s := range a.persister.Status() {
+			answer.Persister = append(answer.Persister, pipelineOf(s))
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if !answer.Ready {

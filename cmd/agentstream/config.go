@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -37,7 +38,9 @@ func loadSettings(args []string, env func(string) (string, bool)) (*settings, er
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	if err := json.Unmarshal(data, &s.file); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber() // JSON knows one kind of number, flags several: their text decides
+	if err := dec.Decode(&s.file); err != nil {
 		return nil, fmt.Errorf("--config: %s: not a JSON object: %w", s.path, err)
 	}
 	return s, nil
@@ -85,8 +88,8 @@ func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	if !ok {
 		return nil, nil
 	}
-	if n, ok := v.(float64); ok { // JSON knows one kind of number, flags several
-		return strings.TrimSuffix(fmt.Sprintf("%.0f", n), "."), nil
+	if n, ok := v.(json.Number); ok {
+		return n.String(), nil
 	}
 	return v, nil
 }

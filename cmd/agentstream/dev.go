@@ -101,7 +101,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
-		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), log) }})
+		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), m.producerHooks(), log) }})
 	}
 	return runStages(ctx, stages...)
 }
@@ -137,12 +137,12 @@ func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {
 
 // runDemo publishes one run and then waits, so that its end does not end the process. A run that is
 // called demo is easy to type; when it is there from an earlier start, a new id is taken.
-func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, log *slog.Logger) error {
+func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, hooks producers.Hooks, log *slog.Logger) error {
 	key := schema.RunKey{Tenant: c.Tenant, Run: "demo"}
 	if head, err := n.log.Head(ctx, key, ""); err != nil || head.Exists() {
 		key.Run = schema.NewIDs().Run(time.Now())
 	}
-	pub, err := producers.New(producers.Config{Log: n.log, Key: key, Logger: log})
+	pub, err := producers.New(producers.Config{Log: n.log, Key: key, Logger: log, Hooks: hooks})
 	if err != nil {
 		return err
 	}

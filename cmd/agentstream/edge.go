@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,13 +38,13 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	replicas, err := natskit.Replicas(ctx, js)
+	layout, err := natskit.Declared(ctx, js)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (run agentstream migrate first?)", err)
 	}
 	m := newMetrics()
 	cfg := nodeConfig{nc: nc, live: live, flags: &c.ListenFlags, metrics: m, logger: log,
-		keys: pubjs.KeysConfig{Replicas: replicas}, durability: claim(replicas, c.NATSSync, c.Postgres != "")}
+		keys: pubjs.KeysConfig{Replicas: layout.Replicas}, durability: claim(layout.Replicas, c.NATSSync, c.Postgres != "")}
 	if c.Postgres == "" {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")
 	} else {
@@ -85,7 +86,7 @@ func (f *ListenFlags) addAdmin(ctx context.Context, stages [][]part, a *admin) e
 	return nil
 }
 
-// claim says what an acknowledgement promises (design §8).
+// claim says what an acknowledgement promises (docs/guarantees.md).
 func claim(replicas int, sync string, postgres bool) string {
 	s := "acknowledged events survive the crash of any process"
 	switch {

@@ -28,7 +28,11 @@ type NATSFlags struct {
 
 func (f *NATSFlags) dial(role string, log *slog.Logger) (*nats.Conn, error) {
 	opts := []nats.Option{
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("nats: disconnected", "err", err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: we closed it
+				log.Warn("nats: disconnected", "err", err)
+			}
+		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("nats: connected again", "server", nc.ConnectedServerName()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			log.Warn("nats: asynchronous error", "err", err)
@@ -46,9 +50,9 @@ func (f *NATSFlags) dial(role string, log *slog.Logger) (*nats.Conn, error) {
 
 // LayoutFlags say how the log is laid out. All roles that declare it must agree on the partitions.
 type LayoutFlags struct {
-	Partitions int           `help:"Streams that the log is divided into. Fixed for the life of a deployment." default:"8" env:"AGENTSTREAM_PARTITIONS"`
-	Replicas   int           `help:"Copies of each stream." default:"1" env:"AGENTSTREAM_REPLICAS"`
-	Window     time.Duration `help:"How long the stream keeps events; older ones are served from the archive." default:"72h" env:"AGENTSTREAM_WINDOW"`
+	Partitions int           `help:"Streams that the log is divided into. Fixed for the life of a deployment; 0: as it is, 8 when new." default:"0" env:"AGENTSTREAM_PARTITIONS"`
+	Replicas   int           `help:"Copies of each stream; 0: as it is, 1 when new." default:"0" env:"AGENTSTREAM_REPLICAS"`
+	Window     time.Duration `help:"How long the stream keeps events; older ones are served from the archive. 0: as it is, 72h when new." default:"0" env:"AGENTSTREAM_WINDOW"`
 }
 
 func (f *LayoutFlags) layout() natskit.Layout {

@@ -35,7 +35,11 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err := natskit.Declare(ctx, js, c.layout()); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.out(), "streams: %d partitions, %d replicas, window %s\n", c.Partitions, c.Replicas, c.Window)
+		have, err := natskit.Declared(ctx, js)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out(), "streams: %d partitions, %d replicas, window %s\n", have.Partitions, have.Replicas, have.MaxAge)
 	}
 	if c.Postgres == "" {
 		fmt.Fprintln(c.out(), "tables: no --postgres, left alone")

@@ -81,7 +81,9 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	}
 	n.checks = []edge.Check{{Name: "nats", Run: natsCheck(cfg.nc)}}
 	if cfg.archive != nil {
-		n.checks = append(n.checks, edge.Check{Name: "archive", Run: cfg.archive.Ping})
+		n.checks = append(n.checks, edge.Check{
+			// Without it, live streams and runs within the window are served all the same.
+			Name: "archive", Run: cfg.archive.Ping, Optional: true})
 	}
 	n.server, err = edge.New(edge.Config{
 		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},

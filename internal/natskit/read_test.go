@@ -132,3 +132,19 @@ func TestDeclareRefusesAnotherPartitionCount(t *testing.T) {
 		t.Fatal("another number of partitions was accepted")
 	}
 }
+
+// Nobody takes copies or window away by not naming them.
+func TestDeclareKeepsWhatIsNotNamed(t *testing.T) {
+	k := testkit.NATS(t)
+	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{MaxAge: 5 * time.Hour, MaxBytes: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := natskit.Declared(t.Context(), k.JS)
+	want := natskit.Layout{Partitions: k.Partitions, Replicas: 1, MaxAge: 5 * time.Hour, MaxBytes: 1 << 30}
+	if err != nil || got != want {
+		t.Fatalf("%+v, want %+v, err %v", got, want, err)
+	}
+}

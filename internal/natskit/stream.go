@@ -1,6 +1,7 @@
 package natskit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,21 @@ import (
 	"agentstream/schema"
 )
 
-// Layout is how the log lies in JetStream. The zero value is a single node with the defaults.
+// Layout is how the log lies in JetStream. Zero fields are what the log has already, and the
+// defaults when there is none yet: nobody takes copies away by not naming them.
 type Layout struct {
 	Partitions int           // streams; fixed for the life of a deployment; default 8
 	Replicas   int           // copies of each stream; default 1; production wants 3
 	MaxAge     time.Duration // window of the stream; default 72 h; older events live in the archive
 	MaxBytes   int64         // fuse per stream in bytes; default 0: none. It overrides MaxAge: alarm first
+}
+
+// or fills zero fields from what is there.
+func (l Layout) or(have Layout) Layout {
+	return Layout{
+		Partitions: cmp.Or(l.Partitions, have.Partitions), Replicas: cmp.Or(l.Replicas, have.Replicas),
+		MaxAge: cmp.Or(l.MaxAge, have.MaxAge), MaxBytes: cmp.Or(l.MaxBytes, have.MaxBytes),
+	}
 }
 
 func (l Layout) withDefaults() Layout {
@@ -60,14 +70,15 @@ var ErrNotDeclared = errors.New("streams are not declared")
 // Declare creates the streams, or adjusts the window of those that exist. It refuses to change the
 // number of partitions: a run's packs would lie in two streams. Safe to call from many nodes.
 func Declare(ctx context.Context, js jetstream.JetStream, l Layout) error {
-	l = l.withDefaults()
-	if err := l.validate(); err != nil {
+	have, err := Declared(ctx, js)
+	if err != nil && !errors.Is(err, ErrNotDeclared) {
 		return err
 	}
-	switch have, err := Partitions(ctx, js); {
-	case err == nil && have != l.Partitions:
-		return fmt.Errorf("natskit: declare streams: the log has %d partitions, %d asked for: the number cannot change", have, l.Partitions)
-	case err != nil && !errors.Is(err, ErrNotDeclared):
+	if l.Partitions != 0 && have.Partitions != 0 && have.Partitions != l.Partitions {
+		return fmt.Errorf("natskit: declare streams: the log has %d partitions, %d asked for: the number cannot change", have.Partitions, l.Partitions)
+	}
+	l = l.or(have).withDefaults()
+	if err := l.validate(); err != nil {
 		return err
 	}
 	for p := range l.Partitions {
@@ -106,28 +117,23 @@ func livePartition(p int) string {
 // Partitions reads how many partitions the log was declared with. It wraps ErrNotDeclared when
 // there is no log.
 func Partitions(ctx context.Context, js jetstream.JetStream) (int, error) {
-	s, err := js.Stream(ctx, StreamName(0))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, fmt.Errorf("natskit: %w", ErrNotDeclared)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("natskit: read stream %s: %w", StreamName(0), err)
-	}
-	n, err := strconv.Atoi(s.CachedInfo().Config.Metadata[metaPartitions])
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("natskit: stream %s was not made by this product: no %s in its metadata", StreamName(0), metaPartitions)
-	}
-	return n, nil
+	l, err := Declared(ctx, js)
+	return l.Partitions, err
 }
 
-// Replicas reads how many copies the log's streams have.
-func Replicas(ctx context.Context, js jetstream.JetStream) (int, error) {
+// Declared reads the layout of the log. It wraps ErrNotDeclared when there is no log.
+func Declared(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	s, err := js.Stream(ctx, StreamName(0))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, fmt.Errorf("natskit: %w (run agentstream migrate)", ErrNotDeclared)
+		return Layout{}, fmt.Errorf("natskit: %w", ErrNotDeclared)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("natskit: read stream %s: %w", StreamName(0), err)
+		return Layout{}, fmt.Errorf("natskit: read stream %s: %w", StreamName(0), err)
 	}
-	return s.CachedInfo().Config.Replicas, nil
+	cfg := s.CachedInfo().Config
+	n, err := strconv.Atoi(cfg.Metadata[metaPartitions])
+	if err != nil || n < 1 {
+		return Layout{}, fmt.Errorf("natskit: stream %s was not made by this product: no %s in its metadata", StreamName(0), metaPartitions)
+	}
+	return Layout{Partitions: n, Replicas: cfg.Replicas, MaxAge: cfg.MaxAge, MaxBytes: cfg.MaxBytes}, nil
 }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// parse reads a command line with an environment of its own. Real variables are set as well, since
+// kong reads those itself.
+func parse(t *testing.T, env map[string]string, args ...string) (*CLI, error) {
+	t.Helper()
+	for k, v := range env {
+		t.Setenv(k, v)
+	}
+	var cli CLI
+	p, err := newParser(&cli, args, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	p.Exit = func(int) {}
+	kong.Writers(&strings.Builder{}, &strings.Builder{}).Apply(p)
+	_, err = p.Parse(args)
+	return &cli, err
+}
+
+func file(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Flag, environment, file of the environment, configuration file: the first that speaks wins.
+func TestPrecedence(t *testing.T) {
+	cfg := file(t, `{"listen":"127.0.0.1:4","demo-speed":0.5,"partitions":16,"demo":false}`)
+	secret := file(t, "127.0.0.1:3\n")
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want string
+	}{
+		{"default", nil, []string{"dev"}, "127.0.0.1:8080"},
+		{"file", nil, []string{"dev", "--config", cfg}, "127.0.0.1:4"},
+		{"_FILE over file", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret}, []string{"--config=" + cfg, "dev"}, "127.0.0.1:3"},
+		{"environment over _FILE", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret, "AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg}, "127.0.0.1:2"},
+		{"flag over all", map[string]string{"AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg, "--listen", "127.0.0.1:1"}, "127.0.0.1:1"},
+		{"configuration named by the environment", map[string]string{"AGENTSTREAM_CONFIG": cfg}, []string{"dev"}, "127.0.0.1:4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cli, err := parse(t, c.env, c.args...)
+			if err != nil || cli.Dev.Listen != c.want {
+				t.Fatalf("listen %q, want %q, err %v", cli.Dev.Listen, c.want, err)
+			}
+		})
+	}
+	cli, err := parse(t, nil, "dev", "--config", cfg)
+	if err != nil || cli.Dev.DemoSpeed != 0.5 || cli.Dev.Partitions != 16 || cli.Dev.Demo {
+		t.Fatalf("%+v %v", cli.Dev, err)
+	}
+}
+
+// Errors name the flag, and nothing starts.
+func TestErrorsNameTheFlag(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dev", "--config", filepath.Join(t.TempDir(), "none")}, "--config"},
+		{[]string{"dev", "--config", file(t, `[]`)}, "--config"},
+		{[]string{"dev", "--config", file(t, `{"lisen":"x"}`)}, "lisen"},
+		{[]string{"dev", "--demo-speed", "fast"}, "--demo-speed"},
+		{[]string{"dev", "--sync", "sometimes"}, "--sync"},
+		{[]string{"edge", "--drain", "soon"}, "--drain"},
+	} {
+		if _, err := parse(t, nil, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.args, err)
+		}
+	}
+	for _, f := range []ListenFlags{
+		{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t"}, // everybody, without a token
+		{Listen: "nowhere", AdminListen: "off", Tenant: "t"},
+		{Listen: "127.0.0.1:1", AdminListen: "x", Tenant: "t"},
+		{Listen: "127.0.0.1:1", AdminListen: "off", Tenant: "a.b"},
+	} {
+		if err := f.check(); err == nil || !strings.HasPrefix(err.Error(), "--") {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	if err := (&ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -84,6 +84,10 @@ type Head struct {
 	Stored  uint64         // the log's own position of the newest pack, for compare-and-set; 0 none
 }
 
+// MaxAnchors bounds how many lanes may have a message open at once: all anchors travel in one header
+// of every pack, and the broker bounds headers at 64 KiB.
+const MaxAnchors = 256
+
 // Lane says who may write a run's own events or one child's. Taking a lane over means writing with
 // a higher epoch; a writer that sees a higher one than its own is stale. The zero Lane has no owner.
 type Lane struct {
@@ -125,6 +129,9 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 			h.State = StatePlanning
 		}
 	case TypeMessageStart:
+		if _, open := h.Anchors[child]; !open && len(h.Anchors) >= MaxAnchors {
+			return fmt.Errorf("message.start: %d children have a message open already: %w", MaxAnchors, ErrTooLarge)
+		}
 		if h.Anchors == nil {
 			h.Anchors = make(map[string]Seq)
 		}

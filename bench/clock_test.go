@@ -37,7 +37,7 @@ func (w *stopwatch) stop(events int) {
 	w.events = events
 	w.own, w.served = now.own-w.before.own, now.server-w.before.server
 	all := w.wall * time.Duration(runtime.NumCPU())
-	w.others = max(0, float64(now.machine-w.before.machine-w.own-w.served)/float64(all))
+	w.others = min(1, max(0, float64(now.machine-w.before.machine-w.own-w.served)/float64(all)))
 }
 
 // rate is events per second.

@@ -174,7 +174,7 @@ func (h *house) readHub(ctx context.Context, key schema.RunKey) (n int, err erro
 
 // readDirect is batched direct get as the protocol has it: pages until nothing is pending, each ended
 // by the server's marker.
-func (h *house) readDirect(_ context.Context, key schema.RunKey) (n int, err error) {
+func (h *house) readDirect(ctx context.Context, key schema.RunKey) (n int, err error) {
 	filter, next := schema.RunFilter(key, h.partitions), uint64(1)
 	for more := true; more; {
 		body, err := json.Marshal(natskit.BatchRequest{Seq: next, NextBy: filter, Batch: pageMessages, MaxBytes: pageBytes})
@@ -182,7 +182,8 @@ func (h *house) readDirect(_ context.Context, key schema.RunKey) (n int, err err
 			return n, err
 		}
 		inbox := h.bare.NewInbox()
-		sub, err := h.bare.SubscribeSync(inbox)
+		msgs := make(chan *nats.Msg, pageMessages+1) // SubscribeSync's of 65,536 would cost more than the page
+		sub, err := h.bare.ChanSubscribe(inbox, msgs)
 		if err != nil {
 			return n, err
 		}
@@ -190,9 +191,11 @@ func (h *house) readDirect(_ context.Context, key schema.RunKey) (n int, err err
 			return n, err
 		}
 		for {
-			m, err := sub.NextMsg(limit)
-			if err != nil {
-				return n, err
+			var m *nats.Msg
+			select {
+			case m = <-msgs:
+			case <-ctx.Done():
+				return n, context.Cause(ctx)
 			}
 			if status := m.Header.Get("Status"); status == "204" {
 				more = m.Header.Get("Nats-Num-Pending") != "0"

@@ -61,7 +61,7 @@ func (s section) print(w io.Writer) {
 	}
 	for _, o := range s.outcomes {
 		if len(o.notes) > 0 {
-			fmt.Fprintf(w, "  (%s: %s)\n", o.metric, o.notes[len(o.notes)-1])
+			fmt.Fprintf(w, "  (%s, last round: %s)\n", o.metric, o.notes[len(o.notes)-1])
 		}
 	}
 }
@@ -75,7 +75,7 @@ func machine(w io.Writer, rounds int, loadBefore string, sections []section) {
 		}
 	}
 	fmt.Fprintf(w, "\nmachine: %d cores of %s, %s, %s %s/%s, store on %s\n", runtime.NumCPU(), procField("/proc/cpuinfo", "model name"),
-		procField("/proc/meminfo", "MemTotal"), kernel(), runtime.GOOS, runtime.GOARCH, filesystem(os.TempDir()))
+		installed(), kernel(), runtime.GOOS, runtime.GOARCH, filesystem(os.TempDir()))
 	fmt.Fprintf(w, "%s, nats-server %s, nats.go %s; server in its own process, TCP loopback, file store, default sync\n",
 		runtime.Version(), server.VERSION, nats.Version)
 	fmt.Fprintf(w, "%d rounds in turns after a warm-up; events of 240–300 bytes; other processes took %.0f %% of the CPU (median; at most %.0f %%); load before %s, after %s\n",
@@ -89,6 +89,15 @@ func load() string {
 		return "unknown"
 	}
 	return strings.Fields(string(b))[0]
+}
+
+func installed() string {
+	kb, _, _ := strings.Cut(procField("/proc/meminfo", "MemTotal"), " ")
+	n, err := strconv.Atoi(kb)
+	if err != nil {
+		return "unknown memory"
+	}
+	return fmt.Sprintf("%.0f GiB", float64(n)/(1<<20))
 }
 
 func kernel() string {

@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,7 +46,8 @@ type KeyRecord struct {
 }
 
 // Appender stores batches for any run, beside whoever owns its lanes. It keeps no state that
-// matters: any number of nodes may append to the same run.
+// matters: any number of nodes may append to the same run. What it remembers of the runs that it
+// wrote last only saves reads: the compare-and-set says when it is old.
 type Appender struct {
 	cfg AppenderConfig
 
@@ -53,11 +55,21 @@ type Appender struct {
 	// of other processes.
 	mu   sync.Mutex
 	runs map[schema.RunKey]*turnstile
+	idle *list.List // of *turnstile without users, the one left last in front
 }
 
+// Bounds of what an Appender remembers: runs, and lanes of one run.
+const (
+	rememberedRuns  = 4096
+	rememberedLanes = 256
+)
+
 type turnstile struct {
+	key   schema.RunKey
 	turn  chan struct{} // holds one token
 	users int
+	idle  *list.Element
+	w     *writer // of the last append, when that went well; used by whose turn it is
 }
 
 // NewAppender makes an appender.
@@ -67,7 +79,7 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*turnstile)}, nil
+	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*turnstile), idle: list.New()}, nil
 }
 
 // AppendOptions say how an append is to be taken.
@@ -94,42 +106,68 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	if err := key.Validate(); err != nil {
 		return Receipt{}, fmt.Errorf("producers: append: %w", err)
 	}
-	leave, err := a.enter(ctx, key)
+	t, err := a.enter(ctx, key)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 	}
-	defer leave()
-	j := &appendJob{a: a, key: key, events: events, opt: opt}
-	j.w = newWriter(Config{
-		Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
-		Now: a.cfg.Now, IDs: a.cfg.IDs, Hooks: a.cfg.Hooks,
-	})
-	return j.run(ctx)
+	defer a.leave(t)
+	j := &appendJob{a: a, key: key, events: events, opt: opt, w: t.w}
+	if t.w = nil; j.w == nil {
+		j.w = newWriter(Config{
+			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
+			Now: a.cfg.Now, IDs: a.cfg.IDs, Hooks: a.cfg.Hooks,
+		})
+	}
+	receipt, err := j.run(ctx)
+	if err == nil && len(j.w.lanes) <= rememberedLanes {
+		// Only then: a pack of this writer that was given up may still arrive, and a later one with
+		// the same number must not be taken for it. The next append gets another writer id.
+		j.w.guard, j.w.stamp = nil, nil
+		t.w = j.w
+	}
+	return receipt, err
 }
 
 // enter waits for this process's turn at the run.
-func (a *Appender) enter(ctx context.Context, key schema.RunKey) (leave func(), err error) {
+func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*turnstile, error) {
 	a.mu.Lock()
 	t := a.runs[key]
 	if t == nil {
-		t = &turnstile{turn: make(chan struct{}, 1)}
+		t = &turnstile{key: key, turn: make(chan struct{}, 1)}
 		a.runs[key] = t
+	}
+	if t.idle != nil {
+		a.idle.Remove(t.idle)
+		t.idle = nil
 	}
 	t.users++
 	a.mu.Unlock()
-	drop := func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(a.runs, key)
-		}
-	}
 	select {
 	case t.turn <- struct{}{}:
-		return func() { <-t.turn; drop() }, nil
+		return t, nil
 	case <-ctx.Done():
-		drop()
+		a.drop(t)
 		return nil, context.Cause(ctx)
+	}
+}
+
+// leave ends the turn.
+func (a *Appender) leave(t *turnstile) {
+	<-t.turn
+	a.drop(t)
+}
+
+// drop gives a turnstile up. One without users is kept for what it remembers, until too many are.
+func (a *Appender) drop(t *turnstile) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t.users--; t.users > 0 {
+		return
+	}
+	t.idle = a.idle.PushFront(t)
+	if a.idle.Len() > rememberedRuns {
+		old := a.idle.Remove(a.idle.Back()).(*turnstile)
+		delete(a.runs, old.key)
 	}
 }
 
@@ -235,10 +273,11 @@ func (j *appendJob) store(ctx context.Context) error {
 			return nil
 		}
 		if !checked {
-			if err := checkBatch(j.w.head, rest); err != nil {
+			if err := j.check(ctx, rest); err != nil && !errors.Is(err, errTwin) {
 				return j.w.trail(err)
 			}
 			checked = true
+			continue // a repeat of this append may have shown up
 		}
 		p, n, err := j.w.commit(ctx, rest, limits{schema.MaxPackEvents, schema.MaxPackBytes})
 		if n > 0 {
@@ -253,6 +292,19 @@ func (j *appendJob) store(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// check tries the batch on the head that is remembered, and looks again before it refuses.
+func (j *appendJob) check(ctx context.Context, events []schema.Event) error {
+	err := checkBatch(j.w.head, events)
+	if err == nil {
+		return nil
+	}
+	j.w.forget()
+	if _, err := j.w.claim(ctx, events[0].ChildID); err != nil {
+		return err
+	}
+	return checkBatch(j.w.head, events)
 }
 
 func (j *appendJob) took(first, last schema.Seq) {

@@ -252,3 +252,46 @@ func (f *forgetful) Head(ctx context.Context, k schema.RunKey, lane string) (sch
 	}
 	return head, err
 }
+
+// What an appender remembers of a run saves reads and decides nothing: others write in between, end
+// the run and open it again, and every answer is the one that a node without a memory would give.
+func TestWhatIsRememberedDecidesNothing(t *testing.T) {
+	log := &counting{Log: memory.New()}
+	a, _ := producers.NewAppender(producers.AppenderConfig{Log: log})
+	b, _ := producers.NewAppender(producers.AppenderConfig{Log: log})
+	add := func(on *producers.Appender, want error, events ...schema.Event) {
+		t.Helper()
+		if _, err := on.Append(t.Context(), key, events, producers.AppendOptions{}); !errors.Is(err, want) {
+			t.Fatalf("%v, want %v", err, want)
+		}
+	}
+	life := func(state string) schema.Event {
+		return schema.Event{Type: schema.TypeRunLifecycle, Payload: fmt.Appendf(nil, `{"state":%q}`, state)}
+	}
+	for i := range 10 {
+		add(a, nil, text("", fmt.Sprintf("a:%d", i)))
+	}
+	if log.heads != 1 {
+		t.Fatalf("%d reads for ten appends in a row", log.heads)
+	}
+	add(b, nil, text("", "b:0"), life("done"))
+	add(a, schema.ErrEnded, text("", "a:10")) // a remembers a run that goes on
+	add(b, nil, life("running"))
+	add(a, nil, text("", "a:10")) // a remembers a run that has ended
+	add(b, nil, text("", "b:1"))
+	numbered := text("", "a:11")
+	numbered.Seq = 16 // right, though a remembers a shorter run
+	add(a, nil, numbered)
+	checkRun(t, log.Log, key, map[string]int{"a": 12, "b": 2})
+}
+
+// counting counts reads of the head.
+type counting struct {
+	*memory.Log
+	heads int
+}
+
+func (c *counting) Head(ctx context.Context, k schema.RunKey, lane string) (schema.Head, error) {
+	c.heads++
+	return c.Log.Head(ctx, k, lane)
+}

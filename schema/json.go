@@ -20,6 +20,9 @@ func checkJSON(data []byte) error {
 	if !json.Valid(data) {
 		return fmt.Errorf("%s: %w", syntaxError(data), ErrMalformed)
 	}
+	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= maxDepth {
+		return nil // too few brackets to be nested too deep: nearly every event
+	}
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {

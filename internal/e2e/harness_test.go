@@ -19,15 +19,25 @@ import (
 	"agentstream/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+// binDir is where the program is built, for the life of the test process.
+var binDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if binDir, err = os.MkdirTemp("", "agentstream-e2e"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := testkit.Run(m)
+	if err := os.RemoveAll(binDir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
 
 // binary builds the program once per test process.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "agentstream-e2e")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "agentstream")
+	path := filepath.Join(binDir, "agentstream")
 	out, err := exec.Command("go", "build", "-o", path, "agentstream/cmd/agentstream").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -80,7 +80,10 @@ func StartPostgres(t testing.TB) *PostgresServer {
 
 // Main runs the package's tests, stops the shared PostgreSQL, looks for leaked goroutines, and
 // exits. Use it as the whole of TestMain.
-func Main(m *testing.M, leaks ...goleak.Option) {
+func Main(m *testing.M, leaks ...goleak.Option) { os.Exit(Run(m, leaks...)) }
+
+// Run is Main without the exit, for packages that have something of their own to put away.
+func Run(m *testing.M, leaks ...goleak.Option) int {
 	code := m.Run()
 	shared.Lock()
 	server := shared.server
@@ -97,7 +100,7 @@ func Main(m *testing.M, leaks ...goleak.Option) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 var errNoPostgres = errors.New("no PostgreSQL on this machine: initdb is neither in PATH nor in /usr/lib/postgresql/*/bin")

@@ -3,7 +3,10 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +31,12 @@ type Cluster struct {
 func NATSCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{Partitions: 2}
-	ports := freePorts(t, 6)
+	var ports []int
+	for len(ports) < 6 {
+		if p := FreePort(t); !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
 	routes := fmt.Sprintf("nats://127.0.0.1:%d,nats://127.0.0.1:%d,nats://127.0.0.1:%d", ports[3], ports[4], ports[5])
 	for i := range c.Servers {
 		c.opts[i] = &server.Options{
@@ -101,16 +109,19 @@ func (c *Cluster) Dial(t testing.TB) *nats.Conn {
 	return nc
 }
 
-func freePorts(t testing.TB, n int) []int {
+// FreePort gives a loopback port for a server that is stopped and started again. It lies below the
+// ports that the system hands to clients: while the server is away, one of those could otherwise be
+// given to a client that knocks at it, and would be taken when the server comes back.
+func FreePort(t testing.TB) int {
 	t.Helper()
-	var ports []int
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for range 1000 {
+		port := 20000 + rand.IntN(12000)
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			ln.Close()
+			return port
 		}
-		defer ln.Close() // all at once, so that no two are the same
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
 	}
-	return ports
+	t.Fatal("no free port")
+	return 0
 }

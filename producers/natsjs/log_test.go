@@ -183,7 +183,7 @@ func TestServerRestartUnderLoad(t *testing.T) {
 		}
 		return s.ClientURL(), func() { s.Shutdown(); s.WaitForShutdown() }
 	}
-	url, stop := serve(-1)
+	url, stop := serve(testkit.FreePort(t))
 	nc, err := natskit.Dial(url, t.Name(), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)

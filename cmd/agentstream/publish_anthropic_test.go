@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,4 +222,34 @@ func deltaText(raw []byte) string {
 		}
 	}
 	return b.String()
+}
+
+// The answer of the first batch never comes: whether it is stored is open, so the run is ended all
+// the same.
+func TestPublishAnthropicInterruptedBeforeTheFirstAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var bodies []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		if bodies = append(bodies, string(body)); len(bodies) == 1 {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, `{"first_seq":9,"last_seq":9}`)
+	}))
+	defer server.Close()
+	cmd := PublishCmd{ServerFlags: ServerFlags{Server: server.URL}, RunID: "r1", Format: "anthropic",
+		Streams: Streams{In: strings.NewReader(stream("m", "hello", "end_turn")), Out: io.Discard, Err: io.Discard}}
+	if err := cmd.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if len(bodies) != 2 || !strings.Contains(bodies[1], `"aborted"`) {
+		t.Errorf("requests %q", bodies)
+	}
 }

@@ -89,9 +89,6 @@ func (s *Subscription) open() error {
 // Head is the run's head when the subscription was opened.
 func (s *Subscription) Head() schema.Head { return s.head }
 
-// Position is the seq of the last event delivered.
-func (s *Subscription) Position() schema.Seq { return s.pos }
-
 // Next waits until there is something behind the position and gives it. After an error the
 // subscription is of no more use; what was delivered is good, and the reader may come back with its
 // position as cursor.
@@ -123,12 +120,6 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 			return Batch{}, context.Cause(ctx)
 		}
 	}
-}
-
-// Ready says whether Next would return at once from memory: more is in the ring. A writer flushes
-// when it is not.
-func (s *Subscription) Ready() bool {
-	return s.pull != nil || s.pos < s.feed.view.Load().hi
 }
 
 func (s *Subscription) replay(through schema.Seq) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/schema"
 )
 
@@ -159,20 +160,12 @@ func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 	}
 }
 
-// recordings is where real provider streams lie beside the repository.
-var recordings = filepath.Join("..", "..", "..", "shared", "recordings", "anthropic")
-
 // Every real recording goes through the command, and what is stored folds to the text that its
 // frames spell. (The adapter's own tests compare everything else.)
 func TestPublishAnthropicRecordings(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(recordings, "*"))
-	if err != nil || len(files) == 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("no recordings in %s", recordings)
-		}
-		t.Skipf("NO RECORDINGS in %s: the command is not tested with real streams", recordings)
-	}
-	for _, file := range files {
+	all, _ := anthropictest.Recorded(t)
+	for name := range all {
+		file := filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name))
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			raw, err := os.ReadFile(file)

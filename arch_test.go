@@ -160,9 +160,12 @@ var floors = []floor{
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
 	{"edge/dialect/*", []string{"edge/dialect", "schema"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
+	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
 	{"edge/transport/**", []string{"edge/dialect", "schema"}, "a transport only writes frames"},
-	{"edge", []string{"fanout", "producers", "schema", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
+	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
+	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/testkit", []string{"schema", "internal/natskit"}, "test parts are servers, not the product"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
@@ -266,7 +269,7 @@ var clients = []struct {
 	in     []string
 	inTest []string
 }{
-	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**"}, wholes},
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**"}, wholes},
 	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},

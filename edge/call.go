@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -21,7 +22,7 @@ type call struct {
 	r      *http.Request
 	route  *route            // nil until found
 	path   map[string]string // values of the route's {names}, unchecked
-	caller Caller
+	caller auth.Caller
 	id     string // of the request
 	begun  time.Time
 	log    *slog.Logger

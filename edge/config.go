@@ -8,16 +8,12 @@ import (
 	"net/http"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 )
-
-// Caller is who sends a request, as its credential says.
-type Caller struct {
-	Tenant string // passes schema.ValidTenant; ids mean something only within it
-}
 
 // Config sets a Server up. Hub and Appender are needed; everything else has a default.
 type Config struct {
@@ -25,10 +21,10 @@ type Config struct {
 	Appender *producers.Appender
 	Dialects []dialect.Dialect // whose streams are served
 
-	// Authenticate gives the caller of a request. Its error wraps ErrUnauthorized or ErrForbidden;
-	// any other is answered 500. It must not take a tenant from the URL. nil: everyone is
-	// DefaultTenant, for a server that only its owner can reach.
-	Authenticate  func(*http.Request) (Caller, error)
+	// Authenticate gives the caller of a request. Its error wraps auth.ErrUnauthorized or
+	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:
+	// everyone is DefaultTenant and may do everything, for a server that only its owner can reach.
+	Authenticate  func(*http.Request) (auth.Caller, error)
 	DefaultTenant string // with a nil Authenticate; default "default"
 
 	Checks     []Check // what /readyz asks
@@ -81,7 +77,8 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Authenticate == nil {
 		tenant := c.DefaultTenant
-		c.Authenticate = func(*http.Request) (Caller, error) { return Caller{Tenant: tenant}, nil }
+		everyone := auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll}
+		c.Authenticate = func(*http.Request) (auth.Caller, error) { return everyone, nil }
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 8 << 20

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/fanout"
@@ -115,20 +116,20 @@ type house struct {
 // tenantHeader names the tenant in tests; real deployments take it from a credential.
 const tenantHeader = "Test-Tenant"
 
-func byHeader(r *http.Request) (edge.Caller, error) {
+func byHeader(r *http.Request) (auth.Caller, error) {
 	switch t := r.Header.Get(tenantHeader); t {
 	case "":
-		return edge.Caller{Tenant: "acme"}, nil
+		return auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll}, nil
 	case "nobody":
-		return edge.Caller{}, fmt.Errorf("test: %w", edge.ErrUnauthorized)
+		return auth.Caller{}, fmt.Errorf("test: %w", auth.ErrUnauthorized)
 	case "reader":
-		return edge.Caller{}, fmt.Errorf("test: %w", edge.ErrForbidden)
+		return auth.Caller{}, fmt.Errorf("test: %w", auth.ErrForbidden)
 	case "broken":
-		return edge.Caller{}, fmt.Errorf("key server at 10.0.0.7 is away")
+		return auth.Caller{}, fmt.Errorf("key server at 10.0.0.7 is away")
 	case "bad tenant":
-		return edge.Caller{Tenant: "a.b.>"}, nil
+		return auth.Caller{Tenant: "a.b.>", Scopes: auth.ScopeAll}, nil
 	default:
-		return edge.Caller{Tenant: t}, nil
+		return auth.Caller{Tenant: t, Scopes: auth.ScopeAll}, nil
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
@@ -13,11 +14,6 @@ import (
 
 // What handlers report beyond the sentinels of the packages that they call.
 var (
-	// ErrUnauthorized says that a request brings no valid credential. Authenticate wraps it.
-	ErrUnauthorized = errors.New("no valid credential")
-	// ErrForbidden says that the credential does not allow this. Authenticate wraps it.
-	ErrForbidden = errors.New("not allowed")
-
 	errNoRoute     = errors.New("no such path")
 	errMethod      = errors.New("method not allowed")
 	errURITooLong  = errors.New("request target is too long")
@@ -50,6 +46,7 @@ type Outcome struct {
 	Detail     bool   // the error's own text says what is wrong with the request and is added
 	RetryAfter int    // seconds; 0: trying again as it is does not help
 	End        End    // SSE, when the stream has begun
+	Say        bool   // SSE: a last frame without id explains the end
 	Close      int    // WebSocket close code (RFC 6455 §7.4.1)
 	GRPC       int    // status code (google.rpc.Code)
 }
@@ -95,6 +92,8 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonTimeout:          {Status: http.StatusRequestTimeout, Code: "REQUEST-TIMEOUT", Message: "the body did not arrive in time", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 4},
 	dialect.ReasonMethod:           {Status: http.StatusMethodNotAllowed, Code: "METHOD-NOT-ALLOWED", Message: "this path does not take this method", End: EndBroken, Close: 1008, GRPC: 12},
 
+	dialect.ReasonCredentialExpired: {Status: http.StatusUnauthorized, Code: "CREDENTIAL-EXPIRED", Message: "the credential of this stream has ended; come back with a new one and the cursor", End: EndBroken, Say: true, Close: 1008, GRPC: 16},
+
 	dialect.ReasonUnauthorized: {Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "a valid credential is needed", End: EndBroken, Close: 1008, GRPC: 16},
 	dialect.ReasonForbidden:    {Status: http.StatusForbidden, Code: "FORBIDDEN", Message: "the credential does not allow this", End: EndBroken, Close: 1008, GRPC: 7},
 	dialect.ReasonNotFound:     {Status: http.StatusNotFound, Code: "NOT-FOUND", Message: "there is nothing here", End: EndBroken, Close: 1008, GRPC: 5},
@@ -130,8 +129,9 @@ var reasons = []struct {
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},
-	{ErrUnauthorized, dialect.ReasonUnauthorized},
-	{ErrForbidden, dialect.ReasonForbidden},
+	{auth.ErrUnauthorized, dialect.ReasonUnauthorized},
+	{auth.ErrForbidden, dialect.ReasonForbidden},
+	{auth.ErrExpired, dialect.ReasonCredentialExpired},
 
 	// Trouble on this side, whatever it wraps: a stored line that is malformed is not the client's.
 	{schema.ErrBadPack, dialect.ReasonInternal},

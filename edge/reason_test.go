@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
@@ -93,8 +94,8 @@ var sentinels = map[string]struct {
 	"dialect.ErrBadRequest":     {dialect.ErrBadRequest, dialect.ReasonBadRequest},
 	"dialect.ErrSlowClient":     {dialect.ErrSlowClient, dialect.ReasonSlowClient},
 	"dialect.ErrClientGone":     {dialect.ErrClientGone, dialect.ReasonClientGone},
-	"edge.ErrUnauthorized":      {ErrUnauthorized, dialect.ReasonUnauthorized},
-	"edge.ErrForbidden":         {ErrForbidden, dialect.ReasonForbidden},
+	"auth.ErrUnauthorized":      {auth.ErrUnauthorized, dialect.ReasonUnauthorized},
+	"auth.ErrForbidden":         {auth.ErrForbidden, dialect.ReasonForbidden},
 }
 
 // TestEverySentinelHasAReason reads the packages' sources, so that a new sentinel cannot be forgotten.

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"agentstream/edge/auth"
 )
 
 // route is one path of the server. Patterns are like those of http.ServeMux, but the path is matched
@@ -15,7 +17,7 @@ type route struct {
 	method   string
 	segments []string
 	serve    func(*call) error
-	open     bool         // needs no credential
+	needs    auth.Scope   // of the caller; 0: open to everybody
 	stream   *boundStream // nil for routes of the server itself
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport/sse"
 	"agentstream/fanout"
@@ -57,20 +58,28 @@ func New(cfg Config) (*Server, error) {
 
 // bind makes the table of routes: the server's own and those of the dialects.
 func (s *Server) bind() error {
-	own := []struct {
+	for _, o := range []struct {
 		pattern string
 		serve   func(*call) error
-		open    bool
+		needs   auth.Scope // 0: open to everybody
 	}{
-		{"GET /healthz", s.health, true},
-		{"GET /readyz", s.ready, true},
-		{"POST /v1/agent/runs", s.createRun, false},
-		{"GET /v1/agent/runs/{run}", s.summary, false},
-		{"POST /v1/agent/runs/{run}/events", s.ingest, false},
-		{"GET /v1/agent/runs/{run}/events", s.page, false},
+		{"GET /healthz", s.health, 0},
+		{"GET /readyz", s.ready, 0},
+		{"GET /v1/agent/runs", s.listRuns, auth.ScopeRead},
+		{"POST /v1/agent/runs", s.createRun, auth.ScopeWrite},
+		{"GET /v1/agent/runs/{run}", s.summary, auth.ScopeRead},
+		{"POST /v1/agent/runs/{run}/events", s.ingest, auth.ScopeWrite},
+		{"GET /v1/agent/runs/{run}/events", s.page, auth.ScopeRead},
+		{"GET /v1/agent/runs/{run}/snapshot", s.snapshot, auth.ScopeRead},
+		{"GET /v1/agent/runs/{run}/replay.jsonl", s.export, auth.ScopeRead},
+		{"POST /v1/agent/runs/{run}/tickets", s.createTicket, auth.ScopeRead},
+	} {
+		if err := s.add(o.pattern, o.serve, o.needs, nil); err != nil {
+			return err
+		}
 	}
-	for _, o := range own {
-		if err := s.add(o.pattern, o.serve, o.open, nil); err != nil {
+	for _, name := range commandNames {
+		if err := s.add("POST /v1/agent/runs/{run}/"+name, s.command, auth.ScopeCommand, nil); err != nil {
 			return err
 		}
 	}
@@ -80,7 +89,7 @@ func (s *Server) bind() error {
 			if st.Transport != dialect.SSE {
 				return fmt.Errorf("edge: dialect %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
 			}
-			if err := s.add(st.Pattern, s.stream, false, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
+			if err := s.add(st.Pattern, s.stream, auth.ScopeRead, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
 				return err
 			}
 		}
@@ -88,7 +97,7 @@ func (s *Server) bind() error {
 	return nil
 }
 
-func (s *Server) add(pattern string, serve func(*call) error, open bool, st *boundStream) error {
+func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *boundStream) error {
 	rt, ok := newRoute(pattern, serve)
 	if !ok {
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
@@ -98,7 +107,7 @@ func (s *Server) add(pattern string, serve func(*call) error, open bool, st *bou
 			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 		}
 	}
-	rt.open, rt.stream = open, st
+	rt.needs, rt.stream = needs, st
 	s.routes = append(s.routes, rt)
 	return nil
 }
@@ -134,16 +143,30 @@ func (s *Server) dispatch(c *call) (err error) {
 		}
 		return err
 	}
-	if !c.route.open {
-		if c.caller, err = s.cfg.Authenticate(c.r); err != nil {
+	if c.route.needs != 0 {
+		if err := s.authorize(c); err != nil {
 			return err
-		}
-		if err := schema.ValidTenant(c.caller.Tenant); err != nil {
-			// The authenticator's fault, not the client's.
-			return fmt.Errorf("authenticated as %q: %s", c.caller.Tenant, err)
 		}
 	}
 	return c.route.serve(c)
+}
+
+// authorize finds out who calls and whether it may. A credential for one run does not see the others.
+func (s *Server) authorize(c *call) (err error) {
+	if c.caller, err = s.cfg.Authenticate(c.r); err != nil {
+		return err
+	}
+	if err := schema.ValidTenant(c.caller.Tenant); err != nil {
+		// The authenticator's fault, not the client's.
+		return fmt.Errorf("authenticated as %q: %s", c.caller.Tenant, err)
+	}
+	if !c.caller.May(c.route.needs) {
+		return auth.ErrForbidden
+	}
+	if only := c.caller.Run; only != "" && c.path["run"] != only {
+		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+	}
+	return nil
 }
 
 // key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.

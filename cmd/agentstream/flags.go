@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/internal/natskit"
 	"agentstream/schema"
 )
@@ -95,17 +95,17 @@ func loopback(host string) bool {
 }
 
 // authenticate lets in who brings the token; nil when there is none, on loopback.
-func (f *ListenFlags) authenticate() func(*http.Request) (edge.Caller, error) {
+func (f *ListenFlags) authenticate() func(*http.Request) (auth.Caller, error) {
 	if f.AuthToken == "" {
 		return nil
 	}
 	want := sha256.Sum256([]byte(f.AuthToken))
-	caller := edge.Caller{Tenant: f.Tenant}
-	return func(r *http.Request) (edge.Caller, error) {
+	caller := auth.Caller{Tenant: f.Tenant, Scopes: auth.ScopeAll}
+	return func(r *http.Request) (auth.Caller, error) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(token))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return edge.Caller{}, edge.ErrUnauthorized
+			return auth.Caller{}, auth.ErrUnauthorized
 		}
 		return caller, nil
 	}

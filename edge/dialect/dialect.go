@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"agentstream/schema"
 )
@@ -57,6 +58,7 @@ const (
 	SSE       Transport = "sse"
 	WebSocket Transport = "ws"
 	GRPC      Transport = "grpc"
+	JSONL     Transport = "jsonl"
 )
 
 // Mode says how a stream ends when nothing goes wrong (runtime protocol K-STREAM-001, extended to
@@ -89,15 +91,41 @@ type Input struct {
 	Body   []byte      // request body, subscribe message or request message; nil when there is none
 }
 
-// Request is the parsed result of Open: who wants what from where. Requests that are equal in
-// everything but Cursor are served the same frames and may share them.
+// Request is the parsed result of Open: who wants what from where. Requests that are
+// equal in Run, Filter, Detail and Stream are served the same frames and may share them.
 type Request struct {
-	Run    string // root run, session or thread; passed schema.ValidRunID
-	Cursor Cursor
-	Filter string // the dialect's own canonical text of what is left out; "" is everything
-	Detail Detail
-	Stream string // Stream.Name
+	Run      string // root run, session or thread, or a child of one; passed schema.ValidRunID
+	Cursor   Cursor
+	Filter   Filter
+	Detail   Detail
+	Stream   string  // Stream.Name
+	Snapshot bool    // begin with the fold of everything up to the newest event, when there is no cursor
+	Speed    float64 // replay with the original timing, so many times faster; 0: as fast as it goes
 }
+
+// Filter says which events of a run a client wants. What is left out is explained to it by first_seq.
+// The zero Filter is everything. Both lists are sorted and without doubles. The root's terminal event
+// passes every filter: a client must see the end.
+type Filter struct {
+	Children []string // lanes; schema.RootLane is the run itself; nil: all
+	Types    []string // names of event types; nil: all
+	Nested   bool     // Children stand for all that is below them as well
+}
+
+// Key is the filter as one text: equal for filters that mean the same.
+func (f Filter) Key() string {
+	if f.All() {
+		return ""
+	}
+	nested := ""
+	if f.Nested {
+		nested = "+"
+	}
+	return strings.Join(f.Children, ",") + nested + ";" + strings.Join(f.Types, ",")
+}
+
+// All says that nothing is left out.
+func (f Filter) All() bool { return len(f.Children) == 0 && len(f.Types) == 0 }
 
 // Cursor is where to begin: behind the event that the client has. The zero Cursor is the start.
 type Cursor struct {

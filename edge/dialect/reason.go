@@ -11,10 +11,11 @@ const (
 	ReasonNone Reason = iota
 
 	// Ends of a stream that has begun.
-	ReasonEnded      // the run is over and its terminal event was delivered
-	ReasonShutdown   // this node goes away; the run goes on
-	ReasonClientGone // the client closed or vanished (KAI-STREAM-CONN-0001)
-	ReasonSlowClient // the client did not read what was written to it in time
+	ReasonEnded             // the run is over and its terminal event was delivered
+	ReasonShutdown          // this node goes away; the run goes on
+	ReasonClientGone        // the client closed or vanished (KAI-STREAM-CONN-0001)
+	ReasonSlowClient        // the client did not read what was written to it in time
+	ReasonCredentialExpired // the stream's credential has ended; a new one and the cursor continue it
 
 	// Cursors.
 	ReasonExpired   // events behind the cursor are no longer kept (KAI-STREAM-CONN-0002)
@@ -65,36 +66,37 @@ func Reasons() []Reason {
 
 // Names of reasons, for logs and metrics; the value of the attribute "reason".
 var reasonNames = [reasonCount]string{
-	ReasonNone:             "none",
-	ReasonEnded:            "ended",
-	ReasonShutdown:         "shutdown",
-	ReasonClientGone:       "client gone",
-	ReasonSlowClient:       "slow client",
-	ReasonExpired:          "expired cursor",
-	ReasonFuture:           "future cursor",
-	ReasonBadCursor:        "bad cursor",
-	ReasonBadID:            "bad id",
-	ReasonBadRequest:       "bad request",
-	ReasonMalformed:        "malformed",
-	ReasonUnknownType:      "unknown type",
-	ReasonForeignRun:       "foreign run",
-	ReasonTooLarge:         "too large",
-	ReasonUnsupportedMedia: "unsupported media type",
-	ReasonURITooLong:       "uri too long",
-	ReasonTimeout:          "timeout",
-	ReasonMethod:           "method not allowed",
-	ReasonUnauthorized:     "unauthorized",
-	ReasonForbidden:        "forbidden",
-	ReasonNotFound:         "not found",
-	ReasonExists:           "run exists",
-	ReasonSeqMismatch:      "seq mismatch",
-	ReasonRunEnded:         "run ended",
-	ReasonKeyReused:        "key reused",
-	ReasonConflict:         "conflict",
-	ReasonUnanswered:       "unanswered",
-	ReasonBusy:             "busy",
-	ReasonUnavailable:      "unavailable",
-	ReasonInternal:         "internal",
+	ReasonNone:              "none",
+	ReasonEnded:             "ended",
+	ReasonShutdown:          "shutdown",
+	ReasonClientGone:        "client gone",
+	ReasonSlowClient:        "slow client",
+	ReasonCredentialExpired: "credential expired",
+	ReasonExpired:           "expired cursor",
+	ReasonFuture:            "future cursor",
+	ReasonBadCursor:         "bad cursor",
+	ReasonBadID:             "bad id",
+	ReasonBadRequest:        "bad request",
+	ReasonMalformed:         "malformed",
+	ReasonUnknownType:       "unknown type",
+	ReasonForeignRun:        "foreign run",
+	ReasonTooLarge:          "too large",
+	ReasonUnsupportedMedia:  "unsupported media type",
+	ReasonURITooLong:        "uri too long",
+	ReasonTimeout:           "timeout",
+	ReasonMethod:            "method not allowed",
+	ReasonUnauthorized:      "unauthorized",
+	ReasonForbidden:         "forbidden",
+	ReasonNotFound:          "not found",
+	ReasonExists:            "run exists",
+	ReasonSeqMismatch:       "seq mismatch",
+	ReasonRunEnded:          "run ended",
+	ReasonKeyReused:         "key reused",
+	ReasonConflict:          "conflict",
+	ReasonUnanswered:        "unanswered",
+	ReasonBusy:              "busy",
+	ReasonUnavailable:       "unavailable",
+	ReasonInternal:          "internal",
 }
 
 // String gives the reason's name.

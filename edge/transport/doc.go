@@ -1,0 +1,27 @@
+// Package transport is the contract between the edge and what carries frames to a client.
+//
+// # What it is
+//
+// A [Sink] is one open connection to one client. sse, ws, grpc and jsonl below implement it. An [End]
+// is the last word, taken from the table of ends in package edge.
+//
+// # Contract
+//
+// A sink writes frames in the order in which it gets them, whole, and nothing that it was not given
+// but what its protocol needs. Every write is bounded in time: a client that does not take what is
+// written makes it fail with dialect.ErrSlowClient; one that is gone, with dialect.ErrClientGone.
+// Memory per connection is bounded whatever is written.
+//
+// # Concurrency
+//
+// One goroutine at a time uses a Sink. Whatever else a transport runs for a connection has ended when
+// End returns.
+//
+// # What it does not do
+//
+// It does not know runs, the log, or why something ends; it does not build frames.
+//
+// # Where to look next
+//
+// package edge, which feeds sinks; edge/reason.go for the table of ends.
+package transport

@@ -1,0 +1,126 @@
+package shape
+
+import (
+	"time"
+
+	"agentstream/schema"
+)
+
+// The rate of native §4 R1.
+const (
+	Window = 100 * time.Millisecond // in which deltas are joined
+	Rate   = 10                     // delta events a second, over all lanes and kinds
+
+	// second is what Rate is held against. It is a little more than a second, because what leaves here
+	// evenly arrives less so.
+	second = 1050 * time.Millisecond
+	// Backlog is how many events may wait for their turn. When lanes speak at the same time they have
+	// few neighbours; past this, order and freshness count more than the rate.
+	Backlog = 2 * Rate
+)
+
+// Pacer turns records into those of a live view. A delta that comes after a pause goes at once; those
+// that follow are joined and go one in a Window, at most Rate in a second. Everything that is not a
+// delta goes at once, with what is pending before it: this is the one thing, besides a full Backlog,
+// that can exceed the rate. Callers tell it the time, which never goes back.
+type Pacer struct {
+	Filter Filter
+	Bundle bool       // join deltas of different lanes, so that one event holds all that wait
+	Last   schema.Seq // last event that was shown, or where the view begins
+
+	Forced int // delta events that went out although the rate was used up
+
+	spans []span
+	sent  [Rate]time.Time // of the last delta events, a ring
+	turn  int             // the oldest of them
+}
+
+// Add takes the next record and appends what goes out now.
+func (p *Pacer) Add(out []Out, now time.Time, r schema.Record) []Out {
+	if !p.Filter.Match(r) {
+		return out
+	}
+	s, ok := newSpan(r)
+	if !ok {
+		out = p.Flush(out, now)
+		out = append(out, show(r, p.Last+1))
+		p.Last = r.Seq
+		return out
+	}
+	if n := len(p.spans); n > 0 && p.spans[n-1].same(&s) && p.spans[n-1].size()+s.size() <= MaxText {
+		p.spans[n-1].absorb(&s)
+	} else {
+		p.spans = append(p.spans, s)
+	}
+	if len(p.spans) > Backlog && !p.Bundle || len(p.spans) > maxBundle {
+		return p.Flush(out, now)
+	}
+	return p.Tick(out, now)
+}
+
+// Tick appends what has become due.
+func (p *Pacer) Tick(out []Out, now time.Time) []Out {
+	if len(p.spans) == 0 || now.Before(p.earliest()) {
+		return out
+	}
+	n := 1
+	if p.Bundle {
+		n = len(p.spans)
+	}
+	return p.give(out, now, n)
+}
+
+// Due says when Tick has something; ok is false when nothing is pending.
+func (p *Pacer) Due() (at time.Time, ok bool) {
+	return p.earliest(), len(p.spans) > 0
+}
+
+// Settled is the seq up to which everything was shown or is hidden, given that records up to seen
+// were added.
+func (p *Pacer) Settled(seen schema.Seq) schema.Seq {
+	if len(p.spans) > 0 {
+		return p.spans[0].from - 1
+	}
+	return seen
+}
+
+// Flush appends all that is pending, whatever the rate.
+func (p *Pacer) Flush(out []Out, now time.Time) []Out {
+	for len(p.spans) > 0 {
+		if now.Before(p.earliest()) {
+			p.Forced++
+		}
+		n := 1
+		if p.Bundle {
+			n = len(p.spans)
+		}
+		out = p.give(out, now, n)
+	}
+	return out
+}
+
+// give shows the first n spans as one event.
+func (p *Pacer) give(out []Out, now time.Time, n int) []Out {
+	var o Out
+	if n == 1 {
+		o = p.spans[0].record(p.Last + 1)
+	} else {
+		o = bundle(p.spans[:n], p.Last+1)
+	}
+	rest := copy(p.spans, p.spans[n:])
+	clear(p.spans[rest:])
+	p.spans = p.spans[:rest]
+	p.Last = o.Seq
+	p.sent[p.turn] = now
+	p.turn = (p.turn + 1) % Rate
+	return append(out, o)
+}
+
+// earliest is when the next delta event may go.
+func (p *Pacer) earliest() time.Time {
+	newest := p.sent[(p.turn+Rate-1)%Rate].Add(Window)
+	if oldest := p.sent[p.turn].Add(second); oldest.After(newest) {
+		return oldest
+	}
+	return newest
+}

@@ -1,0 +1,143 @@
+package schema
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// Views of a run show events that stand for several (design: first_seq). What is below builds their
+// lines from stored ones without decoding a payload.
+
+// Attributes gives the envelope between the number and the payload, a part of Line: first_seq,
+// turn_id, path and whatever else there is, each with a comma before it. nil when the payload is not
+// the last field, as in lines that AppendLine did not write.
+func (r Record) Attributes() []byte {
+	payload := r.Payload()
+	if payload == nil {
+		return nil
+	}
+	end := len(r.Line) - 1 - len(payload) - len(payloadMark)
+	if end < r.tail || !bytes.HasPrefix(r.Line[end:], []byte(payloadMark)) {
+		return nil
+	}
+	return r.Line[r.tail:end:end]
+}
+
+const (
+	payloadMark = `,"payload":`
+	firstMark   = `,"first_seq":`
+)
+
+// AppendSpan appends the record's line as it stands for events from first on, with another payload
+// unless that is nil. A first_seq that the line has already is replaced.
+func (r Record) AppendSpan(dst []byte, first Seq, payload []byte) []byte {
+	dst = append(dst, r.Line[:r.tail]...)
+	if first != r.Seq {
+		dst = strconv.AppendInt(append(dst, firstMark...), int64(first), 10)
+	}
+	rest := withoutFirst(r.Line[r.tail:])
+	if payload == nil {
+		return append(dst, rest...)
+	}
+	dst = append(dst, withoutFirst(r.Attributes())...)
+	return append(append(append(dst, payloadMark...), payload...), '}')
+}
+
+// withoutFirst leaves a first_seq out that stands at the very beginning, where AppendSpan puts it.
+func withoutFirst(rest []byte) []byte {
+	after, ok := bytes.CutPrefix(rest, []byte(firstMark))
+	if !ok {
+		return rest
+	}
+	i := 0
+	for i < len(after) && after[i] >= '0' && after[i] <= '9' {
+		i++
+	}
+	return after[i:]
+}
+
+// First gives the seq of the first event that the line stands for: Seq itself in the log, less in
+// views.
+func (r Record) First() Seq {
+	after, ok := bytes.CutPrefix(r.Line[r.tail:], []byte(firstMark))
+	if !ok {
+		return r.Seq
+	}
+	var n Seq
+	for i := 0; i < len(after) && i < 16 && after[i] >= '0' && after[i] <= '9'; i++ {
+		n = n*10 + Seq(after[i]-'0')
+	}
+	return n
+}
+
+// AppendOwn appends a child's line as the child's own stream shows it: the child is the run, and seq
+// counts its events alone (native digest §4.4). id and payload are the same.
+func (r Record) AppendOwn(dst []byte, seq Seq) []byte {
+	const mark = `","run_id":"`
+	i := bytes.Index(r.Line, []byte(mark))
+	if i < 0 { // ScanLine has seen it
+		return append(dst, r.Line...)
+	}
+	dst = append(append(dst, r.Line[:i+len(mark)]...), r.Child...)
+	dst = strconv.AppendInt(append(dst, `","child_id":null,"seq":`...), int64(seq), 10)
+	return append(dst, r.Line[r.tail:]...)
+}
+
+// SplitText cuts a payload around the bytes of its text: before ends with the opening quote, after
+// begins with the closing one. The text keeps its escapes, so that joining two of them joins what
+// they say, also when a surrogate pair was cut in two. ok is false for a payload that has no text, or
+// more than one field of that name.
+func SplitText(payload []byte) (before, text, after []byte, ok bool) {
+	start, end := -1, -1
+	for i := 1; i < len(payload) && payload[0] == '{'; {
+		if i = skipSpace(payload, i); i < len(payload) && payload[i] == '}' {
+			break
+		}
+		nameEnd := skipValue(payload, i)
+		if nameEnd < 0 {
+			return nil, nil, nil, false
+		}
+		name := payload[i:nameEnd]
+		if i = skipSpace(payload, nameEnd); i >= len(payload) || payload[i] != ':' {
+			return nil, nil, nil, false
+		}
+		i = skipSpace(payload, i+1)
+		valueEnd := skipValue(payload, i)
+		if valueEnd < 0 {
+			return nil, nil, nil, false
+		}
+		// A name with an escape may be another spelling of text.
+		if bytes.IndexByte(name, '\\') >= 0 {
+			return nil, nil, nil, false
+		}
+		if string(name) == `"text"` {
+			if start >= 0 || payload[i] != '"' {
+				return nil, nil, nil, false
+			}
+			start, end = i+1, valueEnd-1
+		}
+		if i = skipSpace(payload, valueEnd); i < len(payload) && payload[i] == ',' {
+			i++
+		}
+	}
+	if start < 0 {
+		return nil, nil, nil, false
+	}
+	return payload[:start:start], payload[start:end:end], payload[end:], true
+}
+
+// AppendBundle appends a line of the run itself with the record's id, time and number, another type,
+// and the payload that fill appends.
+func (r Record) AppendBundle(dst []byte, typ string, first Seq, fill func([]byte) []byte) []byte {
+	const mark, run = `","type":"`, `","run_id":"`
+	i := bytes.Index(r.Line, []byte(mark)) + len(mark)
+	dst = append(append(dst, r.Line[:i]...), typ...)
+	j := i + bytes.Index(r.Line[i:], []byte(run))
+	end := j + len(run) + bytes.IndexByte(r.Line[j+len(run):], '"')
+	dst = append(dst, r.Line[j:end]...)
+	dst = strconv.AppendInt(append(dst, `","child_id":null,"seq":`...), int64(r.Seq), 10)
+	if first != r.Seq {
+		dst = strconv.AppendInt(append(dst, firstMark...), int64(first), 10)
+	}
+	return append(fill(append(dst, payloadMark...)), '}')
+}

@@ -27,6 +27,10 @@ type Config struct {
 	Authenticate  func(*http.Request) (auth.Caller, error)
 	DefaultTenant string // with a nil Authenticate; default "default"
 
+	// Catalog knows the tenants' runs beyond what the log says of one. nil: there is no list of runs,
+	// and no stream of a child by its own id.
+	Catalog Catalog
+
 	Checks     []Check // what /readyz asks
 	Durability string  // what an acknowledgement promises here, said by /readyz (docs/guarantees.md)
 
@@ -45,6 +49,16 @@ type Config struct {
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
+}
+
+// Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
+type Catalog interface {
+	// Runs gives one page of what has been persisted, in the order of schema.RunsQuery: a run that began
+	// a moment ago may be missing.
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	// Parent gives the root run in whose log a child speaks, "" when none is known. Of several roots
+	// that use one child id it gives the one that took it up last.
+	Parent(ctx context.Context, tenant, child string) (run string, err error)
 }
 
 // Check is one thing that this node needs. When it fails, the node is not ready, unless it is

@@ -1,0 +1,197 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RunsQuery asks for one page of a tenant's runs, newest first: by the time of their first event,
+// then by id. That order never changes, so pages stay exact while runs are added.
+type RunsQuery struct {
+	States []RunState // in one of these now, without doubles; empty: in any
+	Since  time.Time  // began at this time or later; zero: no bound
+	Until  time.Time  // began before this time; zero: no bound
+	After  RunCursor  // behind this run; zero: from the newest
+	Limit  int        // most runs, at least 1
+}
+
+// RunInfo is what is kept of a run beside its events. Times are the producers'.
+type RunInfo struct {
+	ID      string
+	State   RunState // "" before the first run.lifecycle
+	Reason  string   // the reason that the newest run.lifecycle gave, cut to MaxReason bytes; "" for none
+	Last    Seq      // newest event
+	Started time.Time
+	Updated time.Time // of the newest event
+	Usage   Usage     // summed over the run and its children
+}
+
+// Ended is the time of the run's end, zero while it goes on.
+func (r *RunInfo) Ended() time.Time {
+	if r.State.Final() {
+		return r.Updated
+	}
+	return time.Time{}
+}
+
+// Cursor is the place of the run in the list.
+func (r *RunInfo) Cursor() RunCursor { return RunCursor{Started: r.Started, ID: r.ID} }
+
+// MaxReason bounds the reason that is kept of a run, in bytes.
+const MaxReason = 1000
+
+// RunCursor is a place in a list of runs. The zero RunCursor is before the newest.
+type RunCursor struct {
+	Started time.Time
+	ID      string
+}
+
+// IsZero says that the cursor is before the newest run.
+func (c RunCursor) IsZero() bool { return c.ID == "" }
+
+// String gives the cursor as a token that is safe in a URL; "" for the zero one.
+func (c RunCursor) String() string {
+	if c.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf("1.%d.%d.%s", c.Started.Unix(), c.Started.Nanosecond(), c.ID)
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+// maxRunCursor bounds a cursor's token, in bytes.
+const maxRunCursor = 256
+
+// ParseRunCursor reads what String wrote. The error wraps ErrBadCursor.
+func ParseRunCursor(token string) (RunCursor, error) {
+	if token == "" {
+		return RunCursor{}, nil
+	}
+	bad := fmt.Errorf("cursor %s is not from a list of runs: %w", quote(token), ErrBadCursor)
+	if len(token) > maxRunCursor {
+		return RunCursor{}, bad
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil {
+		return RunCursor{}, bad
+	}
+	parts := strings.SplitN(string(text), ".", 4)
+	if len(parts) != 4 || parts[0] != "1" || ValidRunID(parts[3]) != nil {
+		return RunCursor{}, bad
+	}
+	sec, err1 := strconv.ParseInt(parts[1], 10, 64)
+	nano, err2 := strconv.ParseUint(parts[2], 10, 30)
+	c := RunCursor{Started: time.Unix(sec, int64(nano)).UTC(), ID: parts[3]}
+	if err1 != nil || err2 != nil || c.Started.Year() < 0 || c.Started.Year() > 9999 || c.String() != token {
+		return RunCursor{}, bad
+	}
+	return c, nil
+}
+
+// Usage is what models were paid for, summed up: whole numbers by name, as the provider names them
+// (input_tokens, output_tokens, …). The zero Usage is nothing.
+type Usage map[string]int64
+
+// Bounds of a usage. What is beyond them is not counted.
+const (
+	MaxUsageNames = 64
+	maxUsageName  = 64 // bytes
+)
+
+// UsageOf takes the whole numbers from the usage object of a message.end's payload. Numbers below 0,
+// fractions, and what is nested are left out. A payload without usage gives nil.
+func UsageOf(payload []byte) Usage {
+	var u Usage
+	_ = eachField(payload, func(name string, v []byte) error { // a damaged payload has no usage
+		if name == "usage" {
+			u = parseUsage(v)
+		}
+		return nil
+	})
+	return u
+}
+
+func parseUsage(object []byte) Usage {
+	var u Usage
+	_ = eachField(object, func(name string, v []byte) error { // anything but an object has no fields
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil || n < 0 || bytes.HasPrefix(v, []byte("-")) || !usageName(name) {
+			return nil
+		}
+		if u == nil {
+			u = make(Usage)
+		}
+		if _, known := u[name]; known || len(u) < MaxUsageNames {
+			u[name] = n
+		}
+		return nil
+	})
+	return u
+}
+
+// usageName keeps out what a database or a label could trip over.
+func usageName(s string) bool {
+	if s == "" || len(s) > maxUsageName {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c != '.' && !tokenByte[c] {
+			return false
+		}
+	}
+	return true
+}
+
+// Plus gives the sum of both; neither is changed. It stops at the greatest int64.
+func (u Usage) Plus(v Usage) Usage {
+	if len(v) == 0 {
+		return u
+	}
+	sum := maps.Clone(u)
+	if sum == nil {
+		sum = make(Usage, len(v))
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		have, known := sum[name]
+		if !known && len(sum) >= MaxUsageNames {
+			continue
+		}
+		if n := v[name]; have > math.MaxInt64-n {
+			sum[name] = math.MaxInt64
+		} else {
+			sum[name] = have + n
+		}
+	}
+	return sum
+}
+
+// String gives the usage as one JSON object with sorted names, {} when there is none.
+func (u Usage) String() string {
+	if len(u) == 0 {
+		return "{}"
+	}
+	b, _ := json.Marshal(map[string]int64(u)) // numbers always encode
+	return string(b)
+}
+
+// ParseUsage reads what String wrote, leniently: what is no usage counts as none.
+func ParseUsage(object string) Usage { return parseUsage([]byte(object)) }
+
+// CutReason cuts a reason to MaxReason bytes, between characters.
+func CutReason(s string) string {
+	if len(s) <= MaxReason {
+		return s
+	}
+	n := MaxReason
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,36 @@
+// Package ws writes frames as WebSocket text messages (RFC 6455).
+//
+// # What it is
+//
+// A [Transport] holds what all connections share: settings and a pool of buffers. A [Sink] is one
+// connection after its upgrade. Frames are collected by Write and go out with Flush, each as one
+// unfragmented text message that holds the frame's data.
+//
+// # Contract
+//
+// A request that cannot be upgraded is refused before anything is written, so that the edge can answer
+// in its own words. Only text is taken from a client: binary closes with 1003, what is not UTF-8 with
+// 1007, what is too large with 1009, what is not the protocol with 1002. Nothing of what a client sends
+// is ever sent back, but a ping's payload in its pong. No extension is agreed on, so nothing is ever
+// compressed.
+//
+// Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
+// WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). There is no
+// queue: what is not written yet stays in the log. A client that answers no ping for a WriteTimeout is
+// gone.
+//
+// # Concurrency
+//
+// A Sink belongs to one goroutine. A second one, the sink's own, reads what the client sends and
+// answers its pings and its close; it has ended when End returns. A Transport is safe for concurrent
+// use.
+//
+// # What it does not do
+//
+// It knows no origins and no credentials: whoever upgrades has checked them. It does not decide when a
+// stream ends. HTTP/2 (RFC 8441) is not spoken.
+//
+// # Where to look next
+//
+// Package edge, which feeds sinks; docs/decisions/0013 for why the frames are read and written here.
+package ws

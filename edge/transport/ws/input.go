@@ -1,0 +1,378 @@
+package ws
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"agentstream/edge/dialect"
+)
+
+const (
+	// readBuffer is what a connection reads at once, in bytes. Clients of a stream hardly ever send.
+	readBuffer = 512
+	// maxFragments bounds the frames of one message: empty ones would never end by its size.
+	maxFragments = 1024
+	// maxDrain bounds what is read and thrown away of a client that has broken the protocol, in bytes.
+	maxDrain = 1 << 20
+)
+
+// input is what the reading goroutine knows.
+type input struct {
+	early []byte // read by the HTTP server, before the connection
+	buf   [readBuffer]byte
+	r, w  int // buf[r:w] is not consumed
+
+	text   utf8Check
+	msg    []byte // of the message under way, when somebody wants it
+	size   int    // of the message under way
+	frames int    // of the message under way; 0: none is
+	deaf   bool   // Received has refused
+
+	pong    []byte // payload of the newest ping that is not answered
+	pinged  bool
+	control [maxControl]byte
+
+	ended atomic.Bool // End has begun
+	left  atomic.Bool // the connection ends because of what the client did
+
+	mu    sync.Mutex // of the deadline of reads, until End has begun
+	sent  uint64     // pings
+	until time.Time  // when the newest pong is due; zero: none is
+}
+
+// closedError is a client's close frame.
+type closedError struct {
+	code int // 0: none was given
+}
+
+func (e *closedError) Error() string { return fmt.Sprintf("ws: client closed with %d", e.code) }
+
+// serve reads until the connection is over.
+func (s *Sink) serve() {
+	defer close(s.done)
+	defer s.conn.Close()
+	err := s.receive()
+	if s.in.ended.Load() {
+		return // the client's answer to our close, or none in time
+	}
+	violation, bye := new(ProtocolError), new(closedError)
+	switch {
+	case errors.As(err, &violation):
+		s.leave(violation.Code, violation.Reason)
+		s.tell(err)
+		s.drain()
+	case errors.As(err, &bye):
+		s.leave(bye.code, "")
+		s.tell(fmt.Errorf("%w: %w", dialect.ErrClientGone, err))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		s.tell(fmt.Errorf("ws: no answer to a ping: %w", dialect.ErrClientGone))
+	case errors.Is(err, dialect.ErrSlowClient), errors.Is(err, dialect.ErrClientGone):
+		s.tell(err)
+	default:
+		s.tell(fmt.Errorf("ws: read: %w: %w", dialect.ErrClientGone, err))
+	}
+}
+
+// tell reports why the connection is over, unless Received's refusal was reported or End has begun.
+func (s *Sink) tell(err error) {
+	if s.o.Closed != nil && !s.in.deaf && !s.in.ended.Load() {
+		s.o.Closed(err)
+	}
+}
+
+// leave writes the last close frame. A write that the sink has under way is given a CloseTimeout more.
+func (s *Sink) leave(code int, reason string) {
+	s.in.left.Store(true)
+	limit := time.Now().Add(s.t.cfg.CloseTimeout)
+	_ = s.conn.SetWriteDeadline(limit)
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	if !s.out.open {
+		return // closed already, or in the middle of a frame
+	}
+	s.out.open = false
+	_ = s.conn.SetWriteDeadline(limit)
+	// A client that does not take it has no use for the error.
+	_, _ = s.conn.Write(appendClose(nil, code, reason))
+}
+
+// drain lets the close frame arrive: closing with unread bytes would reset the connection, and the
+// client might never see why.
+func (s *Sink) drain() {
+	half, ok := s.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout)) != nil {
+		return
+	}
+	for total := 0; total < maxDrain; {
+		n, err := s.conn.Read(s.in.buf[:])
+		if total += n; err != nil {
+			return
+		}
+	}
+}
+
+// receive takes frames until an error, which it always gives.
+func (s *Sink) receive() error {
+	for {
+		h, err := s.header()
+		if err == nil {
+			if h.op >= opClose {
+				err = s.controlFrame(h)
+			} else {
+				err = s.dataFrame(h)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// inHeader is a client's frame header.
+type inHeader struct {
+	op   byte
+	fin  bool
+	size int
+	key  [4]byte
+}
+
+func broken(format string, a ...any) error {
+	return &ProtocolError{closeProtocol, fmt.Sprintf(format, a...)}
+}
+
+// header reads and checks a frame's header (RFC 6455 §5). Nothing is allocated by what it says.
+func (s *Sink) header() (h inHeader, err error) {
+	var b [8]byte
+	if err := s.full(b[:2]); err != nil {
+		return h, err
+	}
+	h.op, h.fin = b[0]&0xF, b[0]&0x80 != 0
+	code := b[1] & 0x7F
+	switch {
+	case b[0]&0x70 != 0:
+		return h, broken("reserved bit")
+	case b[1]&0x80 == 0:
+		return h, broken("frame without a mask")
+	case h.op > opBinary && h.op < opClose || h.op > opPong:
+		return h, broken("opcode %d", h.op)
+	case h.op >= opClose && !h.fin:
+		return h, broken("control frame in fragments")
+	case h.op >= opClose && code > maxControl:
+		return h, broken("control frame of more than %d bytes", maxControl)
+	case h.op == opBinary:
+		return h, &ProtocolError{closeUnsupported, "only text is taken"}
+	case h.op == opText && s.in.frames > 0:
+		return h, broken("message within a message")
+	case h.op == opContinuation && s.in.frames == 0:
+		return h, broken("continuation of nothing")
+	}
+	if h.size, err = s.length(code, b[:]); err != nil {
+		return h, err
+	}
+	if h.op < opClose {
+		s.in.frames++
+		if h.size > s.t.cfg.MaxMessage-s.in.size || s.in.frames > maxFragments {
+			return h, &ProtocolError{closeTooBig, fmt.Sprintf("message of more than %d bytes or %d frames", s.t.cfg.MaxMessage, maxFragments)}
+		}
+	}
+	return h, s.full(h.key[:])
+}
+
+// length reads the extended length, which must be the shortest that says it (RFC 6455 §5.2).
+func (s *Sink) length(code byte, b []byte) (int, error) {
+	switch code {
+	default:
+		return int(code), nil
+	case 126:
+		if err := s.full(b[:2]); err != nil {
+			return 0, err
+		}
+		n := binary.BigEndian.Uint16(b)
+		if n <= maxControl {
+			return 0, broken("length in more bytes than it needs")
+		}
+		return int(n), nil
+	case 127:
+		if err := s.full(b[:8]); err != nil {
+			return 0, err
+		}
+		n := binary.BigEndian.Uint64(b)
+		if n <= 0xFFFF || n > 1<<63-1 {
+			return 0, broken("length is not one")
+		}
+		return int(min(n, 1<<31-1)), nil // above every limit, whatever an int holds
+	}
+}
+
+// dataFrame takes a part of a text message.
+func (s *Sink) dataFrame(h inHeader) error {
+	in := &s.in
+	want := s.o.Received != nil && !in.deaf && !in.ended.Load()
+	err := s.payload(h, func(part []byte) error {
+		if !in.text.feed(part) {
+			return &ProtocolError{closeNotUTF8, "text is not UTF-8"}
+		}
+		if want {
+			in.msg = append(in.msg, part...)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	in.size += h.size
+	if !h.fin {
+		return nil
+	}
+	if !in.text.whole() {
+		return &ProtocolError{closeNotUTF8, "text is not UTF-8"}
+	}
+	msg := in.msg
+	in.size, in.frames, in.msg = 0, 0, nil
+	if !want {
+		return nil
+	}
+	if err := s.o.Received(msg); err != nil {
+		s.tell(err)
+		in.deaf = true
+	}
+	return nil
+}
+
+// controlFrame answers a client's control frame.
+func (s *Sink) controlFrame(h inHeader) error {
+	in := &s.in
+	data := in.control[:0]
+	err := s.payload(h, func(part []byte) error {
+		data = append(data, part...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch h.op {
+	case opPing:
+		// Answered when nothing more is there to read: only the newest needs a pong (RFC 6455 §5.5.3),
+		// and a flood of pings gets no flood of them.
+		in.pong, in.pinged = append(in.pong[:0], data...), true
+		return nil
+	case opPong:
+		in.answered(s.conn, data, s.t.cfg.WriteTimeout)
+		return nil
+	}
+	switch {
+	case len(data) == 0:
+		return &closedError{}
+	case len(data) == 1 || !validClose(int(binary.BigEndian.Uint16(data))):
+		return broken("close code")
+	case !utf8.Valid(data[2:]):
+		return &ProtocolError{closeNotUTF8, "reason is not UTF-8"}
+	}
+	return &closedError{code: int(binary.BigEndian.Uint16(data))}
+}
+
+// payload gives a frame's payload to fn, in parts.
+func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
+	in := &s.in
+	for at := 0; at < h.size; {
+		if in.r == in.w {
+			if err := s.fill(); err != nil {
+				return err
+			}
+		}
+		part := in.buf[in.r:min(in.w, in.r+h.size-at)]
+		in.r += len(part)
+		unmask(part, h.key, at)
+		if err := fn(part); err != nil {
+			return err
+		}
+		at += len(part)
+	}
+	return nil
+}
+
+// full reads all of b.
+func (s *Sink) full(b []byte) error {
+	in := &s.in
+	for len(b) > 0 {
+		if in.r == in.w {
+			if err := s.fill(); err != nil {
+				return err
+			}
+		}
+		n := copy(b, in.buf[in.r:in.w])
+		in.r += n
+		b = b[n:]
+	}
+	return nil
+}
+
+// fill waits for bytes. What is owed to the client goes out before.
+func (s *Sink) fill() error {
+	in := &s.in
+	in.r, in.w = 0, 0
+	if len(in.early) > 0 {
+		in.w = copy(in.buf[:], in.early)
+		if in.early = in.early[in.w:]; len(in.early) == 0 {
+			in.early = nil
+		}
+		return nil
+	}
+	if in.pinged {
+		in.pinged = false
+		if err := s.locked(append(appendHeader(nil, opPong, len(in.pong)), in.pong...)); err != nil && !in.ended.Load() {
+			return err
+		}
+	}
+	n, err := s.conn.Read(in.buf[:])
+	in.w = n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// expect counts a ping that is about to be sent and gives its number. The client has timeout to answer
+// the first that it has not answered.
+func (in *input) expect(conn net.Conn, timeout time.Duration) uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.sent++
+	if in.until.IsZero() {
+		in.until = time.Now().Add(timeout)
+		_ = conn.SetReadDeadline(in.until)
+	}
+	return in.sent
+}
+
+// answered takes a pong. One of an older ping shows that the client lives, but more are due.
+func (in *input) answered(conn net.Conn, data []byte, timeout time.Duration) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(data) != 8 || in.until.IsZero() || in.ended.Load() {
+		return
+	}
+	switch n := binary.BigEndian.Uint64(data); {
+	case n == in.sent:
+		in.until = time.Time{}
+	case n > 0 && n < in.sent:
+		in.until = time.Now().Add(timeout)
+	default:
+		return
+	}
+	_ = conn.SetReadDeadline(in.until)
+}

@@ -1,0 +1,103 @@
+package ws
+
+import (
+	"crypto/sha1"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"agentstream/edge/dialect"
+)
+
+// Refusals of Open; all wrap dialect.ErrBadRequest.
+var (
+	// ErrNotUpgrade says that the request does not ask for a WebSocket, or not in a way that can be
+	// granted.
+	ErrNotUpgrade = fmt.Errorf("ws: not an upgrade to WebSocket: %w", dialect.ErrBadRequest)
+	// ErrVersion says that the client speaks another version than 13; the answer is 426 with
+	// Sec-WebSocket-Version: 13 (RFC 6455 §4.4).
+	ErrVersion = fmt.Errorf("ws: version is not 13: %w", dialect.ErrBadRequest)
+	// ErrSubprotocol says that the client offers subprotocols and ours is not among them.
+	ErrSubprotocol = fmt.Errorf("ws: no subprotocol in common: %w", dialect.ErrBadRequest)
+)
+
+// Requested says that a request asks for a WebSocket, rightly or not.
+func Requested(r *http.Request) bool {
+	return hasToken(r.Header.Values("Upgrade"), "websocket", true)
+}
+
+// handshake is what the answer to an upgrade says.
+type handshake struct {
+	key         string
+	subprotocol string
+}
+
+// check reads an upgrade (RFC 6455 §4.2.1).
+func check(r *http.Request, subprotocol string) (handshake, error) {
+	h := r.Header
+	switch {
+	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
+		return handshake{}, fmt.Errorf("%s: a WebSocket needs HTTP/1.1: %w", r.Proto, ErrNotUpgrade)
+	case r.Method != http.MethodGet:
+		return handshake{}, fmt.Errorf("method is not GET: %w", ErrNotUpgrade)
+	case !Requested(r) || !hasToken(h.Values("Connection"), "upgrade", true):
+		return handshake{}, ErrNotUpgrade
+	case len(h.Values("Sec-WebSocket-Version")) != 1 || h.Get("Sec-WebSocket-Version") != "13":
+		return handshake{}, ErrVersion
+	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+		// Its bytes would be read as frames.
+		return handshake{}, fmt.Errorf("request has a body: %w", ErrNotUpgrade)
+	}
+	keys := h.Values("Sec-WebSocket-Key")
+	if len(keys) != 1 {
+		return handshake{}, fmt.Errorf("%d keys: %w", len(keys), ErrNotUpgrade)
+	}
+	if raw, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(raw) != 16 {
+		return handshake{}, fmt.Errorf("key is not 16 bytes in base64: %w", ErrNotUpgrade)
+	}
+	hs := handshake{key: keys[0]}
+	if offered := h.Values("Sec-WebSocket-Protocol"); len(offered) > 0 {
+		if subprotocol == "" || !hasToken(offered, subprotocol, false) {
+			return handshake{}, ErrSubprotocol
+		}
+		hs.subprotocol = subprotocol
+	}
+	return hs, nil
+}
+
+// acceptGUID is RFC 6455 §1.3.
+const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+// appendAnswer appends the 101 with the response's own headers, but those that the upgrade decides.
+func (hs handshake) appendAnswer(dst []byte, own http.Header) []byte {
+	sum := sha1.Sum([]byte(hs.key + acceptGUID))
+	var b strings.Builder
+	b.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ")
+	b.WriteString(base64.StdEncoding.EncodeToString(sum[:]))
+	b.WriteString("\r\n")
+	if hs.subprotocol != "" {
+		b.WriteString("Sec-WebSocket-Protocol: " + hs.subprotocol + "\r\n")
+	}
+	_ = own.WriteSubset(&b, decided) // a Builder takes everything
+	b.WriteString("\r\n")
+	return append(dst, b.String()...)
+}
+
+var decided = map[string]bool{
+	"Upgrade": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true, "Trailer": true,
+	"Sec-Websocket-Accept": true, "Sec-Websocket-Protocol": true, "Sec-Websocket-Extensions": true,
+}
+
+// hasToken looks for a token in comma-separated lists.
+func hasToken(lists []string, token string, fold bool) bool {
+	for _, list := range lists {
+		for item := range strings.SplitSeq(list, ",") {
+			item = strings.Trim(item, " \t")
+			if item == token || fold && strings.EqualFold(item, token) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,350 @@
+package ws
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+)
+
+// chunk is the most that is written under one deadline, in bytes.
+const chunk = 64 << 10
+
+// Config sets a Transport up. The zero value works.
+type Config struct {
+	WriteTimeout time.Duration // for each write of at most 64 KiB, and for the answer to a ping; default 30 s
+	CloseTimeout time.Duration // how long a client may take to answer a close; default 2 s
+	MaxMessage   int           // the largest message taken from a client, bytes; default 64 KiB
+}
+
+func (c Config) withDefaults() Config {
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 30 * time.Second
+	}
+	if c.CloseTimeout == 0 {
+		c.CloseTimeout = 2 * time.Second
+	}
+	if c.MaxMessage == 0 {
+		c.MaxMessage = 64 << 10
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.WriteTimeout < 0 || c.CloseTimeout < 0 || c.MaxMessage < 0 {
+		return fmt.Errorf("ws: write time-out %v, close time-out %v, largest message %d: not positive", c.WriteTimeout, c.CloseTimeout, c.MaxMessage)
+	}
+	return nil
+}
+
+// Options are one connection's.
+type Options struct {
+	// Subprotocol is the one that is spoken. A client that offers others but not this one is refused;
+	// one that offers none is served without.
+	Subprotocol string
+	// Received gets each text message, complete and valid UTF-8, in the goroutine that reads. The
+	// bytes are not the caller's once it has returned. After an error nothing more is received, Closed
+	// gets it, and the edge ends the sink. nil: messages are read and dropped.
+	Received func(msg []byte) error
+	// Closed is called at most once, from the goroutine that reads, and not after End has begun: the
+	// client has closed, is gone or does not answer pings (dialect.ErrClientGone), has broken the
+	// protocol (*ProtocolError), or Received refused. Whatever close frame that asks for has been
+	// written; the sink must still be ended. It must not block and not use the sink.
+	Closed func(error)
+}
+
+// ProtocolError is what a client must not send. It wraps dialect.ErrBadRequest. Its reason says nothing
+// of what was sent.
+type ProtocolError struct {
+	Code   int // close code that the client got (RFC 6455 §7.4.1)
+	Reason string
+}
+
+// Error gives the code and the reason.
+func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: close %d: %s", e.Code, e.Reason) }
+
+// Unwrap makes it a bad request.
+func (e *ProtocolError) Unwrap() error { return dialect.ErrBadRequest }
+
+// Transport is what all sinks share.
+type Transport struct {
+	cfg     Config
+	buffers sync.Pool // *[]byte; held by a sink only between its first Write and Flush
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Transport, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Transport{cfg: cfg}, nil
+}
+
+// Sink is one connection.
+type Sink struct {
+	t    *Transport
+	conn net.Conn
+	o    Options
+
+	buf *[]byte // whole frames that are not written yet
+	out output
+	in  input
+
+	done chan struct{} // closed when the reading goroutine has ended and the connection is closed
+}
+
+var _ transport.Sink = (*Sink)(nil)
+
+// Open upgrades a request. An error that wraps dialect.ErrBadRequest says why it cannot be; ErrVersion
+// is among them. Nothing has been written then. One that wraps dialect.ErrClientGone or
+// dialect.ErrSlowClient says that the connection broke while it was upgraded; it is closed then, and
+// the response must not be used. Headers that are set on w go out with the 101. After a success w and
+// r's body must not be used, and r's context no longer ends with the client: Closed tells.
+func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Sink, error) {
+	h, err := check(r, o.Subprotocol)
+	if err != nil {
+		return nil, err
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, fmt.Errorf("ws: take the connection over: %w", err)
+	}
+	s := &Sink{t: t, conn: conn, o: o, done: make(chan struct{})}
+	if n := buffered.Reader.Buffered(); n > 0 {
+		// What the client sent behind its request, before it saw the answer.
+		early, _ := buffered.Reader.Peek(n)
+		s.in.early = append([]byte(nil), early...)
+	}
+	// Deadlines of the HTTP server are for requests.
+	err = conn.SetDeadline(time.Time{})
+	if err == nil {
+		s.out.open = true
+		err = s.locked(h.appendAnswer(nil, w.Header()))
+	}
+	if err != nil {
+		s.cut(err)
+		return nil, err
+	}
+	s.out.n = 0
+	go s.serve()
+	return s, nil
+}
+
+// Write takes frames. They go out when 64 KiB are together, the rest with Flush.
+func (s *Sink) Write(frames []dialect.Frame) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	if s.buf == nil {
+		s.buf = s.t.buffer()
+	}
+	for i := range frames {
+		if err := s.frame(frames[i].Data); err != nil {
+			s.release()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sink) frame(data []byte) error {
+	b := *s.buf
+	if len(b) > 0 && len(b)+maxHeader+len(data) > chunk {
+		if err := s.locked(b); err != nil {
+			return err
+		}
+		b = b[:0]
+	}
+	b = appendHeader(b, opText, len(data))
+	if maxHeader+len(data) <= chunk {
+		*s.buf = append(b, data...)
+		return nil
+	}
+	// A large event goes out from the pack's own memory: a reader that is slow on it costs nothing.
+	*s.buf = b[:0]
+	return s.locked(b, data)
+}
+
+// Flush writes what is collected.
+func (s *Sink) Flush() (int64, error) {
+	var err error
+	if s.buf != nil {
+		err = s.locked(*s.buf)
+		s.release()
+	}
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	n := s.out.n
+	s.out.n = 0
+	return n, err
+}
+
+// KeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
+func (s *Sink) KeepAlive() error {
+	n := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
+	var b [maxHeader + 8]byte
+	return s.locked(appendPing(b[:0], n))
+}
+
+// End writes what is collected and a close frame with the code and "CODE: message" as its reason, waits
+// for the client to answer it for at most a CloseTimeout, and closes the connection. The code and the
+// reason are the whole word: e.Last is for transports that have none. An error says that the close
+// frame was not written: the client had closed, was gone, or did not read.
+func (s *Sink) End(e transport.End) error {
+	b := s.t.buffer()
+	if s.buf != nil {
+		s.t.put(b)
+		b = s.buf
+	}
+	*b = appendClose(*b, closeCode(e), closeReason(e))
+	err := s.closing(*b)
+	s.t.put(b)
+	s.buf = nil
+	if err != nil && s.torn() {
+		s.cut(err)
+	}
+	<-s.done
+	return err
+}
+
+func (s *Sink) torn() bool {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	return s.out.torn
+}
+
+func closeCode(e transport.End) int {
+	switch {
+	case e.Close != 0:
+		return e.Close
+	case e.Clean:
+		return 1000
+	}
+	return 1011
+}
+
+func closeReason(e transport.End) string {
+	switch {
+	case e.Code == "":
+		return e.Message
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
+}
+
+// output is what the sink and its reading goroutine share for writing.
+type output struct {
+	mu   sync.Mutex // held over whole frames
+	open bool       // no close frame was written and no write has failed
+	torn bool       // a write has failed: a frame may be half written
+	n    int64      // bytes written since the last Flush
+}
+
+// locked writes whole frames.
+func (s *Sink) locked(parts ...[]byte) error {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	for _, b := range parts {
+		if err := s.send(b, s.t.cfg.WriteTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closing writes the last bytes, a close frame at their end, and lets the reading goroutine wait for
+// the answer.
+func (s *Sink) closing(b []byte) error {
+	s.in.mu.Lock() // a pong that is being taken must not undo the deadline below
+	s.in.ended.Store(true)
+	s.in.mu.Unlock()
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	// A last word is worth less waiting than an event: many connections may end at once.
+	if err := s.send(b, s.t.cfg.CloseTimeout); err != nil {
+		return err
+	}
+	s.out.open = false
+	return s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout))
+}
+
+// send needs the lock. A failure leaves a frame half written: nothing can follow it.
+func (s *Sink) send(b []byte, timeout time.Duration) error {
+	for len(b) > 0 {
+		if !s.out.open {
+			return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+		}
+		part := b[:min(len(b), chunk)]
+		err := s.conn.SetWriteDeadline(time.Now().Add(timeout))
+		// The reading goroutine sets it before it shortens the deadline.
+		if err == nil && s.in.left.Load() {
+			err = net.ErrClosed
+		}
+		n := 0
+		if err == nil {
+			n, err = s.conn.Write(part)
+		}
+		s.out.n += int64(n)
+		if err != nil {
+			s.out.open, s.out.torn = false, true
+			return s.writeError(err)
+		}
+		b = b[len(part):]
+	}
+	return nil
+}
+
+func (s *Sink) writeError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !s.in.left.Load() {
+		return fmt.Errorf("ws: write: %w", dialect.ErrSlowClient)
+	}
+	return fmt.Errorf("ws: write: %w: %w", dialect.ErrClientGone, err)
+}
+
+// cut closes the connection at once. What the kernel still holds for a client that does not read is
+// thrown away with it.
+func (s *Sink) cut(err error) {
+	if errors.Is(err, dialect.ErrSlowClient) {
+		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+	}
+	_ = s.conn.Close()
+}
+
+// raw gives the connection below TLS.
+func raw(c net.Conn) net.Conn {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return t.NetConn()
+	}
+	return c
+}
+
+func (t *Transport) buffer() *[]byte {
+	if b, ok := t.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, 0, 4<<10)
+	return &b
+}
+
+func (t *Transport) put(b *[]byte) {
+	if *b = (*b)[:0]; cap(*b) <= 2*chunk {
+		t.buffers.Put(b)
+	}
+}
+
+func (s *Sink) release() {
+	if s.buf != nil {
+		s.t.put(s.buf)
+		s.buf = nil
+	}
+}

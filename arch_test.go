@@ -163,7 +163,7 @@ var floors = []floor{
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
 	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
-	{"edge/transport/**", []string{"edge/dialect", "schema"}, "a transport only writes frames"},
+	{"edge/transport/**", []string{"edge/transport", "edge/dialect", "schema"}, "a transport only writes frames"},
 	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},

@@ -135,7 +135,7 @@ func TestNeverReadingClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		io.WriteString(c, "GET "+run+"/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c, "GET "+run+"/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
 	r := h.watch(http.DefaultClient, run+"/stream")
 	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
@@ -192,7 +192,7 @@ func TestDrain(t *testing.T) {
 		if i%2 == 1 {
 			client = c2
 		}
-		r := h.watch(client, "/v1/agent/runs/run/stream")
+		r := h.watch(client, "/v1/agent/runs/run/stream?detail=full")
 		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 			t.Fatalf("%q %v", got, err)
 		}
@@ -279,7 +279,7 @@ func TestDrainLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	io.WriteString(c, "GET /v1/agent/runs/fat/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	io.WriteString(c, "GET /v1/agent/runs/fat/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
 	eventually(t, "the stream hangs in a write", func() bool { return strings.Contains(dump(), ".(*Sink).send") && strings.Contains(dump(), "waitWrite") })
 	h.hung = true
 	begun := time.Now()
@@ -322,7 +322,7 @@ func TestSlowHeadersAreCut(t *testing.T) {
 func TestDamagedLog(t *testing.T) {
 	h := newHouse(t)
 	h.do("POST", "/v1/agent/runs/open/events", good)
-	r := h.watch(http.DefaultClient, "/v1/agent/runs/open/stream")
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/open/stream?detail=full")
 	if _, err := r.next(); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestLogAwayUnderAStream(t *testing.T) {
 		ln := newPipes()
 		h := newHouseOn(t, ln, ln.client())
 		h.do("POST", "/v1/agent/runs/run/events", good)
-		r := h.watch(h.client, "/v1/agent/runs/run/stream")
+		r := h.watch(h.client, "/v1/agent/runs/run/stream?detail=full")
 		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 			t.Fatalf("%q %v", got, err)
 		}
@@ -378,7 +378,7 @@ func TestLogAwayUnderAStream(t *testing.T) {
 		}
 		h.log.down.Store(false)
 		h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-		if got := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+		if got := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
 			t.Errorf("after healing: %q", got)
 		}
 	})
@@ -412,7 +412,7 @@ func TestVanishedClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			io.WriteString(c, "GET /v1/agent/runs/run/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+			io.WriteString(c, "GET /v1/agent/runs/run/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
 			if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
 				t.Fatalf("%q %v", line, err)
 			}
@@ -421,7 +421,7 @@ func TestVanishedClients(t *testing.T) {
 		for _, c := range conns {
 			c.Close()
 		}
-		eventually(t, "places are free", func() bool { return h.do("HEAD", "/v1/agent/runs/run/stream", "").status == 200 })
+		eventually(t, "places are free", func() bool { return h.do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").status == 200 })
 		eventually(t, "streams are gone", func() bool { return !strings.Contains(dump(), ".(*Server).deliver") })
 	}
 }

@@ -32,6 +32,7 @@ type call struct {
 	err    error  // why it did not end well; nil when it did
 	events int
 	seq    schema.Seq // last delivered or stored
+	sent   int64      // bytes of a stream
 	stream *liveStream
 }
 
@@ -128,7 +129,7 @@ func (c *call) report(reason dialect.Reason) {
 	if c.stream != nil {
 		message = "stream"
 		attrs = append(attrs, slog.String("dialect", c.stream.bound.name),
-			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", c.w.bytes))
+			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", c.sent))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
 )
 
 // route is one path of the server. Patterns are like those of http.ServeMux, but the path is matched
@@ -32,6 +33,14 @@ func newRoute(pattern string, serve func(*call) error) (*route, bool) {
 
 // split cuts an escaped path into its segments, leaving empty ones in place.
 func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
+
+// transport is what carries the route's stream; "" for routes of the server itself.
+func (rt *route) transport() dialect.Transport {
+	if rt.stream == nil {
+		return ""
+	}
+	return rt.stream.Transport
+}
 
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id.
 func (rt *route) match(segments []string) (map[string]string, bool) {
@@ -68,18 +77,30 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 		method = http.MethodGet
 	}
 	var allow []string
+	var plain *route
+	var plainPath map[string]string
+	upgrade := upgrades(r)
 	for _, rt := range routes {
 		path, ok := rt.match(segments)
 		if !ok {
 			continue
 		}
-		if rt.method == method {
+		socket := rt.transport() == dialect.WebSocket
+		switch {
+		case rt.method == method && socket == upgrade:
 			return rt, path, nil, nil
+		case rt.method == method && !socket:
+			plain, plainPath = rt, path // an upgrade that the path does not know is passed over (RFC 9110 §7.8)
+		case socket:
+			continue // its plain twin says which methods there are
 		}
 		allow = append(allow, rt.method)
 		if rt.method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
 		}
+	}
+	if plain != nil {
+		return plain, plainPath, nil, nil
 	}
 	if len(allow) == 0 {
 		return nil, nil, nil, errNoRoute

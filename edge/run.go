@@ -63,6 +63,7 @@ func (s *Server) drain(ctx context.Context, srv *http.Server) error {
 	go func() { stopped <- srv.Shutdown(ctx) }() // closes listeners first, then waits
 	s.endStreams(ctx)
 	err := <-stopped
+	defer s.views.close()
 	if err != nil {
 		// Handlers that are still here hang on a client or on the log.
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "requests cut at shutdown", slog.Duration("limit", s.cfg.DrainLimit))

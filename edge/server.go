@@ -26,6 +26,7 @@ type Server struct {
 	routes []*route
 	checks *payloadChecks
 	ids    *schema.IDs
+	views  views
 
 	mu       sync.Mutex
 	streams  map[*liveStream]struct{}
@@ -86,10 +87,11 @@ func (s *Server) bind() error {
 	for _, d := range s.cfg.Dialects {
 		info := d.Info()
 		for _, st := range info.Streams {
-			if st.Transport != dialect.SSE {
+			serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
+			if serve == nil {
 				return fmt.Errorf("edge: dialect %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
 			}
-			if err := s.add(st.Pattern, s.stream, auth.ScopeRead, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
+			if err := s.add(st.Pattern, serve, auth.ScopeRead, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
 				return err
 			}
 		}
@@ -103,7 +105,7 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
 	}
 	for _, other := range s.routes {
-		if other.method == rt.method && slices.EqualFunc(other.segments, rt.segments, sameSegment) {
+		if other.method == rt.method && (other.transport() == dialect.WebSocket) == (st != nil && st.Transport == dialect.WebSocket) && slices.EqualFunc(other.segments, rt.segments, sameSegment) {
 			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 		}
 	}

@@ -73,9 +73,9 @@ func TestResumeAtEveryCursor(t *testing.T) {
 		rest := frames(packs, k)
 		prefix := strings.TrimSuffix(whole, rest)
 		for _, try := range [][]string{
-			{"/v1/agent/runs/run/stream", "Last-Event-ID", k.String()},
-			{"/v1/agent/runs/run/stream?after=" + k.String()},
-			{"/v1/agent/runs/run/stream?after=999999", "Last-Event-ID", k.String()}, // the header wins
+			{"/v1/agent/runs/run/stream?detail=full", "Last-Event-ID", k.String()},
+			{"/v1/agent/runs/run/stream?detail=full&after=" + k.String()},
+			{"/v1/agent/runs/run/stream?detail=full&after=999999", "Last-Event-ID", k.String()}, // the header wins
 		} {
 			got := h.do("GET", try[0], "", try[1:]...).events(t)
 			if prefix+got != whole {
@@ -83,18 +83,18 @@ func TestResumeAtEveryCursor(t *testing.T) {
 			}
 		}
 		if k > 0 {
-			got := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", schematest.EventID(k)).events(t)
+			got := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", schematest.EventID(k)).events(t)
 			if prefix+got != whole {
 				t.Fatalf("cursor by id of %d: %d bytes, want %d", k, len(got), len(rest))
 			}
 		}
 	}
 	for _, end := range []string{last.String(), schematest.EventID(last)} {
-		if a := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", end); a.status != http.StatusNoContent || a.body != "" {
+		if a := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", end); a.status != http.StatusNoContent || a.body != "" {
 			t.Errorf("resume at the final event %s: %d %q", end, a.status, a.body)
 		}
 	}
-	if a := h.do("GET", "/v1/agent/runs/run/stream?after="+last.String(), ""); a.status != http.StatusNoContent {
+	if a := h.do("GET", "/v1/agent/runs/run/stream?detail=full&after="+last.String(), ""); a.status != http.StatusNoContent {
 		t.Errorf("resume at the final event by query: %d", a.status)
 	}
 }
@@ -186,11 +186,11 @@ func TestReopenedRunGoesOn(t *testing.T) {
 		}
 	}
 	post(`{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	if a := h.do("GET", "/v1/agent/runs/again/stream", "", "Last-Event-ID", "1"); a.status != http.StatusNoContent {
+	if a := h.do("GET", "/v1/agent/runs/again/stream?detail=full", "", "Last-Event-ID", "1"); a.status != http.StatusNoContent {
 		t.Fatalf("ended run: %d", a.status)
 	}
 	post(`{"type":"run.lifecycle","payload":{"state":"running"}}`)
-	r := h.watch(http.DefaultClient, "/v1/agent/runs/again/stream", "Last-Event-ID", "1")
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/again/stream?detail=full", "Last-Event-ID", "1")
 	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 2\n\n") {
 		t.Fatalf("%q, %v", got, err)
 	}
@@ -221,7 +221,7 @@ func TestKeepAliveOnlyWhenIdle(t *testing.T) {
 			}
 		}
 		post(1)
-		r := h.watch(h.client, "/v1/agent/runs/run/stream")
+		r := h.watch(h.client, "/v1/agent/runs/run/stream?detail=full")
 		at(r, 0, "id: 1\n\n")
 		at(r, 15, ": keepalive\n\n")
 		at(r, 30, ": keepalive\n\n")
@@ -243,23 +243,23 @@ func TestCursorsThatCannotBeServed(t *testing.T) {
 	h := newHouse(t)
 	packs := h.fill("run", schematest.Named("plain"), 1)
 	last := packs[len(packs)-1].Last()
-	p := h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", (last+1).String()).expect(t, 409, "CURSOR-AHEAD")
+	p := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", (last+1).String()).expect(t, 409, "CURSOR-AHEAD")
 	if p.LastSeq != int(last) {
 		t.Errorf("newest is %d, said %d", last, p.LastSeq)
 	}
-	h.do("GET", "/v1/agent/runs/run/stream?after=9007199254740991", "").expect(t, 409, "CURSOR-AHEAD")
-	h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV").expect(t, 400, "BAD-CURSOR")
+	h.do("GET", "/v1/agent/runs/run/stream?detail=full&after=9007199254740991", "").expect(t, 409, "CURSOR-AHEAD")
+	h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV").expect(t, 400, "BAD-CURSOR")
 	h.do("GET", "/v1/agent/runs/run/events?after="+(last+1).String(), "").expect(t, 409, "CURSOR-AHEAD")
 
 	h.log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 4)
 	for _, k := range []string{"", "0", "1", "2", "3"} {
-		for _, path := range []string{"/stream?after=", "/events?after=", "/events?limit=1&after="} {
+		for _, path := range []string{"/stream?detail=full&after=", "/events?after=", "/events?limit=1&after="} {
 			if p := h.do("GET", "/v1/agent/runs/run"+path+k, "").expect(t, 410, schema.CodeCursorExpired); p.FirstSeq != 5 {
 				t.Errorf("%s%s: first kept is 5, said %d", path, k, p.FirstSeq)
 			}
 		}
 	}
-	if got, want := h.do("GET", "/v1/agent/runs/run/stream?after=4", "").events(t), frames(packs, 4); got != want {
+	if got, want := h.do("GET", "/v1/agent/runs/run/stream?detail=full&after=4", "").events(t), frames(packs, 4); got != want {
 		t.Errorf("what is kept: %q, want %q", got, want)
 	}
 }
@@ -270,7 +270,7 @@ func TestForeignIsMissing(t *testing.T) {
 	h.fill("theirs", schematest.Named("plain"), 1)
 	for _, tt := range []struct{ method, tail, body string }{
 		{"GET", "", ""}, {"GET", "/stream", ""}, {"GET", "/stream?after=3", ""}, {"GET", "/stream?after=99999", ""},
-		{"GET", "/stream?after=evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", ""},
+		{"GET", "/stream?detail=full&after=evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", ""},
 		{"GET", "/events", ""}, {"GET", "/events?after=3", ""}, {"GET", "/events?after=99999", ""},
 	} {
 		ask := func(run string) answer {
@@ -294,14 +294,14 @@ func TestHead(t *testing.T) {
 	h := newHouse(t)
 	h.fill("run", schematest.Named("plain"), 1)
 	for path, want := range map[string]int{
-		"/v1/agent/runs/run/stream": 200, "/v1/agent/runs/none/stream": 404, "/v1/agent/runs/run": 200,
+		"/v1/agent/runs/run/stream?detail=full": 200, "/v1/agent/runs/none/stream?detail=full": 404, "/v1/agent/runs/run": 200,
 		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/v1/agent/runs": 405, "/nothing": 404,
 	} {
 		if a := h.do("HEAD", path, ""); a.status != want || a.body != "" {
 			t.Errorf("HEAD %s: %d %q", path, a.status, a.body)
 		}
 	}
-	if a := h.do("HEAD", "/v1/agent/runs/run/stream", ""); a.header.Get("Content-Type") != "text/event-stream" {
+	if a := h.do("HEAD", "/v1/agent/runs/run/stream?detail=full", ""); a.header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%v", a.header)
 	}
 }
@@ -310,19 +310,19 @@ func TestStreamLimit(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) { c.MaxStreams = 1 })
 	h.do("POST", "/v1/agent/runs/run/events", `{"type":"progress"}`)
 	ctx, cancel := context.WithCancel(t.Context())
-	req := h.request("GET", "/v1/agent/runs/run/stream", "").WithContext(ctx)
+	req := h.request("GET", "/v1/agent/runs/run/stream?detail=full", "").WithContext(ctx)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	a := h.do("GET", "/v1/agent/runs/run/stream", "")
+	a := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "")
 	if a.expect(t, 503, "BUSY"); a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
 	cancel()
 	eventually(t, "the place is free again", func() bool {
-		return h.do("HEAD", "/v1/agent/runs/run/stream", "").status == 200
+		return h.do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").status == 200
 	})
 }
 
@@ -351,7 +351,7 @@ func TestHooks(t *testing.T) {
 		}
 	})
 	h.do("POST", "/v1/agent/runs/run/events", "{\"type\":\"progress\"}\n{\"type\":\"progress\"}")
-	r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream")
+	r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream?detail=full")
 	eventually(t, "keep-alive", func() bool { return kept.Load() > 0 })
 	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
 	body, err := io.ReadAll(r.b)

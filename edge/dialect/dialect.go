@@ -48,6 +48,9 @@ type Stream struct {
 	Pattern   string // "GET /v1/agent/runs/{run}/stream"; for gRPC the method's path
 	Transport Transport
 	Mode      Mode
+	Shaped    bool // default detail is folded and paced (native §4)
+	// Subprotocol is what a WebSocket client opts in with; "": there is none.
+	Subprotocol string
 }
 
 // Transport names what carries the frames.
@@ -92,13 +95,14 @@ type Input struct {
 }
 
 // Request is the parsed result of Open: who wants what from where. Requests that are
-// equal in Run, Filter, Detail and Stream are served the same frames and may share them.
+// equal in Run, Filter, Detail, Bundle and Stream are served the same frames and may share them.
 type Request struct {
 	Run      string // root run, session or thread, or a child of one; passed schema.ValidRunID
 	Cursor   Cursor
 	Filter   Filter
 	Detail   Detail
 	Stream   string  // Stream.Name
+	Bundle   bool    // deltas of lanes that speak at the same time may come in one event
 	Snapshot bool    // begin with the fold of everything up to the newest event, when there is no cursor
 	Speed    float64 // replay with the original timing, so many times faster; 0: as fast as it goes
 }

@@ -8,8 +8,11 @@ import (
 	"agentstream/schema"
 )
 
-// BundleType is the type of an event that holds deltas of several lanes. It exists in views alone.
-const BundleType = "delta.bundle"
+// Types that exist in views alone: no producer may send them.
+const (
+	BundleType   = "delta.bundle" // deltas of several lanes
+	SnapshotType = "run.snapshot" // the fold of everything up to it
+)
 
 // MaxText is where a merged text stops growing and the next event begins, in bytes.
 const MaxText = 32 << 10

@@ -131,7 +131,7 @@ func (w *watcher) follow(ctx context.Context, t *testing.T, base string) {
 }
 
 func (w *watcher) once(ctx context.Context, t *testing.T, base string) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/agent/runs/"+w.run+"/stream", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/agent/runs/"+w.run+"/stream?detail=full", nil)
 	if err != nil {
 		t.Error(err)
 		return

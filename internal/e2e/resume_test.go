@@ -87,7 +87,7 @@ func prefix(whole []byte, k int) int {
 func frames(t testing.TB, p *proc, after, last int) []byte {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/v1/agent/runs/"+resumeRun+"/stream"), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/v1/agent/runs/"+resumeRun+"/stream?detail=full"), nil)
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -54,7 +54,7 @@ func TestTermination(t *testing.T) {
 
 // follow reads ids until the stream ends, and says how it ended.
 func follow(ctx context.Context, run, after string, each func(id string)) (ids []string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, run+"/stream", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, run+"/stream?detail=full", nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,10 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"agentstream/edge/dialect"
@@ -13,27 +16,160 @@ type Dialect struct{}
 
 var _ dialect.Dialect = Dialect{}
 
-// Info names the one stream.
+// Names of the streams. They differ in what carries them and in nothing else.
+const (
+	StreamSSE  = "run"
+	StreamWS   = "run.ws"
+	StreamGRPC = "run.grpc"
+)
+
+// Subprotocol is what a WebSocket client opts in with (native §5.2).
+const Subprotocol = "koder-agent-stream-v1"
+
+// Info names the streams.
 func (Dialect) Info() dialect.Info {
-	return dialect.Info{Name: "native", Streams: []dialect.Stream{{
-		Name: "run", Pattern: "GET /v1/agent/runs/{run}/stream", Transport: dialect.SSE, Mode: dialect.ModeB,
-	}}}
+	const path = "GET /v1/agent/runs/{run}/stream"
+	return dialect.Info{Name: "native", Streams: []dialect.Stream{
+		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true},
+		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Subprotocol: Subprotocol},
+		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true},
+	}}
 }
 
-// Open reads run, cursor and detail.
+// Open reads what is asked for: from the path, the query and headers, or from the request message of
+// gRPC.
 func (Dialect) Open(in dialect.Input) (dialect.Request, error) {
-	req := dialect.Request{Run: in.Path["run"], Stream: in.Stream}
+	var req dialect.Request
+	var err error
+	if in.Stream == StreamGRPC {
+		req, err = readMessage(in)
+	} else {
+		req, err = readQuery(in)
+	}
+	if err != nil {
+		return dialect.Request{}, err
+	}
+	req.Stream = in.Stream
 	if err := schema.ValidRunID(req.Run); err != nil {
 		return dialect.Request{}, err
 	}
-	var err error
-	if req.Cursor, err = readCursor(in); err != nil {
-		return dialect.Request{}, err
-	}
-	if req.Detail, err = readDetail(in); err != nil {
+	if req.Filter, err = checkFilter(req.Filter); err != nil {
 		return dialect.Request{}, err
 	}
 	return req, nil
+}
+
+func readQuery(in dialect.Input) (req dialect.Request, err error) {
+	req.Run = in.Path["run"]
+	if req.Cursor, err = readCursor(in); err != nil {
+		return req, err
+	}
+	if req.Detail, err = readDetail(in); err != nil {
+		return req, err
+	}
+	req.Filter.Children = readList(in.Query["child"])
+	req.Filter.Types = readList(in.Query["types"])
+	for _, o := range []struct {
+		name string
+		into *bool
+	}{{"nested", &req.Filter.Nested}, {"snapshot", &req.Snapshot}, {"bundle", &req.Bundle}} {
+		if *o.into, err = readBool(in, o.name); err != nil {
+			return req, err
+		}
+	}
+	req.Speed, err = readSpeed(in.Query.Get("speed"))
+	return req, err
+}
+
+// maxFilter bounds the names of one filter.
+const maxFilter = 64
+
+// readList takes names that are separated by commas or given one by one.
+func readList(values []string) (list []string) {
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			if name != "" {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// checkFilter brings a filter into its one form.
+func checkFilter(f dialect.Filter) (dialect.Filter, error) {
+	if len(f.Children) > maxFilter || len(f.Types) > maxFilter {
+		return f, fmt.Errorf("filter has more than %d names: %w", maxFilter, dialect.ErrBadRequest)
+	}
+	for _, c := range f.Children {
+		if c == schema.RootLane {
+			continue
+		}
+		if err := schema.ValidRunID(c); err != nil {
+			return f, fmt.Errorf("child: %w: %w", dialect.ErrBadRequest, err)
+		}
+	}
+	for _, t := range f.Types {
+		if !validPattern(t) {
+			return f, fmt.Errorf("types: not a name, a name that ends with .*, or *: %w", dialect.ErrBadRequest)
+		}
+	}
+	slices.Sort(f.Children)
+	slices.Sort(f.Types)
+	f.Children, f.Types = slices.Compact(f.Children), slices.Compact(f.Types)
+	if slices.Contains(f.Types, "*") {
+		f.Types = nil
+	}
+	if len(f.Children) == 0 {
+		f.Nested = false
+	}
+	return f, nil
+}
+
+// validPattern takes the name of a type, one that ends with .*, and * alone.
+func validPattern(t string) bool {
+	name := strings.TrimSuffix(t, ".*")
+	if t == "*" {
+		return true
+	}
+	if name == "" || len(name) > 100 {
+		return false
+	}
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func readBool(in dialect.Input, name string) (bool, error) {
+	switch in.Query.Get(name) {
+	case "", "false", "0":
+		return false, nil
+	case "true", "1":
+		return true, nil
+	}
+	return false, fmt.Errorf("%s is neither true nor false: %w", name, dialect.ErrBadRequest)
+}
+
+// Bounds of ?speed=.
+const (
+	minSpeed = 0.01
+	maxSpeed = 1000
+)
+
+func readSpeed(text string) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= minSpeed && v <= maxSpeed) {
+		return 0, fmt.Errorf("speed is not a number from %v to %v: %w", minSpeed, maxSpeed, dialect.ErrBadRequest)
+	}
+	return v, nil
 }
 
 // readCursor takes Last-Event-ID before ?after=: on a reconnect the browser repeats the URL of the
@@ -43,14 +179,16 @@ func readCursor(in dialect.Input) (dialect.Cursor, error) {
 	if err != nil {
 		return dialect.Cursor{}, err
 	}
-	query, err := single("after", in.Query["after"])
+	// WebSocket has no field for it (native digest §4.11); both names are in use.
+	query, err := single("after and last_event_id", append(slices.Clone(in.Query["after"]), in.Query["last_event_id"]...))
 	if err != nil {
 		return dialect.Cursor{}, err
 	}
-	text := header
-	if text == "" {
-		text = query
-	}
+	return parseCursor(cmp.Or(header, query))
+}
+
+// parseCursor takes a seq or an event's id.
+func parseCursor(text string) (dialect.Cursor, error) {
 	if strings.HasPrefix(text, schema.EventPrefix) && schema.ValidEventID(text) == nil {
 		return dialect.Cursor{ID: text}, nil
 	}
@@ -84,8 +222,13 @@ func single(name string, values []string) (string, error) {
 	return "", fmt.Errorf("%s is given %d times: %w", name, len(values), schema.ErrBadCursor)
 }
 
-// Projector gives raw detail for every request: the log is already in this protocol.
-func (Dialect) Projector(dialect.Request) dialect.Projector { return projector{} }
+// Projector gives the log's own lines, or the messages that hold the same.
+func (Dialect) Projector(req dialect.Request) dialect.Projector {
+	if req.Stream == StreamGRPC {
+		return &messages{}
+	}
+	return projector{}
+}
 
 // AppendError writes {"error":{…}}.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -178,7 +179,7 @@ func TestOpen(t *testing.T) {
 		if tt.err == nil {
 			tt.want.Stream = "run"
 		}
-		if got != tt.want || !errors.Is(err, tt.err) {
+		if !reflect.DeepEqual(got, tt.want) || !errors.Is(err, tt.err) {
 			t.Errorf("%s: %+v, %v, want %+v, %v", tt.name, got, err, tt.want, tt.err)
 		}
 	}
@@ -201,7 +202,7 @@ func FuzzOpen(f *testing.F) {
 			if !errors.Is(err, schema.ErrBadID) && !errors.Is(err, schema.ErrBadCursor) && !errors.Is(err, dialect.ErrBadRequest) {
 				t.Fatalf("refused by %v", err)
 			}
-			if req != (dialect.Request{}) {
+			if !reflect.DeepEqual(req, dialect.Request{}) {
 				t.Fatalf("a refusal gives %+v", req)
 			}
 			return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
 // chunk is the most that is written under one deadline, in bytes.
@@ -70,8 +71,7 @@ type Sink struct {
 	rc      *http.ResponseController
 	buf     *[]byte
 	until   time.Time // deadline of the write under way
-	last    time.Time // of the last push
-	written int64     // bytes
+	written int64     // bytes since the last Flush
 }
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
@@ -91,6 +91,7 @@ func (t *Transport) Open(w http.ResponseWriter) (*Sink, error) {
 	if err := s.send(append(b, "\n\n"...)); err != nil {
 		return nil, err
 	}
+	s.written = 0
 	return s, s.push()
 }
 
@@ -135,16 +136,22 @@ func (s *Sink) frame(f dialect.Frame) error {
 }
 
 // Flush writes what is collected and pushes it to the client.
-func (s *Sink) Flush() error {
-	if s.buf == nil {
-		return nil
+func (s *Sink) Flush() (int64, error) {
+	if s.buf != nil {
+		err := s.send(*s.buf)
+		s.release()
+		if err != nil {
+			return s.count(), err
+		}
 	}
-	err := s.send(*s.buf)
-	s.release()
-	if err != nil {
-		return err
-	}
-	return s.push()
+	err := s.push()
+	return s.count(), err
+}
+
+func (s *Sink) count() int64 {
+	n := s.written
+	s.written = 0
+	return n
 }
 
 // KeepAlive writes a comment (native §5).
@@ -157,14 +164,18 @@ func (s *Sink) KeepAlive() error {
 
 var keepAlive = []byte(": keepalive\n\n")
 
-// Idle says since when nothing was pushed.
-func (s *Sink) Idle() time.Time { return s.last }
-
-// Written is the number of bytes written so far.
-func (s *Sink) Written() int64 { return s.written }
-
-// Close gives the buffer back. The sink must not be used after it.
-func (s *Sink) Close() { s.release() }
+// End writes the last frame, where there is one. Whether the body is complete or breaks off is the
+// handler's: it returns, or panics with http.ErrAbortHandler.
+func (s *Sink) End(e transport.End) error {
+	s.release()
+	if e.Last == nil {
+		return nil
+	}
+	if err := s.send(AppendFrame(nil, *e.Last)); err != nil {
+		return err
+	}
+	return s.push()
+}
 
 func (s *Sink) send(b []byte) error {
 	for len(b) > 0 {
@@ -191,7 +202,6 @@ func (s *Sink) push() error {
 	if err := s.rc.Flush(); err != nil {
 		return s.writeError(err)
 	}
-	s.last = time.Now()
 	if err := s.rc.SetWriteDeadline(time.Time{}); err != nil {
 		return s.writeError(err)
 	}

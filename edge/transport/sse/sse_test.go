@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,7 +90,7 @@ func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
 			t.Errorf("open: %v", err)
 			return
 		}
-		defer s.Close()
+		defer s.End(transport.End{})
 		fn(s)
 	}))
 	t.Cleanup(srv.Close)
@@ -104,7 +105,7 @@ func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
 func TestHeadersHintAndFrames(t *testing.T) {
 	resp := serve(t, Config{Retry: 2 * time.Second}, func(s *Sink) {
 		frames := []dialect.Frame{frame("a", "{}", "1"), frame("b", "[]", "2")}
-		if err := errors.Join(s.Write(frames), s.Flush(), s.KeepAlive(), s.Flush()); err != nil {
+		if err := errors.Join(s.Write(frames), flush(s), s.KeepAlive(), flush(s)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -182,10 +183,10 @@ func TestOneWritePerBatchAndChunks(t *testing.T) {
 			return
 		}
 		rec.writes, rec.flushes = 0, 0
-		if err := errors.Join(s.Write(small), s.Flush()); err != nil || rec.writes != 1 || rec.flushes != 1 {
+		if err := errors.Join(s.Write(small), flush(s)); err != nil || rec.writes != 1 || rec.flushes != 1 {
 			t.Errorf("a small batch took %d writes and %d flushes: %v", rec.writes, rec.flushes, err)
 		}
-		if err := errors.Join(s.Write(mixed), s.Flush(), s.Write(many), s.Flush()); err != nil {
+		if err := errors.Join(s.Write(mixed), flush(s), s.Write(many), flush(s)); err != nil {
 			t.Error(err)
 		}
 		done <- *rec
@@ -226,11 +227,15 @@ func TestSlowClientIsCut(t *testing.T) {
 					result <- err
 					return
 				}
-				defer s.Close()
+				defer s.End(transport.End{})
 				f := []dialect.Frame{frame("x", strings.Repeat("y", 30<<10), "1")}
 				for err == nil {
-					if err = errors.Join(s.Write(f), s.Flush()); err == nil {
-						sent.Store(s.Written())
+					var n int64
+					if err = s.Write(f); err == nil {
+						n, err = s.Flush()
+					}
+					if err == nil {
+						sent.Add(n)
 					}
 				}
 				result <- err
@@ -287,7 +292,7 @@ func TestIdleStreamSurvives(t *testing.T) {
 			return
 		}
 		<-release
-		if err := errors.Join(s.Write([]dialect.Frame{frame("late", "{}", "1")}), s.Flush()); err != nil {
+		if err := errors.Join(s.Write([]dialect.Frame{frame("late", "{}", "1")}), flush(s)); err != nil {
 			t.Error(err)
 		}
 	}))
@@ -345,10 +350,10 @@ func TestBuffersAreReused(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		defer s.Close()
+		defer s.End(transport.End{})
 		f := []dialect.Frame{frame("x", `{"t":"abc"}`, "1")}
 		allocs := testing.AllocsPerRun(100, func() {
-			if err := errors.Join(s.Write(f), s.Flush()); err != nil {
+			if err := errors.Join(s.Write(f), flush(s)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -383,4 +388,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v is taken", cfg)
 		}
 	}
+}
+
+func flush(s *Sink) error {
+	_, err := s.Flush()
+	return err
 }

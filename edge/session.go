@@ -1,0 +1,317 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/shape"
+	"agentstream/edge/transport"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// session is one stream from its request to its end, whatever carries it.
+type session struct {
+	s     *Server
+	c     *call
+	bound *boundStream
+	live  *liveStream
+	req   dialect.Request
+	opened
+	first *shape.Out // snapshot that the stream begins with
+	read  reader
+}
+
+// errComplete says that a run has ended and that the client has its last event.
+var errComplete = errors.New("the run has ended and the client has all of it")
+
+// begin reads the request and opens what it asks for. ctx is the stream's; end ends it. What begin
+// opened is closed by close, also after an error.
+func (s *Server) begin(ctx context.Context, end context.CancelCauseFunc, c *call, b *boundStream, in dialect.Input) (*session, error) {
+	ss := &session{s: s, c: c, bound: b, live: &liveStream{bound: b, end: end}}
+	var err error
+	if ss.req, err = b.dialect.Open(in); err != nil {
+		return ss, err
+	}
+	key := schema.RunKey{Tenant: c.caller.Tenant, Run: ss.req.Run}
+	if err := key.Validate(); err != nil {
+		return ss, err
+	}
+	if only := c.caller.Run; only != "" && only != key.Run {
+		return ss, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+	}
+	c.run = key.Run
+	if err := s.enter(ss.live); err != nil {
+		return ss, err
+	}
+	if at := c.caller.Expires; !at.IsZero() {
+		timer := time.AfterFunc(time.Until(at), func() { end(auth.ErrExpired) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	if err := ss.open(ctx, key); err != nil {
+		return ss, ended(ctx, err)
+	}
+	return ss, nil
+}
+
+// open opens the source behind the cursor. A log that does not answer in time ends the stream.
+func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
+	s := ss.s
+	limit := time.AfterFunc(s.cfg.LogTimeout, func() {
+		ss.live.end(fmt.Errorf("open %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
+	})
+	defer limit.Stop()
+	cursor := ss.req.Cursor
+	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
+		if ss.first, cursor.Seq, err = s.snapshotEvent(ctx, key); err != nil {
+			return err
+		}
+	}
+	if ss.opened, err = s.open(ctx, key, cursor); err != nil {
+		return err
+	}
+	if ss.first == nil && ss.bound.Mode.EndsWithRun() && ss.pos.ended && ss.after >= ss.pos.last {
+		return errComplete
+	}
+	return nil
+}
+
+// snapshotEvent gives the fold of a run as the event that stands for all up to it.
+func (s *Server) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
+	fold, at, err := s.foldAt(ctx, key, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
+	if at.Seq > 1 {
+		e.FirstSeq = 1
+	}
+	r, err := schema.ScanLine(e.AppendLine(nil))
+	if err != nil {
+		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
+	}
+	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
+}
+
+// reader gives the way through the source that the request asks for.
+func (ss *session) reader(ctx context.Context) reader {
+	if ss.req.Speed > 0 {
+		return ss.timed(ctx)
+	}
+	return ss.steady(ctx, ss.opened, ss.after)
+}
+
+// steady reads from o on, for a client that has everything up to has.
+func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) reader {
+	f := ss.req.Filter
+	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
+	if ss.req.Detail != dialect.DetailDefault || !ss.bound.Shaped {
+		if o.src.child == "" && filter.All() && has == o.after {
+			return packReader{o.tail}
+		}
+		return &plainReader{t: o.tail, fold: shape.Folder{Filter: filter, Last: has}}
+	}
+	key := viewKey{src: o.src, filter: f.Key(), bundle: ss.req.Bundle}
+	v := ss.s.views.join(ss.s.hub, key, filter, o)
+	o.tail.close() // the view has its own, and history needs none
+	return &viewReader{
+		hub: ss.s.hub, views: &ss.s.views, v: v, src: o.src, ctx: ctx, pos: o.after,
+		fold: shape.Folder{Filter: filter, Merge: true, Bundle: ss.req.Bundle, Last: has},
+	}
+}
+
+func (ss *session) timed(ctx context.Context) reader {
+	f := ss.req.Filter
+	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
+	r := newTimedReader(ctx, ss.s.hub, ss.opened, ss.req.Speed)
+	if ss.req.Detail == dialect.DetailDefault && ss.bound.Shaped {
+		r.pace = &shape.Pacer{Filter: filter, Bundle: ss.req.Bundle, Last: ss.after}
+	} else {
+		r.plain = shape.Folder{Filter: filter, Last: ss.after}
+	}
+	ss.tail.close()
+	r.rest = func(after, has schema.Seq) (reader, error) {
+		if ss.pos.ended {
+			return endReader{}, nil
+		}
+		o, err := ss.s.openSource(ctx, ss.src, after)
+		if err != nil {
+			return nil, err
+		}
+		return ss.steady(ctx, o, has), nil
+	}
+	return r
+}
+
+// endReader has nothing left to give.
+type endReader struct{}
+
+func (endReader) next(context.Context) (portion, error) { return portion{ended: true}, nil }
+func (endReader) wrote(time.Duration)                   {}
+func (endReader) close()                                {}
+
+// openSource opens a source that is known to exist behind a position.
+func (s *Server) openSource(ctx context.Context, src source, after schema.Seq) (o opened, err error) {
+	o = opened{src: src, after: after}
+	if o.tail, err = src.follow(ctx, s.hub, after); err != nil {
+		return o, err
+	}
+	if o.pos, err = src.where(ctx, s.hub, o.tail.sub.Head()); err != nil {
+		o.tail.close()
+	}
+	return o, err
+}
+
+// close gives everything back.
+func (ss *session) close() {
+	if ss.read != nil {
+		ss.read.close()
+	} else if ss.tail != nil {
+		ss.tail.close()
+	}
+	ss.s.leave(ss.live)
+}
+
+// deliver feeds the sink until the stream ends. A nil error is the end of the run.
+func (ss *session) deliver(ctx context.Context, sink transport.Sink) (err error) {
+	ss.c.stream = ss.live
+	ss.read = ss.reader(ctx)
+	h, b := ss.s.cfg.Hooks, ss.bound
+	if h.StreamOpened != nil {
+		h.StreamOpened(b.name, b.Transport)
+	}
+	defer func() {
+		err = ended(ctx, err)
+		if h.StreamClosed != nil {
+			reason := ReasonOf(err)
+			if reason == dialect.ReasonNone {
+				reason = dialect.ReasonEnded
+			}
+			h.StreamClosed(b.name, b.Transport, reason)
+		}
+	}()
+	w := &writer{ss: ss, sink: sink, project: b.dialect.Projector(ss.req), flushed: time.Now()}
+	if ss.first != nil {
+		if err := w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
+			return err
+		}
+	}
+	idle := idleClock{every: ss.s.cfg.KeepAlive}
+	defer idle.stop()
+	for {
+		p, err := ss.read.next(idle.wait(ctx, w.flushed))
+		if err != nil {
+			if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			if err := w.keepAlive(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.send(p); err != nil {
+			return err
+		}
+		if p.ended && b.Mode.EndsWithRun() {
+			return nil
+		}
+	}
+}
+
+// writer turns portions into frames and hands them to the sink.
+type writer struct {
+	ss      *session
+	sink    transport.Sink
+	project dialect.Projector
+	frames  dialect.Frames
+	flushed time.Time
+}
+
+// send writes a portion: all of its frames, then one flush.
+func (w *writer) send(p portion) error {
+	c := w.ss.c
+	events := c.events
+	begun := time.Now()
+	for i := range p.batch.Packs {
+		for r, err := range p.batch.Packs[i].Records(p.batch.After) {
+			if err != nil {
+				return err
+			}
+			if err := w.record(r); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range p.records {
+		if err := w.record(p.records[i].Record); err != nil {
+			return err
+		}
+	}
+	if c.events == events {
+		return nil
+	}
+	n, err := w.sink.Flush()
+	c.sent += n
+	if err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	if h := w.ss.s.cfg.Hooks.EventsSent; h != nil {
+		h(w.ss.bound.name, c.events-events, n)
+	}
+	return nil
+}
+
+func (w *writer) record(r schema.Record) error {
+	if err := w.project.Project(&w.frames, r); err != nil {
+		return fmt.Errorf("project seq %d: %w", r.Seq, err)
+	}
+	if err := w.sink.Write(w.frames.List); err != nil {
+		return err
+	}
+	w.frames.Reset()
+	w.ss.c.seq = r.Seq
+	w.ss.c.events++
+	return nil
+}
+
+func (w *writer) keepAlive() error {
+	if time.Since(w.flushed) < w.ss.s.cfg.KeepAlive {
+		return nil // something was sent since the clock was set
+	}
+	if err := w.sink.KeepAlive(); err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	if h := w.ss.s.cfg.Hooks.KeptAlive; h != nil {
+		h(w.ss.bound.name)
+	}
+	return nil
+}
+
+// endOf says the last word about an error in every transport's terms.
+func (c *call) endOf(err error) transport.End {
+	if err == nil {
+		return transport.End{Clean: true, Close: OutcomeOf(dialect.ReasonEnded).Close}
+	}
+	reason := ReasonOf(err)
+	out := OutcomeOf(reason)
+	p := problem(reason, err)
+	p.RequestID = c.id
+	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message}
+	if out.Say {
+		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
+	}
+	return e
+}
+
+// upgrades says that a request asks for a WebSocket.
+func upgrades(r *http.Request) bool {
+	return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1
+}

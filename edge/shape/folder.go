@@ -74,13 +74,14 @@ func (f *Folder) wait(out []Out, s *span) []Out {
 
 // Flush appends what is pending. At the end of a replay there may be nothing to come.
 func (f *Folder) Flush(out []Out) []Out {
-	switch len(f.spans) {
-	case 0:
-		return out
-	case 1:
-		out = f.show(out, f.spans[0].record(f.Last+1))
-	default:
-		out = f.show(out, bundle(f.spans, f.Last+1))
+	for rest := f.spans; len(rest) > 0; {
+		n := together(rest, f.Bundle)
+		if n == 1 {
+			out = f.show(out, rest[0].record(f.Last+1))
+		} else {
+			out = f.show(out, bundle(rest[:n], f.Last+1))
+		}
+		rest = rest[n:]
 	}
 	clear(f.spans)
 	f.spans, f.size = f.spans[:0], 0

@@ -63,11 +63,7 @@ func (p *Pacer) Tick(out []Out, now time.Time) []Out {
 	if len(p.spans) == 0 || now.Before(p.earliest()) {
 		return out
 	}
-	n := 1
-	if p.Bundle {
-		n = len(p.spans)
-	}
-	return p.give(out, now, n)
+	return p.give(out, now, together(p.spans, p.Bundle))
 }
 
 // Due says when Tick has something; ok is false when nothing is pending.
@@ -90,11 +86,7 @@ func (p *Pacer) Flush(out []Out, now time.Time) []Out {
 		if now.Before(p.earliest()) {
 			p.Forced++
 		}
-		n := 1
-		if p.Bundle {
-			n = len(p.spans)
-		}
-		out = p.give(out, now, n)
+		out = p.give(out, now, together(p.spans, p.Bundle))
 	}
 	return out
 }

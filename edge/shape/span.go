@@ -34,6 +34,7 @@ type span struct {
 	one           []byte // text of the first member
 	text          []byte // of all members; nil while there is one
 	n             int
+	flat          bool // the payload nests nothing: it may go into a bundle, which nests it deeper
 }
 
 // newSpan begins with a record, if that is a delta that can be merged.
@@ -49,7 +50,8 @@ func newSpan(r schema.Record) (span, bool) {
 	if attributes == nil {
 		return span{}, false
 	}
-	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text, n: 1}, true
+	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text, n: 1,
+		flat: !bytes.ContainsAny(before[1:], "{[") && !bytes.ContainsAny(after, "{[")}, true
 }
 
 // same says whether another span continues this one: same lane, same kind, same company.
@@ -128,6 +130,15 @@ func (o Out) Dropped(n int) Out {
 	more = append(more, `,"dropped_code":"`+schema.CodeDropped+`"}`...)
 	o.Record = scan(o.AppendSpan(nil, o.First, more), o.Record)
 	return o
+}
+
+// together says how many of the first spans may go in one event.
+func together(spans []span, bundled bool) int {
+	n := 1
+	for bundled && spans[n-1].flat && n < len(spans) && spans[n].flat {
+		n++
+	}
+	return n
 }
 
 // bundle makes one event of several spans in their order. Neighbours within a lane are joined, which

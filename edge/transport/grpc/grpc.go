@@ -1,0 +1,258 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+)
+
+// chunk is the most that is written under one deadline, in bytes.
+const chunk = 64 << 10
+
+// Config sets a Transport up. The zero value works.
+type Config struct {
+	WriteTimeout   time.Duration // for each write of at most 64 KiB; default 30 s
+	RequestTimeout time.Duration // for the request message, all of it; default 10 s
+	MaxRequest     int           // largest request message, bytes, decompressed; default 64 KiB
+}
+
+func (c Config) withDefaults() Config {
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 30 * time.Second
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = 10 * time.Second
+	}
+	if c.MaxRequest == 0 {
+		c.MaxRequest = 64 << 10
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.WriteTimeout < 0 || c.RequestTimeout < 0 || c.MaxRequest < 0 {
+		return fmt.Errorf("grpc: write time-out %v, request time-out %v, largest request %d: not positive", c.WriteTimeout, c.RequestTimeout, c.MaxRequest)
+	}
+	return nil
+}
+
+// Transport is what all calls share.
+type Transport struct {
+	cfg     Config
+	handler *connect.Handler
+	errors  *connect.ErrorWriter
+	buffers sync.Pool // *[]byte; held by a sink only between its first Write and Flush
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Transport, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	t := &Transport{cfg: cfg, errors: connect.NewErrorWriter()}
+	opts := append(t.options(), connect.WithCodec(rawCodec{}), connect.WithInterceptors(interceptor{}))
+	// One handler for all procedures: nothing in it but errors' texts depends on the name.
+	t.handler = connect.NewServerStreamHandler("/agentstream.Stream/Stream",
+		func(context.Context, *connect.Request[message], *connect.ServerStream[message]) error {
+			return errors.New("the interceptor serves every call")
+		}, opts...)
+	return t, nil
+}
+
+// options hold for every handler.
+func (t *Transport) options() []connect.HandlerOption {
+	return []connect.HandlerOption{
+		connect.WithReadMaxBytes(t.cfg.MaxRequest),
+		connect.WithCompression("gzip", func() connect.Decompressor { return &bounded{most: t.cfg.MaxRequest} }, newGzipWriter),
+		connect.WithCompressMinBytes(1 << 30),
+	}
+}
+
+// Speaks says that a request is a gRPC or gRPC-Web call in a form that is served here. A POST to a
+// procedure that is not is answered 415.
+func Speaks(r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		return false
+	}
+	ctype, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return false
+	}
+	switch ctype {
+	case "application/grpc", "application/grpc+proto":
+		return r.ProtoMajor >= 2
+	case "application/grpc-web", "application/grpc-web+proto":
+		return true
+	}
+	return false
+}
+
+// Serve serves a call that Speaks has approved: it reads the request message, calls fn with its bytes,
+// which are fn's, and tells the client the end that fn gives. The context ends with the call and at the
+// deadline that the client has set. An end given to the sink goes before the one that fn returns.
+// Headers go out with the sink's first Write, Flush or KeepAlive. The error, for logs, says why fn was
+// not called, or why the end did not get through: it wraps dialect.ErrBadRequest, ErrTimeout,
+// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been told in every case.
+func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
+	c := &call{t: t, fn: fn, rc: http.NewResponseController(w), proto: r.ProtoMajor}
+	c.w = &response{ResponseWriter: w}
+	t.handler.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	if c.err == nil && !c.served {
+		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
+	}
+	return c.err
+}
+
+// What Serve reports of a request message; see also dialect.ErrBadRequest.
+var (
+	ErrTimeout  = errors.New("request message did not arrive in time")
+	ErrTooLarge = errors.New("request message is too large")
+)
+
+// Refuse answers a call with a status before, or instead of, Serve. A request that is no gRPC call gets
+// JSON in the form of the Connect protocol; callers ask Speaks first.
+func (t *Transport) Refuse(w http.ResponseWriter, r *http.Request, e transport.End) error {
+	err := statusOf(e)
+	if err == nil {
+		err = connect.NewError(connect.CodeInternal, errors.New("a refusal without a status"))
+	}
+	if werr := t.errors.Write(w, r, err); werr != nil {
+		return fmt.Errorf("grpc: refuse: %w: %w", dialect.ErrClientGone, werr)
+	}
+	return nil
+}
+
+// statusOf gives the status of an end; nil is OK.
+func statusOf(e transport.End) error {
+	if e.Clean {
+		return nil
+	}
+	code := connect.Code(e.GRPC)
+	if e.GRPC < int(connect.CodeCanceled) || e.GRPC > int(connect.CodeUnauthenticated) {
+		code = connect.CodeUnknown
+	}
+	text := e.Code
+	switch {
+	case text == "":
+		text = e.Message
+	case e.Message != "":
+		text += ": " + e.Message
+	}
+	return connect.NewError(code, errors.New(text))
+}
+
+// call is one call on its way through connect.
+type call struct {
+	t      *Transport
+	fn     func(context.Context, []byte, transport.Sink) transport.End
+	w      *response
+	rc     *http.ResponseController
+	proto  int
+	served bool // the interceptor was reached
+	err    error
+}
+
+type callKey struct{}
+
+// interceptor replaces connect's typed handler: it owns the reading of the request, so that each way in
+// which it can fail gets a status of its own.
+type interceptor struct{}
+
+func (interceptor) WrapUnary(f connect.UnaryFunc) connect.UnaryFunc { return f }
+func (interceptor) WrapStreamingClient(f connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return f
+}
+func (interceptor) WrapStreamingHandler(connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return ctx.Value(callKey{}).(*call).serve(ctx, conn)
+	}
+}
+
+func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) error {
+	c.served = true
+	request, err := c.receive(conn)
+	if err != nil {
+		c.err = err
+		return refusal(err)
+	}
+	s := &Sink{c: c, conn: conn}
+	e := c.fn(ctx, request, s)
+	if s.end != nil {
+		e = *s.end
+	} else if err := s.finish(); err != nil {
+		c.err = err
+	}
+	s.release()
+	// What connect still has to write has a deadline too. It stays: nothing comes after it.
+	_ = s.deadline()
+	if !e.Clean && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the deadline that the client set has passed"))
+	}
+	return statusOf(e)
+}
+
+// receive reads the request: one message, and the end of the client's side behind it.
+func (c *call) receive(conn connect.StreamingHandlerConn) ([]byte, error) {
+	if err := c.rc.SetReadDeadline(time.Now().Add(c.t.cfg.RequestTimeout)); err != nil {
+		return nil, fmt.Errorf("grpc: read deadline: %w", err)
+	}
+	var m, more message
+	if err := conn.Receive(&m); err != nil {
+		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("grpc: call brings no message: %w", dialect.ErrBadRequest)
+		}
+		return nil, readError(err)
+	}
+	switch err := conn.Receive(&more); {
+	case err == nil:
+		return nil, fmt.Errorf("grpc: call brings more than one message: %w", dialect.ErrBadRequest)
+	case !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, readError(err)
+	}
+	if err := c.rc.SetReadDeadline(time.Time{}); err != nil {
+		return nil, readError(err)
+	}
+	return m.data, nil
+}
+
+func readError(err error) error {
+	switch connect.CodeOf(err) {
+	case connect.CodeResourceExhausted:
+		return fmt.Errorf("grpc: %w", ErrTooLarge)
+	case connect.CodeInvalidArgument, connect.CodeInternal, connect.CodeUnimplemented:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrBadRequest, err)
+		}
+	case connect.CodeCanceled:
+		return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		return fmt.Errorf("grpc: %w", ErrTimeout)
+	}
+	return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
+}
+
+// refusal is the status for a request that was not read. Its text says nothing of what was sent.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return connect.NewError(connect.CodeResourceExhausted, ErrTooLarge)
+	case errors.Is(err, ErrTimeout):
+		return connect.NewError(connect.CodeDeadlineExceeded, ErrTimeout)
+	case errors.Is(err, dialect.ErrBadRequest):
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("one message in the form of the service is expected"))
+	}
+	return connect.NewError(connect.CodeCanceled, errors.New("the client is gone"))
+}

@@ -2,6 +2,8 @@ package auth
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -32,6 +34,51 @@ const (
 	ScopeAll = ScopeRead | ScopeWrite | ScopeCommand
 )
 
+var scopeNames = []struct {
+	scope Scope
+	name  string
+}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}}
+
+// String gives the names, separated by commas; "" for none.
+func (s Scope) String() string { return strings.Join(s.Names(), ",") }
+
+// Names gives the names of the scopes in the set.
+func (s Scope) Names() []string {
+	var names []string
+	for _, n := range scopeNames {
+		if s&n.scope != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+// scopeOf gives the scope of a name; 0 for a name that is none.
+func scopeOf(name string) Scope {
+	for _, n := range scopeNames {
+		if n.name == name {
+			return n.scope
+		}
+	}
+	return 0
+}
+
+// ParseScopes reads names of scopes: "read", "write", "command". At least one is needed.
+func ParseScopes(names []string) (Scope, error) {
+	var all Scope
+	for _, name := range names {
+		s := scopeOf(name)
+		if s == 0 {
+			return 0, fmt.Errorf("auth: scope %q is none of read, write, command", name)
+		}
+		all |= s
+	}
+	if all == 0 {
+		return 0, errors.New("auth: no scopes")
+	}
+	return all, nil
+}
+
 // One sentinel for each decision of a caller.
 var (
 	// ErrUnauthorized says that a request brings no valid credential.
@@ -40,4 +87,18 @@ var (
 	ErrForbidden = errors.New("not allowed")
 	// ErrExpired says that the credential of an open stream has ended.
 	ErrExpired = errors.New("credential has expired")
+	// ErrUnavailable says that credentials cannot be checked now: no keys of the issuer are known, or
+	// tickets cannot be kept. It says nothing about the credential.
+	ErrUnavailable = errors.New("credentials cannot be checked now")
 )
+
+// Refusal is an ErrUnauthorized that says which check failed. The text is for the log: it holds
+// nothing of the credential, and clients are not told.
+type Refusal struct{ Check string }
+
+func (r *Refusal) Error() string { return r.Check + ": " + ErrUnauthorized.Error() }
+
+// Unwrap makes a refusal an ErrUnauthorized.
+func (r *Refusal) Unwrap() error { return ErrUnauthorized }
+
+func refuse(check string) error { return &Refusal{Check: check} }

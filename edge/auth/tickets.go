@@ -1,0 +1,206 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// ticketPrefix begins every ticket.
+const ticketPrefix = "tkt_"
+
+// ErrNoTicket says that a store has no such ticket: it never had, or it has been taken or has expired.
+var ErrNoTicket = errors.New("no such ticket")
+
+// TicketStore keeps tickets until they are taken. Ids are hashes, 64 hex digits.
+type TicketStore interface {
+	// Put keeps a record, for ttl or somewhat longer.
+	Put(ctx context.Context, id string, record []byte, ttl time.Duration) error
+	// Take removes a record and gives it to exactly one caller, over all nodes. The others get an error
+	// that wraps ErrNoTicket; so does everybody when it cannot be told who was first.
+	Take(ctx context.Context, id string) ([]byte, error)
+}
+
+// TicketsConfig sets tickets up. Store and Still are needed.
+type TicketsConfig struct {
+	Store TicketStore
+	Still func(Caller) error // checks at redemption whether the credential behind a ticket still holds; Bearer.Still
+	TTL   time.Duration      // between issue and redemption; default 60 s, at most MaxTicketTTL
+	Now   func() time.Time   // default time.Now
+}
+
+// MaxTicketTTL bounds the life of a ticket: URLs end up in histories and in proxies' logs.
+const MaxTicketTTL = 10 * time.Minute
+
+// Tickets issues and redeems tokens that open one stream of one run once, for clients that can set no
+// header (EventSource, WebSocket in browsers). Make it with NewTickets.
+type Tickets struct{ cfg TicketsConfig }
+
+// NewTickets checks the configuration.
+func NewTickets(cfg TicketsConfig) (*Tickets, error) {
+	if cfg.Store == nil || cfg.Still == nil {
+		return nil, errors.New("auth: tickets: store and Still are needed")
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = time.Minute
+	}
+	if cfg.TTL < time.Second || cfg.TTL > MaxTicketTTL {
+		return nil, fmt.Errorf("auth: tickets: life %v is not within 1s to %v", cfg.TTL, MaxTicketTTL)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Tickets{cfg: cfg}, nil
+}
+
+// ticketRecord is what a store keeps. Times are Unix milliseconds; 0 is never.
+type ticketRecord struct {
+	Tenant     string `json:"tenant"`
+	Run        string `json:"run"`
+	Subject    string `json:"subject,omitempty"`
+	Credential string `json:"credential,omitempty"`
+	Expires    int64  `json:"expires,omitempty"` // of the credential
+	Deadline   int64  `json:"deadline"`          // of the ticket
+}
+
+// Issue makes a ticket for a run of the caller's tenant, with no more than read, and says until when
+// it can be redeemed. The error wraps ErrForbidden for a caller who may not read that run, ErrExpired
+// for one whose credential has ended, ErrUnavailable when the ticket cannot be kept.
+func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket string, until time.Time, err error) {
+	if !c.May(ScopeRead) || c.Run != "" && c.Run != run {
+		return "", time.Time{}, ErrForbidden
+	}
+	now := t.cfg.Now()
+	until = now.Add(t.cfg.TTL)
+	r := ticketRecord{Tenant: c.Tenant, Run: run, Subject: c.Subject, Credential: c.Credential}
+	if !c.Expires.IsZero() {
+		if !now.Before(c.Expires) {
+			return "", time.Time{}, ErrExpired
+		}
+		r.Expires = c.Expires.UnixMilli()
+		if c.Expires.Before(until) {
+			until = c.Expires
+		}
+	}
+	until = until.Truncate(time.Millisecond)
+	r.Deadline = until.UnixMilli()
+	record, err := json.Marshal(r)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("auth: ticket for %s/%s: %w", c.Tenant, run, err)
+	}
+	ticket = ticketPrefix + rand.Text() + rand.Text() // 260 bits
+	if err := t.cfg.Store.Put(ctx, ticketID(ticket), record, until.Sub(now)); err != nil {
+		return "", time.Time{}, fmt.Errorf("auth: keep a ticket for %s/%s: %w: %w", c.Tenant, run, ErrUnavailable, err)
+	}
+	return ticket, until, nil
+}
+
+// ticketID is what a store knows of a ticket: whoever reads the store cannot redeem.
+func ticketID(ticket string) string {
+	sum := sha256.Sum256([]byte(ticket))
+	return hex.EncodeToString(sum[:])
+}
+
+// ticketLen is the length of a ticket, in bytes.
+const ticketLen = len(ticketPrefix) + 2*26
+
+// Redeem takes a ticket and checks everything again. The caller has the scope read for one run, and
+// its stream ends when the credential behind the ticket does. A ticket is used up also when it is
+// refused. The error wraps ErrUnauthorized, or ErrUnavailable when the store does not answer.
+func (t *Tickets) Redeem(ctx context.Context, ticket string) (Caller, error) {
+	if len(ticket) != ticketLen || !strings.HasPrefix(ticket, ticketPrefix) {
+		return Caller{}, refuse("not a ticket")
+	}
+	record, err := t.cfg.Store.Take(ctx, ticketID(ticket))
+	if errors.Is(err, ErrNoTicket) {
+		return Caller{}, refuse("no such ticket, or it was used, or it has expired")
+	}
+	if err != nil {
+		return Caller{}, fmt.Errorf("auth: take a ticket: %w: %w", ErrUnavailable, err)
+	}
+	var r ticketRecord
+	if err := json.Unmarshal(record, &r); err != nil {
+		return Caller{}, fmt.Errorf("auth: ticket's record: %w", err)
+	}
+	now := t.cfg.Now()
+	if now.UnixMilli() >= r.Deadline {
+		return Caller{}, refuse("the ticket has expired")
+	}
+	c := Caller{Tenant: r.Tenant, Run: r.Run, Subject: r.Subject, Credential: r.Credential, Scopes: ScopeRead}
+	if err := (schema.RunKey{Tenant: c.Tenant, Run: c.Run}).Validate(); err != nil {
+		return Caller{}, fmt.Errorf("auth: ticket's record: %s", err) // nobody but us writes records
+	}
+	if r.Expires != 0 {
+		c.Expires = time.UnixMilli(r.Expires)
+		if !now.Before(c.Expires) {
+			return Caller{}, refuse("the credential behind the ticket has expired")
+		}
+	}
+	if err := t.cfg.Still(c); err != nil {
+		return Caller{}, err
+	}
+	return c, nil
+}
+
+// maxMemoryTickets bounds what MemoryTickets keeps.
+const maxMemoryTickets = 100_000
+
+// MemoryTickets keeps tickets in this process: for tests, and where one node serves alone.
+type MemoryTickets struct {
+	mu      sync.Mutex
+	now     func() time.Time
+	tickets map[string]memoryTicket
+}
+
+type memoryTicket struct {
+	record []byte
+	until  time.Time
+}
+
+// NewMemoryTickets makes an empty store; a nil clock is time.Now.
+func NewMemoryTickets(now func() time.Time) *MemoryTickets {
+	if now == nil {
+		now = time.Now
+	}
+	return &MemoryTickets{now: now, tickets: make(map[string]memoryTicket)}
+}
+
+// Put keeps the record. Expired ones are thrown out when there is no place.
+func (m *MemoryTickets) Put(_ context.Context, id string, record []byte, ttl time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if len(m.tickets) >= maxMemoryTickets {
+		for id, t := range m.tickets {
+			if !now.Before(t.until) {
+				delete(m.tickets, id)
+			}
+		}
+		if len(m.tickets) >= maxMemoryTickets {
+			return errors.New("too many open tickets")
+		}
+	}
+	m.tickets[id] = memoryTicket{record: record, until: now.Add(ttl)}
+	return nil
+}
+
+// Take removes the record.
+func (m *MemoryTickets) Take(_ context.Context, id string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t, ok := m.tickets[id]
+	delete(m.tickets, id)
+	if !ok || !m.now().Before(t.until) {
+		return nil, ErrNoTicket
+	}
+	return t.record, nil
+}

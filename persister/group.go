@@ -13,10 +13,12 @@ import (
 type Run struct {
 	Key     schema.RunKey
 	Head    schema.Head            // the newest of the batch
-	Lanes   map[string]schema.Lane // lanes with an owner; the highest epoch of each
-	FirstTS time.Time              // earliest time of the batch's events
+	Lanes   map[string]schema.Lane // the highest epoch of each; the root's only with an owner, children's all
+	First   schema.Seq             // first event of the batch
+	FirstTS time.Time              // its time
 	LastTS  time.Time              // time of the newest event
 	Rows    int
+	Digest  Digest
 }
 
 // Batch is an append, ordered for a transaction. All stores write runs and rows in the order given
@@ -66,7 +68,26 @@ func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 	slices.SortStableFunc(b.Rows, func(x, y BatchRow) int {
 		return cmp.Or(compareKeys(x.Chunk.Key, y.Chunk.Key), cmp.Compare(x.Seq, y.Seq))
 	})
+	b.digest()
 	return b
+}
+
+// digest fills the runs' digests. Of rows with one key only the first can be stored; it decides.
+func (b *Batch) digest() {
+	run := 0
+	for i := range b.Rows {
+		row := &b.Rows[i]
+		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle {
+			continue
+		}
+		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {
+			continue
+		}
+		for b.Runs[run].Key != row.Chunk.Key { // both are in the order of keys
+			run++
+		}
+		b.Runs[run].Digest.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)
+	}
 }
 
 func (r *Run) add(c *Chunk) {
@@ -74,15 +95,17 @@ func (r *Run) add(c *Chunk) {
 		return
 	}
 	for i := range c.Rows {
-		if ts := c.Rows[i].TS; r.Rows == 0 && i == 0 || ts.Before(r.FirstTS) {
-			r.FirstTS = ts
+		row := &c.Rows[i]
+		if r.First == 0 || row.Seq < r.First {
+			r.First, r.FirstTS = row.Seq, row.TS
 		}
 	}
 	if c.Head.Last > r.Head.Last {
 		r.Head = c.Head
 		r.LastTS = c.Rows[len(c.Rows)-1].TS
 	}
-	if l := c.Head.Lane; l.Owner != "" && (r.Lanes[c.Child].Owner == "" || l.Epoch > r.Lanes[c.Child].Epoch) {
+	l := c.Head.Lane
+	if have, ok := r.Lanes[c.Child]; !ok && (l.Owner != "" || c.Child != "") || ok && l.Owner != "" && (have.Owner == "" || l.Epoch > have.Epoch) {
 		r.Lanes[c.Child] = l
 	}
 	r.Rows += len(c.Rows)

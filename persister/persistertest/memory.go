@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	"agentstream/persister"
 	"agentstream/schema"
@@ -20,12 +21,19 @@ type Memory struct {
 	runs    map[schema.RunKey]*memoryRun
 	letters []persister.DeadLetter
 	known   map[string]bool
+	joins   int // lanes that were taken up so far
 }
 
 type memoryRun struct {
 	head  schema.Head
 	lanes map[string]schema.Lane
 	rows  map[schema.Seq]memoryRow
+
+	joined       map[string]int // lanes, counted over all runs as they come
+	first        schema.Seq
+	started, end time.Time
+	digest       persister.Digest
+	usage        schema.Usage
 }
 
 type memoryRow struct {
@@ -86,14 +94,19 @@ func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persiste
 func (m *Memory) move(r *persister.Run) {
 	have := m.runs[r.Key]
 	if have == nil {
-		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow)}
+		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow), joined: make(map[string]int)}
 		m.runs[r.Key] = have
 	}
+	m.list(have, r)
 	if r.Head.Last > have.head.Last {
 		have.head = r.Head.Clone()
 		have.head.Lane, have.head.Stored = schema.Lane{}, 0
 	}
 	for name, l := range r.Lanes {
+		if _, ok := have.lanes[name]; !ok {
+			m.joins++
+			have.joined[name] = m.joins
+		}
 		if l.Epoch > have.lanes[name].Epoch || have.lanes[name].Owner == "" {
 			have.lanes[name] = l
 		}

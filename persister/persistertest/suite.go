@@ -22,6 +22,13 @@ type Store interface {
 	DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error)
 }
 
+// Catalog is what the suite tests of a store beside Store: the list of runs and the way from a child to
+// its root. Every store has it.
+type Catalog interface {
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	Parent(ctx context.Context, tenant, child string) (run string, err error)
+}
+
 // Run runs the suite. open gives an empty store that lives as long as its test.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, c := range []struct {
@@ -50,6 +57,14 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"concurrent runs", (*suite).concurrentRuns},
 		{"concurrent same packs", (*suite).concurrentSame},
 		{"concurrent days", (*suite).concurrentDays},
+		{"runs", (*suite).runs},
+		{"runs in pages", (*suite).runPages},
+		{"runs of states and times", (*suite).runFilters},
+		{"usage", (*suite).usage},
+		{"usage under redelivery", (*suite).usageOnce},
+		{"usage and reason of hostile payloads", (*suite).hostileUsage},
+		{"start of a run", (*suite).runStart},
+		{"parents", (*suite).parents},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(&suite{T: t, store: open(t)}) })
 	}

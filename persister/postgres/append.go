@@ -14,18 +14,23 @@ import (
 )
 
 const upsertRuns = `
-insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts)
+insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
+	first_seq, reason, reason_of, reason_seq)
 select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[], $7::text[],
-	$8::timestamptz[], $9::timestamptz[])
+	$8::timestamptz[], $9::timestamptz[], $10::bigint[], $11::text[], $12::text[], $13::bigint[])
 on conflict (koder_user_id, id) do update set
 	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
 	anchors    = case when excluded.last_seq > r.last_seq then excluded.anchors else r.anchors end,
 	last_ts    = case when excluded.last_seq > r.last_seq then excluded.last_ts else r.last_ts end,
 	last_seq   = greatest(r.last_seq, excluded.last_seq),
-	first_ts   = least(r.first_ts, excluded.first_ts),
+	first_ts   = case when excluded.first_seq < r.first_seq then excluded.first_ts else r.first_ts end,
+	first_seq  = least(r.first_seq, excluded.first_seq),
+	reason     = case when excluded.reason_seq > r.reason_seq then excluded.reason    else r.reason    end,
+	reason_of  = case when excluded.reason_seq > r.reason_seq then excluded.reason_of else r.reason_of end,
+	reason_seq = greatest(r.reason_seq, excluded.reason_seq),
 	updated_at = now()
-returning koder_user_id, id, run_day`
+returning koder_user_id, id, run_day, usage::text`
 
 const upsertLanes = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch)
@@ -33,6 +38,16 @@ select t, r, lane, owner, epoch::numeric from unnest($1::text[], $2::text[], $3:
 	as x(t, r, lane, owner, epoch)
 on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
 	where excluded.epoch > l.epoch`
+
+// What is stored already has been counted. It is asked before the rows go in and behind the runs' locks,
+// so that nobody else counts the same row.
+const findCounted = `
+select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[]) with ordinality as x(t, d, r, seq, i)
+join agent_run_events e on e.koder_user_id = x.t and e.run_day = x.d and e.run_id = x.r and e.seq = x.seq`
+
+const updateUsage = `
+update agent_runs r set usage = x.usage::jsonb from unnest($1::text[], $2::text[], $3::text[]) as x(t, id, usage)
+where r.koder_user_id = x.t and r.id = x.id`
 
 const insertRows = `
 insert into agent_run_events (koder_user_id, run_day, run_id, seq, id, child_id, type, ts, line, payload)
@@ -117,11 +132,17 @@ func transact(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns,
 	if len(cols.laneOwner) > 0 {
 		batch.Queue(upsertLanes, cols.laneTenant, cols.laneRun, cols.lane, cols.laneOwner, cols.laneEpoch)
 	}
+	if len(cols.useSeq) > 0 {
+		batch.Queue(findCounted, cols.useTenant, cols.useDay, cols.useRun, cols.useSeq)
+	}
 	batch.Queue(insertRows, cols.rows()...)
 	results := tx.SendBatch(ctx, &batch)
-	inserted, err := readResults(results, b, len(cols.laneOwner) > 0, days)
+	inserted, err := readResults(results, b, cols, days)
 	if closed := results.Close(); err == nil {
 		err = closed
+	}
+	if err == nil && len(cols.sumUsage) > 0 {
+		_, err = tx.Exec(ctx, updateUsage, cols.sumTenant, cols.sumRun, cols.sumUsage)
 	}
 	if err != nil {
 		return persister.Result{}, err
@@ -136,36 +157,76 @@ func transact(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns,
 	return res, nil
 }
 
-func readResults(results pgx.BatchResults, b *persister.Batch, lanes bool, days map[schema.RunKey]string) (inserted int, err error) {
+func readResults(results pgx.BatchResults, b *persister.Batch, cols *columns, days map[schema.RunKey]string) (inserted int, err error) {
 	rows, err := results.Query()
 	if err != nil {
 		return 0, err
 	}
-	stored := make(map[schema.RunKey]string, len(b.Runs))
+	stored := make(map[schema.RunKey]storedRun, len(b.Runs))
 	var key schema.RunKey
-	var day time.Time
-	if _, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day}, func() error {
-		stored[key] = day.Format(dayLayout)
+	var run storedRun
+	if _, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &run.day, &run.usage}, func() error {
+		stored[key] = run
 		return nil
 	}); err != nil {
 		return 0, err
 	}
 	for i := range b.Runs {
-		if r := &b.Runs[i]; stored[r.Key] != r.Head.Day {
-			days[r.Key] = stored[r.Key]
+		r := &b.Runs[i]
+		if day := stored[r.Key].day.Format(dayLayout); day != r.Head.Day {
+			days[r.Key] = day
 			err = errOtherDay
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	if lanes {
+	if len(cols.laneOwner) > 0 {
 		if _, err := results.Exec(); err != nil {
+			return 0, err
+		}
+	}
+	if len(cols.useSeq) > 0 {
+		if err := cols.sum(results, b, stored); err != nil {
 			return 0, err
 		}
 	}
 	tag, err := results.Exec()
 	return int(tag.RowsAffected()), err
+}
+
+// storedRun is what a run's row says that the batch does not.
+type storedRun struct {
+	day   time.Time
+	usage string
+}
+
+// sum reads which usage has been counted and adds the rest to what is stored.
+func (c *columns) sum(results pgx.BatchResults, b *persister.Batch, stored map[schema.RunKey]storedRun) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	counted := make(map[schema.RunKey]map[schema.Seq]bool)
+	var i int
+	if _, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		key := schema.RunKey{Tenant: c.useTenant[i-1], Run: c.useRun[i-1]}
+		if counted[key] == nil {
+			counted[key] = make(map[schema.Seq]bool)
+		}
+		counted[key][schema.Seq(c.useSeq[i-1])] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		if sum := r.Digest.Sum(counted[r.Key]); len(sum) > 0 {
+			c.sumTenant, c.sumRun = append(c.sumTenant, r.Key.Tenant), append(c.sumRun, r.Key.Run)
+			c.sumUsage = append(c.sumUsage, schema.ParseUsage(stored[r.Key].usage).Plus(sum).String())
+		}
+	}
+	return nil
 }
 
 func conflicts(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, res *persister.Result) error {
@@ -186,7 +247,14 @@ func conflicts(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns
 type columns struct {
 	runTenant, runID, runState, runLastID, runAnchors []string
 	runDay, runFirst, runLast                         []time.Time
-	runSeq                                            []int64
+	runSeq, runFirstSeq, runReasonSeq                 []int64
+	runReason, runReasonOf                            []string
+
+	useTenant, useRun []string // events with a usage
+	useDay            []time.Time
+	useSeq            []int64
+
+	sumTenant, sumRun, sumUsage []string // runs whose usage grows
 
 	laneTenant, laneRun, lane, laneOwner, laneEpoch []string
 
@@ -210,6 +278,12 @@ func columnsOf(b *persister.Batch) *columns {
 		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
 		c.runAnchors = append(c.runAnchors, schema.FormatAnchors(r.Head.Anchors))
 		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
+		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq, int64(r.Digest.ReasonSeq))
+		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
+		for _, u := range r.Digest.Usage {
+			c.useTenant, c.useRun = append(c.useTenant, r.Key.Tenant), append(c.useRun, r.Key.Run)
+			c.useDay, c.useSeq = append(c.useDay, day), append(c.useSeq, int64(u.Seq))
+		}
 		for name, l := range r.Lanes {
 			c.laneTenant, c.laneRun = append(c.laneTenant, r.Key.Tenant), append(c.laneRun, r.Key.Run)
 			c.lane, c.laneOwner = append(c.lane, name), append(c.laneOwner, l.Owner)
@@ -236,7 +310,8 @@ func (c *columns) add(r *persister.BatchRow, dates map[string]time.Time) {
 }
 
 func (c *columns) runs() []any {
-	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast}
+	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast,
+		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq}
 }
 
 func (c *columns) rows() []any {

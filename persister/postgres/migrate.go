@@ -38,17 +38,7 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
 }
 
 func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	locker, err := lock.NewPostgresSessionLocker(
-		lock.WithLockID(migrationLock), lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 30))
-	if err != nil {
-		return nil, err
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+	provider, err := newProvider(db)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +48,32 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	results, err := provider.Up(ctx)
 	names := make([]string, 0, len(results))
 	for _, r := range results {
-		names = append(names, r.Source.Path)
+		names = append(names, nameOf(r.Source))
 	}
 	return names, err
+}
+
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker(
+		lock.WithLockID(migrationLock), lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 30))
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
+		goose.WithGoMigrations(digestMigration()))
+}
+
+// nameOf names a migration; those that are no file have no path.
+func nameOf(s *goose.Source) string {
+	if s.Path != "" {
+		return s.Path
+	}
+	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
 }
 
 // pending asks for the version table first, because the provider would create it.
@@ -72,14 +85,14 @@ func pending(ctx context.Context, db *sql.DB, provider *goose.Provider) ([]strin
 	var names []string
 	if !exists {
 		for _, s := range provider.ListSources() {
-			names = append(names, s.Path)
+			names = append(names, nameOf(s))
 		}
 		return names, nil
 	}
 	list, err := provider.Status(ctx)
 	for _, s := range list {
 		if s.State == goose.StatePending {
-			names = append(names, s.Source.Path)
+			names = append(names, nameOf(s.Source))
 		}
 	}
 	return names, err

@@ -150,12 +150,7 @@ func Migrate(ctx context.Context, path string, dryRun bool) ([]string, error) {
 }
 
 func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+	provider, err := newProvider(db)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +166,26 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	}
 	names := make([]string, 0, len(results))
 	for _, r := range results {
-		names = append(names, r.Source.Path)
+		names = append(names, nameOf(r.Source))
 	}
 	return names, err
+}
+
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, files,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration()))
+}
+
+// nameOf names a migration; those that are no file have no path.
+func nameOf(s *goose.Source) string {
+	if s.Path != "" {
+		return s.Path
+	}
+	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
 }
 
 // pending reads the version table itself, because the provider would create it.
@@ -186,7 +198,7 @@ func pending(ctx context.Context, db *sql.DB, provider *goose.Provider) ([]strin
 	var names []string
 	for _, s := range provider.ListSources() {
 		if s.Version > version {
-			names = append(names, s.Path)
+			names = append(names, nameOf(s))
 		}
 	}
 	return names, nil

@@ -1,0 +1,75 @@
+package persistertest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// list keeps what a list of runs shows. It is called before the rows are written.
+func (m *Memory) list(have *memoryRun, r *persister.Run) {
+	if have.first == 0 || r.First < have.first {
+		have.first, have.started = r.First, r.FirstTS
+	}
+	if r.Head.Last > have.head.Last {
+		have.end = r.LastTS
+	}
+	if d := r.Digest; d.ReasonSeq > have.digest.ReasonSeq {
+		have.digest = d
+	}
+	counted := make(map[schema.Seq]bool)
+	for seq := range have.rows {
+		counted[seq] = true
+	}
+	have.usage = have.usage.Plus(r.Digest.Sum(counted))
+}
+
+// Runs gives one page of the tenant's runs.
+func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	runs := []schema.RunInfo{}
+	for key, r := range m.runs {
+		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage}
+		if r.digest.ReasonOf == info.State {
+			info.Reason = r.digest.Reason
+		}
+		if key.Tenant == tenant && wanted(&info, q) {
+			runs = append(runs, info)
+		}
+	}
+	slices.SortFunc(runs, func(a, b schema.RunInfo) int { return newestFirst(a.Cursor(), b.Cursor()) })
+	return runs[:min(q.Limit, len(runs))], nil
+}
+
+func wanted(r *schema.RunInfo, q schema.RunsQuery) bool {
+	return (q.After.IsZero() || newestFirst(q.After, r.Cursor()) < 0) &&
+		(q.Since.IsZero() || !r.Started.Before(q.Since)) && (q.Until.IsZero() || r.Started.Before(q.Until)) &&
+		(len(q.States) == 0 || slices.Contains(q.States, r.State))
+}
+
+func newestFirst(a, b schema.RunCursor) int {
+	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
+}
+
+// Parent gives the root run that took the child up last.
+func (m *Memory) Parent(ctx context.Context, tenant, child string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	run, newest := "", 0
+	for key, r := range m.runs {
+		if n := r.joined[child]; key.Tenant == tenant && child != "" && n > newest {
+			run, newest = key.Run, n
+		}
+	}
+	return run, nil
+}

@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/schema"
+)
+
+// Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
+// run is listed once its first events are committed.
+func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	text, args := runsQuery(tenant, q)
+	result, err := s.pool.Query(ctx, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: runs of %s: %w", tenant, err)
+	}
+	runs, err := pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
+		var usage string
+		err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage)
+		r.Usage = schema.ParseUsage(usage)
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: runs of %s: %w", tenant, err)
+	}
+	return runs, nil
+}
+
+// runsQuery writes the statement for the bounds that are set: the planner must see the others are not
+// there. With states, the page is made of one page of each, so that rare ones are not searched for
+// among all others.
+func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
+	args := []any{tenant, q.Limit}
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	where := "koder_user_id = $1"
+	if !q.After.IsZero() {
+		where += " and (first_ts, id) < (" + arg(q.After.Started) + ", " + arg(q.After.ID) + ")"
+	}
+	if !q.Since.IsZero() {
+		where += " and first_ts >= " + arg(q.Since)
+	}
+	if !q.Until.IsZero() {
+		where += " and first_ts < " + arg(q.Until)
+	}
+	const order = " order by first_ts desc, id desc limit $2"
+	const columns = `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage
+		from agent_runs where `
+	if len(q.States) == 0 {
+		return columns + where + order, args
+	}
+	parts := make([]string, len(q.States))
+	for i, state := range q.States {
+		parts[i] = "(" + columns + where + " and state = " + arg(string(state)) + order + ")"
+	}
+	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, args
+}
+
+// The index holds children alone: lane ” is the run itself.
+const parentQuery = `
+select run_id from agent_run_lanes where koder_user_id = $1 and lane = $2 and lane <> ''
+order by joined_at desc, run_id desc limit 1`
+
+// Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of
+// several it gives the one that took the child up last.
+func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
+	var run string
+	err := s.pool.QueryRow(ctx, parentQuery, tenant, child).Scan(&run)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("postgres: root run of %s/%s: %w", tenant, child, err)
+	}
+	return run, nil
+}

@@ -1,0 +1,86 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
+// run is listed once its first events are committed.
+func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	runs := []schema.RunInfo{}
+	text, args := runsQuery(tenant, q)
+	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var r schema.RunInfo
+		var started, updated, usage string
+		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage)
+		if err == nil {
+			r.Started, err = time.Parse(tsLayout, started)
+		}
+		if err == nil {
+			r.Updated, err = time.Parse(tsLayout, updated)
+		}
+		r.Usage = schema.ParseUsage(usage)
+		runs = append(runs, r)
+		return true, err
+	}, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: runs of %s: %w", tenant, err)
+	}
+	return runs, nil
+}
+
+// runsQuery writes the statement for the bounds that are set. With states, the page is made of one
+// page of each, so that rare ones are not searched for among all others.
+func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
+	args := []any{tenant, q.Limit}
+	arg := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("?%d", len(args))
+	}
+	where := "koder_user_id = ?1"
+	if !q.After.IsZero() {
+		where += " and (first_ts, id) < (" + arg(stamp(q.After.Started)) + ", " + arg(q.After.ID) + ")"
+	}
+	if !q.Since.IsZero() {
+		where += " and first_ts >= " + arg(stamp(q.Since))
+	}
+	if !q.Until.IsZero() {
+		where += " and first_ts < " + arg(stamp(q.Until))
+	}
+	const order = " order by first_ts desc, id desc limit ?2"
+	const columns = `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage from agent_runs where `
+	if len(q.States) == 0 {
+		return columns + where + order, args
+	}
+	parts := make([]string, len(q.States))
+	for i, state := range q.States {
+		parts[i] = "select * from (" + columns + where + " and state = " + arg(string(state)) + order + ")"
+	}
+	return strings.Join(parts, " union all ") + order, args
+}
+
+// The index holds children alone: lane ” is the run itself.
+const parentQuery = `
+select run_id from agent_run_lanes where koder_user_id = ? and lane = ? and lane <> ''
+order by joined_at desc, run_id desc limit 1`
+
+// Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of
+// several it gives the one that took the child up last.
+func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
+	var run string
+	err := s.read.QueryRowContext(ctx, parentQuery, tenant, child).Scan(&run)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("sqlite: root run of %s/%s: %w", tenant, child, err)
+	}
+	return run, nil
+}

@@ -1,0 +1,140 @@
+package sqlite
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentstream/persister/persistertest"
+	"agentstream/schema"
+)
+
+// TestRunsPlan: with 100,000 runs a page is read from an index in its order, and no sort but that of
+// the pages of several states.
+func TestRunsPlan(t *testing.T) {
+	const n = 100_000
+	s := temp(t)
+	if _, err := s.write.ExecContext(t.Context(), fmt.Sprintf(`
+		with recursive seq(i) as (select 1 union all select i + 1 from seq where i < %d)
+		insert into agent_runs (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts, usage)
+		select iif(i %% 2 = 0, 'acme', 'globex'), 'run_' || i, '20260101', iif(i %% 1000 = 0, 'running', 'done'), 9, 'evt',
+			strftime('%%Y-%%m-%%dT%%H:%%M:%%S', 1767225600 + (i * 7919) %% 1000003, 'unixepoch') || '.000000000Z', '2026-01-01T00:00:00.000000000Z', '{"output_tokens":5}' from seq`, n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.ExecContext(t.Context(), `insert into agent_run_lanes (koder_user_id, run_id, lane, owner, epoch, joined_at)
+		select koder_user_id, id, 'kid_' || id, '', '', first_ts from agent_runs`); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.Runs(t.Context(), "acme", schema.RunsQuery{Limit: 50})
+	if err != nil || len(first) != 50 {
+		t.Fatalf("%d runs, %v", len(first), err)
+	}
+	after := first[49].Cursor()
+	for name, q := range map[string]schema.RunsQuery{
+		"first": {}, "next": {After: after}, "since": {Since: after.Started.Add(-time.Hour)}, "until": {Until: after.Started, After: after},
+		"rare":        {States: []schema.RunState{schema.StateRunning}, After: after},
+		"common next": {States: []schema.RunState{schema.StateDone, schema.StatePaused, schema.StateRunning}, After: after},
+	} {
+		q.Limit = 50
+		begun := time.Now()
+		runs, err := s.Runs(t.Context(), "acme", q)
+		took := time.Since(begun)
+		if err != nil || len(runs) == 0 {
+			t.Fatalf("%s: %d runs, %v", name, len(runs), err)
+		}
+		text, args := runsQuery("acme", q)
+		plan := explain(t, s, text, args...)
+		if strings.Contains(plan, "SCAN agent_runs") || strings.Count(plan, "USING INDEX agent_runs_list") != max(1, len(q.States)) ||
+			strings.Contains(plan, "TEMP B-TREE") && len(q.States) == 0 {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+		t.Logf("%s: page of 50 among %d runs in %v", name, n, took.Round(10*time.Microsecond))
+	}
+	if plan := explain(t, s, parentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
+		t.Error(plan)
+	}
+	begun := time.Now()
+	if run, err := s.Parent(t.Context(), "acme", "kid_run_77778"); err != nil || run != "run_77778" {
+		t.Errorf("%q, %v", run, err)
+	}
+	t.Logf("the root of one of %d children in %v", n, time.Since(begun).Round(10*time.Microsecond))
+}
+
+func explain(t *testing.T, s *Store, text string, args ...any) string {
+	t.Helper()
+	var plan strings.Builder
+	err := rows{s}.each(t.Context(), func(scan func(...any) error) (bool, error) {
+		var id, parent, unused int
+		var detail string
+		err := scan(&id, &parent, &unused, &detail)
+		plan.WriteString(detail + "\n")
+		return true, err
+	}, "explain query plan "+text, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}
+
+// TestUpgrade: tables that were filled before runs were listed give, once migrated, what they would
+// have given had they been kept from the start.
+func TestUpgrade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	reopen := func() *Store {
+		t.Helper()
+		if _, err := Migrate(t.Context(), path, false); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	s := reopen()
+	packs := persistertest.FillRuns(t, s, 1200)
+	want := persistertest.ListRuns(t, s)
+	provider, err := newProvider(s.write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.DownTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	var traces int
+	if err := s.write.QueryRow(`select count(*) from sqlite_schema where sql like '%joined_at%' or sql like '%usage%' or sql like '%first_seq%'`).Scan(&traces); err != nil || traces != 0 {
+		t.Fatalf("%d traces of the new form, %v", traces, err)
+	}
+	if _, err := s.write.Exec(`update agent_runs set first_ts = '2020-01-01T00:00:00.000000000Z'`); err != nil { // it was the earliest time of any event
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = reopen()
+	persistertest.SameRuns(t, s, want)
+	// Everything comes again, as after the restart of a persister: nothing is counted twice.
+	if _, err := s.Append(t.Context(), chunks(t, packs...)); err != nil {
+		t.Fatal(err)
+	}
+	persistertest.SameRuns(t, s, want)
+}
+
+// TestStamp: no time of a producer leaves the years that compare as text.
+func TestStamp(t *testing.T) {
+	last := ""
+	for _, text := range []string{"0000-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "2026-01-01T00:00:00.1Z", "2026-01-01T00:00:00.10001Z", "9999-12-31T23:59:59-23:59"} {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := stamp(at)
+		if back, err := time.Parse(tsLayout, got); err != nil || got <= last || back.Year() == at.UTC().Year() && !back.Equal(at) {
+			t.Errorf("%s is kept as %s (%v) behind %s", text, got, err, last)
+		}
+		last = got
+	}
+}

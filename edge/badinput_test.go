@@ -91,10 +91,10 @@ func TestHostilePaths(t *testing.T) {
 		a.expect(t, 404, "NOT-FOUND")
 	}
 	for _, m := range []struct{ method, path, allow string }{
-		{"PUT", "/v1/agent/runs", "POST"}, {"GET", "/v1/agent/runs", "POST"}, {"DELETE", "/v1/agent/runs/a", "GET, HEAD"},
+		{"PUT", "/v1/agent/runs", "GET, HEAD, POST"}, {"DELETE", "/v1/agent/runs/a", "GET, HEAD"},
 		{"PATCH", "/v1/agent/runs/a/events", "GET, HEAD, POST"}, {"POST", "/v1/agent/runs/a/stream", "GET, HEAD"},
 		{"OPTIONS", "/v1/agent/runs/a/stream", "GET, HEAD"}, {"POST", "/healthz", "GET, HEAD"}, {"BREW", "/readyz", "GET, HEAD"},
-		{"TRACE", "/v1/agent/runs", "POST"},
+		{"TRACE", "/v1/agent/runs", "GET, HEAD, POST"},
 	} {
 		a := h.raw(m.method + " " + m.path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		if a.expect(t, 405, "METHOD-NOT-ALLOWED"); a.header.Get("Allow") != m.allow {

@@ -12,6 +12,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport/grpc"
 	"agentstream/fanout"
 	"agentstream/schema"
 )
@@ -27,6 +28,7 @@ type call struct {
 	begun  time.Time
 	log    *slog.Logger
 	hooks  Hooks
+	rpcs   *grpc.Transport
 
 	run    string // valid id, once known
 	err    error  // why it did not end well; nil when it did
@@ -34,11 +36,16 @@ type call struct {
 	seq    schema.Seq // last delivered or stored
 	sent   int64      // bytes of a stream
 	stream *liveStream
+
+	release func() // of the watch over the caller's credential; nil when there is none
 }
 
 // finish answers an error, logs the request once and lets go of a panic that asks for a cut.
 func (c *call) finish() {
 	abort := false
+	if c.release != nil {
+		defer c.release()
+	}
 	if v := recover(); v != nil {
 		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			abort = true
@@ -51,16 +58,30 @@ func (c *call) finish() {
 		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
 	}
 	if c.err != nil && !abort {
-		if abort = c.w.status != 0; !abort {
+		switch {
+		case c.route.transport() == dialect.GRPC && c.w.status == 0:
+			c.refuseCall()
+		case c.w.status == 0:
 			c.refuse(reason)
-		} else {
-			abort = OutcomeOf(reason).End == EndBroken
+		default:
+			// The other transports have said their last word.
+			carrier := c.route.transport()
+			abort = OutcomeOf(reason).End == EndBroken && carrier != dialect.GRPC && carrier != dialect.WebSocket
 		}
 	}
 	c.report(reason)
 	if abort {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, or resets the stream, and logs nothing
 	}
+}
+
+// refuseCall answers a gRPC call that was refused before it was read.
+func (c *call) refuseCall() {
+	if !grpc.Speaks(c.r) {
+		c.refuse(ReasonOf(c.err))
+		return
+	}
+	_ = c.rpcs.Refuse(c.w, c.r, c.endOf(c.err)) // a client that is gone has no use for the error
 }
 
 // refuse writes the error in the words of the route's dialect.
@@ -133,6 +154,10 @@ func (c *call) report(reason dialect.Reason) {
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}
+	}
+	var refusal *auth.Refusal
+	if errors.As(c.err, &refusal) {
+		attrs = append(attrs, slog.String("check", refusal.Check))
 	}
 	level := slog.LevelInfo
 	if reason != dialect.ReasonNone {

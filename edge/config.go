@@ -27,6 +27,16 @@ type Config struct {
 	Authenticate  func(*http.Request) (auth.Caller, error)
 	DefaultTenant string // with a nil Authenticate; default "default"
 
+	// Tickets opens streams by `?ticket=`, and makes tickets. nil: there are none.
+	Tickets *auth.Tickets
+	// Still checks the callers of open streams again, every Recheck; a stream whose caller it refuses is
+	// ended as expired. It must not block. nil: only expiry ends a caller.
+	Still   func(auth.Caller) error
+	Recheck time.Duration // default 10 s
+	// Origins are the exact origins ("https://app.example") of pages that may read answers and open
+	// WebSockets, besides those of this host. There are no patterns.
+	Origins []string
+
 	// Catalog knows the tenants' runs beyond what the log says of one. nil: there is no list of runs,
 	// and no stream of a child by its own id.
 	Catalog Catalog
@@ -101,6 +111,7 @@ func (c Config) withDefaults() Config {
 		c.MaxHeaderBytes = 32 << 10
 	}
 	set(&c.KeepAlive, 15*time.Second)
+	set(&c.Recheck, 10*time.Second)
 	set(&c.WriteTimeout, 30*time.Second)
 	set(&c.BodyTimeout, time.Minute)
 	set(&c.LogTimeout, 15*time.Second)
@@ -121,10 +132,13 @@ func (c Config) validate() error {
 	if err := schema.ValidTenant(c.DefaultTenant); err != nil {
 		return fmt.Errorf("edge: default tenant: %w", err)
 	}
+	if err := validOrigins(c.Origins); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
 	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d: negative", c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams)
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}

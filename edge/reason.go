@@ -21,6 +21,7 @@ var (
 	errBodyTimeout = errors.New("body did not arrive in time")
 	errBodyTooBig  = errors.New("body is too large")
 	errBusy        = errors.New("too many streams")
+	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
 	errPanic       = errors.New("panic")
 )
@@ -94,6 +95,8 @@ var outcomes = map[dialect.Reason]Outcome{
 
 	dialect.ReasonCredentialExpired: {Status: http.StatusUnauthorized, Code: "CREDENTIAL-EXPIRED", Message: "the credential of this stream has ended; come back with a new one and the cursor", End: EndBroken, Say: true, Close: 1008, GRPC: 16},
 
+	dialect.ReasonAuthUnavailable: {Status: http.StatusServiceUnavailable, Code: "AUTH-UNAVAILABLE", Message: "credentials cannot be checked now", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 14},
+
 	dialect.ReasonUnauthorized: {Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "a valid credential is needed", End: EndBroken, Close: 1008, GRPC: 16},
 	dialect.ReasonForbidden:    {Status: http.StatusForbidden, Code: "FORBIDDEN", Message: "the credential does not allow this", End: EndBroken, Close: 1008, GRPC: 7},
 	dialect.ReasonNotFound:     {Status: http.StatusNotFound, Code: "NOT-FOUND", Message: "there is nothing here", End: EndBroken, Close: 1008, GRPC: 5},
@@ -129,9 +132,12 @@ var reasons = []struct {
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},
+	{auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
 	{auth.ErrUnauthorized, dialect.ReasonUnauthorized},
 	{auth.ErrForbidden, dialect.ReasonForbidden},
 	{auth.ErrExpired, dialect.ReasonCredentialExpired},
+	{auth.ErrNoTicket, dialect.ReasonUnauthorized},
+	{errOrigin, dialect.ReasonForbidden},
 
 	// Trouble on this side, whatever it wraps: a stored line that is malformed is not the client's.
 	{schema.ErrBadPack, dialect.ReasonInternal},

@@ -96,6 +96,9 @@ var sentinels = map[string]struct {
 	"dialect.ErrClientGone":     {dialect.ErrClientGone, dialect.ReasonClientGone},
 	"auth.ErrUnauthorized":      {auth.ErrUnauthorized, dialect.ReasonUnauthorized},
 	"auth.ErrForbidden":         {auth.ErrForbidden, dialect.ReasonForbidden},
+	"auth.ErrExpired":           {auth.ErrExpired, dialect.ReasonCredentialExpired},
+	"auth.ErrUnavailable":       {auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
+	"auth.ErrNoTicket":          {auth.ErrNoTicket, dialect.ReasonUnauthorized},
 }
 
 // TestEverySentinelHasAReason reads the packages' sources, so that a new sentinel cannot be forgotten.
@@ -106,7 +109,7 @@ func TestEverySentinelHasAReason(t *testing.T) {
 		}
 	}
 	found := 0
-	for _, dir := range []string{"../schema", "../producers", "../fanout", "dialect", "."} {
+	for _, dir := range []string{"../schema", "../producers", "../fanout", "auth", "dialect", "."} {
 		for _, name := range exportedErrors(t, dir) {
 			found++
 			if _, ok := sentinels[name]; !ok {

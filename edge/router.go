@@ -8,6 +8,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport/ws"
 )
 
 // route is one path of the server. Patterns are like those of http.ServeMux, but the path is matched
@@ -36,7 +37,7 @@ func split(path string) []string { return strings.Split(strings.TrimPrefix(path,
 
 // transport is what carries the route's stream; "" for routes of the server itself.
 func (rt *route) transport() dialect.Transport {
-	if rt.stream == nil {
+	if rt == nil || rt.stream == nil {
 		return ""
 	}
 	return rt.stream.Transport
@@ -79,7 +80,7 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 	var allow []string
 	var plain *route
 	var plainPath map[string]string
-	upgrade := upgrades(r)
+	upgrade := r.ProtoMajor == 1 && ws.Requested(r)
 	for _, rt := range routes {
 		path, ok := rt.match(segments)
 		if !ok {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -17,6 +18,11 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	watch.Go(func() { s.recheck(watched) })
 	select {
 	case err := <-served:
 		return fmt.Errorf("edge: serve %s: %w", ln.Addr(), err)
@@ -63,6 +69,13 @@ func (s *Server) drain(ctx context.Context, srv *http.Server) error {
 	go func() { stopped <- srv.Shutdown(ctx) }() // closes listeners first, then waits
 	s.endStreams(ctx)
 	err := <-stopped
+	if err == nil { // the HTTP server does not wait for connections that were taken over
+		select {
+		case <-s.empty:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
 	defer s.views.close()
 	if err != nil {
 		// Handlers that are still here hang on a client or on the log.
@@ -80,6 +93,9 @@ func (s *Server) endStreams(ctx context.Context) {
 	left := make([]*liveStream, 0, len(s.streams))
 	for l := range s.streams {
 		left = append(left, l)
+	}
+	if len(left) == 0 {
+		close(s.empty)
 	}
 	s.mu.Unlock()
 	if len(left) == 0 {
@@ -116,6 +132,11 @@ func (s *Server) enter(l *liveStream) error {
 
 func (s *Server) leave(l *liveStream) {
 	s.mu.Lock()
-	delete(s.streams, l)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if _, in := s.streams[l]; !in {
+		return
+	}
+	if delete(s.streams, l); s.draining && len(s.streams) == 0 {
+		close(s.empty)
+	}
 }

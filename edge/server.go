@@ -11,7 +11,9 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/sse"
+	"agentstream/edge/transport/ws"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -23,14 +25,18 @@ type Server struct {
 	hub    *fanout.Hub
 	append *producers.Appender
 	sse    *sse.Transport
+	ws     *ws.Transport
+	grpc   *grpc.Transport
 	routes []*route
 	checks *payloadChecks
 	ids    *schema.IDs
 	views  views
+	held   holds
 
 	mu       sync.Mutex
 	streams  map[*liveStream]struct{}
 	draining bool
+	empty    chan struct{} // closed when draining and no stream is left
 }
 
 // New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
@@ -43,13 +49,21 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
+	sockets, err := ws.New(ws.Config{WriteTimeout: cfg.WriteTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	calls, err := grpc.New(grpc.Config{WriteTimeout: cfg.WriteTimeout, RequestTimeout: cfg.HeaderTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
 	checks, err := compilePayloadChecks(schema.Types())
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, checks: checks,
-		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}),
+		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, checks: checks,
+		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}), empty: make(chan struct{}),
 	}
 	if err := s.bind(); err != nil {
 		return nil, err
@@ -125,11 +139,12 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 const maxURI = 8 << 10
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks}
+	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
 	c.w = &response{ResponseWriter: w}
 	h := w.Header()
 	h.Set("X-Request-Id", c.id)
 	h.Set("X-Content-Type-Options", "nosniff")
+	s.cors(c)
 	defer c.finish()
 	c.err = s.dispatch(c)
 }
@@ -137,6 +152,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) dispatch(c *call) (err error) {
 	if len(c.r.RequestURI) > maxURI {
 		return errURITooLong
+	}
+	if s.preflight(c) {
+		return nil
 	}
 	var allow []string
 	if c.route, c.path, allow, err = find(s.routes, c.r); err != nil {
@@ -151,24 +169,6 @@ func (s *Server) dispatch(c *call) (err error) {
 		}
 	}
 	return c.route.serve(c)
-}
-
-// authorize finds out who calls and whether it may. A credential for one run does not see the others.
-func (s *Server) authorize(c *call) (err error) {
-	if c.caller, err = s.cfg.Authenticate(c.r); err != nil {
-		return err
-	}
-	if err := schema.ValidTenant(c.caller.Tenant); err != nil {
-		// The authenticator's fault, not the client's.
-		return fmt.Errorf("authenticated as %q: %s", c.caller.Tenant, err)
-	}
-	if !c.caller.May(c.route.needs) {
-		return auth.ErrForbidden
-	}
-	if only := c.caller.Run; only != "" && c.path["run"] != only {
-		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
-	}
-	return nil
 }
 
 // key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"agentstream/edge/auth"
@@ -309,9 +308,4 @@ func (c *call) endOf(err error) transport.End {
 		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
 	}
 	return e
-}
-
-// upgrades says that a request asks for a WebSocket.
-func upgrades(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1
 }

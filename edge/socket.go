@@ -1,4 +1,88 @@
 package edge
 
-func (s *Server) socket(c *call) error { return errNoRoute }
-func (s *Server) rpc(c *call) error    { return errNoRoute }
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+	"agentstream/edge/transport/grpc"
+	"agentstream/edge/transport/ws"
+)
+
+// socket serves a dialect's stream over a WebSocket. What is wrong with the request is answered in
+// HTTP, before the upgrade.
+func (s *Server) socket(c *call) error {
+	b := c.route.stream
+	in, err := input(c, b)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(c.r.Context())
+	defer end(nil)
+	ss, err := s.begin(ctx, end, c, b, in)
+	defer ss.close()
+	complete := errors.Is(err, errComplete)
+	if err != nil && !complete {
+		return err
+	}
+	sink, err := s.ws.Open(c.w, c.r, ws.Options{
+		Subprotocol: b.Subprotocol,
+		Closed:      func(err error) { end(closed(err)) },
+	})
+	if err != nil {
+		if errors.Is(err, ws.ErrVersion) {
+			c.w.Header().Set("Sec-WebSocket-Version", "13")
+		}
+		return ended(ctx, err)
+	}
+	c.w.status = http.StatusSwitchingProtocols
+	if !complete {
+		err = ss.deliver(ctx, sink)
+	}
+	if lerr := sink.End(c.endOf(err)); err == nil {
+		err = lerr
+	}
+	return err
+}
+
+// closed says why a client closed in the words of the table of ends.
+func closed(err error) error {
+	if bad := new(ws.ProtocolError); errors.As(err, &bad) {
+		return err
+	}
+	return errors.Join(dialect.ErrClientGone, err)
+}
+
+// rpc serves a dialect's stream over gRPC. Everything but a call that is no gRPC at all is answered as
+// a status.
+func (s *Server) rpc(c *call) error {
+	if !grpc.Speaks(c.r) {
+		return errMediaType
+	}
+	b := c.route.stream
+	var end error
+	err := s.grpc.Serve(c.w, c.r, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+		end = s.answer(ctx, c, b, request, sink)
+		return c.endOf(end)
+	})
+	if end != nil {
+		return end
+	}
+	return err
+}
+
+func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []byte, sink transport.Sink) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	ss, err := s.begin(ctx, end, c, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
+	defer ss.close()
+	if errors.Is(err, errComplete) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return ss.deliver(ctx, sink)
+}

@@ -57,7 +57,7 @@ func TestStreamIsByteForByte(t *testing.T) {
 			if !packs[len(packs)-1].Ended() {
 				continue // its stream does not end; TestLive has those
 			}
-			if got, want := h.do("GET", "/v1/agent/runs/"+run+"/stream", "").events(t), frames(packs, 0); got != want {
+			if got, want := h.do("GET", "/v1/agent/runs/"+run+"/stream?detail=full", "").events(t), frames(packs, 0); got != want {
 				t.Errorf("%s: got\n%s\nwant\n%s", run, got, want)
 			}
 		}
@@ -161,7 +161,7 @@ func TestLive(t *testing.T) {
 			run := "live-" + name[5:6]
 			packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, schematest.Named("children"), 2)
 			h.store(packs[:2])
-			r := h.watch(client, "/v1/agent/runs/"+run+"/stream")
+			r := h.watch(client, "/v1/agent/runs/"+run+"/stream?detail=full")
 			if r.resp.Proto != name {
 				t.Fatalf("served over %s", r.resp.Proto)
 			}
@@ -295,7 +295,7 @@ func TestHead(t *testing.T) {
 	h.fill("run", schematest.Named("plain"), 1)
 	for path, want := range map[string]int{
 		"/v1/agent/runs/run/stream?detail=full": 200, "/v1/agent/runs/none/stream?detail=full": 404, "/v1/agent/runs/run": 200,
-		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/v1/agent/runs": 405, "/nothing": 404,
+		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/nothing": 404,
 	} {
 		if a := h.do("HEAD", path, ""); a.status != want || a.body != "" {
 			t.Errorf("HEAD %s: %d %q", path, a.status, a.body)
@@ -359,10 +359,9 @@ func TestHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "all requests are reported", func() bool { return done.Load() == 3 })
-	frames := strings.ReplaceAll(string(body), ": keepalive\n\n", "")
-	if opened.Load() != 1 || closed.Load() != 1 || sent.Load() != 3 || bytes.Load() != int64(len(frames)) ||
+	if opened.Load() != 1 || closed.Load() != 1 || sent.Load() != 3 || bytes.Load() != int64(len(body)) ||
 		ingested.Load() != 3 || reason.Load() != dialect.ReasonEnded {
 		t.Errorf("opened %d closed %d sent %d (%d bytes of %d) ingested %d reason %v", opened.Load(), closed.Load(),
-			sent.Load(), bytes.Load(), len(frames), ingested.Load(), reason.Load())
+			sent.Load(), bytes.Load(), len(body), ingested.Load(), reason.Load())
 	}
 }

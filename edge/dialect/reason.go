@@ -37,7 +37,8 @@ const (
 	// Requests that are refused for who sends them or what they name.
 	ReasonUnauthorized
 	ReasonForbidden
-	ReasonNotFound // also what another tenant owns
+	ReasonAuthUnavailable // credentials cannot be checked now
+	ReasonNotFound        // also what another tenant owns
 
 	// Requests that are refused for the state of the run.
 	ReasonExists
@@ -87,6 +88,7 @@ var reasonNames = [reasonCount]string{
 	ReasonMethod:            "method not allowed",
 	ReasonUnauthorized:      "unauthorized",
 	ReasonForbidden:         "forbidden",
+	ReasonAuthUnavailable:   "auth unavailable",
 	ReasonNotFound:          "not found",
 	ReasonExists:            "run exists",
 	ReasonSeqMismatch:       "seq mismatch",

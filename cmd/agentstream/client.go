@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
 
-	"agentstream/schema"
+	agentstream "agentstream/clients/go"
 )
 
 // ServerFlags say which server a command talks to, and as whom.
@@ -52,35 +46,12 @@ func (s *Streams) err() io.Writer {
 	return s.Err
 }
 
-// client speaks the HTTP API of one server. It is safe for concurrent use.
-type client struct {
-	base   *url.URL
-	token  string
-	http   *http.Client
-	giveUp time.Duration
-	notice notice
-}
-
 // notice prints one line for the person who waits. It must be safe for concurrent use where the
 // client is used so.
 type notice func(format string, args ...any)
 
-// requestTimeout bounds one attempt of a request that is no stream. An attempt that was cut off here
-// is repeated with the same idempotency key.
-const requestTimeout = 30 * time.Second
-
-// headerTimeout bounds the wait for the answer's header, also of a stream, whose body has no end.
-const headerTimeout = 30 * time.Second
-
 // newClient checks the flags; its errors name them.
-func newClient(f ServerFlags, say notice) (*client, error) {
-	base, err := url.Parse(f.Server)
-	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("--server %q: want http://HOST[:PORT] or https://HOST[:PORT]", f.Server)
-	}
-	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return nil, errors.New("--server: want an address without user, query or fragment; credentials go into --token-file")
-	}
+func newClient(f ServerFlags, say notice) (*agentstream.Client, error) {
 	token := f.Token
 	if f.TokenFile != "" {
 		text, err := os.ReadFile(f.TokenFile)
@@ -89,161 +60,32 @@ func newClient(f ServerFlags, say notice) (*client, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("--token: holds characters that no token has")
+	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, UserAgent: "agentstream/" + buildVersion()}
+	if say != nil {
+		cfg.Hooks = hooks(say)
 	}
-	if say == nil {
-		say = func(string, ...any) {}
+	c, err := agentstream.New(cfg)
+	switch {
+	case errors.Is(err, agentstream.ErrBaseURL):
+		return nil, fmt.Errorf("--server: %w", err)
+	case errors.Is(err, agentstream.ErrToken):
+		return nil, fmt.Errorf("--token: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("--give-up: %w", err)
 	}
-	return &client{base: base, token: token, http: newHTTPClient(), giveUp: f.GiveUp, notice: say}, nil
+	return c, nil
 }
 
-func newHTTPClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		ForceAttemptHTTP2:     true,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: headerTimeout,
-		MaxIdleConnsPerHost:   4,
-		IdleConnTimeout:       60 * time.Second,
-	}}
-}
-
-// close lets go of idle connections.
-func (c *client) close() { c.http.CloseIdleConnections() }
-
-// url joins path elements to the server's address; each is escaped, so that no id can leave its
-// place.
-func (c *client) url(elem ...string) string {
-	u := c.base.EscapedPath()
-	u = strings.TrimSuffix(u, "/")
-	for _, e := range elem {
-		u += "/" + url.PathEscape(e)
+// hooks tell the person who waits what the client does on its own.
+func hooks(say notice) agentstream.Hooks {
+	return agentstream.Hooks{
+		Retrying: func(cause error, wait time.Duration) {
+			say("%s; again in %s", sanitize(cause.Error()), wait.Round(time.Millisecond))
+		},
+		Duplicate:  func(seq, cursor int64) { say("seq %d came again behind %d; passed over", seq, cursor) },
+		PassedOver: func(cause error) { say("a frame is no event and was passed over: %s", sanitize(cause.Error())) },
+		Unconfirmed: func(error) {
+			say("the run said that it is over; nobody answers who could confirm it")
+		},
 	}
-	return c.base.Scheme + "://" + c.base.Host + u
-}
-
-func (c *client) runURL(run string, rest ...string) string {
-	return c.url(append([]string{"v1", "agent", "runs", run}, rest...)...)
-}
-
-func (c *client) request(ctx context.Context, method, target string, body []byte) (*http.Request, error) {
-	var r io.Reader
-	if body != nil {
-		r = bytes.NewReader(body) // gives the request a GetBody, for redirects
-	}
-	req, err := http.NewRequestWithContext(ctx, method, target, r)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("User-Agent", "agentstream/"+buildVersion())
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	return req, nil
-}
-
-// call sends a request until it is answered for good: 429, 502, 503, 504, 408 and connection errors
-// are tried again with the same key, so that what it stores is stored once. into may be nil.
-func (c *client) call(ctx context.Context, method, target, contentType, key string, body []byte, into any) error {
-	b := c.newBackoff()
-	for {
-		err := c.attempt(ctx, method, target, contentType, key, body, into)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		hint, again := retryable(err)
-		if !again {
-			return err
-		}
-		if werr := b.wait(ctx, hint, err); werr != nil {
-			return werr
-		}
-	}
-}
-
-func (c *client) attempt(ctx context.Context, method, target, contentType, key string, body []byte, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req, err := c.request(ctx, method, target, body)
-	if err != nil {
-		return err
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
-	}
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return &connError{err}
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return readAPIError(resp)
-	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return &connError{err} // the answer was cut: what was stored is known only by asking again
-	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%s: answer is not of this API: %w", target, err)
-	}
-	return nil
-}
-
-// maxAnswer bounds an answer that is no stream, in bytes.
-const maxAnswer = 8 << 20
-
-// receipt is the answer to an append.
-type receipt struct {
-	First schema.Seq `json:"first_seq"`
-	Last  schema.Seq `json:"last_seq"`
-}
-
-// appendEvents stores a batch of NDJSON lines, exactly once per key.
-func (c *client) appendEvents(ctx context.Context, run, key string, body []byte) (receipt, error) {
-	var r receipt
-	err := c.call(ctx, http.MethodPost, c.runURL(run, "events"), "application/x-ndjson", key, body, &r)
-	if err == nil && (r.First < 1 || r.Last < r.First) {
-		err = fmt.Errorf("server acknowledged seq %d to %d, which is no range", r.First, r.Last)
-	}
-	return r, err
-}
-
-// created is the answer to the beginning of a run.
-type created struct {
-	receipt
-	RunID string `json:"run_id"`
-}
-
-// createRun lets the server mint an id and begin the run with run.lifecycle running.
-func (c *client) createRun(ctx context.Context, key string) (created, error) {
-	var r created
-	if err := c.call(ctx, http.MethodPost, c.url("v1", "agent", "runs"), "application/json", key, []byte("{}"), &r); err != nil {
-		return r, fmt.Errorf("begin a run: %w", err)
-	}
-	if err := schema.ValidRunID(r.RunID); err != nil {
-		return r, fmt.Errorf("server minted a run id: %w", err)
-	}
-	return r, nil
-}
-
-// runExists asks whether a run has events.
-func (c *client) runExists(ctx context.Context, run string) (bool, error) {
-	err := c.call(ctx, http.MethodGet, c.runURL(run), "", "", nil, nil)
-	var api *apiError
-	if errors.As(err, &api) && api.Status == http.StatusNotFound {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -39,7 +39,7 @@ func (c *PublishCmd) Run(ctx context.Context) error {
 	if p.client, err = newClient(c.ServerFlags, p.meter.notice); err != nil {
 		return err
 	}
-	defer p.client.close()
+	defer p.client.Close()
 	if err := p.openRun(ctx); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}

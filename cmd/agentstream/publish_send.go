@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	agentstream "agentstream/clients/go"
 	"agentstream/schema"
 )
 
@@ -27,7 +28,7 @@ const (
 // the order of its requests.
 type publishing struct {
 	cmd    *PublishCmd
-	client *client
+	client *agentstream.Client
 	inputs []input
 	meter  *meter
 	runID  string
@@ -50,22 +51,22 @@ func (p *publishing) openRun(ctx context.Context) error {
 	case p.runID == "" && p.cmd.NoLifecycle:
 		p.runID = schema.NewIDs().Run(time.Now())
 	case p.runID == "":
-		created, err := p.client.createRun(ctx, p.key+"run")
+		created, err := p.client.CreateRun(ctx, agentstream.NewRun{Key: p.key + "run"})
 		if err != nil {
 			return err
 		}
 		p.runID = created.RunID
-		p.took(created.receipt, 1)
+		p.took(created.Receipt, 1)
 		p.begin = ours && p.cmd.Child != "" // the run itself is running by now
 	case ours && p.cmd.Child != "":
 		p.begin = true
 		return nil
 	case ours:
-		exists, err := p.client.runExists(ctx, p.runID)
-		if err != nil {
+		_, err := p.client.Run(ctx, p.runID)
+		p.begin = errors.Is(err, agentstream.ErrNotFound)
+		if err != nil && !p.begin {
 			return fmt.Errorf("run %s: %w", p.runID, err)
 		}
-		p.begin = !exists
 		return nil
 	default:
 		return nil
@@ -144,7 +145,7 @@ func (p *publishing) abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	it := lifecycle(schema.StateAborted, "interrupted", p.cmd.Child)
-	if r, err := p.client.appendEvents(ctx, p.runID, p.key+"abort", append(it.line, '\n')); err != nil {
+	if r, err := p.client.AppendLines(ctx, p.runID, p.key+"abort", append(it.line, '\n')); err != nil {
 		p.meter.notice("the run stays open: %v", err)
 	} else {
 		p.took(r, 1)
@@ -248,7 +249,7 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 	for b := range batches {
 		n++
 		p.sent = true
-		r, err := p.client.appendEvents(ctx, p.runID, fmt.Sprintf("%s%d", p.key, n), b.body)
+		r, err := p.client.AppendLines(ctx, p.runID, fmt.Sprintf("%s%d", p.key, n), b.body)
 		if err != nil {
 			return b.place(err)
 		}
@@ -262,7 +263,7 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 	return nil
 }
 
-func (p *publishing) took(r receipt, events int) {
+func (p *publishing) took(r agentstream.Receipt, events int) {
 	if p.first == 0 {
 		p.first = r.First
 	}
@@ -285,7 +286,7 @@ func (b *batch) place(err error) error {
 		}
 		return fmt.Sprintf("%s:%d", it.file, it.row)
 	}
-	var api *apiError
+	var api *agentstream.Error
 	if !errors.As(err, &api) {
 		return err
 	}

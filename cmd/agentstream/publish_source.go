@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	agentstream "agentstream/clients/go"
 	"agentstream/producers/anthropic"
 	"agentstream/schema"
 )
@@ -241,41 +242,11 @@ func (p *publishing) anthropic(ctx context.Context, in input, out emit) error {
 			return fmt.Errorf("%s: %w", in.name, err)
 		}
 		p.outcome.see(&e)
-		if err := out(item{line: appendNew(nil, &e), file: in.name}); err != nil {
+		if err := out(item{line: agentstream.AppendNew(nil, &e), file: in.name}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// appendNew encodes an event that the server has yet to number: only fields that are set.
-func appendNew(dst []byte, e *schema.Event) []byte {
-	field := func(name, v string) {
-		if v != "" {
-			quoted, _ := json.Marshal(v) // a string always encodes
-			dst = append(append(append(append(dst, ',', '"'), name...), '"', ':'), quoted...)
-		}
-	}
-	dst = append(dst, `{"type":`...)
-	dst = strconv.AppendQuote(dst, e.Type)
-	field("id", e.ID)
-	field("ts", e.TS)
-	field("child_id", e.ChildID)
-	field("turn_id", e.TurnID)
-	field("cause", e.Cause)
-	field("actor", e.Actor)
-	if len(e.Path) > 0 {
-		path, _ := json.Marshal(e.Path) // strings always encode
-		dst = append(append(dst, `,"path":`...), path...)
-	}
-	if len(e.Extra) > 0 {
-		dst = append(append(dst, ','), e.Extra...)
-	}
-	dst = append(dst, `,"payload":`...)
-	if len(e.Payload) == 0 {
-		return append(dst, "{}}"...)
-	}
-	return append(append(dst, e.Payload...), '}')
 }
 
 // outcome says how the model calls went, for the final lifecycle. A run is judged by its last one.
@@ -318,5 +289,5 @@ func lifecycle(state schema.RunState, reason, child string) item {
 		l.Reason = &reason
 	}
 	payload, _ := json.Marshal(l) // two strings always encode
-	return item{line: appendNew(nil, &schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
+	return item{line: agentstream.AppendNew(nil, &schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
 }

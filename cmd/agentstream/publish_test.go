@@ -169,48 +169,6 @@ func TestPublishIsExactlyOnceWhenAnswersAreLost(t *testing.T) {
 	}
 }
 
-func TestPublishHonoursRetryAfterAndGivesUp(t *testing.T) {
-	for _, c := range []struct {
-		name, header string
-		least        time.Duration
-	}{{"seconds", "7", 7 * time.Second}, {"none", "", 50 * time.Millisecond}} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
-				cl := &client{http: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-					calls++
-					if calls > 1 {
-						return answer(200, `{"first_seq":1,"last_seq":1}`, nil), nil
-					}
-					return answer(429, "slow down", http.Header{"Retry-After": {c.header}}), nil
-				})}, base: mustURL("http://x"), notice: func(string, ...any) {}}
-				start := time.Now()
-				if _, err := cl.appendEvents(t.Context(), "r1", "k", []byte("{}\n")); err != nil {
-					t.Fatal(err)
-				}
-				if d := time.Since(start); d < c.least || d > c.least+time.Second {
-					t.Errorf("waited %v, want %v and some jitter", d, c.least)
-				}
-			})
-		})
-	}
-	t.Run("gives up", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			cl := &client{http: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-				return nil, errors.New("connection refused")
-			})}, base: mustURL("http://x"), notice: func(string, ...any) {}, giveUp: time.Minute}
-			start := time.Now()
-			_, err := cl.appendEvents(t.Context(), "r1", "k", []byte("{}\n"))
-			if err == nil || !strings.Contains(err.Error(), "given up after") || !strings.Contains(err.Error(), "connection refused") {
-				t.Errorf("error %v", err)
-			}
-			if d := time.Since(start); d < 40*time.Second || d > time.Minute {
-				t.Errorf("gave up after %v", d)
-			}
-		})
-	})
-}
-
 func TestPublishErrorsNameFileLineAndCode(t *testing.T) {
 	good := writeFile(t, "good.ndjson", text("a")+"\n"+text("b")+"\n")
 	for _, c := range []struct {

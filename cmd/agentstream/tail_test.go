@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -275,135 +273,6 @@ func TestTailAnswersThatDecide(t *testing.T) {
 	})
 }
 
-// pipeStream is a body that a test feeds.
-func pipeStream() (*http.Response, *io.PipeWriter) {
-	r, w := io.Pipe()
-	resp := answer(200, "", http.Header{"Content-Type": {"text/event-stream"}})
-	resp.Body = r
-	return resp, w
-}
-
-type nullView struct{}
-
-func (nullView) event([]byte, *schema.Event) error { return nil }
-func (nullView) flush() error                      { return nil }
-func (nullView) interrupt()                        {}
-func (nullView) close() error                      { return nil }
-
-// follow runs a follower in a synctest bubble against answers made by hand; each connection is
-// recorded with its cursor and its time.
-func follow(t *testing.T, ctx context.Context, serve func(ctx context.Context, n int) (*http.Response, error)) (cursors []string, times []time.Duration, f *follower, err error) {
-	start := time.Now()
-	var mu sync.Mutex
-	cl := &client{base: mustURL("http://x"), notice: func(string, ...any) {}, http: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-		mu.Lock()
-		cursors, times = append(cursors, r.Header.Get("Last-Event-ID")), append(times, time.Since(start))
-		n := len(times) - 1
-		mu.Unlock()
-		resp, err := serve(r.Context(), n)
-		if resp != nil {
-			body := resp.Body
-			stop := context.AfterFunc(r.Context(), func() { // as the real transport does
-				if p, ok := body.(*io.PipeReader); ok {
-					p.CloseWithError(context.Cause(r.Context()))
-				}
-			})
-			_ = stop
-		}
-		return resp, err
-	})}}
-	f = &follower{client: cl, run: "r1", view: nullView{}}
-	return cursors, times, f, f.follow(ctx)
-}
-
-// A half-open connection: no FIN, no keep-alive, nothing. Keep-alives alone keep it.
-func TestTailLeavesADeadConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, times, _, err := follow(t, t.Context(), func(ctx context.Context, n int) (*http.Response, error) {
-			if n == 1 {
-				return answer(204, "", nil), nil
-			}
-			resp, w := pipeStream()
-			go func() {
-				for range 10 {
-					time.Sleep(15 * time.Second)
-					io.WriteString(w, ": keepalive\n\n")
-				}
-			}()
-			return resp, nil
-		})
-		if err != nil || len(times) != 2 {
-			t.Fatalf("%v, %d connections", err, len(times))
-		}
-		if d := times[1] - 150*time.Second; d < idleTimeout || d > idleTimeout+time.Second {
-			t.Errorf("left %v after the last keep-alive, want %v", d, idleTimeout)
-		}
-	})
-}
-
-func TestTailHonoursRetryField(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, times, _, err := follow(t, t.Context(), func(_ context.Context, n int) (*http.Response, error) {
-			if n == 1 {
-				return answer(204, "", nil), nil
-			}
-			return answer(200, "retry: 8000\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
-		})
-		if err != nil || len(times) != 2 || times[1] < 4*time.Second || times[1] > 8*time.Second {
-			t.Errorf("%v, connected at %v", err, times)
-		}
-	})
-}
-
-// A server that accepts and ends at once, for ever, is not hammered.
-func TestTailBacksOffFromAServerThatEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, times, _, err := follow(t, ctx, func(context.Context, int) (*http.Response, error) {
-			return answer(200, ": hello\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
-		})
-		if !errors.Is(err, context.DeadlineExceeded) || len(times) > 20 || len(times) < 8 {
-			t.Errorf("%v, %d connections in a minute", err, len(times))
-		}
-	})
-}
-
-// The run said that it is over and then the whole server is gone: what was said stands.
-func TestTailEndsWhenNobodyCanConfirm(t *testing.T) {
-	final := `{"id":"evt_1","ts":"2026-01-01T00:00:00.000Z","type":"run.lifecycle","run_id":"r1","child_id":null,"seq":1,"payload":{"state":"done"}}`
-	for _, c := range []struct {
-		name string
-		then func() (*http.Response, error)
-		most time.Duration
-	}{
-		{"refused", func() (*http.Response, error) { return nil, errors.New("connection refused") }, confirmTimeout},
-		{"busy", func() (*http.Response, error) { return answer(503, "", nil), nil }, confirmTimeout},
-		{"silent", func() (*http.Response, error) { r, _ := pipeStream(); return r, nil }, settleTimeout},
-		{"empty", func() (*http.Response, error) {
-			return answer(200, "", http.Header{"Content-Type": {"text/event-stream"}}), nil
-		}, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				cursors, _, f, err := follow(t, t.Context(), func(_ context.Context, n int) (*http.Response, error) {
-					if n == 0 {
-						return answer(200, "data: "+final+"\nid: 1\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
-					}
-					return c.then()
-				})
-				if d := time.Since(start); err != nil || f.last != 1 || d > c.most {
-					t.Errorf("%v at seq %d after %v", err, f.last, d)
-				}
-				if len(cursors) < 2 || cursors[1] != "1" {
-					t.Errorf("cursors %q", cursors)
-				}
-			})
-		})
-	}
-}
-
 func TestTailStopsWhenAsked(t *testing.T) {
 	s := newStandIn(t)
 	lines := fill(s, "r1", "plain")[:3]
@@ -444,17 +313,4 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-// The server's words in a last frame decide like an answer.
-func TestTailErrorFrames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, _, _, err := follow(t, t.Context(), func(context.Context, int) (*http.Response, error) {
-			return answer(200, `data: {"error":{"code":"KAI-STREAM-CONN-0002","message":"gone","status":410}}`+"\n\n", http.Header{"Content-Type": {"text/event-stream"}}), nil
-		})
-		var api *apiError
-		if !errors.As(err, &api) || api.Status != 410 || api.Code != schema.CodeCursorExpired {
-			t.Errorf("error %v", err)
-		}
-	})
 }

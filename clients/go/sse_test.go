@@ -1,4 +1,4 @@
-package main
+package agentstream
 
 import (
 	"errors"
@@ -15,12 +15,17 @@ func frames(t *testing.T, p *sseParser, stream string, cuts ...int) []string {
 	var got []string
 	from := 0
 	for _, to := range append(cuts, len(stream)) {
-		err := p.Feed([]byte(stream[from:to]), func(f sseFrame) error {
-			got = append(got, fmt.Sprintf("id=%s event=%s data=%q", f.ID, f.Event, f.Data))
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("feed: %v", err)
+		for chunk := []byte(stream[from:to]); len(chunk) > 0; {
+			f, rest, ok, err := p.next(chunk)
+			if err != nil {
+				t.Fatalf("parse: %v", err)
+			}
+			if ok && f.Data == nil {
+				got = append(got, "id="+f.ID)
+			} else if ok {
+				got = append(got, fmt.Sprintf("id=%s event=%s data=%q", f.ID, f.Event, f.Data))
+			}
+			chunk = rest
 		}
 		from = to
 	}
@@ -47,6 +52,9 @@ func TestSSEParser(t *testing.T) {
 		{"event without data is nothing", "event: x\n\ndata: a\n\n", []string{`id= event= data="a"`}},
 		{"id with NUL is no id", "id: 1\ndata: a\n\nid: 2\x00\ndata: b\n\n", []string{`id=1 event= data="a"`, `id=1 event= data="b"`}},
 		{"empty id clears", "id: 1\ndata: a\n\nid\ndata: b\n\n", []string{`id=1 event= data="a"`, `id= event= data="b"`}},
+		{"id alone moves the cursor", "id: 1\ndata: a\n\nid: 4\n\nid: 4\n\n", []string{`id=1 event= data="a"`, `id=4`}},
+		{"comment between data and its end", "data: a\n: x\ndata: b\n\n", []string{`id= event= data="a\nb"`}},
+		{"empty frames before data", "\n\nevent: x\n\nda", nil},
 		{"empty stream", "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,20 +110,31 @@ func TestSSEParserRetry(t *testing.T) {
 }
 
 func TestSSEParserBoundsFrames(t *testing.T) {
-	chunk := []byte(strings.Repeat("x", 1<<20))
+	const most = 1 << 20
+	chunk := []byte(strings.Repeat("x", most/8))
 	for _, c := range []struct{ name, between string }{{"line", ""}, {"data", "\ndata: "}, {"data CR", "\rdata: "}} {
-		p := &sseParser{}
+		p := &sseParser{most: most}
 		var err error
 		fed := 0
-		p.Feed([]byte("data: "), nil)
-		for ; err == nil && fed < 2*maxFrame; fed += len(chunk) {
-			if err = p.Feed(chunk, nil); err == nil {
-				err = p.Feed([]byte(c.between), nil)
+		p.next([]byte("data: "))
+		for ; err == nil && fed < 2*most; fed += len(chunk) {
+			if _, _, _, err = p.next(chunk); err == nil {
+				_, _, _, err = p.next([]byte(c.between))
 			}
 		}
-		if !errors.Is(err, errFrameTooLarge) || fed > maxFrame+len(chunk) {
+		if !errors.Is(err, errFrameTooLarge) || fed > most+len(chunk) {
 			t.Errorf("%s: %v after %d bytes", c.name, err, fed)
 		}
+	}
+}
+
+// What one large frame took is given back.
+func TestSSEParserLetsGoOfLargeBuffers(t *testing.T) {
+	p := &sseParser{}
+	frames(t, p, "data: "+strings.Repeat("x", 4*maxKept)+"\n\n")
+	frames(t, p, "data: y\n\n")
+	if cap(p.line) > maxKept || cap(p.data) > maxKept {
+		t.Errorf("line keeps %d bytes, data %d", cap(p.line), cap(p.data))
 	}
 }
 

@@ -1,0 +1,183 @@
+package agentstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Client speaks the HTTP API of one server. It is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	base   *url.URL
+	tokens *tokens
+}
+
+// New checks cfg. It connects to nothing and starts nothing.
+func New(cfg Config) (*Client, error) {
+	base, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return &Client{cfg: cfg, base: base, tokens: newTokens(&cfg)}, nil
+}
+
+// Close lets go of idle connections. The Client can still be used.
+func (c *Client) Close() { c.cfg.HTTPClient.CloseIdleConnections() }
+
+// url joins path elements to the server's address; each is escaped, so that no id can leave its
+// place.
+func (c *Client) url(elem ...string) string {
+	u := strings.TrimSuffix(c.base.EscapedPath(), "/")
+	for _, e := range elem {
+		u += "/" + url.PathEscape(e)
+	}
+	return c.base.Scheme + "://" + c.base.Host + u
+}
+
+func (c *Client) runURL(run string, rest ...string) string {
+	return c.url(append([]string{"v1", "agent", "runs", run}, rest...)...)
+}
+
+// withQuery adds what is not empty.
+func withQuery(target string, q url.Values) string {
+	if len(q) == 0 {
+		return target
+	}
+	return target + "?" + q.Encode()
+}
+
+// request is one call of the API. What is empty is not sent.
+type request struct {
+	method, target    string
+	contentType, key  string // key: Idempotency-Key
+	accept, lastEvent string // lastEvent: Last-Event-ID
+	body              []byte
+}
+
+// build makes the request to send, and gives the token that went into it.
+func (c *Client) build(ctx context.Context, r *request) (*http.Request, string, error) {
+	token, err := c.tokens.get(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body) // gives the request a GetBody, for redirects
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, r.target, body)
+	if err != nil {
+		return nil, "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, h := range [][2]string{
+		{"User-Agent", c.cfg.UserAgent}, {"Accept", r.accept}, {"Content-Type", r.contentType},
+		{"Idempotency-Key", r.key}, {"Last-Event-ID", r.lastEvent},
+	} {
+		if h[1] != "" {
+			req.Header.Set(h[0], h[1])
+		}
+	}
+	return req, token, nil
+}
+
+// maxAnswer bounds an answer that is no stream, in bytes. A page of events is at most 4 MiB and one
+// event; a snapshot holds the text of a whole run.
+const maxAnswer = 256 << 20
+
+// call sends a request until it is answered for good: 408, 429, 502, 503, 504 and connection errors
+// are tried again with the same key, so that what it stores is stored once. A refused token is
+// replaced once, where there is a source. into may be nil.
+func (c *Client) call(ctx context.Context, r request, into any) (http.Header, error) {
+	r.accept = "application/json"
+	b := backoff{giveUp: c.cfg.GiveUp}
+	renewed := false
+	for {
+		header, token, err := c.attempt(ctx, &r, into)
+		if err == nil {
+			return header, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !renewed && isRefusal(err) && c.tokens.refused(ctx, token) {
+			renewed = true
+			continue
+		}
+		hint, again := retryable(err)
+		if !again {
+			return nil, err
+		}
+		d, gaveUp := b.pause(hint, err)
+		if gaveUp != nil {
+			return nil, gaveUp
+		}
+		c.retrying(ctx, err, d)
+		if err := sleep(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// isRefusal says that the server did not take the credential.
+func isRefusal(err error) bool {
+	e := new(Error)
+	return errors.As(err, &e) && e.Status == http.StatusUnauthorized
+}
+
+func (c *Client) retrying(ctx context.Context, cause error, wait time.Duration) {
+	c.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "trying again", slog.Any("error", cause), slog.Duration("wait", wait))
+	if h := c.cfg.Hooks.Retrying; h != nil {
+		h(cause, wait)
+	}
+}
+
+func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	req, token, err := c.build(ctx, r)
+	if err != nil {
+		return nil, token, err
+	}
+	resp, err := c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return nil, token, &connError{err}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return nil, token, readError(resp)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, token, &connError{err} // cut: what was stored is known only by asking again
+	}
+	if into == nil {
+		return resp.Header, token, nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return nil, token, fmt.Errorf("%s: answer is not of this API: %w", r.target, err)
+	}
+	return resp.Header, token, nil
+}
+
+// get asks for a run's resource.
+func (c *Client) get(ctx context.Context, into any, q url.Values, run string, rest ...string) error {
+	if err := schema.ValidRunID(run); err != nil {
+		return err
+	}
+	_, err := c.call(ctx, request{method: http.MethodGet, target: withQuery(c.runURL(run, rest...), q)}, into)
+	return err
+}

@@ -52,6 +52,12 @@ func PartitionFilter(partition int) string {
 	return StorePrefix + "." + strconv.Itoa(partition) + ".>"
 }
 
+// ChildFilter matches the packs of one partition in which a child of the tenant speaks, in whatever run.
+// The ids must be valid.
+func ChildFilter(tenant, child string, partition int) string {
+	return StorePrefix + "." + strconv.Itoa(partition) + "." + tenant + ".*." + child
+}
+
 func runSubject(prefix string, key RunKey, partitions int) string {
 	return prefix + "." + strconv.Itoa(Partition(key.Run, partitions)) + "." + key.Tenant + "." + key.Run + "."
 }

@@ -1,0 +1,259 @@
+package edge_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentstream/edge"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// shown is what a client got as one frame.
+type shown struct {
+	schema.Event
+	line string
+	id   string
+}
+
+// parts gives the deltas of a bundle, or the event itself.
+func (s shown) parts(t testing.TB) []schema.Event {
+	if s.Type != "delta.bundle" {
+		return []schema.Event{s.Event}
+	}
+	var b struct {
+		Deltas []struct {
+			Type    string          `json:"type"`
+			ChildID string          `json:"child_id"`
+			Payload json.RawMessage `json:"payload"`
+		} `json:"deltas"`
+	}
+	if err := json.Unmarshal(s.Payload, &b); err != nil {
+		t.Fatal(err)
+	}
+	var list []schema.Event
+	for _, d := range b.Deltas {
+		list = append(list, schema.Event{Type: d.Type, ChildID: d.ChildID, Payload: d.Payload})
+	}
+	return list
+}
+
+// frameReader reads the frames of a stream one by one.
+type frameReader struct {
+	t testing.TB
+	r *bufio.Reader
+}
+
+// next gives the next frame; false at the end of the body, clean or not.
+func (f frameReader) next() (shown, bool) {
+	f.t.Helper()
+	var s shown
+	var event string
+	for {
+		line, err := f.r.ReadString('\n')
+		if err != nil {
+			return s, false
+		}
+		line = strings.TrimSuffix(line, "\n")
+		name, value, _ := strings.Cut(line, ": ")
+		switch {
+		case line == "" && s.line != "":
+			e, err := schema.DecodeLine([]byte(s.line))
+			if err != nil || e.Type != event {
+				f.t.Fatalf("event %q: %v: %s", event, err, s.line)
+			}
+			s.Event = e
+			return s, true
+		case name == "event":
+			event = value
+		case name == "data":
+			s.line = value
+		case name == "id":
+			s.id = value
+		}
+	}
+}
+
+func readFrames(t testing.TB, body string) (list []shown) {
+	t.Helper()
+	f := frameReader{t, bufio.NewReader(strings.NewReader(body))}
+	for s, ok := f.next(); ok; s, ok = f.next() {
+		list = append(list, s)
+	}
+	return list
+}
+
+// tiles holds that nothing is missing between two frames.
+func tiles(t testing.TB, list []shown, after schema.Seq) {
+	t.Helper()
+	for _, s := range list {
+		if s.First() != after+1 || s.id != s.Seq.String() {
+			t.Fatalf("behind %d comes %d to %d, id %s: %s", after, s.First(), s.Seq, s.id, s.line)
+		}
+		after = s.Seq
+	}
+}
+
+// said joins the texts of each lane and kind.
+func said(t testing.TB, events []schema.Event) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, e := range events {
+		if before, text, after, ok := schema.SplitText(e.Payload); ok {
+			texts[e.Type+" "+e.ChildID+" "+string(before)+string(after)] += string(text)
+		}
+	}
+	return texts
+}
+
+func saidBy(t testing.TB, list []shown) map[string]string {
+	var events []schema.Event
+	for _, s := range list {
+		events = append(events, s.parts(t)...)
+	}
+	return said(t, events)
+}
+
+func equalTexts(t testing.TB, what string, got, want map[string]string) {
+	t.Helper()
+	for k, w := range want {
+		if got[k] != w {
+			t.Fatalf("%s: %s: %d bytes %.80q, want %d bytes %.80q", what, k, len(got[k]), got[k], len(w), w)
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d kinds of text, want %d", what, len(got), len(want))
+	}
+}
+
+// logged decodes what packs hold.
+func logged(t testing.TB, packs []schema.Pack) (events []schema.Event) {
+	t.Helper()
+	for i := range packs {
+		for r, err := range packs[i].Records(0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := r.Event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// TestT3ResumeAnywhereInAShapedView: whatever event of the default view a client has seen last, it gets
+// exactly the rest, and from every number of the log as well.
+func TestT3ResumeAnywhereInAShapedView(t *testing.T) {
+	h := newHouse(t)
+	packs := h.fill("run", schematest.Generate(200, 4), 7)
+	all := logged(t, packs)
+	for _, query := range []string{"", "bundle=true"} {
+		for after := range schema.Seq(len(all)) {
+			rest := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream?"+query, "", "Last-Event-ID", after.String()).events(t))
+			tiles(t, rest, after)
+			equalTexts(t, fmt.Sprintf("%s after %d", query, after), saidBy(t, rest), said(t, all[after:]))
+			if last := rest[len(rest)-1]; last.Seq != all[len(all)-1].Seq {
+				t.Fatalf("after %d: ends at %d", after, last.Seq)
+			}
+		}
+	}
+}
+
+// TestT5ChildrenInTheParentsStream: what the parent's stream says of one child is that child's own
+// stream, event for event, in raw and in default detail, nested children too.
+func TestT5ChildrenInTheParentsStream(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.Catalog = family{} })
+	packs := h.fill("run", schematest.Named("children"), 3)
+	all := logged(t, packs)
+	for _, child := range []string{schematest.ChildA, schematest.ChildB, schematest.Grandchild} {
+		var want []schema.Event
+		for _, e := range all {
+			if e.ChildID == child {
+				want = append(want, e)
+			}
+		}
+		whole := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream?detail=full", "").events(t))
+		whole = slices.DeleteFunc(whole, func(s shown) bool { return s.ChildID != child })
+		filtered := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream?detail=full&child="+child, "").events(t))
+		tiles(t, filtered, 0)
+		filtered = slices.DeleteFunc(filtered, func(s shown) bool { return s.ChildID != child }) // the run's end
+		own := readFrames(t, h.do("GET", "/v1/agent/runs/"+child+"/stream?detail=full", "").events(t))
+		tiles(t, own, 0)
+		if len(want) == 0 || len(own) != len(want) || len(whole) != len(want) || len(filtered) != len(want) {
+			t.Fatalf("%s: own %d, in the parent's %d, filtered %d, want %d", child, len(own), len(whole), len(filtered), len(want))
+		}
+		for i, e := range want {
+			o := own[i]
+			if o.ID != e.ID || o.Type != e.Type || !bytes.Equal(o.Payload, e.Payload) || o.RunID != child || o.ChildID != "" || o.Seq != schema.Seq(i+1) {
+				t.Fatalf("%s: own event %d is %s, want %s", child, i+1, o.line, e.AppendLine(nil))
+			}
+			if whole[i].ID != e.ID || filtered[i].ID != e.ID {
+				t.Fatalf("%s: order in the parent's stream differs at %d", child, i)
+			}
+		}
+		for after := range schema.Seq(len(want)) {
+			for _, query := range []string{"", "detail=full"} {
+				rest := readFrames(t, h.do("GET", "/v1/agent/runs/"+child+"/stream?"+query, "", "Last-Event-ID", after.String()).events(t))
+				tiles(t, rest, after)
+				equalTexts(t, child, saidBy(t, rest), said(t, bare(want[after:])))
+			}
+		}
+		n := fmt.Sprint(len(want))
+		if a := h.do("GET", "/v1/agent/runs/"+child+"/stream", "", "Last-Event-ID", n); a.status != http.StatusNoContent {
+			t.Errorf("%s: behind its end: %d", child, a.status)
+		}
+		h.do("GET", "/v1/agent/runs/"+child+"/stream?after="+n+"0", "").expect(t, 409, "CURSOR-AHEAD")
+	}
+	h.do("GET", "/v1/agent/runs/run_nobody/stream", "").expect(t, 404, "NOT-FOUND")
+	h.do("GET", "/v1/agent/runs/"+schematest.ChildA+"/stream", "", tenantHeader, "other").expect(t, 404, "NOT-FOUND")
+}
+
+// bare takes the child off, as the child's own stream does.
+func bare(events []schema.Event) []schema.Event {
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].ChildID = ""
+	}
+	return events
+}
+
+// TestWatchersShareAView: a live view is shaped once for all, and each watcher, wherever it joined, gets
+// the same text without a hole.
+func TestWatchersShareAView(t *testing.T) {
+	h := newHouse(t)
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.Generate(3000, 5), 3)
+	h.store(packs[:1])
+	const watchers = 12
+	bodies := make(chan string, watchers)
+	for i := range watchers {
+		next := len(packs) / watchers * i
+		if i > 0 {
+			h.store(packs[len(packs)/watchers*(i-1)+1 : next+1])
+		}
+		r := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream?bundle=true")
+		go func() {
+			b, err := io.ReadAll(r.b)
+			if err != nil {
+				t.Errorf("watcher %d: %v", i, err)
+			}
+			bodies <- string(b)
+		}()
+	}
+	h.store(packs[len(packs)/watchers*(watchers-1)+1:])
+	want := said(t, logged(t, packs))
+	for range watchers {
+		list := readFrames(t, <-bodies)
+		tiles(t, list, 0)
+		equalTexts(t, "watcher", saidBy(t, list), want)
+	}
+}

@@ -1,314 +1,298 @@
 package schema
 
-import (
-	"encoding/json"
-	"slices"
-	"strconv"
-	"strings"
-)
+import "strings"
 
-// Fold sums a run's events up: messages with their blocks, tool calls, children, lifecycle, the
-// open plan. Feed it every event in order with Add. The zero value is ready. It is a pure state
-// machine; one goroutine at a time.
+// Fold sums a run's events up: lifecycle, plan, messages with their blocks, tool calls, children,
+// usage, requests for input, commands that wait. Feed it every event in order with Add or AddRecord;
+// AppendSnapshot writes what it holds. The zero value is ready. It is a pure state machine; one
+// goroutine at a time. What its fields point at belongs to the fold and must not be changed.
 //
-// Producers that emit only the eight native types frame no messages; for them a message begins
-// with its first delta, a block with a change of kind or a tool call, and both end with the step.
+// Merged deltas (those with a first_seq) give the same fold as their members. Producers that emit
+// only the eight native types frame no messages; for them a message begins with its first delta, a
+// block with a change of kind or a tool call, and both end with the step.
+//
+// The rules, which clients in other languages follow to the letter, are in
+// contracts/snapshot.schema.json. Strings are decoded; a surrogate without its other half, which JSON
+// can write and UTF-8 cannot, is kept as three bytes, so that it is written as it came.
 type Fold struct {
-	Last     Seq
-	State    RunState
+	Run  string // root run, of the first event
+	Last Seq
+
+	State    RunState // of the root; "" before the first run.lifecycle
 	Reason   string
+	StateSeq Seq    // seq of the event that set State
+	StateTS  string // its time
+	Gate     string // planning_gate of the run: required, preview or ""
+
+	Plan     *FoldPlan // last plan.proposal; nil when there was none
 	Messages []*FoldMessage
 	Calls    []*FoldCall
-	Children []string
-	Plan     json.RawMessage // payload of the last plan.proposal
+	Children []*FoldChild // in the order in which they became known; a parent stands before its children
+	Inputs   []*FoldInput
+	Usage    FoldUsage
 
-	open  map[string]*FoldMessage
-	calls map[string]*FoldCall
+	commands []*FoldCommand // some may be settled
+	settled  int
+	lanes    map[string]*foldLane
+	talking  map[*foldLane]struct{} // lanes with an open message
+	inputs   map[string]*FoldInput
+	lane     *foldLane // of the last event
+	id, ts   []byte    // of the last event
+	size     int
+	fields   fieldList // of the payload at hand; reused
 }
 
-// FoldMessage is one message. Open messages have no End yet.
-type FoldMessage struct {
-	ID         string
-	Child      string
-	Role       string
-	Model      string
-	Blocks     []*FoldBlock
-	StopReason string
-	Usage      json.RawMessage
-	Error      json.RawMessage
-	Start, End Seq // End 0: still open
-	implicit   bool
+// foldLane is what Add needs to know of the root or of one child.
+type foldLane struct {
+	child   *FoldChild // nil for the root
+	open    *FoldMessage
+	calls   map[string]*FoldCall // newest of each id
+	waiting [commandKinds][]*FoldCommand
 }
 
-// FoldBlock is one content block: text, reasoning, tool_use, or a provider's own kind.
-type FoldBlock struct {
-	Index    int
-	Kind     string
-	Text     strings.Builder // text, reasoning, or the raw input of a tool call
-	Call     string          // call id of a tool block
-	Tool     string
-	Input    json.RawMessage // authoritative input of a tool block, once complete
-	Complete bool            // the block was closed, and a tool's input could be parsed
-	Raw      json.RawMessage // the provider's block, where it was kept
-	closed   bool
+func (l *foldLane) id() string {
+	if l.child == nil {
+		return ""
+	}
+	return l.child.ID
 }
 
-// FoldCall is one tool call.
-type FoldCall struct {
-	ID     string
-	Child  string
-	Tool   string
-	Input  json.RawMessage
-	Done   bool
-	OK     bool
-	Output json.RawMessage
-	Stream strings.Builder // tool.output.delta
+// FoldChild is one child, of the run or of another child.
+type FoldChild struct {
+	ID       string
+	Parent   string // child that spawned it; "" is the run itself
+	Prompt   string
+	Tools    []byte // tools_allowed as it came; nil when absent
+	Spawned  Seq    // 0: it was never announced
+	State    RunState
+	Reason   string
+	StateSeq Seq
 }
 
-// payloadFields is the union of what Fold reads from payloads.
-type payloadFields struct {
-	Text, MessageID, Role, Model, Kind, CallID, Tool, ChildID, StopReason, Reason string
-	State                                                                         RunState
-	Index                                                                         *int
-	Input, Output, Block, Usage, Error                                            json.RawMessage
-	OK                                                                            bool
-	Complete                                                                      *bool
+// LastID gives the id of the last event.
+func (f *Fold) LastID() string { return string(f.id) }
+
+// LastTS gives the time of the last event.
+func (f *Fold) LastTS() string { return string(f.ts) }
+
+// Size is about the memory that the fold holds and about the length of its snapshot, in bytes.
+func (f *Fold) Size() int { return f.size }
+
+// foldEvent is an event as the fold reads it.
+type foldEvent struct {
+	typ     string
+	seq     Seq
+	first   Seq
+	actor   string
+	lane    *foldLane
+	payload []byte
 }
 
-// read takes a payload apart. A field of an unexpected kind counts as absent: unknown fields are
-// always allowed, so a name may mean something else in another type. Of two fields with one name
-// the last counts, as in JavaScript.
-func (p *payloadFields) read(payload []byte) error {
-	return eachField(payload, func(name string, v []byte) error {
-		if into := p.textField(name); into != nil {
-			if s, err := unquote(v); err == nil {
-				*into = s
-			}
-			return nil
+// Add takes the next event. Events that say nothing to a fold only move Last. A payload that does
+// not fit its type is passed over: the log is older than any reader's opinion of it. Payloads must be
+// valid JSON.
+func (f *Fold) Add(e *Event) {
+	if f.Run == "" {
+		f.Run = e.RunID
+	}
+	f.Last = e.Seq
+	f.id, f.ts = append(f.id[:0], e.ID...), append(f.ts[:0], e.TS...)
+	l := f.laneOf([]byte(e.ChildID))
+	if l == nil {
+		l = f.meet(e.ChildID, e.Path)
+	}
+	f.take(foldEvent{typ: e.Type, seq: e.Seq, first: e.First(), actor: e.Actor, lane: l, payload: e.Payload})
+}
+
+// AddRecord is Add for a line of the log or of a native view. It decodes no more than it needs and
+// keeps none of the record's bytes. A run.snapshot of a view replaces what the fold holds; when that
+// cannot be read it is passed over.
+func (f *Fold) AddRecord(r Record) {
+	id, ts, run := r.envelope()
+	if f.Run == "" {
+		f.Run = string(run)
+	}
+	f.Last = r.Seq
+	f.id, f.ts = append(f.id[:0], id...), append(f.ts[:0], ts...)
+	l := f.laneOf(r.Child)
+	if l == nil {
+		l = f.meet(string(r.Child), pathOf(r.Attributes()))
+	}
+	i, ok := catalogueIndex[string(r.Type)]
+	if !ok {
+		f.takeView(r)
+		return
+	}
+	ev := foldEvent{typ: catalogue[i].Name, seq: r.Seq, first: r.First(), lane: l, payload: r.Payload()}
+	if catalogue[i].Family == FamilyCommand {
+		ev.actor = attribute(r.Attributes(), "actor")
+	}
+	f.take(ev)
+}
+
+// takeView reads the types that exist in views alone.
+func (f *Fold) takeView(r Record) {
+	switch string(r.Type) {
+	case "delta.bundle":
+		f.bundle(r)
+	case "run.snapshot":
+		if g, err := ParseSnapshot(r.Payload()); err == nil {
+			g.Last = r.Seq
+			*f = *g
 		}
-		switch name {
-		case "state":
-			s, _ := unquote(v)
-			p.State = RunState(s)
-		case "index":
-			if n, err := strconv.Atoi(string(v)); err == nil {
-				p.Index = &n
-			}
-		case "ok":
-			p.OK = v[0] == 't'
-		case "complete":
-			b := v[0] == 't'
-			p.Complete = &b
-		case "input":
-			p.Input = v
-		case "output":
-			p.Output = v
-		case "block":
-			p.Block = v
-		case "usage":
-			p.Usage = v
-		case "error":
-			p.Error = v
+	}
+}
+
+// bundle reads deltas of several lanes that a view sends as one event.
+func (f *Fold) bundle(r Record) {
+	list := f.fields.read(r.Payload())
+	each(list.array("deltas"), func(part []byte) {
+		var p fieldList
+		p = p.read(part)
+		l := f.laneOf([]byte(p.str("child_id")))
+		if l == nil {
+			l = f.meet(p.str("child_id"), decodedPath(p.raw("path")))
 		}
-		return nil
+		f.take(foldEvent{typ: p.str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.raw("payload")})
 	})
 }
 
-func (p *payloadFields) textField(name string) *string {
-	switch name {
-	case "text":
-		return &p.Text
-	case "message_id":
-		return &p.MessageID
-	case "role":
-		return &p.Role
-	case "model":
-		return &p.Model
-	case "kind":
-		return &p.Kind
-	case "call_id":
-		return &p.CallID
-	case "tool":
-		return &p.Tool
-	case "child_id":
-		return &p.ChildID
-	case "stop_reason":
-		return &p.StopReason
-	case "reason":
-		return &p.Reason
+func (f *Fold) take(ev foldEvent) {
+	if len(ev.payload) == 0 {
+		ev.payload = []byte("{}")
+	}
+	p := f.fields.read(ev.payload)
+	if p == nil {
+		return
+	}
+	f.fields = p
+	switch ev.typ {
+	case TypeTextDelta:
+		f.write(f.block(&ev, "text", p).appendText(p))
+	case TypeReasoningDelta:
+		f.write(f.block(&ev, "reasoning", p).appendText(p))
+	case TypeToolInputDelta:
+		f.write(f.inputBlock(&ev, p).appendText(p))
+	case TypeDataDelta:
+		f.data(&ev, p)
+	case TypeToolStart, TypeToolEnd, TypeToolOutputDelta:
+		f.tool(&ev, p)
+	case TypeMessageStart:
+		f.startMessage(&ev, p)
+	case TypeMessageEnd:
+		f.endMessage(&ev, p)
+	case TypeBlockStart:
+		f.startBlock(&ev, p)
+	case TypeBlockEnd:
+		f.endBlock(&ev, p)
+	case TypeStepBoundary:
+		f.endImplicit(ev.lane, ev.seq)
+	case TypeChildSpawn:
+		f.spawn(&ev, p)
+	case TypePlanProposal:
+		f.propose(&ev, p)
+	case TypeRunLifecycle:
+		f.lifecycle(&ev, p)
+	case TypeInputRequested:
+		f.request(&ev, p)
+	case TypeInputAnswered:
+		f.answered(&ev, p)
+	default:
+		if kind, ok := commandKindOf(ev.typ); ok {
+			f.command(&ev, kind, p)
+		}
+	}
+}
+
+// Costs of what a fold holds, beside its text: its structures, and what the snapshot writes around
+// the values.
+const (
+	messageCost = 400
+	blockCost   = 250
+	otherCost   = 300
+)
+
+func (f *Fold) write(n int) { f.size += n }
+
+// keep copies a part of a payload.
+func (f *Fold) keep(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	f.size += len(b)
+	return append([]byte(nil), b...)
+}
+
+// word keeps a decoded string.
+func (f *Fold) word(s string) string {
+	f.size += len(s)
+	return s
+}
+
+// laneOf finds the lane of an event; nil when it is not known yet.
+func (f *Fold) laneOf(child []byte) *foldLane {
+	if l := f.lane; l != nil && l.id() == string(child) {
+		return l
+	}
+	l := f.lanes[string(child)]
+	if l != nil {
+		f.lane = l
+	}
+	return l
+}
+
+// meet makes a lane known that has not been announced. Its ancestors are in its path, from the root
+// to itself.
+func (f *Fold) meet(child string, path []string) *foldLane {
+	if child == "" {
+		return f.newLane("", nil)
+	}
+	parent := ""
+	if n := len(path); n > 1 && path[n-1] == child {
+		for _, id := range path[1 : n-1] {
+			if f.lanes[id] == nil {
+				f.newLane(id, &FoldChild{ID: id, Parent: parent})
+			}
+			parent = id
+		}
+	}
+	if l := f.lanes[child]; l != nil {
+		return l
+	}
+	return f.newLane(child, &FoldChild{ID: child, Parent: parent})
+}
+
+func (f *Fold) newLane(id string, c *FoldChild) *foldLane {
+	if f.lanes == nil {
+		f.lanes = make(map[string]*foldLane)
+		f.talking = make(map[*foldLane]struct{})
+	}
+	l := &foldLane{child: c}
+	f.lanes[id] = l
+	if c != nil {
+		f.size += otherCost + len(c.ID) + len(c.Parent)
+		f.Children = append(f.Children, c)
+	}
+	return l
+}
+
+// Child gives what is known of a child; nil when nothing is.
+func (f *Fold) Child(id string) *FoldChild {
+	if l := f.lanes[id]; l != nil {
+		return l.child
 	}
 	return nil
 }
 
-// Add takes the next event. Events that say nothing to a fold only move Last. A payload that does
-// not fit its type is passed over: the log is older than any reader's opinion of it.
-func (f *Fold) Add(e *Event) {
-	f.Last = e.Seq
-	var p payloadFields
-	if p.read(e.Payload) != nil {
-		return
+// StateOf gives the state of the root ("") or of a child.
+func (f *Fold) StateOf(child string) RunState {
+	if child == "" {
+		return f.State
 	}
-	switch e.Type {
-	case TypeMessageStart:
-		f.openMessage(e.ChildID, &FoldMessage{ID: p.MessageID, Child: e.ChildID, Role: p.Role, Model: p.Model, Usage: p.Usage, Start: e.Seq})
-	case TypeMessageEnd:
-		f.endMessage(e.ChildID, e.Seq, &p)
-	case TypeBlockStart:
-		m := f.message(e)
-		b := &FoldBlock{Index: len(m.Blocks), Kind: p.Kind, Call: p.CallID, Tool: p.Tool, Raw: p.Block}
-		if p.Index != nil {
-			b.Index = *p.Index
-		}
-		m.Blocks = append(m.Blocks, b)
-	case TypeBlockEnd:
-		f.endBlock(e, &p)
-	case TypeTextDelta:
-		f.block(e, "text", p.Index).Text.WriteString(p.Text)
-	case TypeReasoningDelta:
-		f.block(e, "reasoning", p.Index).Text.WriteString(p.Text)
-	case TypeToolInputDelta:
-		f.inputBlock(e, &p).Text.WriteString(p.Text)
-	case TypeToolStart, TypeToolEnd, TypeToolOutputDelta:
-		f.tool(e, &p)
-	case TypeChildSpawn:
-		f.Children = append(f.Children, p.ChildID)
-	case TypePlanProposal:
-		f.Plan = e.Payload
-	case TypeStepBoundary:
-		f.endImplicit(e.ChildID, e.Seq)
-	case TypeRunLifecycle:
-		f.lifecycle(e, &p)
+	if c := f.Child(child); c != nil {
+		return c.State
 	}
-}
-
-func (f *Fold) lifecycle(e *Event, p *payloadFields) {
-	if p.State.Final() {
-		f.endImplicit(e.ChildID, e.Seq)
-	}
-	if e.ChildID == "" {
-		f.State, f.Reason = p.State, p.Reason
-	}
-}
-
-func (f *Fold) openMessage(child string, m *FoldMessage) {
-	if f.open == nil {
-		f.open = make(map[string]*FoldMessage)
-	}
-	f.open[child] = m
-	f.Messages = append(f.Messages, m)
-}
-
-// message gives the lane's open message, or begins one that nobody announced.
-func (f *Fold) message(e *Event) *FoldMessage {
-	if m := f.open[e.ChildID]; m != nil {
-		return m
-	}
-	m := &FoldMessage{Child: e.ChildID, Role: "assistant", Start: e.Seq, implicit: true}
-	f.openMessage(e.ChildID, m)
-	return m
-}
-
-// block gives the block that a delta belongs to: the one with its index, or else the last one of
-// its kind that is open.
-func (f *Fold) block(e *Event, kind string, index *int) *FoldBlock {
-	m := f.message(e)
-	for i := len(m.Blocks) - 1; i >= 0; i-- {
-		b := m.Blocks[i]
-		if index != nil && b.Index == *index {
-			return b
-		}
-		if index == nil && !b.closed {
-			if b.Kind == kind {
-				return b
-			}
-			break
-		}
-	}
-	b := &FoldBlock{Index: len(m.Blocks), Kind: kind}
-	if index != nil {
-		b.Index = *index
-	}
-	m.Blocks = append(m.Blocks, b)
-	return b
-}
-
-// inputBlock gives the block whose tool input streams: its call says more than its place, which
-// producers of parallel calls may leave out.
-func (f *Fold) inputBlock(e *Event, p *payloadFields) *FoldBlock {
-	if m := f.open[e.ChildID]; m != nil && p.Index == nil {
-		for _, b := range slices.Backward(m.Blocks) {
-			if b.Call == p.CallID && p.CallID != "" {
-				return b
-			}
-		}
-	}
-	if p.Index != nil {
-		return f.block(e, "tool_use", p.Index)
-	}
-	m := f.message(e)
-	b := &FoldBlock{Index: len(m.Blocks), Kind: "tool_use", Call: p.CallID}
-	m.Blocks = append(m.Blocks, b)
-	return b
-}
-
-func (f *Fold) endBlock(e *Event, p *payloadFields) {
-	m := f.message(e)
-	for i := len(m.Blocks) - 1; i >= 0; i-- {
-		b := m.Blocks[i]
-		if p.Index != nil && b.Index != *p.Index {
-			continue
-		}
-		b.closed, b.Complete = true, p.Complete == nil || *p.Complete
-		if p.Input != nil {
-			b.Input = p.Input
-		}
-		return
-	}
-}
-
-func (f *Fold) endMessage(child string, seq Seq, p *payloadFields) {
-	m := f.open[child]
-	if m == nil {
-		return
-	}
-	m.End, m.StopReason = seq, p.StopReason
-	if p.Usage != nil {
-		m.Usage = p.Usage
-	}
-	m.Error = p.Error
-	delete(f.open, child)
-}
-
-func (f *Fold) endImplicit(child string, seq Seq) {
-	if m := f.open[child]; m != nil && m.implicit {
-		m.End = seq
-		delete(f.open, child)
-	}
-}
-
-func (f *Fold) tool(e *Event, p *payloadFields) {
-	if f.calls == nil {
-		f.calls = make(map[string]*FoldCall)
-	}
-	c := f.calls[p.CallID]
-	if c == nil {
-		c = &FoldCall{ID: p.CallID, Child: e.ChildID}
-		f.calls[p.CallID] = c
-		f.Calls = append(f.Calls, c)
-	}
-	switch e.Type {
-	case TypeToolStart:
-		c.Tool, c.Input = p.Tool, p.Input
-		if m := f.open[e.ChildID]; m != nil && m.implicit {
-			for _, b := range m.Blocks {
-				b.closed = true
-			}
-		}
-	case TypeToolEnd:
-		c.Done, c.OK, c.Output = true, p.OK, p.Output
-	case TypeToolOutputDelta:
-		c.Stream.WriteString(p.Text)
-	}
+	return ""
 }
 
 // Text joins the blocks of one kind over all messages of a child, in order.

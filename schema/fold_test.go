@@ -43,7 +43,11 @@ func sketch(f *schema.Fold) string {
 	for _, c := range f.Calls {
 		fmt.Fprintf(&b, "%s%s %s(%s) done=%v ok=%v out=%s %q\n", c.Child, c.ID, c.Tool, c.Input, c.Done, c.OK, c.Output, c.Stream.String())
 	}
-	fmt.Fprintf(&b, "%v %s %s", f.Children, f.State, f.Reason)
+	children := []string{}
+	for _, c := range f.Children {
+		children = append(children, c.ID)
+	}
+	fmt.Fprintf(&b, "%v %s %s", children, f.State, f.Reason)
 	return b.String()
 }
 
@@ -80,6 +84,7 @@ run_child_a/ [0 text "four past three"]
 call_1 clock({"zone":"UTC"}) done=true ok=true out="03:04" ""
 [run_child_a] done `,
 		"follow-up": `msg_1/end_turn [0 text "Done."]
+msg_u/ [0 text "And what about readers?"]
 msg_2/end_turn [0 text "They remember where they were."]
 [] done `,
 	} {
@@ -101,8 +106,8 @@ func TestFoldPlan(t *testing.T) {
 	var p struct {
 		Plan struct{ ID string }
 	}
-	if err := json.Unmarshal(f.Plan, &p); err != nil || p.Plan.ID != "plan_1" {
-		t.Errorf("%s %v", f.Plan, err)
+	if err := json.Unmarshal(f.Plan.Payload, &p); err != nil || p.Plan.ID != "plan_1" {
+		t.Errorf("%s %v", f.Plan.Payload, err)
 	}
 }
 

@@ -1,0 +1,282 @@
+package schema
+
+// FoldMessage is one message. Open messages have no End yet. Content of the user that came with a
+// command.message is a message that begins and ends there.
+type FoldMessage struct {
+	ID         string
+	Child      string
+	Role       string
+	Model      string
+	Blocks     []*FoldBlock
+	StopReason string
+	Usage      []byte // of message.end, else of message.start; nil when neither had one
+	Error      []byte
+	Start, End Seq // End 0: still open
+
+	implicit bool // nobody announced it
+	shut     int  // blocks before it are closed
+	// Finders for messages of many blocks; nil before.
+	byIndex map[int64]*FoldBlock
+	byCall  map[string]*FoldBlock
+}
+
+// FoldBlock is one content block: text, reasoning, tool_use, data, or a provider's own kind.
+type FoldBlock struct {
+	Index     int
+	Kind      string
+	Text      JSONText // text, reasoning, or the raw input of a tool call
+	Call      string   // call id of a tool block
+	Tool      string
+	Input     []byte   // authoritative input of a tool block, once complete
+	Complete  bool     // the producer closed it and did not say that it was cut short
+	Raw       []byte   // the provider's block, where it was kept
+	MediaType string   // of data
+	Name      string   // of data
+	Data      []string // pieces of data as they came (base64)
+	closed    bool
+}
+
+// JSONText is text as it stands in JSON, with escapes: joining two texts joins what they say, also
+// when a surrogate pair was cut in two.
+type JSONText struct{ inner []byte }
+
+// String decodes the text. A surrogate without its other half becomes U+FFFD.
+func (t *JSONText) String() string { return jsonText(t.inner) }
+
+// Len is the encoded length, in bytes.
+func (t *JSONText) Len() int { return len(t.inner) }
+
+// appendText adds a delta's text and says how long it was.
+func (b *FoldBlock) appendText(p fieldList) int {
+	text := p.inner("text")
+	b.Text.inner = append(b.Text.inner, text...)
+	return len(text)
+}
+
+// manyBlocks is when a message gets finders.
+const manyBlocks = 16
+
+func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
+	f.size += blockCost + len(b.Kind) + len(b.Call) + len(b.Tool)
+	m.Blocks = append(m.Blocks, b)
+	switch {
+	case len(m.Blocks) < manyBlocks:
+		return b
+	case m.byIndex == nil:
+		m.byIndex, m.byCall = make(map[int64]*FoldBlock), make(map[string]*FoldBlock)
+		for _, old := range m.Blocks {
+			m.byIndex[int64(old.Index)], m.byCall[old.Call] = old, old
+		}
+	}
+	m.byIndex[int64(b.Index)], m.byCall[b.Call] = b, b
+	return b
+}
+
+// at gives the newest block with an index.
+func (m *FoldMessage) at(index int64) *FoldBlock {
+	if m.byIndex != nil {
+		return m.byIndex[index]
+	}
+	for i := len(m.Blocks) - 1; i >= 0; i-- {
+		if b := m.Blocks[i]; int64(b.Index) == index {
+			return b
+		}
+	}
+	return nil
+}
+
+// of gives the newest block of a call.
+func (m *FoldMessage) of(call string) *FoldBlock {
+	if m.byCall != nil {
+		return m.byCall[call]
+	}
+	for i := len(m.Blocks) - 1; i >= 0; i-- {
+		if b := m.Blocks[i]; b.Call == call {
+			return b
+		}
+	}
+	return nil
+}
+
+// newest gives the last block, nil when there is none.
+func (m *FoldMessage) newest() *FoldBlock {
+	if n := len(m.Blocks); n > 0 {
+		return m.Blocks[n-1]
+	}
+	return nil
+}
+
+// openMessage makes m the lane's open message. One that is open still ends there.
+func (f *Fold) openMessage(l *foldLane, m *FoldMessage) {
+	if l.open != nil {
+		f.closeMessage(l, m.Start)
+	}
+	l.open = m
+	f.talking[l] = struct{}{}
+	f.addMessage(m)
+	if m.Role == "assistant" {
+		f.settle(l, commandMessage)
+	}
+}
+
+func (f *Fold) addMessage(m *FoldMessage) {
+	f.size += messageCost + len(m.ID) + len(m.Child) + len(m.Role) + len(m.Model)
+	f.Messages = append(f.Messages, m)
+}
+
+// closeMessage ends the lane's open message.
+func (f *Fold) closeMessage(l *foldLane, seq Seq) {
+	m := l.open
+	m.End = seq
+	m.closeBlocks()
+	m.byIndex, m.byCall = nil, nil
+	l.open = nil
+	delete(f.talking, l)
+}
+
+func (m *FoldMessage) closeBlocks() {
+	for _, b := range m.Blocks[m.shut:] {
+		b.closed = true
+	}
+	m.shut = len(m.Blocks)
+}
+
+// message gives the lane's open message, or begins one that nobody announced.
+func (f *Fold) message(ev *foldEvent) *FoldMessage {
+	if m := ev.lane.open; m != nil {
+		return m
+	}
+	m := &FoldMessage{Child: ev.lane.id(), Role: "assistant", Start: ev.first, implicit: true}
+	f.openMessage(ev.lane, m)
+	return m
+}
+
+func (f *Fold) startMessage(ev *foldEvent, p fieldList) {
+	f.openMessage(ev.lane, &FoldMessage{
+		ID: p.str("message_id"), Child: ev.lane.id(), Role: p.str("role"), Model: p.str("model"),
+		Usage: f.keep(p.object("usage")), Start: ev.seq,
+	})
+}
+
+// endMessage closes what is open. A message whose blocks nobody told has those of its content.
+func (f *Fold) endMessage(ev *foldEvent, p fieldList) {
+	m := ev.lane.open
+	if m == nil {
+		return
+	}
+	m.StopReason = f.word(p.str("stop_reason"))
+	if u := p.object("usage"); u != nil {
+		m.Usage = f.keep(u)
+	}
+	m.Error = f.keep(p.some("error"))
+	if len(m.Blocks) == 0 {
+		f.content(m, p.array("content"))
+	}
+	f.closeMessage(ev.lane, ev.seq)
+	f.Usage.add(f, m.Model, m.Usage)
+}
+
+// content fills a message from what it says as a whole: a string or a list of blocks.
+func (f *Fold) content(m *FoldMessage, content []byte) {
+	if len(content) >= 2 && content[0] == '"' {
+		b := f.addBlock(m, &FoldBlock{Kind: "text", Complete: true, closed: true})
+		b.Text.inner = f.keep(content[1 : len(content)-1])
+		return
+	}
+	each(content, func(part []byte) {
+		p := fieldList(nil).read(part)
+		if p == nil {
+			return
+		}
+		b := &FoldBlock{Index: len(m.Blocks), Kind: p.str("type"), Complete: true, closed: true}
+		b.Text.inner = f.keep(p.inner("text"))
+		switch b.Kind {
+		case "text":
+		case "tool_use":
+			b.Call, b.Tool, b.Input = p.str("id"), p.str("name"), f.keep(p.raw("input"))
+		default:
+			b.Raw = f.keep(part)
+		}
+		f.addBlock(m, b)
+	})
+}
+
+// endImplicit ends a message that nobody announced.
+func (f *Fold) endImplicit(l *foldLane, seq Seq) {
+	if l.open != nil && l.open.implicit {
+		f.closeMessage(l, seq)
+	}
+}
+
+func (f *Fold) startBlock(ev *foldEvent, p fieldList) {
+	m := f.message(ev)
+	b := &FoldBlock{Index: len(m.Blocks), Kind: p.str("kind"), Call: p.str("call_id"), Tool: p.str("tool"), Raw: f.keep(p.some("block"))}
+	if n, ok := p.integer("index"); ok {
+		b.Index = int(n)
+	}
+	f.addBlock(m, b)
+}
+
+// block gives the block that a delta belongs to: the one with its index, or else the last one if
+// that is open and of its kind.
+func (f *Fold) block(ev *foldEvent, kind string, p fieldList) *FoldBlock {
+	m := f.message(ev)
+	n, indexed := p.integer("index")
+	if indexed {
+		if b := m.at(n); b != nil {
+			return b
+		}
+		return f.addBlock(m, &FoldBlock{Index: int(n), Kind: kind})
+	}
+	if b := m.newest(); b != nil && !b.closed && b.Kind == kind {
+		return b
+	}
+	return f.addBlock(m, &FoldBlock{Index: len(m.Blocks), Kind: kind})
+}
+
+// inputBlock gives the block whose tool input streams: its call says more than its place, which
+// producers of parallel calls may leave out.
+func (f *Fold) inputBlock(ev *foldEvent, p fieldList) *FoldBlock {
+	if _, indexed := p.integer("index"); indexed {
+		return f.block(ev, "tool_use", p)
+	}
+	m := f.message(ev)
+	call := p.str("call_id")
+	if call != "" {
+		if b := m.of(call); b != nil {
+			return b
+		}
+	}
+	return f.addBlock(m, &FoldBlock{Index: len(m.Blocks), Kind: "tool_use", Call: call})
+}
+
+// data adds a piece of data, which is encoded by itself: pieces are not joined.
+func (f *Fold) data(ev *foldEvent, p fieldList) {
+	media, name := p.str("media_type"), p.str("name")
+	_, indexed := p.integer("index")
+	if b := f.message(ev).newest(); !indexed && b != nil && b.Kind == "data" && (b.MediaType != media || b.Name != name) {
+		b.closed = true
+	}
+	b := f.block(ev, "data", p)
+	if b.Data == nil {
+		b.MediaType, b.Name = f.word(media), f.word(name)
+	}
+	b.Data = append(b.Data, f.word(p.str("data")))
+	f.size += 32
+}
+
+// endBlock closes the block with the index, or the last one.
+func (f *Fold) endBlock(ev *foldEvent, p fieldList) {
+	m := f.message(ev)
+	b := m.newest()
+	if n, ok := p.integer("index"); ok {
+		b = m.at(n)
+	}
+	if b == nil {
+		return
+	}
+	b.closed, b.Complete = true, p.raw("complete") == nil || p.yes("complete")
+	if v := p.raw("input"); v != nil {
+		b.Input = f.keep(v)
+	}
+}

@@ -1,0 +1,250 @@
+package schema
+
+import "slices"
+
+// FoldPlan is a proposed plan.
+type FoldPlan struct {
+	ID       string // plan.id of the payload
+	Child    string // child that proposed it; "" is the run itself
+	Seq      Seq
+	Gate     string // required, preview or ""
+	Decision string // "", approved or rejected
+	Decided  Seq    // seq of the command that decided it; 0: open
+	Payload  []byte // of plan.proposal
+}
+
+// FoldCall is one tool call. An id that comes again behind its end is another call.
+type FoldCall struct {
+	ID         string
+	Child      string
+	Tool       string
+	Input      []byte
+	Done       bool
+	OK         bool
+	Output     []byte
+	Error      []byte
+	Duration   []byte   // duration_ms as it came
+	Blob       string   // blob_ref
+	Stream     JSONText // tool.output.delta
+	Start, End Seq
+}
+
+// FoldInput is one request for input of a person.
+type FoldInput struct {
+	ID       string
+	Child    string
+	Prompt   string
+	Options  []byte
+	Schema   []byte
+	Seq      Seq
+	Answer   []byte
+	Answered Seq // 0: open
+	waiting  *FoldCommand
+}
+
+// FoldUsage sums the whole numbers of message.end's usage by their names.
+type FoldUsage struct {
+	Total  UsageCount
+	models []*modelUsage
+	byName map[string]*modelUsage
+}
+
+type modelUsage struct {
+	model string
+	count UsageCount
+}
+
+// UsageCount holds sums by name, in the order in which the names came. Sums stop at 2^53-1.
+type UsageCount struct {
+	names []string
+	sums  map[string]int64
+}
+
+// Get gives one sum.
+func (u *UsageCount) Get(name string) int64 { return u.sums[name] }
+
+func (u *UsageCount) add(name string, n int64) (cost int) {
+	if u.sums == nil {
+		u.sums = make(map[string]int64)
+	}
+	if _, ok := u.sums[name]; !ok {
+		u.names = append(u.names, name)
+		cost = len(name) + 64
+	}
+	u.sums[name] = min(u.sums[name]+n, int64(MaxSeq))
+	return cost
+}
+
+// add counts what a message used.
+func (u *FoldUsage) add(f *Fold, model string, usage []byte) {
+	if usage == nil {
+		return
+	}
+	m := u.byName[model]
+	if m == nil {
+		m = u.model(model)
+		f.size += otherCost + len(model)
+	}
+	for _, field := range fieldList(nil).read(usage) {
+		if n, ok := wholeNumber(field.value); ok {
+			f.size += u.Total.add(string(field.name), n) + m.count.add(string(field.name), n)
+		}
+	}
+}
+
+func (u *FoldUsage) model(name string) *modelUsage {
+	if u.byName == nil {
+		u.byName = make(map[string]*modelUsage)
+	}
+	m := &modelUsage{model: name}
+	u.byName[name] = m
+	u.models = append(u.models, m)
+	return m
+}
+
+// Of gives the sums of one model.
+func (u *FoldUsage) Of(model string) UsageCount {
+	if m := u.byName[model]; m != nil {
+		return m.count
+	}
+	return UsageCount{}
+}
+
+func (f *Fold) lifecycle(ev *foldEvent, p fieldList) {
+	st := RunState(p.str("state"))
+	if !st.valid() {
+		return
+	}
+	l := ev.lane
+	if l.child == nil {
+		f.State, f.Reason, f.StateSeq, f.StateTS = st, f.word(p.str("reason")), ev.seq, string(f.ts)
+		if gate := gateOf(p); gate != "" {
+			f.Gate = gate
+		}
+	} else {
+		l.child.State, l.child.Reason, l.child.StateSeq = st, f.word(p.str("reason")), ev.seq
+	}
+	f.obeyed(l, st)
+	if !st.Final() {
+		return
+	}
+	if l.child != nil {
+		if l.open != nil {
+			f.closeMessage(l, ev.seq)
+		}
+		return
+	}
+	for talking := range f.talking {
+		f.closeMessage(talking, ev.seq)
+	}
+}
+
+func gateOf(p fieldList) string {
+	switch gate := p.str("planning_gate"); gate {
+	case "required", "preview":
+		return gate
+	}
+	return ""
+}
+
+func (f *Fold) propose(ev *foldEvent, p fieldList) {
+	plan := &FoldPlan{Child: ev.lane.id(), Seq: ev.seq, Gate: gateOf(p), Payload: f.keep(ev.payload)}
+	if plan.Gate == "" {
+		plan.Gate = f.Gate
+	}
+	plan.ID = fieldList(nil).read(p.object("plan")).str("id")
+	if f.Plan != nil {
+		f.size -= len(f.Plan.Payload)
+	}
+	f.Plan = plan
+}
+
+// spawn announces a child. One that is known already keeps its parent.
+func (f *Fold) spawn(ev *foldEvent, p fieldList) {
+	id := p.str("child_id")
+	if id == "" {
+		return
+	}
+	l := f.lanes[id]
+	if l == nil {
+		l = f.newLane(id, &FoldChild{ID: id, Parent: ev.lane.id()})
+	}
+	if l.child.Spawned == 0 {
+		l.child.Spawned, l.child.Prompt, l.child.Tools = ev.seq, f.word(p.str("prompt")), f.keep(p.array("tools_allowed"))
+	}
+}
+
+func (f *Fold) tool(ev *foldEvent, p fieldList) {
+	c := f.call(ev, p.str("call_id"))
+	switch ev.typ {
+	case TypeToolStart:
+		c.Tool, c.Input = f.word(p.str("tool")), f.keep(p.raw("input"))
+		if m := ev.lane.open; m != nil && m.implicit {
+			m.closeBlocks()
+		}
+	case TypeToolEnd:
+		c.Done, c.OK, c.End = true, p.yes("ok"), ev.seq
+		c.Output, c.Error = f.keep(p.raw("output")), f.keep(p.some("error"))
+		c.Duration, c.Blob = f.keep(p.number("duration_ms")), f.word(p.str("blob_ref"))
+	case TypeToolOutputDelta:
+		text := p.inner("text")
+		c.Stream.inner = append(c.Stream.inner, text...)
+		f.size += len(text)
+	}
+}
+
+// call gives the lane's call of that id: the newest, or another one when it starts again behind its
+// end.
+func (f *Fold) call(ev *foldEvent, id string) *FoldCall {
+	l := ev.lane
+	c := l.calls[id]
+	if c != nil && !(c.Done && ev.typ == TypeToolStart) {
+		return c
+	}
+	if l.calls == nil {
+		l.calls = make(map[string]*FoldCall)
+	}
+	c = &FoldCall{ID: id, Child: l.id(), Start: ev.first}
+	f.size += otherCost + len(c.ID) + len(c.Child)
+	l.calls[id] = c
+	f.Calls = append(f.Calls, c)
+	return c
+}
+
+func (f *Fold) request(ev *foldEvent, p fieldList) {
+	id := p.str("request_id")
+	in := f.inputs[id]
+	if in == nil || in.Answered != 0 {
+		if f.inputs == nil {
+			f.inputs = make(map[string]*FoldInput)
+		}
+		in = &FoldInput{ID: id, Child: ev.lane.id(), Seq: ev.seq}
+		f.inputs[id] = in
+		f.Inputs = append(f.Inputs, in)
+		f.size += otherCost + len(in.ID) + len(in.Child)
+	}
+	in.Prompt, in.Options, in.Schema = f.word(p.str("prompt")), f.keep(p.array("options")), f.keep(p.object("schema"))
+}
+
+// Input gives the newest request of that id; nil when there is none.
+func (f *Fold) Input(id string) *FoldInput { return f.inputs[id] }
+
+// answered is what the agent says of an answer. The first one counts, whoever says it.
+func (f *Fold) answered(ev *foldEvent, p fieldList) {
+	in := f.inputs[p.str("request_id")]
+	if in == nil {
+		return
+	}
+	if in.Answered == 0 {
+		in.Answered, in.Answer = ev.seq, f.keep(p.raw("answer"))
+	}
+	if in.waiting != nil {
+		f.done(in.waiting)
+		in.waiting = nil
+	}
+}
+
+// OpenInputs gives the requests that nobody has answered, in order.
+func (f *Fold) OpenInputs() []*FoldInput {
+	return slices.DeleteFunc(slices.Clone(f.Inputs), func(in *FoldInput) bool { return in.Answered != 0 })
+}

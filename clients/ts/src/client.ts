@@ -1,0 +1,288 @@
+// The HTTP API of one server.
+
+import { Backoff, type BackoffOptions, sleep } from "./backoff.js";
+import type { RunState } from "./catalogue.js";
+import { Credentials, type TokenSource } from "./credentials.js";
+import { ConnectionError, ServerError, refusal } from "./errors.js";
+import { type AgentEvent, type NewEvent, formatEvent, parseEvent } from "./event.js";
+import { type EventSourceConstructor, EventSourceTransport } from "./eventsource.js";
+import { type Fetch, FetchTransport } from "./fetch.js";
+import { eachField, elements, stringify } from "./json.js";
+import type { PushConfig } from "./push.js";
+import { type Item, type Transport, type WatchOptions, follow } from "./stream.js";
+import type { Snapshot } from "./snapshot.js";
+import { parseSnapshot } from "./snapshot.js";
+import { type WebSocketConstructor, WebSocketTransport } from "./websocket.js";
+
+/** Which server, and as whom. */
+export interface ClientOptions {
+  /** Address of the server, with or without a path. */
+  url: string;
+  /** A bearer token, or a function that gives one; it is called again when the last one has expired. */
+  token?: TokenSource;
+  fetch?: Fetch;
+  /** For transport "websocket" where there is no global one (Node before 22): the package ws. */
+  WebSocket?: WebSocketConstructor;
+  /** For transport "eventsource" where there is no global one. */
+  EventSource?: EventSourceConstructor;
+  /** For requests that are no streams. By default six attempts. */
+  backoff?: BackoffOptions;
+  /** Milliseconds that a request that is no stream may take. Default 30 000. */
+  timeout?: number;
+}
+
+/** What carries a watch. */
+export interface TransportOptions {
+  /** Default "fetch", which alone sees statuses, sets headers and waits for its reader. */
+  transport?: "fetch" | "websocket" | "eventsource";
+  /** For "eventsource": custom types that the run may hold. */
+  customTypes?: readonly string[];
+  /** For "websocket" and "eventsource": gives a one-use ticket. Default: createTicket, when the client has a token. */
+  ticket?: () => Promise<string>;
+}
+
+/** The answer to an append. */
+export interface Receipt {
+  readonly first_seq: number;
+  readonly last_seq: number;
+  /** The request was a repeat: this is the answer to the first. */
+  readonly replayed: boolean;
+}
+
+/** One page request of a run's events. */
+export interface EventsQuery {
+  after?: number;
+  before?: number;
+  limit?: number;
+  types?: readonly string[];
+  child?: readonly string[];
+  order?: "asc" | "desc";
+}
+
+/** What is known of a run. Fields that a server adds are kept. */
+export interface RunInfo {
+  readonly run_id: string;
+  readonly state: RunState;
+  readonly last_seq?: number;
+  readonly [field: string]: unknown;
+}
+
+/** A page of runs; `next` asks for the one behind it. */
+export interface RunsPage {
+  readonly runs: readonly RunInfo[];
+  readonly next?: string;
+}
+
+/** The commands, as their paths name them. */
+export type CommandName = "approve_plan" | "reject_plan" | "pause" | "resume" | "redirect" | "cancel" | "answer" | "messages";
+
+/** How a request that writes is made repeatable. */
+export interface WriteOptions {
+  /** 1 to 255 printable ASCII characters. Default: a random one, so that repeats after a cut are safe. */
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+interface Call {
+  method: "GET" | "POST";
+  path: string;
+  query?: Record<string, string | number | undefined>;
+  body?: string;
+  type?: string;
+  key?: string;
+  signal?: AbortSignal | undefined;
+}
+
+/** Speaks to one server. It holds no connection beside those of its watches. */
+export class Client {
+  private readonly base: string;
+  private readonly credentials: Credentials;
+  private readonly fetch: Fetch;
+
+  constructor(private readonly o: ClientOptions) {
+    this.base = new URL(o.url).href.replace(/\/+$/, "");
+    this.credentials = new Credentials(o.token);
+    // The page's fetch must be called as a function of the window, not of this object.
+    this.fetch = o.fetch ?? ((input, init) => fetch(input, init));
+  }
+
+  /** Yields what a run says, over as many connections as it takes; see follow. */
+  watch(run: string, o: WatchOptions & TransportOptions = {}): AsyncGenerator<Item, void, void> {
+    return follow(this.transport(run, o), o);
+  }
+
+  private transport(run: string, o: TransportOptions): Transport {
+    const url = this.base + path(run, "stream");
+    if (o.transport === undefined || o.transport === "fetch") return new FetchTransport(url, this.credentials, this.fetch);
+    const ticket = o.ticket ?? (this.o.token === undefined ? undefined : async () => (await this.createTicket(run)).ticket);
+    const config: PushConfig = { url, credentials: this.credentials, fetch: this.fetch, ticket };
+    if (o.transport === "websocket") {
+      return new WebSocketTransport(config, this.o.WebSocket ?? (globalThis.WebSocket as unknown as WebSocketConstructor));
+    }
+    return new EventSourceTransport(config, this.o.EventSource ?? (globalThis.EventSource as unknown as EventSourceConstructor), o.customTypes);
+  }
+
+  /** Begins a run. 409 RUN-EXISTS when it has events already. */
+  createRun(run: { run_id?: string; planning_gate?: "required" | "preview" | "off" } = {}, w: WriteOptions = {}): Promise<RunInfo> {
+    return this.json(this.write("/v1/agent/runs", JSON.stringify(run), "application/json", w));
+  }
+
+  /** Appends events; resolves when all of them are durable. After a cut it is repeated under the same key. */
+  async append(run: string, events: Iterable<NewEvent>, w: WriteOptions = {}): Promise<Receipt> {
+    const body = Array.from(events, (e) => formatEvent(e) + "\n").join("");
+    const res = await this.call(this.write(path(run, "events"), body, "application/x-ndjson", w));
+    return { ...(JSON.parse(res.text) as Omit<Receipt, "replayed">), replayed: res.headers.get("Idempotency-Replayed") === "true" };
+  }
+
+  /** One page of a run's events, as they are stored. */
+  async page(run: string, q: EventsQuery = {}, signal?: AbortSignal): Promise<AgentEvent[]> {
+    const query = { ...q, types: q.types?.join(","), child: q.child?.join(",") };
+    const { text } = await this.call({ method: "GET", path: path(run, "events"), query, signal });
+    let list: string[] = [];
+    eachField(text, (name, raw) => {
+      if (name === "events") list = elements(raw);
+    });
+    return list.map(parseEvent);
+  }
+
+  /** All events behind `after` that are stored by now, page by page. */
+  async *events(run: string, q: Omit<EventsQuery, "order" | "before"> = {}, signal?: AbortSignal): AsyncGenerator<AgentEvent, void, void> {
+    for (let after = q.after ?? 0; ; ) {
+      const page = await this.page(run, { ...q, after }, signal);
+      const last = page.at(-1);
+      if (last === undefined) return;
+      yield* page;
+      after = last.seq;
+    }
+  }
+
+  /** State, newest seq and times of a run. */
+  run(run: string, signal?: AbortSignal): Promise<RunInfo> {
+    return this.json({ method: "GET", path: path(run), signal });
+  }
+
+  /** One page of the tenant's runs, newest first. */
+  runs(q: { cursor?: string; limit?: number; state?: RunState } = {}, signal?: AbortSignal): Promise<RunsPage> {
+    return this.json({ method: "GET", path: "/v1/agent/runs", query: q, signal });
+  }
+
+  /** Everything up to the newest event, summed up. To go on, watch with `after: snapshot.last_seq`. */
+  async snapshot(run: string, signal?: AbortSignal): Promise<Snapshot> {
+    return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), signal })).text);
+  }
+
+  /** Sends a command. 409 when the run's state forbids it. */
+  command(run: string, name: CommandName, payload: object = {}, w: WriteOptions = {}): Promise<unknown> {
+    return this.json(this.write(path(run, name), stringify(payload), "application/json", w));
+  }
+
+  approvePlan(run: string, planID?: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "approve_plan", planID === undefined ? {} : { plan_id: planID }, w);
+  }
+
+  rejectPlan(run: string, reason?: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "reject_plan", reason === undefined ? {} : { reason }, w);
+  }
+
+  pause(run: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "pause", {}, w);
+  }
+
+  resume(run: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "resume", {}, w);
+  }
+
+  redirect(run: string, instruction: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "redirect", { instruction }, w);
+  }
+
+  /** Asks the agent to stop. Leaving a stream never does. */
+  cancel(run: string, reason?: string, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "cancel", reason === undefined ? {} : { reason }, w);
+  }
+
+  answer(run: string, requestID: string, answer: unknown, w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "answer", { request_id: requestID, answer }, w);
+  }
+
+  /** Sends a message of the user, also to a run that is over: a follow-up. */
+  send(run: string, content: string | readonly unknown[], w?: WriteOptions): Promise<unknown> {
+    return this.command(run, "messages", { content }, w);
+  }
+
+  /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
+  createTicket(run: string, signal?: AbortSignal): Promise<{ readonly ticket: string; readonly [field: string]: unknown }> {
+    return this.json({ method: "POST", path: path(run, "tickets"), signal });
+  }
+
+  private write(to: string, body: string, type: string, w: WriteOptions): Call {
+    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), signal: w.signal };
+  }
+
+  private async json<T>(c: Call): Promise<T> {
+    const { text } = await this.call(c);
+    return (text === "" ? {} : JSON.parse(text)) as T;
+  }
+
+  /** Sends a request until it is answered for good, and renews a refused token once. */
+  private async call(c: Call): Promise<{ text: string; headers: Headers }> {
+    const backoff = new Backoff({ first: 200, most: 5000, attempts: 5, ...this.o.backoff });
+    for (let renewed = false; ; ) {
+      let error: Error;
+      const used = await this.credentials.headers();
+      try {
+        return await this.attempt(c, used);
+      } catch (e) {
+        c.signal?.throwIfAborted();
+        error = e instanceof Error ? e : new ConnectionError(String(e));
+      }
+      if (error instanceof ServerError) {
+        if (error.unauthorized && !renewed && (await this.credentials.refused((used.Authorization ?? "").slice(7)))) {
+          renewed = true;
+          continue;
+        }
+        if (!error.passing) throw error;
+      }
+      const ms = backoff.next(error instanceof ServerError ? error.retryAfter : 0);
+      if (ms === undefined) throw error;
+      await sleep(ms, c.signal);
+    }
+  }
+
+  private async attempt(c: Call, auth: Record<string, string>): Promise<{ text: string; headers: Headers }> {
+    const url = new URL(this.base + c.path);
+    for (const [k, v] of Object.entries(c.query ?? {})) if (v !== undefined && v !== "") url.searchParams.set(k, String(v));
+    const headers: Record<string, string> = { Accept: "application/json", ...auth };
+    if (c.type !== undefined) headers["Content-Type"] = c.type;
+    if (c.key !== undefined) headers["Idempotency-Key"] = c.key;
+    const cut = new AbortController();
+    const stop = () => cut.abort(c.signal?.reason);
+    if (c.signal?.aborted) stop();
+    c.signal?.addEventListener("abort", stop, { once: true });
+    const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), this.o.timeout ?? 30_000);
+    try {
+      const init: RequestInit = { method: c.method, headers, signal: cut.signal, cache: "no-store" };
+      if (c.body !== undefined) init.body = c.body;
+      const res = await this.fetch(url.href, init);
+      if (res.status < 200 || res.status > 299) throw await refusal(res);
+      return { text: await res.text(), headers: res.headers };
+    } finally {
+      clearTimeout(timer);
+      c.signal?.removeEventListener("abort", stop);
+    }
+  }
+}
+
+/** The path of a run's resource; the id cannot leave its place. */
+function path(run: string, ...rest: string[]): string {
+  return ["/v1/agent/runs", encodeURIComponent(run), ...rest].join("/");
+}
+
+/** A key that nobody else uses. crypto is missing in Node 18, randomUUID on pages that are not secure. */
+function randomKey(): string {
+  const bytes = new Uint8Array(16);
+  const source = globalThis.crypto as Crypto | undefined;
+  if (source !== undefined) source.getRandomValues(bytes);
+  else bytes.forEach((_, i) => (bytes[i] = Math.floor(Math.random() * 256)));
+  return "ts-" + Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+}

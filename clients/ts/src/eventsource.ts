@@ -1,0 +1,50 @@
+// The stream over a native EventSource, for pages that want nothing else.
+
+import { knownTypes } from "./catalogue.js";
+import { ConnectionError } from "./errors.js";
+import { lastWordOf } from "./fetch.js";
+import { type PushConfig, type Pushed, type PushSink, pushed } from "./push.js";
+import type { Attempt, Message, Transport } from "./stream.js";
+
+/** What is used of an EventSource. */
+export interface EventSourceLike {
+  addEventListener(type: string, listener: (event: never) => void): void;
+  close(): void;
+}
+
+/** A constructor of EventSources. */
+export type EventSourceConstructor = new (url: string) => EventSourceLike;
+
+/**
+ * Connects with an EventSource. An EventSource would come back by itself, with a ticket that is used
+ * up: so each is closed at its first error, and the next has a ticket and a cursor of its own.
+ *
+ * It has no listener for every type. `types` names those beside the catalogue's that the run may
+ * hold (`custom.*`); an event of a type that is not named shows up as a gap.
+ */
+export class EventSourceTransport implements Transport {
+  constructor(
+    private readonly config: PushConfig,
+    private readonly source: EventSourceConstructor,
+    private readonly types: readonly string[] = [],
+  ) {}
+
+  refused(): Promise<boolean> {
+    return this.config.credentials.refused(this.config.credentials.used);
+  }
+
+  connect(a: Attempt): AsyncGenerator<Message, "ended" | "over", void> {
+    return pushed(this.config, a, (url, sink) => open(new this.source(url.href), sink, this.types));
+  }
+}
+
+function open(es: EventSourceLike, sink: PushSink, types: readonly string[]): Pushed {
+  es.addEventListener("open", () => sink.opened());
+  for (const type of new Set(["message", ...knownTypes, ...types])) {
+    es.addEventListener(type, (e: { data: string }) => sink.message(e.data));
+  }
+  es.addEventListener("stream.error", (e: { data: string }) => sink.failed(lastWordOf(e)));
+  // A clean end and a cut look alike here: the next connection, or what HTTP says in its place, tells.
+  es.addEventListener("error", () => sink.failed(new ConnectionError("the event stream ended")));
+  return { close: () => es.close() };
+}

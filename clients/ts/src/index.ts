@@ -1,0 +1,14 @@
+export * from "./catalogue.js";
+export * from "./client.js";
+export { type BackoffOptions } from "./backoff.js";
+export { type TokenSource } from "./credentials.js";
+export * from "./errors.js";
+export * from "./event.js";
+export { type EventSourceConstructor } from "./eventsource.js";
+export { type Fetch } from "./fetch.js";
+export { RawJSON, stringify } from "./json.js";
+export { SSEParser, type SSEFrame, type SSEHandler } from "./sse.js";
+export { type Item, type View, type WatchOptions, type WatchState } from "./stream.js";
+export { type Gap } from "./track.js";
+export * from "./snapshot.js";
+export { subprotocol, type WebSocketConstructor } from "./websocket.js";

@@ -14,6 +14,8 @@ const (
 	// second is what Rate is held against. It is a little more than a second, because what leaves here
 	// evenly arrives less so.
 	second = 1050 * time.Millisecond
+	// memory is how long a control event that pushed deltas out is expected to have a successor.
+	memory = 2 * second
 	// Backlog is how many events may wait for their turn. When lanes speak at the same time they have
 	// few neighbours; past this, order and freshness count more than the rate.
 	Backlog = 2 * Rate
@@ -21,8 +23,10 @@ const (
 
 // Pacer turns records into those of a live view. A delta that comes after a pause goes at once; those
 // that follow are joined and go one in a Window, at most Rate in a second. Everything that is not a
-// delta goes at once, with what is pending before it: this is the one thing, besides a full Backlog,
-// that can exceed the rate. Callers tell it the time, which never goes back.
+// delta goes at once, with what is pending before it. So that this keeps within the rate, too, a part
+// of the rate is left to it: as many as it took lately, at least one. What can exceed the rate is a
+// sudden storm of control events between deltas, and a full Backlog. Callers tell it the time, which
+// never goes back.
 type Pacer struct {
 	Filter Filter
 	Bundle bool       // join deltas of different lanes, so that one event holds all that wait
@@ -30,9 +34,9 @@ type Pacer struct {
 
 	Forced int // delta events that went out although the rate was used up
 
-	spans []span
-	sent  [Rate]time.Time // of the last delta events, a ring
-	turn  int             // the oldest of them
+	spans  []span
+	sent   [Rate]time.Time // when the last delta events went, newest first
+	pushed [Rate]time.Time // when a control event last pushed one out, newest first
 }
 
 // Add takes the next record and appends what goes out now.
@@ -83,9 +87,10 @@ func (p *Pacer) Settled(seen schema.Seq) schema.Seq {
 // Flush appends all that is pending, whatever the rate.
 func (p *Pacer) Flush(out []Out, now time.Time) []Out {
 	for len(p.spans) > 0 {
-		if now.Before(p.earliest()) {
+		if now.Sub(p.sent[Rate-1]) < second {
 			p.Forced++
 		}
+		push(&p.pushed, now)
 		out = p.give(out, now, together(p.spans, p.Bundle))
 	}
 	return out
@@ -103,16 +108,25 @@ func (p *Pacer) give(out []Out, now time.Time, n int) []Out {
 	clear(p.spans[rest:])
 	p.spans = p.spans[:rest]
 	p.Last = o.Seq
-	p.sent[p.turn] = now
-	p.turn = (p.turn + 1) % Rate
+	push(&p.sent, now)
 	return append(out, o)
 }
 
 // earliest is when the next delta event may go.
 func (p *Pacer) earliest() time.Time {
-	newest := p.sent[(p.turn+Rate-1)%Rate].Add(Window)
-	if oldest := p.sent[p.turn].Add(second); oldest.After(newest) {
+	newest := p.sent[0]
+	reserve := 1
+	for reserve < Rate-2 && newest.Sub(p.pushed[reserve]) < memory && !p.pushed[reserve].IsZero() {
+		reserve++
+	}
+	at := newest.Add(Window)
+	if oldest := p.sent[Rate-reserve-1].Add(second); oldest.After(at) {
 		return oldest
 	}
-	return newest
+	return at
+}
+
+func push(ring *[Rate]time.Time, now time.Time) {
+	copy(ring[1:], ring[:Rate-1])
+	ring[0] = now
 }

@@ -23,6 +23,7 @@ var (
 	errBusy        = errors.New("too many streams")
 	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
+	errNoCatalog   = errors.New("no catalog of runs")
 	errPanic       = errors.New("panic")
 )
 
@@ -110,6 +111,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonUnanswered:  {Status: http.StatusServiceUnavailable, Code: "UNANSWERED", Message: "the log did not answer; the events may or may not be stored; try again with the same Idempotency-Key", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 14},
 	dialect.ReasonBusy:        {Status: http.StatusServiceUnavailable, Code: "BUSY", Message: "this node serves as much as it can", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 8},
 	dialect.ReasonUnavailable: {Status: http.StatusServiceUnavailable, Code: "UNAVAILABLE", Message: "the log is unavailable", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 14},
+	dialect.ReasonUnsupported: {Status: http.StatusNotImplemented, Code: "NO-CATALOG", Message: "this node has no archive, and so no list of runs", End: EndBroken, Close: 1008, GRPC: 12},
 	dialect.ReasonInternal:    {Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "internal error", End: EndBroken, Close: 1011, GRPC: 13},
 }
 
@@ -132,6 +134,7 @@ var reasons = []struct {
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},
+	{errNoCatalog, dialect.ReasonUnsupported},
 	{auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
 	{auth.ErrUnauthorized, dialect.ReasonUnauthorized},
 	{auth.ErrForbidden, dialect.ReasonForbidden},

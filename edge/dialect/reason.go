@@ -51,6 +51,7 @@ const (
 	ReasonUnanswered // the outcome of a write is unknown
 	ReasonBusy
 	ReasonUnavailable
+	ReasonUnsupported // this node has not got what the request needs
 	ReasonInternal
 
 	reasonCount
@@ -98,6 +99,7 @@ var reasonNames = [reasonCount]string{
 	ReasonUnanswered:        "unanswered",
 	ReasonBusy:              "busy",
 	ReasonUnavailable:       "unavailable",
+	ReasonUnsupported:       "unsupported",
 	ReasonInternal:          "internal",
 }
 

@@ -53,7 +53,7 @@ func (Dialect) Open(in dialect.Input) (dialect.Request, error) {
 	if err := schema.ValidRunID(req.Run); err != nil {
 		return dialect.Request{}, err
 	}
-	if req.Filter, err = checkFilter(req.Filter); err != nil {
+	if req.Filter, err = req.Filter.Normal(); err != nil {
 		return dialect.Request{}, err
 	}
 	return req, nil
@@ -67,8 +67,8 @@ func readQuery(in dialect.Input) (req dialect.Request, err error) {
 	if req.Detail, err = readDetail(in); err != nil {
 		return req, err
 	}
-	req.Filter.Children = readList(in.Query["child"])
-	req.Filter.Types = readList(in.Query["types"])
+	req.Filter.Children = dialect.SplitList(in.Query["child"])
+	req.Filter.Types = dialect.SplitList(in.Query["types"])
 	for _, o := range []struct {
 		name string
 		into *bool
@@ -79,70 +79,6 @@ func readQuery(in dialect.Input) (req dialect.Request, err error) {
 	}
 	req.Speed, err = readSpeed(in.Query.Get("speed"))
 	return req, err
-}
-
-// maxFilter bounds the names of one filter.
-const maxFilter = 64
-
-// readList takes names that are separated by commas or given one by one.
-func readList(values []string) (list []string) {
-	for _, v := range values {
-		for name := range strings.SplitSeq(v, ",") {
-			if name != "" {
-				list = append(list, name)
-			}
-		}
-	}
-	return list
-}
-
-// checkFilter brings a filter into its one form.
-func checkFilter(f dialect.Filter) (dialect.Filter, error) {
-	if len(f.Children) > maxFilter || len(f.Types) > maxFilter {
-		return f, fmt.Errorf("filter has more than %d names: %w", maxFilter, dialect.ErrBadRequest)
-	}
-	for _, c := range f.Children {
-		if c == schema.RootLane {
-			continue
-		}
-		if err := schema.ValidRunID(c); err != nil {
-			return f, fmt.Errorf("child: %w: %w", dialect.ErrBadRequest, err)
-		}
-	}
-	for _, t := range f.Types {
-		if !validPattern(t) {
-			return f, fmt.Errorf("types: not a name, a name that ends with .*, or *: %w", dialect.ErrBadRequest)
-		}
-	}
-	slices.Sort(f.Children)
-	slices.Sort(f.Types)
-	f.Children, f.Types = slices.Compact(f.Children), slices.Compact(f.Types)
-	if slices.Contains(f.Types, "*") {
-		f.Types = nil
-	}
-	if len(f.Children) == 0 {
-		f.Nested = false
-	}
-	return f, nil
-}
-
-// validPattern takes the name of a type, one that ends with .*, and * alone.
-func validPattern(t string) bool {
-	name := strings.TrimSuffix(t, ".*")
-	if t == "*" {
-		return true
-	}
-	if name == "" || len(name) > 100 {
-		return false
-	}
-	for i := 0; i < len(name); i++ {
-		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 func readBool(in dialect.Input, name string) (bool, error) {

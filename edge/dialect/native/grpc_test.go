@@ -305,6 +305,7 @@ func TestMalformedMessages(t *testing.T) {
 		"cut in a double":      {with(0x49, 0, 0), false},
 		"number of 11 bytes":   {with(0x10, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1), false},
 		"field 0":              {with(0x00, 0), false},
+		"field too high":       {with(0xB8, 0xEE, 0xED, 0xBF, 0x30, 0), false},
 		"wire type 6":          {with(0x0E), false},
 		"end of no group":      {with(0x0C), false},
 		"group without end":    {with(0x7B, 0x10, 1), false},

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -88,6 +89,9 @@ func decodeRequest(b []byte) (m streamRequest, err error) {
 		if n < 0 {
 			return m, badMessage(protowire.ParseError(n))
 		}
+		if !num.IsValid() {
+			return m, badMessage(errFieldNumber)
+		}
 		b = b[n:]
 		if n = m.field(num, typ, b); n < 0 {
 			return m, badMessage(protowire.ParseError(n))
@@ -104,7 +108,10 @@ func decodeRequest(b []byte) (m streamRequest, err error) {
 	return m, nil
 }
 
-var errNotUTF8 = fmt.Errorf("a string is not UTF-8")
+var (
+	errNotUTF8     = errors.New("a string is not UTF-8")
+	errFieldNumber = errors.New("field number is out of range")
+)
 
 func badMessage(err error) error {
 	return fmt.Errorf("request is not a StreamRequest: %v: %w", err, dialect.ErrBadRequest)

@@ -43,7 +43,7 @@ type DevCmd struct {
 //	         ▼      ▼ older runs         then NATS and SQLite below
 //	     persister ─▶ SQLite
 func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if err := c.check(); err != nil {
+	if err := c.check("dev"); err != nil {
 		return err
 	}
 	srv, err := c.serveNATS()

@@ -21,7 +21,7 @@ type EdgeCmd struct {
 
 // Run serves until ctx ends, then drains.
 func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if err := c.check(); err != nil {
+	if err := c.check("edge"); err != nil {
 		return err
 	}
 	nc, err := c.dial("edge", log)

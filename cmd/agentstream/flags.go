@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"agentstream/edge/auth"
 	"agentstream/internal/natskit"
 	"agentstream/schema"
 )
@@ -65,11 +60,13 @@ type ListenFlags struct {
 	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
 	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
-	Tenant      string        `help:"Tenant of everybody who is let in." default:"default" env:"AGENTSTREAM_TENANT"`
-	AuthToken   string        `help:"Bearer token that clients must bring. Required unless --listen is a loopback address." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
+	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
+	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
+	AuthFlags
 }
 
-func (f *ListenFlags) check() error {
+// check refuses flags that cannot be served. Only the role dev may go without authentication.
+func (f *ListenFlags) check(role string) error {
 	host, _, err := net.SplitHostPort(f.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen %q: %w", f.Listen, err)
@@ -77,8 +74,8 @@ func (f *ListenFlags) check() error {
 	if err := schema.ValidTenant(f.Tenant); err != nil {
 		return fmt.Errorf("--tenant: %w", err)
 	}
-	if f.AuthToken == "" && !loopback(host) {
-		return fmt.Errorf("--listen %q: without --auth-token only a loopback address is served", f.Listen)
+	if err := f.checkAuth(role, host); err != nil {
+		return err
 	}
 	if f.AdminListen == "off" {
 		return nil
@@ -92,23 +89,6 @@ func (f *ListenFlags) check() error {
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// authenticate lets in who brings the token; nil when there is none, on loopback.
-func (f *ListenFlags) authenticate() func(*http.Request) (auth.Caller, error) {
-	if f.AuthToken == "" {
-		return nil
-	}
-	want := sha256.Sum256([]byte(f.AuthToken))
-	caller := auth.Caller{Tenant: f.Tenant, Scopes: auth.ScopeAll}
-	return func(r *http.Request) (auth.Caller, error) {
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(token))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return auth.Caller{}, auth.ErrUnauthorized
-		}
-		return caller, nil
-	}
 }
 
 // PostgresFlags say where the archive is.

@@ -23,6 +23,7 @@ type CLI struct {
 	Migrate MigrateCmd `cmd:"" help:"Create or update streams and tables."`
 	Publish PublishCmd `cmd:"" help:"Publish files into a run."`
 	Tail    TailCmd    `cmd:"" help:"Follow a run."`
+	Auth    AuthCmd    `cmd:"" help:"Make credentials."`
 	Version VersionCmd `cmd:"" help:"Print versions."`
 }
 

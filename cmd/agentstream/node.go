@@ -40,6 +40,7 @@ type node struct {
 	reader   *fanjs.Log
 	log      *pubjs.Log
 	appender *producers.Appender
+	gate     *gate
 	checks   []edge.Check
 }
 
@@ -85,9 +86,13 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 			// Without it, live streams and runs within the window are served all the same.
 			Name: "archive", Run: cfg.archive.Ping, Optional: true})
 	}
+	if n.gate, err = newGate(ctx, cfg.flags, cfg.nc, cfg.keys.Replicas, cfg.logger); err != nil {
+		return nil, err
+	}
+	n.checks = append(n.checks, n.gate.checks...)
 	n.server, err = edge.New(edge.Config{
 		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},
-		Authenticate: cfg.flags.authenticate(), DefaultTenant: cfg.flags.Tenant,
+		Authenticate: n.gate.authenticate, Still: n.gate.still, Tickets: n.gate.tickets, Origins: cfg.flags.CORSOrigin,
 		Checks: n.checks, Durability: cfg.durability,
 		KeepAlive: cfg.flags.KeepAlive, DrainWindow: cfg.flags.Drain,
 		Logger: cfg.logger, Hooks: cfg.metrics.edgeHooks(),
@@ -99,7 +104,7 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 func (n *node) stages(clients net.Listener) [][]part {
 	return [][]part{
 		{{"edge", func(ctx context.Context) error { return n.server.Run(ctx, clients) }}},
-		{{"hub", n.hub.Run}},
+		{{"hub", n.hub.Run}, {"auth", n.gate.run}},
 		{{"live copies", n.reader.Run}},
 	}
 }

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	http.DefaultTransport = withToken{http.DefaultTransport}
 	code := testkit.Run(m)
 	if err := os.RemoveAll(binDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,6 +46,21 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// edgeToken is what edges ask for: that role does not start without authentication. dev does.
+const edgeToken = "e2e-token-of-the-edges"
+
+// withToken shows the token where a request brings no credential of its own: the default client's
+// requests work against every role.
+type withToken struct{ http.RoundTripper }
+
+func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get("Authorization") == "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+edgeToken)
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
 
 // proc is one process of the product.
 type proc struct {
@@ -85,7 +101,8 @@ func freeAddr(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
 }
 
-// newProc describes a role; start starts it. Server roles get addresses that stay over restarts.
+// newProc describes a role; start starts it. Server roles get addresses that stay over restarts, and
+// edges a token (edgeToken).
 func newProc(t *testing.T, role string, args ...string) *proc {
 	t.Helper()
 	p := &proc{t: t, admin: freeAddr(t), log: &lockedBuffer{}, stopped: make(chan int, 1)}
@@ -93,6 +110,9 @@ func newProc(t *testing.T, role string, args ...string) *proc {
 	if role != "persist" {
 		p.addr = freeAddr(t)
 		p.args = append(p.args, "--listen", p.addr, "--drain", "100ms")
+	}
+	if role == "edge" {
+		p.args = append(p.args, "--auth-token", edgeToken)
 	}
 	t.Cleanup(func() {
 		p.kill()

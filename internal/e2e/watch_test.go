@@ -49,7 +49,7 @@ func TestTenThousandWatchedRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "GET /v1/agent/runs/run_%d/stream?detail=full HTTP/1.1\r\nHost: test\r\n\r\n", i)
+		fmt.Fprintf(conn, "GET /v1/agent/runs/run_%d/stream?detail=full HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer %s\r\n\r\n", i, edgeToken)
 		wg.Go(func() { count(ctx, conn, &arrived[i], func() { ready.Add(1); <-slots }) })
 	}
 	eventually(t, time.Minute, "all streams have their first event", func() bool { return ready.Load() == watchedRuns })

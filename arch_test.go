@@ -183,8 +183,10 @@ var testOnly = []string{"internal/testkit", "schema/schematest", "fanout/fanoutt
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
-	"edge":   {"edge/dialect/*", "producers/**", "fanout/**"},
-	"fanout": {"producers", "fanout/*", "producers/natsjs"},
+	"edge": {"edge/dialect/*", "producers/**", "fanout/**"},
+	// A client is tested against the server that it is for.
+	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},

@@ -34,9 +34,12 @@ type Options struct {
 	Children []string // children to see, RootLane for the run itself; empty: all
 	Nested   bool     // Children stand for all that is below them as well
 	Types    []string // types to see, by name or with .* for a family; empty: all
-	// Snapshot asks for what has happened so far as one first event of type run.snapshot, whose
-	// payload ParseSnapshot reads. Only without After.
+	// Snapshot asks for what has happened so far as one first event of type run.snapshot, which Fold
+	// reads. Only without After.
 	Snapshot bool
+	// Bundle lets the deltas of children that speak at the same time come in one event of type
+	// delta.bundle, which Fold reads: fewer events, where there are many children.
+	Bundle bool
 	// Speed plays what is stored with its original timing, so many times faster; 0 is at once.
 	Speed float64
 	// Refetch asks the server again, once, before a gap is reported: what it dropped for a client
@@ -75,6 +78,9 @@ func (o *Options) query(after schema.Seq) url.Values {
 	set("types", strings.Join(o.Types, ","))
 	if o.Nested {
 		set("nested", "true")
+	}
+	if o.Bundle {
+		set("bundle", "true")
 	}
 	if o.Snapshot && after == 0 {
 		set("snapshot", "true")

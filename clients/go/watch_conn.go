@@ -240,6 +240,12 @@ func (s *Stream) notEvent(f sseFrame, cause error) error {
 // finalState says whether an event of the run itself ends it, and notes what the server says that it
 // dropped.
 func (s *Stream) finalState(e *schema.Event) bool {
+	if e.Type == typeSnapshot { // of a run that is over nothing else may come
+		var sum struct {
+			State schema.RunState `json:"state"`
+		}
+		return json.Unmarshal(e.Payload, &sum) == nil && sum.State.Final()
+	}
 	if e.Type != schema.TypeRunLifecycle {
 		return false
 	}

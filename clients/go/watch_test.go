@@ -207,12 +207,12 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 		io.WriteString(w, "retry: 1\n\n"+sse(rest[:1], "\n"))
 		return true
 	}
-	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Speed: 2.5}
+	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Bundle: true, Speed: 2.5}
 	if _, err := collect(t, dial(t, s.URL).Watch(t.Context(), "r1", o)); err != nil {
 		t.Fatal(err)
 	}
 	_, queries := s.seen()
-	const want = "child=c1%2C-&detail=full&nested=true&snapshot=true&speed=2.5&types=tool.%2A%2Ctext.delta"
+	const want = "bundle=true&child=c1%2C-&detail=full&nested=true&snapshot=true&speed=2.5&types=tool.%2A%2Ctext.delta"
 	if queries[0] != want || queries[1] != strings.Replace(want, "&snapshot=true", "", 1) {
 		t.Errorf("queries %q", queries)
 	}

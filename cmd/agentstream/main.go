@@ -23,6 +23,17 @@ type CLI struct {
 	Migrate MigrateCmd `cmd:"" help:"Create or update streams and tables."`
 	Publish PublishCmd `cmd:"" help:"Publish files into a run."`
 	Tail    TailCmd    `cmd:"" help:"Follow a run."`
+	Replay  ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
+
+	Approve  ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
+	Reject   RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`
+	Pause    PauseCmd    `cmd:"" help:"Ask a run to wait." group:"Commands to a run"`
+	Resume   ResumeCmd   `cmd:"" help:"Let a paused run go on." group:"Commands to a run"`
+	Redirect RedirectCmd `cmd:"" help:"Give a run another instruction." group:"Commands to a run"`
+	Cancel   CancelCmd   `cmd:"" help:"Ask a run to end." group:"Commands to a run"`
+	Answer   AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
+	Say      SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
+
 	Auth    AuthCmd    `cmd:"" help:"Make credentials."`
 	Version VersionCmd `cmd:"" help:"Print versions."`
 }

@@ -161,29 +161,16 @@ func (p *publishing) paced(ctx context.Context, out emit) emit {
 		p.meter.notice("recordings of this format carry no times: --pace original has no effect")
 		return out
 	}
-	var last, due time.Time
+	pace := pacer{most: p.cmd.MaxGap}
 	warned := false
 	return func(it item) error {
 		if it.at.IsZero() && !warned {
 			warned = true
 			p.meter.notice("%s:%d: an event without a ts goes at once", it.file, it.row)
 		}
-		if !it.at.IsZero() {
-			now := time.Now()
-			if last.IsZero() {
-				due = now
-			} else {
-				due = due.Add(min(max(0, it.at.Sub(last)), p.cmd.MaxGap))
-			}
-			last = it.at
-			if d := due.Sub(now); d > 0 {
-				t := time.NewTimer(d)
-				defer t.Stop()
-				select {
-				case <-t.C:
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
+		if d := pace.until(it.at); d > 0 {
+			if err := pause(ctx, d); err != nil {
+				return err
 			}
 		}
 		return out(it)

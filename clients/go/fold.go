@@ -1,0 +1,51 @@
+package agentstream
+
+import (
+	"context"
+	"encoding/json"
+
+	"agentstream/schema"
+)
+
+// Snapshot asks for everything that has happened to a run, summed up: state, plan, messages, tool
+// calls, children, usage. It goes on from there: Watch behind its Last, and Fold for each event.
+func (c *Client) Snapshot(ctx context.Context, run string) (*schema.Fold, error) {
+	var answer json.RawMessage
+	if err := c.get(ctx, &answer, nil, run, "snapshot"); err != nil {
+		return nil, err
+	}
+	return schema.ParseSnapshot(answer)
+}
+
+// Fold adds the next event of a Stream to f, which is zero at the beginning of a run, or comes from
+// Snapshot. It is schema.Fold.Add that also knows what exists in streams alone: the snapshot that
+// Options.Snapshot asks for, which takes the place of what f holds, and the deltas of several children
+// in one event of Options.Bundle. The error wraps schema.ErrMalformed; f is as it was then.
+func Fold(f *schema.Fold, e *schema.Event) error {
+	if !viewOnly(e.Type) {
+		f.Add(e)
+		return nil
+	}
+	if e.Type == typeSnapshot {
+		g, err := schema.ParseSnapshot(e.Payload)
+		if err != nil {
+			return err
+		}
+		*f = *g
+		return nil
+	}
+	r, err := schema.ScanLine(e.AppendLine(nil))
+	if err != nil {
+		return err
+	}
+	f.AddRecord(r)
+	return nil
+}
+
+// Types that no log holds.
+const (
+	typeSnapshot = "run.snapshot"
+	typeBundle   = "delta.bundle"
+)
+
+func viewOnly(typ string) bool { return typ == typeSnapshot || typ == typeBundle }

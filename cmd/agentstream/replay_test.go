@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/schema"
+)
+
+// replay runs the command with --json, as fast as it goes.
+func replay(t *testing.T, cmd ReplayCmd) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.JSON, cmd.Out, cmd.Err = true, &out, &errs
+	if cmd.Speed == 0 {
+		cmd.Speed = 1
+	}
+	err = cmd.Run(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func TestReplayPlaysRunsAndFiles(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "children")
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	io.WriteString(z, joined(lines))
+	z.Close()
+	for _, c := range []struct {
+		name string
+		cmd  ReplayCmd
+		want []string
+	}{
+		{"run", ReplayCmd{Source: "r1", ServerFlags: ServerFlags{Server: s.URL}}, lines},
+		{"part of a run", ReplayCmd{Source: "r1", From: 3, To: 7, ServerFlags: ServerFlags{Server: s.URL}}, lines[3:7]},
+		{"file", ReplayCmd{Source: writeFile(t, "run.jsonl", joined(lines))}, lines},
+		{"part of a file", ReplayCmd{Source: writeFile(t, "run.jsonl", joined(lines)), From: 2, To: 4}, lines[2:4]},
+		{"compressed file", ReplayCmd{Source: writeFile(t, "run.jsonl.gz", zipped.String())}, lines},
+		{"standard input, blank lines", ReplayCmd{Source: "-", Streams: Streams{In: strings.NewReader(strings.Join(lines, "\n\n"))}}, lines},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stdout, stderr, err := replay(t, c.cmd)
+			if err != nil || stderr != "" || stdout != joined(c.want) {
+				t.Fatalf("%v\n%s\ngot\n%swant\n%s", err, stderr, stdout, joined(c.want))
+			}
+		})
+	}
+}
+
+func TestReplaySaysWhatIsWrong(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "plain")
+	holed := writeFile(t, "holed.jsonl", joined(slices.Concat(lines[:2], lines[3:])))
+	if stdout, stderr, err := replay(t, ReplayCmd{Source: holed}); !errors.Is(err, errGap) || !strings.Contains(stderr, "GAP: seq 3 to 3") ||
+		stdout != joined(slices.Concat(lines[:2], lines[3:])) {
+		t.Errorf("hole: %v, %q", err, stderr)
+	}
+	for _, c := range []struct {
+		cmd  ReplayCmd
+		want string
+	}{
+		{ReplayCmd{Source: "r1", From: -1}, "--from"}, {ReplayCmd{Source: "r1", To: schema.MaxSeq + 1}, "--to"},
+		{ReplayCmd{Source: "r1", From: 5, To: 4}, "--to 4"}, {ReplayCmd{Source: "r1", Speed: -1}, "--speed"},
+		{ReplayCmd{Source: "r1", MaxIdle: -1}, "--max-idle"}, {ReplayCmd{Source: "no/such.file"}, "RUN is no id, and no file"},
+		{ReplayCmd{Source: writeFile(t, "bad.jsonl", lines[0]+"\n{nope\n")}, "bad.jsonl:2"},
+		{ReplayCmd{Source: writeFile(t, "new.jsonl", text("a")+"\n")}, "new.jsonl:1"},
+		{ReplayCmd{Source: writeFile(t, "cut.gz", "\x1f\x8b\x08")}, "cut.gz"},
+		{ReplayCmd{Source: "nobody", ServerFlags: ServerFlags{Server: s.URL}}, "NOT-FOUND"},
+	} {
+		if _, _, err := replay(t, c.cmd); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.cmd, err)
+		}
+	}
+}
+
+// Original timing, faster, with pauses shortened in the run's own time.
+func TestReplayKeepsTheTiming(t *testing.T) {
+	var file strings.Builder
+	for i, ms := range []int{0, 400, 1200, 1100, 61_100, 62_000} {
+		at := time.UnixMilli(1_700_000_000_000 + int64(ms)).UTC().Format(schema.TimeLayout)
+		fmt.Fprintf(&file, `{"id":"evt_%d","ts":%q,"type":"text.delta","run_id":"r1","child_id":null,"seq":%d,"payload":{"text":"x"}}`+"\n", i+1, at, i+1)
+	}
+	ms := time.Millisecond
+	for _, c := range []struct {
+		speed float64
+		want  []time.Duration
+	}{
+		{1, []time.Duration{0, 400 * ms, 1200 * ms, 1200 * ms, 3200 * ms, 4100 * ms}},
+		{4, []time.Duration{0, 100 * ms, 300 * ms, 300 * ms, 800 * ms, 1025 * ms}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &timedWriter{start: time.Now()}
+			cmd := ReplayCmd{Source: "-", Speed: c.speed, MaxIdle: 2 * time.Second, JSON: true,
+				Streams: Streams{In: strings.NewReader(file.String()), Out: w, Err: io.Discard}}
+			if err := cmd.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(w.at, c.want) {
+				t.Errorf("speed %v: shown at %v, want %v", c.speed, w.at, c.want)
+			}
+		})
+	}
+}
+
+// timedWriter notes when each line came.
+type timedWriter struct {
+	start time.Time
+	at    []time.Duration
+}
+
+func (w *timedWriter) Write(b []byte) (int, error) {
+	for range bytes.Count(b, []byte{'\n'}) {
+		w.at = append(w.at, time.Since(w.start))
+	}
+	return len(b), nil
+}
+
+func TestReplayStopsWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := `{"id":"e1","ts":"2026-01-01T00:00:00Z","type":"progress","run_id":"r1","child_id":null,"seq":1,"payload":{}}` + "\n" +
+			`{"id":"e2","ts":"2026-01-01T00:01:00Z","type":"progress","run_id":"r1","child_id":null,"seq":2,"payload":{}}` + "\n"
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var out bytes.Buffer
+		cmd := ReplayCmd{Source: "-", Speed: 1, MaxIdle: time.Hour, JSON: true, Streams: Streams{In: strings.NewReader(lines), Out: &out, Err: io.Discard}}
+		if err := cmd.Run(ctx); err != nil || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%v, %q", err, out.String())
+		}
+	})
+}
+
+// The commands' routes and payloads, and what is printed.
+func TestCommandsTell(t *testing.T) {
+	var got []string
+	status := http.StatusOK
+	s := newStandIn(t)
+	s.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		body, _ := io.ReadAll(r.Body)
+		got = append(got, r.URL.Path+" "+string(body)+" "+r.Header.Get("Idempotency-Key"))
+		if status != http.StatusOK {
+			problem(w, status, "RUN-ENDED", "the run has ended", 0)
+			return true
+		}
+		fmt.Fprint(w, `{"first_seq":7,"last_seq":7}`)
+		return true
+	}
+	var out bytes.Buffer
+	at := CommandFlags{ServerFlags: ServerFlags{Server: s.URL}, RunID: "r1", Key: "k", Streams: Streams{Out: &out, Err: io.Discard}}
+	for _, c := range []struct {
+		cmd  interface{ Run(context.Context) error }
+		want string
+	}{
+		{&CancelCmd{CommandFlags: at}, "cancel {}"},
+		{&CancelCmd{at, "enough"}, `cancel {"reason":"enough"}`},
+		{&PauseCmd{CommandFlags: at}, "pause {}"},
+		{&ResumeCmd{at}, "resume {}"},
+		{&ApproveCmd{CommandFlags: at}, "approve_plan {}"},
+		{&ApproveCmd{at, "p1"}, `approve_plan {"plan_id":"p1"}`},
+		{&RejectCmd{at, "p1", "too dear"}, `reject_plan {"plan_id":"p1","reason":"too dear"}`},
+		{&RedirectCmd{at, "look <there>"}, `redirect {"instruction":"look <there>"}`},
+		{&AnswerCmd{at, "q1", "", false}, `answer {"answer":"","request_id":"q1"}`},
+		{&AnswerCmd{at, "q1", "42", false}, `answer {"answer":"42","request_id":"q1"}`},
+		{&AnswerCmd{at, "q1", `{"a":1.0}`, true}, `answer {"answer":{"a":1.0},"request_id":"q1"}`},
+		{&SayCmd{at, "hello"}, `messages {"content":"hello"}`},
+	} {
+		out.Reset()
+		got = nil
+		if err := c.cmd.Run(t.Context()); err != nil {
+			t.Fatalf("%T: %v", c.cmd, err)
+		}
+		if want := []string{"/v1/agent/runs/r1/" + c.want + " k"}; !slices.Equal(got, want) || out.String() != "run=r1 seq=7\n" {
+			t.Errorf("%T sent %q, want %q; printed %q", c.cmd, got, want, out.String())
+		}
+	}
+	status = http.StatusConflict
+	if err := (&PauseCmd{CommandFlags: at}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "RUN-ENDED") {
+		t.Errorf("refused: %v", err)
+	}
+	got = nil
+	at.RunID = "a/b"
+	if err := (&PauseCmd{CommandFlags: at}).Run(t.Context()); err == nil || len(got) != 0 {
+		t.Errorf("bad run: %v", err)
+	}
+	at.RunID = "r1"
+	if err := (&AnswerCmd{at, "q1", "{", true}).Run(t.Context()); err == nil || len(got) != 0 {
+		t.Errorf("bad answer: %v", err)
+	}
+}
+
+// tail asks for what its flags say; a program gets what is stored, a person's terminal the folded view.
+func TestTailAsksForItsView(t *testing.T) {
+	s := newStandIn(t)
+	fill(s, "r1", "plain")
+	var query string
+	s.before = func(_ http.ResponseWriter, r *http.Request, n int) bool {
+		if n == 0 {
+			query = r.URL.RawQuery
+		}
+		return false
+	}
+	for _, c := range []struct {
+		cmd  TailCmd
+		json bool
+		want string
+	}{
+		{TailCmd{}, true, "detail=full"},
+		{TailCmd{Detail: "folded"}, true, ""},
+		{TailCmd{}, false, ""},
+		{TailCmd{Detail: "full"}, false, "detail=full"},
+		{TailCmd{Child: []string{"c1", "-"}, Nested: true, Types: []string{"tool.*"}, Snapshot: true}, false, "child=c1%2C-&nested=true&snapshot=true&types=tool.%2A"},
+	} {
+		s2 := newStandIn(t)
+		s2.before = s.before
+		fill(s2, "r1", "plain")
+		c.cmd.ServerFlags, c.cmd.RunID, c.cmd.JSON = ServerFlags{Server: s2.URL}, "r1", c.json
+		c.cmd.Streams, c.cmd.Screen = Streams{Out: io.Discard, Err: io.Discard}, &Screen{}
+		if err := c.cmd.Run(t.Context()); err != nil || query != c.want {
+			t.Errorf("%+v: %v, query %q, want %q", c.cmd, err, query, c.want)
+		}
+	}
+	for _, cmd := range []TailCmd{{RunID: "r1", Snapshot: true, From: 1}, {RunID: "r1", Child: []string{"*"}}} {
+		if _, _, err := tail(t, s, cmd); err == nil {
+			t.Errorf("%+v: no error", cmd)
+		}
+	}
+}

@@ -4,6 +4,7 @@ export { type BackoffOptions } from "./backoff.js";
 export { type TokenSource } from "./credentials.js";
 export * from "./errors.js";
 export * from "./event.js";
+export { Fold } from "./fold.js";
 export { type EventSourceConstructor } from "./eventsource.js";
 export { type Fetch } from "./fetch.js";
 export { RawJSON, stringify } from "./json.js";

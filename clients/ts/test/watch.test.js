@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Client, ServerError, ProtocolError, formatEvent } from "../dist/index.js";
 import { collect, done, edge, frame, line, random, scenario, seed, serve } from "./helpers.js";
 
-const fast = { backoff: { first: 1 } };
+const fast = { backoff: { first: 1, most: 5 } };
 const short = [line(1), line(2, "text.delta", { text: "Grüße 👩‍👧" }), line(3, "tool.end", { call_id: "c", ok: true }), done(4)];
 
 test("T3: a connection cut behind every byte, resumed, gives exactly the rest", async (t) => {
@@ -166,7 +166,7 @@ test("the signal ends a watch, wherever it is", async (t) => {
     const ac = new AbortController();
     if (when === "before") ac.abort(reason);
     const at = when === "while waiting" ? "http://127.0.0.1:9" : url;
-    const o = { signal: ac.signal, backoff: { first: 60_000 }, onState: (s) => s.state === "waiting" && ac.abort(reason) };
+    const o = { signal: ac.signal, backoff: { first: 60_000, most: 60_000 }, onState: (s) => s.state === "waiting" && ac.abort(reason) };
     await assert.rejects(async () => {
       for await (const _ of new Client({ url: at }).watch("r", o)) setTimeout(() => ac.abort(reason), 10);
     }, (e) => e === reason, when);

@@ -178,7 +178,7 @@ var testMay = []string{"internal/testkit", "internal/natskit", "schema/schemates
 	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
+var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
 	"producers/anthropic/anthropictest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.

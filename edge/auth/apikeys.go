@@ -118,6 +118,7 @@ type APIKeys struct {
 	mu     sync.Mutex
 	looked time.Time
 	stamp  fileStamp
+	sum    [sha256.Size]byte   // of the file that keys are from
 	keys   map[string]keyEntry // by id
 	broken error               // why the newest file could not be read
 }
@@ -221,29 +222,41 @@ func (a *APIKeys) look() {
 	}
 }
 
+// settled is the age from which a file's time tells it apart from later states: clocks of file systems
+// are coarse.
+const settled = 2 * time.Second
+
 // reload reads the file when its stamp has changed.
 func (a *APIKeys) reload() error {
 	info, err := os.Stat(a.cfg.Path)
 	if err != nil {
+		a.stamp = fileStamp{}
 		return fmt.Errorf("auth: keys file: %w", err)
 	}
 	stamp := stampOf(info)
 	if stamp.same(a.stamp) {
 		return a.broken
 	}
+	a.stamp = fileStamp{}
 	text, err := os.ReadFile(a.cfg.Path)
 	if err != nil {
 		return fmt.Errorf("auth: keys file: %w", err)
 	}
+	if time.Since(info.ModTime()) > settled {
+		a.stamp = stamp
+	}
+	sum := sha256.Sum256(text)
+	if a.keys != nil && sum == a.sum {
+		return nil
+	}
 	keys, err := parseKeysFile(text)
 	if err != nil {
-		a.stamp = stamp
 		return fmt.Errorf("auth: keys file %s: %w", a.cfg.Path, err)
 	}
 	if a.keys != nil {
 		a.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "auth: keys file read again", slog.Int("keys", len(keys)))
 	}
-	a.stamp, a.keys = stamp, keys
+	a.sum, a.keys = sum, keys
 	return nil
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
+
+	"agentstream/edge/auth/authtest"
 )
 
 // clock is a clock that stands until it is moved.
@@ -40,8 +42,8 @@ func (c *clock) move(d time.Duration) {
 // TestUnknownKeysDoNotMakeUsFetch sends many tokens that name keys that do not exist, from many
 // clients: one fetch for each Pause, and a key that the issuer has made meanwhile is found.
 func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
-	i, c := newIssuer(t, "rsa"), newClock()
-	j := i.accept(func(cfg *JWTConfig) { cfg.Now = c.now })
+	i, c := authtest.New(t, "rsa"), newClock()
+	j := accept(t, i, func(cfg *JWTConfig) { cfg.Now = c.now })
 	if err := j.Warm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
 		for n := range 20 {
 			wg.Go(func() {
 				for m := range 10 {
-					token := sign(t, jwt.SigningMethodEdDSA, signers()["ed"], fmt.Sprintf("kid-%d-%d", n, m), i.claims())
+					token := authtest.Sign(t, jwt.SigningMethodEdDSA, authtest.Signers()["ed"], fmt.Sprintf("kid-%d-%d", n, m), i.Claims())
 					if _, err := j.Caller(t.Context(), token); !errors.Is(err, ErrUnauthorized) {
 						t.Errorf("%v", err)
 					}
@@ -60,16 +62,16 @@ func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
 		wg.Wait()
 	}
 	flood()
-	if n := i.fetches.Load(); n != 1 {
+	if n := i.Fetches.Load(); n != 1 {
 		t.Errorf("%d fetches right after the first", n)
 	}
 	c.move(11 * time.Second)
 	flood()
-	if n := i.fetches.Load(); n != 2 {
+	if n := i.Fetches.Load(); n != 2 {
 		t.Errorf("%d fetches, want one more", n)
 	}
-	i.set(func() { i.keys = []string{"ec"} }) // the keys are rotated
-	token := sign(t, jwt.SigningMethodES256, signers()["ec"], "ec", i.claims())
+	i.Set(func() { i.Keys = []string{"ec"} }) // the keys are rotated
+	token := authtest.Sign(t, jwt.SigningMethodES256, authtest.Signers()["ec"], "ec", i.Claims())
 	if _, err := j.Caller(t.Context(), token); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("within the pause: %v", err)
 	}
@@ -77,7 +79,7 @@ func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
 	if _, err := j.Caller(t.Context(), token); err != nil {
 		t.Errorf("the new key is not found: %v", err)
 	}
-	if _, err := j.Caller(t.Context(), i.good()); !errors.Is(err, ErrUnauthorized) {
+	if _, err := j.Caller(t.Context(), i.Good()); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("the withdrawn key still signs: %v", err)
 	}
 }
@@ -85,24 +87,24 @@ func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
 // TestAwayIssuer: nobody is called a stranger because the issuer does not answer, keys that are known
 // serve on for Stale and not longer, and a client that leaves does not use the attempt up.
 func TestAwayIssuer(t *testing.T) {
-	i, c := newIssuer(t, "rsa"), newClock()
-	i.set(func() {
-		i.answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret detail", http.StatusBadGateway) }
+	i, c := authtest.New(t, "rsa"), newClock()
+	i.Set(func() {
+		i.Answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret detail", http.StatusBadGateway) }
 	})
-	j := i.accept(func(cfg *JWTConfig) { cfg.Now = c.now })
-	token := sign(t, jwt.SigningMethodRS256, signers()["rsa"], "rsa", i.claims(func(m jwt.MapClaims) { m["exp"] = time.Now().Add(24 * time.Hour).Unix() }))
+	j := accept(t, i, func(cfg *JWTConfig) { cfg.Now = c.now })
+	token := authtest.Sign(t, jwt.SigningMethodRS256, authtest.Signers()["rsa"], "rsa", i.Claims(func(m jwt.MapClaims) { m["exp"] = time.Now().Add(24 * time.Hour).Unix() }))
 	for range 3 {
 		if _, err := j.Caller(t.Context(), token); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnauthorized) {
 			t.Errorf("%v", err)
 		}
 	}
-	if n := i.fetches.Load(); n != 1 {
+	if n := i.Fetches.Load(); n != 1 {
 		t.Errorf("%d fetches", n)
 	}
 	if j.Check(t.Context()) == nil {
 		t.Error("ready without keys")
 	}
-	i.set(func() { i.answer = nil })
+	i.Set(func() { i.Answer = nil })
 	c.move(11 * time.Second)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -110,7 +112,7 @@ func TestAwayIssuer(t *testing.T) {
 	if _, err := j.Caller(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
-	i.server.Close()
+	i.Close()
 	c.move(50 * time.Minute)
 	if _, err := j.Caller(t.Context(), token); err != nil {
 		t.Errorf("known keys within Stale: %v", err)
@@ -124,12 +126,12 @@ func TestAwayIssuer(t *testing.T) {
 // TestRunKeepsKeysFresh: a withdrawn key is gone with the next refresh, without any token asking, and
 // the issuer may come up after us.
 func TestRunKeepsKeysFresh(t *testing.T) {
-	i := newIssuer(t, "rsa")
-	i.set(func() {
-		i.answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not yet", http.StatusServiceUnavailable) }
+	i := authtest.New(t, "rsa")
+	i.Set(func() {
+		i.Answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not yet", http.StatusServiceUnavailable) }
 	})
 	logs := new(logBuffer)
-	j := i.accept(func(cfg *JWTConfig) {
+	j := accept(t, i, func(cfg *JWTConfig) {
 		cfg.Discover, cfg.JWKS, cfg.Refresh, cfg.Logger = true, "", 5*time.Millisecond, logs.logger()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,15 +147,15 @@ func TestRunKeepsKeysFresh(t *testing.T) {
 			}
 		}
 	}
-	until("a failed fetch", func() bool { return i.fetches.Load() > 0 })
-	i.set(func() { i.answer = nil })
+	until("a failed fetch", func() bool { return i.Fetches.Load() > 0 })
+	i.Set(func() { i.Answer = nil })
 	until("ready", func() bool { return j.Check(ctx) == nil })
-	good := i.good()
+	good := i.Good()
 	until("the token is accepted", func() bool { _, err := j.Caller(ctx, good); return err == nil })
-	i.set(func() { i.keys = []string{"ec"} })
+	i.Set(func() { i.Keys = []string{"ec"} })
 	until("the withdrawn key is gone", func() bool { _, err := j.Caller(ctx, good); return errors.Is(err, ErrUnauthorized) })
 	// A document that names another issuer is not believed.
-	i.set(func() { i.name, i.keys = "https://evil.example", []string{"rsa"} })
+	i.Set(func() { i.Name, i.Keys = "https://evil.example", []string{"rsa"} })
 	before := strings.Count(logs.String(), "keys cannot be fetched")
 	until("a refused document", func() bool { return strings.Count(logs.String(), "keys cannot be fetched") > before+3 })
 	if _, err := j.Caller(ctx, good); !errors.Is(err, ErrUnauthorized) {
@@ -178,17 +180,17 @@ func TestKeySetsAreReadWithCare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public := key(jose.JSONWebKey{Key: signers()["rsa"].Public(), KeyID: "rsa"})
+	public := key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa"})
 	for name, tt := range map[string]struct {
 		body string
 		keys int
 	}{
 		"one":                  {`{"keys":[` + public + `]}`, 1},
 		"unknown ones between": {`{"keys":[{"kty":"LATER"},` + public + `,{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"},7]}`, 1},
-		"private":              {`{"keys":[` + key(jose.JSONWebKey{Key: signers()["rsa"], KeyID: "rsa"}) + `]}`, 0},
+		"private":              {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"], KeyID: "rsa"}) + `]}`, 0},
 		"symmetric":            {`{"keys":[` + key(jose.JSONWebKey{Key: []byte(strings.Repeat("s", 32)), KeyID: "rsa"}) + `]}`, 0},
-		"for encryption":       {`{"keys":[` + key(jose.JSONWebKey{Key: signers()["rsa"].Public(), KeyID: "rsa", Use: "enc"}) + `]}`, 0},
-		"another algorithm":    {`{"keys":[` + key(jose.JSONWebKey{Key: signers()["rsa"].Public(), KeyID: "rsa", Algorithm: "RSA-OAEP"}) + `]}`, 0},
+		"for encryption":       {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Use: "enc"}) + `]}`, 0},
+		"another algorithm":    {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Algorithm: "RSA-OAEP"}) + `]}`, 0},
 		"weak":                 {`{"keys":[` + key(jose.JSONWebKey{Key: small.Public(), KeyID: "rsa"}) + `]}`, 0},
 		"a point off the curve": {`{"keys":[{"kty":"EC","crv":"P-256","kid":"rsa",` +
 			`"x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`, 0},
@@ -202,9 +204,9 @@ func TestKeySetsAreReadWithCare(t *testing.T) {
 			t.Errorf("%s: %d keys, %v", name, len(keys), err)
 		}
 	}
-	i := newIssuer(t, "rsa")
-	i.set(func() {
-		i.answer = func(w http.ResponseWriter, _ *http.Request) {
+	i := authtest.New(t, "rsa")
+	i.Set(func() {
+		i.Answer = func(w http.ResponseWriter, _ *http.Request) {
 			for range 3 << 10 { // 3 MiB
 				if _, err := w.Write([]byte(strings.Repeat(" ", 1<<10))); err != nil {
 					return
@@ -212,21 +214,21 @@ func TestKeySetsAreReadWithCare(t *testing.T) {
 			}
 		}
 	})
-	if err := i.accept().Warm(t.Context()); err == nil {
+	if err := accept(t, i).Warm(t.Context()); err == nil {
 		t.Error("3 MiB of nothing are a key set")
 	}
-	i.set(func() {
-		i.answer = func(w http.ResponseWriter, r *http.Request) {
+	i.Set(func() {
+		i.Answer = func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://issuer.example/keys", http.StatusFound)
 		}
 	})
-	if err := i.accept().Warm(t.Context()); err == nil || !strings.Contains(err.Error(), "https is needed") {
+	if err := accept(t, i).Warm(t.Context()); err == nil || !strings.Contains(err.Error(), "https is needed") {
 		t.Errorf("a redirect to an open wire: %v", err)
 	}
 	hang := make(chan struct{})
-	i.set(func() { i.answer = func(http.ResponseWriter, *http.Request) { <-hang } })
+	i.Set(func() { i.Answer = func(http.ResponseWriter, *http.Request) { <-hang } })
 	begun := time.Now()
-	if err := i.accept(func(c *JWTConfig) { c.Timeout = 50 * time.Millisecond }).Warm(t.Context()); err == nil || time.Since(begun) > 5*time.Second {
+	if err := accept(t, i, func(c *JWTConfig) { c.Timeout = 50 * time.Millisecond }).Warm(t.Context()); err == nil || time.Since(begun) > 5*time.Second {
 		t.Errorf("a set that does not come: %v after %v", err, time.Since(begun))
 	}
 	close(hang)

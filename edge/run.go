@@ -90,6 +90,7 @@ func (s *Server) drain(ctx context.Context, srv *http.Server) error {
 func (s *Server) endStreams(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
+	close(s.closing)
 	left := make([]*liveStream, 0, len(s.streams))
 	for l := range s.streams {
 		left = append(left, l)

@@ -12,6 +12,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport/grpc"
+	"agentstream/edge/transport/jsonl"
 	"agentstream/edge/transport/sse"
 	"agentstream/edge/transport/ws"
 	"agentstream/fanout"
@@ -27,16 +28,19 @@ type Server struct {
 	sse    *sse.Transport
 	ws     *ws.Transport
 	grpc   *grpc.Transport
+	jsonl  *jsonl.Transport
 	routes []*route
 	checks *payloadChecks
 	ids    *schema.IDs
 	views  views
+	folds  *foldCache
 	held   holds
 
 	mu       sync.Mutex
 	streams  map[*liveStream]struct{}
 	draining bool
 	empty    chan struct{} // closed when draining and no stream is left
+	closing  chan struct{} // closed when draining begins
 }
 
 // New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
@@ -57,13 +61,17 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
+	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
 	checks, err := compilePayloadChecks(schema.Types())
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, checks: checks,
-		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}), empty: make(chan struct{}),
+		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
+		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}
 	if err := s.bind(); err != nil {
 		return nil, err
@@ -97,6 +105,9 @@ func (s *Server) bind() error {
 		if err := s.add("POST /v1/agent/runs/{run}/"+name, s.command, auth.ScopeCommand, nil); err != nil {
 			return err
 		}
+	}
+	if err := s.bindServices(); err != nil {
+		return err
 	}
 	for _, d := range s.cfg.Dialects {
 		info := d.Info()

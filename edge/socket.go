@@ -3,7 +3,10 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
@@ -85,4 +88,33 @@ func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []
 		return err
 	}
 	return ss.deliver(ctx, sink)
+}
+
+// bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect
+// is served over gRPC. They are open to everybody: what they tell is in the contract.
+func (s *Server) bindServices() error {
+	if !slices.ContainsFunc(s.cfg.Dialects, func(d dialect.Dialect) bool {
+		return slices.ContainsFunc(d.Info().Streams, func(st dialect.Stream) bool { return st.Transport == dialect.GRPC })
+	}) {
+		return nil
+	}
+	handlers, err := s.grpc.Handlers(grpc.Services{Closing: s.closing, Ready: func() bool {
+		select {
+		case <-s.closing:
+			return false
+		default:
+			return true
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(handlers)) {
+		h := handlers[path]
+		serve := func(c *call) error { h.ServeHTTP(c.w, c.r); return nil }
+		if err := s.add("POST "+path, serve, 0, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,7 +1,233 @@
 package edge
 
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
 // commandNames are the last elements of the commands' paths.
 var commandNames = []string{"approve_plan", "reject_plan", "pause", "resume", "redirect", "cancel", "answer", "messages"}
 
-// command appends a command to a run.
-func (s *Server) command(c *call) error { return errNoRoute }
+// order is one command on its way.
+type order struct {
+	name  string // as in the path
+	event schema.Event
+	plan  string // plan_id, "" when none was given
+	asked string // request_id
+}
+
+// command appends a command to a run as an event, which the agent reads in its log and every watcher
+// sees. The body is the event's payload, with child_id for one of the run's children. Repeats are
+// recognised by their Idempotency-Key, whatever the state is by then. Nothing but this route cancels:
+// a client that goes away is a client that goes away.
+func (s *Server) command(c *call) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	opt, err := appendOptions(c.r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := s.body(c, "application/json", "text/plain")
+	if err != nil {
+		return err
+	}
+	_, name, _ := strings.Cut(c.route.pattern, "{run}/")
+	o, err := readOrder(name, body, c.caller)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	src, head, err := s.locate(ctx, key)
+	if err != nil {
+		return err
+	}
+	if o.event.ChildID == "" {
+		o.event.ChildID = src.child
+	}
+	if err := s.checkOrder(src.key.Run, &o.event); err != nil {
+		return err
+	}
+	// Reading a long run must not hold up those who append to it. An error shows again below.
+	_ = s.folds.use(ctx, src.key, head.Last, func(*foldEntry) error { return nil })
+	opt.Check = func(ctx context.Context, head schema.Head) error { return s.permitted(ctx, src.key, o, head) }
+	receipt, err := s.append.Append(ctx, src.key, []schema.Event{o.event}, opt)
+	if refused := new(positionError); errors.As(err, &refused) {
+		return refused // in words for the client, without the trail
+	}
+	if err != nil {
+		return err
+	}
+	c.seq, c.events = receipt.Last, 1
+	status := http.StatusAccepted
+	if receipt.Replayed {
+		status = http.StatusOK
+		c.w.Header().Set("Idempotency-Replayed", "true")
+	} else if h := s.cfg.Hooks.Ingested; h != nil {
+		h(1)
+	}
+	b := strconv.AppendInt([]byte(`{"first_seq":`), int64(receipt.First), 10)
+	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
+	c.reply(status, append(append(append(b, `,"command":"`...), name...), `"}`...))
+	return nil
+}
+
+// readOrder makes the event of a command. Who gives it is in payload.by, from the credential alone.
+func readOrder(name string, body []byte, caller auth.Caller) (order, error) {
+	o := order{name: name, event: schema.Event{Type: "command." + name, Actor: "user"}}
+	if name == "messages" {
+		o.event.Type = schema.TypeCommandMessage
+	}
+	fields := map[string]json.RawMessage{}
+	if err := decodeObject(body, &fields); err != nil {
+		return o, err
+	}
+	if fields == nil { // null
+		return o, fmt.Errorf("body is not a JSON object: %w", dialect.ErrBadRequest)
+	}
+	for field, into := range map[string]*string{"child_id": &o.event.ChildID, "plan_id": &o.plan, "request_id": &o.asked} {
+		raw, ok := fields[field]
+		if !ok || string(raw) == "null" {
+			delete(fields, field)
+			continue
+		}
+		if err := json.Unmarshal(raw, into); err != nil || *into == "" {
+			return o, &fieldError{field: "/" + field, err: fmt.Errorf("%s is not a string with something in it: %w", field, dialect.ErrBadRequest)}
+		}
+	}
+	delete(fields, "child_id")
+	delete(fields, "by")
+	payload := make(map[string]any, len(fields)+1)
+	for name, v := range fields {
+		payload[name] = v
+	}
+	if caller.Subject != "" {
+		payload["by"] = caller.Subject
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(payload); err != nil {
+		return o, fmt.Errorf("body: %w", dialect.ErrBadRequest)
+	}
+	o.event.Payload = bytes.TrimSpace(buf.Bytes())
+	return o, nil
+}
+
+// checkOrder holds a command to what any event of its type is held to. The fields that it names are
+// those of the body.
+func (s *Server) checkOrder(run string, e *schema.Event) error {
+	err := e.Prepare(run)
+	if err == nil {
+		err = s.checks.check(e)
+	}
+	var at *fieldError
+	if errors.As(err, &at) {
+		return &fieldError{field: strings.TrimPrefix(at.field, "/payload"), err: at.err}
+	}
+	return err
+}
+
+// permitted decides whether the run, as it is at head, takes a command. Of a run whose fold is too
+// large, or whose beginning and end are gone, only the state is known.
+func (s *Server) permitted(ctx context.Context, key schema.RunKey, o order, head schema.Head) error {
+	if !head.Exists() {
+		return fanout.ErrNotFound
+	}
+	err := s.folds.use(ctx, key, head.Last, func(e *foldEntry) error { return permit(e.fold, e.first > 0, head, o) })
+	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
+		return permit(&schema.Fold{Last: head.Last}, true, head, o)
+	}
+	return err
+}
+
+// permit is the table of what each command needs. The fold may be newer than the head: then the
+// compare-and-set fails and the question comes again. partial says that the fold does not know all.
+func permit(f *schema.Fold, partial bool, head schema.Head, o order) error {
+	child := o.event.ChildID
+	state := f.StateOf(child)
+	switch {
+	case child != "" && f.Child(child) == nil && !partial:
+		return errNoChild
+	case child == "" && state == "":
+		state = head.State
+	}
+	over := state.Final() || f.StateOf("").Final() || head.State.Final()
+	why := ""
+	switch o.name {
+	case "approve_plan", "reject_plan":
+		why = decidable(f, o, state, over)
+	case "pause":
+		if over || f.Waits(child, "pause") || state != "" && state != schema.StateRunning && state != schema.StatePlanning {
+			why = "only a running or planning run that has not been told so can be paused"
+		}
+	case "resume":
+		if over || !f.Waits(child, "pause") && (state != schema.StatePaused || f.Waits(child, "resume")) {
+			why = "only a run that is paused, or has been told to, can be resumed"
+		}
+	case "redirect":
+		if over {
+			why = "the run is over"
+		}
+	case "cancel":
+		if over {
+			why = "the run is over"
+		} else if f.Waits(child, "cancel") {
+			why = "the run has been told already"
+		}
+	case "answer":
+		why = answerable(f, o, over)
+	}
+	if why == "" {
+		return nil
+	}
+	name := state
+	if name == "" {
+		name = "unknown"
+	}
+	return &positionError{last: f.Last, err: fmt.Errorf("%s in state %s: %s: %w", o.name, name, why, errState)}
+}
+
+// decidable says why a plan cannot be approved or rejected. A plan with the gate "required" waits for
+// that in awaiting_approval. With "preview" the agent goes on meanwhile, so a decision is taken as long
+// as the run is not over.
+func decidable(f *schema.Fold, o order, state schema.RunState, over bool) string {
+	plan := f.Plan
+	switch {
+	case plan == nil || plan.Child != o.event.ChildID:
+		return "no plan is open"
+	case plan.Decided != 0:
+		return "the plan is " + plan.Decision + " already"
+	case o.plan != "" && o.plan != plan.ID:
+		return "another plan is open"
+	case over || state != schema.StateAwaitingApproval && plan.Gate != "preview":
+		return "no approval is awaited"
+	}
+	return ""
+}
+
+func answerable(f *schema.Fold, o order, over bool) string {
+	in := f.Input(o.asked)
+	switch {
+	case over:
+		return "the run is over"
+	case in == nil:
+		return "nobody has asked that"
+	case in.Answered != 0:
+		return "the question is answered already"
+	}
+	return ""
+}

@@ -46,6 +46,8 @@ type Config struct {
 
 	MaxBodyBytes   int64         // request body; default 8 MiB
 	MaxHeaderBytes int           // default 32 KiB
+	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
+	FoldCacheBytes int           // folds that are kept for the next request; default 64 MiB
 	MaxStreams     int           // open streams on this node; 0 is no limit
 	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
 	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
@@ -110,6 +112,12 @@ func (c Config) withDefaults() Config {
 	if c.MaxHeaderBytes == 0 {
 		c.MaxHeaderBytes = 32 << 10
 	}
+	if c.MaxFoldBytes == 0 {
+		c.MaxFoldBytes = 16 << 20
+	}
+	if c.FoldCacheBytes == 0 {
+		c.FoldCacheBytes = 64 << 20
+	}
 	set(&c.KeepAlive, 15*time.Second)
 	set(&c.Recheck, 10*time.Second)
 	set(&c.WriteTimeout, 30*time.Second)
@@ -135,8 +143,9 @@ func (c Config) validate() error {
 	if err := validOrigins(c.Origins); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 {
-		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d: negative", c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams)
+	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.FoldCacheBytes < 0 {
+		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d, folds %d and %d: negative",
+			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.FoldCacheBytes)
 	}
 	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
 		if d < 0 {

@@ -24,6 +24,7 @@ var (
 	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
 	errNoCatalog   = errors.New("no catalog of runs")
+	errState       = errors.New("the run's state forbids it")
 	errPanic       = errors.New("panic")
 )
 
@@ -105,6 +106,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonExists:      {Status: http.StatusConflict, Code: "RUN-EXISTS", Message: "the run exists already", End: EndBroken, Close: 1008, GRPC: 6},
 	dialect.ReasonSeqMismatch: {Status: http.StatusConflict, Code: "SEQ-MISMATCH", Message: "an event brings a seq that is not the one it would get", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonRunEnded:    {Status: http.StatusConflict, Code: "RUN-ENDED", Message: "the run has ended and takes only a follow-up", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
+	dialect.ReasonState:       {Status: http.StatusConflict, Code: "STATE-FORBIDS", Message: "the run's state forbids this command", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonKeyReused:   {Status: http.StatusUnprocessableEntity, Code: "KEY-REUSED", Message: "the idempotency key was used for another content", End: EndBroken, Close: 1008, GRPC: 9},
 
 	dialect.ReasonConflict:    {Status: http.StatusServiceUnavailable, Code: "CONFLICT", Message: "other writers of the run were faster; nothing was stored", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 10},
@@ -134,6 +136,7 @@ var reasons = []struct {
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},
+	{errState, dialect.ReasonState},
 	{errNoCatalog, dialect.ReasonUnsupported},
 	{auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
 	{auth.ErrUnauthorized, dialect.ReasonUnauthorized},

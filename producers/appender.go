@@ -89,6 +89,11 @@ type AppendOptions struct {
 	IdempotencyKey string
 	// MustBeNew refuses with ErrExists when the run has events.
 	MustBeNew bool
+	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
+	// the very head that the compare-and-set of the first pack demands, and again whenever others were
+	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
+	// and nothing is stored. It is not asked when a repeat finds the events stored.
+	Check func(ctx context.Context, head schema.Head) error
 }
 
 // errTwin says that a pack of this very append has been stored by a repeat that runs elsewhere.
@@ -111,7 +116,7 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 	}
 	defer a.leave(t)
-	j := &appendJob{a: a, key: key, events: events, opt: opt, w: t.w}
+	j := &appendJob{a: a, key: key, events: events, opt: opt, w: t.w, remembered: t.w != nil}
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
@@ -179,6 +184,9 @@ type appendJob struct {
 	events []schema.Event
 	opt    AppendOptions
 
+	remembered bool // the head is of an earlier append; a refusal must look again
+	refused    bool // by opt.Check
+
 	id      string              // hashed idempotency key
 	scanned uint64              // packs up to this position have been looked at for our own
 	parts   map[int]schema.Pack // our packs that are stored already
@@ -199,7 +207,12 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 		}
 	}
 	j.w.guard, j.w.stamp = j.guard, j.stamp
-	if err := j.guard(ctx, j.w.head); err != nil && !errors.Is(err, errTwin) {
+	err := j.guard(ctx, j.w.head)
+	if j.refused && j.remembered {
+		j.w.forget()
+		_, err = j.w.claim(ctx, j.events[0].ChildID)
+	}
+	if err != nil && !errors.Is(err, errTwin) {
 		return Receipt{}, j.w.trail(err)
 	}
 	if err := j.store(ctx); err != nil {
@@ -249,10 +262,18 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	if _, twin := j.parts[j.next]; twin {
 		return errTwin
 	}
-	if j.opt.MustBeNew && j.next == 0 && head.Exists() {
+	if j.next > 0 {
+		return nil
+	}
+	if j.opt.MustBeNew && head.Exists() {
 		return ErrExists
 	}
-	return nil
+	if j.opt.Check == nil {
+		return nil
+	}
+	err := j.opt.Check(ctx, head.Clone())
+	j.refused = err != nil
+	return err
 }
 
 func (j *appendJob) stamp(p *schema.Pack) { p.Batch, p.Part = j.id, j.next }
@@ -281,6 +302,8 @@ func (j *appendJob) store(ctx context.Context) error {
 		}
 		p, n, err := j.w.commit(ctx, rest, limits{schema.MaxPackEvents, schema.MaxPackBytes})
 		if n > 0 {
+			// An earlier try with this key, if there was one, was refused.
+			j.receipt.Replayed = j.receipt.Replayed && j.next > 0
 			rest = rest[n:]
 			j.took(p.First, p.Last())
 		}

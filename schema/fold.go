@@ -39,6 +39,7 @@ type Fold struct {
 	lane     *foldLane // of the last event
 	id, ts   []byte    // of the last event
 	size     int
+	light    bool
 	fields   fieldList // of the payload at hand; reused
 }
 
@@ -158,6 +159,9 @@ func (f *Fold) bundle(r Record) {
 }
 
 func (f *Fold) take(ev foldEvent) {
+	if f.light && heavy(ev.typ) {
+		return
+	}
 	if len(ev.payload) == 0 {
 		ev.payload = []byte("{}")
 	}

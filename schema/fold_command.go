@@ -71,7 +71,9 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p fieldList) {
 	state := f.StateOf(l.id())
 	switch kind {
 	case commandMessage:
-		f.said(ev, p)
+		if !f.light {
+			f.said(ev, p)
+		}
 		if state.Final() && l.child == nil {
 			f.State, f.Reason, f.StateSeq, f.StateTS = StatePlanning, "", ev.seq, string(f.ts)
 		}
@@ -85,7 +87,7 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p fieldList) {
 		f.answer(ev, p)
 		return
 	}
-	if kind == commandMessage || !state.Final() {
+	if kind == commandMessage && !f.light || kind != commandMessage && !state.Final() {
 		f.wait(ev, kind)
 	}
 }

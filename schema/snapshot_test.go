@@ -246,3 +246,46 @@ func TestParseSnapshotRefuses(t *testing.T) {
 	}
 	checkSnapshot(t, contract(t), f.AppendSnapshot(nil))
 }
+
+// TestLightFold: what decides on commands is in a light fold as in a whole one, wherever it was
+// lightened.
+func TestLightFold(t *testing.T) {
+	for _, s := range snapshotCases() {
+		lines := linesOf(s)
+		for _, at := range []int{0, 1, len(lines) / 3, len(lines) / 2, len(lines)} {
+			f := foldLines(lines[:at])
+			f.Lighten()
+			for _, line := range lines[at:] {
+				f.AddRecord(scanned(t, line))
+			}
+			whole := foldLines(lines)
+			if !f.Light() || len(f.Messages)+len(f.Calls) > 0 || f.Size() > whole.Size() {
+				t.Errorf("%s at %d: %d messages, %d calls, size %d of %d", s.Name, at, len(f.Messages), len(f.Calls), f.Size(), whole.Size())
+			}
+			if got, want := deciding(f), deciding(whole); got != want {
+				t.Errorf("%s at %d\nwant %s\n got %s", s.Name, at, want, got)
+			}
+		}
+	}
+}
+
+// deciding is what a decision on a command reads.
+func deciding(f *schema.Fold) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s %q %s", f.Last, f.State, f.Reason, f.Gate)
+	if f.Plan != nil {
+		fmt.Fprintf(&b, " plan %s %s %s", f.Plan.ID, f.Plan.Gate, f.Plan.Decision)
+	}
+	for _, c := range f.Children {
+		fmt.Fprintf(&b, " child %+v", *c)
+	}
+	for _, in := range f.Inputs {
+		fmt.Fprintf(&b, " input %s %d", in.ID, in.Answered)
+	}
+	for _, c := range f.Commands() {
+		if c.Name != "message" {
+			fmt.Fprintf(&b, " %s:%s@%d", c.Child, c.Name, c.Seq)
+		}
+	}
+	return b.String()
+}

@@ -44,6 +44,7 @@ const (
 	ReasonExists
 	ReasonSeqMismatch
 	ReasonRunEnded
+	ReasonState // a command that the run's state forbids
 	ReasonKeyReused
 
 	// Trouble on this side.
@@ -94,6 +95,7 @@ var reasonNames = [reasonCount]string{
 	ReasonExists:            "run exists",
 	ReasonSeqMismatch:       "seq mismatch",
 	ReasonRunEnded:          "run ended",
+	ReasonState:             "command refused",
 	ReasonKeyReused:         "key reused",
 	ReasonConflict:          "conflict",
 	ReasonUnanswered:        "unanswered",

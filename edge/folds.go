@@ -1,0 +1,194 @@
+package edge
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// foldCache keeps folds of runs between requests, the ones used last. A fold is advanced from where it
+// is, by one request at a time; the others of its run wait for that.
+type foldCache struct {
+	hub   *fanout.Hub
+	total int           // bytes of all folds; those in use may exceed it
+	each  int           // bytes of one
+	turns chan struct{} // bounds how many read history at once
+
+	mu    sync.Mutex
+	runs  map[schema.RunKey]*foldEntry
+	idle  *list.List // of *foldEntry without users, the one left last in front
+	bytes int
+}
+
+// foldReaders bounds how many folds read history at once: each may hold MaxFoldBytes.
+const foldReaders = 8
+
+type foldEntry struct {
+	key   schema.RunKey
+	turn  chan struct{} // holds one token
+	users int
+	idle  *list.Element
+	size  int // as counted in foldCache.bytes
+
+	// Of whose turn it is.
+	fold  *schema.Fold
+	first schema.Seq // first event that is still kept, when the run's beginning is gone; else 0
+	body  []byte     // snapshot of the fold; handed out, so never changed
+}
+
+func newFoldCache(cfg Config) *foldCache {
+	return &foldCache{
+		hub: cfg.Hub, total: cfg.FoldCacheBytes, each: cfg.MaxFoldBytes, turns: make(chan struct{}, foldReaders),
+		runs: make(map[schema.RunKey]*foldEntry), idle: list.New(),
+	}
+}
+
+// use calls fn with a run's fold, advanced to through if it was not there or further. Through must
+// exist. The fold may be light, and may lack a beginning that is no longer kept. fn must not keep it.
+func (c *foldCache) use(ctx context.Context, key schema.RunKey, through schema.Seq, fn func(*foldEntry) error) error {
+	e, err := c.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer c.leave(e)
+	if err := c.advance(ctx, e, through); err != nil {
+		return err
+	}
+	return fn(e)
+}
+
+// enter waits for the turn at a run's fold.
+func (c *foldCache) enter(ctx context.Context, key schema.RunKey) (*foldEntry, error) {
+	c.mu.Lock()
+	e := c.runs[key]
+	if e == nil {
+		e = &foldEntry{key: key, turn: make(chan struct{}, 1), fold: new(schema.Fold)}
+		c.runs[key] = e
+	}
+	if e.idle != nil {
+		c.idle.Remove(e.idle)
+		e.idle = nil
+	}
+	e.users++
+	c.mu.Unlock()
+	select {
+	case e.turn <- struct{}{}:
+		return e, nil
+	case <-ctx.Done():
+		c.drop(e, -1)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *foldCache) leave(e *foldEntry) {
+	size := 0
+	if e.fold.Last > 0 {
+		size = e.fold.Size() + len(e.body) + foldCost
+	}
+	<-e.turn
+	c.drop(e, size)
+}
+
+// foldCost is what an entry costs beside its fold.
+const foldCost = 1 << 10
+
+// drop gives an entry up. Size -1 leaves it as it was counted, 0 forgets an entry without events.
+func (c *foldCache) drop(e *foldEntry, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if size >= 0 {
+		c.bytes += size - e.size
+		e.size = size
+	}
+	if e.users--; e.users > 0 {
+		return
+	}
+	if e.size == 0 {
+		delete(c.runs, e.key)
+		return
+	}
+	e.idle = c.idle.PushFront(e)
+	for c.bytes > c.total && c.idle.Len() > 0 {
+		old := c.idle.Remove(c.idle.Back()).(*foldEntry)
+		delete(c.runs, old.key)
+		c.bytes -= old.size
+	}
+}
+
+// advance folds up to through. What was folded before an error stays.
+func (c *foldCache) advance(ctx context.Context, e *foldEntry, through schema.Seq) error {
+	if e.fold.Last >= through {
+		return nil
+	}
+	e.body = nil
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	err := c.read(ctx, e, through)
+	var gone *fanout.ExpiredError
+	if errors.As(err, &gone) && gone.First > e.fold.Last+1 && gone.First <= through {
+		// What decides on commands is mostly near the end. There is no snapshot of it.
+		e.first = gone.First
+		e.fold.Lighten()
+		e.fold.Last = gone.First - 1
+		err = c.read(ctx, e, through)
+	}
+	if err == nil && e.fold.Last < through {
+		err = fmt.Errorf("fold of %s ends at %d before %d: %w", e.key, e.fold.Last, through, fanout.ErrUnavailable)
+	}
+	return err
+}
+
+func (c *foldCache) read(ctx context.Context, e *foldEntry, through schema.Seq) error {
+	for p, err := range c.hub.Packs(ctx, e.key, e.fold.Last, through) {
+		if err != nil {
+			return err
+		}
+		if e.fold.Size() > c.each {
+			if e.fold.Light() {
+				return fmt.Errorf("fold of %s is over %d bytes: %w", e.key, c.each, schema.ErrTooLarge)
+			}
+			e.fold.Lighten()
+		}
+		for r, err := range p.Records(e.fold.Last) {
+			if err != nil {
+				return err
+			}
+			if r.Seq > through {
+				return nil
+			}
+			e.fold.AddRecord(r)
+		}
+	}
+	if e.fold.Size() > c.each && !e.fold.Light() {
+		e.fold.Lighten()
+	}
+	return nil
+}
+
+// snapshot gives the fold's JSON, which must not be changed. It wraps schema.ErrTooLarge or
+// fanout.ErrExpired when there is none.
+func (e *foldEntry) snapshot() ([]byte, error) {
+	if e.first > 0 {
+		return nil, fmt.Errorf("snapshot of %s: %w", e.key, &fanout.ExpiredError{First: e.first})
+	}
+	if e.fold.Light() {
+		return nil, errSnapshotTooLarge(e.key)
+	}
+	if e.body == nil {
+		e.body = e.fold.AppendSnapshot(make([]byte, 0, e.fold.Size()+1024))
+	}
+	return e.body, nil
+}
+
+func errSnapshotTooLarge(key schema.RunKey) error {
+	return fmt.Errorf("snapshot of %s: read its events or its replay.jsonl instead: %w", key.Run, schema.ErrTooLarge)
+}

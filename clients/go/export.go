@@ -1,83 +1,159 @@
 package agentstream
 
 import (
+	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
+	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
+	"time"
 
 	"agentstream/schema"
 )
 
-// PageQuery asks for one page of a run's events.
-type PageQuery struct {
-	After    schema.Seq // behind this event; 0 is the beginning
-	Limit    int        // most events, up to 1,000; 0 is the server's choice
-	Types    []string   // as Options.Types
-	Children []string   // as Options.Children
-}
-
-// Page is a part of a run's events as they are stored.
-type Page struct {
-	Events    []schema.Event
-	NextAfter schema.Seq // After of the next page, also when this one is empty
-	HasMore   bool       // the run has more by now
-}
-
-// Events asks for a page.
-func (c *Client) Events(ctx context.Context, run string, q PageQuery) (Page, error) {
-	v := url.Values{}
-	if q.After != 0 {
-		v.Set("after", q.After.String())
-	}
-	if q.Limit != 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	if len(q.Types) > 0 {
-		v.Set("types", strings.Join(q.Types, ","))
-	}
-	if len(q.Children) > 0 {
-		v.Set("child", strings.Join(q.Children, ","))
-	}
-	var answer struct {
-		Events    []json.RawMessage `json:"events"`
-		NextAfter schema.Seq        `json:"next_after"`
-		HasMore   bool              `json:"has_more"`
-	}
-	if err := c.get(ctx, &answer, v, run, "events"); err != nil {
-		return Page{}, err
-	}
-	p := Page{Events: make([]schema.Event, len(answer.Events)), NextAfter: answer.NextAfter, HasMore: answer.HasMore}
-	for i, line := range answer.Events {
-		var err error
-		if p.Events[i], err = schema.DecodeLine(line); err != nil {
-			return Page{}, err
-		}
-	}
-	return p, nil
-}
-
-// Export gives what is stored of a run behind after, through an event; 0 is the newest. It ends there:
-// Watch waits for more. An error is the last that it gives.
+// Export gives what is stored of a run behind after, through an event; through 0 is the newest one at
+// the time of the first answer. It ends there: Watch waits for more. Every event comes once, in order,
+// over as many connections as it takes; an error is the last that it gives.
 func (c *Client) Export(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
+		e := &export{c: c, run: run, last: after, through: through, backoff: backoff{giveUp: c.cfg.GiveUp}}
+		if err := schema.ValidRunID(run); err != nil {
+			yield(schema.Event{}, err)
+			return
+		}
 		for {
-			p, err := c.Events(ctx, run, PageQuery{After: after, Limit: 1000})
-			if err != nil {
+			err := e.read(ctx, yield)
+			if err == nil {
+				return
+			}
+			if err = e.after(ctx, err); err != nil {
 				yield(schema.Event{}, err)
 				return
 			}
-			for _, e := range p.Events {
-				if through > 0 && e.Seq > through || !yield(e, nil) {
-					return
-				}
-			}
-			after = p.NextAfter
-			if !p.HasMore || through > 0 && after >= through {
-				return
-			}
 		}
 	}
+}
+
+// export is one export under way.
+type export struct {
+	c             *Client
+	run, token    string
+	last, through schema.Seq
+	fresh         bool // the token replaces one that was refused, and was not accepted yet
+	backoff       backoff
+}
+
+// maxLine bounds a line in bytes: an event and its envelope.
+const maxLine = 2 * schema.MaxEventBytes
+
+// read reads one answer. Nil is the end, or that nobody wants more.
+func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool) error {
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	q := url.Values{}
+	for name, seq := range map[string]schema.Seq{"after": e.last, "through": e.through} {
+		if seq != 0 {
+			q.Set(name, seq.String())
+		}
+	}
+	r := request{method: http.MethodGet, target: withQuery(e.c.runURL(e.run, "replay.jsonl"), q), accept: "application/x-ndjson"}
+	req, token, err := e.c.build(ctx, &r)
+	if err != nil {
+		return err
+	}
+	e.token = token
+	resp, err := e.c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return &connError{err}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return readError(resp)
+	}
+	e.fresh = false
+	if e.through == 0 {
+		if e.through, err = schema.ParseCursor(resp.Header.Get("Last-Seq")); err != nil || e.through == 0 {
+			return errors.New("answer does not say where the export ends: is this an agentstream server?")
+		}
+	}
+	watchdog := time.AfterFunc(time.Hour, func() { cut(errIdle) })
+	defer watchdog.Stop()
+	return e.lines(&patientReader{resp.Body, watchdog, e.c.cfg.IdleTimeout}, yield)
+}
+
+func (e *export) lines(body io.Reader, yield func(schema.Event, error) bool) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxLine)
+	lines.Split(wholeLines)
+	for e.last < e.through && lines.Scan() {
+		ev, err := schema.DecodeLine(lines.Bytes())
+		if err != nil {
+			return fmt.Errorf("export behind seq %d: %w", e.last, err)
+		}
+		if ev.Seq != e.last+1 {
+			return &GapError{After: e.last, First: ev.First(), Seq: ev.Seq}
+		}
+		e.last = ev.Seq
+		e.backoff.reset()
+		if !yield(ev, nil) {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return &connError{err}
+	}
+	if e.last < e.through {
+		return &connError{io.ErrUnexpectedEOF}
+	}
+	return nil
+}
+
+// wholeLines is bufio.ScanLines without what has no line feed at the end: it was cut.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
+}
+
+// after decides whether to ask again for the rest, and waits until then.
+func (e *export) after(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if isRefusal(err) && !e.fresh && e.c.tokens.refused(ctx, e.token) {
+		e.fresh = true
+		return nil
+	}
+	hint, again := retryable(err)
+	if !again {
+		return err
+	}
+	d, gaveUp := e.backoff.pause(hint, err)
+	if gaveUp != nil {
+		return gaveUp
+	}
+	e.c.retrying(ctx, err, d)
+	return sleep(ctx, d)
+}
+
+// patientReader lets a watchdog run while it waits for bytes.
+type patientReader struct {
+	r        io.Reader
+	watchdog *time.Timer
+	patience time.Duration
+}
+
+// Read reads.
+func (p *patientReader) Read(b []byte) (int, error) {
+	p.watchdog.Reset(p.patience)
+	defer p.watchdog.Stop()
+	return p.r.Read(b)
 }

@@ -3,15 +3,21 @@ package agentstream
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 
 	"agentstream/schema"
 )
 
-// Snapshot asks for everything that has happened to a run, summed up: state, plan, messages, tool
-// calls, children, usage. It goes on from there: Watch behind its Last, and Fold for each event.
-func (c *Client) Snapshot(ctx context.Context, run string) (*schema.Fold, error) {
+// Snapshot asks for everything that happened to a run up to an event, summed up: state, plan,
+// messages, tool calls, children, usage. at 0 is the newest event, which is the cheap one. It goes on
+// from there: Watch behind its Last, and Fold for each event.
+func (c *Client) Snapshot(ctx context.Context, run string, at schema.Seq) (*schema.Fold, error) {
+	q := url.Values{}
+	if at != 0 {
+		q.Set("at", at.String())
+	}
 	var answer json.RawMessage
-	if err := c.get(ctx, &answer, nil, run, "snapshot"); err != nil {
+	if err := c.get(ctx, &answer, q, run, "snapshot"); err != nil {
 		return nil, err
 	}
 	return schema.ParseSnapshot(answer)

@@ -3,9 +3,8 @@ package agentstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"agentstream/edge"
-	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/fanout"
@@ -192,186 +190,194 @@ func TestViewsHaveTheSameSum(t *testing.T) {
 	}
 }
 
-// chopper stands between client and server and breaks every connection after a random number of
-// bytes, inside of frames, headers and anything.
-type chopper struct {
-	ln   net.Listener
-	to   string
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	rng  *rand.Rand
-	cuts int
-	most int // of cuts; then connections live
+// A snapshot, at any event, and the events behind it have the sum of the run, also when the stream
+// brings the snapshot.
+func TestSnapshotsGoOn(t *testing.T) {
+	c := dial(t, realServer(t))
+	for _, name := range []string{"children", "plan", "cancel-in-tool", "follow-up"} {
+		last := schema.Seq(len(tell(t, c, name, name)))
+		var whole, late schema.Fold
+		folded(t, &whole, c.Watch(t.Context(), name, Options{Detail: DetailFull}))
+		want := string(whole.AppendSnapshot(nil))
+		for at := schema.Seq(1); at <= last; at += 3 {
+			f, err := c.Snapshot(t.Context(), name, at)
+			if err != nil || f.Last != at {
+				t.Fatalf("%s at %d: %v", name, at, err)
+			}
+			folded(t, f, c.Watch(t.Context(), name, Options{After: at}))
+			if got := string(f.AppendSnapshot(nil)); got != want {
+				t.Fatalf("%s at %d:\n%s\nwant\n%s", name, at, got, want)
+			}
+		}
+		f, err := c.Snapshot(t.Context(), name, 0)
+		if err != nil || string(f.AppendSnapshot(nil)) != want {
+			t.Errorf("%s at the end: %v", name, err)
+		}
+		began := time.Now()
+		if n := folded(t, &late, c.Watch(t.Context(), name, Options{Snapshot: true})); n != 1 || string(late.AppendSnapshot(nil)) != want {
+			t.Errorf("%s, snapshot on the stream: %d events\n%s\nwant\n%s", name, n, late.AppendSnapshot(nil), want)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("%s: the end of a run that is over took %v", name, d)
+		}
+		if _, err := c.Snapshot(t.Context(), name, last+1); !errors.Is(err, ErrConflict) {
+			t.Errorf("a snapshot of the future: %v", err)
+		}
+	}
+	if _, err := c.Snapshot(t.Context(), "nobody", 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of nothing: %v", err)
+	}
 }
 
-func newChopper(t *testing.T, to string, most int, seed uint64) *chopper {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+// What a command becomes is an event that all see; what the state forbids is a conflict; a repeat is
+// told so.
+func TestCommandsOnAServer(t *testing.T) {
+	c := dial(t, realServer(t))
+	ctx := t.Context()
+	run, err := c.CreateRun(ctx, NewRun{Key: "begin"})
+	if err != nil || run.State != schema.StateRunning || run.First != 1 {
+		t.Fatalf("%+v, %v", run, err)
+	}
+	if again, err := c.CreateRun(ctx, NewRun{Key: "begin"}); err != nil || again.RunID != run.RunID || !again.Replayed {
+		t.Fatalf("again: %+v, %v", again, err)
+	}
+	if _, err := c.CreateRun(ctx, NewRun{RunID: run.RunID}); !errors.Is(err, ErrExists) {
+		t.Errorf("exists: %v", err)
+	}
+	if _, err := c.Approve(ctx, run.RunID, ""); !errors.Is(err, ErrConflict) || errors.Is(err, ErrEnded) {
+		t.Errorf("approved nothing: %v", err)
+	}
+	r, err := c.Command(ctx, run.RunID, "p", CommandPause, nil)
+	if err != nil || r.First != 2 || r.Replayed {
+		t.Fatalf("pause: %+v, %v", r, err)
+	}
+	if r, err = c.Command(ctx, run.RunID, "p", CommandPause, nil); err != nil || r.First != 2 || !r.Replayed {
+		t.Fatalf("pause again: %+v, %v", r, err)
+	}
+	var errs []error
+	do := func(_ Receipt, err error) { errs = append(errs, err) }
+	do(c.Resume(ctx, run.RunID))
+	do(c.Redirect(ctx, run.RunID, "the other one"))
+	do(c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeInputRequested, Payload: []byte(`{"request_id":"q1"}`)}))
+	do(c.Answer(ctx, run.RunID, "q1", "yes"))
+	do(c.Message(ctx, run.RunID, "and quickly"))
+	do(c.Cancel(ctx, run.RunID, "enough"))
+	do(c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"aborted","reason":null}`)}))
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most}
-	p.wg.Go(p.accept)
-	t.Cleanup(func() { ln.Close(); p.wg.Wait() })
-	return p
-}
-
-func (p *chopper) accept() {
-	for {
-		c, err := p.ln.Accept()
+	if _, err := c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrEnded) {
+		t.Errorf("after the end: %v", err)
+	}
+	var types []string
+	for e, err := range c.Watch(ctx, run.RunID, Options{}).All(ctx) {
 		if err != nil {
-			return
-		}
-		p.wg.Go(func() { p.carry(c) })
-	}
-}
-
-func (p *chopper) carry(c net.Conn) {
-	defer c.Close()
-	s, err := net.Dial("tcp", p.to)
-	if err != nil {
-		return
-	}
-	defer s.Close()
-	p.wg.Go(func() { io.Copy(s, c); s.Close(); c.Close() })
-	p.mu.Lock()
-	limit := int64(1) << 40
-	if p.cuts < p.most {
-		p.cuts++
-		limit = p.rng.Int64N(4000)
-	}
-	p.mu.Unlock()
-	io.CopyN(c, s, limit)
-}
-
-// Connections are cut at random byte counts while the run goes on; each watcher gets every event
-// once, in order.
-func TestWatchThroughAProxyThatCuts(t *testing.T) {
-	url := realServer(t)
-	writer := dial(t, url)
-	const watchers, cuts = 4, 50
-	events := schematest.Generate(1000, 7).Events
-	if _, err := writer.Append(t.Context(), "r1", "", events[:50]...); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for i := range watchers {
-		wg.Go(func() {
-			o, cuts := Options{Detail: DetailFull}, cuts
-			if i%2 == 1 { // fewer bytes
-				o.Detail, cuts = DetailFolded, cuts/2
-			}
-			p := newChopper(t, url, cuts, uint64(i))
-			c := dial(t, "http://"+p.ln.Addr().String())
-			s := c.Watch(t.Context(), "r1", o)
-			defer s.Close()
-			var f, want schema.Fold
-			last := schema.Seq(0)
-			for e, err := range s.All(t.Context()) {
-				if err != nil || e.First() != last+1 {
-					t.Errorf("watcher %d: seq %d from %d after %d: %v", i, e.Seq, e.First(), last, err)
-					return
-				}
-				last = e.Seq
-				if err := Fold(&f, &e); err != nil {
-					t.Error(err)
-				}
-			}
-			for _, err := range writer.Export(t.Context(), "r1", 0, 0) {
-				if err != nil {
-					t.Error(err)
-				}
-			}
-			for e := range writer.Export(t.Context(), "r1", 0, 0) {
-				want.Add(&e)
-			}
-			if got, want := f.AppendSnapshot(nil), want.AppendSnapshot(nil); !bytes.Equal(got, want) {
-				t.Errorf("watcher %d has another sum:\n%s\nwant\n%s", i, got, want)
-			}
-			if x := s.Stats(); p.cuts < cuts || x.Duplicates+x.Gaps > 0 {
-				t.Errorf("watcher %d: %d cuts, %+v", i, p.cuts, x)
-			}
-		})
-	}
-	for part := range slices.Chunk(events[50:], 5) {
-		if _, err := writer.Append(t.Context(), "r1", "", part...); err != nil {
 			t.Fatal(err)
 		}
+		types = append(types, e.Type)
 	}
-	wg.Wait()
-}
-
-// clock issues tokens that end soon, and takes them until then.
-type clock struct {
-	mu     sync.Mutex
-	issued int
-	until  map[string]time.Time
-}
-
-func (k *clock) issue(context.Context) (string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.issued++
-	token := fmt.Sprintf("t%d", k.issued)
-	k.until[token] = time.Now().Add(150 * time.Millisecond)
-	return token, nil
-}
-
-func (k *clock) count() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.issued
-}
-
-func (k *clock) authenticate(r *http.Request) (auth.Caller, error) {
-	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	until := k.until[token]
-	if !time.Now().Before(until) {
-		return auth.Caller{}, auth.ErrUnauthorized
+	want := "run.lifecycle command.pause command.resume command.redirect input.requested command.answer command.message command.cancel run.lifecycle"
+	if got := strings.Join(types, " "); got != want {
+		t.Errorf("seen %s", got)
 	}
-	return auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll, Expires: until}, nil
+	if info, err := c.Run(ctx, run.RunID); err != nil || info.State != schema.StateAborted || info.LastSeq != 9 || info.EndedAt == "" {
+		t.Errorf("run %+v, %v", info, err)
+	}
 }
 
-// A stream outlives its credentials on a real server, and its writer as well.
-func TestStreamsOutliveCredentials(t *testing.T) {
-	k := &clock{until: map[string]time.Time{}}
-	url := realServer(t, func(c *edge.Config) { c.Authenticate = k.authenticate })
-	c := dial(t, url, func(c *Config) { c.TokenSource = k.issue })
-	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
-		t.Fatal(err)
-	}
-	s := c.Watch(t.Context(), "r1", Options{Detail: DetailFull})
-	defer s.Close()
-	ended := make(chan error, 1)
-	go func() {
-		last := schema.Seq(0)
-		for e, err := range s.All(context.WithoutCancel(t.Context())) {
-			if err != nil || e.Seq != last+1 {
-				ended <- fmt.Errorf("seq %d after %d: %v", e.Seq, last, err)
-				return
-			}
-			last = e.Seq
+// catalog is a list of three runs.
+type catalog struct{}
+
+func (catalog) Parent(context.Context, string, string) (string, error) { return "", nil }
+
+func (catalog) Runs(_ context.Context, _ string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var out []schema.RunInfo
+	for i, r := range []schema.RunInfo{
+		{ID: "c", State: schema.StateError, Reason: "r", Last: 9, Usage: schema.Usage{"input_tokens": 3}},
+		{ID: "b", State: schema.StateRunning, Last: 8}, {ID: "a", State: schema.StateDone, Last: 7},
+	} {
+		r.Started = at.Add(-time.Duration(i) * time.Hour)
+		r.Updated = r.Started.Add(time.Minute)
+		behind := q.After.IsZero() || r.Started.Before(q.After.Started)
+		if behind && (len(q.States) == 0 || slices.Contains(q.States, r.State)) && (q.Since.IsZero() || !r.Started.Before(q.Since)) && len(out) < q.Limit {
+			out = append(out, r)
 		}
-		ended <- nil
-	}()
-	deadline := time.Now().Add(20 * time.Second)
-	for k.count() < 5 {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d tokens", k.count())
-		}
-		if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
+	}
+	return out, nil
+}
+
+func TestRunsInPages(t *testing.T) {
+	c := dial(t, realServer(t, func(cfg *edge.Config) { cfg.Catalog = catalog{} }))
+	var ids []string
+	q := RunsQuery{Limit: 2}
+	for {
+		p, err := c.Runs(t.Context(), q)
+		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond) // between two events
+		for _, r := range p.Runs {
+			ids = append(ids, r.RunID)
+		}
+		if q.Cursor = p.NextCursor; q.Cursor == "" {
+			break
+		}
 	}
-	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
-		t.Fatal(err)
+	if fmt.Sprint(ids) != "[c b a]" {
+		t.Errorf("runs %v", ids)
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
+	p, err := c.Runs(t.Context(), RunsQuery{States: []schema.RunState{schema.StateError, schema.StatePaused}, Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)})
+	if err != nil || len(p.Runs) != 1 {
+		t.Fatalf("%+v, %v", p, err)
 	}
-	if n := s.Stats().Connections; n < 3 {
-		t.Errorf("%d connections for %d tokens", n, k.count())
+	want := Run{RunID: "c", State: schema.StateError, Reason: "r", LastSeq: 9, StartedAt: "2026-01-02T03:04:05.000Z",
+		UpdatedAt: "2026-01-02T03:05:05.000Z", EndedAt: "2026-01-02T03:05:05.000Z", Usage: schema.Usage{"input_tokens": 3}}
+	if fmt.Sprint(p.Runs[0]) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", p.Runs[0], want)
+	}
+}
+
+// Pages from both ends hold the whole run.
+func TestEventsInPages(t *testing.T) {
+	c := dial(t, realServer(t))
+	told := tell(t, c, "r1", "parallel-tools")
+	for _, newest := range []bool{false, true} {
+		var types []string
+		q := PageQuery{Newest: newest, Limit: 7}
+		for {
+			p, err := c.Events(t.Context(), "r1", q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range p.Events {
+				types = append(types, e.Type)
+			}
+			if q.After = p.Next; newest {
+				q.After, q.Before = 0, p.Next
+			}
+			if !p.HasMore {
+				break
+			}
+		}
+		if newest {
+			slices.Reverse(types)
+		}
+		for i, typ := range types {
+			if typ != told[i].Type {
+				t.Fatalf("newest=%v: event %d is %s", newest, i, typ)
+			}
+		}
+		if len(types) != len(told) {
+			t.Errorf("newest=%v: %d events of %d", newest, len(types), len(told))
+		}
+	}
+	p, err := c.Events(t.Context(), "r1", PageQuery{Types: []string{"tool.*"}, Children: []string{RootLane}, Limit: 1000})
+	if err != nil || len(p.Events) == 0 || slices.ContainsFunc(p.Events, func(e schema.Event) bool {
+		return !strings.HasPrefix(e.Type, "tool.") && e.Type != schema.TypeRunLifecycle // the end passes every filter
+	}) {
+		t.Errorf("%d tool events, %v", len(p.Events), err)
+	}
+	if _, err := c.Events(t.Context(), "r1", PageQuery{After: 10_000}); !errors.Is(err, ErrCursorAhead) {
+		t.Errorf("ahead: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func newStandIn(t *testing.T) *standIn {
 	mux.HandleFunc("POST /v1/agent/runs/{run}/events", s.append)
 	mux.HandleFunc("GET /v1/agent/runs/{run}", s.summary)
 	mux.HandleFunc("GET /v1/agent/runs/{run}/stream", s.follow)
-	mux.HandleFunc("GET /v1/agent/runs/{run}/events", s.page)
+	mux.HandleFunc("GET /v1/agent/runs/{run}/replay.jsonl", s.export)
 	counts := map[string]int{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -168,15 +168,19 @@ func (s *standIn) summary(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"run_id":%q}`, r.PathValue("run"))
 }
 
-func (s *standIn) page(w http.ResponseWriter, r *http.Request) {
+func (s *standIn) export(w http.ResponseWriter, r *http.Request) {
 	lines := s.lines(r.PathValue("run"))
-	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
 	if len(lines) == 0 {
 		problem(w, http.StatusNotFound, "NOT-FOUND", "there is nothing here", 0)
 		return
 	}
-	through := min(len(lines), after+5) // small pages
-	fmt.Fprintf(w, `{"events":[%s],"next_after":%d,"has_more":%v}`, strings.Join(lines[after:through], ","), through, through < len(lines))
+	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	through, err := strconv.Atoi(r.URL.Query().Get("through"))
+	if err != nil {
+		through = len(lines)
+	}
+	w.Header().Set("Last-Seq", fmt.Sprint(through))
+	io.WriteString(w, joined(lines[after:through]))
 }
 
 func (s *standIn) follow(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,239 @@
+package agentstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// chopper stands between client and server and breaks every connection after a random number of
+// bytes, inside of frames, headers and anything.
+type chopper struct {
+	ln   net.Listener
+	to   string
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	rng  *rand.Rand
+	cuts int
+	most int   // of cuts; then connections live
+	size int64 // most bytes of a connection that is cut
+}
+
+func newChopper(t *testing.T, to string, most int, seed uint64) *chopper {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most, size: 4000}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() { ln.Close(); p.wg.Wait() })
+	return p
+}
+
+func (p *chopper) accept() {
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.wg.Go(func() { p.carry(c) })
+	}
+}
+
+func (p *chopper) carry(c net.Conn) {
+	defer c.Close()
+	s, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	p.wg.Go(func() { io.Copy(s, c); s.Close(); c.Close() })
+	p.mu.Lock()
+	limit := int64(1) << 40
+	if p.cuts < p.most {
+		p.cuts++
+		limit = p.rng.Int64N(p.size)
+	}
+	p.mu.Unlock()
+	io.CopyN(c, s, limit)
+}
+
+// Connections are cut at random byte counts while the run goes on; each watcher gets every event
+// once, in order.
+func TestWatchThroughAProxyThatCuts(t *testing.T) {
+	url := realServer(t)
+	writer := dial(t, url)
+	const watchers, cuts = 4, 50
+	events := schematest.Generate(1000, 7).Events
+	if _, err := writer.Append(t.Context(), "r1", "", events[:50]...); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range watchers {
+		wg.Go(func() {
+			o, cuts := Options{Detail: DetailFull}, cuts
+			if i%2 == 1 { // fewer bytes
+				o.Detail, cuts = DetailFolded, cuts/2
+			}
+			p := newChopper(t, url, cuts, uint64(i))
+			c := dial(t, "http://"+p.ln.Addr().String())
+			s := c.Watch(t.Context(), "r1", o)
+			defer s.Close()
+			var f, want schema.Fold
+			last := schema.Seq(0)
+			for e, err := range s.All(t.Context()) {
+				if err != nil || e.First() != last+1 {
+					t.Errorf("watcher %d: seq %d from %d after %d: %v", i, e.Seq, e.First(), last, err)
+					return
+				}
+				last = e.Seq
+				if err := Fold(&f, &e); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, err := range writer.Export(t.Context(), "r1", 0, 0) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			for e := range writer.Export(t.Context(), "r1", 0, 0) {
+				want.Add(&e)
+			}
+			if got, want := f.AppendSnapshot(nil), want.AppendSnapshot(nil); !bytes.Equal(got, want) {
+				t.Errorf("watcher %d has another sum:\n%s\nwant\n%s", i, got, want)
+			}
+			if x := s.Stats(); p.cuts < cuts || x.Duplicates+x.Gaps > 0 {
+				t.Errorf("watcher %d: %d cuts, %+v", i, p.cuts, x)
+			}
+		})
+	}
+	for part := range slices.Chunk(events[50:], 5) {
+		if _, err := writer.Append(t.Context(), "r1", "", part...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
+// An export that is cut at random goes on where it was, compressed or not.
+func TestExportThroughAProxyThatCuts(t *testing.T) {
+	url := realServer(t)
+	events := schematest.Generate(2000, 9).Events
+	writer := dial(t, url)
+	for part := range slices.Chunk(events, 500) {
+		if _, err := writer.Append(t.Context(), "r1", "", part...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, plain := range []bool{false, true} {
+		p := newChopper(t, url, 30, 3)
+		if plain {
+			p.size = 60_000
+		}
+		tr := &http.Transport{DisableCompression: plain}
+		c := dial(t, "http://"+p.ln.Addr().String(), func(c *Config) { c.HTTPClient = &http.Client{Transport: tr} })
+		n, retries := 0, 0
+		c.cfg.Hooks.Retrying = func(error, time.Duration) { retries++ }
+		for e, err := range c.Export(t.Context(), "r1", 0, 0) {
+			if n++; err != nil || e.Seq != schema.Seq(n) || e.Type != events[n-1].Type {
+				t.Fatalf("plain=%v: seq %d, %v", plain, e.Seq, err)
+			}
+		}
+		if n != len(events) || retries < 3 {
+			t.Errorf("plain=%v: %d events, %d cuts that were felt", plain, n, retries)
+		}
+		for range c.Export(t.Context(), "r1", 5, 900) { // whoever has enough leaves
+			break
+		}
+	}
+}
+
+// clock issues tokens that end soon, and takes them until then.
+type clock struct {
+	mu     sync.Mutex
+	issued int
+	until  map[string]time.Time
+}
+
+func (k *clock) issue(context.Context) (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.issued++
+	token := fmt.Sprintf("t%d", k.issued)
+	k.until[token] = time.Now().Add(150 * time.Millisecond)
+	return token, nil
+}
+
+func (k *clock) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.issued
+}
+
+func (k *clock) authenticate(r *http.Request) (auth.Caller, error) {
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	until := k.until[token]
+	if !time.Now().Before(until) {
+		return auth.Caller{}, auth.ErrUnauthorized
+	}
+	return auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll, Expires: until}, nil
+}
+
+// A stream outlives its credentials on a real server, and its writer as well.
+func TestStreamsOutliveCredentials(t *testing.T) {
+	k := &clock{until: map[string]time.Time{}}
+	url := realServer(t, func(c *edge.Config) { c.Authenticate = k.authenticate })
+	c := dial(t, url, func(c *Config) { c.TokenSource = k.issue })
+	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	s := c.Watch(t.Context(), "r1", Options{Detail: DetailFull})
+	defer s.Close()
+	ended := make(chan error, 1)
+	go func() {
+		last := schema.Seq(0)
+		for e, err := range s.All(context.WithoutCancel(t.Context())) {
+			if err != nil || e.Seq != last+1 {
+				ended <- fmt.Errorf("seq %d after %d: %v", e.Seq, last, err)
+				return
+			}
+			last = e.Seq
+		}
+		ended <- nil
+	}()
+	deadline := time.Now().Add(20 * time.Second)
+	for k.count() < 5 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d tokens", k.count())
+		}
+		if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // between two events
+	}
+	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stats().Connections; n < 3 {
+		t.Errorf("%d connections for %d tokens", n, k.count())
+	}
+}

@@ -1,0 +1,277 @@
+package edge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/fanout"
+	fanjs "agentstream/fanout/natsjs"
+	"agentstream/internal/testkit"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// foldTo is what the snapshot of a run at a seq must be.
+func foldTo(run string, s schematest.Scenario, through int) string {
+	var f schema.Fold
+	for _, e := range schematest.Numbered(run, s)[:through] {
+		f.Add(&e)
+	}
+	return string(f.AppendSnapshot(nil))
+}
+
+// TestSnapshots: of every scenario, at its newest event and at earlier ones, whatever was asked before.
+func TestSnapshots(t *testing.T) {
+	h := newHouse(t)
+	for i, s := range schematest.All() {
+		run := fmt.Sprintf("run_%d", i)
+		h.fill(run, s, 7)
+		n := len(s.Events)
+		for _, at := range []int{n / 2, 1, n, n / 3} { // behind and before what is kept by then
+			a := h.do("GET", fmt.Sprintf("/v1/agent/runs/%s/snapshot?at=%d", run, at), "")
+			if a.status != 200 || a.body != foldTo(run, s, at) || a.header.Get("Content-Type") != "application/json" {
+				t.Errorf("%s at %d: %d %.200s", s.Name, at, a.status, a.body)
+			}
+		}
+		a := h.do("GET", "/v1/agent/runs/"+run+"/snapshot", "")
+		if a.status != 200 || a.body != foldTo(run, s, n) {
+			t.Errorf("%s: %d %.200s", s.Name, a.status, a.body)
+		}
+		p := h.do("GET", fmt.Sprintf("/v1/agent/runs/%s/snapshot?at=%d", run, n+1), "").expect(t, 409, "CURSOR-AHEAD")
+		if p.LastSeq != n {
+			t.Errorf("%s: last_seq %d, want %d", s.Name, p.LastSeq, n)
+		}
+	}
+}
+
+func TestSnapshotRefusals(t *testing.T) {
+	h := newHouse(t)
+	h.fill("run", schematest.Named("children"), 5)
+	for query, code := range map[string]string{
+		"?at=0": "BAD-REQUEST", "?at=": "BAD-REQUEST", "?at=1&at=1": "BAD-REQUEST", "?at=x": "BAD-CURSOR", "?at=-1": "BAD-CURSOR", "?at=%zz": "BAD-REQUEST",
+	} {
+		h.do("GET", "/v1/agent/runs/run/snapshot"+query, "").expect(t, 400, code)
+	}
+	missing := h.do("GET", "/v1/agent/runs/gone/snapshot", "").expect(t, 404, "NOT-FOUND")
+	foreign := h.do("GET", "/v1/agent/runs/run/snapshot", "", tenantHeader, "rival").expect(t, 404, "NOT-FOUND")
+	if missing.Message != foreign.Message {
+		t.Errorf("missing %q, foreign %q", missing.Message, foreign.Message)
+	}
+	h.log.down.Store(true)
+	h.do("GET", "/v1/agent/runs/run/snapshot", "").expect(t, 503, "UNAVAILABLE")
+	h.log.down.Store(false)
+	if a := h.do("GET", "/v1/agent/runs/run/snapshot", ""); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := h.do("HEAD", "/v1/agent/runs/run/snapshot", ""); a.status != 200 || a.body != "" || a.header.Get("Content-Length") == "0" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestSnapshotOfChild: by its own id, in its own numbers.
+func TestSnapshotOfChild(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.Catalog = family{} })
+	h.fill("run", schematest.Named("children"), 5)
+	var got struct {
+		RunID    string `json:"run_id"`
+		LastSeq  int    `json:"last_seq"`
+		State    string
+		Messages []struct {
+			ChildID *string `json:"child_id"`
+			Blocks  []struct{ Text string }
+		}
+	}
+	a := h.do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot", "")
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || got.RunID != schematest.ChildB || got.State != "done" || got.LastSeq != 10 ||
+		len(got.Messages) != 1 || got.Messages[0].ChildID != nil || got.Messages[0].Blocks[0].Text != "There are many readers." {
+		t.Errorf("%v %d %s", err, a.status, a.body)
+	}
+	if a := h.do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot?at=4", ""); a.status != 200 || !strings.Contains(a.body, `"last_seq":4,`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	h.do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot?at=11", "").expect(t, 409, "CURSOR-AHEAD")
+	h.do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot", "", tenantHeader, "rival").expect(t, 404, "NOT-FOUND")
+}
+
+// TestFoldsAreBounded: a run that is too large has no snapshot and takes commands all the same; the
+// folds that are kept are the ones used last, and each answer is right whether kept or not.
+func TestFoldsAreBounded(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.MaxFoldBytes, c.FoldCacheBytes = 40<<10, 100<<10 })
+	h.tell("big", lifecycle("planning"), askPlan, lifecycle("awaiting_approval"))
+	for range 3 {
+		h.tell("big", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 20<<10)+`"}}`)
+	}
+	p := h.do("GET", "/v1/agent/runs/big/snapshot", "").expect(t, 413, schema.CodeMalformed)
+	if !strings.Contains(p.Message, "replay.jsonl") {
+		t.Errorf("no way out: %q", p.Message)
+	}
+	if a := h.order("big", "approve_plan", `{"plan_id":"p1"}`); a.status != 202 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	h.order("big", "approve_plan", ``).expect(t, 409, "STATE-FORBIDS")
+	h.do("GET", "/v1/agent/runs/big/snapshot", "").expect(t, 413, schema.CodeMalformed)
+	if a := h.do("GET", "/v1/agent/runs/big/snapshot?at=4", ""); a.status != 200 { // it was small once
+		t.Errorf("%d %s", a.status, a.body)
+	}
+
+	s := schematest.Named("plain")
+	for round := range 2 {
+		for i := range 60 {
+			run := fmt.Sprintf("run_%d", i)
+			if round == 0 {
+				h.fill(run, s, 5)
+			}
+			if a := h.do("GET", "/v1/agent/runs/"+run+"/snapshot", ""); a.body != foldTo(run, s, len(s.Events)) {
+				t.Fatalf("%s: %d %.200s", run, a.status, a.body)
+			}
+		}
+	}
+}
+
+// TestSnapshotsWhileWritten: many readers while the run grows; each gets the fold of some moment, and
+// never an older one than before.
+func TestSnapshotsWhileWritten(t *testing.T) {
+	h := newHouse(t)
+	s := schematest.Generate(600, 3)
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, s, 3)
+	h.store(packs[:1])
+	ctx, done := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	var read atomic.Int64
+	for range 8 {
+		readers.Go(func() {
+			for last := 0; ctx.Err() == nil; {
+				a := h.do("GET", "/v1/agent/runs/run/snapshot", "")
+				var got struct {
+					LastSeq int `json:"last_seq"`
+				}
+				if err := json.Unmarshal([]byte(a.body), &got); err != nil || got.LastSeq < last {
+					t.Errorf("%d after %d: %v", got.LastSeq, last, err)
+					return
+				}
+				if last = got.LastSeq; a.body != foldTo("run", s, last) {
+					t.Errorf("another fold at %d", last)
+					return
+				}
+				read.Add(1)
+			}
+		})
+	}
+	for i := range packs[1:] {
+		h.store(packs[i+1 : i+2])
+		if n := read.Load(); i%10 == 0 && !t.Failed() {
+			eventually(t, "readers go on", func() bool { return read.Load() > n || t.Failed() })
+		}
+	}
+	done()
+	readers.Wait()
+}
+
+// natsNode is an edge over JetStream whose caches are cold.
+func natsNode(t testing.TB, k *testkit.Server) (*httptest.Server, *producers.Appender) {
+	t.Helper()
+	writer, err := pubjs.Open(t.Context(), k.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := fanjs.Open(t.Context(), k.Dial(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := fanout.New(fanout.Config{Stream: reader, Tail: reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: writer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Authenticate: byHeader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := httptest.NewServer(srv.Handler())
+	t.Cleanup(ts.Close)
+	return ts, app
+}
+
+// TestSnapshotOf100000 is the requirement: a run of 100,000 deltas, at most 2 s from a cold edge and
+// 200 ms from a warm one.
+func TestSnapshotOf100000(t *testing.T) {
+	const deltas = 100_000
+	k := testkit.NATS(t)
+	first, app := natsNode(t, k)
+	text := fillDeltas(t, app, schema.RunKey{Tenant: "acme", Run: "run"}, deltas)
+	get := func(ts *httptest.Server) (string, time.Duration) {
+		began := time.Now()
+		a := (&house{t: t, url: ts.URL, client: http.DefaultClient}).do("GET", "/v1/agent/runs/run/snapshot", "")
+		if a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		return a.body, time.Since(began)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	body, cold := get(first)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	var got struct {
+		Messages []struct{ Blocks []struct{ Text string } }
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Messages[0].Blocks[0].Text != text {
+		t.Fatalf("%v: another text", err)
+	}
+	_, warm := get(first)
+	e := schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"one more","index":0}`)}
+	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, advanced := get(first)
+	t.Logf("%d deltas, %d bytes: cold %v, warm %v, one event later %v; allocated %d KiB, kept %d KiB", deltas, len(body), cold, warm, advanced,
+		(after.TotalAlloc-before.TotalAlloc)>>10, (int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10)
+	if cold > 2*time.Second || warm > 200*time.Millisecond || advanced > 200*time.Millisecond {
+		t.Errorf("cold %v, warm %v, advanced %v", cold, warm, advanced)
+	}
+	began := time.Now()
+	a := (&house{t: t, url: first.URL, client: http.DefaultClient}).do("POST", "/v1/agent/runs/run/pause", "")
+	t.Logf("a command behind it: %v", time.Since(began))
+	if a.status != 202 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// fillDeltas stores a message of n deltas as a busy publisher does, and gives its text.
+func fillDeltas(t testing.TB, app *producers.Appender, key schema.RunKey, n int) string {
+	t.Helper()
+	const perPack = 20
+	var text strings.Builder
+	events := []schema.Event{
+		{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"running"}`)},
+		{Type: schema.TypeMessageStart, Payload: []byte(`{"message_id":"m","role":"assistant"}`)},
+	}
+	for i := range n {
+		word := fmt.Sprintf("word %d, ", i)
+		text.WriteString(word)
+		events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":%q,"index":0}`, word)})
+		if len(events) >= perPack || i == n-1 {
+			if _, err := app.Append(t.Context(), key, events, producers.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			events = events[:0]
+		}
+	}
+	return text.String()
+}

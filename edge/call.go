@@ -54,7 +54,7 @@ func (c *call) finish() {
 		}
 	}
 	reason := ReasonOf(c.err)
-	if OutcomeOf(reason).Status >= 500 && c.r.Context().Err() != nil {
+	if OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.r.Context().Err() != nil {
 		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
 	}
 	if c.err != nil && !abort {
@@ -150,7 +150,7 @@ func (c *call) report(reason dialect.Reason) {
 	if c.stream != nil {
 		message = "stream"
 		attrs = append(attrs, slog.String("dialect", c.stream.bound.name),
-			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", c.sent))
+			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", max(c.sent, c.w.bytes)))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}

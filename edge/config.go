@@ -48,6 +48,7 @@ type Config struct {
 	MaxHeaderBytes int           // default 32 KiB
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
 	FoldCacheBytes int           // folds that are kept for the next request; default 64 MiB
+	SendBuffer     int           // the kernel's, per connection: how far a client may be behind unnoticed; default 256 KiB
 	MaxStreams     int           // open streams on this node; 0 is no limit
 	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
 	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
@@ -117,6 +118,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FoldCacheBytes == 0 {
 		c.FoldCacheBytes = 64 << 20
+	}
+	if c.SendBuffer == 0 {
+		c.SendBuffer = 256 << 10
 	}
 	set(&c.KeepAlive, 15*time.Second)
 	set(&c.Recheck, 10*time.Second)

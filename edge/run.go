@@ -55,6 +55,10 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)
+			if t, ok := c.(*net.TCPConn); ok {
+				// The kernel would let it grow to megabytes for a client that does not read.
+				_ = t.SetWriteBuffer(s.cfg.SendBuffer)
+			}
 			return ctx
 		},
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),

@@ -1,4 +1,185 @@
 package edge
 
-// export writes a run as JSONL.
-func (s *Server) export(c *call) error { return errNoRoute }
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/shape"
+	"agentstream/edge/transport/jsonl"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// export writes a run as JSONL: every stored event with after < seq ≤ through as one line,
+// byte-identical to the log, ascending; by default the whole run up to the newest event at the time of
+// the request, which the header Last-Seq names. It is filtered by ?types=, ?child= and ?nested= as
+// streams are, and compressed as Accept-Encoding allows.
+//
+// A body that ends cleanly is complete (mode C); in all other cases it is broken off. A range whose
+// beginning is no longer kept is refused before anything is sent.
+func (s *Server) export(c *call) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	e, err := readExport(c.r)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(c.r.Context())
+	defer end(nil)
+	live := &liveStream{end: end}
+	if err := s.enter(live); err != nil {
+		return err
+	}
+	defer s.leave(live)
+	e.s, e.c, e.key, e.coding = s, c, key, jsonl.Negotiate(c.r.Header.Values("Accept-Encoding"))
+	e.patience = time.AfterFunc(s.cfg.LogTimeout, func() {
+		end(fmt.Errorf("export %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
+	})
+	defer e.patience.Stop()
+	return ended(ctx, e.run(ctx))
+}
+
+// exporting is one export under way.
+type exporting struct {
+	s        *Server
+	c        *call
+	key      schema.RunKey
+	coding   jsonl.Coding
+	patience *time.Timer // runs while the log is waited for
+
+	filter         shape.Filter
+	after, through schema.Seq // through 0: the newest event
+	sink           *jsonl.Sink
+}
+
+func readExport(r *http.Request) (*exporting, error) {
+	q, err := readQuery(r)
+	if err != nil {
+		return nil, err
+	}
+	e := new(exporting)
+	if e.after, err = q.seq("after", 0); err != nil {
+		return nil, err
+	}
+	if e.through, err = q.seq("through", 0); err != nil {
+		return nil, err
+	}
+	if e.through > 0 && e.through < e.after {
+		return nil, fmt.Errorf("through %d is before after %d: %w", e.through, e.after, dialect.ErrBadRequest)
+	}
+	e.filter, err = q.filter()
+	return e, err
+}
+
+func (e *exporting) run(ctx context.Context) error {
+	head, err := e.s.existing(ctx, e.key)
+	if err != nil {
+		return err
+	}
+	if ahead := max(e.after, e.through); ahead > head.Last {
+		return &positionError{last: head.Last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
+	}
+	if e.through == 0 {
+		e.through = head.Last
+	}
+	h := e.c.w.Header()
+	h.Set("Content-Disposition", `attachment; filename="`+e.key.Run+`.jsonl"`) // ids need no escaping
+	h.Set("Last-Seq", e.through.String())
+	if err := e.body(ctx, head.Last); err != nil {
+		if e.c.w.status == 0 { // the error is an answer of its own
+			h.Del("Content-Disposition")
+			h.Del("Last-Seq")
+		}
+		return err
+	}
+	return nil
+}
+
+// body writes the range. The walk is bounded by the newest event and not by the range, so that it
+// meets what is kept behind a hole. Nothing is sent before the first pack is there: until then a
+// refusal can be said.
+func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
+	defer func() {
+		if e.sink != nil {
+			e.sink.Close()
+		}
+	}()
+	pos := e.after
+	if pos < e.through {
+		for p, err := range e.s.hub.Packs(ctx, e.key, pos, newest) {
+			if err != nil {
+				return err
+			}
+			e.patience.Stop()
+			if e.c.r.Method == http.MethodHead {
+				return e.headers()
+			}
+			if pos, err = e.pack(&p, pos); err != nil {
+				return err
+			}
+			if pos == e.through {
+				break
+			}
+			e.patience.Reset(e.s.cfg.LogTimeout)
+		}
+	}
+	e.patience.Stop()
+	if pos < e.through {
+		return fmt.Errorf("events end at %d, %d exists: %w", pos, e.through, fanout.ErrUnavailable)
+	}
+	if e.c.r.Method == http.MethodHead {
+		return e.headers()
+	}
+	if err := e.open(); err != nil {
+		return err
+	}
+	return e.sink.End()
+}
+
+// pack writes what is wanted of a pack and gives the seq of the last event that it looked at. The
+// first one is pushed out: a compressed body that is cut before its first byte looks empty to some
+// decoders, later ones look cut.
+func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {
+	first := e.sink == nil
+	if err := e.open(); err != nil {
+		return pos, err
+	}
+	for r, err := range p.Records(pos) {
+		if err != nil {
+			return pos, err
+		}
+		if r.Seq > e.through {
+			break
+		}
+		if pos = r.Seq; !e.filter.Match(r) {
+			continue
+		}
+		if err := e.sink.WriteLine(r.Line); err != nil {
+			return pos, err
+		}
+		e.c.seq = r.Seq
+		e.c.events++
+	}
+	if first {
+		return pos, e.sink.Flush()
+	}
+	return pos, nil
+}
+
+func (e *exporting) open() (err error) {
+	if e.sink == nil {
+		e.sink, err = e.s.jsonl.Open(e.c.w, e.coding)
+	}
+	return err
+}
+
+func (e *exporting) headers() error {
+	jsonl.SetHeader(e.c.w.Header(), e.coding)
+	e.c.w.WriteHeader(http.StatusOK)
+	return nil
+}

@@ -1,4 +1,149 @@
 package edge
 
-// listRuns pages through the runs of the tenant.
-func (s *Server) listRuns(c *call) error { return errNoRoute }
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// Bounds of a list of runs.
+const (
+	defaultRuns = 50
+	maxRuns     = 200
+)
+
+// listedRun is one run of a list. Times are the producers'.
+type listedRun struct {
+	RunID     string          `json:"run_id"`
+	State     schema.RunState `json:"state"`
+	Reason    *string         `json:"reason"`
+	LastSeq   schema.Seq      `json:"last_seq"`
+	StartedAt string          `json:"started_at"`
+	UpdatedAt string          `json:"updated_at"`
+	EndedAt   *string         `json:"ended_at"` // null while the run goes on
+	Usage     schema.Usage    `json:"usage"`
+}
+
+// listedRuns is the answer of GET /v1/agent/runs.
+type listedRuns struct {
+	Runs       []listedRun `json:"runs"`
+	NextCursor *string     `json:"next_cursor"` // for the next request; null when there are no more
+}
+
+// listRuns pages through the runs of the tenant, newest first: ?state=running,paused &since= &until=
+// &limit= &cursor=. The order is that of the runs' first events, which never changes: a page behind a
+// cursor neither repeats nor misses a run that was there when the first page was asked for. There is
+// no order by the latest change, because runs that change would move between the pages.
+//
+// It lists what has been persisted: a run that began a moment ago may be missing, and state and usage
+// may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
+func (s *Server) listRuns(c *call) error {
+	if s.cfg.Catalog == nil {
+		return errNoCatalog
+	}
+	q, err := readQuery(c.r)
+	if err != nil {
+		return err
+	}
+	want, err := q.runs()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	limit := want.Limit
+	want.Limit++ // is there another one?
+	runs, err := s.cfg.Catalog.Runs(ctx, c.caller.Tenant, want)
+	if err != nil {
+		return fmt.Errorf("list runs: %w: %w", fanout.ErrUnavailable, err)
+	}
+	out := listedRuns{Runs: make([]listedRun, 0, min(limit, len(runs)))}
+	for i := range runs[:min(limit, len(runs))] {
+		out.Runs = append(out.Runs, listed(&runs[i]))
+	}
+	if len(runs) > limit {
+		next := runs[limit-1].Cursor().String()
+		out.NextCursor = &next
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	c.reply(http.StatusOK, body)
+	return nil
+}
+
+func listed(r *schema.RunInfo) listedRun {
+	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
+	out := listedRun{
+		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
+	}
+	if out.Usage == nil {
+		out.Usage = schema.Usage{}
+	}
+	if r.Reason != "" {
+		out.Reason = &r.Reason
+	}
+	if ended := r.Ended(); !ended.IsZero() {
+		text := stamp(ended)
+		out.EndedAt = &text
+	}
+	return out
+}
+
+// states are what ?state= may name.
+var states = []schema.RunState{
+	schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning, schema.StatePaused,
+	schema.StateRedirecting, schema.StateDone, schema.StateAborted, schema.StateError,
+}
+
+// runs reads what a list is asked for.
+func (q query) runs() (out schema.RunsQuery, err error) {
+	for _, name := range dialect.SplitList(q["state"]) {
+		state := schema.RunState(name)
+		if !slices.Contains(states, state) {
+			return out, fmt.Errorf("state %q is none of %q: %w", clip(name), states, dialect.ErrBadRequest)
+		}
+		if !slices.Contains(out.States, state) {
+			out.States = append(out.States, state)
+		}
+	}
+	if out.Since, err = q.time("since"); err != nil {
+		return out, err
+	}
+	if out.Until, err = q.time("until"); err != nil {
+		return out, err
+	}
+	if out.Limit, err = q.number("limit", defaultRuns, maxRuns); err != nil {
+		return out, err
+	}
+	if _, err = q.choice("order", "started"); err != nil {
+		return out, err
+	}
+	cursor, err := q.one("cursor")
+	if err != nil {
+		return out, err
+	}
+	out.After, err = schema.ParseRunCursor(cursor)
+	return out, err
+}
+
+// time reads an RFC 3339 time; the zero time when it is absent.
+func (q query) time(name string) (time.Time, error) {
+	text, err := q.one(name)
+	if err != nil || text == "" {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s is not an RFC 3339 time: %w", name, dialect.ErrBadRequest)
+	}
+	return t, nil
+}

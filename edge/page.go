@@ -1,13 +1,15 @@
 package edge
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/shape"
 	"agentstream/fanout"
 	"agentstream/schema"
 )
@@ -16,17 +18,34 @@ import (
 const (
 	defaultPage  = 100
 	maxPage      = 1000
-	maxPageBytes = 4 << 20 // a page ends behind the event that crosses it
+	maxPageBytes = 4 << 20 // a page ends with the event that crosses it
+	maxPageScan  = 20_000  // events that one request looks at, shown or not
+	minPageScan  = 1000    // events that a filter is tried on at a time, from the newest down
 )
 
-// page answers with events behind a position, as they are stored. has_more says whether the run has
-// more by now; next_after goes into the next request, also when the page is empty.
+// pageQuery is what a page is asked for.
+type pageQuery struct {
+	filter shape.Filter
+	desc   bool
+	after  schema.Seq // asc: events behind it
+	before schema.Seq // desc: events in front of it; 0: from the newest
+	limit  int
+}
+
+// page answers with events as they are stored: ?order=asc &after= from the oldest up, ?order=desc
+// &before= from the newest down, &limit=, and filtered by &types=, &child= and &nested= as streams
+// are.
+//
+// next_after (next_before) goes into the next request, also when the page is empty: it counts what the
+// filter hides. has_more says whether the run has events of any kind beyond it by now. A request
+// looks at 20,000 events at most and then gives what it has found, so a page may be empty with more to
+// come.
 func (s *Server) page(c *call) error {
 	key, err := c.key()
 	if err != nil {
 		return err
 	}
-	after, limit, err := pageBounds(c.r.URL.RawQuery)
+	q, err := readPage(c.r)
 	if err != nil {
 		return err
 	}
@@ -36,66 +55,209 @@ func (s *Server) page(c *call) error {
 	if err != nil {
 		return err
 	}
-	if after > head.Last {
-		return &positionError{last: head.Last, err: fmt.Errorf("after %d: %w", after, fanout.ErrFuture)}
+	ahead := max(q.after, q.before-1)
+	if ahead > head.Last {
+		return &positionError{last: head.Last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
 	}
-	body := append(make([]byte, 0, 4<<10), `{"events":[`...)
-	body, next, err := s.appendEvents(ctx, body, key, after, head.Last, limit)
+	p := &page{s: s, key: key, query: q, newest: head.Last, body: append(make([]byte, 0, 4<<10), `{"events":[`...)}
+	name, more := `],"next_after":`, false
+	if q.desc {
+		name = `],"next_before":`
+		err = p.down(ctx)
+		more = p.next > 1
+	} else {
+		err = p.up(ctx)
+		more = p.next < head.Last
+	}
 	if err != nil {
 		return err
 	}
-	body = strconv.AppendInt(append(body, `],"next_after":`...), int64(next), 10)
-	body = strconv.AppendBool(append(body, `,"has_more":`...), next < head.Last)
-	c.seq, c.events = next, int(next-after)
+	body := strconv.AppendInt(append(p.body, name...), int64(p.next), 10)
+	body = strconv.AppendBool(append(body, `,"has_more":`...), more)
+	c.seq, c.events = p.next, p.found
 	c.reply(http.StatusOK, append(body, '}'))
 	return nil
 }
 
-// appendEvents appends at most limit events behind after and gives the last one's seq. The walk is
-// bounded by the run's newest event and not by the page, so that it meets what is kept behind a hole.
-func (s *Server) appendEvents(ctx context.Context, body []byte, key schema.RunKey, after, newest schema.Seq, limit int) ([]byte, schema.Seq, error) {
-	next, through := after, min(after+schema.Seq(limit), newest)
-	if through == after {
-		return body, next, nil
+func readPage(r *http.Request) (out pageQuery, err error) {
+	q, err := readQuery(r)
+	if err != nil {
+		return out, err
 	}
-	for p, err := range s.hub.Packs(ctx, key, after, newest) {
-		if err != nil {
-			return nil, 0, err
-		}
-		for r, err := range p.Records(next) {
-			if err != nil {
-				return nil, 0, err
-			}
-			if next > after {
-				body = append(body, ',')
-			}
-			body = append(body, r.Line...)
-			if next = r.Seq; next == through || len(body) > maxPageBytes {
-				return body, next, nil
-			}
-		}
+	order, err := q.choice("order", "asc", "desc")
+	if err != nil {
+		return out, err
 	}
-	return body, next, nil
+	if out.after, err = q.seq("after", 0); err != nil {
+		return out, err
+	}
+	if out.before, err = q.seq("before", 0); err != nil {
+		return out, err
+	}
+	if out.limit, err = q.number("limit", defaultPage, maxPage); err != nil {
+		return out, err
+	}
+	if out.filter, err = q.filter(); err != nil {
+		return out, err
+	}
+	out.desc = order == "desc"
+	if wrong := map[bool]string{true: "after", false: "before"}[out.desc]; len(q[wrong]) > 0 {
+		return out, fmt.Errorf("%s does not go with order %s: %w", wrong, order, dialect.ErrBadRequest)
+	}
+	if out.desc && len(q["before"]) > 0 && out.before == 0 {
+		return out, fmt.Errorf("before 0: %w", schema.ErrBadCursor)
+	}
+	return out, nil
 }
 
-func pageBounds(rawQuery string) (after schema.Seq, limit int, err error) {
-	query, err := url.ParseQuery(rawQuery)
+// page is one answer under way.
+type page struct {
+	s      *Server
+	key    schema.RunKey
+	query  pageQuery
+	newest schema.Seq
+	body   []byte
+	found  int
+	next   schema.Seq
+}
+
+// add appends an event.
+func (p *page) add(line []byte) {
+	if p.found > 0 {
+		p.body = append(p.body, ',')
+	}
+	p.body = append(p.body, line...)
+	p.found++
+}
+
+func (p *page) full() bool { return p.found >= p.query.limit || len(p.body) > maxPageBytes }
+
+// up goes from after towards the newest event. The walk is bounded by that and not by the page, so
+// that it meets what is kept behind a hole.
+func (p *page) up(ctx context.Context) error {
+	p.next = p.query.after
+	if p.next == p.newest {
+		return nil
+	}
+	scanned := 0
+	for pack, err := range p.s.hub.Packs(ctx, p.key, p.next, p.newest) {
+		if err != nil {
+			return err
+		}
+		for r, err := range pack.Records(p.next) {
+			if err != nil {
+				return err
+			}
+			if p.query.filter.Match(r) {
+				p.add(r.Line)
+			}
+			scanned++
+			if p.next = r.Seq; p.full() || p.next == p.newest || scanned == maxPageScan {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// down goes from before towards the first event. History is read upwards alone, so it takes stretches,
+// each in front of the one before it.
+func (p *page) down(ctx context.Context) error {
+	p.next = p.newest + 1
+	if p.query.before > 0 {
+		p.next = p.query.before
+	}
+	for scanned := 0; p.next > 1 && !p.full() && scanned < maxPageScan; {
+		size := p.query.limit - p.found
+		if !p.query.filter.All() {
+			size = min(max(size, minPageScan), maxPageScan-scanned)
+		}
+		from := p.next
+		err := p.stretch(ctx, max(from-1-schema.Seq(size), 0))
+		if gone := new(fanout.ExpiredError); errors.As(err, &gone) {
+			switch {
+			case gone.First > 0 && gone.First < from: // its upper part is still kept
+				err = p.stretch(ctx, gone.First-1)
+				if err == nil {
+					return nil // what is missing is for the next request to hear
+				}
+			case p.found > 0:
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		scanned += int(from - p.next)
+	}
+	return nil
+}
+
+// stretch adds the events behind lo and in front of next, the newest first, until the page is full.
+func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
+	hi := p.next - 1
+	kept := tailLines{most: p.query.limit - p.found, room: maxPageBytes - len(p.body)}
+	pos, err := lo, error(nil)
+	for pack, perr := range p.s.hub.Packs(ctx, p.key, lo, p.newest) { // by newest, not hi: as in up
+		if err = perr; err == nil {
+			pos, err = p.keep(&kept, &pack, pos, hi)
+		}
+		if err != nil || pos == hi {
+			break
+		}
+	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("query: %w", dialect.ErrBadRequest)
+		return err
 	}
-	if len(query["after"]) > 1 || len(query["limit"]) > 1 {
-		return 0, 0, fmt.Errorf("after or limit is given twice: %w", dialect.ErrBadRequest)
+	if pos < hi {
+		return fmt.Errorf("events end at %d, %d exists: %w", pos, hi, fanout.ErrUnavailable)
 	}
-	if after, err = schema.ParseCursor(query.Get("after")); err != nil {
-		return 0, 0, err
+	for i := len(kept.lines) - 1; i >= 0; i-- {
+		p.add(kept.lines[i].line)
 	}
-	text := query.Get("limit")
-	if text == "" {
-		return after, defaultPage, nil
+	p.next = lo + 1
+	if kept.cut {
+		p.next = kept.lines[0].seq
 	}
-	n, err := schema.ParseCursor(text) // digits alone, as a cursor
-	if err != nil || n < 1 || n > maxPage {
-		return 0, 0, fmt.Errorf("limit is not a number from 1 to %d: %w", maxPage, dialect.ErrBadRequest)
+	return nil
+}
+
+// keep takes what matches of a pack up to hi and gives the seq of the last event that it looked at.
+func (p *page) keep(kept *tailLines, pack *schema.Pack, pos, hi schema.Seq) (schema.Seq, error) {
+	for r, err := range pack.Records(pos) {
+		if err != nil {
+			return pos, err
+		}
+		if r.Seq > hi {
+			break
+		}
+		if pos = r.Seq; p.query.filter.Match(r) {
+			kept.push(r)
+		}
 	}
-	return after, int(n), nil
+	return pos, nil
+}
+
+// tailLines holds the newest lines of what passes, in its order: at most so many, and about so many
+// bytes.
+type tailLines struct {
+	most, room int
+	lines      []tailLine
+	bytes      int
+	cut        bool // older ones were let go
+}
+
+type tailLine struct {
+	seq  schema.Seq
+	line []byte
+}
+
+func (t *tailLines) push(r schema.Record) {
+	t.lines = append(t.lines, tailLine{r.Seq, bytes.Clone(r.Line)}) // a part would keep its whole pack
+	t.bytes += len(r.Line)
+	for len(t.lines) > t.most || len(t.lines) > 1 && t.bytes-len(t.lines[0].line) > t.room {
+		t.bytes -= len(t.lines[0].line)
+		t.lines[0].line = nil
+		t.lines, t.cut = t.lines[1:], true
+	}
 }

@@ -33,6 +33,13 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 				w.Pack("", Event(schema.TypeCommandMessage, `{"text":"more"}`)))
 		}
 	}
+	Put(t, s, packs...)
+	return packs
+}
+
+// Put stores packs, as a persister does with what it fetches.
+func Put(t testing.TB, s Store, packs ...schema.Pack) {
+	t.Helper()
 	chunks, err := persister.Chunks(packs...)
 	if err == nil {
 		_, err = s.Append(t.Context(), chunks)
@@ -40,7 +47,6 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return packs
 }
 
 var tenants = []string{"acme", "globex"}

@@ -1,0 +1,346 @@
+package edge_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"agentstream/edge"
+	"agentstream/fanout"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// exported reads a whole export, decoded. The transport must not decode by itself.
+func (h *house) exported(query, coding string, headers ...string) ([]byte, *http.Response, error) {
+	h.t.Helper()
+	req := h.request("GET", query, "", headers...)
+	req.Header.Set("Accept-Encoding", coding)
+	resp, err := h.client.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r, err := decoder(resp.Header.Get("Content-Encoding"), resp.Body)
+	if err != nil {
+		return nil, resp, err
+	}
+	body, err := io.ReadAll(r)
+	return body, resp, err
+}
+
+func decoder(coding string, r io.Reader) (io.Reader, error) {
+	switch coding {
+	case "gzip":
+		return gzip.NewReader(r)
+	case "zstd":
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20)) // what browsers take
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+	return r, nil
+}
+
+func joined(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func TestExport(t *testing.T) {
+	h := newHouse(t)
+	for _, s := range schematest.All() {
+		lines := schematest.Lines(h.fill(s.Name, s, 3))
+		last := len(lines)
+		path := "/v1/agent/runs/" + s.Name + "/replay.jsonl"
+		for _, coding := range []string{"identity", "gzip", "zstd"} {
+			for _, bound := range [][2]int{{0, last}, {0, 1}, {1, 1}, {last, last}, {2, last - 1}, {last / 2, last}, {last / 3, last / 2}} {
+				got, resp, err := h.exported(fmt.Sprintf("%s?after=%d&through=%d", path, bound[0], bound[1]), coding)
+				if want := joined(lines[bound[0]:bound[1]]); err != nil || resp.StatusCode != 200 || string(got) != want {
+					t.Fatalf("%s %s %v: %d, %v, %d bytes, want %d", s.Name, coding, bound, resp.StatusCode, err, len(got), len(want))
+				}
+				if resp.Header.Get("Last-Seq") != fmt.Sprint(bound[1]) {
+					t.Errorf("%v", resp.Header)
+				}
+			}
+			got, resp, err := h.exported(path, coding)
+			if err != nil || string(got) != joined(lines) {
+				t.Fatalf("%s %s: %v, %d bytes", s.Name, coding, err, len(got))
+			}
+			wantCoding := strings.TrimPrefix(coding, "identity")
+			if hd := resp.Header; hd.Get("Content-Encoding") != wantCoding || hd.Get("Content-Type") != "application/x-ndjson" || hd.Get("Vary") != "Accept-Encoding" ||
+				hd.Get("Content-Disposition") != `attachment; filename="`+s.Name+`.jsonl"` || hd.Get("Cache-Control") != "no-store" || hd.Get("Last-Seq") != fmt.Sprint(last) {
+				t.Errorf("%s: %v", coding, hd)
+			}
+		}
+		got, _, err := h.exported(path+"?types=tool.*,text.delta&child=-", "zstd")
+		if want := filtered(t, lines, []string{"-"}, []string{"tool.*", "text.delta"}, false); err != nil || string(got) != joined(want) {
+			t.Errorf("%s filtered: %v, %d bytes", s.Name, err, len(got))
+		}
+		head := h.do("HEAD", path, "", "Accept-Encoding", "gzip")
+		if head.status != 200 || head.body != "" || head.header.Get("Last-Seq") != fmt.Sprint(last) || head.header.Get("Content-Encoding") != "gzip" {
+			t.Errorf("%d %v", head.status, head.header)
+		}
+	}
+}
+
+// TestExportOfARunningRun: what is there at the time of the request, and a clean end.
+func TestExportOfARunningRun(t *testing.T) {
+	h := newHouse(t)
+	for n := 1; n <= 3; n++ {
+		h.do("POST", "/v1/agent/runs/run/events", good)
+		got, resp, err := h.exported("/v1/agent/runs/run/replay.jsonl", "identity")
+		if err != nil || bytes.Count(got, []byte("\n")) != n || resp.Header.Get("Last-Seq") != fmt.Sprint(n) {
+			t.Fatalf("%d: %v %s", n, err, got)
+		}
+	}
+}
+
+func TestExportRefuses(t *testing.T) {
+	h := newHouse(t)
+	h.fill("run", schematest.Generate(100, 1), 10)
+	const path = "/v1/agent/runs/run/replay.jsonl"
+	for query, code := range map[string]string{
+		"?after=x": "BAD-CURSOR", "?through=-1": "BAD-CURSOR", "?after=1&after=1": "BAD-REQUEST", "?after=9&through=8": "BAD-REQUEST", "?types=a%20b": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
+	} {
+		h.do("GET", path+query, "").expect(t, 400, code)
+	}
+	for _, query := range []string{"?after=101", "?through=101", "?after=5&through=9007199254740991"} {
+		a := h.do("GET", path+query, "")
+		if p := a.expect(t, 409, "CURSOR-AHEAD"); p.LastSeq != 100 || a.header.Get("Content-Disposition") != "" {
+			t.Errorf("%+v %v", p, a.header)
+		}
+	}
+	h.do("GET", "/v1/agent/runs/none/replay.jsonl", "").expect(t, 404, "NOT-FOUND")
+	h.do("GET", path, "", tenantHeader, "other").expect(t, 404, "NOT-FOUND")
+	h.do("POST", path, "").expect(t, 405, "METHOD-NOT-ALLOWED")
+	h.log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 40)
+	for _, query := range []string{"", "?after=10", "?after=10&through=20", "?through=60"} {
+		a := h.do("GET", path+query, "", "Accept-Encoding", "zstd")
+		if p := a.expect(t, 410, schema.CodeCursorExpired); p.FirstSeq < 31 || p.FirstSeq > 41 || a.header.Get("Content-Encoding") != "" || a.header.Get("Last-Seq") != "" {
+			t.Errorf("%s: %+v %v", query, p, a.header)
+		}
+		if a := h.do("HEAD", path+query, ""); a.status != 410 {
+			t.Errorf("HEAD %s: %d", query, a.status)
+		}
+	}
+	if got, _, err := h.exported(path+"?after=41", "gzip"); err != nil || bytes.Count(got, []byte("\n")) != 59 {
+		t.Errorf("%v, %d bytes", err, len(got))
+	}
+	h.log.down.Store(true)
+	h.do("GET", path, "").expect(t, 503, "UNAVAILABLE")
+}
+
+// breaking is a history that fails behind some packs.
+type breaking struct {
+	*faultyLog
+	packs atomic.Int64 // that are given before the fault; negative: no fault
+	fault func(ctx context.Context) error
+}
+
+func (b *breaking) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		left := b.packs.Load()
+		for p, err := range b.faultyLog.Packs(ctx, key, after, through) {
+			if left == 0 {
+				yield(schema.Pack{}, b.fault(ctx))
+				return
+			}
+			if left--; !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestExportBreaks: whatever goes wrong behind the header breaks the body off, in every coding, so
+// that nobody takes a part for the whole.
+func TestExportBreaks(t *testing.T) {
+	var b breaking
+	h := newHouse(t, func(c *edge.Config) {
+		c.LogTimeout = 300 * time.Millisecond
+		hub, err := fanout.New(fanout.Config{Stream: &b, Tail: &b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Hub = hub
+	})
+	b.faultyLog = h.log
+	b.packs.Store(-1)
+	lines := schematest.Lines(h.fill("run", schematest.Generate(4000, 5), 20))
+	silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, fault := range map[string]func(context.Context) error{
+		"fails": func(context.Context) error { return errors.New("disk on fire") }, "is damaged": func(context.Context) error { return schema.ErrBadPack }, "is silent": silent,
+	} {
+		b.fault = fault
+		for _, coding := range []string{"identity", "gzip", "zstd"} {
+			b.packs.Store(100)
+			got, resp, err := h.exported("/v1/agent/runs/run/replay.jsonl", coding)
+			if resp.StatusCode != 200 || err == nil || len(got) > 0 && !strings.HasPrefix(joined(lines), string(got)) {
+				t.Errorf("history %s, %s: %d, %v, %d bytes", name, coding, resp.StatusCode, err, len(got))
+			}
+			b.packs.Store(0)
+			if a := h.do("GET", "/v1/agent/runs/run/replay.jsonl", ""); a.status < 500 {
+				t.Errorf("history %s from the start: %d", name, a.status)
+			}
+			b.packs.Store(-1)
+			if got, _, err := h.exported("/v1/agent/runs/run/replay.jsonl", coding); err != nil || string(got) != joined(lines) {
+				t.Errorf("afterwards, %s: %v, %d bytes", coding, err, len(got))
+			}
+		}
+	}
+}
+
+// TestExportToASlowClient: who does not read is cut within the write time-out, whatever the protocol.
+func TestExportToASlowClient(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.WriteTimeout = 300 * time.Millisecond })
+	for range 40 {
+		h.do("POST", "/v1/agent/runs/fat/events", `{"type":"custom.x","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
+	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	two := &http.Transport{Protocols: &protocols}
+	defer two.CloseIdleConnections()
+	cut := 0
+	for name, client := range map[string]*http.Client{"HTTP/1.1": h.client, "HTTP/2": {Transport: two}} {
+		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			if tcp, ok := i.Conn.(*net.TCPConn); ok {
+				_ = tcp.SetReadBuffer(16 << 10)
+			}
+		}}
+		req := h.request("GET", "/v1/agent/runs/fat/replay.jsonl", "", "Accept-Encoding", "identity")
+		resp, err := client.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+": the slow client is cut", func() bool { return strings.Count(h.logs.String(), `"reason":"slow client"`) > cut })
+		cut++
+		if n, err := io.Copy(io.Discard, resp.Body); err == nil {
+			t.Errorf("%s: %d bytes and a clean end", name, n)
+		}
+		resp.Body.Close()
+	}
+}
+
+// TestExportAtShutdown: a drain breaks exports off as it breaks streams off.
+func TestExportAtShutdown(t *testing.T) {
+	h := newHouse(t)
+	for range 40 {
+		h.do("POST", "/v1/agent/runs/fat/events", `{"type":"custom.x","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
+	}
+	resp, err := h.client.Do(h.request("GET", "/v1/agent/runs/fat/replay.jsonl", "", "Accept-Encoding", "identity"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := bufio.NewReader(resp.Body)
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- h.stop() }()
+	eventually(t, "the drain has begun", func() bool { return h.draining() })
+	if n, err := io.Copy(io.Discard, r); err == nil {
+		t.Errorf("%d bytes and a clean end", n)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// draining says that no new connection is taken.
+func (h *house) draining() bool {
+	c, err := net.DialTimeout("tcp", h.addr, time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return err != nil
+}
+
+// TestExportOfALongRun: 50,000 events go out compressed and come back whole, while what the server
+// holds for them stays small. It prints what each coding does to them.
+func TestExportOfALongRun(t *testing.T) {
+	h := newHouse(t)
+	packs := h.fill("long", schematest.Generate(50_000, 8), 100)
+	var want bytes.Buffer
+	for i := range packs {
+		want.Write(packs[i].Body)
+	}
+	for _, coding := range []string{"identity", "gzip", "zstd"} {
+		req := h.request("GET", "/v1/agent/runs/long/replay.jsonl", "")
+		req.Header.Set("Accept-Encoding", coding)
+		begun := time.Now()
+		resp, err := h.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, now runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		counted := &counter{r: resp.Body}
+		dec, err := decoder(resp.Header.Get("Content-Encoding"), counted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, buf, most := want.Bytes(), make([]byte, 64<<10), uint64(0)
+		for i := 0; ; i++ {
+			n, err := dec.Read(buf)
+			if n > len(rest) || !bytes.Equal(buf[:n], rest[:n]) {
+				t.Fatalf("%s: differs at byte %d", coding, want.Len()-len(rest))
+			}
+			if rest = rest[n:]; err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", coding, err)
+			}
+			if i%32 == 0 {
+				runtime.GC()
+				runtime.ReadMemStats(&now)
+				most = max(most, now.HeapInuse)
+			}
+		}
+		resp.Body.Close()
+		if len(rest) > 0 {
+			t.Errorf("%s: %d bytes are missing", coding, len(rest))
+		}
+		grown := int64(most) - int64(before.HeapInuse)
+		t.Logf("%s: %d events, %d bytes as %d (%.1f %%) in %v; heap grown by %d KiB", coding, 50_000, want.Len(), counted.n,
+			100*float64(counted.n)/float64(want.Len()), time.Since(begun).Round(time.Millisecond), grown>>10)
+		if coding != "identity" && counted.n > int64(want.Len())/4 {
+			t.Errorf("%s makes %d bytes of %d", coding, counted.n, want.Len())
+		}
+		if grown > 12<<20 { // both ends of the connection, the encoder and the decoder
+			t.Errorf("%s: heap grew by %d bytes", coding, grown)
+		}
+	}
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,291 @@
+package jsonl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"agentstream/edge/dialect"
+)
+
+// chunk is the most that is written under one deadline, in bytes, and what is collected before that.
+const chunk = 64 << 10
+
+// window is how far zstd looks back, in bytes. It bounds what an encoder holds and what a decoder
+// must: browsers take up to 8 MiB (RFC 9659).
+const window = 512 << 10
+
+// Config sets a Transport up. The zero value works.
+type Config struct {
+	WriteTimeout time.Duration // for each write of at most 64 KiB; default 30 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 30 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.WriteTimeout < 0 {
+		return fmt.Errorf("jsonl: write time-out %v is not positive", c.WriteTimeout)
+	}
+	return nil
+}
+
+// Transport is what all sinks share.
+type Transport struct {
+	cfg     Config
+	buffers sync.Pool // *[]byte
+	gzips   sync.Pool // encoder; an encoder is large and is used again
+	zstds   sync.Pool // encoder
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Transport, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Transport{cfg: cfg}, nil
+}
+
+// SetHeader sets the headers of a body in a coding.
+func SetHeader(h http.Header, c Coding) {
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("Cache-Control", "no-store")
+	h.Add("Vary", "Accept-Encoding")
+	if c != Identity {
+		h.Set("Content-Encoding", string(c))
+	}
+}
+
+// Sink is one response.
+type Sink struct {
+	t       *Transport
+	coding  Coding
+	out     *deadlined
+	enc     encoder // nil: the lines go out as they are
+	buf     *[]byte
+	written int64 // bytes of lines
+}
+
+// encoder is what gzip.Writer and zstd.Encoder have in common.
+type encoder interface {
+	io.WriteCloser
+	Flush() error
+	Reset(io.Writer)
+}
+
+// Open sends status 200 and the headers at once: a body that is broken off later must be seen to have
+// begun. The caller ends the sink with End, or closes it and breaks the body off. An error wraps
+// dialect.ErrSlowClient or dialect.ErrClientGone, or says that the response takes no deadlines; in that
+// case nothing has been sent.
+func (t *Transport) Open(w http.ResponseWriter, c Coding) (*Sink, error) {
+	out := &deadlined{w: w, rc: http.NewResponseController(w), timeout: t.cfg.WriteTimeout}
+	if err := out.begin(); err != nil {
+		return nil, err
+	}
+	s := &Sink{t: t, coding: c, out: out, buf: t.buffer()}
+	if c != Identity {
+		enc, err := t.encoder(c)
+		if err != nil {
+			return nil, err
+		}
+		enc.Reset(out)
+		s.enc = enc
+	}
+	SetHeader(w.Header(), c)
+	w.WriteHeader(http.StatusOK)
+	if err := out.flush(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// WriteLine takes a line without its line feed. Its bytes are not used afterwards.
+func (s *Sink) WriteLine(line []byte) error {
+	s.written += int64(len(line)) + 1
+	if len(*s.buf)+len(line)+1 > chunk {
+		if err := s.pass(); err != nil {
+			return err
+		}
+	}
+	if len(line) >= chunk {
+		if err := s.push(line); err != nil {
+			return err
+		}
+		line = nil
+	}
+	*s.buf = append(append(*s.buf, line...), '\n')
+	return nil
+}
+
+// Flush pushes what was written to the client.
+func (s *Sink) Flush() error {
+	if err := s.pass(); err != nil {
+		return err
+	}
+	if s.enc != nil {
+		if err := s.enc.Flush(); err != nil {
+			return err
+		}
+	}
+	return s.out.flush()
+}
+
+// End writes what is left and the end of the coding. An error says that the client has not got all.
+func (s *Sink) End() error {
+	defer s.Close()
+	if err := s.pass(); err != nil {
+		return err
+	}
+	if s.enc != nil {
+		if err := s.enc.Close(); err != nil {
+			return err
+		}
+	}
+	return s.out.flush()
+}
+
+// Close lets go of everything without ending the body. After End it does nothing.
+func (s *Sink) Close() {
+	if s.buf == nil {
+		return
+	}
+	*s.buf = (*s.buf)[:0]
+	s.t.buffers.Put(s.buf)
+	s.buf = nil
+	if s.enc != nil {
+		s.enc.Reset(nil)
+		s.t.pool(s.coding).Put(s.enc)
+		s.enc = nil
+	}
+}
+
+// Written is the number of bytes of lines so far, before compression.
+func (s *Sink) Written() int64 { return s.written }
+
+func (s *Sink) pass() error {
+	b := *s.buf
+	*s.buf = b[:0]
+	return s.push(b)
+}
+
+func (s *Sink) push(b []byte) error {
+	var err error
+	if s.enc != nil {
+		_, err = s.enc.Write(b)
+	} else {
+		_, err = s.out.Write(b)
+	}
+	return err
+}
+
+func (t *Transport) buffer() *[]byte {
+	if b, ok := t.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, 0, chunk)
+	return &b
+}
+
+// deadlined writes to a client under a deadline for each chunk.
+type deadlined struct {
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	timeout time.Duration
+	until   time.Time // deadline of the write under way
+}
+
+func (d *deadlined) Write(b []byte) (n int, err error) {
+	for len(b) > 0 {
+		part := b[:min(len(b), chunk)]
+		if err := d.begin(); err != nil {
+			return n, err
+		}
+		m, err := d.w.Write(part)
+		if n += m; err != nil {
+			return n, d.failed(err)
+		}
+		if err := d.end(); err != nil {
+			return n, err
+		}
+		b = b[len(part):]
+	}
+	return n, nil
+}
+
+func (d *deadlined) flush() error {
+	if err := d.begin(); err != nil {
+		return err
+	}
+	if err := d.rc.Flush(); err != nil {
+		return d.failed(err)
+	}
+	return d.end()
+}
+
+func (d *deadlined) begin() error {
+	d.until = time.Now().Add(d.timeout)
+	err := d.rc.SetWriteDeadline(d.until)
+	if err != nil && errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("jsonl: write deadline: %w", err)
+	}
+	if err != nil {
+		return d.failed(err)
+	}
+	return nil
+}
+
+// end takes the deadline away: on HTTP/2 one that passes while history is being read resets the
+// stream.
+func (d *deadlined) end() error {
+	if err := d.rc.SetWriteDeadline(time.Time{}); err != nil {
+		return d.failed(err)
+	}
+	return nil
+}
+
+// failed tells a client that is slow from one that is gone. HTTP/2 resets the stream when the deadline
+// passes and reports only that it is closed.
+func (d *deadlined) failed(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(d.until) {
+		return fmt.Errorf("jsonl: write: %w", dialect.ErrSlowClient)
+	}
+	return fmt.Errorf("jsonl: write: %w: %w", dialect.ErrClientGone, err)
+}
+
+func (t *Transport) pool(c Coding) *sync.Pool {
+	if c == Gzip {
+		return &t.gzips
+	}
+	return &t.zstds
+}
+
+func (t *Transport) encoder(c Coding) (encoder, error) {
+	if enc, ok := t.pool(c).Get().(encoder); ok {
+		return enc, nil
+	}
+	return newEncoder(c)
+}
+
+func newEncoder(c Coding) (encoder, error) {
+	if c == Gzip {
+		return gzip.NewWriterLevel(nil, gzipLevel)
+	}
+	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), // no goroutines
+		zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+}
+
+// gzipLevel is where more time no longer makes lines of events much smaller.
+const gzipLevel = 4

@@ -3,7 +3,8 @@
 // # What it is
 //
 // One file per mode: dev (everything in one process on embedded parts), edge, persist, migrate;
-// publish and tail are clients of a server. Flags, wiring and metrics live here and nowhere else.
+// publish, tail, replay and the commands to a run are clients of a server, on clients/go. Flags,
+// wiring and metrics live here and nowhere else.
 //
 // # Contract
 //

@@ -234,3 +234,37 @@ func TestTailAsksForItsView(t *testing.T) {
 		}
 	}
 }
+
+// Joining late: how the run stands, what is being said and done, and then what follows.
+func TestTailShowsASnapshot(t *testing.T) {
+	s := newStandIn(t)
+	lines := fill(s, "r1", "tool")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, `"tool.start"`) })
+	var f schema.Fold
+	for _, l := range lines[:at+1] {
+		e, err := schema.DecodeLine([]byte(l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Add(&e)
+	}
+	e := schema.Event{ID: f.LastID(), TS: f.LastTS(), Type: "run.snapshot", RunID: "r1", Seq: f.Last, FirstSeq: 1, Payload: f.AppendSnapshot(nil)}
+	s.stream = func(w http.ResponseWriter, r *http.Request, _ []string, _ int) bool {
+		if r.URL.Query().Get("snapshot") != "true" {
+			return false
+		}
+		fmt.Fprintf(w, "event: run.snapshot\ndata: %s\nid: %d\n\n", e.AppendLine(nil), e.Seq)
+		io.WriteString(w, sseBody(lines[at+1:], "\n"))
+		return true
+	}
+	var out, errs bytes.Buffer
+	cmd := TailCmd{ServerFlags: ServerFlags{Server: s.URL}, RunID: "r1", Snapshot: true, Streams: Streams{Out: &out, Err: &errs}, Screen: &Screen{}}
+	if err := cmd.Run(t.Context()); err != nil || errs.Len() > 0 {
+		t.Fatalf("%v, %s", err, errs.String())
+	}
+	for _, want := range []string{"Σ [running] ", "1 message", "1 tool call", "read_file(path=", "is running", "✓ read_file", "[done]"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}

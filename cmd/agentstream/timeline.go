@@ -102,6 +102,10 @@ func (t *timeline) event(_ []byte, e *schema.Event) error {
 	if err == nil && !t.seen {
 		t.zero, t.seen = at, true
 	}
+	if e.Type == "run.snapshot" {
+		t.snapshot(e, at)
+		return nil
+	}
 	var p fields
 	if json.Unmarshal(e.Payload, &p) != nil {
 		// A field in an unexpected form must not hide the event.

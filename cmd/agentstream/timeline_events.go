@@ -205,13 +205,7 @@ var badges = map[schema.RunState]style{
 
 func (t *timeline) lifecycle(e *schema.Event, p *fields, at time.Time) {
 	t.begin(e, at, "●", styleNone, styleNone)
-	badge := string(p.State)
-	if t.pen.screen.Color {
-		badge = " " + badge + " "
-	} else {
-		badge = "[" + badge + "]"
-	}
-	t.pen.inStyle(badges[p.State], badge)
+	t.pen.inStyle(badges[p.State], t.badge(p.State))
 	if p.Reason != "" {
 		t.pen.text(" " + clip(p.Reason, maxInline))
 	}
@@ -219,6 +213,13 @@ func (t *timeline) lifecycle(e *schema.Event, p *fields, at time.Time) {
 		t.pen.inStyle(styleWarn, fmt.Sprintf(" %d events were dropped on the way to this client", p.Dropped))
 	}
 	t.pen.end()
+}
+
+func (t *timeline) badge(state schema.RunState) string {
+	if t.pen.screen.Color {
+		return " " + string(state) + " "
+	}
+	return "[" + string(state) + "]"
 }
 
 // dialogue shows what people and the run say to each other.

@@ -126,6 +126,17 @@ func TestFoldsAreBounded(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 
+	asks := []string{lifecycle("running")}
+	for i := range 200 {
+		asks = append(asks, fmt.Sprintf(`{"type":"input.requested","payload":{"request_id":"q%d","prompt":"%0200d"}}`, i, i))
+	}
+	h.tell("asks", asks...) // what decides is too large as well: the state alone does
+	for name, status := range map[string]int{"pause": 202, "resume": 409, "answer": 409, "cancel": 202, "approve_plan": 409, "messages": 202} {
+		if a := h.order("asks", name, bodies[name]); a.status != status {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+
 	s := schematest.Named("plain")
 	for round := range 2 {
 		for i := range 60 {
@@ -274,4 +285,28 @@ func fillDeltas(t testing.TB, app *producers.Appender, key schema.RunKey, n int)
 		}
 	}
 	return text.String()
+}
+
+// TestFoldWithoutBeginning: a run whose beginning is no longer kept has no snapshot; commands are
+// decided by what is left and by the state, which travels in the head.
+func TestFoldWithoutBeginning(t *testing.T) {
+	h := newHouse(t)
+	key := schema.RunKey{Tenant: "acme", Run: "run"}
+	h.tell("run", lifecycle("running"), `{"type":"progress","payload":{}}`)
+	h.tell("run", `{"type":"progress","payload":{}}`)
+	h.tell("run", askInput, `{"type":"progress","payload":{}}`)
+	h.log.Log.Expire(key, 3)
+	p := h.do("GET", "/v1/agent/runs/run/snapshot", "").expect(t, 410, schema.CodeCursorExpired)
+	if p.FirstSeq != 4 {
+		t.Errorf("first_seq %d", p.FirstSeq)
+	}
+	h.order("run", "resume", "").expect(t, 409, "STATE-FORBIDS")
+	h.order("run", "answer", `{"request_id":"q0"}`).expect(t, 409, "STATE-FORBIDS")
+	for _, name := range []string{"answer", "pause", "cancel"} {
+		if a := h.order("run", name, bodies[name]); a.status != 202 {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	h.order("run", "cancel", "").expect(t, 409, "STATE-FORBIDS")
+	h.do("GET", "/v1/agent/runs/run/snapshot", "").expect(t, 410, schema.CodeCursorExpired)
 }

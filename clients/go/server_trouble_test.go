@@ -33,12 +33,12 @@ type chopper struct {
 	size int64 // most bytes of a connection that is cut
 }
 
-func newChopper(t *testing.T, to string, most int, seed uint64) *chopper {
+func newChopper(t *testing.T, to string, most int, size int64, seed uint64) *chopper {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most, size: 4000}
+	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most, size: size}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() { ln.Close(); p.wg.Wait() })
 	return p
@@ -89,7 +89,7 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 			if i%2 == 1 { // fewer bytes
 				o.Detail, cuts = DetailFolded, cuts/2
 			}
-			p := newChopper(t, url, cuts, uint64(i))
+			p := newChopper(t, url, cuts, 4000, uint64(i))
 			c := dial(t, "http://"+p.ln.Addr().String())
 			s := c.Watch(t.Context(), "r1", o)
 			defer s.Close()
@@ -116,8 +116,11 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 			if got, want := f.AppendSnapshot(nil), want.AppendSnapshot(nil); !bytes.Equal(got, want) {
 				t.Errorf("watcher %d has another sum:\n%s\nwant\n%s", i, got, want)
 			}
-			if x := s.Stats(); p.cuts < cuts || x.Duplicates+x.Gaps > 0 {
-				t.Errorf("watcher %d: %d cuts, %+v", i, p.cuts, x)
+			p.mu.Lock()
+			done := p.cuts
+			p.mu.Unlock()
+			if x := s.Stats(); done < cuts || x.Duplicates+x.Gaps > 0 {
+				t.Errorf("watcher %d: %d cuts, %+v", i, done, x)
 			}
 		})
 	}
@@ -140,10 +143,11 @@ func TestExportThroughAProxyThatCuts(t *testing.T) {
 		}
 	}
 	for _, plain := range []bool{false, true} {
-		p := newChopper(t, url, 30, 3)
+		size := int64(4000)
 		if plain {
-			p.size = 60_000
+			size = 60_000
 		}
+		p := newChopper(t, url, 30, size, 3)
 		tr := &http.Transport{DisableCompression: plain}
 		c := dial(t, "http://"+p.ln.Addr().String(), func(c *Config) { c.HTTPClient = &http.Client{Transport: tr} })
 		n, retries := 0, 0

@@ -64,10 +64,13 @@ type Config struct {
 	Hooks  Hooks
 }
 
+// ErrNoRuns says that a node keeps no list of runs.
+var ErrNoRuns = errors.New("no list of runs")
+
 // Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
 type Catalog interface {
 	// Runs gives one page of what has been persisted, in the order of schema.RunsQuery: a run that began
-	// a moment ago may be missing.
+	// a moment ago may be missing. The error wraps ErrNoRuns when nothing is persisted here.
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 	// Parent gives the root run in whose log a child speaks, "" when none is known. Of several roots
 	// that use one child id it gives the one that took it up last.

@@ -46,7 +46,7 @@ type listedRuns struct {
 // may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
 func (s *Server) listRuns(c *call) error {
 	if s.cfg.Catalog == nil {
-		return errNoCatalog
+		return ErrNoRuns
 	}
 	q, err := readQuery(c.r)
 	if err != nil {

@@ -23,7 +23,6 @@ var (
 	errBusy        = errors.New("too many streams")
 	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
-	errNoCatalog   = errors.New("no catalog of runs")
 	errState       = errors.New("the run's state forbids it")
 	errPanic       = errors.New("panic")
 )
@@ -137,7 +136,7 @@ var reasons = []struct {
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},
 	{errState, dialect.ReasonState},
-	{errNoCatalog, dialect.ReasonUnsupported},
+	{ErrNoRuns, dialect.ReasonUnsupported},
 	{auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
 	{auth.ErrUnauthorized, dialect.ReasonUnauthorized},
 	{auth.ErrForbidden, dialect.ReasonForbidden},

@@ -99,6 +99,7 @@ var sentinels = map[string]struct {
 	"auth.ErrExpired":           {auth.ErrExpired, dialect.ReasonCredentialExpired},
 	"auth.ErrUnavailable":       {auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
 	"auth.ErrNoTicket":          {auth.ErrNoTicket, dialect.ReasonUnauthorized},
+	"edge.ErrNoRuns":            {ErrNoRuns, dialect.ReasonUnsupported},
 }
 
 // TestEverySentinelHasAReason reads the packages' sources, so that a new sentinel cannot be forgotten.

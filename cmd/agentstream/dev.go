@@ -75,7 +75,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer store.Close()
 	m := newMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: store, flags: &c.ListenFlags,
+	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: store, runs: store, flags: &c.ListenFlags,
 		durability: durability, metrics: m, logger: log})
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer store.Close()
-		cfg.archive = store
+		cfg.archive, cfg.runs = store, store
 	}
 	n, err := newNode(ctx, cfg)
 	if err != nil {

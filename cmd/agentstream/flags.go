@@ -59,6 +59,7 @@ type ListenFlags struct {
 	Listen      string        `help:"Address for clients." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
+	WriteLimit  time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
 	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
 	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`

@@ -44,11 +44,12 @@ type node struct {
 	checks   []edge.Check
 }
 
-// nodeConfig is what a node is made of. archive may be nil.
+// nodeConfig is what a node is made of. archive and runs, which are one store, may be nil.
 type nodeConfig struct {
 	nc         *nats.Conn // for writing and for reading history
 	live       *nats.Conn // for live copies: its error handler is the reader's
 	archive    archive
+	runs       edge.Catalog // the archive's list of runs
 	keys       pubjs.KeysConfig
 	flags      *ListenFlags
 	durability string
@@ -93,8 +94,9 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	n.server, err = edge.New(edge.Config{
 		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},
 		Authenticate: n.gate.authenticate, Still: n.gate.still, Tickets: n.gate.tickets, Origins: cfg.flags.CORSOrigin,
-		Checks: n.checks, Durability: cfg.durability,
-		KeepAlive: cfg.flags.KeepAlive, DrainWindow: cfg.flags.Drain,
+		Catalog: newCatalog(cfg.runs, n.reader.Parent),
+		Checks:  n.checks, Durability: cfg.durability,
+		KeepAlive: cfg.flags.KeepAlive, WriteTimeout: cfg.flags.WriteLimit, DrainWindow: cfg.flags.Drain,
 		Logger: cfg.logger, Hooks: cfg.metrics.edgeHooks(),
 	})
 	return n, err

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	agentstream "agentstream/clients/go"
+	"agentstream/schema"
+)
+
+// RunsCmd lists runs, the newest first.
+type RunsCmd struct {
+	ServerFlags
+	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE,…"`
+	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
+	Until string            `help:"Only runs that began before." placeholder:"TIME"`
+	Limit int               `help:"Most runs; 0 all." default:"20"`
+	JSON  bool              `name:"json" help:"Print one JSON object per line."`
+
+	Streams `kong:"-"`
+}
+
+// pageOfRuns is how many runs one request asks for.
+const pageOfRuns = 200
+
+// Run prints the list.
+func (c *RunsCmd) Run(ctx context.Context) error {
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	cl, err := newClient(c.ServerFlags, func(format string, args ...any) {
+		fmt.Fprintf(c.err(), "agentstream: "+format+"\n", args...)
+	})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var show runsView = newRunsTable(c.out())
+	if c.JSON {
+		show = &runsLines{bufio.NewWriter(c.out())}
+	}
+	more, err := c.list(ctx, cl, q, show)
+	if cerr := show.close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case errors.Is(err, syscall.EPIPE), err != nil && ctx.Err() != nil:
+		return nil // the reader of our output, or the person before it, has seen enough
+	case err != nil:
+		return fmt.Errorf("list runs: %w", err)
+	case more && !c.JSON:
+		fmt.Fprintf(c.err(), "agentstream: there are more; --limit 0 lists all\n")
+	}
+	return nil
+}
+
+// list shows page after page and says whether there are more than were wanted.
+func (c *RunsCmd) list(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show runsView) (more bool, err error) {
+	for left := c.Limit; ; {
+		q.Limit = pageOfRuns
+		if c.Limit > 0 {
+			q.Limit = min(left, pageOfRuns)
+		}
+		page, err := cl.Runs(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		for i := range page.Runs {
+			if err := show.run(&page.Runs[i]); err != nil {
+				return false, err
+			}
+		}
+		left -= len(page.Runs)
+		if page.NextCursor == "" || c.Limit > 0 && left <= 0 {
+			return page.NextCursor != "", nil
+		}
+		q.Cursor = page.NextCursor
+	}
+}
+
+func (c *RunsCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
+	if c.Limit < 0 {
+		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+	}
+	q.States = c.State
+	if q.Since, err = parseSince("--since", c.Since, now); err != nil {
+		return q, err
+	}
+	q.Until, err = parseSince("--until", c.Until, now)
+	return q, err
+}
+
+// parseSince reads a time, or how long ago it was; the zero time for "".
+func parseSince(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s %q: want a time (2006-01-02T15:04:05Z, 2006-01-02) or a duration (24h)", flag, text)
+}
+
+// runsView shows runs.
+type runsView interface {
+	run(r *agentstream.Run) error
+	close() error
+}
+
+// runsLines prints one JSON object per line, with the fields of the API.
+type runsLines struct{ w *bufio.Writer }
+
+func (v *runsLines) run(r *agentstream.Run) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = v.w.Write(append(b, '\n'))
+	return err
+}
+
+func (v *runsLines) close() error { return v.w.Flush() }
+
+// runsTable prints columns. The widths are known when all runs are, so nothing shows before close.
+type runsTable struct{ w *tabwriter.Writer }
+
+func newRunsTable(out io.Writer) *runsTable {
+	t := &runsTable{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t.w, "RUN\tSTATE\tSTARTED\tTOOK\tEVENTS\tTOKENS\tREASON") // errors show at the flush
+	return t
+}
+
+func (t *runsTable) run(r *agentstream.Run) error {
+	state := string(r.State)
+	if state == "" {
+		state = "-"
+	}
+	started := r.StartedAt
+	if at, err := time.Parse(time.RFC3339Nano, started); err == nil {
+		started = at.UTC().Format("2006-01-02 15:04:05")
+	}
+	_, err := fmt.Fprintf(t.w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", sanitize(r.RunID), sanitize(state), sanitize(started),
+		took(r), r.LastSeq, tokens(r.Usage), shorten(sanitize(r.Reason)))
+	return err
+}
+
+func (t *runsTable) close() error { return t.w.Flush() }
+
+// took is the time from a run's first to its newest event; with a + while it goes on.
+func took(r *agentstream.Run) string {
+	from, err1 := time.Parse(time.RFC3339Nano, r.StartedAt)
+	to, err2 := time.Parse(time.RFC3339Nano, r.UpdatedAt)
+	if err1 != nil || err2 != nil {
+		return "-"
+	}
+	text := to.Sub(from).Round(time.Second).String()
+	if r.EndedAt == "" {
+		text += "+"
+	}
+	return text
+}
+
+// tokens shows what went in and came out, by the names that providers use for it.
+func tokens(u schema.Usage) string {
+	in, out := u["input_tokens"]+u["prompt_tokens"], u["output_tokens"]+u["completion_tokens"]
+	if in == 0 && out == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(in, 10) + "/" + strconv.FormatInt(out, 10)
+}
+
+// maxReasonShown bounds a reason in a table, in runes.
+const maxReasonShown = 60
+
+func shorten(s string) string {
+	if r := []rune(s); len(r) > maxReasonShown {
+		return strings.TrimRight(string(r[:maxReasonShown-1]), " ") + "…"
+	}
+	return s
+}

@@ -124,6 +124,15 @@ func DecodeLine(line []byte) (Event, error) {
 	return decodeEvent(line)
 }
 
+// DecodeView is DecodeLine for what a stream shows: besides stored lines the types that exist in views
+// alone, which hold values out of events and so are nested deeper than any of them.
+func DecodeView(line []byte) (Event, error) {
+	if err := checkNested(line, maxViewDepth); err != nil {
+		return Event{}, err
+	}
+	return decodeEvent(line)
+}
+
 // decodeEvent expects JSON that has passed checkJSON. Payload and Extra are copies.
 func decodeEvent(data []byte) (Event, error) {
 	var e Event

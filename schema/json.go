@@ -11,16 +11,22 @@ import (
 // maxDepth bounds nesting of an event. PostgreSQL's and many clients' JSON parsers recurse.
 const maxDepth = 128
 
+// maxViewDepth bounds nesting of what holds values out of events: snapshots and bundles of deltas.
+const maxViewDepth = maxDepth + 16
+
 // checkJSON says whether data is one JSON text, in valid UTF-8, nested at most maxDepth deep. The
 // standard library's check alone passes invalid UTF-8 and ten thousand levels.
-func checkJSON(data []byte) error {
+func checkJSON(data []byte) error { return checkNested(data, maxDepth) }
+
+// checkNested is checkJSON with another depth.
+func checkNested(data []byte, most int) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("invalid UTF-8: %w", ErrMalformed)
 	}
 	if !json.Valid(data) {
 		return fmt.Errorf("%s: %w", syntaxError(data), ErrMalformed)
 	}
-	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= maxDepth {
+	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= most {
 		return nil // too few brackets to be nested too deep: nearly every event
 	}
 	depth, inString := 0, false
@@ -32,8 +38,8 @@ func checkJSON(data []byte) error {
 			inString = !inString
 		case inString:
 		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("nested deeper than %d: %w", maxDepth, ErrMalformed)
+			if depth++; depth > most {
+				return fmt.Errorf("nested deeper than %d: %w", most, ErrMalformed)
 			}
 		case c == '}' || c == ']':
 			depth--

@@ -6,7 +6,7 @@ import "fmt"
 // same events behind it lead to the same snapshots. The error wraps ErrMalformed. It is lenient: a
 // field that is missing or of an unexpected kind counts as null.
 func ParseSnapshot(data []byte) (*Fold, error) {
-	if err := checkJSON(data); err != nil {
+	if err := checkNested(data, maxViewDepth); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	p := fieldList(nil).read(data)

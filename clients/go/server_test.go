@@ -190,16 +190,44 @@ func TestViewsHaveTheSameSum(t *testing.T) {
 	}
 }
 
+// The nesting that an event may have is within a snapshot deeper still.
+func TestSnapshotOfTheDeepestEvent(t *testing.T) {
+	c := dial(t, realServer(t))
+	deep := func(n int) []byte {
+		return []byte(`{"call_id":"c","tool":"t","input":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`)
+	}
+	n := 126
+	for ; n > 0; n-- {
+		if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeToolStart, Payload: deep(n)}); err == nil {
+			break
+		}
+	}
+	if n < 100 {
+		t.Fatalf("input of depth %d is refused", n+1)
+	}
+	f, err := c.Snapshot(t.Context(), "r1", 0)
+	if err != nil || len(f.Calls) != 1 || len(f.Calls[0].Input) != 2*n {
+		t.Fatalf("depth %d: %v", n, err)
+	}
+	s := c.Watch(t.Context(), "r1", Options{Snapshot: true})
+	defer s.Close()
+	e, err := s.Next(t.Context())
+	if err != nil || Fold(f, &e) != nil || len(f.Calls[0].Input) != 2*n {
+		t.Fatalf("depth %d on the stream: %v", n, err)
+	}
+}
+
 // A snapshot, at any event, and the events behind it have the sum of the run, also when the stream
 // brings the snapshot.
 func TestSnapshotsGoOn(t *testing.T) {
 	c := dial(t, realServer(t))
-	for _, name := range []string{"children", "plan", "cancel-in-tool", "follow-up"} {
+	for _, sc := range schematest.All() {
+		name := sc.Name
 		last := schema.Seq(len(tell(t, c, name, name)))
 		var whole, late schema.Fold
 		folded(t, &whole, c.Watch(t.Context(), name, Options{Detail: DetailFull}))
 		want := string(whole.AppendSnapshot(nil))
-		for at := schema.Seq(1); at <= last; at += 3 {
+		for at := schema.Seq(1); at <= last; at += max(1, last/20) {
 			f, err := c.Snapshot(t.Context(), name, at)
 			if err != nil || f.Last != at {
 				t.Fatalf("%s at %d: %v", name, at, err)

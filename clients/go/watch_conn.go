@@ -197,7 +197,7 @@ func (s *Stream) take(f sseFrame) (*arrival, error) {
 		}
 		return nil, nil
 	}
-	e, err := schema.DecodeLine(f.Data)
+	e, err := schema.DecodeView(f.Data)
 	if err == nil && (e.Type == "" || e.Seq == 0) {
 		err = fmt.Errorf("no type or no seq: %w", schema.ErrMalformed)
 	}

@@ -3,6 +3,7 @@ package agentstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -239,5 +240,38 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 	}
 	if n := s.Stats().Connections; n < 3 {
 		t.Errorf("%d connections for %d tokens", n, k.count())
+	}
+}
+
+// A ticket opens one stream, once, without a header.
+func TestTicketsOpenOneStream(t *testing.T) {
+	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(time.Now), Still: func(auth.Caller) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := realServer(t, func(c *edge.Config) { c.Tickets = tickets })
+	c := dial(t, url)
+	tell(t, c, "r1", "plain")
+	ticket, err := c.Ticket(t.Context(), "r1")
+	if err != nil || ticket.Ticket == "" {
+		t.Fatalf("%+v, %v", ticket, err)
+	}
+	if until, err := time.Parse(time.RFC3339, ticket.ExpiresAt); err != nil || time.Until(until) <= 0 || time.Until(until) > time.Minute {
+		t.Errorf("expires at %q: %v", ticket.ExpiresAt, err)
+	}
+	for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {
+		resp, err := http.Get(url + "/v1/agent/runs/r1/stream?ticket=" + ticket.Ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("status %d, want %d", resp.StatusCode, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if _, err := c.Ticket(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("for nothing: %v", err)
 	}
 }

@@ -32,12 +32,34 @@ build: ## Build the static binary bin/agentstream
 	echo "$(BIN) $(VERSION)"
 
 .PHONY: test
-test: needs ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
+test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
 	@CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) -v -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') $(PKG) 2>&1 | awk -f tools/testsum.awk
 
 .PHONY: needs
-needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs
+needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium
 	@tools/needs $(if $(RACE),gcc) postgresql
+	tools/needs -o node npm chromium
+
+JS_DIRS := clients/ts internal/e2e/js
+# Without npm what needs it is left out, loudly; CI must have it.
+no_npm = if ! command -v npm >/dev/null 2>&1; then echo "NOT TESTED: $(1): there is no npm" >&2; [ "$${CI:-}" != true ]; exit; fi
+
+.PHONY: js
+js: ## Install the npm packages of the TypeScript client and of the clients that e2e drives
+	@$(call no_npm,what runs on Node)
+	for dir in $(JS_DIRS); do
+		stamp=$$dir/node_modules/.package-lock.json
+		if [ ! -e "$$stamp" ] || [ "$$dir/package-lock.json" -nt "$$stamp" ]; then
+			npm ci --prefix "$$dir" --no-audit --no-fund --loglevel=error
+			touch "$$stamp"
+		fi
+	done
+
+.PHONY: test-ts
+test-ts: js ## Build the TypeScript client and run its tests
+	@$(call no_npm,the TypeScript client)
+	out=$$(npm test --prefix clients/ts --silent 2>&1) || { echo "$$out"; exit 1; }
+	echo "clients/ts: $$(grep -e '^# tests' <<<"$$out" | tr -d '#'), $$(grep -e '^# fail' <<<"$$out" | tr -d '#')"
 
 .PHONY: check
 check: ## Format, vet, import rules, then all tests
@@ -72,5 +94,5 @@ campaign: needs ## Kill processes at random KILLS times and compare what was pro
 
 .PHONY: clean
 clean: ## Remove what was built
-	@rm -rf bin
+	@rm -rf bin clients/ts/dist
 	go clean -testcache

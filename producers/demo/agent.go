@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +32,13 @@ type Config struct {
 	Speed float64
 	// Now gives the time of events. Default time.Now.
 	Now func() time.Time
+	// Commands gives the run's commands as they are stored, in order: events of type command.*. nil:
+	// the agent obeys its context alone, and Run ends with the story. With commands it also asks a
+	// question, and after the end it answers messages until its context ends or the channel is closed.
+	Commands <-chan schema.Event
+	// PlanningGate is preview (default), or required: the agent waits until its plan is approved. That
+	// needs Commands.
+	PlanningGate string
 	// Grace bounds each call of the sink, and all of them together once the run was cancelled.
 	// Default 10 seconds.
 	Grace time.Duration
@@ -43,11 +51,20 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.PlanningGate == "" {
+		c.PlanningGate = gatePreview
+	}
 	if c.Grace <= 0 {
 		c.Grace = 10 * time.Second
 	}
 	return c
 }
+
+// The planning gates (native §3.8).
+const (
+	gatePreview  = "preview"
+	gateRequired = "required"
+)
 
 func (c Config) validate() error {
 	switch {
@@ -55,6 +72,10 @@ func (c Config) validate() error {
 		return errors.New("demo: no sink")
 	case c.Speed < 0 || c.Speed != c.Speed:
 		return fmt.Errorf("demo: speed %v is negative", c.Speed)
+	case c.PlanningGate != gatePreview && c.PlanningGate != gateRequired:
+		return fmt.Errorf("demo: planning gate %q is neither preview nor required", c.PlanningGate)
+	case c.PlanningGate == gateRequired && c.Commands == nil:
+		return errors.New("demo: a plan that must be approved needs commands")
 	}
 	if err := schema.ValidRunID(c.RunID); err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -80,23 +101,40 @@ func (a *Agent) ChildID() string {
 	return a.cfg.RunID[:min(len(a.cfg.RunID), schema.MaxRunID-len(suffix))] + suffix
 }
 
-// Run tells the whole run. When ctx is cancelled it ends the run as aborted and returns the cause;
-// when the sink fails it returns that error, and the run stays open for whoever takes it over.
+// Run tells the whole run. When ctx is cancelled it ends the run as aborted and returns the cause, or
+// nil when the run has ended before; when the sink fails it returns that error, and the run stays open
+// for whoever takes it over. A command.cancel ends the run and not Run.
 func (a *Agent) Run(ctx context.Context) error {
-	s := &stage{cfg: a.cfg, ctx: ctx, open: make(map[string]*message), actor: "agent"}
-	s.story(a.ChildID())
-	var failed *sinkError
-	if errors.As(s.err, &failed) {
-		return fmt.Errorf("demo run %s: %w", a.cfg.RunID, s.err)
+	s := &stage{cfg: a.cfg, open: make(map[string]*message)}
+	s.commands, s.answers = a.cfg.Commands, make(map[string]json.RawMessage)
+	if err := s.turn(ctx, func() { s.story(a.ChildID()) }); err != nil {
+		return fmt.Errorf("demo run %s: %w", a.cfg.RunID, err)
 	}
-	if s.err != nil {
-		cause := s.err
-		if err := s.abort(cause); err != nil {
-			return fmt.Errorf("demo run %s: end as aborted: %w", a.cfg.RunID, err)
+	for s.idle(ctx) {
+		if err := s.turn(ctx, s.followUp); err != nil {
+			return fmt.Errorf("demo run %s: %w", a.cfg.RunID, err)
 		}
-		return fmt.Errorf("demo run %s: %w", a.cfg.RunID, cause)
 	}
 	return nil
+}
+
+// turn tells one part of the run, from its first state to a final one.
+func (s *stage) turn(ctx context.Context, tell func()) error {
+	s.ctx, s.err, s.hurry, s.actor = ctx, nil, false, "agent"
+	s.turns++
+	tell()
+	var failed *sinkError
+	if s.err == nil || errors.As(s.err, &failed) {
+		return s.err
+	}
+	cause := s.err
+	if err := s.abort(cause); err != nil {
+		return fmt.Errorf("end as aborted: %w", err)
+	}
+	if errors.Is(cause, errCancelled) {
+		return nil
+	}
+	return cause
 }
 
 // sinkError tells a failing sink from a cancelled run.

@@ -10,8 +10,11 @@
 // # Contract
 //
 // The words are always the same; only times differ. Every run ends with a final run.lifecycle: done,
-// or, when the context is cancelled, aborted, after everything that was open has been closed as cut
-// short. Events carry type, lane, time and payload; the sink's publisher numbers them.
+// or, when the context or a command cancels it, aborted, after everything that was open has been closed
+// as cut short. With a channel of commands the agent pauses wherever it is, changes its course between
+// two parts of the story, waits for its plan to be approved if it must be, asks a question, and
+// answers messages, also after the end, which takes the run up again. Events carry type, lane, time and
+// payload; the sink's publisher numbers them.
 //
 // # Concurrency
 //
@@ -20,9 +23,10 @@
 //
 // # What it does not do
 //
-// It calls no model, runs no tool and does not listen to commands.
+// It calls no model and runs no tool. It does not read its commands from the log: whoever runs it hands
+// them in.
 //
 // # Where to look next
 //
-// script.go is the story, stage.go how it is told.
+// script.go is the story, stage.go how it is told, commands.go how it is interrupted.
 package demo

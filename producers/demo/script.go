@@ -11,11 +11,23 @@ import (
 func (s *stage) story(child string) {
 	s.state("", schema.StatePlanning, "")
 	s.question()
-	s.plan()
+	s.plan("")
+	s.approval()
 	s.state("", schema.StateRunning, "")
 	s.readNotes()
+	s.turnOff()
 	s.measure(child)
-	s.answer()
+	s.turnOff()
+	s.answer(s.ask())
+	s.turnOff()
+	s.done()
+}
+
+// done ends a turn, after what was said to the agent meanwhile has been answered.
+func (s *stage) done() {
+	for len(s.heard) > 0 && s.err == nil {
+		s.reply()
+	}
 	s.step("done")
 	s.flush()
 	s.state("", schema.StateDone, "")
@@ -33,19 +45,25 @@ func (s *stage) question() {
 	s.wait(600 * time.Millisecond)
 }
 
-func (s *stage) plan() {
+// plan proposes one. why says why it is not the first.
+func (s *stage) plan(why string) {
+	s.plans++
 	m := s.message("", "assistant")
-	m.reasoning("Three designs, one question. What matters is what a reader sees after a crash, what a writer pays per event, " +
-		"and what happens when a thousand people watch one run. I should read what the team wrote down, measure all three, " +
-		"and have somebody else look for the way each of them fails.")
-	m.text("I will compare the three designs in four steps.")
+	if s.plans == 1 {
+		m.reasoning("Three designs, one question. What matters is what a reader sees after a crash, what a writer pays per event, " +
+			"and what happens when a thousand people watch one run. I should read what the team wrote down, measure all three, " +
+			"and have somebody else look for the way each of them fails.")
+		m.text("I will compare the three designs in four steps.")
+	} else {
+		m.text("Another plan, then" + why + ". It still has four steps, but I will keep that in mind in each of them.")
+	}
 	m.end("end_turn")
-	s.emit("", schema.TypePlanProposal, "plan", json.RawMessage(`{"id":"plan_1","steps":[`+
+	s.emit("", schema.TypePlanProposal, "plan", json.RawMessage(`{"id":"`+s.planID()+`","steps":[`+
 		`{"id":"s1","title":"Read the notes on the three designs","intent":"research","est_tools":["read_file"],"est_cost_usd":0.002},`+
 		`{"id":"s2","title":"Measure each under the same load","intent":"execute","est_tools":["bench"],"est_cost_usd":0.01},`+
 		`{"id":"s3","title":"Have a reviewer look for failures","intent":"verify","est_tools":["read_file"],"est_cost_usd":0.004},`+
 		`{"id":"s4","title":"Recommend one","intent":"report","est_tools":[],"est_cost_usd":0.003}],`+
-		`"est_total_cost_usd":0.019}`), "planning_gate", "preview")
+		`"est_total_cost_usd":0.019}`), "planning_gate", s.cfg.PlanningGate)
 	s.step("plan")
 	s.wait(900 * time.Millisecond)
 }
@@ -146,7 +164,8 @@ func (s *stage) together(a, b []func()) {
 	}
 }
 
-func (s *stage) answer() {
+// answer recommends a design, for whoever the user said it is for.
+func (s *stage) answer(audience string) {
 	m := s.message("", "assistant")
 	m.reasoning("The ring is the fastest and the only one that loses. The table loses nothing and costs most where nobody looks. " +
 		"The log is fast enough by a factor of a hundred, and it answers the open question with one number.")
@@ -160,5 +179,8 @@ func (s *stage) answer() {
 		"The table is right and dear, because a thousand watchers ask it five thousand times a second whether there is news. " +
 		"The log keeps what it has said, numbers it without holes, and lets everybody continue where they were. " +
 		"Keep the ring for what may be lost, such as the cursor of somebody who is typing.\n")
+	if audience != "" {
+		m.text("Written for " + audience + ", as you said.\n")
+	}
 	m.end("end_turn")
 }

@@ -24,8 +24,13 @@ type stage struct {
 	children []string            // lanes that have not ended
 	messages int
 	steps    int
-	said     int    // tokens of all messages so far
-	actor    string // who speaks
+	turns    int
+	plans    int
+	said     int             // tokens of all messages so far
+	actor    string          // who speaks
+	now      schema.RunState // of the root
+
+	inbox
 }
 
 type running struct{ lane, call string }
@@ -33,24 +38,32 @@ type running struct{ lane, call string }
 const (
 	agentModel    = "scripted-1"
 	agentProvider = "demo"
-	turnID        = "turn_1"
 )
 
-// wait lets time pass at the agent's pace, and notices that the run was cancelled.
+// wait lets time pass at the agent's pace, obeys commands that come meanwhile, and notices that the
+// run was cancelled.
 func (s *stage) wait(d time.Duration) {
 	if s.err != nil || s.hurry {
 		return
 	}
 	if s.cfg.Speed == 0 || d <= 0 {
 		s.err = context.Cause(s.ctx)
+		s.heedAll()
 		return
 	}
-	timer := time.NewTimer(time.Duration(float64(d) / s.cfg.Speed))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-		s.err = context.Cause(s.ctx)
+	for left := time.Duration(float64(d) / s.cfg.Speed); left > 0 && s.err == nil; {
+		began := time.Now()
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+			return
+		case <-s.ctx.Done():
+			s.err = context.Cause(s.ctx)
+		case e, ok := <-s.commands:
+			left -= time.Since(began)
+			s.heed(e, ok)
+		}
+		timer.Stop()
 	}
 }
 
@@ -61,7 +74,7 @@ func (s *stage) emit(lane, typ string, pairs ...any) {
 		return
 	}
 	e := schema.Event{
-		TS: s.cfg.Now().UTC().Format(schema.TimeLayout), Type: typ, ChildID: lane, TurnID: turnID,
+		TS: s.cfg.Now().UTC().Format(schema.TimeLayout), Type: typ, ChildID: lane, TurnID: fmt.Sprintf("turn_%d", s.turns),
 		Actor: s.actor, Payload: object(pairs...),
 	}
 	if lane != "" {
@@ -98,6 +111,9 @@ func (s *stage) state(lane string, st schema.RunState, reason string) {
 		r = reason
 	}
 	s.emit(lane, schema.TypeRunLifecycle, "state", st, "reason", r)
+	if lane == "" && s.err == nil {
+		s.now = st
+	}
 	if s.err == nil && st.Final() {
 		s.children = slices.DeleteFunc(s.children, func(c string) bool { return c == lane })
 	}

@@ -1,0 +1,320 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/schema"
+)
+
+// director runs an agent whose commands a test gives, and keeps its events in the order of a log, with
+// the commands among them.
+type director struct {
+	t        *testing.T
+	rec      *recorder
+	commands chan schema.Event
+	began    time.Time
+	cancel   context.CancelCauseFunc
+	done     chan error
+}
+
+// direct starts an agent at natural speed within a bubble.
+func direct(t *testing.T, cfg Config) *director {
+	t.Helper()
+	d := &director{t: t, rec: &recorder{}, commands: make(chan schema.Event), began: time.Now(), done: make(chan error, 1)}
+	cfg.Sink, cfg.Commands, cfg.Speed = d.rec, d.commands, 1
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	d.cancel = cancel
+	go func() { d.done <- a.Run(ctx) }()
+	return d
+}
+
+// at waits until so long after the beginning.
+func (d *director) at(after time.Duration) {
+	time.Sleep(time.Until(d.began.Add(after))) // the bubble's clock
+	synctest.Wait()
+}
+
+// order stores a command and hands it to the agent.
+func (d *director) order(name, payload string) {
+	e := schema.Event{Type: "command." + name, Actor: "user", Payload: []byte(payload)}
+	d.rec.events, d.rec.times = append(d.rec.events, e), append(d.rec.times, time.Now())
+	d.commands <- e
+	synctest.Wait()
+}
+
+// end lets the agent go and gives what it told.
+func (d *director) end(want error) *schema.Fold {
+	d.t.Helper()
+	d.cancel(errGone)
+	if err := <-d.done; !errors.Is(err, want) {
+		d.t.Errorf("run ends with %v, want %v", err, want)
+	}
+	return check(d.t, d.rec.events)
+}
+
+var errGone = errors.New("the process ends")
+
+// states gives the root's states, with the reasons, joined.
+func (d *director) states() string {
+	var out []string
+	for _, e := range d.rec.events {
+		if e.Type == schema.TypeRunLifecycle && e.ChildID == "" {
+			l, err := schema.ParseLifecycle(e.Payload)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			s := string(l.State)
+			if l.Reason != nil {
+				s += "(" + *l.Reason + ")"
+			}
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (d *director) wantStates(want string) {
+	d.t.Helper()
+	if got := d.states(); got != want {
+		d.t.Errorf("states\nwant %s\n got %s", want, got)
+	}
+}
+
+// quiet says that nothing is told for a long time.
+func (d *director) quiet() {
+	d.t.Helper()
+	n := len(d.rec.events)
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	if len(d.rec.events) != n {
+		d.t.Errorf("%d events while nothing should happen", len(d.rec.events)-n)
+	}
+}
+
+// TestPauseAnywhere: the agent stands still within a moment, for as long as it takes, and then tells
+// the very same story.
+func TestPauseAnywhere(t *testing.T) {
+	var words string
+	for _, after := range []time.Duration{0, 2 * time.Second, 9 * time.Second, 13 * time.Second, 17 * time.Second, 24 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d := direct(t, Config{})
+			d.at(after)
+			d.order("pause", `{}`)
+			if !strings.HasSuffix(d.states(), "paused(paused by the user)") {
+				t.Errorf("at %v: %s", after, d.states())
+			}
+			d.quiet()
+			d.order("pause", `{}`) // says nothing new
+			d.quiet()
+			d.order("resume", `{}`)
+			d.order("resume", `{}`)
+			d.at(3 * time.Hour)
+			f := d.end(nil)
+			back := "running"
+			if strings.HasPrefix(d.states(), "planning paused") {
+				back = "planning"
+			}
+			if f.State != schema.StateDone || !strings.Contains(d.states(), "paused(paused by the user) "+back) || len(f.Commands()) != 0 {
+				t.Errorf("at %v: %s, waiting %v", after, d.states(), f.Commands())
+			}
+			text := f.Text("", "text") + f.Text("", "reasoning") + f.Text("run_demo_review", "text")
+			if words == "" {
+				words = text
+			}
+			if text != words {
+				t.Errorf("at %v: another story", after)
+			}
+		})
+	}
+}
+
+// TestCancelByCommand: at any time; what was open is closed, and the run can be taken up again.
+func TestCancelByCommand(t *testing.T) {
+	for after := time.Duration(0); after < 30*time.Second; after += 1700 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			d := direct(t, Config{})
+			d.at(after)
+			if after > 20*time.Second {
+				d.order("pause", `{}`) // also out of a pause
+			}
+			d.order("cancel", `{"reason":"enough"}`)
+			if !strings.HasSuffix(d.states(), "aborted(cancelled by the user)") {
+				t.Fatalf("at %v: %s", after, d.states())
+			}
+			d.quiet()
+			check(t, d.rec.events)
+			d.order("message", `{"content":"and now?"}`)
+			d.at(2 * time.Hour)
+			f := d.end(nil)
+			if f.State != schema.StateDone || !strings.Contains(f.Text("", "text"), "“and now?”") || len(f.Commands()) != 0 {
+				t.Errorf("at %v: %s", after, d.states())
+			}
+		})
+	}
+}
+
+// TestApproval: with the gate "required" nothing goes on until the plan is approved; a rejected plan, or
+// another direction, is followed by another plan.
+func TestApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{PlanningGate: gateRequired})
+		d.at(time.Minute)
+		d.wantStates("planning awaiting_approval(plan plan_1)")
+		d.quiet()
+		d.order("approve_plan", `{"plan_id":"plan_9"}`) // not this one
+		d.order("pause", `{}`)                          // nothing to pause
+		d.quiet()
+		d.order("reject_plan", `{"plan_id":"plan_1","reason":"too dear"}`)
+		d.at(2*time.Hour + 10*time.Minute)
+		d.order("redirect", `{"instruction":"latency first"}`)
+		d.at(2*time.Hour + 20*time.Minute)
+		d.order("approve_plan", `{"plan_id":"plan_3"}`)
+		d.at(3 * time.Hour)
+		f := d.end(nil)
+		d.wantStates("planning awaiting_approval(plan plan_1) planning(too dear) awaiting_approval(plan plan_2) " +
+			"redirecting(latency first) awaiting_approval(plan plan_3) running done")
+		if f.Plan.ID != "plan_3" || f.Plan.Decision != "approved" || f.Plan.Gate != "required" {
+			t.Errorf("plan %+v", f.Plan)
+		}
+		if text := f.Text("", "text"); !strings.Contains(text, "“too dear”") || !strings.Contains(text, "“latency first”") {
+			t.Errorf("reasons are not taken up: %s", text)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // nobody can approve any more
+		d := direct(t, Config{PlanningGate: gateRequired})
+		d.at(time.Minute)
+		close(d.commands)
+		if f := d.end(errDeaf); f.State != schema.StateAborted {
+			t.Errorf("state %s", f.State)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // the process ends
+		d := direct(t, Config{PlanningGate: gateRequired})
+		d.at(time.Minute)
+		if f := d.end(errGone); f.State != schema.StateAborted {
+			t.Errorf("state %s", f.State)
+		}
+	})
+}
+
+// TestRedirect: between two parts of the story; a rejection of a plan that was only shown likewise.
+func TestRedirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		d.at(9 * time.Second)
+		d.order("redirect", `{"instruction":"look at cost"}`)
+		d.order("redirect", `{}`)
+		d.order("reject_plan", `{"reason":"dull"}`)
+		d.at(time.Hour)
+		f := d.end(nil)
+		d.wantStates("planning running redirecting(look at cost) running redirecting running planning(dull) running done")
+		if text := f.Text("", "text"); !strings.Contains(text, "“look at cost”") || f.Plan.ID != "plan_2" || len(f.Commands()) != 0 {
+			t.Errorf("plan %s, %v, %s", f.Plan.ID, f.Commands(), text)
+		}
+	})
+}
+
+// TestAnswer: the agent asks, takes an answer and goes on without one.
+func TestAnswer(t *testing.T) {
+	asked := func(d *director) bool {
+		return slices.ContainsFunc(d.rec.events, func(e schema.Event) bool { return e.Type == schema.TypeInputRequested })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		for d.at(0); !asked(d); {
+			d.at(time.Since(d.began) + 100*time.Millisecond)
+		}
+		d.order("answer", `{"request_id":"another","answer":"x"}`)
+		d.order("answer", `{"request_id":"audience","answer":"managers"}`)
+		answered := time.Since(d.began)
+		d.at(answered + time.Second)
+		if last := d.rec.events[len(d.rec.events)-1]; last.Type != schema.TypeReasoningDelta {
+			t.Errorf("a second behind the answer: %s", last.Type)
+		}
+		d.at(time.Hour)
+		f := d.end(nil)
+		in := f.Input("audience")
+		if in == nil || string(in.Answer) != `"managers"` || !strings.Contains(f.Text("", "text"), "Written for managers") || len(f.Commands()) != 0 {
+			t.Errorf("%+v, %s", in, f.Text("", "text"))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		d.at(time.Hour)
+		f := d.end(nil)
+		if in := f.Input("audience"); in == nil || in.Answered == 0 || string(in.Answer) != "null" || strings.Contains(f.Text("", "text"), "Written for") {
+			t.Errorf("%+v", in)
+		}
+	})
+}
+
+// TestMessages: those that come before the end are answered before it, later ones take the run up
+// again, each in a turn of its own.
+func TestMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		d.at(3 * time.Second)
+		d.order("message", `{"content":"one"}`)
+		d.order("message", `{"content":[{"type":"text","text":"two"},{"type":"image"}]}`)
+		d.at(time.Hour)
+		d.wantStates("planning running done")
+		check(t, d.rec.events)
+		for i, word := range []string{"three", "four"} {
+			d.order("message", fmt.Sprintf(`{"content":%q}`, word))
+			d.at(time.Duration(i+2) * time.Hour)
+		}
+		d.commands <- schema.Event{Type: "command.cancel", Payload: []byte(`{}`)} // nothing to cancel
+		f := d.end(nil)
+		d.wantStates("planning running done running done running done")
+		text := f.Text("", "text")
+		for _, word := range []string{"one", "two", "three", "four"} {
+			if !strings.Contains(text, "You say “"+word+"”") {
+				t.Errorf("no answer to %s", word)
+			}
+		}
+		turns := map[string]bool{}
+		for _, e := range d.rec.events {
+			turns[e.TurnID] = true
+		}
+		if len(turns) != 4 || !turns["turn_3"] { // commands have none
+			t.Errorf("turns %v", turns)
+		}
+	})
+}
+
+// TestCommandsWithoutWaiting: at speed 0 what is there is obeyed, and commands for children, or in
+// another form, are not.
+func TestCommandsWithoutWaiting(t *testing.T) {
+	commands := make(chan schema.Event, 9)
+	for _, e := range []schema.Event{
+		{Type: "command.pause", ChildID: "run_demo_review", Payload: []byte(`{}`)},
+		{Type: "command.redirect", Payload: []byte(`{"instruction":7}`)},
+		{Type: "command.pause", Payload: []byte(`{}`)},
+		{Type: "command.resume", ChildID: "run_demo_review", Payload: []byte(`{}`)},
+		{Type: "command.resume", Payload: []byte(`{}`)},
+		{Type: "command.answer", Payload: []byte(`{"request_id":"audience","answer":{"who":"all"}}`)},
+		{Type: "command.message", Payload: []byte(`{"content":"` + strings.Repeat("ä", 500) + `"}`)},
+	} {
+		commands <- e
+	}
+	close(commands)
+	r, err := run(t, t.Context(), Config{Commands: commands})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := check(t, r.events)
+	if text := f.Text("", "text"); f.State != schema.StateDone || !strings.Contains(text, strings.Repeat("ä", 200)+"…”") {
+		t.Errorf("%s %s", f.State, text)
+	}
+}

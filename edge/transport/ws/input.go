@@ -20,7 +20,7 @@ const (
 	readBuffer = 512
 	// maxFragments bounds the frames of one message: empty ones would never end by its size.
 	maxFragments = 1024
-	// maxDrain bounds what is read and thrown away of a client that has broken the protocol, in bytes.
+	// maxDrain bounds what is read and thrown away behind the last close frame, in bytes.
 	maxDrain = 1 << 20
 )
 
@@ -72,6 +72,7 @@ func (s *Sink) serve() {
 	case errors.As(err, &bye):
 		s.leave(bye.code, "")
 		s.tell(fmt.Errorf("%w: %w", dialect.ErrClientGone, err))
+		s.drain()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
@@ -107,8 +108,8 @@ func (s *Sink) leave(code int, reason string) {
 	_, _ = s.conn.Write(appendClose(nil, code, reason))
 }
 
-// drain lets the close frame arrive: closing with unread bytes would reset the connection, and the
-// client might never see why.
+// drain lets the close frame arrive: closing with unread bytes, or before the client's last ones, would
+// reset the connection, and the client might never see why.
 func (s *Sink) drain() {
 	half, ok := s.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil || s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout)) != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,12 +23,14 @@ type director struct {
 	began    time.Time
 	cancel   context.CancelCauseFunc
 	done     chan error
+	turn     sync.Mutex // the bubble's clock orders agent and test; this lets the race detector see it
 }
 
 // direct starts an agent at natural speed within a bubble.
 func direct(t *testing.T, cfg Config) *director {
 	t.Helper()
 	d := &director{t: t, rec: &recorder{}, commands: make(chan schema.Event), began: time.Now(), done: make(chan error, 1)}
+	d.rec.fail = func(int) error { d.turn.Lock(); defer d.turn.Unlock(); return nil }
 	cfg.Sink, cfg.Commands, cfg.Speed = d.rec, d.commands, 1
 	a, err := New(cfg)
 	if err != nil {
@@ -41,6 +44,8 @@ func direct(t *testing.T, cfg Config) *director {
 
 // at waits until so long after the beginning.
 func (d *director) at(after time.Duration) {
+	d.turn.Lock()
+	d.turn.Unlock()                            //nolint:staticcheck // an order, no critical section
 	time.Sleep(time.Until(d.began.Add(after))) // the bubble's clock
 	synctest.Wait()
 }

@@ -32,6 +32,7 @@ type DevCmd struct {
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
+	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved." enum:"preview,required" default:"preview" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
 	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
 }
@@ -142,33 +143,13 @@ func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, hooks prod
 	if head, err := n.log.Head(ctx, key, ""); err != nil || head.Exists() {
 		key.Run = schema.NewIDs().Run(time.Now())
 	}
-	pub, err := producers.New(producers.Config{Log: n.log, Key: key, Logger: log, Hooks: hooks})
-	if err != nil {
-		return err
-	}
-	agent, err := demo.New(demo.Config{Sink: pubSink{pub}, RunID: key.Run, Speed: c.DemoSpeed})
-	if err != nil {
-		return err
-	}
 	log.Info("dev: a demo run is being published; watch it with",
-		"curl", fmt.Sprintf("curl -N http://%s/v1/agent/runs/%s/stream", addr, key.Run))
-	err = agent.Run(ctx)
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if cerr := pub.Close(end); err == nil {
-		err = cerr
-	}
-	if err != nil && ctx.Err() == nil {
+		"curl", fmt.Sprintf("curl -N http://%s/v1/agent/runs/%s/stream", addr, key.Run),
+		"command", fmt.Sprintf("curl -X POST http://%s/v1/agent/runs/%s/pause", addr, key.Run))
+	cfg := demo.Config{Speed: c.DemoSpeed, PlanningGate: c.DemoGate}
+	if err := publishDemo(ctx, n, key, cfg, hooks, log); err != nil && ctx.Err() == nil {
 		log.Warn("dev: demo run", "run", key.String(), "err", err)
 	}
 	<-ctx.Done()
 	return nil
-}
-
-// pubSink is a publisher as the demo agent sees it.
-type pubSink struct{ *producers.Publisher }
-
-func (s pubSink) Publish(ctx context.Context, events ...schema.Event) error {
-	_, err := s.Publisher.Publish(ctx, events...)
-	return err
 }

@@ -163,7 +163,7 @@ func (c *call) report(reason dialect.Reason) {
 	if reason != dialect.ReasonNone {
 		attrs = append(attrs, slog.String("reason", reason.String()))
 	}
-	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown {
+	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 		attrs = append(attrs, slog.Any("error", c.err))
 	}

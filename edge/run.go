@@ -51,7 +51,8 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
 		Protocols:         &protocols,
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout},
+		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
+		HTTP2:       &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)

@@ -22,7 +22,8 @@ type feed struct {
 	stop      func()
 
 	view  atomic.Pointer[view]
-	heard atomic.Bool // something has arrived since the last audit
+	heard atomic.Bool   // something has arrived since the last audit
+	back  chan struct{} // holds one token: who reads what precedes the ring
 
 	mu      sync.Mutex // writers of view: the live side, the filler
 	ready   bool       // the head is known; before that, copies only say what to expect
@@ -41,7 +42,7 @@ type view struct {
 }
 
 func newFeed(h *Hub, key schema.RunKey) *feed {
-	f := &feed{hub: h, key: key, attached: make(chan struct{})}
+	f := &feed{hub: h, key: key, attached: make(chan struct{}), back: make(chan struct{}, 1)}
 	f.view.Store(&view{lo: 1, changed: make(chan struct{})})
 	return f
 }
@@ -123,6 +124,70 @@ func (f *feed) appendLocked(p schema.Pack) {
 		n.lo = n.packs[0].First
 	}
 	f.publish(n)
+}
+
+// extendEvents is how far behind the ring a reader may begin and still be served by it.
+const extendEvents = 2048
+
+// extend reads what lies between after and the ring into it, once for all who want it: clients that
+// come back together ask for nearly the same. It reports whether the ring now begins at or before
+// after+1; it does not when that is too much to keep.
+func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
+	select {
+	case f.back <- struct{}{}:
+		defer func() { <-f.back }()
+	case <-ctx.Done():
+		return false
+	}
+	f.mu.Lock()
+	v, ready := f.view.Load(), f.ready
+	f.mu.Unlock()
+	if after+1 >= v.lo {
+		return true
+	}
+	if !ready || v.err != nil || v.lo-1-after > extendEvents {
+		return false
+	}
+	var packs []schema.Pack
+	bytes, hi := 0, after
+	w := &walk{h: f.hub, ctx: ctx, key: f.key, pos: after, through: v.lo - 1, yield: func(p schema.Pack, err error) bool {
+		packs, bytes, hi = append(packs, p), bytes+len(p.Body), p.Last()
+		return v.bytes+bytes <= f.hub.cfg.RingBytes
+	}}
+	if err := w.run(); err != nil || hi < v.lo-1 {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.view.Load()
+	if now.lo != v.lo || now.err != nil {
+		return false // the ring has moved on
+	}
+	for i := range packs {
+		if packs[i].Last() >= now.lo { // a pack that the ring holds the rest of
+			packs, now = packs[:i+1], f.without(now, packs[i].Last())
+			break
+		}
+	}
+	n := *now
+	n.packs = append(packs, now.packs...)
+	n.bytes, n.lo = now.bytes+bytes, after+1
+	f.publish(&n)
+	return true
+}
+
+// without gives a view that begins behind seq.
+func (f *feed) without(v *view, seq schema.Seq) *view {
+	n := *v
+	n.packs = append([]schema.Pack(nil), v.packs...)
+	for len(n.packs) > 0 && n.packs[0].Last() <= seq {
+		n.bytes -= len(n.packs[0].Body)
+		n.packs = n.packs[1:]
+	}
+	if len(n.packs) > 0 {
+		n.packs[0] = n.packs[0].Trim(seq)
+	}
+	return &n
 }
 
 func (f *feed) publish(n *view) {

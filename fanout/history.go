@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sort"
 	"time"
 
 	"agentstream/schema"
@@ -17,11 +18,39 @@ import (
 // that comes first. The first pack may begin before after+1, the last may end behind through.
 func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
+		if packs, ok := h.recent(ctx, key, after, through); ok {
+			for _, p := range packs {
+				if p.First > through || !yield(p, nil) {
+					return
+				}
+			}
+			return
+		}
 		w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
 		if err := w.run(); err != nil && !errors.Is(err, errStopped) {
 			yield(schema.Pack{}, fmt.Errorf("fanout: packs of %s after %d: %w", key, w.pos, err))
 		}
 	}
+}
+
+// recent gives the newest packs of a watched run when they hold all of after < seq ≤ through, or can be
+// made to.
+func (h *Hub) recent(ctx context.Context, key schema.RunKey, after, through schema.Seq) ([]schema.Pack, bool) {
+	h.mu.Lock()
+	f := h.feeds[key]
+	h.mu.Unlock()
+	if f == nil {
+		return nil, false
+	}
+	v := f.view.Load()
+	if after+1 < v.lo && f.extend(ctx, after) {
+		v = f.view.Load()
+	}
+	if after+1 < v.lo || through > v.hi || len(v.packs) == 0 {
+		return nil, false
+	}
+	i := sort.Search(len(v.packs), func(i int) bool { return v.packs[i].Last() > after })
+	return v.packs[i:], true
 }
 
 // ExpiredError is ErrExpired with the first seq that is still kept, 0 when none is.

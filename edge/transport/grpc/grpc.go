@@ -109,6 +109,11 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx co
 	c := &call{t: t, fn: fn, rc: http.NewResponseController(w), proto: r.ProtoMajor}
 	c.w = &response{ResponseWriter: w}
 	t.handler.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	if !c.w.begun {
+		// A status alone is sent when the handler returns. Saying so now lets nobody above take the call
+		// for one that was not answered.
+		c.w.WriteHeader(http.StatusOK)
+	}
 	if c.err == nil && !c.served {
 		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
 	}

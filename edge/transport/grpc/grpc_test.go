@@ -59,11 +59,29 @@ type bench struct {
 	more chan struct{}
 }
 
-type unwrapper struct{ http.ResponseWriter }
+type unwrapper struct {
+	http.ResponseWriter
+	status int
+}
 
-func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+func (u *unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-func serve(t *testing.T, cfg Config, fn handler) *bench {
+func (u *unwrapper) WriteHeader(status int) {
+	if u.status != 0 {
+		panic("a second status")
+	}
+	u.status = status
+	u.ResponseWriter.WriteHeader(status)
+}
+
+func (u *unwrapper) Write(b []byte) (int, error) {
+	if u.status == 0 {
+		u.status = http.StatusOK
+	}
+	return u.ResponseWriter.Write(b)
+}
+
+func serve(t testing.TB, cfg Config, fn handler) *bench {
 	t.Helper()
 	tr, err := New(cfg)
 	if err != nil {
@@ -75,7 +93,8 @@ func serve(t *testing.T, cfg Config, fn handler) *bench {
 	}
 	b := &bench{t: tr, more: make(chan struct{}, 1000)}
 	b.srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = unwrapper{w}
+		u := &unwrapper{ResponseWriter: w}
+		w = u
 		if h := services[r.URL.Path]; h != nil {
 			h.ServeHTTP(w, r)
 			return
@@ -91,6 +110,9 @@ func serve(t *testing.T, cfg Config, fn handler) *bench {
 			return
 		}
 		err := tr.Serve(w, r, fn)
+		if u.status == 0 {
+			t.Error("a call that was served looks as if it was not answered")
+		}
 		b.mu.Lock()
 		b.errs = append(b.errs, err)
 		b.mu.Unlock()
@@ -119,7 +141,7 @@ func (b *bench) served(t *testing.T) error {
 	return b.errs[len(b.errs)-1]
 }
 
-func (b *bench) dial(t *testing.T, opts ...gogrpc.DialOption) *gogrpc.ClientConn {
+func (b *bench) dial(t testing.TB, opts ...gogrpc.DialOption) *gogrpc.ClientConn {
 	t.Helper()
 	cc, err := gogrpc.NewClient(b.addr, append(opts, gogrpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
@@ -142,7 +164,7 @@ func (rawClientCodec) Unmarshal(data []byte, v any) error {
 func (rawClientCodec) Name() string { return "proto" }
 
 // start opens a stream with one request message.
-func start(ctx context.Context, t *testing.T, cc *gogrpc.ClientConn, request []byte, opts ...gogrpc.CallOption) gogrpc.ClientStream {
+func start(ctx context.Context, t testing.TB, cc *gogrpc.ClientConn, request []byte, opts ...gogrpc.CallOption) gogrpc.ClientStream {
 	t.Helper()
 	st, err := cc.NewStream(ctx, &gogrpc.StreamDesc{ServerStreams: true}, procedure, append(opts, gogrpc.ForceCodec(rawClientCodec{}))...)
 	if err != nil {

@@ -21,6 +21,17 @@ const prefix = 5
 // response keeps connect from flushing after every message.
 type response struct {
 	http.ResponseWriter
+	begun bool // a status has been written
+}
+
+func (w *response) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b)
 }
 
 // Flush does nothing: the sink flushes.

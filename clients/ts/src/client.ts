@@ -41,7 +41,7 @@ export interface TransportOptions {
   ticket?: () => Promise<string>;
 }
 
-/** The answer to an append. */
+/** The answer to an append or a command. */
 export interface Receipt {
   readonly first_seq: number;
   readonly last_seq: number;
@@ -63,14 +63,28 @@ export interface EventsQuery {
 export interface RunInfo {
   readonly run_id: string;
   readonly state: RunState;
+  readonly reason?: string | null;
   readonly last_seq?: number;
+  readonly started_at?: string | null;
+  readonly updated_at?: string | null;
+  /** null while the run goes on. */
+  readonly ended_at?: string | null;
   readonly [field: string]: unknown;
 }
 
-/** A page of runs; `next` asks for the one behind it. */
+/** A page of runs; `next_cursor` asks for the one behind it, null when there is none. */
 export interface RunsPage {
   readonly runs: readonly RunInfo[];
-  readonly next?: string;
+  readonly next_cursor: string | null;
+}
+
+/** Which runs. Times are RFC 3339. */
+export interface RunsQuery {
+  state?: readonly RunState[];
+  since?: string;
+  until?: string;
+  limit?: number;
+  cursor?: string;
 }
 
 /** The commands, as their paths name them. */
@@ -130,8 +144,7 @@ export class Client {
   /** Appends events; resolves when all of them are durable. After a cut it is repeated under the same key. */
   async append(run: string, events: Iterable<NewEvent>, w: WriteOptions = {}): Promise<Receipt> {
     const body = Array.from(events, (e) => formatEvent(e) + "\n").join("");
-    const res = await this.call(this.write(path(run, "events"), body, "application/x-ndjson", w));
-    return { ...(JSON.parse(res.text) as Omit<Receipt, "replayed">), replayed: res.headers.get("Idempotency-Replayed") === "true" };
+    return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
   }
 
   /** One page of a run's events, as they are stored. */
@@ -161,9 +174,18 @@ export class Client {
     return this.json({ method: "GET", path: path(run), signal });
   }
 
-  /** One page of the tenant's runs, newest first. */
-  runs(q: { cursor?: string; limit?: number; state?: RunState } = {}, signal?: AbortSignal): Promise<RunsPage> {
-    return this.json({ method: "GET", path: "/v1/agent/runs", query: q, signal });
+  /** One page of the tenant's runs, newest first, as they are persisted by now. */
+  runsPage(q: RunsQuery = {}, signal?: AbortSignal): Promise<RunsPage> {
+    return this.json({ method: "GET", path: "/v1/agent/runs", query: { ...q, state: q.state?.join(",") }, signal });
+  }
+
+  /** All of the tenant's runs, page by page. */
+  async *runs(q: Omit<RunsQuery, "cursor"> = {}, signal?: AbortSignal): AsyncGenerator<RunInfo, void, void> {
+    for (let cursor: string | null = ""; cursor !== null; ) {
+      const page: RunsPage = await this.runsPage({ ...q, cursor }, signal);
+      yield* page.runs;
+      cursor = page.next_cursor;
+    }
   }
 
   /** Everything up to the newest event, summed up. To go on, watch with `after: snapshot.last_seq`. */
@@ -171,48 +193,54 @@ export class Client {
     return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), signal })).text);
   }
 
-  /** Sends a command. 409 when the run's state forbids it. */
-  command(run: string, name: CommandName, payload: object = {}, w: WriteOptions = {}): Promise<unknown> {
-    return this.json(this.write(path(run, name), stringify(payload), "application/json", w));
+  /** Sends a command, with `child_id` in its payload to a child. 409 when the run's state forbids it. */
+  command(run: string, name: CommandName, payload: object = {}, w: WriteOptions = {}): Promise<Receipt> {
+    return this.receipt(this.write(path(run, name), stringify(payload), "application/json", w));
   }
 
-  approvePlan(run: string, planID?: string, w?: WriteOptions): Promise<unknown> {
+  approvePlan(run: string, planID?: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "approve_plan", planID === undefined ? {} : { plan_id: planID }, w);
   }
 
-  rejectPlan(run: string, reason?: string, w?: WriteOptions): Promise<unknown> {
+  rejectPlan(run: string, reason?: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "reject_plan", reason === undefined ? {} : { reason }, w);
   }
 
-  pause(run: string, w?: WriteOptions): Promise<unknown> {
+  pause(run: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "pause", {}, w);
   }
 
-  resume(run: string, w?: WriteOptions): Promise<unknown> {
+  resume(run: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "resume", {}, w);
   }
 
-  redirect(run: string, instruction: string, w?: WriteOptions): Promise<unknown> {
+  redirect(run: string, instruction: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "redirect", { instruction }, w);
   }
 
   /** Asks the agent to stop. Leaving a stream never does. */
-  cancel(run: string, reason?: string, w?: WriteOptions): Promise<unknown> {
+  cancel(run: string, reason?: string, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "cancel", reason === undefined ? {} : { reason }, w);
   }
 
-  answer(run: string, requestID: string, answer: unknown, w?: WriteOptions): Promise<unknown> {
+  answer(run: string, requestID: string, answer: unknown, w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "answer", { request_id: requestID, answer }, w);
   }
 
   /** Sends a message of the user, also to a run that is over: a follow-up. */
-  send(run: string, content: string | readonly unknown[], w?: WriteOptions): Promise<unknown> {
+  send(run: string, content: string | readonly unknown[], w?: WriteOptions): Promise<Receipt> {
     return this.command(run, "messages", { content }, w);
   }
 
   /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
   createTicket(run: string, signal?: AbortSignal): Promise<{ readonly ticket: string; readonly [field: string]: unknown }> {
     return this.json({ method: "POST", path: path(run, "tickets"), signal });
+  }
+
+  private async receipt(c: Call): Promise<Receipt> {
+    const { text, headers } = await this.call(c);
+    const { first_seq, last_seq } = JSON.parse(text) as Receipt;
+    return { first_seq, last_seq, replayed: headers.get("Idempotency-Replayed") === "true" };
   }
 
   private write(to: string, body: string, type: string, w: WriteOptions): Call {

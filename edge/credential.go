@@ -118,7 +118,7 @@ func (s *Server) recheck(ctx context.Context) {
 		}
 		for _, h := range s.held.list() {
 			if err := s.cfg.Still(h.caller); err != nil {
-				h.end(fmt.Errorf("%w: %w", auth.ErrExpired, err))
+				h.end(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
 			}
 		}
 	}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// createTicket makes a ticket: a token for `?ticket=` that opens one stream of the run, once. The run
-// must exist, because a ticket for one that does not would say that it does not.
+// createTicket makes a ticket: a token for `?ticket=` that opens one stream of the run, or of a
+// child by its own id, once. What it is for must exist: a typing error is told here and not by a
+// stream that no page can read the refusal of.
 func (s *Server) createTicket(c *call) error {
 	if s.cfg.Tickets == nil {
 		return errNoRoute
@@ -19,7 +20,7 @@ func (s *Server) createTicket(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	if _, err := s.existing(ctx, key); err != nil {
+	if _, _, err := s.locate(ctx, key); err != nil {
 		return err
 	}
 	ticket, until, err := s.cfg.Tickets.Issue(ctx, c.caller, key.Run)

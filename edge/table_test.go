@@ -1,0 +1,28 @@
+package edge
+
+import (
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+)
+
+// RouteRow is a route as the tests of who may do what see it.
+type RouteRow struct {
+	Pattern   string
+	Method    string
+	Path      string
+	Needs     auth.Scope
+	Transport dialect.Transport
+}
+
+// Table gives the routes of a server, so that a route that is added later is tested without anybody
+// thinking of it.
+func (s *Server) Table() []RouteRow {
+	var rows []RouteRow
+	for _, rt := range s.routes {
+		rows = append(rows, RouteRow{Pattern: rt.pattern, Method: rt.method, Path: rt.pattern[len(rt.method)+1:], Needs: rt.needs, Transport: rt.transport()})
+	}
+	return rows
+}
+
+// OriginAllowed is the check before a WebSocket is opened.
+var OriginAllowed = (*Server).originAllowed

@@ -152,7 +152,8 @@ export function isFinal(e: AgentEvent): boolean {
   return e.type === "run.lifecycle" && e.child_id === null && finalStates.has(e.payload.state);
 }
 
-const finalStates: ReadonlySet<string> = new Set(["done", "aborted", "error"]);
+/** The states that end a run. */
+export const finalStates: ReadonlySet<string> = new Set(["done", "aborted", "error"]);
 
 /**
  * Takes a delta.bundle, which exists in views alone, apart into the deltas that it holds; any other

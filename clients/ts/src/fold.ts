@@ -1,13 +1,12 @@
 // Events → snapshot, by the rules of schema/contracts/snapshot.schema.json.
 
 import type { RunState } from "./catalogue.js";
-import { type AgentEvent, firstSeq, unbundle } from "./event.js";
+import { type AgentEvent, finalStates, firstSeq, unbundle } from "./event.js";
 import { Fields, type Taken } from "./fields.js";
 import { Commands, commandName, type Lane } from "./lanes.js";
 import { RawJSON, eachField, elements } from "./json.js";
 import { type Block, type Child, type Message, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 
-const finalStates: ReadonlySet<string> = new Set(["done", "aborted", "error"]);
 const states: ReadonlySet<string> = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
 
 /**
@@ -51,11 +50,11 @@ export class Fold {
     for (const part of parts) this.take(part);
   }
 
-  /** All text of one kind of one speaker, over all messages. */
-  text(child: string | null = null, kind = "text"): string {
+  /** All text of one kind of one speaker, over all messages, or those of one role. */
+  text(child: string | null = null, kind = "text", role?: string): string {
     let out = "";
     for (const m of this.snapshot.messages) {
-      if (m.child_id === child) for (const b of m.blocks) if (b.kind === kind) out += b.text;
+      if (m.child_id === child && (role === undefined || m.role === role)) for (const b of m.blocks) if (b.kind === kind) out += b.text;
     }
     return out;
   }

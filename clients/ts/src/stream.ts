@@ -2,7 +2,7 @@
 
 import { Backoff, type BackoffOptions, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
-import { type AgentEvent, isFinal, parseEvent } from "./event.js";
+import { type AgentEvent, finalStates, isFinal, parseEvent } from "./event.js";
 import { type Gap, Track } from "./track.js";
 
 /**
@@ -163,7 +163,7 @@ class Watch {
     this.track.advance(event);
     this.backoff.reset();
     this.refusals = 0;
-    this.ended = isFinal(event);
+    this.ended = isFinal(event) || (event.type === "run.snapshot" && finalStates.has(String(event.payload.state)));
     yield { event };
     return false;
   }

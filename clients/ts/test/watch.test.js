@@ -205,3 +205,10 @@ test("a body that is no event stream and a line that is no event are refused", a
   const junk = await serve(t, (_, s) => s.writeHead(200, { "Content-Type": "text/event-stream" }).end("data: {}\n\n"));
   await assert.rejects(collect(new Client({ url: junk }).watch("r", fast)), ProtocolError);
 });
+
+test("a snapshot of a run that is over ends the watch without waiting", async (t) => {
+  const snapshot = line(9, "run.snapshot", { run_id: "r", state: "done", messages: [], tool_calls: [], children: [] }, { first_seq: 1 });
+  const url = await serve(t, (q, s) => (q.url.includes("after=9") ? s.writeHead(204).end() : s.writeHead(200, { "Content-Type": "text/event-stream" }).end(frame(snapshot))));
+  const { events, gaps } = await collect(new Client({ url }).watch("r", { snapshot: true, backoff: { first: 1e7, most: 1e7 } }));
+  assert.deepEqual([events.map((e) => e.type), gaps], [["run.snapshot"], []]);
+});

@@ -61,7 +61,8 @@ const fold = new Fold();
 for (const e of full) fold.add(parseEvent(formatEvent(e)));
 const snapshot = await client.snapshot(run);
 assert.deepEqual(JSON.parse(stringify(fold.snapshot)), JSON.parse(stringify(snapshot)), "our fold is the server's");
-assert.equal(fold.text(), "Grüße, Welt 🌍");
+assert.equal(fold.text(null, "text", "assistant"), "Grüße, Welt 🌍");
+assert.equal(fold.text(), "Grüße, Welt 🌍and more");
 
 for (const transport of ["fetch", "websocket"]) {
   for (const o of [{}, { snapshot: true }, { types: ["tool.*", "custom.*"] }, { child: ["run_c1"] }, { bundle: true }, { after: 5 }, { speed: 1000 }]) {

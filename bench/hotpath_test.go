@@ -12,6 +12,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
@@ -148,7 +149,7 @@ func frames(b *testing.B, events int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer sink.Close()
+	defer func() { _ = sink.End(transport.End{Clean: true}) }()
 	p := packsOf(schema.RunKey{Tenant: tenant, Run: "run"}, events, events, false)[0]
 	projector := native.Dialect{}.Projector(dialect.Request{})
 	var list dialect.Frames
@@ -167,7 +168,7 @@ func frames(b *testing.B, events int) {
 			}
 			list.Reset()
 		}
-		if err := sink.Flush(); err != nil {
+		if _, err := sink.Flush(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport/grpc"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -24,6 +25,7 @@ var (
 	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
 	errState       = errors.New("the run's state forbids it")
+	errUpgrade     = errors.New("version of WebSocket is not 13")
 	errPanic       = errors.New("panic")
 )
 
@@ -90,6 +92,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonForeignRun:       {Status: http.StatusBadRequest, Code: codeMalformed, Message: "event names another run", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonTooLarge:         {Status: http.StatusRequestEntityTooLarge, Code: codeMalformed, Message: "too large; put the content into a blob and send its blob_ref", Detail: true, End: EndBroken, Close: 1009, GRPC: 8},
 	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send application/x-ndjson or application/json, not encoded", End: EndBroken, Close: 1003, GRPC: 3},
+	dialect.ReasonUpgrade:          {Status: http.StatusUpgradeRequired, Code: "UPGRADE-REQUIRED", Message: "send Sec-WebSocket-Version: 13", End: EndBroken, Close: 1002, GRPC: 3},
 	dialect.ReasonURITooLong:       {Status: http.StatusRequestURITooLong, Code: "URI-TOO-LONG", Message: "the request target is too long", End: EndBroken, Close: 1009, GRPC: 3},
 	dialect.ReasonTimeout:          {Status: http.StatusRequestTimeout, Code: "REQUEST-TIMEOUT", Message: "the body did not arrive in time", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 4},
 	dialect.ReasonMethod:           {Status: http.StatusMethodNotAllowed, Code: "METHOD-NOT-ALLOWED", Message: "this path does not take this method", End: EndBroken, Close: 1008, GRPC: 12},
@@ -132,6 +135,9 @@ var reasons = []struct {
 	{errMethod, dialect.ReasonMethod},
 	{errURITooLong, dialect.ReasonURITooLong},
 	{errMediaType, dialect.ReasonUnsupportedMedia},
+	{errUpgrade, dialect.ReasonUpgrade},
+	{grpc.ErrTimeout, dialect.ReasonTimeout},
+	{grpc.ErrTooLarge, dialect.ReasonTooLarge},
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
 	{errBusy, dialect.ReasonBusy},

@@ -16,7 +16,7 @@ import (
 
 // socket serves a dialect's stream over a WebSocket. What is wrong with the request is answered in
 // HTTP, before the upgrade.
-func (s *Server) socket(c *call) error {
+func (s *Server) socket(c *call) (err error) {
 	b := c.route.stream
 	in, err := input(c, b)
 	if err != nil {
@@ -34,18 +34,26 @@ func (s *Server) socket(c *call) error {
 		Subprotocol: b.Subprotocol,
 		Closed:      func(err error) { end(closed(err)) },
 	})
+	if !errors.Is(err, dialect.ErrBadRequest) || err == nil {
+		c.w.status = http.StatusSwitchingProtocols // the connection was taken over, whatever became of it
+	}
 	if err != nil {
 		if errors.Is(err, ws.ErrVersion) {
 			c.w.Header().Set("Sec-WebSocket-Version", "13")
+			err = errors.Join(errUpgrade, err)
 		}
 		return ended(ctx, err)
 	}
-	c.w.status = http.StatusSwitchingProtocols
+	err = errPanic // until deliver has returned
+	defer func() {
+		if lerr := sink.End(c.endOf(err)); err == nil {
+			err = lerr
+		}
+	}()
 	if !complete {
 		err = ss.deliver(ctx, sink)
-	}
-	if lerr := sink.End(c.endOf(err)); err == nil {
-		err = lerr
+	} else {
+		err = nil
 	}
 	return err
 }
@@ -86,6 +94,9 @@ func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []
 	}
 	if err != nil {
 		return err
+	}
+	if _, err := sink.Flush(); err != nil { // a call to a silent run has begun as well
+		return ended(ctx, err)
 	}
 	return ss.deliver(ctx, sink)
 }

@@ -30,6 +30,7 @@ const (
 	ReasonForeignRun  // an event names another run
 	ReasonTooLarge
 	ReasonUnsupportedMedia
+	ReasonUpgrade // a version of WebSocket that is not spoken
 	ReasonURITooLong
 	ReasonTimeout // the request's body did not arrive in time
 	ReasonMethod
@@ -85,6 +86,7 @@ var reasonNames = [reasonCount]string{
 	ReasonForeignRun:        "foreign run",
 	ReasonTooLarge:          "too large",
 	ReasonUnsupportedMedia:  "unsupported media type",
+	ReasonUpgrade:           "upgrade required",
 	ReasonURITooLong:        "uri too long",
 	ReasonTimeout:           "timeout",
 	ReasonMethod:            "method not allowed",

@@ -1,7 +1,8 @@
 // The fields of a payload, as a fold reads them.
 
-import { RawJSON, eachField } from "./json.js";
+import { RawJSON, eachField, elements } from "./json.js";
 import type { Lane } from "./lanes.js";
+import { type Block, type Message, newBlock } from "./snapshot.js";
 
 /** An event as a fold reads it. */
 export interface Taken {
@@ -85,5 +86,26 @@ export class Fields {
     if (typeof v !== "object" || v === null) return null;
     const raw = this.raw(name);
     return raw !== null && raw.text[0] === c ? raw : null;
+  }
+}
+
+/** Fills a message from what it says as a whole: a string or a list of blocks. */
+export function content(m: Message, raw: RawJSON | null): void {
+  const whole = { open: false, complete: true };
+  if (raw === null) return;
+  if (raw.text[0] === '"') return void m.blocks.push({ ...newBlock(0, "text"), ...whole, text: raw.value<string>() });
+  if (raw.text[0] !== "[") return;
+  for (const part of elements(raw.text)) {
+    if (part[0] !== "{") continue;
+    const p = Fields.of(part);
+    const b: Block = { ...newBlock(m.blocks.length, p.str("type")), ...whole, text: p.text("text") };
+    if (b.kind === "tool_use") {
+      const call = p.str("id"), tool = p.str("name");
+      if (call !== null || tool !== null) Object.assign(b, { call_id: call, tool });
+      if (p.has("input")) b.input = p.raw("input");
+    } else if (b.kind !== "text") {
+      b.block = new RawJSON(part);
+    }
+    m.blocks.push(b);
   }
 }

@@ -2,9 +2,9 @@
 
 import type { RunState } from "./catalogue.js";
 import { type AgentEvent, finalStates, firstSeq, unbundle } from "./event.js";
-import { Fields, type Taken } from "./fields.js";
+import { Fields, type Taken, content } from "./fields.js";
 import { Commands, commandName, type Lane } from "./lanes.js";
-import { RawJSON, eachField, elements } from "./json.js";
+import { eachField } from "./json.js";
 import { type Block, type Child, type Message, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 
 const states: ReadonlySet<string> = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
@@ -397,25 +397,4 @@ function newCall(id: string | null, t: Taken): ToolCall {
     call_id: id, child_id: t.lane.id, tool: null, input: null, state: "running", streamed: "", output: null, error: null,
     duration_ms: null, blob_ref: null, start_seq: t.first, end_seq: null,
   };
-}
-
-/** Fills a message from what it says as a whole: a string or a list of blocks. */
-function content(m: Message, raw: RawJSON | null): void {
-  const whole = { open: false, complete: true };
-  if (raw === null) return;
-  if (raw.text[0] === '"') return void m.blocks.push({ ...newBlock(0, "text"), ...whole, text: raw.value<string>() });
-  if (raw.text[0] !== "[") return;
-  for (const part of elements(raw.text)) {
-    if (part[0] !== "{") continue;
-    const p = Fields.of(part);
-    const b: Block = { ...newBlock(m.blocks.length, p.str("type")), ...whole, text: p.text("text") };
-    if (b.kind === "tool_use") {
-      const call = p.str("id"), tool = p.str("name");
-      if (call !== null || tool !== null) Object.assign(b, { call_id: call, tool });
-      if (p.has("input")) b.input = p.raw("input");
-    } else if (b.kind !== "text") {
-      b.block = new RawJSON(part);
-    }
-    m.blocks.push(b);
-  }
 }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/internal/testkit"
+)
+
+const hmacSecret = "0123456789abcdef0123456789abcdef"
+
+// Without authentication nobody is served but by dev on this machine, and flags that contradict each
+// other are refused before anything starts.
+func TestWhoIsServedWithoutAuthentication(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string // in the error; "" is none
+	}{
+		{[]string{"dev"}, ""},
+		{[]string{"dev", "--listen", "localhost:8080"}, ""},
+		{[]string{"dev", "--listen", "0.0.0.0:8080"}, "loopback"},
+		{[]string{"dev", "--listen", ":8080"}, "loopback"},
+		{[]string{"edge"}, "no authentication"},
+		{[]string{"edge", "--listen", "127.0.0.1:8080"}, "no authentication"},
+		{[]string{"edge", "--listen", "0.0.0.0:8080", "--auth-token", "t"}, ""},
+		{[]string{"edge", "--api-keys", "keys"}, ""},
+		{[]string{"edge", "--oidc-issuer", "https://id.example", "--audience", "agentstream"}, ""},
+		{[]string{"edge", "--jwks-url", "https://id.example/keys", "--issuer", "https://id.example", "--audience", "a,b"}, ""},
+		{[]string{"edge", "--hmac-secret", hmacSecret}, ""},
+		{[]string{"edge", "--oidc-issuer", "https://id.example"}, "audience"},
+		{[]string{"edge", "--oidc-issuer", "http://id.example", "--audience", "a"}, "https"},
+		{[]string{"edge", "--jwks-url", "https://id.example/keys", "--audience", "a"}, "issuer"},
+		{[]string{"edge", "--oidc-issuer", "https://id.example", "--issuer", "https://other.example", "--audience", "a"}, "--issuer"},
+		{[]string{"edge", "--hmac-secret", "short"}, "32"},
+		{[]string{"edge", "--hmac-secret", hmacSecret, "--oidc-issuer", "https://id.example", "--audience", "a"}, "2 sources"},
+		{[]string{"edge", "--auth-token", "t", "--audience", "a"}, "--audience"},
+		{[]string{"edge", "--auth-token", "t", "--ticket-ttl", "1h"}, "--ticket-ttl"},
+	} {
+		cli, err := parse(t, nil, tt.args...)
+		if err != nil {
+			t.Fatalf("%v: %v", tt.args, err)
+		}
+		flags := &cli.Dev.ListenFlags
+		if tt.args[0] == "edge" {
+			flags = &cli.Edge.ListenFlags
+		}
+		err = flags.check(tt.args[0])
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want %q", tt.args, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), hmacSecret) {
+			t.Errorf("%v: the error holds the secret", tt.args)
+		}
+	}
+}
+
+// printed runs fn and gives what it writes to standard output.
+func printed(t *testing.T, fn func() error) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	err = fn()
+	os.Stdout = stdout
+	w.Close()
+	text, rerr := io.ReadAll(r)
+	r.Close()
+	if err != nil || rerr != nil {
+		t.Fatal(err, rerr)
+	}
+	return string(text)
+}
+
+// What auth new-key and auth token make is let in by a gate with the same flags, over a real bucket
+// of tickets.
+func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
+	server := testkit.NATS(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte("# ours"), 0o600); err != nil { // without its newline
+		t.Fatal(err)
+	}
+	key := strings.TrimSpace(printed(t, (&NewKeyCmd{Tenant: "acme", Scopes: []string{"read", "write"}, ID: "ci", TTL: time.Hour, Append: path}).Run))
+	shown := printed(t, (&NewKeyCmd{Tenant: "acme", Scopes: []string{"command"}, Note: "by hand"}).Run)
+	lines := strings.Split(strings.TrimSpace(shown), "\n")
+	have, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(have), key) {
+		t.Fatalf("%s %v", have, err)
+	}
+	if err := os.WriteFile(path, append(have, lines[len(lines)-1]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cli, err := parse(t, map[string]string{"AGENTSTREAM_HMAC_SECRET": hmacSecret}, "auth", "token", "--tenant", "zeta", "--scopes", "read", "--subject", "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(printed(t, cli.Auth.Token.Run))
+	if cli, err = parse(t, nil, "edge", "--api-keys", path, "--auth-token", "all"); err != nil { // the secret is in the environment
+		t.Fatal(err)
+	}
+	var logs strings.Builder
+	g, err := newGate(ctx, &cli.Edge.ListenFlags, server.Conn, 1, slog.New(slog.NewTextHandler(&logs, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]auth.Caller{
+		key:      {Tenant: "acme", Subject: "key:ci", Scopes: auth.ScopeRead | auth.ScopeWrite},
+		lines[1]: {Tenant: "acme", Scopes: auth.ScopeCommand},
+		token:    {Tenant: "zeta", Subject: "me", Scopes: auth.ScopeRead},
+		"all":    {Tenant: "default", Scopes: auth.ScopeAll},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+text)
+		c, err := g.authenticate(r)
+		if err != nil || c.Tenant != want.Tenant || c.Scopes != want.Scopes || want.Subject != "" && c.Subject != want.Subject {
+			t.Errorf("%+v %v, want %+v", c, err, want)
+		}
+		if err := g.still(c); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(logs.String(), text) && text != "all" {
+			t.Error("a credential is in the log")
+		}
+		if !c.May(auth.ScopeRead) {
+			continue
+		}
+		ticket, _, err := g.tickets.Issue(ctx, c, "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := g.tickets.Redeem(ctx, ticket); err != nil || got.Tenant != c.Tenant || got.Run != "run" {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	if len(g.checks) != 2 || strings.Contains(logs.String(), hmacSecret) {
+		t.Errorf("%d checks; %s", len(g.checks), &logs)
+	}
+	for _, bad := range []interface{ Run() error }{
+		&NewKeyCmd{Tenant: "a.b", Scopes: []string{"read"}},
+		&NewKeyCmd{Tenant: "acme", Scopes: []string{"admin"}},
+		&NewKeyCmd{Tenant: "acme", Scopes: []string{"read"}, TTL: -1},
+		&NewKeyCmd{Tenant: "acme", Scopes: []string{"read"}, ID: "A_B"},
+		&TokenCmd{HMACSecret: "short", Tenant: "acme", Scopes: []string{"read"}},
+		&TokenCmd{HMACSecret: hmacSecret, Tenant: "*", Scopes: []string{"read"}},
+	} {
+		if bad.Run() == nil {
+			t.Errorf("%+v", bad)
+		}
+	}
+}

@@ -133,17 +133,16 @@ func (s *Server) foldAnew(ctx context.Context, src source, through schema.Seq) (
 // locate finds what an id of the path names: a run, or else a child of one. The head is the run's.
 func (s *Server) locate(ctx context.Context, key schema.RunKey) (source, schema.Head, error) {
 	head, err := s.existing(ctx, key)
-	if err == nil || !errors.Is(err, fanout.ErrNotFound) || s.cfg.Catalog == nil {
+	if !errors.Is(err, fanout.ErrNotFound) {
 		return source{key: key}, head, err
 	}
-	root, perr := s.cfg.Catalog.Parent(ctx, key.Tenant, key.Run)
-	switch {
-	case errors.Is(perr, fanout.ErrNotFound) || perr == nil && root == "":
-		return source{}, schema.Head{}, err
-	case perr != nil:
-		return source{}, schema.Head{}, fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, perr)
+	src, ok, perr := s.childOf(ctx, key)
+	if perr != nil {
+		return source{}, schema.Head{}, perr
 	}
-	src := source{key: schema.RunKey{Tenant: key.Tenant, Run: root}, child: key.Run}
+	if !ok {
+		return source{}, schema.Head{}, err
+	}
 	head, err = s.existing(ctx, src.key)
 	return src, head, err
 }

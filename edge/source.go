@@ -174,17 +174,32 @@ type opened struct {
 // cursor. The caller closes the tail.
 func (s *Server) open(ctx context.Context, key schema.RunKey, c dialect.Cursor) (opened, error) {
 	o, err := s.openRoot(ctx, key, c)
-	if err == nil || !errors.Is(err, fanout.ErrNotFound) || s.cfg.Catalog == nil {
+	if !errors.Is(err, fanout.ErrNotFound) {
 		return o, err
 	}
-	root, perr := s.cfg.Catalog.Parent(ctx, key.Tenant, key.Run)
+	src, ok, perr := s.childOf(ctx, key)
+	if perr != nil {
+		return o, perr
+	}
+	if !ok {
+		return o, err
+	}
+	return s.openChild(ctx, src, c)
+}
+
+// childOf gives the source that an id names which is no run; ok is false when it is no child either.
+func (s *Server) childOf(ctx context.Context, key schema.RunKey) (src source, ok bool, err error) {
+	if s.cfg.Catalog == nil {
+		return source{}, false, nil
+	}
+	root, err := s.cfg.Catalog.Parent(ctx, key.Tenant, key.Run)
 	switch {
-	case errors.Is(perr, fanout.ErrNotFound) || perr == nil && root == "":
-		return o, err
-	case perr != nil:
-		return o, fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, perr)
+	case errors.Is(err, fanout.ErrNotFound) || err == nil && root == "":
+		return source{}, false, nil
+	case err != nil:
+		return source{}, false, fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, err)
 	}
-	return s.openChild(ctx, source{key: schema.RunKey{Tenant: key.Tenant, Run: root}, child: key.Run}, c)
+	return source{key: schema.RunKey{Tenant: key.Tenant, Run: root}, child: key.Run}, true, nil
 }
 
 func (s *Server) openRoot(ctx context.Context, key schema.RunKey, c dialect.Cursor) (o opened, err error) {

@@ -21,7 +21,7 @@ const (
 	corsMethods = "GET, HEAD, POST, OPTIONS"
 	corsHeaders = "Accept, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Type, Detail, " +
 		"Idempotency-Key, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
-	corsExpose = "Allow, Content-Disposition, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Location, " +
+	corsExpose = "Allow, Content-Disposition, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
 		"Retry-After, WWW-Authenticate, X-Request-Id"
 	corsMaxAge = "600" // seconds; a withdrawn origin can go on for as long
 )

@@ -8,7 +8,9 @@
 //	POST /v1/agent/runs                begin a run
 //	POST /v1/agent/runs/{run}/events   append events: NDJSON, a JSON array or one object
 //	GET  /v1/agent/runs/{run}          what is known of a run
-//	GET  /v1/agent/runs/{run}/events   a page of events: ?after=&limit=
+//	GET  /v1/agent/runs                the tenant's runs, newest first: ?state=&since=&until=&limit=&cursor=
+//	GET  /v1/agent/runs/{run}/events   a page of events: ?after=&before=&order=&limit=&types=&child=&nested=
+//	GET  /v1/agent/runs/{run}/replay.jsonl  a run as a file: ?after=&through=&types=&child=&nested=
 //	GET  /healthz, /readyz             is the process alive; can it serve, and what it promises
 //
 // # Contract

@@ -84,7 +84,7 @@ func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 	page := servePage(t)
 	w := edgesFor(t, page)
 	all := plot(seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	enough := make(chan struct{})
 	published := make(chan error, 1)
@@ -141,7 +141,7 @@ func edgesFor(t *testing.T, page string) world {
 // plot is what is said in the run: much that is random, with the scenarios that are hard to carry in
 // the middle of it. The last event is its end.
 func plot(seed uint64) []schema.Event {
-	random := schematest.Generate(40_000, seed).Events
+	random := schematest.Generate(60_000, seed).Events
 	var hard []schema.Event
 	for _, name := range []string{"unicode", "children", "hostile", "tool", "parallel-tools"} {
 		for _, e := range schematest.Named(name).Events {

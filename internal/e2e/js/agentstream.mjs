@@ -9,6 +9,7 @@ const client = new Client({ url: at.origin, token: () => token, WebSocket });
 const states = {};
 const watch = client.watch(run, {
   detail,
+  gaps: "refetch", // what a connection that lags was spared is in the log
   transport: process.env.TRANSPORT,
   backoff: { first: 20, most: 200 },
   onState: (s) => (states[s.state] = (states[s.state] ?? 0) + 1),

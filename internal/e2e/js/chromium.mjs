@@ -43,7 +43,7 @@ async function ours(base, token, detail, transport, types) {
   const at = new URL(base);
   const states = {};
   const watch = new Client({ url: at.origin, token: () => token }).watch(at.pathname.split("/").at(-2), {
-    detail, transport, customTypes: types, backoff: { first: 20, most: 200 },
+    detail, transport, gaps: "refetch", customTypes: types, backoff: { first: 20, most: 200 },
     onState: (s) => (states[s.state] = (states[s.state] ?? 0) + 1),
   });
   for await (const { event, gap } of watch) window.out.push(gap ? { gap } : { data: formatEvent(event) });

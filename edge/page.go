@@ -20,7 +20,7 @@ const (
 	maxPage      = 1000
 	maxPageBytes = 4 << 20 // a page ends with the event that crosses it
 	maxPageScan  = 20_000  // events that one request looks at, shown or not
-	minPageScan  = 1000    // events that a filter is tried on at a time, from the newest down
+	minPageScan  = 1000    // of which downwards so many first, then twice as many, and so on
 )
 
 // pageQuery is what a page is asked for.
@@ -167,10 +167,11 @@ func (p *page) down(ctx context.Context) error {
 	if p.query.before > 0 {
 		p.next = p.query.before
 	}
-	for scanned := 0; p.next > 1 && !p.full() && scanned < maxPageScan; {
+	look := minPageScan
+	for scanned := 0; p.next > 1 && !p.full() && scanned < maxPageScan; look *= 2 {
 		size := p.query.limit - p.found
 		if !p.query.filter.All() {
-			size = min(max(size, minPageScan), maxPageScan-scanned)
+			size = min(max(size, look), maxPageScan-scanned)
 		}
 		from := p.next
 		err := p.stretch(ctx, max(from-1-schema.Seq(size), 0))

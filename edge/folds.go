@@ -152,11 +152,8 @@ func (c *foldCache) read(ctx context.Context, e *foldEntry, through schema.Seq) 
 		if err != nil {
 			return err
 		}
-		if e.fold.Size() > c.each {
-			if e.fold.Light() {
-				return fmt.Errorf("fold of %s is over %d bytes: %w", e.key, c.each, schema.ErrTooLarge)
-			}
-			e.fold.Lighten()
+		if err := c.bound(e); err != nil {
+			return err
 		}
 		for r, err := range p.Records(e.fold.Last) {
 			if err != nil {
@@ -168,8 +165,16 @@ func (c *foldCache) read(ctx context.Context, e *foldEntry, through schema.Seq) 
 			e.fold.AddRecord(r)
 		}
 	}
+	return c.bound(e)
+}
+
+// bound makes a fold light that is too large, and refuses one that is too large even so.
+func (c *foldCache) bound(e *foldEntry) error {
 	if e.fold.Size() > c.each && !e.fold.Light() {
 		e.fold.Lighten()
+	}
+	if e.fold.Size() > c.each {
+		return fmt.Errorf("fold of %s is over %d bytes: %w", e.key, c.each, schema.ErrTooLarge)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"agentstream/edge/transport"
 )
 
-// chunk is the most that is written under one deadline, in bytes.
-const chunk = 64 << 10
+// chunk is what is collected before it is written, in bytes.
+const chunk = transport.Chunk
 
 // Config sets a Transport up. The zero value works.
 type Config struct {
@@ -192,7 +192,7 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 		c.err = err
 		return refusal(err)
 	}
-	s := &Sink{c: c, conn: conn}
+	s := &Sink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
 	e := c.fn(ctx, request, s)
 	if s.end != nil {
 		e = *s.end
@@ -201,7 +201,7 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 	}
 	s.release()
 	// What connect still has to write has a deadline too. It stays: nothing comes after it.
-	_ = s.deadline()
+	_ = s.out.Begin()
 	if !e.Clean && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the deadline that the client set has passed"))
 	}

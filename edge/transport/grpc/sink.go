@@ -2,11 +2,7 @@ package grpc
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/http"
-	"os"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -42,14 +38,13 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Sink is one call's response.
 type Sink struct {
-	c       *call
-	conn    connect.StreamingHandlerConn
-	opened  bool // headers have been handed over
-	buf     *[]byte
-	until   time.Time // deadline of the write under way
-	written int64     // bytes since the last Flush
-	end     *transport.End
-	failed  error
+	c      *call
+	conn   connect.StreamingHandlerConn
+	opened bool // headers have been handed over
+	buf    *[]byte
+	out    *transport.Response
+	end    *transport.End
+	failed error
 }
 
 var _ transport.Sink = (*Sink)(nil)
@@ -60,13 +55,13 @@ func (s *Sink) open() error {
 		return s.failed
 	}
 	s.opened = true
-	if err := s.deadline(); err != nil {
-		return err
+	if s.failed = s.out.Begin(); s.failed != nil {
+		return s.failed
 	}
 	if err := s.conn.Send(nil); err != nil { // connect's way to send headers alone
-		return s.writeError(err)
+		s.failed = s.out.Failed(err)
 	}
-	return nil
+	return s.failed
 }
 
 // Write takes frames, whose data are encoded messages. They go out when 64 KiB are together, the rest
@@ -121,9 +116,7 @@ func (s *Sink) Flush() (int64, error) {
 	if err == nil {
 		err = s.push()
 	}
-	n := s.written
-	s.written = 0
-	return n, err
+	return s.out.Count(), err
 }
 
 // KeepAlive sends the headers if they have not been sent, and nothing else: there is no message that
@@ -156,57 +149,15 @@ func (s *Sink) finish() error {
 }
 
 func (s *Sink) send(b []byte) error {
-	if s.failed != nil {
-		return s.failed
+	if s.failed == nil {
+		_, s.failed = s.out.Write(b)
 	}
-	for len(b) > 0 {
-		part := b[:min(len(b), chunk)]
-		if err := s.deadline(); err != nil {
-			return err
-		}
-		n, err := s.c.w.Write(part)
-		s.written += int64(n)
-		if err != nil {
-			return s.writeError(err)
-		}
-		b = b[len(part):]
-	}
-	return nil
+	return s.failed
 }
 
-// push flushes and takes the deadline away: on HTTP/2 one that passes while nothing is being written
-// resets the stream.
 func (s *Sink) push() error {
-	if err := s.deadline(); err != nil {
-		return err
-	}
-	if err := s.c.rc.Flush(); err != nil {
-		return s.writeError(err)
-	}
-	if err := s.c.rc.SetWriteDeadline(time.Time{}); err != nil {
-		return s.writeError(err)
-	}
-	return nil
-}
-
-func (s *Sink) deadline() error {
-	s.until = time.Now().Add(s.c.t.cfg.WriteTimeout)
-	if err := s.c.rc.SetWriteDeadline(s.until); err != nil {
-		if errors.Is(err, http.ErrNotSupported) {
-			return fmt.Errorf("grpc: write deadline: %w", err)
-		}
-		return s.writeError(err)
-	}
-	return nil
-}
-
-// writeError tells a client that is slow from one that is gone. HTTP/2 resets the stream when the
-// deadline passes and reports only that it is closed.
-func (s *Sink) writeError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(s.until) {
-		s.failed = fmt.Errorf("grpc: write: %w", dialect.ErrSlowClient)
-	} else {
-		s.failed = fmt.Errorf("grpc: write: %w: %w", dialect.ErrClientGone, err)
+	if err := s.out.Flush(); err != nil {
+		s.failed = err
 	}
 	return s.failed
 }

@@ -1,22 +1,20 @@
 package jsonl
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
-// chunk is the most that is written under one deadline, in bytes, and what is collected before that.
-const chunk = 64 << 10
+// chunk is what is collected before it is written, in bytes.
+const chunk = transport.Chunk
 
 // What the encoders are set to, measured on 50,000 events of 220 bytes: zstd makes 8.1 % of them and
 // holds 0.7 MiB; its next level holds 1.8 MiB and makes them no smaller, nor does a longer window. gzip
@@ -77,7 +75,7 @@ func SetHeader(h http.Header, c Coding) {
 type Sink struct {
 	t       *Transport
 	coding  Coding
-	out     *deadlined
+	out     *resting
 	enc     encoder // nil: the lines go out as they are
 	buf     *[]byte
 	written int64 // bytes of lines
@@ -95,8 +93,8 @@ type encoder interface {
 // dialect.ErrSlowClient or dialect.ErrClientGone, or says that the response takes no deadlines; in that
 // case nothing has been sent.
 func (t *Transport) Open(w http.ResponseWriter, c Coding) (*Sink, error) {
-	out := &deadlined{w: w, rc: http.NewResponseController(w), timeout: t.cfg.WriteTimeout}
-	if err := out.begin(); err != nil {
+	out := &resting{transport.NewResponse("jsonl", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
+	if err := out.Begin(); err != nil {
 		return nil, err
 	}
 	s := &Sink{t: t, coding: c, out: out, buf: t.buffer()}
@@ -110,7 +108,7 @@ func (t *Transport) Open(w http.ResponseWriter, c Coding) (*Sink, error) {
 	}
 	SetHeader(w.Header(), c)
 	w.WriteHeader(http.StatusOK)
-	if err := out.flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -145,7 +143,7 @@ func (s *Sink) Flush() error {
 			return err
 		}
 	}
-	return s.out.flush()
+	return s.out.Flush()
 }
 
 // End writes what is left and the end of the coding. An error says that the client has not got all.
@@ -159,7 +157,7 @@ func (s *Sink) End() error {
 			return err
 		}
 	}
-	return s.out.flush()
+	return s.out.Flush()
 }
 
 // Close lets go of everything without ending the body. After End it does nothing.
@@ -204,70 +202,15 @@ func (t *Transport) buffer() *[]byte {
 	return &b
 }
 
-// deadlined writes to a client under a deadline for each chunk.
-type deadlined struct {
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration
-	until   time.Time // deadline of the write under way
-}
+// resting takes the deadline away after each write: history is read before the next one.
+type resting struct{ *transport.Response }
 
-func (d *deadlined) Write(b []byte) (n int, err error) {
-	for len(b) > 0 {
-		part := b[:min(len(b), chunk)]
-		if err := d.begin(); err != nil {
-			return n, err
-		}
-		m, err := d.w.Write(part)
-		if n += m; err != nil {
-			return n, d.failed(err)
-		}
-		if err := d.end(); err != nil {
-			return n, err
-		}
-		b = b[len(part):]
+func (r *resting) Write(b []byte) (int, error) {
+	n, err := r.Response.Write(b)
+	if err == nil {
+		err = r.Rest()
 	}
-	return n, nil
-}
-
-func (d *deadlined) flush() error {
-	if err := d.begin(); err != nil {
-		return err
-	}
-	if err := d.rc.Flush(); err != nil {
-		return d.failed(err)
-	}
-	return d.end()
-}
-
-func (d *deadlined) begin() error {
-	d.until = time.Now().Add(d.timeout)
-	err := d.rc.SetWriteDeadline(d.until)
-	if err != nil && errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("jsonl: write deadline: %w", err)
-	}
-	if err != nil {
-		return d.failed(err)
-	}
-	return nil
-}
-
-// end takes the deadline away: on HTTP/2 one that passes while history is being read resets the
-// stream.
-func (d *deadlined) end() error {
-	if err := d.rc.SetWriteDeadline(time.Time{}); err != nil {
-		return d.failed(err)
-	}
-	return nil
-}
-
-// failed tells a client that is slow from one that is gone. HTTP/2 resets the stream when the deadline
-// passes and reports only that it is closed.
-func (d *deadlined) failed(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(d.until) {
-		return fmt.Errorf("jsonl: write: %w", dialect.ErrSlowClient)
-	}
-	return fmt.Errorf("jsonl: write: %w: %w", dialect.ErrClientGone, err)
+	return n, err
 }
 
 func (t *Transport) pool(c Coding) *sync.Pool {

@@ -2,11 +2,9 @@ package sse
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -15,8 +13,8 @@ import (
 	"agentstream/edge/transport"
 )
 
-// chunk is the most that is written under one deadline, in bytes.
-const chunk = 64 << 10
+// chunk is what is collected before it is written, in bytes.
+const chunk = transport.Chunk
 
 // Config sets a Transport up. The zero value works.
 type Config struct {
@@ -66,20 +64,19 @@ func SetHeader(h http.Header) {
 
 // Sink is one response.
 type Sink struct {
-	t       *Transport
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	buf     *[]byte
-	until   time.Time // deadline of the write under way
-	written int64     // bytes since the last Flush
+	t   *Transport
+	out *transport.Response
+	buf *[]byte
 }
+
+var _ transport.Sink = (*Sink)(nil)
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
 // wait for them. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
 // response takes no deadlines; in that case nothing has been sent.
 func (t *Transport) Open(w http.ResponseWriter) (*Sink, error) {
-	s := &Sink{t: t, w: w, rc: http.NewResponseController(w)}
-	if err := s.deadline(); err != nil {
+	s := &Sink{t: t, out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
+	if err := s.out.Begin(); err != nil {
 		return nil, err
 	}
 	SetHeader(w.Header())
@@ -91,8 +88,9 @@ func (t *Transport) Open(w http.ResponseWriter) (*Sink, error) {
 	if err := s.send(append(b, "\n\n"...)); err != nil {
 		return nil, err
 	}
-	s.written = 0
-	return s, s.push()
+	err := s.out.Flush()
+	s.out.Count()
+	return s, err
 }
 
 // Write takes frames. They go out when 64 KiB are together, the rest with Flush.
@@ -141,17 +139,11 @@ func (s *Sink) Flush() (int64, error) {
 		err := s.send(*s.buf)
 		s.release()
 		if err != nil {
-			return s.count(), err
+			return s.out.Count(), err
 		}
 	}
-	err := s.push()
-	return s.count(), err
-}
-
-func (s *Sink) count() int64 {
-	n := s.written
-	s.written = 0
-	return n
+	err := s.out.Flush()
+	return s.out.Count(), err
 }
 
 // KeepAlive writes a comment (native §5).
@@ -159,7 +151,7 @@ func (s *Sink) KeepAlive() error {
 	if err := s.send(keepAlive); err != nil {
 		return err
 	}
-	return s.push()
+	return s.out.Flush()
 }
 
 var keepAlive = []byte(": keepalive\n\n")
@@ -174,58 +166,12 @@ func (s *Sink) End(e transport.End) error {
 	if err := s.send(AppendFrame(nil, *e.Last)); err != nil {
 		return err
 	}
-	return s.push()
+	return s.out.Flush()
 }
 
 func (s *Sink) send(b []byte) error {
-	for len(b) > 0 {
-		part := b[:min(len(b), chunk)]
-		if err := s.deadline(); err != nil {
-			return err
-		}
-		n, err := s.w.Write(part)
-		s.written += int64(n)
-		if err != nil {
-			return s.writeError(err)
-		}
-		b = b[len(part):]
-	}
-	return nil
-}
-
-// push flushes and takes the deadline away: on HTTP/2 one that passes while nothing is being written
-// resets the stream.
-func (s *Sink) push() error {
-	if err := s.deadline(); err != nil {
-		return err
-	}
-	if err := s.rc.Flush(); err != nil {
-		return s.writeError(err)
-	}
-	if err := s.rc.SetWriteDeadline(time.Time{}); err != nil {
-		return s.writeError(err)
-	}
-	return nil
-}
-
-func (s *Sink) deadline() error {
-	s.until = time.Now().Add(s.t.cfg.WriteTimeout)
-	if err := s.rc.SetWriteDeadline(s.until); err != nil {
-		if errors.Is(err, http.ErrNotSupported) {
-			return fmt.Errorf("sse: write deadline: %w", err)
-		}
-		return s.writeError(err)
-	}
-	return nil
-}
-
-// writeError tells a client that is slow from one that is gone. HTTP/2 resets the stream when the
-// deadline passes and reports only that it is closed.
-func (s *Sink) writeError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(s.until) {
-		return fmt.Errorf("sse: write: %w", dialect.ErrSlowClient)
-	}
-	return fmt.Errorf("sse: write: %w: %w", dialect.ErrClientGone, err)
+	_, err := s.out.Write(b)
+	return err
 }
 
 func (t *Transport) buffer() *[]byte {

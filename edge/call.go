@@ -30,12 +30,13 @@ type call struct {
 	hooks  Hooks
 	rpcs   *grpc.Transport
 
-	run    string // valid id, once known
-	err    error  // why it did not end well; nil when it did
-	events int
-	seq    schema.Seq // last delivered or stored
-	sent   int64      // bytes of a stream
-	stream *liveStream
+	run     string // valid id, once known
+	err     error  // why it did not end well; nil when it did
+	events  int
+	seq     schema.Seq // last delivered or stored
+	sent    int64      // bytes of a stream
+	dropped int        // events that a slow client was spared
+	stream  *liveStream
 
 	release func() // of the watch over the caller's credential; nil when there is none
 }
@@ -153,6 +154,9 @@ func (c *call) report(reason dialect.Reason) {
 			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", max(c.sent, c.w.bytes)))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
+		}
+		if c.dropped > 0 {
+			attrs = append(attrs, slog.Int("dropped", c.dropped))
 		}
 	}
 	var refusal *auth.Refusal

@@ -92,6 +92,7 @@ type Hooks struct {
 	StreamClosed func(dialect string, transport dialect.Transport, reason dialect.Reason)
 	EventsSent   func(dialect string, events int, bytes int64) // after each write to a client
 	KeptAlive    func(dialect string)
+	Dropped      func(dialect string, events int) // deltas that a slow client was spared, when its stream ends
 	Ingested     func(events int)
 	RequestDone  func(route string, status int, took time.Duration) // streams too
 }

@@ -17,7 +17,8 @@ type reader interface {
 	next(ctx context.Context) (portion, error)
 	// wrote says how long it took to hand the last portion to the client.
 	wrote(took time.Duration)
-	close()
+	// close lets go of everything and gives the number of events that the client was spared.
+	close() (dropped int)
 }
 
 // portion is what a reader gives at once: packs as they are stored, or records of a view.
@@ -36,7 +37,7 @@ func (r packReader) next(ctx context.Context) (portion, error) {
 }
 
 func (r packReader) wrote(time.Duration) {}
-func (r packReader) close()              { r.t.close() }
+func (r packReader) close() int          { r.t.close(); return 0 }
 
 // plainReader gives a part of a run, or a child, event for event.
 type plainReader struct {
@@ -59,7 +60,7 @@ func (r *plainReader) next(ctx context.Context) (portion, error) {
 }
 
 func (r *plainReader) wrote(time.Duration) {}
-func (r *plainReader) close()              { r.t.close() }
+func (r *plainReader) close() int          { r.t.close(); return 0 }
 
 // viewReader watches a live view, and reads history by itself, folded, for what is no longer there.
 type viewReader struct {
@@ -203,7 +204,8 @@ func (r *viewReader) wrote(took time.Duration) {
 	}
 }
 
-func (r *viewReader) close() {
+func (r *viewReader) close() int {
 	r.endHistory()
 	r.views.leave(r.v)
+	return r.fold.Lost
 }

@@ -152,7 +152,7 @@ type endReader struct{}
 
 func (endReader) next(context.Context) (portion, error) { return portion{ended: true}, nil }
 func (endReader) wrote(time.Duration)                   {}
-func (endReader) close()                                {}
+func (endReader) close() int                            { return 0 }
 
 // openSource opens a source that is known to exist behind a position.
 func (s *Server) openSource(ctx context.Context, src source, after schema.Seq) (o opened, err error) {
@@ -169,7 +169,10 @@ func (s *Server) openSource(ctx context.Context, src source, after schema.Seq) (
 // close gives everything back.
 func (ss *session) close() {
 	if ss.read != nil {
-		ss.read.close()
+		ss.c.dropped = ss.read.close()
+		if h := ss.s.cfg.Hooks.Dropped; h != nil && ss.c.dropped > 0 {
+			h(ss.bound.name, ss.c.dropped)
+		}
 	} else if ss.tail != nil {
 		ss.tail.close()
 	}

@@ -125,6 +125,7 @@ func TestR4SlowClientIsToldLess(t *testing.T) {
 			}
 		}
 	}
+	eventually(t, "the log says it", func() bool { return strings.Contains(h.logs.String(), fmt.Sprintf(`"dropped":%d`, end.Dropped)) })
 	// What was spared is in the log: resuming from before gives it back.
 	again := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "1").events(t))
 	tiles(t, again, 1)

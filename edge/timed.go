@@ -141,9 +141,10 @@ func (r *timedReader) wrote(took time.Duration) {
 	}
 }
 
-func (r *timedReader) close() {
+func (r *timedReader) close() int {
 	r.stop()
-	if r.then != nil {
-		r.then.close()
+	if r.then == nil {
+		return 0
 	}
+	return r.then.close()
 }

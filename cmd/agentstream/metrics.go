@@ -23,6 +23,7 @@ type metrics struct {
 	ends       *prometheus.CounterVec
 	sentEvents *prometheus.CounterVec
 	sentBytes  *prometheus.CounterVec
+	spared     *prometheus.CounterVec
 	requests   *prometheus.HistogramVec
 	ingested   prometheus.Counter
 
@@ -73,6 +74,7 @@ func newMetrics() *metrics {
 	m.ends = counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
 	m.sentEvents = counters("sent_events_total", "Events written to clients.", "dialect")
 	m.sentBytes = counters("sent_bytes_total", "Bytes written to clients.", "dialect")
+	m.spared = counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
 	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_request_seconds",
 		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
 	m.registry.MustRegister(m.requests)
@@ -108,6 +110,7 @@ func (m *metrics) edgeHooks() edge.Hooks {
 			m.sentEvents.WithLabelValues(d).Add(float64(events))
 			m.sentBytes.WithLabelValues(d).Add(float64(bytes))
 		},
+		Dropped:  func(d string, n int) { m.spared.WithLabelValues(d).Add(float64(n)) },
 		Ingested: func(n int) { m.ingested.Add(float64(n)) },
 		RequestDone: func(route string, status int, took time.Duration) {
 			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())

@@ -16,9 +16,10 @@ const (
 	second = 1050 * time.Millisecond
 	// memory is how long a control event that pushed deltas out is expected to have a successor.
 	memory = 2 * second
-	// Backlog is how many events may wait for their turn. When lanes speak at the same time they have
-	// few neighbours; past this, order and freshness count more than the rate.
-	Backlog = 2 * Rate
+	// Backlog is how many events may wait for their turn, which is about ten seconds of them. When lanes
+	// speak at the same time they have few neighbours; past this, order and freshness count more than
+	// the rate.
+	Backlog = 10 * Rate
 )
 
 // Pacer turns records into those of a live view. A delta that comes after a pause goes at once; those

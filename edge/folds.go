@@ -123,7 +123,7 @@ func (c *foldCache) drop(e *foldEntry, size int) {
 // advance folds up to through. What was folded before an error stays.
 func (c *foldCache) advance(ctx context.Context, e *foldEntry, through schema.Seq) error {
 	if e.fold.Last >= through {
-		return nil
+		return c.bound(e)
 	}
 	e.body = nil
 	select {

@@ -1,0 +1,540 @@
+package edge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/fanout/memory"
+	"agentstream/persister/persistertest"
+	"agentstream/producers"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// toldLog fails as it is told.
+type toldLog struct {
+	*memory.Log
+	mu   sync.Mutex
+	err  error
+	keys bool // only idempotency keys fail
+}
+
+func (l *toldLog) fail(err error, keys bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err, l.keys = err, keys
+}
+
+func (l *toldLog) fault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keys {
+		return nil
+	}
+	return l.err
+}
+
+func (l *toldLog) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	if err := l.fault(); err != nil {
+		return schema.Head{}, err
+	}
+	return l.Log.Head(ctx, key, lane)
+}
+
+func (l *toldLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	if err := l.fault(); err != nil {
+		return func(yield func(schema.Pack, error) bool) { yield(schema.Pack{}, err) }
+	}
+	return l.Log.Packs(ctx, key, after, through)
+}
+
+// toldKeys are idempotency keys that fail with their log.
+type toldKeys struct {
+	keys
+	log *toldLog
+}
+
+func (k *toldKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, bool, error) {
+	k.log.mu.Lock()
+	err := k.log.err
+	k.log.mu.Unlock()
+	if err != nil {
+		return producers.KeyRecord{}, false, err
+	}
+	return k.keys.Begin(ctx, id, r)
+}
+
+// toldRuns is a list of runs that fails with the log.
+type toldRuns struct {
+	*persistertest.Memory
+	log *toldLog
+}
+
+func (r toldRuns) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	if err := r.log.fault(); err != nil {
+		return nil, err
+	}
+	return r.Memory.Runs(ctx, tenant, q)
+}
+
+// byName is byHeader with more kinds of callers.
+func byName(r *http.Request) (auth.Caller, error) {
+	caller := auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll}
+	switch r.Header.Get(tenantHeader) {
+	case "away":
+		return auth.Caller{}, fmt.Errorf("test: %w", auth.ErrUnavailable)
+	case "one run":
+		caller.Run = "the_only_one"
+		return caller, nil
+	case "late":
+		caller.Expires = time.Now().Add(-time.Minute)
+		return caller, nil
+	}
+	return byHeader(r)
+}
+
+// talk is a conversation with servers that is held to the contract.
+type talk struct {
+	t    testing.TB
+	c    *contract
+	said []exchange
+}
+
+// spoken is a house of a talk.
+type spoken struct {
+	*house
+	k    *talk
+	told *toldLog
+}
+
+func (k *talk) house(change ...func(*edge.Config)) *spoken {
+	k.t.Helper()
+	s := &spoken{k: k, told: &toldLog{Log: memory.New()}}
+	hub, err := fanout.New(fanout.Config{Stream: s.told, Tail: s.told})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: s.told, Keys: &toldKeys{keys{m: map[string]producers.KeyRecord{}}, s.told}})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil }})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	runs := toldRuns{persistertest.NewMemory(), s.told}
+	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
+	persistertest.Put(k.t.(*testing.T), runs.Memory, w.Texts("kid", 2), w.Pack("", persistertest.Lifecycle(schema.StateError)))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- hub.Run(ctx) }()
+	k.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			k.t.Error(err)
+		}
+	})
+	s.house = newHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
+		c.Hub, c.Appender, c.Tickets, c.Catalog, c.Authenticate = hub, app, tickets, runs, byName
+	}}, change...)...)
+	return s
+}
+
+// ask sends a request to a path of the contract, about a run, and holds the answer to the contract.
+func (s *spoken) ask(method, path, run, query, body string, headers ...string) answer {
+	s.k.t.Helper()
+	a := s.do(method, strings.ReplaceAll(path, "{run}", run)+query, body, headers...)
+	s.k.heard(exchange{method, path, a})
+	return a
+}
+
+func (k *talk) heard(x exchange) {
+	k.t.Helper()
+	k.said = append(k.said, x)
+	if err := k.c.verify(x); err != nil {
+		k.t.Error(err)
+	}
+}
+
+// store puts a scenario's packs into the log.
+func (s *spoken) store(run string, sc schematest.Scenario, perPack int) []schema.Pack {
+	s.t.Helper()
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, sc, perPack)
+	for i := range packs {
+		head, err := s.told.Log.Head(context.Background(), packs[i].Key, "")
+		if err == nil {
+			_, err = s.told.Log.Append(context.Background(), &packs[i], head.Stored)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return packs
+}
+
+// rows gives the table without WebSockets, whose path is another's.
+func rows(t testing.TB) []edge.RouteRow {
+	return slices.DeleteFunc(newMatrix(t).table, func(rt edge.RouteRow) bool { return rt.Transport == dialect.WebSocket })
+}
+
+const runsPath = "/v1/agent/runs"
+
+// asks gives a body that the route takes, and the headers with it.
+func asks(rt edge.RouteRow, run string) (string, []string) {
+	_, last, _ := strings.Cut(rt.Path, "{run}/")
+	switch {
+	case rt.Method == "GET" || last == "tickets":
+		return "", nil
+	case !strings.HasPrefix(rt.Path, runsPath):
+		return "{}", []string{"Content-Type", "application/json"}
+	case rt.Path == runsPath:
+		return `{"run_id":"` + run + `"}`, []string{"Content-Type", "application/json"}
+	case last == "events":
+		return good, []string{"Content-Type", "application/x-ndjson"}
+	}
+	return bodies[last], []string{"Content-Type", "application/json"}
+}
+
+func bodied(rt edge.RouteRow) bool {
+	return rt.Method == "POST" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets")
+}
+
+// TestServerKeepsItsContract asks every route in every way in which the contract says that it answers.
+func TestServerKeepsItsContract(t *testing.T) {
+	k := &talk{t: t, c: readContract(t)}
+	h := k.house()
+	h.store("ended", schematest.Named("plain"), 5)
+	table := rows(t)
+	k.refusals(h, table)
+	k.faults(h, table)
+	k.reads(h)
+	k.writes(h)
+	k.commands(h)
+	k.limits(table)
+	k.calls(h, table)
+	if err := k.c.kept(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d requests, %d statuses and codes", len(k.said), len(k.c.seen))
+	k.changed()
+}
+
+// excused are promises that a test cannot make a server keep.
+func excused(promise string) bool {
+	switch promise {
+	case "GET /v1/agent/runs/{run}/stream 401 CREDENTIAL-EXPIRED": // only when the credential ends between two lines of code
+		return true
+	}
+	return false
+}
+
+// refusals are those that every route has for every caller.
+func (k *talk) refusals(h *spoken, table []edge.RouteRow) {
+	for _, rt := range table {
+		body, headers := asks(rt, "ended")
+		ask := func(run, query, tenant string) answer {
+			return h.ask(rt.Method, rt.Path, run, query, body, append([]string{tenantHeader, tenant}, headers...)...)
+		}
+		ask("ended", "?x="+strings.Repeat("x", 9<<10), "").expect(k.t, 414, "URI-TOO-LONG")
+		if rt.Needs == 0 {
+			continue
+		}
+		ask("ended", "", "nobody").expect(k.t, 401, "UNAUTHORIZED")
+		ask("ended", "", "reader").expect(k.t, 403, "FORBIDDEN")
+		ask("ended", "", "broken").expect(k.t, 500, "INTERNAL")
+		ask("ended", "", "bad tenant").expect(k.t, 500, "INTERNAL")
+		ask("ended", "", "away").expect(k.t, 503, "AUTH-UNAVAILABLE")
+		if !strings.HasPrefix(rt.Path, runsPath) {
+			continue
+		}
+		if rt.Path != runsPath || rt.Method == "POST" {
+			ask("ended", "", "one run").expect(k.t, 404, "NOT-FOUND")
+		}
+		if strings.Contains(rt.Path, "{run}") {
+			ask("a.b", "", "").expect(k.t, 400, "BAD-ID")
+			if rt.Method != "POST" || !strings.HasSuffix(rt.Path, "/events") {
+				ask("missing", "", "").expect(k.t, 404, "NOT-FOUND")
+				ask("ended", "", "rival").expect(k.t, 404, "NOT-FOUND")
+			}
+		}
+		if rt.Method == "GET" {
+			for _, run := range []string{"ended", "missing"} {
+				h.ask("HEAD", rt.Path, run, "", "")
+			}
+		}
+	}
+	h.ask("GET", "/nowhere", "", "", "").expect(k.t, 404, "NOT-FOUND")
+	h.ask("PUT", runsPath+"/{run}/events", "ended", "", "").expect(k.t, 405, "METHOD-NOT-ALLOWED")
+	h.ask("GET", "/nowhere", "", "?x="+strings.Repeat("x", 9<<10), "").expect(k.t, 414, "URI-TOO-LONG")
+}
+
+// faults are the log's, and those of the idempotency keys, which a writer does not try again.
+func (k *talk) faults(h *spoken, table []edge.RouteRow) {
+	defer h.told.fail(nil, false)
+	for code, err := range map[string]error{
+		"UNAVAILABLE": schema.ErrUnavailable, "SHUTTING-DOWN": fanout.ErrClosed, "CONFLICT": producers.ErrFenced, "UNANSWERED": schema.ErrUnanswered,
+	} {
+		writes := code == "CONFLICT" || code == "UNANSWERED"
+		for i, rt := range table {
+			list := rt.Path == runsPath && rt.Method == "GET"
+			if rt.Needs == 0 || rt.Transport == dialect.GRPC || writes && !bodied(rt) || list && code == "SHUTTING-DOWN" {
+				continue
+			}
+			body, headers := asks(rt, fmt.Sprintf("run_%d", i))
+			if bodied(rt) {
+				headers = append(headers, "Idempotency-Key", fmt.Sprint(code, i))
+			}
+			appends := rt.Method == "POST" && (rt.Path == runsPath || strings.HasSuffix(rt.Path, "/events")) // are patient with the log
+			h.told.fail(fmt.Errorf("test: %w", err), writes || appends)
+			h.ask(rt.Method, rt.Path, "ended", "", body, headers...).expect(k.t, 503, code)
+		}
+	}
+}
+
+// reads are the answers of what only reads.
+func (k *talk) reads(h *spoken) {
+	h.ask("GET", "/healthz", "", "", "")
+	h.ask("GET", "/readyz", "", "", "")
+	sick := k.house(func(c *edge.Config) {
+		c.Catalog, c.Durability = nil, "none"
+		c.Checks = []edge.Check{{Name: "nats", Run: func(context.Context) error { return errors.New("away") }}}
+	})
+	sick.ask("GET", "/readyz", "", "", "")
+	sick.ask("GET", runsPath, "", "", "").expect(k.t, 501, "NO-CATALOG")
+	if a := h.ask("GET", runsPath, "", "?state=error,done&limit=1&order=started&since=2020-01-01T00:00:00Z", ""); !strings.Contains(a.body, `"run_1"`) {
+		k.t.Errorf("list: %s", a.body)
+	}
+	h.ask("GET", runsPath, "", "?cursor=!", "").expect(k.t, 400, "BAD-CURSOR")
+	h.ask("GET", runsPath, "", "?state=asleep", "").expect(k.t, 400, "BAD-REQUEST")
+	page := h.k.house()
+	page.store("old", schematest.Named("children"), 3)
+	page.told.Log.Expire(schema.RunKey{Tenant: "acme", Run: "old"}, 6)
+	for _, path := range []string{"/events", "/snapshot", "/replay.jsonl", "/stream"} {
+		page.ask("GET", runsPath+"/{run}"+path, "old", "", "").expect(k.t, 410, schema.CodeCursorExpired)
+	}
+	page.ask("GET", runsPath+"/{run}", "old", "", "")
+	for path, ahead := range map[string]string{"/events": "after", "/snapshot": "at", "/replay.jsonl": "through", "/stream": "after"} {
+		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+ahead+"=9999", "").expect(k.t, 409, "CURSOR-AHEAD")
+		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+ahead+"=x", "").expect(k.t, 400, "BAD-CURSOR")
+	}
+	for path, query := range map[string]string{"/events": "?limit=0", "/snapshot": "?at=0", "/replay.jsonl": "?nested=perhaps", "/stream": "?detail=half"} {
+		h.ask("GET", runsPath+"/{run}"+path, "ended", query, "").expect(k.t, 400, "BAD-REQUEST")
+	}
+	for _, ask := range []string{"", "/events", "/events?order=desc&limit=3", "/events?types=none", "/snapshot", "/snapshot?at=3", "/replay.jsonl", "/replay.jsonl?types=none",
+		"/stream", "/stream?detail=full", "/stream?types=tool.*", "/stream?after=9999999"} {
+		path, query, _ := strings.Cut(ask, "?")
+		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+query, "", "X-Request-Id", "mine")
+	}
+	for _, coding := range []string{"gzip", "zstd", "br"} {
+		h.ask("HEAD", runsPath+"/{run}/replay.jsonl", "ended", "", "", "Accept-Encoding", coding)
+	}
+	newest := h.told.newest(k.t, "ended")
+	if a := h.ask("GET", runsPath+"/{run}/stream", "ended", "", "", "Last-Event-ID", newest.String()); a.status != 204 {
+		k.t.Errorf("behind the end: %d", a.status)
+	}
+	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "")
+	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "", tenantHeader, "late").expect(k.t, 401, "CREDENTIAL-EXPIRED")
+	for version, status := range map[string]int{"13": 101, "12": 426} {
+		a := h.raw("GET /v1/agent/runs/ended/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+			"Sec-WebSocket-Protocol: koder-agent-stream-v1\r\nSec-WebSocket-Version: " + version + "\r\n\r\n")
+		if k.heard(exchange{"GET", runsPath + "/{run}/stream", a}); a.status != status {
+			k.t.Errorf("version %s: %d", version, a.status)
+		}
+	}
+}
+
+func (l *toldLog) newest(t testing.TB, run string) schema.Seq {
+	head, err := l.Log.Head(context.Background(), schema.RunKey{Tenant: "acme", Run: run}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head.Last
+}
+
+// writes are what begins runs and appends events.
+func (k *talk) writes(h *spoken) {
+	key := []string{"Idempotency-Key", "k1"}
+	for range 2 {
+		if a := h.ask("POST", runsPath, "", "", `{"planning_gate":"required"}`, key...); a.status != 201 {
+			k.t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	h.ask("POST", runsPath, "", "", `{"planning_gate":"off"}`, key...).expect(k.t, 422, "KEY-REUSED")
+	h.ask("POST", runsPath, "", "", "")
+	h.ask("POST", runsPath, "", "", `{"run_id":"ended"}`).expect(k.t, 409, "RUN-EXISTS")
+	h.ask("POST", runsPath, "", "", `{"run_id":"a.b"}`).expect(k.t, 400, "BAD-ID")
+	h.ask("POST", runsPath, "", "", `{"planning_gate":"open"}`).expect(k.t, 400, "BAD-REQUEST")
+	events := runsPath + "/{run}/events"
+	for range 2 {
+		if a := h.ask("POST", events, "mine", "", good, key...); a.status != 200 {
+			k.t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	h.ask("POST", events, "mine", "", `{"type":"progress"}`, key...).expect(k.t, 422, "KEY-REUSED")
+	h.ask("POST", events, "mine", "", good, "Idempotency-Key", "").expect(k.t, 400, "BAD-REQUEST")
+	h.ask("POST", events, "mine", "", `{"type":"progress","seq":77}`).expect(k.t, 409, "SEQ-MISMATCH")
+	h.ask("POST", events, "ended", "", `{"type":"progress"}`).expect(k.t, 409, "RUN-ENDED")
+	h.ask("POST", events, "mine", "", "{\"type\":\"progress\"}\n{\"type\":\"tool.end\",\"payload\":{\"call_id\":\"c\",\"ok\":1}}").expect(k.t, 400, schema.CodeMalformed)
+	h.ask("POST", events, "mine", "", `[{"type":"nonsense"}]`).expect(k.t, 400, schema.CodeUnknownType)
+}
+
+// commands tells runs in states that take and refuse each.
+func (k *talk) commands(h *spoken) {
+	n := 0
+	for name, body := range bodies {
+		path := runsPath + "/{run}/" + name
+		taken := slices.IndexFunc(situations, func(s struct {
+			name  string
+			lines []string
+			takes string
+		}) bool {
+			return slices.Contains(strings.Fields(s.takes), name)
+		})
+		n++
+		run := fmt.Sprintf("told_%d", n)
+		h.tell(run, situations[taken].lines...)
+		for _, status := range []int{202, 200} {
+			if a := h.ask("POST", path, run, "", body, "Idempotency-Key", "k"); a.status != status {
+				k.t.Errorf("%s: %d %s", name, a.status, a.body)
+			}
+		}
+		other := `{"request_id":"q1","content":"other","plan_id":"p1","more":true}`
+		h.ask("POST", path, run, "", other, "Idempotency-Key", "k").expect(k.t, 422, "KEY-REUSED")
+		h.ask("POST", path, run, "", `[]`).expect(k.t, 400, "BAD-REQUEST")
+		h.ask("POST", path, run, "", `{"child_id":"`+run+`","request_id":"q1","content":"x"}`).expect(k.t, 400, schema.CodeMalformed)
+		if name == "messages" {
+			h.tell("kids", childSpeaks, lifecycle("done"))
+			h.ask("POST", path, "kids", "", `{"child_id":"kid","content":"x"}`).expect(k.t, 409, "RUN-ENDED")
+			continue
+		}
+		h.ask("POST", path, "ended", "", body).expect(k.t, 409, "STATE-FORBIDS")
+	}
+}
+
+// limits are what a server refuses to do much of.
+func (k *talk) limits(table []edge.RouteRow) {
+	small := k.house(func(c *edge.Config) { c.MaxBodyBytes, c.MaxFoldBytes, c.MaxStreams = 200, 1, 1 })
+	small.store("run", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
+	slow := k.house(func(c *edge.Config) { c.BodyTimeout = 20 * time.Millisecond })
+	for _, rt := range table {
+		if !bodied(rt) {
+			continue
+		}
+		small.ask(rt.Method, rt.Path, "run", "", strings.Repeat(" ", 201)).expect(k.t, 413, schema.CodeMalformed)
+		small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Type", "text/html").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+		r, w := io.Pipe()
+		req := slow.request(rt.Method, strings.ReplaceAll(rt.Path, "{run}", "run"), "")
+		req.Body = r
+		resp, err := slow.client.Do(req)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close(), w.Close()); err != nil {
+			k.t.Fatal(err)
+		}
+		a := answer{resp.StatusCode, resp.Header, string(b), resp.Close}
+		a.expect(k.t, 408, "REQUEST-TIMEOUT")
+		k.heard(exchange{rt.Method, rt.Path, a})
+	}
+	small.ask("GET", runsPath+"/{run}/snapshot", "run", "", "").expect(k.t, 413, schema.CodeMalformed)
+	small.ask("GET", runsPath+"/{run}/stream", "run", "?snapshot=true", "").expect(k.t, 413, schema.CodeMalformed)
+	small.watch(small.client, "/v1/agent/runs/run/stream") // takes the one place
+	for _, path := range []string{"/stream", "/replay.jsonl"} {
+		small.ask("GET", runsPath+"/{run}"+path, "run", "", "").expect(k.t, 503, "BUSY")
+	}
+}
+
+// calls are the routes of gRPC, and pages of other origins.
+func (k *talk) calls(h *spoken, table []edge.RouteRow) {
+	two := h2c()
+	defer two.CloseIdleConnections()
+	for _, rt := range table {
+		if strings.HasPrefix(rt.Path, "/v1/") || rt.Method != "POST" {
+			continue
+		}
+		if a := h.ask("POST", rt.Path, "", "", "{}", "Content-Type", "application/json"); a.status != 415 {
+			k.t.Errorf("%s: %d", rt.Path, a.status)
+		}
+		for _, ctype := range []string{"application/grpc-web", "application/grpc-web+proto", "application/grpc", "application/grpc+proto"} {
+			s := *h.house
+			if !strings.Contains(ctype, "web") {
+				s.client = two
+			}
+			want := 200
+			if strings.Contains(rt.Path, "Reflection") && s.client != two {
+				want = 505
+			}
+			a := s.do("POST", rt.Path, "\x00\x00\x00\x00\x00", "Content-Type", ctype, "Te", "trailers", "Grpc-Timeout", "50m")
+			if k.heard(exchange{"POST", rt.Path, a}); a.status != want {
+				k.t.Errorf("%s %s: %d", rt.Path, ctype, a.status)
+			}
+		}
+	}
+	const page = "https://app.example"
+	open := k.house(func(c *edge.Config) { c.Origins = []string{page} })
+	open.store("ended", schematest.Named("plain"), 5)
+	for _, origin := range []string{page, "https://other.example"} {
+		for _, tenant := range []string{"", "nobody"} {
+			for _, path := range []string{"", "/events", "/stream", "/replay.jsonl", "/snapshot"} {
+				open.ask("GET", runsPath+"/{run}"+path, "ended", "", "", "Origin", origin, tenantHeader, tenant)
+			}
+		}
+	}
+}
+
+// changed shows that what was said tells a wrong contract from the right one.
+func (k *talk) changed() {
+	text, table := string(contractYAML(k.t)), newMatrix(k.t).table
+	for _, tt := range []struct{ was, now string }{
+		{"openapi: 3.1.0", "openapi: 2.0"}, {"type: object", "type: thing"}, {"'#/components/schemas/Seq'", "'#/components/schemas/None'"}, // no OpenAPI
+		{"/v1/agent/runs/{run}/pause:", "/v1/agent/runs/{run}/wait:"}, {"  /healthz:", "  /health:"}, // routes
+		{"- bearer: [command]", "- bearer: [write]"}, {"security: []", "security: [{bearer: [read]}]"},
+		{"        '204':\n", "        '205':\n"}, {"        '202':\n", "        '203':\n"}, // statuses
+		{"enum: [CURSOR-AHEAD]", "enum: [CURSOR-BEYOND]"}, {"enum: [UNAVAILABLE, AUTH-UNAVAILABLE]", "enum: [UNAVAILABLE, AUTH-UNAVAILABLE, BUSY]"}, // codes
+		{"text/event-stream:", "text/events:"}, {"application/x-ndjson:\n              schema:\n                type: string\n                description: One Event", "application/jsonl:\n              schema:\n                type: string\n                description: One Event"},
+		{"            Last-Seq:", "            First-Seq:"}, {"const: Bearer", "const: Basic"}, {"enum: [no-store, 'no-store, no-transform']", "enum: [no-store]"},
+		{"      required: [run_id, state, last_seq, started_at, updated_at, ended_at]", "      required: [run_id, state, last_seq, started_at, updated_at, ended_at, day]"},
+		{"        has_more: {type: boolean}", "        more: {type: boolean}"}, {"expires_at:", "expires:"}, {"next_cursor:", "cursor:"},
+		{"x-items: events/any.schema.json", "x-items: snapshot.schema.json"}, {"x-body: snapshot.schema.json", "x-body: events/none.schema.json"},
+	} {
+		if !strings.Contains(text, tt.was) {
+			k.t.Errorf("the contract has no %q", tt.was)
+			continue
+		}
+		if c, err := parseContract([]byte(strings.ReplaceAll(text, tt.was, tt.now)), openapi3.DisableExamplesValidation()); err == nil && k.again(c, table) == nil {
+			k.t.Errorf("a contract with %q for %q fits as well", tt.now, tt.was)
+		}
+	}
+	if c, err := parseContract([]byte(text)); err != nil || k.again(c, table) != nil {
+		k.t.Errorf("the contract itself does not fit: %v", err)
+	}
+}
+
+// again holds what was said to another contract.
+func (k *talk) again(c *contract, table []edge.RouteRow) error {
+	if err := c.routes(table); err != nil {
+		return err
+	}
+	for _, x := range k.said {
+		if err := c.verify(x); err != nil {
+			return err
+		}
+	}
+	return c.kept()
+}

@@ -1,0 +1,530 @@
+package edge_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+)
+
+const contractsDir = "../schema/contracts"
+
+// contract is schema/contracts/openapi.yaml, or a text in its place, and what was seen of it.
+type contract struct {
+	doc    *openapi3.T
+	always openapi3.Headers              // of every response
+	items  map[string]*jsonschema.Schema // by file
+	seen   map[string]bool               // "POST /v1/… 409 RUN-EXISTS"
+	good   map[string]bool               // headers that were found to be so
+}
+
+// parseContract reads a contract and holds it to OpenAPI.
+func parseContract(text []byte, opts ...openapi3.ValidationOption) (*contract, error) {
+	loader := openapi3.NewLoader()
+	doc, err := loader.LoadFromData(text)
+	if err != nil {
+		return nil, err
+	}
+	if err := doc.Validate(context.Background(), opts...); err != nil {
+		return nil, err
+	}
+	c := &contract{doc: doc, seen: map[string]bool{}, good: map[string]bool{}, items: map[string]*jsonschema.Schema{}}
+	b, err := json.Marshal(doc.Extensions["x-headers-of-every-response"])
+	if err == nil {
+		err = json.Unmarshal(b, &c.always)
+	}
+	if err != nil || len(c.always) == 0 {
+		return nil, fmt.Errorf("x-headers-of-every-response: %d, %w", len(c.always), err)
+	}
+	return c, c.compile()
+}
+
+// compile reads the JSON Schemas beside the contract.
+func (c *contract) compile() error {
+	compiler := jsonschema.NewCompiler()
+	files, err := filepath.Glob(contractsDir + "/events/*.schema.json")
+	if err != nil {
+		return err
+	}
+	ids := map[string]string{}
+	for _, path := range append(files, contractsDir+"/snapshot.schema.json") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		id, _ := doc.(map[string]any)["$id"].(string)
+		if err := compiler.AddResource(id, doc); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		name, err := filepath.Rel(contractsDir, path)
+		if err != nil {
+			return err
+		}
+		ids[filepath.ToSlash(name)] = id
+	}
+	for _, name := range []string{"events/any.schema.json", "snapshot.schema.json"} {
+		if c.items[name], err = compiler.Compile(ids[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func contractYAML(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile(contractsDir + "/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func readContract(t testing.TB) *contract {
+	t.Helper()
+	c, err := parseContract(contractYAML(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// operation gives what the contract says of a method on a path; nil for nothing.
+func (c *contract) operation(method, path string) *openapi3.Operation {
+	item := c.doc.Paths.Value(path)
+	if item == nil {
+		return nil
+	}
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	return item.GetOperation(method)
+}
+
+// routes says how the server's table of routes and the contract differ.
+func (c *contract) routes(table []edge.RouteRow) error {
+	var all []error
+	served := map[string]bool{}
+	for _, rt := range table {
+		name := rt.Method + " " + rt.Path
+		served[name] = true
+		op := c.operation(rt.Method, rt.Path)
+		if op == nil {
+			all = append(all, fmt.Errorf("%s is served and not told", name))
+			continue
+		}
+		if op.Security == nil || !slices.Equal(scopesOf(*op.Security), rt.Needs.Names()) {
+			all = append(all, fmt.Errorf("%s needs %v, and the contract says something else", name, rt.Needs.Names()))
+		}
+		if (op.Responses.Value("401") != nil) != (rt.Needs != 0) {
+			all = append(all, fmt.Errorf("%s: 401", name))
+		}
+	}
+	for path, item := range c.doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !served[method+" "+path] {
+				all = append(all, fmt.Errorf("%s %s is told and not served", method, path))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+func scopesOf(security openapi3.SecurityRequirements) (names []string) {
+	for _, r := range security {
+		names = append(names, r["bearer"]...)
+	}
+	return names
+}
+
+// exchange is a request and its answer. Path is as in the contract.
+type exchange struct {
+	method, path string
+	answer
+}
+
+func (x exchange) String() string {
+	return fmt.Sprintf("%s %s: %d %.300q", x.method, x.path, x.status, x.body)
+}
+
+// verify holds an answer to the contract.
+func (c *contract) verify(x exchange) error {
+	response := c.response(x)
+	if response == nil {
+		return fmt.Errorf("%s: the contract has no such status", x)
+	}
+	c.note(x)
+	if err := c.headers(response, x); err != nil {
+		return fmt.Errorf("%s: %w", x, err)
+	}
+	if x.method == http.MethodHead {
+		if x.body != "" {
+			return fmt.Errorf("%s: has a body", x)
+		}
+		return nil
+	}
+	if err := c.content(response, x); err != nil {
+		return fmt.Errorf("%s: %w", x, err)
+	}
+	return nil
+}
+
+// response gives what the contract says of this status; nil for nothing.
+func (c *contract) response(x exchange) *openapi3.Response {
+	status := strconv.Itoa(x.status)
+	if op := c.operation(x.method, x.path); op != nil {
+		if r := op.Responses.Value(status); r != nil {
+			return r.Value
+		}
+		return nil
+	}
+	var none struct {
+		Responses map[string]struct {
+			Ref string `json:"$ref"`
+		}
+	}
+	b, err := json.Marshal(c.doc.Extensions["x-no-operation"])
+	if err != nil || json.Unmarshal(b, &none) != nil {
+		return nil
+	}
+	if r := c.doc.Components.Responses[strings.TrimPrefix(none.Responses[status].Ref, "#/components/responses/")]; r != nil {
+		return r.Value
+	}
+	return nil
+}
+
+// note remembers what was seen.
+func (c *contract) note(x exchange) {
+	var p struct{ Error struct{ Code string } }
+	_ = json.Unmarshal([]byte(x.body), &p) // no problem has no code
+	c.seen[strings.TrimSpace(fmt.Sprintf("%s %s %d %s", x.method, x.path, x.status, p.Error.Code))] = true
+}
+
+// ofHTTP are headers that no contract needs to tell.
+var ofHTTP = []string{"Date", "Content-Length", "Content-Type", "Transfer-Encoding", "Trailer", "Grpc-Accept-Encoding", "Grpc-Status", "Grpc-Message"}
+
+func (c *contract) headers(response *openapi3.Response, x exchange) error {
+	for name, h := range response.Headers {
+		if h.Value.Required && len(x.header.Values(name)) == 0 {
+			return fmt.Errorf("header %s is missing", name)
+		}
+	}
+	for name, values := range x.header {
+		if slices.Contains(ofHTTP, name) || x.status == http.StatusSwitchingProtocols && (name == "Connection" || name == "Upgrade") {
+			continue
+		}
+		h := headerNamed(response.Headers, name)
+		if h == nil {
+			h = headerNamed(c.always, name)
+		}
+		if h == nil {
+			return fmt.Errorf("header %s: %q is not told", name, values)
+		}
+		if len(values) != 1 && name != "Vary" {
+			return fmt.Errorf("header %s stands %d times", name, len(values))
+		}
+		known := name + ": " + values[0]
+		if name == "X-Request-Id" {
+			known = name
+		}
+		if c.good[known] {
+			continue
+		}
+		if err := c.headerValue(h, values[0]); err != nil {
+			return fmt.Errorf("header %s: %q: %w", name, values, err)
+		}
+		c.good[known] = true
+	}
+	return nil
+}
+
+func headerNamed(headers openapi3.Headers, name string) *openapi3.Header {
+	for n, h := range headers {
+		if http.CanonicalHeaderKey(n) == name {
+			return h.Value
+		}
+	}
+	return nil
+}
+
+func (c *contract) headerValue(h *openapi3.Header, text string) error {
+	var value any = text
+	if h.Schema.Value.Type.Is("integer") {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return err
+		}
+		value = n
+	}
+	return h.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+}
+
+func (c *contract) content(response *openapi3.Response, x exchange) error {
+	ctype, _, _ := mime.ParseMediaType(x.header.Get("Content-Type"))
+	if len(response.Content) == 0 {
+		if x.body != "" || ctype != "" {
+			return errors.New("has content, and the contract tells of none")
+		}
+		return nil
+	}
+	media := response.Content[ctype]
+	if media == nil {
+		return fmt.Errorf("content type %q is not told", x.header.Get("Content-Type"))
+	}
+	if media.Schema == nil {
+		return nil
+	}
+	var value any = x.body
+	if ctype == "application/json" {
+		var err error
+		if value, err = jsonschema.UnmarshalJSON(strings.NewReader(x.body)); err != nil { // keeps numbers
+			return err
+		}
+	}
+	if err := media.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020()); err != nil {
+		return err
+	}
+	return c.typed(media, ctype, x.body)
+}
+
+// typed holds a body, or the events in it, to the JSON Schema that the contract names.
+func (c *contract) typed(media *openapi3.MediaType, ctype, body string) error {
+	if file, ok := media.Extensions["x-body"].(string); ok {
+		return c.instance(file, body)
+	}
+	file, ok := media.Extensions["x-items"].(string)
+	if !ok {
+		return nil
+	}
+	events, err := eventsIn(ctype, body)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := c.instance(file, e); err != nil {
+			return fmt.Errorf("%w in %.300s", err, e)
+		}
+	}
+	return nil
+}
+
+func (c *contract) instance(file, text string) error {
+	sch := c.items[file]
+	if sch == nil {
+		return fmt.Errorf("the contract names %s, which there is not", file)
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return sch.Validate(doc)
+}
+
+// eventsIn takes the events out of a body of any of the three kinds. The last word of a stream is none.
+func eventsIn(ctype, body string) (list []string, err error) {
+	switch ctype {
+	case "application/json":
+		var page struct{ Events []json.RawMessage }
+		err = json.Unmarshal([]byte(body), &page)
+		for _, e := range page.Events {
+			list = append(list, string(e))
+		}
+	case "application/x-ndjson":
+		for line := range strings.Lines(body) {
+			list = append(list, line)
+		}
+	case "text/event-stream":
+		for frame := range strings.SplitSeq(body, "\n\n") {
+			event, rest, _ := strings.Cut(frame, "\n")
+			data, id, _ := strings.Cut(rest, "\n")
+			if !strings.HasPrefix(event, "event: ") {
+				continue // the hint, a comment, the end
+			}
+			if !strings.HasPrefix(data, "data: ") || !strings.HasPrefix(id, "id: ") {
+				return nil, fmt.Errorf("frame is not event, data and id: %.300q", frame)
+			}
+			list = append(list, strings.TrimPrefix(data, "data: "))
+		}
+	}
+	return list, err
+}
+
+// promises gives every status and code that the contract tells of, as note writes them.
+func (c *contract) promises() map[string]bool {
+	all := map[string]bool{}
+	for path, item := range c.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for status, r := range op.Responses.Map() {
+				name := method + " " + path + " " + status
+				codes := codesOf(r.Value)
+				if len(codes) == 0 {
+					all[name] = true
+				}
+				for _, code := range codes {
+					all[name+" "+code] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// codesOf gives the error codes of a refusal.
+func codesOf(r *openapi3.Response) (codes []string) {
+	media := r.Content["application/json"]
+	if media == nil || media.Schema == nil {
+		return nil
+	}
+	for _, part := range media.Schema.Value.AllOf {
+		e := part.Value.Properties["error"]
+		if e == nil || e.Value.Properties["code"] == nil {
+			continue
+		}
+		for _, v := range e.Value.Properties["code"].Value.Enum {
+			codes = append(codes, v.(string))
+		}
+	}
+	return codes
+}
+
+// kept says which promises were not seen to be kept, but for those that are excused.
+func (c *contract) kept() error {
+	var all []error
+	for _, p := range slices.Sorted(maps.Keys(c.promises())) {
+		if !c.seen[p] && !excused(p) {
+			all = append(all, fmt.Errorf("%s is told and was not seen", p))
+		}
+		if c.seen[p] && excused(p) {
+			all = append(all, fmt.Errorf("%s was seen: it needs no excuse", p))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// TestContractIsValid holds the document to OpenAPI 3.1, and its codes to the table of ends.
+func TestContractIsValid(t *testing.T) {
+	c := readContract(t)
+	if !c.doc.IsOpenAPI31OrLater() {
+		t.Errorf("version %s", c.doc.OpenAPI)
+	}
+	ids := map[string]bool{}
+	for _, item := range c.doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			if op.OperationID == "" || op.Summary == "" || ids[op.OperationID] {
+				t.Errorf("operation %q %q", op.OperationID, op.Summary)
+			}
+			ids[op.OperationID] = true
+		}
+	}
+	used := string(contractYAML(t))
+	for kind, names := range map[string][]string{
+		"responses": slices.Collect(maps.Keys(c.doc.Components.Responses)), "parameters": slices.Collect(maps.Keys(c.doc.Components.Parameters)),
+		"headers": slices.Collect(maps.Keys(c.doc.Components.Headers)), "schemas": slices.Collect(maps.Keys(c.doc.Components.Schemas)),
+	} {
+		for _, name := range names {
+			if !strings.Contains(used, "#/components/"+kind+"/"+name+"'") {
+				t.Errorf("%s %s is used nowhere", kind, name)
+			}
+		}
+	}
+}
+
+// TestContractCodes: the contract and the table of ends know the same pairs of status and code.
+func TestContractCodes(t *testing.T) {
+	c := readContract(t)
+	told := map[string]bool{"204 ENDED": true}
+	for name, r := range c.doc.Components.Responses {
+		for _, code := range codesOf(r.Value) {
+			for _, status := range statusesOf(c.doc, name) {
+				told[status+" "+code] = true
+			}
+		}
+	}
+	table := map[string]bool{}
+	for _, r := range dialect.Reasons() {
+		o := edge.OutcomeOf(r)
+		table[fmt.Sprintf("%d %s", o.Status, o.Code)] = true
+	}
+	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001"} { // in logs alone
+		if !table[unseen] || told[unseen] {
+			t.Errorf("%s", unseen)
+		}
+		delete(table, unseen)
+	}
+	if !maps.Equal(told, table) {
+		t.Errorf("told\n%v\nthe table\n%v", slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(table)))
+	}
+}
+
+// statusesOf gives the statuses that a response of the components is told with.
+func statusesOf(doc *openapi3.T, name string) (list []string) {
+	if name == "MethodNotAllowed" { // matches no operation
+		return []string{"405"}
+	}
+	for _, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			for status, r := range op.Responses.Map() {
+				if r.Ref == "#/components/responses/"+name && !slices.Contains(list, status) {
+					list = append(list, status)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// TestContractHasEveryRoute compares the contract with the server's own table of routes.
+func TestContractHasEveryRoute(t *testing.T) {
+	if err := readContract(t).routes(newMatrix(t).table); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestContractEvents: the event of the contract is the envelope of the JSON Schemas.
+func TestContractEvents(t *testing.T) {
+	text, err := os.ReadFile(contractsDir + "/events/envelope.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var envelope struct {
+		Required   []string
+		Properties map[string]any
+	}
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		t.Fatal(err)
+	}
+	c := readContract(t)
+	e, n := c.doc.Components.Schemas["Event"].Value, c.doc.Components.Schemas["NewEvent"].Value
+	want := slices.Sorted(maps.Keys(envelope.Properties))
+	if got := slices.Sorted(maps.Keys(e.Properties)); !slices.Equal(got, want) || !slices.Equal(e.Required, envelope.Required) {
+		t.Errorf("event has %v, needs %v", got, e.Required)
+	}
+	if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) || !slices.Equal(n.Required, []string{"type"}) {
+		t.Errorf("new event has %v, needs %v", got, n.Required)
+	}
+	for _, name := range auth.ScopeAll.Names() {
+		if !strings.Contains(string(contractYAML(t)), "- bearer: ["+name+"]") {
+			t.Errorf("no operation needs %s", name)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package edge_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// wrong has for every parameter of the contract a value that it does not allow.
+var wrong = map[string]string{
+	"run": "a.b", "after": "x", "before": "x", "through": "x", "at": "x", "order": "up", "limit": "0", "child": "a.b", "nested": "perhaps", "types": "a b",
+	"state": "asleep", "since": "monday", "until": "monday", "cursor": "!", "Last-Event-ID": "x", "last_event_id": "x", "detail": "half", "Detail": "half",
+	"snapshot": "perhaps", "bundle": "perhaps", "speed": "0", "Idempotency-Key": "\x80", "ticket": "tkt_x",
+}
+
+// harmless parameters are passed over when they are wrong.
+var harmless = map[string]bool{"X-Request-Id": true, "Accept-Encoding": true}
+
+// TestContractParameters: every parameter that the contract tells of an operation is read by it: with
+// a value that is not allowed the request is refused.
+func TestContractParameters(t *testing.T) {
+	k := &talk{t: t, c: readContract(t)}
+	h := k.house()
+	h.store("ended", schematest.Named("plain"), 5)
+	n := 0
+	for _, rt := range rows(t) {
+		op := k.c.operation(rt.Method, rt.Path)
+		if !strings.HasPrefix(rt.Path, runsPath) {
+			continue
+		}
+		for _, ref := range op.Parameters {
+			p := ref.Value
+			if harmless[p.Name] {
+				continue
+			}
+			bad, ok := wrong[p.Name]
+			if !ok {
+				t.Errorf("%s: no wrong value for %s", rt.Pattern, p.Name)
+				continue
+			}
+			run, query := "ended", ""
+			body, headers := asks(rt, "ended")
+			switch p.In {
+			case "path":
+				run = bad
+			case "query":
+				query = "?" + p.Name + "=" + url.QueryEscape(bad)
+			case "header":
+				headers = append(headers, p.Name, bad)
+			}
+			a := h.ask(rt.Method, rt.Path, run, query, body, headers...)
+			if want := map[bool]int{true: 401, false: 400}[p.Name == "ticket"]; a.status != want {
+				t.Errorf("%s: %s %q: %d %s", rt.Pattern, p.Name, bad, a.status, a.body)
+			}
+			if err := p.Schema.Value.VisitJSON(valueOf(p.Schema.Value, bad), openapi3.EnableJSONSchema2020()); err == nil {
+				t.Errorf("%s: the contract allows %s %q", rt.Pattern, p.Name, bad)
+			}
+			n++
+		}
+	}
+	if n < 55 {
+		t.Errorf("%d parameters", n)
+	}
+}
+
+// valueOf gives the text of a parameter as its schema has it.
+func valueOf(s *openapi3.Schema, text string) any {
+	var v any
+	if s.Type.Is("array") {
+		return []any{text}
+	}
+	if (s.Type.Is("integer") || s.Type.Is("number") || s.Type.Is("boolean")) && json.Unmarshal([]byte(text), &v) == nil {
+		return v
+	}
+	return text
+}
+
+// TestContractBodies: what the contract allows in a body the server takes, and what it does not allow
+// the server refuses. Examples are such bodies too.
+func TestContractBodies(t *testing.T) {
+	k := &talk{t: t, c: readContract(t)}
+	h := k.house()
+	type body struct{ path, text string }
+	list := []body{}
+	for path, item := range k.c.doc.Paths.Map() {
+		if item.Post == nil || item.Post.RequestBody == nil {
+			continue
+		}
+		if media := item.Post.RequestBody.Value.Content["application/json"]; media != nil {
+			b, err := json.Marshal(media.Example)
+			if err != nil || media.Example == nil {
+				t.Errorf("%s: no example, %v", path, err)
+			}
+			list = append(list, body{path, string(b)})
+		}
+	}
+	for _, text := range []string{
+		`{"type":"progress"}`, `{}`, `[]`, `7`, `{"payload":{}}`, `{"type":"progress","first_seq":1}`, `{"type":"progress","first_seq":null,"seq":null,"id":null,"ts":null,"child_id":null}`,
+		`{"type":"progress","child_id":"-"}`, `{"type":"progress","child_id":"kid","path":["r","kid"],"turn_id":"t","own":{}}`, `{"type":"progress","path":["a b"]}`,
+		`{"type":"progress","ts":"monday"}`, `{"type":"progress","ts":"2026-01-02T03:04:05+01:00"}`, `{"type":"progress","id":"a b"}`, `{"type":"progress","payload":[]}`,
+		`{"type":"progress","payload":null}`, `{"type":"a b"}`, `{"type":7}`, `{"type":"progress","run_id":"a.b"}`, `{"type":"progress","seq":"1"}`, `{"type":"progress","seq":0.5}`,
+		`{"type":"progress","actor":7}`, `{"type":"progress","cause":"` + strings.Repeat("x", 300) + `"}`, `[{"type":"progress"},{"type":"progress"}]`, `[{"type":"progress"},7]`,
+	} {
+		list = append(list, body{runsPath + "/{run}/events", text})
+	}
+	for _, text := range []string{`{"run_id":"a.b"}`, `{"run_id":null,"planning_gate":null}`, `{"planning_gate":"preview"}`, `{"planning_gate":"open"}`, `{"run_id":7}`, `{"own":1}`, `[]`} {
+		list = append(list, body{runsPath, text})
+	}
+	for name := range bodies {
+		for _, text := range []string{
+			`{}`, `[]`, `{"child_id":null}`, `{"child_id":7}`, `{"child_id":"a.b"}`, `{"reason":7}`, `{"reason":null}`, `{"instruction":7}`, `{"plan_id":""}`, `{"plan_id":null}`,
+			`{"request_id":""}`, `{"request_id":"q1"}`, `{"content":7}`, `{"content":[{"type":"text"}]}`, `{"content":"x","message_id":7}`, `{"own":[]}`,
+		} {
+			list = append(list, body{runsPath + "/{run}/" + name, text})
+		}
+	}
+	verdicts := map[bool]int{}
+	for i, b := range list {
+		var value any
+		if err := json.Unmarshal([]byte(b.text), &value); err != nil {
+			t.Fatal(err)
+		}
+		media := k.c.doc.Paths.Value(b.path).Post.RequestBody.Value.Content["application/json"]
+		told := media.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+		run := fmt.Sprintf("run_%d", i)
+		if _, name, ok := strings.Cut(b.path, "{run}/"); ok && name != "events" {
+			h.tell(run, lifecycle("running"))
+		}
+		a := h.ask("POST", b.path, run, "", b.text, "Content-Type", "application/json")
+		if taken := a.status != 400; taken != (told == nil) {
+			t.Errorf("%s %s: %d %s; the contract says %v", b.path, b.text, a.status, a.body, told)
+		}
+		verdicts[told == nil]++
+	}
+	if verdicts[true] < 40 || verdicts[false] < 40 {
+		t.Errorf("%v", verdicts)
+	}
+}
+
+// TestViewsKeepTheContract: every frame of every view of every scenario is an event of the JSON
+// Schemas.
+func TestViewsKeepTheContract(t *testing.T) {
+	k := &talk{t: t, c: readContract(t)}
+	h := k.house(func(c *edge.Config) { c.Catalog = family{} })
+	types := map[string]int{}
+	merged := 0
+	see := func(name, line string) {
+		if err := k.c.instance("events/any.schema.json", line); err != nil {
+			t.Errorf("%s: %v\n%.500s", name, err, line)
+		}
+		var e struct {
+			Type     string
+			FirstSeq *int `json:"first_seq"`
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if types[e.Type]++; e.FirstSeq != nil {
+			merged++
+		}
+	}
+	for i, s := range append(schematest.All(), schematest.Generate(1000, 9)) {
+		run := fmt.Sprintf("run_%d", i)
+		if s.Name == "children" {
+			run = "run" // whose children are known
+		}
+		h.store(run, s, 6)
+		for _, query := range []string{"", "?detail=full", "?bundle=true", "?child=-&nested=true", "?types=message.*", "?speed=1000&detail=full"} {
+			a := h.ask("GET", runsPath+"/{run}/stream", run, query, "")
+			lines, err := eventsIn("text/event-stream", a.body)
+			if err != nil || len(lines) == 0 {
+				t.Fatalf("%s%s: %d, %v", s.Name, query, a.status, err)
+			}
+			for _, line := range lines {
+				see(s.Name+query, line)
+			}
+		}
+		for _, path := range []string{"/replay.jsonl", "/snapshot", "/events"} {
+			h.ask("GET", runsPath+"/{run}"+path, run, "", "")
+		}
+		h.begun(run, see)
+	}
+	for _, child := range []string{schematest.ChildA, schematest.ChildB, schematest.Grandchild} {
+		for _, path := range []string{"/stream", "/snapshot"} {
+			h.ask("GET", runsPath+"/{run}"+path, child, "", "")
+		}
+	}
+	if types["run.snapshot"] == 0 || types["delta.bundle"] == 0 || merged < 100 || len(types) < 15 {
+		t.Errorf("%d merged, %v", merged, types)
+	}
+}
+
+// begun watches a stream that begins with a snapshot.
+func (s *spoken) begun(run string, see func(name, line string)) {
+	s.t.Helper()
+	r := s.watch(http.DefaultClient, "/v1/agent/runs/"+run+"/stream?snapshot=true")
+	defer r.resp.Body.Close()
+	f := frameReader{s.t, bufio.NewReader(r.b)}
+	first, ok := f.next()
+	if !ok || first.Type != "run.snapshot" {
+		s.t.Fatalf("%s begins with %.200s", run, first.line)
+	}
+	see(run+" snapshot", first.line)
+}
+
+// TestLastWordKeepsTheContract: when its credential ends, a stream says so in the words of a refusal.
+func TestLastWordKeepsTheContract(t *testing.T) {
+	k := &talk{t: t, c: readContract(t)}
+	h := k.house(func(c *edge.Config) {
+		c.Still = func(auth.Caller) error { return auth.ErrUnauthorized }
+		c.Recheck = 1e6
+	})
+	h.store("open", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
+	r := h.watch(h.client, "/v1/agent/runs/open/stream")
+	last := ""
+	for {
+		text, err := r.next()
+		if err != nil {
+			break
+		}
+		last = text
+	}
+	data, ok := strings.CutPrefix(last, "event: stream.error\ndata: ")
+	var value any
+	if err := json.Unmarshal([]byte(data), &value); err != nil || !ok || strings.Contains(last, "\nid:") {
+		t.Fatalf("%q %v", last, err)
+	}
+	problem := k.c.doc.Components.Responses["CredentialEnded"].Value.Content["application/json"].Schema.Value
+	if err := problem.VisitJSON(value, openapi3.EnableJSONSchema2020()); err != nil {
+		t.Errorf("%s: %v", data, err)
+	}
+}
+
+// TestDeltasAreNotHeldToTheirSchema pins what schema/contracts/README.md says of it: control events that
+// are stored fit their JSON Schema; of deltas with a text only that is sure.
+func TestDeltasAreNotHeldToTheirSchema(t *testing.T) {
+	c := readContract(t)
+	h := newHouse(t)
+	for i, tt := range []struct {
+		typ, payload string
+		taken, fits  bool
+	}{
+		{schema.TypeTextDelta, `{"text":"x","index":0}`, true, true}, {schema.TypeTextDelta, `{"text":"x","index":-1}`, true, false},
+		{schema.TypeToolOutputDelta, `{"text":"x","call_id":"c"}`, true, true}, {schema.TypeToolOutputDelta, `{"text":"x"}`, true, false},
+		{schema.TypeDataDelta, `{"data":"AA==","media_type":"audio/pcm"}`, true, true}, {schema.TypeDataDelta, `{}`, true, false},
+		{schema.TypeReasoningDelta, `{"text":7}`, false, false}, {schema.TypeToolInputDelta, `{"call_id":"c"}`, false, false},
+		{schema.TypeToolEnd, `{"call_id":"c","ok":true}`, true, true}, {schema.TypeToolEnd, `{"call_id":"c","ok":"yes"}`, false, false},
+	} {
+		run := fmt.Sprintf("run_%d", i)
+		a := h.do("POST", "/v1/agent/runs/"+run+"/events", `{"type":"`+tt.typ+`","payload":`+tt.payload+`}`)
+		if taken := a.status == 200; taken != tt.taken {
+			t.Errorf("%s %s: %d", tt.typ, tt.payload, a.status)
+		}
+		if !tt.taken {
+			continue
+		}
+		err := c.instance("events/any.schema.json", h.do("GET", "/v1/agent/runs/"+run+"/replay.jsonl", "").body)
+		if (err == nil) != tt.fits {
+			t.Errorf("%s %s: %v", tt.typ, tt.payload, err)
+		}
+	}
+}

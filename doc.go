@@ -10,13 +10,14 @@
 //
 //	agents ── producers ──▶ NATS JetStream ──▶ persister ──▶ PostgreSQL or SQLite
 //	                             │                                │
-//	                             └──────────▶ fanout ◀────────────┘
-//	                                            │
-//	                                          edge ──▶ clients
+//	                             │  └───────▶ fanout ◀────────────┘
+//	                             │              │
+//	                             └─ commands ─ edge ──▶ clients
 //
 // How the tree reads, from the ground up: schema says what an event is. producers write, fanout
 // reads, persister keeps; these three do not know each other. edge serves clients, with one folder
-// for each wire dialect and each transport. cmd/agentstream is the one binary, and the only place
+// for each wire dialect and each transport, shape for what is told and when, auth for who may. clients
+// are libraries for the other side of the wire. cmd/agentstream is the one binary, and the only place
 // that knows all of them. A technology is a folder below the role that it serves: producers/natsjs,
 // fanout/natsjs, persister/postgres, persister/sqlite.
 //

@@ -13,7 +13,8 @@
 // read history behind the last number delivered. Seq decides everything: the next number is
 // delivered, a smaller one has been seen, a larger one is a hole, and nobody is ever given what lies
 // behind a hole. What cannot be had is an error that names the decision: gone for good (ErrExpired),
-// or come back (ErrUnavailable).
+// or come back (ErrUnavailable). What precedes the ring is read once for all who come together, as far
+// as it is worth keeping.
 //
 // # Concurrency
 //
@@ -23,7 +24,8 @@
 //
 // # What it does not do
 //
-// No shaping, no wire format, no authorization: the edge does. It writes nothing.
+// No shaping, no filters, no children's own numbers, no wire format, no authorization: the edge does. It
+// writes nothing.
 //
 // # Where to look next
 //

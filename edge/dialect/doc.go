@@ -23,11 +23,13 @@
 //
 // # What it does not do
 //
-// It does not know transports, the log or who the caller is. Abilities that only some protocols have
+// It does not know transports, the log or who the caller is, and it does not leave out or join records:
+// a [Request] says what is wanted, and the edge shapes before it projects. Abilities that only some protocols have
 // (frames before the first record, client messages on a socket) are separate interfaces that the
 // edge finds by assertion; they stand here once the second protocol needs them.
 //
 // # Where to look next
 //
-// native is the first dialect; transport/sse writes frames; edge/reason.go has the table of ends.
+// native is the first dialect; the packages below edge/transport write frames; edge/reason.go has the
+// table of ends.
 package dialect

@@ -2,8 +2,9 @@
 //
 // # What it is
 //
-// A [Sink] is one open connection to one client. sse, ws, grpc and jsonl below implement it. An [End]
-// is the last word, taken from the table of ends in package edge.
+// A [Sink] is one open connection to one client. sse, ws and grpc below implement it; jsonl writes whole
+// runs as files, by lines and not by frames. An [End] is the last word, taken from the table of ends in
+// package edge. A [Response] is how those that answer over HTTP write under deadlines.
 //
 // # Contract
 //

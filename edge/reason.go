@@ -91,7 +91,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonUnknownType:      {Status: http.StatusBadRequest, Code: schema.CodeUnknownType, Message: "unknown event type", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonForeignRun:       {Status: http.StatusBadRequest, Code: codeMalformed, Message: "event names another run", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonTooLarge:         {Status: http.StatusRequestEntityTooLarge, Code: codeMalformed, Message: "too large; put the content into a blob and send its blob_ref", Detail: true, End: EndBroken, Close: 1009, GRPC: 8},
-	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send application/x-ndjson or application/json, not encoded", End: EndBroken, Close: 1003, GRPC: 3},
+	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send what the route takes (application/x-ndjson or application/json; application/grpc to a gRPC method), not encoded", End: EndBroken, Close: 1003, GRPC: 3},
 	dialect.ReasonUpgrade:          {Status: http.StatusUpgradeRequired, Code: "UPGRADE-REQUIRED", Message: "send Sec-WebSocket-Version: 13", End: EndBroken, Close: 1002, GRPC: 3},
 	dialect.ReasonURITooLong:       {Status: http.StatusRequestURITooLong, Code: "URI-TOO-LONG", Message: "the request target is too long", End: EndBroken, Close: 1009, GRPC: 3},
 	dialect.ReasonTimeout:          {Status: http.StatusRequestTimeout, Code: "REQUEST-TIMEOUT", Message: "the body did not arrive in time", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 4},

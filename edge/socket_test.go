@@ -378,3 +378,26 @@ func TestGRPCDrain(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 }
+
+// TestGRPCStatusTravels: an answer without messages has no length, or proxies leave its trailers out,
+// and its status with them.
+func TestGRPCStatusTravels(t *testing.T) {
+	h := newHouse(t)
+	client := h2c()
+	defer client.CloseIdleConnections()
+	for name, headers := range map[string][]string{"refused before": {tenantHeader, "nobody"}, "refused within": nil} {
+		message := streamRequest("none", 0, true)
+		body := append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
+		r := h.request("POST", "/agent.v1.AgentRun/Stream", string(body), append(headers, "Content-Type", "application/grpc", "Te", "trailers")...)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		code := resp.Trailer.Get("Grpc-Status") + resp.Header.Get("Grpc-Status")
+		if err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Length") != "" || code == "" || code == "0" {
+			t.Errorf("%s: %v %d %v %v", name, err, resp.StatusCode, resp.Header, resp.Trailer)
+		}
+	}
+}

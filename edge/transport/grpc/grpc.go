@@ -114,6 +114,7 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx co
 		// for one that was not answered.
 		c.w.WriteHeader(http.StatusOK)
 	}
+	headersAlone(w)
 	if c.err == nil && !c.served {
 		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
 	}
@@ -136,7 +137,14 @@ func (t *Transport) Refuse(w http.ResponseWriter, r *http.Request, e transport.E
 	if werr := t.errors.Write(w, r, err); werr != nil {
 		return fmt.Errorf("grpc: refuse: %w: %w", dialect.ErrClientGone, werr)
 	}
+	headersAlone(w)
 	return nil
+}
+
+// headersAlone pushes the headers of an answer without messages. Left to net/http they would carry
+// content-length: 0, and nginx leaves out the trailers, which hold the status, of what has no body.
+func headersAlone(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).Flush() // a client that is gone has no use for the error
 }
 
 // statusOf gives the status of an end; nil is OK.

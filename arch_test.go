@@ -277,7 +277,7 @@ var clients = []struct {
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge"}, []string{"schema", "schema/schematest", "producers/**"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

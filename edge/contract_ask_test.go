@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
@@ -502,7 +500,7 @@ func (k *talk) calls(h *spoken, table []edge.RouteRow) {
 func (k *talk) changed() {
 	text, table := string(contractYAML(k.t)), newMatrix(k.t).table
 	for _, tt := range []struct{ was, now string }{
-		{"openapi: 3.1.0", "openapi: 2.0"}, {"type: object", "type: thing"}, {"'#/components/schemas/Seq'", "'#/components/schemas/None'"}, // no OpenAPI
+		{"type: object", "type: thing"}, {"'#/components/schemas/Seq'", "'#/components/schemas/None'"}, // no OpenAPI
 		{"/v1/agent/runs/{run}/pause:", "/v1/agent/runs/{run}/wait:"}, {"  /healthz:", "  /health:"}, // routes
 		{"- bearer: [command]", "- bearer: [write]"}, {"security: []", "security: [{bearer: [read]}]"},
 		{"        '204':\n", "        '205':\n"}, {"        '202':\n", "        '203':\n"}, // statuses
@@ -517,7 +515,11 @@ func (k *talk) changed() {
 			k.t.Errorf("the contract has no %q", tt.was)
 			continue
 		}
-		if c, err := parseContract([]byte(strings.ReplaceAll(text, tt.was, tt.now)), openapi3.DisableExamplesValidation()); err == nil && k.again(c, table) == nil {
+		c, err := parseContract([]byte(strings.ReplaceAll(text, tt.was, tt.now)))
+		if err == nil {
+			err = k.again(c, table)
+		}
+		if err == nil {
 			k.t.Errorf("a contract with %q for %q fits as well", tt.now, tt.was)
 		}
 	}

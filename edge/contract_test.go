@@ -2,7 +2,6 @@ package edge_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/oasdiff/yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"agentstream/edge"
@@ -28,24 +29,22 @@ const contractsDir = "../schema/contracts"
 
 // contract is schema/contracts/openapi.yaml, or a text in its place, and what was seen of it.
 type contract struct {
-	doc    *openapi3.T
-	always openapi3.Headers              // of every response
-	items  map[string]*jsonschema.Schema // by file
-	seen   map[string]bool               // "POST /v1/… 409 RUN-EXISTS"
-	good   map[string]bool               // headers that were found to be so
+	doc      *openapi3.T
+	always   openapi3.Headers // of every response
+	compiler *jsonschema.Compiler
+	schemas  map[string]*jsonschema.Schema // of the document, by JSON pointer
+	seen     map[string]bool               // "POST /v1/… 409 RUN-EXISTS"
+	good     map[string]bool               // headers and events that were found to be so
 }
 
-// parseContract reads a contract and holds it to OpenAPI.
-func parseContract(text []byte, opts ...openapi3.ValidationOption) (*contract, error) {
-	loader := openapi3.NewLoader()
-	doc, err := loader.LoadFromData(text)
+// parseContract reads a contract. Its schemas are JSON Schema 2020-12 as they stand (OpenAPI 3.1 §4.8.24).
+func parseContract(text []byte) (*contract, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		return nil, err
 	}
-	if err := doc.Validate(context.Background(), opts...); err != nil {
-		return nil, err
-	}
-	c := &contract{doc: doc, seen: map[string]bool{}, good: map[string]bool{}, items: map[string]*jsonschema.Schema{}}
+	c := &contract{doc: doc, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, seen: map[string]bool{}, good: map[string]bool{}}
+	c.compiler.AssertFormat()
 	b, err := json.Marshal(doc.Extensions["x-headers-of-every-response"])
 	if err == nil {
 		err = json.Unmarshal(b, &c.always)
@@ -53,43 +52,78 @@ func parseContract(text []byte, opts ...openapi3.ValidationOption) (*contract, e
 	if err != nil || len(c.always) == 0 {
 		return nil, fmt.Errorf("x-headers-of-every-response: %d, %w", len(c.always), err)
 	}
-	return c, c.compile()
+	var whole any
+	if _, err := yaml.Unmarshal(text, &whole, yaml.DecodeOpts{}); err != nil {
+		return nil, err
+	}
+	if b, err = json.Marshal(whole); err != nil {
+		return nil, err
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return c, c.compiler.AddResource("urn:openapi", value)
 }
 
-// compile reads the JSON Schemas beside the contract.
-func (c *contract) compile() error {
+// fits holds a value to a schema of the document.
+func (c *contract) fits(pointer string, value any) error {
+	sch := c.schemas[pointer]
+	if sch == nil {
+		var err error
+		if sch, err = c.compiler.Compile("urn:openapi#" + pointer); err != nil {
+			return err
+		}
+		c.schemas[pointer] = sch
+	}
+	return sch.Validate(value)
+}
+
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+
+func pointerTo(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString("/" + pointerEscape.Replace(p))
+	}
+	return b.String()
+}
+
+// eventSchemas are the JSON Schemas beside the contract that it names.
+var eventSchemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 	compiler := jsonschema.NewCompiler()
 	files, err := filepath.Glob(contractsDir + "/events/*.schema.json")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids := map[string]string{}
 	for _, path := range append(files, contractsDir+"/snapshot.schema.json") {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		id, _ := doc.(map[string]any)["$id"].(string)
 		if err := compiler.AddResource(id, doc); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		name, err := filepath.Rel(contractsDir, path)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ids[filepath.ToSlash(name)] = id
 	}
+	named := map[string]*jsonschema.Schema{}
 	for _, name := range []string{"events/any.schema.json", "snapshot.schema.json"} {
-		if c.items[name], err = compiler.Compile(ids[name]); err != nil {
-			return err
+		if named[name], err = compiler.Compile(ids[name]); err != nil {
+			return nil, err
 		}
 	}
-	return nil
-}
+	return named, nil
+})
 
 func contractYAML(t testing.TB) []byte {
 	t.Helper()
@@ -169,12 +203,12 @@ func (x exchange) String() string {
 
 // verify holds an answer to the contract.
 func (c *contract) verify(x exchange) error {
-	response := c.response(x)
+	response, at := c.response(x)
 	if response == nil {
 		return fmt.Errorf("%s: the contract has no such status", x)
 	}
 	c.note(x)
-	if err := c.headers(response, x); err != nil {
+	if err := c.headers(response, at, x); err != nil {
 		return fmt.Errorf("%s: %w", x, err)
 	}
 	if x.method == http.MethodHead {
@@ -183,20 +217,25 @@ func (c *contract) verify(x exchange) error {
 		}
 		return nil
 	}
-	if err := c.content(response, x); err != nil {
+	if err := c.content(response, at, x); err != nil {
 		return fmt.Errorf("%s: %w", x, err)
 	}
 	return nil
 }
 
-// response gives what the contract says of this status; nil for nothing.
-func (c *contract) response(x exchange) *openapi3.Response {
+// response gives what the contract says of this status, and where; nil for nothing.
+func (c *contract) response(x exchange) (*openapi3.Response, string) {
 	status := strconv.Itoa(x.status)
 	if op := c.operation(x.method, x.path); op != nil {
-		if r := op.Responses.Value(status); r != nil {
-			return r.Value
+		r := op.Responses.Value(status)
+		switch {
+		case r == nil:
+			return nil, ""
+		case r.Ref != "":
+			return r.Value, strings.TrimPrefix(r.Ref, "#")
 		}
-		return nil
+		method := strings.ToLower(strings.Replace(x.method, "HEAD", "GET", 1))
+		return r.Value, pointerTo("paths", x.path, method, "responses", status)
 	}
 	var none struct {
 		Responses map[string]struct {
@@ -205,12 +244,13 @@ func (c *contract) response(x exchange) *openapi3.Response {
 	}
 	b, err := json.Marshal(c.doc.Extensions["x-no-operation"])
 	if err != nil || json.Unmarshal(b, &none) != nil {
-		return nil
+		return nil, ""
 	}
-	if r := c.doc.Components.Responses[strings.TrimPrefix(none.Responses[status].Ref, "#/components/responses/")]; r != nil {
-		return r.Value
+	ref := none.Responses[status].Ref
+	if r := c.doc.Components.Responses[strings.TrimPrefix(ref, "#/components/responses/")]; r != nil {
+		return r.Value, strings.TrimPrefix(ref, "#")
 	}
-	return nil
+	return nil, ""
 }
 
 // note remembers what was seen.
@@ -223,7 +263,7 @@ func (c *contract) note(x exchange) {
 // ofHTTP are headers that no contract needs to tell.
 var ofHTTP = []string{"Date", "Content-Length", "Content-Type", "Transfer-Encoding", "Trailer", "Grpc-Accept-Encoding", "Grpc-Status", "Grpc-Message"}
 
-func (c *contract) headers(response *openapi3.Response, x exchange) error {
+func (c *contract) headers(response *openapi3.Response, at string, x exchange) error {
 	for name, h := range response.Headers {
 		if h.Value.Required && len(x.header.Values(name)) == 0 {
 			return fmt.Errorf("header %s is missing", name)
@@ -233,9 +273,9 @@ func (c *contract) headers(response *openapi3.Response, x exchange) error {
 		if slices.Contains(ofHTTP, name) || x.status == http.StatusSwitchingProtocols && (name == "Connection" || name == "Upgrade") {
 			continue
 		}
-		h := headerNamed(response.Headers, name)
+		h, pointer := headerNamed(response.Headers, name, at+"/headers")
 		if h == nil {
-			h = headerNamed(c.always, name)
+			h, pointer = headerNamed(c.always, name, "/x-headers-of-every-response")
 		}
 		if h == nil {
 			return fmt.Errorf("header %s: %q is not told", name, values)
@@ -243,43 +283,32 @@ func (c *contract) headers(response *openapi3.Response, x exchange) error {
 		if len(values) != 1 && name != "Vary" {
 			return fmt.Errorf("header %s stands %d times", name, len(values))
 		}
-		known := name + ": " + values[0]
-		if name == "X-Request-Id" {
-			known = name
+		var value any = values[0]
+		if h.Schema.Value.Type.Is("integer") || h.Schema.Ref == "#/components/schemas/Seq" {
+			value = json.Number(values[0])
 		}
-		if c.good[known] {
-			continue
-		}
-		if err := c.headerValue(h, values[0]); err != nil {
+		if err := c.fits(pointer, value); err != nil {
 			return fmt.Errorf("header %s: %q: %w", name, values, err)
 		}
-		c.good[known] = true
 	}
 	return nil
 }
 
-func headerNamed(headers openapi3.Headers, name string) *openapi3.Header {
+// headerNamed gives a header, and where its schema is.
+func headerNamed(headers openapi3.Headers, name, at string) (*openapi3.Header, string) {
 	for n, h := range headers {
-		if http.CanonicalHeaderKey(n) == name {
-			return h.Value
+		if http.CanonicalHeaderKey(n) != name {
+			continue
 		}
+		if h.Ref != "" {
+			return h.Value, strings.TrimPrefix(h.Ref, "#") + "/schema"
+		}
+		return h.Value, at + pointerTo(n, "schema")
 	}
-	return nil
+	return nil, ""
 }
 
-func (c *contract) headerValue(h *openapi3.Header, text string) error {
-	var value any = text
-	if h.Schema.Value.Type.Is("integer") {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return err
-		}
-		value = n
-	}
-	return h.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
-}
-
-func (c *contract) content(response *openapi3.Response, x exchange) error {
+func (c *contract) content(response *openapi3.Response, at string, x exchange) error {
 	ctype, _, _ := mime.ParseMediaType(x.header.Get("Content-Type"))
 	if len(response.Content) == 0 {
 		if x.body != "" || ctype != "" {
@@ -297,11 +326,11 @@ func (c *contract) content(response *openapi3.Response, x exchange) error {
 	var value any = x.body
 	if ctype == "application/json" {
 		var err error
-		if value, err = jsonschema.UnmarshalJSON(strings.NewReader(x.body)); err != nil { // keeps numbers
+		if value, err = jsonschema.UnmarshalJSON(strings.NewReader(x.body)); err != nil {
 			return err
 		}
 	}
-	if err := media.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020()); err != nil {
+	if err := c.fits(at+pointerTo("content", ctype, "schema"), value); err != nil {
 		return err
 	}
 	return c.typed(media, ctype, x.body)
@@ -329,15 +358,26 @@ func (c *contract) typed(media *openapi3.MediaType, ctype, body string) error {
 }
 
 func (c *contract) instance(file, text string) error {
-	sch := c.items[file]
+	schemas, err := eventSchemas()
+	if err != nil {
+		return err
+	}
+	sch := schemas[file]
 	if sch == nil {
 		return fmt.Errorf("the contract names %s, which there is not", file)
+	}
+	if c.good[file+text] {
+		return nil
 	}
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		return err
 	}
-	return sch.Validate(doc)
+	if err := sch.Validate(doc); err != nil {
+		return err
+	}
+	c.good[file+text] = true
+	return nil
 }
 
 // eventsIn takes the events out of a body of any of the three kinds. The last word of a stream is none.
@@ -424,8 +464,8 @@ func (c *contract) kept() error {
 // TestContractIsValid holds the document to OpenAPI 3.1, and its codes to the table of ends.
 func TestContractIsValid(t *testing.T) {
 	c := readContract(t)
-	if !c.doc.IsOpenAPI31OrLater() {
-		t.Errorf("version %s", c.doc.OpenAPI)
+	if err := c.doc.Validate(t.Context()); err != nil || !c.doc.IsOpenAPI31OrLater() {
+		t.Errorf("version %s: %v", c.doc.OpenAPI, err)
 	}
 	ids := map[string]bool{}
 	for _, item := range c.doc.Paths.Map() {

@@ -24,6 +24,7 @@ type feed struct {
 	view  atomic.Pointer[view]
 	heard atomic.Bool   // something has arrived since the last audit
 	back  chan struct{} // holds one token: who reads what precedes the ring
+	unfit atomic.Int64  // what follows a smaller seq does not fit into the ring
 
 	mu      sync.Mutex // writers of view: the live side, the filler
 	ready   bool       // the head is known; before that, copies only say what to expect
@@ -133,6 +134,9 @@ const extendEvents = 2048
 // come back together ask for nearly the same. It reports whether the ring now begins at or before
 // after+1; it does not when that is too much to keep.
 func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
+	if after < schema.Seq(f.unfit.Load()) {
+		return false
+	}
 	select {
 	case f.back <- struct{}{}:
 		defer func() { <-f.back }()
@@ -152,7 +156,11 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	bytes, hi := 0, after
 	w := &walk{h: f.hub, ctx: ctx, key: f.key, pos: after, through: v.lo - 1, yield: func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+len(p.Body), p.Last()
-		return v.bytes+bytes <= f.hub.cfg.RingBytes
+		fits := v.bytes+bytes <= f.hub.cfg.RingBytes
+		if !fits { // nor will it ever: the ring only moves on
+			f.unfit.Store(int64(after) + 1)
+		}
+		return fits
 	}}
 	if err := w.run(); err != nil || hi < v.lo-1 {
 		return false

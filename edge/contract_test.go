@@ -39,6 +39,14 @@ type contract struct {
 
 // parseContract reads a contract. Its schemas are JSON Schema 2020-12 as they stand (OpenAPI 3.1 §4.8.24).
 func parseContract(text []byte) (*contract, error) {
+	var whole any
+	if _, err := yaml.Unmarshal(text, &whole, yaml.DecodeOpts{}); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		return nil, err
@@ -52,14 +60,7 @@ func parseContract(text []byte) (*contract, error) {
 	if err != nil || len(c.always) == 0 {
 		return nil, fmt.Errorf("x-headers-of-every-response: %d, %w", len(c.always), err)
 	}
-	var whole any
-	if _, err := yaml.Unmarshal(text, &whole, yaml.DecodeOpts{}); err != nil {
-		return nil, err
-	}
-	if b, err = json.Marshal(whole); err != nil {
-		return nil, err
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}

@@ -176,7 +176,14 @@ func TestViewsKeepTheContract(t *testing.T) {
 			run = "run" // whose children are known
 		}
 		h.store(run, s, 6)
-		for _, query := range []string{"", "?detail=full", "?bundle=true", "?child=-&nested=true", "?types=message.*", "?speed=1000&detail=full"} {
+		queries := []string{"", "?bundle=true"}
+		if len(s.Events) < 1500 {
+			queries = append(queries, "?detail=full", "?child=-&nested=true", "?types=message.*")
+		}
+		if i == 0 {
+			queries = append(queries, "?speed=1000")
+		}
+		for _, query := range queries {
 			a := h.ask("GET", runsPath+"/{run}/stream", run, query, "")
 			lines, err := eventsIn("text/event-stream", a.body)
 			if err != nil || len(lines) == 0 {

@@ -226,7 +226,7 @@ func TestTapReadsTheLog(t *testing.T) {
 	}
 	want := map[schema.RunKey][]string{}
 	var all [][]schema.Pack
-	for i, s := range append(schematest.All(), schematest.Generate(2000, 6)) {
+	for i, s := range append(schematest.All(), schematest.Generate(600, 6)) {
 		for _, tenant := range []string{"acme", "globex"} {
 			packs := schematest.Packs(schema.RunKey{Tenant: tenant, Run: fmt.Sprintf("run_%d", i)}, s, 15)
 			packs[0].Batch = fmt.Sprintf("%032x", i)

@@ -243,7 +243,7 @@ func TestLinesKeepTheContract(t *testing.T) {
 			}
 		}
 	}
-	if n < 4000 || len(seen) != len(schema.Types()) {
+	if n < 3000 || len(seen) != len(schema.Types()) {
 		t.Errorf("%d lines, %d types", n, len(seen))
 	}
 }

@@ -94,7 +94,7 @@ func (c *call) refuse(reason dialect.Reason) {
 	if out.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(out.RetryAfter))
 	}
-	if reason == dialect.ReasonUnauthorized {
+	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	// The connection is no longer worth keeping. On HTTP/2 this header would end it for all streams.

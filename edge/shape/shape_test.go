@@ -415,3 +415,20 @@ func TestJoinsCutCharacters(t *testing.T) {
 		t.Fatalf("%d: %s", len(outs), outs[0].Line)
 	}
 }
+
+// TestDataIsNotText holds that pieces of data stay apart, whatever stands beside them.
+func TestDataIsNotText(t *testing.T) {
+	var rs []schema.Record
+	for i := range 3 {
+		e := schema.Event{ID: "evt_x", TS: "2026-01-02T03:04:05.000Z", Type: "data.delta", RunID: "run", Seq: schema.Seq(i + 1),
+			Payload: []byte(`{"media_type":"audio/pcm","data":"AAAA","text":"la"}`)}
+		r, err := schema.ScanLine(e.AppendLine(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs = append(rs, r)
+	}
+	if outs := fold(Folder{Merge: true, Bundle: true}, rs); len(outs) != 3 {
+		t.Errorf("%d events", len(outs))
+	}
+}

@@ -39,8 +39,8 @@ type span struct {
 
 // newSpan begins with a record, if that is a delta that can be merged.
 func newSpan(r schema.Record) (span, bool) {
-	if !r.IsDelta() {
-		return span{}, false
+	if !r.IsDelta() || string(r.Type) == schema.TypeDataDelta {
+		return span{}, false // data is no text, also where some stands beside it
 	}
 	before, text, after, ok := schema.SplitText(r.Payload())
 	if !ok {

@@ -257,3 +257,34 @@ func TestWatchersShareAView(t *testing.T) {
 		equalTexts(t, "watcher", saidBy(t, list), want)
 	}
 }
+
+// TestEightTypes: a client that knows the published types alone gets those, and first_seq covers the
+// rest.
+func TestEightTypes(t *testing.T) {
+	h := newHouse(t)
+	packs := h.fill("run", schematest.Generate(600, 9), 6)
+	known := map[string]bool{}
+	for _, info := range schema.Types() {
+		known[info.Name] = info.Native
+	}
+	var want []schema.Event
+	for _, e := range logged(t, packs) {
+		if known[e.Type] {
+			want = append(want, e)
+		}
+	}
+	for _, query := range []string{"types=native", "types=native&detail=full"} {
+		list := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream?"+query, "").events(t))
+		tiles(t, list, 0)
+		for _, s := range list {
+			if !known[s.Type] {
+				t.Fatalf("%s: %s", query, s.line)
+			}
+		}
+		equalTexts(t, query, saidBy(t, list), said(t, want))
+	}
+	all := readFrames(t, h.do("GET", "/v1/agent/runs/run/stream?detail=full&types=*", "").events(t))
+	if n := h.last("run"); len(all) != int(n) {
+		t.Errorf("types=* gives %d of %d", len(all), n)
+	}
+}

@@ -41,6 +41,7 @@ func (f Filter) Normal() (Filter, error) {
 			return f, fmt.Errorf("types: not a name, a name that ends with .*, or *: %w", ErrBadRequest)
 		}
 	}
+	f.Types = withNative(f.Types)
 	slices.Sort(f.Children)
 	slices.Sort(f.Types)
 	f.Children, f.Types = slices.Compact(f.Children), slices.Compact(f.Types)
@@ -51,6 +52,24 @@ func (f Filter) Normal() (Filter, error) {
 		f.Nested = false
 	}
 	return f, nil
+}
+
+// nativeTypes stands for the eight types of the published protocol (native §3), for clients that know no
+// others.
+const nativeTypes = "native"
+
+// withNative puts the eight types in the place of nativeTypes.
+func withNative(types []string) []string {
+	if !slices.Contains(types, nativeTypes) {
+		return types
+	}
+	types = slices.DeleteFunc(slices.Clone(types), func(t string) bool { return t == nativeTypes })
+	for _, t := range schema.Types() {
+		if t.Native {
+			types = append(types, t.Name)
+		}
+	}
+	return types
 }
 
 // validPattern takes the name of a type, one that ends with .*, and * alone.

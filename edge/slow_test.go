@@ -58,7 +58,7 @@ func TestR4SlowClientIsToldLess(t *testing.T) {
 	for range 8 {
 		add(60)
 		// Reads a little, late: each time a write has waited for it.
-		time.Sleep(700 * time.Millisecond) //nolint — the client is slow, that is the test
+		time.Sleep(700 * time.Millisecond) // the client is slow: that is the test
 		if _, err := io.CopyN(io.Discard, slow, 40<<10); err != nil {
 			t.Fatal(err)
 		}

@@ -418,43 +418,6 @@ func (stuck) Publish(ctx context.Context, _ ...schema.Event) error {
 }
 func (stuck) Flush(ctx context.Context) error { return nil }
 
-// TestLanes: one sink for each lane, opened once, each with its own events.
-func TestLanes(t *testing.T) {
-	sinks := map[string]*recorder{}
-	lanes := &Lanes{Open: func(_ context.Context, lane string) (Sink, error) {
-		if sinks[lane] != nil {
-			t.Errorf("lane %q is opened twice", lane)
-		}
-		sinks[lane] = &recorder{}
-		return sinks[lane], nil
-	}}
-	a, err := New(Config{Sink: lanes, RunID: "run_7"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(sinks) != 2 || a.ChildID() != "run_7_review" {
-		t.Fatalf("%d lanes", len(sinks))
-	}
-	for lane, r := range sinks {
-		for _, e := range r.events {
-			if e.ChildID != lane {
-				t.Errorf("lane %q got an event of %q", lane, e.ChildID)
-			}
-		}
-		if len(r.events) < 40 || r.flushes[len(r.flushes)-1] != len(r.events) {
-			t.Errorf("lane %q: %d events, flushed at %v", lane, len(r.events), r.flushes)
-		}
-	}
-	refused := errors.New("refused")
-	b, _ := New(Config{Sink: &Lanes{Open: func(context.Context, string) (Sink, error) { return nil, refused }}})
-	if err := b.Run(t.Context()); !errors.Is(err, refused) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"no sink": {}, "speed": {Sink: stuck{}, Speed: -1}, "run id": {Sink: stuck{}, RunID: "a.b"},

@@ -100,7 +100,7 @@ func TestWatchGoesOnAfterAFollowUp(t *testing.T) {
 	}
 }
 
-func TestWatchNeverHidesAGap(t *testing.T) {
+func TestT2WatchNeverHidesAGap(t *testing.T) {
 	all := []string{line(0, 1), line(0, 2), line(0, 3), line(0, 4), line(0, 5), final(0, 6, done)}
 	bad := `{"id":"evt_3","ts":"2026-01-01T00:00:00.000Z","type":"text.delta","run_id":"r1","child_id":null,"seq":3,"payload":[]}`
 	for _, c := range []struct {

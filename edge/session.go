@@ -97,6 +97,16 @@ func (s *Server) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.O
 	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
 }
 
+// shaped says that deltas are folded and paced for this client.
+func (ss *session) shaped() bool {
+	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault
+}
+
+func (ss *session) filter() shape.Filter {
+	f := ss.req.Filter
+	return shape.NewFilter(f.Children, f.Types, f.Nested)
+}
+
 // reader gives the way through the source that the request asks for.
 func (ss *session) reader(ctx context.Context) reader {
 	if ss.req.Speed > 0 {
@@ -107,15 +117,14 @@ func (ss *session) reader(ctx context.Context) reader {
 
 // steady reads from o on, for a client that has everything up to has.
 func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) reader {
-	f := ss.req.Filter
-	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
-	if ss.req.Detail != dialect.DetailDefault || !ss.bound.Shaped {
+	filter := ss.filter()
+	if !ss.shaped() {
 		if o.src.child == "" && filter.All() && has == o.after {
 			return packReader{o.tail}
 		}
 		return &plainReader{t: o.tail, fold: shape.Folder{Filter: filter, Last: has}}
 	}
-	key := viewKey{src: o.src, filter: f.Key(), bundle: ss.req.Bundle}
+	key := viewKey{src: o.src, filter: ss.req.Filter.Key(), bundle: ss.req.Bundle}
 	v := ss.s.views.join(ss.s.hub, key, filter, o)
 	o.tail.close() // the view has its own, and history needs none
 	return &viewReader{
@@ -125,10 +134,9 @@ func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) reader 
 }
 
 func (ss *session) timed(ctx context.Context) reader {
-	f := ss.req.Filter
-	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
+	filter := ss.filter()
 	r := newTimedReader(ctx, ss.s.hub, ss.opened, ss.req.Speed)
-	if ss.req.Detail == dialect.DetailDefault && ss.bound.Shaped {
+	if ss.shaped() {
 		r.pace = &shape.Pacer{Filter: filter, Bundle: ss.req.Bundle, Last: ss.after}
 	} else {
 		r.plain = shape.Folder{Filter: filter, Last: ss.after}

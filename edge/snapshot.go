@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"agentstream/edge/dialect"
@@ -20,7 +19,7 @@ func (s *Server) snapshot(c *call) error {
 	if err != nil {
 		return err
 	}
-	at, err := snapshotAt(c.r.URL.RawQuery)
+	at, err := snapshotAt(c.r)
 	if err != nil {
 		return err
 	}
@@ -40,22 +39,16 @@ func (s *Server) snapshot(c *call) error {
 	return nil
 }
 
-func snapshotAt(rawQuery string) (schema.Seq, error) {
-	query, err := url.ParseQuery(rawQuery)
-	if err != nil {
-		return 0, fmt.Errorf("query: %w", dialect.ErrBadRequest)
-	}
-	if !query.Has("at") {
-		return 0, nil
-	}
-	at, err := schema.ParseCursor(query.Get("at"))
-	if err != nil {
+func snapshotAt(r *http.Request) (schema.Seq, error) {
+	q, err := readQuery(r)
+	if err != nil || len(q["at"]) == 0 {
 		return 0, err
 	}
-	if at == 0 || len(query["at"]) > 1 {
-		return 0, fmt.Errorf("at is not one number from 1: %w", dialect.ErrBadRequest)
+	at, err := q.seq("at", 0)
+	if err == nil && at == 0 {
+		err = fmt.Errorf("at is not a number from 1: %w", dialect.ErrBadRequest)
 	}
-	return at, nil
+	return at, err
 }
 
 // foldedAt is the event that a fold ends with.

@@ -34,7 +34,7 @@ func (s *Server) socket(c *call) (err error) {
 		Subprotocol: b.Subprotocol,
 		Closed:      func(err error) { end(closed(err)) },
 	})
-	if !errors.Is(err, dialect.ErrBadRequest) || err == nil {
+	if !errors.Is(err, dialect.ErrBadRequest) {
 		c.w.status = http.StatusSwitchingProtocols // the connection was taken over, whatever became of it
 	}
 	if err != nil {
@@ -50,12 +50,10 @@ func (s *Server) socket(c *call) (err error) {
 			err = lerr
 		}
 	}()
-	if !complete {
-		err = ss.deliver(ctx, sink)
-	} else {
-		err = nil
+	if complete {
+		return nil
 	}
-	return err
+	return ss.deliver(ctx, sink)
 }
 
 // closed says why a client closed in the words of the table of ends.

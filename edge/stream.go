@@ -64,11 +64,11 @@ func (s *Server) stream(c *call) error {
 }
 
 func input(c *call, b *boundStream) (dialect.Input, error) {
-	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	q, err := readQuery(c.r)
 	if err != nil {
-		return dialect.Input{}, fmt.Errorf("query: %w", dialect.ErrBadRequest)
+		return dialect.Input{}, err
 	}
-	return dialect.Input{Stream: b.Name, Path: c.path, Query: query, Header: c.r.Header}, nil
+	return dialect.Input{Stream: b.Name, Path: c.path, Query: url.Values(q), Header: c.r.Header}, nil
 }
 
 // idleClock gives a context that ends when a keep-alive may be due. One timer serves many waits: it

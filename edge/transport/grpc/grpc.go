@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -52,7 +51,7 @@ type Transport struct {
 	cfg     Config
 	handler *connect.Handler
 	errors  *connect.ErrorWriter
-	buffers sync.Pool // *[]byte; held by a sink only between its first Write and Flush
+	buffers transport.Buffers // held by a sink only between its first Write and Flush
 }
 
 // New checks the configuration.

@@ -74,7 +74,7 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 		return err
 	}
 	if s.buf == nil {
-		s.buf = s.c.t.buffer()
+		s.buf = s.c.t.buffers.Get()
 	}
 	for i := range frames {
 		if err := s.frame(frames[i].Data); err != nil {
@@ -162,20 +162,7 @@ func (s *Sink) push() error {
 	return s.failed
 }
 
-func (t *Transport) buffer() *[]byte {
-	if b, ok := t.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, 0, 4<<10)
-	return &b
-}
-
 func (s *Sink) release() {
-	if s.buf == nil {
-		return
-	}
-	if *s.buf = (*s.buf)[:0]; cap(*s.buf) <= 2*chunk {
-		s.c.t.buffers.Put(s.buf)
-	}
+	s.c.t.buffers.Put(s.buf)
 	s.buf = nil
 }

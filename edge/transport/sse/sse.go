@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -42,7 +41,7 @@ func (c Config) validate() error {
 // Transport is what all sinks share.
 type Transport struct {
 	cfg     Config
-	buffers sync.Pool // *[]byte; held by a sink only between its first Write and Flush
+	buffers transport.Buffers // held by a sink only between its first Write and Flush
 }
 
 // New checks the configuration.
@@ -99,7 +98,7 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 		return nil
 	}
 	if s.buf == nil {
-		s.buf = s.t.buffer()
+		s.buf = s.t.buffers.Get()
 	}
 	for _, f := range frames {
 		if err := s.frame(f); err != nil {
@@ -174,21 +173,8 @@ func (s *Sink) send(b []byte) error {
 	return err
 }
 
-func (t *Transport) buffer() *[]byte {
-	if b, ok := t.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, 0, 4<<10)
-	return &b
-}
-
 func (s *Sink) release() {
-	if s.buf == nil {
-		return
-	}
-	if *s.buf = (*s.buf)[:0]; cap(*s.buf) <= 2*chunk {
-		s.t.buffers.Put(s.buf)
-	}
+	s.t.buffers.Put(s.buf)
 	s.buf = nil
 }
 

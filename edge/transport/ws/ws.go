@@ -75,7 +75,7 @@ func (e *ProtocolError) Unwrap() error { return dialect.ErrBadRequest }
 // Transport is what all sinks share.
 type Transport struct {
 	cfg     Config
-	buffers sync.Pool // *[]byte; held by a sink only between its first Write and Flush
+	buffers transport.Buffers // held by a sink only between its first Write and Flush
 }
 
 // New checks the configuration.
@@ -143,7 +143,7 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 		return nil
 	}
 	if s.buf == nil {
-		s.buf = s.t.buffer()
+		s.buf = s.t.buffers.Get()
 	}
 	for i := range frames {
 		if err := s.frame(frames[i].Data); err != nil {
@@ -198,15 +198,12 @@ func (s *Sink) KeepAlive() error {
 // reason are the whole word: e.Last is for transports that have none. An error says that the close
 // frame was not written: the client had closed, was gone, or did not read.
 func (s *Sink) End(e transport.End) error {
-	b := s.t.buffer()
-	if s.buf != nil {
-		s.t.put(b)
-		b = s.buf
+	if s.buf == nil {
+		s.buf = s.t.buffers.Get()
 	}
-	*b = appendClose(*b, closeCode(e), closeReason(e))
-	err := s.closing(*b)
-	s.t.put(b)
-	s.buf = nil
+	*s.buf = appendClose(*s.buf, closeCode(e), closeReason(e))
+	err := s.closing(*s.buf)
+	s.release()
 	if err != nil && s.torn() {
 		s.cut(err)
 	}
@@ -330,23 +327,7 @@ func raw(c net.Conn) net.Conn {
 	return c
 }
 
-func (t *Transport) buffer() *[]byte {
-	if b, ok := t.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, 0, 4<<10)
-	return &b
-}
-
-func (t *Transport) put(b *[]byte) {
-	if *b = (*b)[:0]; cap(*b) <= 2*chunk {
-		t.buffers.Put(b)
-	}
-}
-
 func (s *Sink) release() {
-	if s.buf != nil {
-		s.t.put(s.buf)
-		s.buf = nil
-	}
+	s.t.buffers.Put(s.buf)
+	s.buf = nil
 }

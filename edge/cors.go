@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -85,14 +86,7 @@ func sameHost(origin *url.URL, host string) bool {
 	if err != nil {
 		name, port = strings.Trim(host, "[]"), standard
 	}
-	return strings.EqualFold(name, origin.Hostname()) && port == orElse(origin.Port(), standard)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return strings.EqualFold(name, origin.Hostname()) && port == cmp.Or(origin.Port(), standard)
 }
 
 // parseOrigin accepts an origin as browsers send it: a scheme, a host, perhaps a port, all in lower

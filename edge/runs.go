@@ -12,6 +12,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -51,12 +52,51 @@ func (s *Server) createRun(c *call) error {
 		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}
 	c.path = map[string]string{"run": run}
+	return s.beginRun(c, state, first, opt)
+}
+
+// putRun begins the run of the path unless it exists: what a client may repeat until it is answered. What
+// it answers for a run that exists is where that stands.
+func (s *Server) putRun(c *call) error {
 	key, err := c.key()
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", "/v1/agent/runs/"+run)
-	extra := fmt.Appendf(nil, `,"run_id":%q,"state":%q`, run, state)
+	body, err := s.body(c, "application/json", "text/plain")
+	if err != nil {
+		return err
+	}
+	var in newRun
+	if err := decodeObject(body, &in); err != nil {
+		return err
+	}
+	if in.RunID != nil && *in.RunID != key.Run {
+		return fmt.Errorf("run_id is not that of the path: %w", dialect.ErrBadRequest)
+	}
+	state, first, err := in.begin()
+	if err != nil {
+		return err
+	}
+	err = s.beginRun(c, state, first, producers.AppendOptions{MustBeNew: true})
+	if !errors.Is(err, producers.ErrExists) {
+		return err
+	}
+	head, err := s.existing(c.r.Context(), key)
+	if err != nil {
+		return err
+	}
+	c.reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, head.Last, key.Run, head.State))
+	return nil
+}
+
+// beginRun stores the first event of the run of the path.
+func (s *Server) beginRun(c *call, state schema.RunState, first schema.Event, opt producers.AppendOptions) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Location", "/v1/agent/runs/"+key.Run)
+	extra := fmt.Appendf(nil, `,"run_id":%q,"state":%q`, key.Run, state)
 	err = s.store(c, key, []schema.Event{first}, opt, http.StatusCreated, extra)
 	if err != nil {
 		c.w.Header().Del("Location")

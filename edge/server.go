@@ -91,6 +91,7 @@ func (s *Server) bind() error {
 		{"GET /v1/agent/runs", s.listRuns, auth.ScopeRead},
 		{"POST /v1/agent/runs", s.createRun, auth.ScopeWrite},
 		{"GET /v1/agent/runs/{run}", s.summary, auth.ScopeRead},
+		{"PUT /v1/agent/runs/{run}", s.putRun, auth.ScopeWrite},
 		{"POST /v1/agent/runs/{run}/events", s.ingest, auth.ScopeWrite},
 		{"GET /v1/agent/runs/{run}/events", s.page, auth.ScopeRead},
 		{"GET /v1/agent/runs/{run}/snapshot", s.snapshot, auth.ScopeRead},

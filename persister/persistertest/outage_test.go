@@ -3,9 +3,11 @@ package persistertest_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +26,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(rateChild); dir != "" { // the log of BenchmarkRate
+		if err := serveRateLog(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	testkit.Main(m)
+}
 
 // open gives a store on a migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {

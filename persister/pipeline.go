@@ -27,8 +27,9 @@ type item struct {
 }
 
 func (p *pipeline) run(ctx context.Context) {
+	limit := Limit{Messages: p.cfg.BatchEvents, Bytes: p.cfg.BatchBytes}
 	for attempt := 0; ctx.Err() == nil; {
-		msgs, err := p.queue.Fetch(ctx, Limit{Messages: p.cfg.BatchEvents, Bytes: p.cfg.BatchBytes})
+		msgs, err := p.queue.Fetch(ctx, limit)
 		if err != nil && ctx.Err() == nil {
 			p.failed(ctx, "fetch", err, &attempt)
 			continue
@@ -37,33 +38,75 @@ func (p *pipeline) run(ctx context.Context) {
 			attempt = 0
 			p.recovered()
 		}
-		if len(msgs) > 0 {
-			p.persist(ctx, msgs)
+		if len(msgs) == 0 {
+			continue
+		}
+		fetched := time.Now()
+		if full := p.persist(ctx, msgs); !full && !p.linger(ctx, fetched) {
+			p.last(ctx, limit)
 		}
 	}
 }
 
+// linger lets the next batch grow: a transaction, and each run's row in it, cost the same for one
+// event and for many. Nothing is held meanwhile; what comes waits in the log. It says whether ctx
+// goes on.
+func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
+	pause := p.cfg.Linger - time.Since(since)
+	if pause <= 0 {
+		return true
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// last stores the batch that was growing when Run was told to stop.
+func (p *pipeline) last(ctx context.Context, limit Limit) {
+	work, cancel := outlive(ctx, p.cfg.Grace)
+	defer cancel()
+	limit.NoWait = true
+	msgs, err := p.queue.Fetch(work, limit)
+	if err != nil { // it stays in the log, unconfirmed
+		p.cfg.Logger.Debug("persister: last fetch", "error", err)
+	}
+	if len(msgs) > 0 {
+		p.persist(ctx, msgs)
+	}
+}
+
 // persist stores and confirms a fetched batch, in as many transactions as needed. It returns when
-// all is done or, after ctx has ended, when the attempt under way has failed.
-func (p *pipeline) persist(ctx context.Context, msgs []Message) {
+// all is done or, after ctx has ended, when the attempt under way has failed. It says whether the
+// batch was large: then more may be waiting.
+func (p *pipeline) persist(ctx context.Context, msgs []Message) (full bool) {
 	work, cancel := outlive(ctx, p.cfg.Grace)
 	defer cancel()
 	p.update(func(s *Status) { s.Stream = msgs[0].Stream })
 	items := make([]item, len(msgs))
+	rows, size := 0, 0
 	for i, m := range msgs {
 		items[i].msg = m
 		items[i].chunk, items[i].bad = sift(&items[i].msg)
+		rows += len(items[i].chunk.Rows)
+		size += len(m.Body)
 	}
+	// A queue counts bytes in its own way and may stop short of the bounds.
+	full = rows >= p.cfg.BatchEvents/2 || len(msgs) >= p.cfg.BatchEvents/2 || size >= p.cfg.BatchBytes/2
 	for attempt := 0; len(items) > 0; {
 		if ctx.Err() != nil && work.Err() != nil {
 			p.release(items)
-			return
+			return full
 		}
 		n := p.take(items)
 		if err := p.commit(work, items[:n]); err != nil {
 			if ctx.Err() != nil { // told to stop: no second attempt
 				p.release(items)
-				return
+				return full
 			}
 			p.size = max(1, p.size/2)
 			p.failed(ctx, "store", err, &attempt)
@@ -74,6 +117,7 @@ func (p *pipeline) persist(ctx context.Context, msgs []Message) {
 		p.size = min(p.cfg.BatchEvents, p.size*2)
 		items = items[n:]
 	}
+	return full
 }
 
 // take says how many messages the next transaction gets: at least one.

@@ -9,8 +9,8 @@ import (
 // Implementations are safe for concurrent use.
 type Queue interface {
 	// Fetch waits for messages and gives at most what limit allows, in the order of the log. It may
-	// return none without an error when nothing came for a while. A message that is neither
-	// acknowledged nor released is handed out again some time later.
+	// return none without an error when nothing came for a while, or at once when limit says so. A
+	// message that is neither acknowledged nor released is handed out again some time later.
 	Fetch(ctx context.Context, limit Limit) ([]Message, error)
 	// Ack confirms that the messages are kept elsewhere, and returns when the queue has recorded it.
 	// It must confirm these messages only, never one that another fetcher holds.
@@ -25,6 +25,7 @@ type Queue interface {
 type Limit struct {
 	Messages int
 	Bytes    int
+	NoWait   bool // nothing there: return at once
 }
 
 // Message is one stored message of the log. Body must not be changed.

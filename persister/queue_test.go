@@ -58,7 +58,7 @@ func (q *queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if msgs, err := q.due(limit); err != nil || len(msgs) > 0 {
+	if msgs, err := q.due(limit); err != nil || len(msgs) > 0 || limit.NoWait {
 		return msgs, err
 	}
 	timer := time.NewTimer(time.Second)

@@ -129,13 +129,16 @@ func (q *Queue) forget() {
 type pullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes"`
-	Expires  time.Duration `json:"expires"`
+	Expires  time.Duration `json:"expires,omitempty"`
 	NoWait   bool          `json:"no_wait"`
 }
 
 // frameBytes is what the server counts beside headers and body: subject and reply. A request that
 // the next message does not fit into would never be served.
 const frameBytes = 8 << 10
+
+// statusSlack is room for the statuses among a batch.
+const statusSlack = 16
 
 // answerSlack is how long the server may take to say that a request is over.
 const answerSlack = 2 * time.Second
@@ -159,28 +162,39 @@ func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 }
 
 func (q *Queue) pull(ctx context.Context, limit persister.Limit) (msgs []persister.Message, err error) {
-	// No wait together with a time means, since 2.9: hand out what there is, or wait for the first.
-	body, err := json.Marshal(pullRequest{
+	request := pullRequest{
 		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes), Expires: q.cfg.Wait, NoWait: true,
-	})
+	}
+	if limit.NoWait { // together with a time it means, since 2.9: hand out what there is, or wait for the first
+		request.Expires = 0
+	}
+	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
 	inbox := q.nc.NewInbox()
-	sub, err := q.nc.SubscribeSync(inbox)
+	// The channel takes the whole batch and what ends it. SubscribeSync would make one for 65,536
+	// messages, half a megabyte to clear and to collect, for each fetch.
+	arrived := make(chan *nats.Msg, limit.Messages+statusSlack)
+	sub, err := q.nc.ChanSubscribe(inbox, arrived)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	wait, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sub.SetClosedHandler(func(string) { cancel(nats.ErrConnectionClosed) })
+	late := time.AfterFunc(request.Expires+answerSlack, func() { cancel(errNoAnswer) })
+	defer late.Stop()
 	if err := q.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+q.stream+"."+q.cfg.Durable, inbox, body); err != nil {
 		return nil, err
 	}
-	wait, cancel := context.WithTimeout(ctx, q.cfg.Wait+answerSlack)
-	defer cancel()
 	for size := 0; len(msgs) < limit.Messages && size < limit.Bytes; {
-		m, err := sub.NextMsgWithContext(wait)
-		if err != nil {
-			return append(msgs, q.remaining(sub)...), ended(ctx, err)
+		var m *nats.Msg
+		select {
+		case m = <-arrived:
+		case <-wait.Done():
+			return q.remaining(msgs, arrived), context.Cause(wait)
 		}
 		if status := m.Header.Get("Status"); len(m.Data) == 0 && status != "" && m.Reply == "" {
 			if status == "100" { // idle heartbeat
@@ -209,28 +223,27 @@ func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message
 
 // remaining takes what has arrived when a fetch is called off: dropped here, it would come again
 // only after the ack wait.
-func (q *Queue) remaining(sub *nats.Subscription) (msgs []persister.Message) {
+func (q *Queue) remaining(msgs []persister.Message, arrived <-chan *nats.Msg) []persister.Message {
+	quiet := time.NewTimer(remainingWait)
+	defer quiet.Stop()
 	for {
-		m, err := sub.NextMsg(10 * time.Millisecond)
-		if err != nil {
+		select {
+		case m := <-arrived:
+			if m.Reply != "" {
+				msgs, _ = q.keep(msgs, m)
+			}
+			quiet.Reset(remainingWait)
+		case <-quiet.C:
 			return msgs
-		}
-		if m.Reply != "" {
-			msgs, _ = q.keep(msgs, m)
 		}
 	}
 }
 
-// ended tells the caller's end from a server that did not answer in time.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("no answer")
-	}
-	return err
-}
+// remainingWait is how long nothing has arrived when all has.
+const remainingWait = 10 * time.Millisecond
+
+// errNoAnswer says that the server did not end a request in time.
+var errNoAnswer = errors.New("no answer")
 
 // errGone says that the consumer does not exist any more.
 var errGone = errors.New("consumer was deleted")

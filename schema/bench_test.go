@@ -1,6 +1,8 @@
 package schema_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"agentstream/schema"
@@ -52,6 +54,24 @@ func BenchmarkDecodeBatch(b *testing.B) {
 		if _, err := schema.DecodeBatch(testRun, body); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkDecodePost takes the body of a request with one or many plain deltas apart.
+func BenchmarkDecodePost(b *testing.B) {
+	const event = `{"type":"text.delta","payload":{"text":"~00000.0000000000.0000000000000000000~ The quick brown fox jumps ` +
+		`over the lazy dog, and a token of a model is seldom longer than what stands here: this is a long one. ~~~~~~~~"}}` + "\n"
+	for _, events := range []int{1, 64} {
+		b.Run(strconv.Itoa(events), func(b *testing.B) {
+			body := []byte(strings.Repeat(event, events))
+			b.ReportAllocs()
+			b.SetBytes(int64(len(body)))
+			for b.Loop() {
+				if _, err := schema.DecodeBatch(testRun, body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

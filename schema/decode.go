@@ -21,13 +21,20 @@ func (e *BatchError) Unwrap() error { return e.Err }
 
 // DecodeBatch reads the events that a producer sends for one run: NDJSON, a JSON array, or one JSON
 // object. Each is checked as CheckNew says. It is all or nothing: the first bad event refuses the
-// batch, with a *BatchError. A body without events wraps ErrMalformed.
+// batch, with a *BatchError. A body without events wraps ErrMalformed. Payloads may be parts of body, which
+// must not be changed while the events are used.
 func DecodeBatch(run string, body []byte) ([]Event, error) {
 	var events []Event
+	if n := min(bytes.Count(body, []byte{'\n'})+1, MaxPackEvents); n > 1 {
+		events = make([]Event, 0, n)
+	}
 	add := func(line int, raw []byte) error {
-		e, err := decodeNew(run, raw)
-		if err != nil {
-			return &BatchError{Line: line, Err: err}
+		e, ok := scanNew(run, raw)
+		if !ok {
+			var err error
+			if e, err = decodeNew(run, raw); err != nil {
+				return &BatchError{Line: line, Err: err}
+			}
 		}
 		events = append(events, e)
 		return nil
@@ -53,7 +60,7 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 	}
 	if isObject := start < len(body) && body[start] == '{'; isObject && bytes.IndexByte(body[start:], '\n') >= 0 {
 		first, _, _ := bytes.Cut(body[start:], []byte{'\n'})
-		if !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
+		if !wellFormed(first, maxDepth) && !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
 			return fn(1, body[start:])
 		}
 	}
@@ -232,11 +239,18 @@ func checkPayload(info TypeInfo, payload []byte) error {
 		return nil
 	}
 	found := false
-	err := eachField(payload, func(name string, v []byte) error {
-		if name == "text" {
+	err := eachRawField(payload, func(name, v []byte) error {
+		if n := len(name) - 1; n > 0 && name[0] == '"' && bytes.IndexByte(name, '\\') < 0 {
+			if string(name[1:n]) == "text" {
+				found = v[0] == '"'
+			}
+			return nil
+		}
+		plain, err := unquote(name)
+		if plain == "text" {
 			found = v[0] == '"'
 		}
-		return nil
+		return err
 	})
 	if err == nil && !found {
 		err = fmt.Errorf("%s: payload has no text: %w", info.Name, ErrMalformed)

@@ -20,6 +20,9 @@ func checkJSON(data []byte) error { return checkNested(data, maxDepth) }
 
 // checkNested is checkJSON with another depth.
 func checkNested(data []byte, most int) error {
+	if wellFormed(data, most) {
+		return nil
+	}
 	if !utf8.Valid(data) {
 		return fmt.Errorf("invalid UTF-8: %w", ErrMalformed)
 	}
@@ -60,6 +63,17 @@ func syntaxError(data []byte) string {
 // eachField calls fn with the name and the untouched value of each field of a JSON object that has
 // passed checkJSON. White space around tokens is skipped. Names with escapes are decoded.
 func eachField(obj []byte, fn func(name string, value []byte) error) error {
+	return eachRawField(obj, func(raw, value []byte) error {
+		name, err := unquote(raw)
+		if err != nil {
+			return err
+		}
+		return fn(name, value)
+	})
+}
+
+// eachRawField is eachField with names as they stand, in their quotes.
+func eachRawField(obj []byte, fn func(name, value []byte) error) error {
 	i := skipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return fmt.Errorf("not an object: %w", ErrMalformed)
@@ -70,17 +84,14 @@ func eachField(obj []byte, fn func(name string, value []byte) error) error {
 		if end < 0 {
 			return fmt.Errorf("cut short: %w", ErrMalformed)
 		}
-		name, err := unquote(obj[i:end])
-		if err != nil {
-			return err
-		}
+		name := obj[i:end]
 		i = skipSpace(obj, end)
 		if i >= len(obj) || obj[i] != ':' {
-			return fmt.Errorf("field %s has no value: %w", quote(name), ErrMalformed)
+			return fieldFault(name, "has no value")
 		}
 		i = skipSpace(obj, i+1)
 		if end = skipValue(obj, i); end < 0 {
-			return fmt.Errorf("field %s is cut short: %w", quote(name), ErrMalformed)
+			return fieldFault(name, "is cut short")
 		}
 		if err := fn(name, obj[i:end]); err != nil {
 			return err
@@ -90,6 +101,14 @@ func eachField(obj []byte, fn func(name string, value []byte) error) error {
 		}
 	}
 	return nil
+}
+
+func fieldFault(raw []byte, what string) error {
+	name, err := unquote(raw)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("field %s %s: %w", quote(name), what, ErrMalformed)
 }
 
 func skipSpace(b []byte, i int) int {
@@ -138,13 +157,19 @@ func skipValue(b []byte, i int) int {
 }
 
 func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
+	for i++; i < len(b); {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
 		}
+		quote, slashes := i+n, 0
+		for quote-slashes > i && b[quote-slashes-1] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return quote + 1
+		}
+		i = quote + 1 // this one is escaped
 	}
 	return -1
 }

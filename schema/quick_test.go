@@ -1,0 +1,135 @@
+package schema
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// quickSeeds are texts at which a scanner and the standard library may part.
+var quickSeeds = []string{
+	`{}`, `[]`, `""`, `0`, `-0`, `-`, `01`, `1.`, `.5`, `1.5e`, `1.5e+`, `1e-7`, `1E9`, `+1`, `0x1`, `tru`, `true`, `false `, "null\n", `nul`, `nullx`,
+	`{"a":1,}`, `{"a" 1}`, `{"a":1 "b":2}`, `{,}`, `[1,]`, `[,1]`, `[1 2]`, `{"a":[{"b":[]}]}`, `{"a":1}x`, ` {"a" : [ 1 , 2 ] } `, `{a:1}`, `{1:1}`,
+	`"\"`, `"\\"`, `"\\\"`, `"\u12"`, `"\u12G4"`, `"\uD800"`, `"\uabCD"`, "\"\\u\x101\x102\x103\x104\"", `"\x"`, `"\`, `"`, "\"\x01\"", "\"a\x1fb\"", "\"\x7f\"",
+	"\"12345678\n\"", "\"\x00\"", "\"\xff\"", "\"\xed\xa0\x80\"", "\"é漢😀\"", "\xef\xbb\xbf{}", "{\"a\":\"\\\"\\\"\\\"\"}",
+	`{"type":"text.delta","payload":{"text":"a"}}`, `{"type":"text.delta","payload":{"text":"a"},"x":{"y":1}}`,
+	`{"type":"text.delta","payload":{"t\u0065xt":"a"}}`, `{"type":"text.delta","payload":{"text":1}}`, `{"type":"text.delta","payload":{"text":"a","text":1}}`,
+	`{"typ\u0065":"text.delta","payload":{"text":"a"}}`, `{"type":"text.delta","type":"text.delta","payload":{"text":"a"}}`,
+	"{\"type\":\"text.delta\",\"payload\":{\n\"text\":\"a\"}}", `{"type":"custom.x","payload":{}}`, `{"type":"custom.x"}`, `{"type":"text\u002edelta","payload":{"text":"a"}}`,
+	`{"type":null,"payload":{}}`, `{"type":"progress","payload":null}`, `{"type":"progress","child_id":null,"seq":null,"path":null}`,
+	`{"type":"progress","child_id":"c","id":"evt_1","ts":"2026-01-01T00:00:00Z","run_id":"run","seq":3,"turn_id":"t","path":["run","c"],"cause":"e","actor":"agent","payload":{"a":1}}`,
+	`{"type":"progress","run_id":"other"}`, `{"type":"progress","first_seq":1}`, `{"type":"progress","child_id":"run"}`, `{"type":"progress","seq":0}`,
+	`{"type":"run.lifecycle","payload":{"state":"done"}}`, `{"type":"run.lifecycle","payload":{"state":"no"}}`, `{"type":"nothing"}`,
+}
+
+// agree holds the quick way to the careful one for one text.
+func agree(t testing.TB, data []byte) {
+	t.Helper()
+	good := utf8.Valid(data) && json.Valid(data) && depthOf(data) <= maxDepth
+	if quick := wellFormed(data, maxDepth); quick != good {
+		t.Fatalf("%q: quick says %v, the standard library %v", data, quick, good)
+	}
+	if good != (checkJSON(data) == nil) {
+		t.Fatalf("%q: checkJSON says %v", data, !good)
+	}
+	quick, ok := scanNew("run", data)
+	careful, err := decodeNew("run", data)
+	if !ok {
+		return // it may leave anything to the careful way
+	}
+	if err != nil {
+		t.Fatalf("%q: quick takes what is refused: %v", data, err)
+	}
+	if !reflect.DeepEqual(quick, careful) {
+		t.Fatalf("%q:\nquick   %+v\ncareful %+v", data, quick, careful)
+	}
+}
+
+// depthOf counts levels in valid JSON.
+func depthOf(data []byte) (most int) {
+	depth, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+			most = max(most, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return most
+}
+
+func TestQuickAgreesWithTheCarefulWay(t *testing.T) {
+	for _, s := range quickSeeds {
+		agree(t, []byte(s))
+	}
+	for _, n := range []int{maxDepth - 3, maxDepth - 2, maxDepth - 1, maxDepth, maxDepth + 1} {
+		agree(t, []byte(strings.Repeat("[", n)+strings.Repeat("]", n)))
+		agree(t, []byte(strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n)))
+		agree(t, []byte(`{"type":"progress","payload":`+strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n)+`}`))
+	}
+	// Damage at every byte of an event that has everything.
+	whole := quickSeeds[len(quickSeeds)-8]
+	for i := range whole {
+		for _, c := range []string{"", `"`, `\`, "{", "}", "]", ",", ":", " ", "\n", "\x00", "\x1f", "0", "\xc3"} {
+			agree(t, []byte(whole[:i]+c+whole[i:]))
+			agree(t, []byte(whole[:i]+c+whole[i+1:]))
+		}
+	}
+}
+
+func TestQuickTakesWhatIsUsual(t *testing.T) {
+	for _, s := range []string{
+		`{"type":"text.delta","payload":{"text":"a \" b \\ é"}}`, `{"payload":{"text":"a"},"type":"text.delta","child_id":"c1"}`,
+		`{"type":"run.lifecycle","payload":{"state":"done"}}`, `{"type":"tool.end","id":"evt_1","payload":{"call_id":"c","ok":true,"output":[1.5e3,{"a":null}]}}`,
+	} {
+		if _, ok := scanNew("run", []byte(s)); !ok {
+			t.Errorf("%s is left to the careful way", s)
+		}
+	}
+}
+
+func TestQuickAgreesOnRandomTexts(t *testing.T) {
+	pieces := []string{`{`, `}`, `[`, `]`, `,`, `:`, `"`, `\`, `\"`, `\u00e9`, `"type"`, `"text.delta"`, `"payload"`, `{"text":"x"}`, `"a"`, ` `, "\n", "1", "-", ".", "e", "0", "true", "null", "é", "\xff", "\x01"}
+	rapid.Check(t, func(t *rapid.T) {
+		data := []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 24).Draw(t, "pieces"), ""))
+		good := utf8.Valid(data) && json.Valid(data)
+		if quick := wellFormed(data, maxDepth); quick != good {
+			t.Fatalf("%q: quick says %v, the standard library %v", data, quick, good)
+		}
+	})
+}
+
+// FuzzQuick holds the quick way to the careful one.
+func FuzzQuick(f *testing.F) {
+	for _, s := range quickSeeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { agree(t, data) })
+}
+
+// TestEscapesCostLittle: a text of nothing but escapes takes time in proportion to its length. A search that
+// begins anew at each escape would take minutes here.
+func TestEscapesCostLittle(t *testing.T) {
+	for _, piece := range []string{`\"`, `\\`, `\n`, `\u0000`} {
+		data := []byte(`"` + strings.Repeat(piece, 1<<20) + `"`)
+		begun := time.Now()
+		if !wellFormed(data, 1) || skipString(data, 0) != len(data) {
+			t.Errorf("%s: refused", piece)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("%s: %v for %d bytes", piece, took, len(data))
+		}
+	}
+}

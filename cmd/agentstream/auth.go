@@ -39,10 +39,10 @@ func (f *AuthFlags) tokens() bool { return f.OIDCIssuer != "" || f.JWKSURL != ""
 // open says that nothing is asked of anybody.
 func (f *ListenFlags) open() bool { return f.AuthToken == "" && f.APIKeys == "" && !f.tokens() }
 
-// checkAuth refuses what contradicts itself. Only dev may be open, and only to this machine.
-func (f *ListenFlags) checkAuth(role, host string) error {
-	if f.open() && role != "dev" {
-		return errors.New("no authentication is configured: give --oidc-issuer, --jwks-url, --api-keys or --auth-token (only dev serves without)")
+// checkAuth refuses what contradicts itself. Who may be open is so only to this machine.
+func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
+	if f.open() && !mayBeOpen {
+		return errors.New("no authentication is configured: give --oidc-issuer, --jwks-url, --api-keys or --auth-token (for a load test on this machine: --insecure-no-auth)")
 	}
 	if f.open() && !loopback(host) {
 		return fmt.Errorf("--listen %q: without authentication (--auth-token, --api-keys, --oidc-issuer, …) only a loopback address is served", f.Listen)

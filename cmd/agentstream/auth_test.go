@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,8 +19,8 @@ import (
 
 const hmacSecret = "0123456789abcdef0123456789abcdef"
 
-// Without authentication nobody is served but by dev on this machine, and flags that contradict each
-// other are refused before anything starts.
+// Without authentication nobody is served but by dev and by an edge that is told to, on this machine;
+// flags that contradict each other are refused before anything starts.
 func TestWhoIsServedWithoutAuthentication(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -31,6 +32,14 @@ func TestWhoIsServedWithoutAuthentication(t *testing.T) {
 		{[]string{"dev", "--listen", ":8080"}, "loopback"},
 		{[]string{"edge"}, "no authentication"},
 		{[]string{"edge", "--listen", "127.0.0.1:8080"}, "no authentication"},
+		{[]string{"edge", "--insecure-no-auth"}, ""},
+		{[]string{"edge", "--insecure-no-auth", "--listen", "[::1]:8080"}, ""},
+		{[]string{"edge", "--insecure-no-auth", "--listen", "0.0.0.0:8080"}, "loopback"},
+		{[]string{"edge", "--insecure-no-auth", "--listen", "192.0.2.1:8080"}, "loopback"},
+		{[]string{"edge", "--insecure-no-auth", "--listen", ":8080"}, "loopback"},
+		{[]string{"edge", "--insecure-no-auth", "--auth-token", "t"}, "--insecure-no-auth"},
+		{[]string{"edge", "--insecure-no-auth", "--api-keys", "keys"}, "--insecure-no-auth"},
+		{[]string{"edge", "--insecure-no-auth", "--hmac-secret", hmacSecret}, "--insecure-no-auth"},
 		{[]string{"edge", "--listen", "0.0.0.0:8080", "--auth-token", "t"}, ""},
 		{[]string{"edge", "--api-keys", "keys"}, ""},
 		{[]string{"edge", "--oidc-issuer", "https://id.example", "--audience", "agentstream"}, ""},
@@ -49,16 +58,56 @@ func TestWhoIsServedWithoutAuthentication(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", tt.args, err)
 		}
-		flags := &cli.Dev.ListenFlags
 		if tt.args[0] == "edge" {
-			flags = &cli.Edge.ListenFlags
+			err = cli.Edge.check()
+		} else {
+			err = cli.Dev.check(true)
 		}
-		err = flags.check(tt.args[0])
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %v, want %q", tt.args, err, tt.want)
 		}
 		if err != nil && strings.Contains(err.Error(), hmacSecret) {
 			t.Errorf("%v: the error holds the secret", tt.args)
+		}
+	}
+}
+
+// The variable counts as the flag does. The open edge answers programs of this machine, and neither a name
+// that was pointed here nor a page of another site.
+func TestInsecureNoAuth(t *testing.T) {
+	server := testkit.NATS(t)
+	cli, err := parse(t, map[string]string{"AGENTSTREAM_INSECURE_NO_AUTH": "true"}, "edge", "--tenant", "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cli.Edge.check(); err != nil {
+		t.Fatal(err)
+	}
+	var logs strings.Builder
+	g, err := newGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, 1, slog.New(slog.NewTextHandler(&logs, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(logs.String(), "no authentication") {
+		t.Errorf("nothing warns: %s", &logs)
+	}
+	for _, tt := range []struct {
+		host, origin string
+		in           bool
+	}{
+		{"127.0.0.1:8080", "", true},
+		{"localhost:8080", "", true},
+		{"agents.example", "", false},
+		{"127.0.0.1:8080", "https://elsewhere.example", false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/agent/runs", nil)
+		r.Host = tt.host
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		c, err := g.authenticate(r)
+		if tt.in && (err != nil || c.Tenant != "acme" || c.Scopes != auth.ScopeAll) || !tt.in && !errors.Is(err, auth.ErrForbidden) {
+			t.Errorf("%+v: %+v %v", tt, c, err)
 		}
 	}
 }

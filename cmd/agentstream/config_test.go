@@ -89,11 +89,11 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{Listen: "127.0.0.1:1", AdminListen: "x", Tenant: "t"},
 		{Listen: "127.0.0.1:1", AdminListen: "off", Tenant: "a.b"},
 	} {
-		if err := f.check("dev"); err == nil || !strings.HasPrefix(err.Error(), "--") {
+		if err := f.check(true); err == nil || !strings.HasPrefix(err.Error(), "--") {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	if err := (&ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).check("edge"); err != nil {
+	if err := (&ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).check(false); err != nil {
 		t.Error(err)
 	}
 }

@@ -44,7 +44,7 @@ type DevCmd struct {
 //	         ▼      ▼ older runs         then NATS and SQLite below
 //	     persister ─▶ SQLite
 func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if err := c.check("dev"); err != nil {
+	if err := c.check(true); err != nil {
 		return err
 	}
 	srv, err := c.serveNATS()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -17,11 +18,20 @@ type EdgeCmd struct {
 	NATSFlags
 	ListenFlags
 	PostgresFlags
+	InsecureNoAuth bool `help:"Ask nobody for a credential, as dev does; only on a loopback address. For load tests on one machine." env:"AGENTSTREAM_INSECURE_NO_AUTH"`
+}
+
+// check refuses flags that cannot be served.
+func (c *EdgeCmd) check() error {
+	if c.InsecureNoAuth && !c.open() {
+		return errors.New("--insecure-no-auth: authentication is configured as well; one of both is a mistake")
+	}
+	return c.ListenFlags.check(c.InsecureNoAuth)
 }
 
 // Run serves until ctx ends, then drains.
 func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if err := c.check("edge"); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	nc, err := c.dial("edge", log)

@@ -66,8 +66,8 @@ type ListenFlags struct {
 	AuthFlags
 }
 
-// check refuses flags that cannot be served. Only the role dev may go without authentication.
-func (f *ListenFlags) check(role string) error {
+// check refuses flags that cannot be served. mayBeOpen: authentication may be missing.
+func (f *ListenFlags) check(mayBeOpen bool) error {
 	host, _, err := net.SplitHostPort(f.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen %q: %w", f.Listen, err)
@@ -75,7 +75,7 @@ func (f *ListenFlags) check(role string) error {
 	if err := schema.ValidTenant(f.Tenant); err != nil {
 		return fmt.Errorf("--tenant: %w", err)
 	}
-	if err := f.checkAuth(role, host); err != nil {
+	if err := f.checkAuth(mayBeOpen, host); err != nil {
 		return err
 	}
 	if f.AdminListen == "off" {

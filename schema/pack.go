@@ -116,26 +116,43 @@ const (
 
 // Headers gives the pack's headers. Values hold nothing but printable ASCII.
 func (p *Pack) Headers() map[string][]string {
-	h := map[string][]string{
-		HeaderSeq:    {p.First.String()},
-		HeaderCount:  {strconv.Itoa(p.Count)},
-		HeaderWriter: {p.Writer},
-		HeaderDay:    {p.Head.Day},
-		HeaderLastID: {p.Head.LastID},
-	}
-	if p.Head.State != "" {
-		h[HeaderState] = []string{string(p.Head.State)}
-	}
+	h := make(map[string][]string, 9)
+	p.EachHeader(func(name, value string) { h[name] = []string{value} })
+	return h
+}
+
+// EachHeader calls set with each of Headers.
+func (p *Pack) EachHeader(set func(name, value string)) {
+	// What must be written is written once, and cut.
+	b := strconv.AppendInt(make([]byte, 0, 128), int64(p.First), 10)
+	first := len(b)
+	b = strconv.AppendInt(b, int64(p.Count), 10)
+	count := len(b)
 	if p.Head.Lane.Owner != "" {
-		h[HeaderLane] = []string{p.Head.Lane.Owner + "/" + strconv.FormatUint(p.Head.Lane.Epoch, 10)}
+		b = strconv.AppendUint(append(append(b, p.Head.Lane.Owner...), '/'), p.Head.Lane.Epoch, 10)
+	}
+	lane := len(b)
+	if p.Batch != "" {
+		b = strconv.AppendInt(append(append(b, p.Batch...), '/'), int64(p.Part), 10)
+	}
+	s := string(b)
+	set(HeaderSeq, s[:first])
+	set(HeaderCount, s[first:count])
+	set(HeaderWriter, p.Writer)
+	set(HeaderDay, p.Head.Day)
+	set(HeaderLastID, p.Head.LastID)
+	if p.Head.State != "" {
+		set(HeaderState, string(p.Head.State))
+	}
+	if lane > count {
+		set(HeaderLane, s[count:lane])
 	}
 	if len(p.Head.Anchors) > 0 {
-		h[HeaderAnchors] = []string{FormatAnchors(p.Head.Anchors)}
+		set(HeaderAnchors, FormatAnchors(p.Head.Anchors))
 	}
 	if p.Batch != "" {
-		h[HeaderBatch] = []string{p.Batch + "/" + strconv.Itoa(p.Part)}
+		set(HeaderBatch, s[lane:])
 	}
-	return h
 }
 
 // FormatAnchors writes anchors as <lane>=<seq>,… in the order of their lanes.

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -22,9 +21,11 @@ const (
 // Partition gives the partition of a run, 0 … count-1. It depends on the run id alone and never
 // changes while count stays, which is fixed for the life of a deployment.
 func Partition(run string, count int) int {
-	h := fnv.New32a()
-	h.Write([]byte(run)) // never fails
-	return int(h.Sum32() % uint32(count))
+	h := uint32(2166136261) // FNV-1a
+	for i := 0; i < len(run); i++ {
+		h = (h ^ uint32(run[i])) * 16777619
+	}
+	return int(h % uint32(count))
 }
 
 // Subject is where a pack of this lane is stored. Lane "" is the root lane. The ids must be valid.
@@ -33,6 +34,24 @@ func Subject(key RunKey, lane string, partitions int) string {
 		lane = RootLane
 	}
 	return runSubject(StorePrefix, key, partitions) + lane
+}
+
+// PackSubject gives Subject and RunFilter of a pack and the partition of its run, for less than one by one.
+func PackSubject(key RunKey, lane string, partitions int) (subject, filter string, partition int) {
+	if lane == "" {
+		lane = RootLane
+	}
+	partition = Partition(key.Run, partitions)
+	b := append(make([]byte, 0, 512), StorePrefix...)
+	b = strconv.AppendInt(append(b, '.'), int64(partition), 10)
+	b = append(append(b, '.'), key.Tenant...)
+	b = append(append(append(b, '.'), key.Run...), '.')
+	run := len(b)
+	b = append(b, lane...)
+	end := len(b)
+	b = append(append(b, b[:run]...), '>')
+	both := string(b)
+	return both[:end], both[end:], partition
 }
 
 // RunFilter matches every pack of a run and its children. It is the filter of the compare-and-set:

@@ -14,7 +14,8 @@
 //
 // # Concurrency
 //
-// Safe for concurrent use; nothing here starts a goroutine.
+// Safe for concurrent use. The first append makes one subscription for the answers to all, which ends with the
+// connection; nothing here starts a goroutine beside it.
 //
 // # What it does not do
 //

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,8 +18,9 @@ import (
 // Log is the log in JetStream.
 type Log struct {
 	nc         *nats.Conn
-	js         jetstream.JetStream
 	partitions int
+	streams    []string // names, by partition
+	acks       acks
 }
 
 var _ producers.Log = (*Log)(nil)
@@ -35,7 +35,11 @@ func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	return &Log{nc: nc, js: js, partitions: n}, nil
+	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc}}
+	for i := range l.streams {
+		l.streams[i] = natskit.StreamName(i)
+	}
+	return l, nil
 }
 
 func (l *Log) run(key schema.RunKey) natskit.Run {
@@ -53,17 +57,10 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.
 
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
-	m := &nats.Msg{
-		Subject: schema.Subject(p.Key, p.Child, l.partitions),
-		Header:  p.Headers(),
-		Data:    p.Body,
-	}
-	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
-	m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{l.run(p.Key).Filter()}
-	m.Header[jetstream.ExpectedStreamHeader] = []string{l.run(p.Key).Stream()}
-	ack, err := l.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	subject, filter, part := schema.PackSubject(p.Key, p.Child, l.partitions)
+	seq, err := l.acks.publish(ctx, p, subject, filter, l.streams[part], after)
 	if err == nil {
-		return ack.Sequence, nil
+		return seq, nil
 	}
 	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, classify(err))
 }

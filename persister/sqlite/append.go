@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,24 +29,26 @@ on conflict (koder_user_id, id) do update set
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 returning run_day, usage`
 
+// advanceRun moves a run that goes on as it did: nearly every batch of nearly every run. It leaves
+// alone what indexes hold, which upsertRun, though it writes the same values, takes out and puts in
+// again. It changes nothing when the run is not there or more than this must change.
+const advanceRun = `
+update agent_runs set last_seq = ?1, last_id = ?2, anchors = ?3, last_ts = ?4, updated_at = ?5
+where koder_user_id = ?6 and id = ?7 and run_day = ?8 and state = ?9 and last_seq < ?1 and first_seq <= ?10`
+
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
 on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
 	where excluded.epoch > l.epoch`
 
-// rowsPerStatement rows go into one insert: the statement's own cost is shared, and its text stays
-// small.
-const rowsPerStatement = 50
-
 const rowColumns = 9
 
+// insertRows ignores by the verb: with "on conflict do nothing" a statement may still be undone in the
+// middle for another constraint's sake, and SQLite copies each page aside before it changes it.
 func insertRows(n int) string {
-	return `insert into agent_run_events (koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line) values ` +
-		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",") + ` on conflict do nothing`
+	return `insert or ignore into agent_run_events (koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line) values ` +
+		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",")
 }
-
-// insertFull is the statement of a whole group of rows, parsed once a transaction.
-var insertFull = insertRows(rowsPerStatement)
 
 const countRow = `select count(*) from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
 
@@ -95,26 +96,22 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 var errOtherDay = errors.New("run is stored under another day")
 
 func (s *Store) transact(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
-	tx, err := s.write.BeginTx(ctx, nil)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return res, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
-	if err := moveRuns(ctx, tx, b, days); err != nil {
+	if err := tx.moveRuns(ctx, b, days); err != nil {
 		return res, err
 	}
 	res.Conflicts = b.Conflicts
-	full, err := tx.PrepareContext(ctx, insertFull)
-	if err != nil {
-		return res, err
-	}
-	defer func() { _ = full.Close() }()
-	for rows := b.Rows; len(rows) > 0; {
-		n := min(rowsPerStatement, len(rows))
-		if err := insert(ctx, tx, full, rows[:n], &res); err != nil {
-			return persister.Result{}, err
+	rows := b.Rows
+	for i, n := range insertSizes {
+		for ; len(rows) >= n; rows = rows[n:] {
+			if err := tx.insert(ctx, stInsert+statement(i), rows[:n], &res); err != nil {
+				return persister.Result{}, err
+			}
 		}
-		rows = rows[n:]
 	}
 	if err := tx.Commit(); err != nil {
 		return persister.Result{}, err
@@ -122,20 +119,16 @@ func (s *Store) transact(ctx context.Context, b *persister.Batch, days map[schem
 	return res, nil
 }
 
-func moveRuns(ctx context.Context, tx *sql.Tx, b *persister.Batch, days map[schema.RunKey]string) error {
-	stmt, err := tx.PrepareContext(ctx, upsertRun)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = stmt.Close() }()
-	now := stamp(time.Now())
+func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) error {
 	other := false
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		var day, usage string
-		err := stmt.QueryRowContext(ctx, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
-			r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
-			int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq)).Scan(&day, &usage)
+		if advanced, err := tx.advance(ctx, r); err != nil {
+			return err
+		} else if advanced {
+			continue
+		}
+		day, usage, err := tx.upsert(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -143,28 +136,56 @@ func moveRuns(ctx context.Context, tx *sql.Tx, b *persister.Batch, days map[sche
 			days[r.Key], other = day, true
 			continue
 		}
-		for name, l := range r.Lanes {
-			if _, err := tx.ExecContext(ctx, upsertLane, r.Key.Tenant, r.Key.Run, name, l.Owner, fmt.Sprintf("%020d", l.Epoch), now); err != nil {
-				return err
-			}
-		}
-		if err := addUsage(ctx, tx, r, usage); err != nil {
+		if err := tx.addUsage(ctx, r, usage); err != nil {
 			return err
 		}
 	}
 	if other {
 		return errOtherDay
 	}
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for name, l := range r.Lanes {
+			_, err := tx.exec(ctx, stUpsertLane, r.Key.Tenant, r.Key.Run, name, l.Owner, fmt.Sprintf("%020d", l.Epoch), stamp(tx.now))
+			if err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// advance moves a run the short way and says whether it did.
+func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, error) {
+	if r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
+		return false, nil
+	}
+	n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.LastTS),
+		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First))
+	return n > 0, err
+}
+
+// updatedLayout is how the tables' own time stamps look.
+const updatedLayout = "2006-01-02T15:04:05.000Z"
+
+// upsert makes or moves a run and gives what is stored of its day and, before this batch, its usage.
+func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (day, usage string, err error) {
+	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
+		r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
+		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq)).Scan(&day, &usage)
+	return day, usage, err
 }
 
 // addUsage adds what the batch reports to what is stored, before its rows go in: what is stored
 // already has been counted, and there is no other writer.
-func addUsage(ctx context.Context, tx *sql.Tx, r *persister.Run, usage string) error {
+func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, usage string) error {
+	if len(r.Digest.Usage) == 0 {
+		return nil
+	}
 	counted := make(map[schema.Seq]bool)
 	for _, u := range r.Digest.Usage {
 		var n int
-		if err := tx.QueryRowContext(ctx, countRow, r.Key.Tenant, r.Key.Run, int64(u.Seq)).Scan(&n); err != nil {
+		if err := tx.queryRow(ctx, stCountRow, r.Key.Tenant, r.Key.Run, int64(u.Seq)).Scan(&n); err != nil {
 			return err
 		}
 		counted[u.Seq] = n > 0
@@ -173,41 +194,31 @@ func addUsage(ctx context.Context, tx *sql.Tx, r *persister.Run, usage string) e
 	if len(sum) == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, updateUsage, schema.ParseUsage(usage).Plus(sum).String(), r.Key.Tenant, r.Key.Run)
+	_, err := tx.exec(ctx, stUpdateUsage, schema.ParseUsage(usage).Plus(sum).String(), r.Key.Tenant, r.Key.Run)
 	return err
 }
 
 // insert writes rows with one statement, and when some were not new, looks at each.
-func insert(ctx context.Context, tx *sql.Tx, full *sql.Stmt, rows []persister.BatchRow, res *persister.Result) error {
+func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, res *persister.Result) error {
 	args := make([]any, 0, len(rows)*rowColumns)
 	for i := range rows {
 		r := &rows[i]
 		args = append(args, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq), r.Chunk.Head.Day, r.ID, r.Chunk.Child, r.Type,
 			r.TS.Format(time.RFC3339Nano), string(r.Line))
 	}
-	var done sql.Result
-	var err error
-	if len(rows) == rowsPerStatement {
-		done, err = full.ExecContext(ctx, args...)
-	} else {
-		done, err = tx.ExecContext(ctx, insertRows(len(rows)), args...)
-	}
+	n, err := tx.exec(ctx, which, args...)
 	if err != nil {
 		return err
 	}
-	n, err := done.RowsAffected()
-	if err != nil {
-		return err
-	}
-	res.Inserted += int(n)
-	if int(n) == len(rows) {
+	res.Inserted += n
+	if n == len(rows) {
 		return nil
 	}
 	bad := 0
 	for i := range rows {
 		r := &rows[i]
 		var line string
-		if err := tx.QueryRowContext(ctx, storedLine, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq)).Scan(&line); err != nil {
+		if err := tx.queryRow(ctx, stStoredLine, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq)).Scan(&line); err != nil {
 			return err
 		}
 		if line != string(r.Line) {
@@ -215,6 +226,6 @@ func insert(ctx context.Context, tx *sql.Tx, full *sql.Stmt, rows []persister.Ba
 			res.Conflicts = append(res.Conflicts, r.At)
 		}
 	}
-	res.Repeated += len(rows) - int(n) - bad
+	res.Repeated += len(rows) - n - bad
 	return nil
 }

@@ -1,0 +1,108 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// statement is one of those that a transaction runs.
+type statement int
+
+const (
+	stAdvanceRun statement = iota
+	stUpsertRun
+	stUpsertLane
+	stCountRow
+	stUpdateUsage
+	stStoredLine
+	stInsert // the first of those in insertSizes
+)
+
+// insertSizes are numbers of rows that one statement inserts: its own cost is shared, its text stays
+// small, and any number of rows takes few statements.
+var insertSizes = [...]int{64, 16, 4, 1}
+
+const statementCount = int(stInsert) + len(insertSizes)
+
+var statementTexts = func() (texts [statementCount]string) {
+	texts[stAdvanceRun], texts[stUpsertRun], texts[stUpsertLane] = advanceRun, upsertRun, upsertLane
+	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
+	for i, n := range insertSizes {
+		texts[int(stInsert)+i] = insertRows(n)
+	}
+	return texts
+}()
+
+// transaction is one of the writer's, with its statements.
+type transaction struct {
+	*sql.Tx
+	now   time.Time // UTC
+	store *Store
+	mine  [statementCount]*sql.Stmt
+}
+
+// begin waits for the one connection that writes.
+func (s *Store) begin(ctx context.Context) (*transaction, error) {
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &transaction{Tx: tx, now: time.Now().UTC(), store: s}, nil
+}
+
+// prepare readies the statements at the first use and keeps them: to parse one costs as much as to run
+// it. They are prepared before a transaction holds the connection, and for all to come: one that a
+// transaction prepares ends with it.
+func (s *Store) prepare(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, text := range statementTexts {
+		if s.statements[i] != nil {
+			continue
+		}
+		stmt, err := s.write.PrepareContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		s.statements[i] = stmt
+	}
+	return nil
+}
+
+func (s *Store) closeStatements() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, stmt := range s.statements {
+		if stmt != nil {
+			err = errors.Join(err, stmt.Close())
+			s.statements[i] = nil
+		}
+	}
+	return err
+}
+
+func (tx *transaction) statement(ctx context.Context, which statement) *sql.Stmt {
+	if tx.mine[which] == nil {
+		tx.mine[which] = tx.StmtContext(ctx, tx.store.statements[which])
+	}
+	return tx.mine[which]
+}
+
+// exec gives the number of rows changed.
+func (tx *transaction) exec(ctx context.Context, which statement, args ...any) (int, error) {
+	done, err := tx.statement(ctx, which).ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := done.RowsAffected()
+	return int(n), err
+}
+
+func (tx *transaction) queryRow(ctx context.Context, which statement, args ...any) *sql.Row {
+	return tx.statement(ctx, which).QueryRowContext(ctx, args...)
+}

@@ -280,7 +280,9 @@ func TestDrainLimit(t *testing.T) {
 	}
 	defer c.Close()
 	io.WriteString(c, "GET /v1/agent/runs/fat/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
-	eventually(t, "the stream hangs in a write", func() bool { return strings.Contains(dump(), ".(*Sink).send") && strings.Contains(dump(), "waitWrite") })
+	eventually(t, "the stream hangs in a write", func() bool {
+		return strings.Contains(dump(), ".(*Direct).write") && strings.Contains(dump(), "waitWrite")
+	})
 	h.hung = true
 	begun := time.Now()
 	if err := h.stop(); !errors.Is(err, context.DeadlineExceeded) {

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -33,21 +34,32 @@ type call struct {
 	run     string // valid id, once known
 	err     error  // why it did not end well; nil when it did
 	events  int
-	seq     schema.Seq // last delivered or stored
-	sent    int64      // bytes of a stream
-	dropped int        // events that a slow client was spared
-	stream  *liveStream
+	seq     schema.Seq   // last delivered or stored
+	sent    int64        // bytes of a stream
+	dropped int          // events that a slow client was spared
+	stream  *boundStream // once it is open
+	direct  bool         // the connection was taken over from the HTTP server
+	hold    *hold
 
 	release func() // of the watch over the caller's credential; nil when there is none
 }
 
-// finish answers an error, logs the request once and lets go of a panic that asks for a cut.
-func (c *call) finish() {
+// taken says that the connection is not the HTTP server's any more.
+func (c *call) taken(status int) {
+	c.direct, c.w.status = true, status
+}
+
+// left says that the client has gone, as far as the request can know.
+func (c *call) left() bool { return c.r != nil && c.r.Context().Err() != nil }
+
+// finish answers an error, logs the request once and passes on a panic that asks for a cut. v is what the
+// caller has recovered.
+func (c *call) finish(v any) {
 	abort := false
 	if c.release != nil {
 		defer c.release()
 	}
-	if v := recover(); v != nil {
+	if v != nil {
 		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			abort = true
 		} else {
@@ -55,7 +67,7 @@ func (c *call) finish() {
 		}
 	}
 	reason := ReasonOf(c.err)
-	if OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.r.Context().Err() != nil {
+	if OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.left() {
 		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
 	}
 	if c.err != nil && !abort {
@@ -66,8 +78,7 @@ func (c *call) finish() {
 			c.refuse(reason)
 		default:
 			// The other transports have said their last word.
-			carrier := c.route.transport()
-			abort = OutcomeOf(reason).End == EndBroken && carrier != dialect.GRPC && carrier != dialect.WebSocket
+			abort = OutcomeOf(reason).End == EndBroken && c.route.transport() != dialect.GRPC && !c.direct
 		}
 	}
 	c.report(reason)
@@ -117,9 +128,9 @@ func (c *call) refuse(reason dialect.Reason) {
 // reply writes a JSON body.
 func (c *call) reply(status int, body []byte) {
 	h := c.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	h["Content-Type"] = headerJSON
+	h["Cache-Control"] = headerNoStore
+	h["Content-Length"] = []string{strconv.Itoa(len(body) + 1)}
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(append(body, '\n')) // a client that is gone has no use for the error
 }
@@ -134,6 +145,13 @@ func (c *call) report(reason dialect.Reason) {
 	took := time.Since(c.begun)
 	if c.hooks.RequestDone != nil {
 		c.hooks.RequestDone(name, c.w.status, took)
+	}
+	level := slog.LevelInfo
+	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
+		level = slog.LevelError
+	}
+	if !c.log.Enabled(c.r.Context(), level) {
+		return
 	}
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("request_id", c.id), slog.String("route", name),
@@ -150,8 +168,8 @@ func (c *call) report(reason dialect.Reason) {
 	message := "request"
 	if c.stream != nil {
 		message = "stream"
-		attrs = append(attrs, slog.String("dialect", c.stream.bound.name),
-			slog.String("transport", string(c.stream.bound.Transport)), slog.Int64("bytes", max(c.sent, c.w.bytes)))
+		attrs = append(attrs, slog.String("dialect", c.stream.name),
+			slog.String("transport", string(c.stream.Transport)), slog.Int64("bytes", max(c.sent, c.w.bytes)))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}
@@ -163,15 +181,13 @@ func (c *call) report(reason dialect.Reason) {
 	if errors.As(c.err, &refusal) {
 		attrs = append(attrs, slog.String("check", refusal.Check))
 	}
-	level := slog.LevelInfo
 	if reason != dialect.ReasonNone {
 		attrs = append(attrs, slog.String("reason", reason.String()))
 	}
-	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
-		level = slog.LevelError
+	if level == slog.LevelError {
 		attrs = append(attrs, slog.Any("error", c.err))
 	}
-	c.log.LogAttrs(c.r.Context(), level, message, attrs...)
+	c.log.LogAttrs(context.Background(), level, message, attrs...)
 }
 
 // problem describes a refusal for the client. Only reasons that are about the request itself show
@@ -223,7 +239,7 @@ func clip(s string) string {
 
 // requestID takes the caller's id where it is in the allow-list, else makes one.
 func requestID(h http.Header) string {
-	if v := h.Get("X-Request-Id"); schema.ValidEventID(v) == nil {
+	if v := h.Get("X-Request-Id"); v != "" && schema.ValidEventID(v) == nil {
 		return v
 	}
 	return "req_" + rand.Text()

@@ -70,7 +70,7 @@ type holds struct {
 
 type hold struct {
 	caller auth.Caller
-	end    context.CancelCauseFunc
+	end    func(error)
 }
 
 // add puts the call's caller under watch until the call is released. Its context ends when the
@@ -85,6 +85,7 @@ func (hs *holds) add(c *call) {
 		hs.open = make(map[*hold]struct{})
 	}
 	hs.open[h] = struct{}{}
+	c.hold = h
 	c.release = func() {
 		hs.mu.Lock()
 		delete(hs.open, h)
@@ -93,12 +94,22 @@ func (hs *holds) add(c *call) {
 	}
 }
 
-func (hs *holds) list() []*hold {
+// move lets a hold end what its call has become. nil is none.
+func (hs *holds) move(h *hold, end func(error)) {
+	if h == nil {
+		return
+	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	list := make([]*hold, 0, len(hs.open))
+	h.end = end
+}
+
+func (hs *holds) list() []hold {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	list := make([]hold, 0, len(hs.open))
 	for h := range hs.open {
-		list = append(list, h)
+		list = append(list, *h)
 	}
 	return list
 }

@@ -31,7 +31,7 @@ func (s *Server) export(c *call) error {
 	}
 	ctx, end := context.WithCancelCause(c.r.Context())
 	defer end(nil)
-	live := &liveStream{end: end}
+	live := &life{cancel: end}
 	if err := s.enter(live); err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ type reader interface {
 	next(ctx context.Context) (portion, error)
 	// wrote says how long it took to hand the last portion to the client.
 	wrote(took time.Duration)
+	// upToDate gives the view that this reader watches when it has all of it but what the client was
+	// spared; nil when it does not, or watches none.
+	upToDate() *viewReader
 	// close lets go of everything and gives the number of events that the client was spared.
 	close() (dropped int)
 }
@@ -28,41 +31,8 @@ type portion struct {
 	ended   bool // the source is over, and this reaches its end
 }
 
-// packReader gives a whole run as it is.
-type packReader struct{ t *tail }
-
-func (r packReader) next(ctx context.Context) (portion, error) {
-	b, err := r.t.sub.Next(ctx)
-	return portion{batch: b, ended: b.Ended}, err
-}
-
-func (r packReader) wrote(time.Duration) {}
-func (r packReader) close() int          { r.t.close(); return 0 }
-
-// plainReader gives a part of a run, or a child, event for event.
-type plainReader struct {
-	t    *tail
-	fold shape.Folder
-	out  []shape.Out
-}
-
-func (r *plainReader) next(ctx context.Context) (portion, error) {
-	for {
-		r.out = r.out[:0]
-		ended, err := r.t.next(ctx, func(rec schema.Record) error {
-			r.out = r.fold.Add(r.out, rec)
-			return nil
-		})
-		if err != nil || ended || len(r.out) > 0 {
-			return portion{records: r.out, ended: ended}, err
-		}
-	}
-}
-
-func (r *plainReader) wrote(time.Duration) {}
-func (r *plainReader) close() int          { r.t.close(); return 0 }
-
-// viewReader watches a live view, and reads history by itself, folded, for what is no longer there.
+// viewReader watches a live view, and reads history by itself, shaped as fast as it comes, for what is no
+// longer there.
 type viewReader struct {
 	hub   *fanout.Hub
 	views *views
@@ -72,12 +42,18 @@ type viewReader struct {
 	fold  shape.Folder    // fold.Last is what the client has
 	pos   schema.Seq      // everything up to it was looked at
 
-	pull    func() (schema.Record, error, bool) // history under way
+	whole bool // everything of a run as it is: history comes as packs
+	thin  bool // a client that does not keep up is told less
+
+	// The history under way, by records or by packs; nil: none.
+	pull    func() (schema.Record, error, bool)
+	packs   func() (schema.Pack, error, bool)
 	stop    func()
 	through schema.Seq
 
-	lag int // how many writes in a row were slow
-	out []shape.Out
+	lag  int // how many writes in a row were slow
+	out  []shape.Out
+	room []schema.Pack // memory for the next batch
 }
 
 // Bounds of what one read of history gives at once.
@@ -96,9 +72,9 @@ const (
 
 func (r *viewReader) next(ctx context.Context) (portion, error) {
 	for {
-		if r.pull != nil {
+		if r.stop != nil {
 			p, err := r.history()
-			if err != nil || len(p.records) > 0 {
+			if err != nil || len(p.records)+len(p.batch.Packs) > 0 {
 				return p, err
 			}
 			continue
@@ -124,8 +100,12 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 		case s.err != nil:
 			return portion{}, s.err
 		}
+		changed := r.v.wait(s)
+		if changed == nil {
+			continue
+		}
 		select {
-		case <-s.changed:
+		case <-changed:
 		case <-ctx.Done():
 			return portion{}, context.Cause(ctx)
 		}
@@ -158,11 +138,18 @@ func (r *viewReader) own(items []shape.Out) []shape.Out {
 
 func (r *viewReader) read(through schema.Seq) {
 	r.through = through
+	if r.whole {
+		r.packs, r.stop = iter.Pull2(r.hub.Packs(r.ctx, r.src.key, r.pos, through))
+		return
+	}
 	r.pull, r.stop = iter.Pull2(r.src.walk(r.ctx, r.hub, r.pos, through))
 }
 
 // history gives the next portion of the read under way, and ends it behind the last one.
 func (r *viewReader) history() (portion, error) {
+	if r.packs != nil {
+		return r.batch()
+	}
 	r.fold.Drop = shape.Drop(max(r.lag-1, 0))
 	r.out = r.out[:0]
 	bytes, counted := 0, 0
@@ -173,7 +160,7 @@ func (r *viewReader) history() (portion, error) {
 		}
 		if !ok {
 			if r.pos < r.through {
-				return portion{}, fmt.Errorf("history of %s ends at %d before %d: %w", r.src.key, r.pos, r.through, fanout.ErrUnavailable)
+				return portion{}, r.short()
 			}
 			r.out = r.fold.Flush(r.out)
 			r.endHistory()
@@ -188,18 +175,54 @@ func (r *viewReader) history() (portion, error) {
 	return portion{records: r.own(r.out)}, nil
 }
 
+// batch gives the next packs. The last may reach beyond what was asked for.
+func (r *viewReader) batch() (portion, error) {
+	b := fanout.Batch{Packs: r.room[:0], After: r.pos}
+	for bytes := 0; bytes < portionBytes && r.pos < r.through; {
+		p, err, ok := r.packs()
+		if err != nil {
+			return portion{}, err
+		}
+		if !ok {
+			return portion{}, r.short()
+		}
+		b.Packs = append(b.Packs, p)
+		bytes += len(p.Body)
+		r.pos = p.Last()
+	}
+	r.fold.Last, r.room = r.pos, b.Packs
+	if r.pos >= r.through {
+		r.endHistory()
+	}
+	return portion{batch: b}, nil
+}
+
+func (r *viewReader) short() error {
+	return fmt.Errorf("history of %s ends at %d before %d: %w", r.src.key, r.pos, r.through, fanout.ErrUnavailable)
+}
+
 func (r *viewReader) endHistory() {
 	if r.stop != nil {
 		r.stop()
 	}
-	r.pull, r.stop = nil, nil
+	r.pull, r.packs, r.stop = nil, nil, nil
+}
+
+func (r *viewReader) upToDate() *viewReader {
+	if r.stop != nil || r.lag > 0 || r.fold.Lost > 0 {
+		return nil
+	}
+	return r
 }
 
 func (r *viewReader) wrote(took time.Duration) {
+	if !r.thin {
+		return
+	}
 	switch {
 	case took >= stall:
 		r.lag = min(r.lag+1, int(shape.DropDeltas)+1)
-	case took < brisk && r.lag > 0 && r.pull == nil:
+	case took < brisk && r.lag > 0 && r.stop == nil:
 		r.lag--
 	}
 }

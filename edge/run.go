@@ -84,6 +84,7 @@ func (s *Server) drain(ctx context.Context, srv *http.Server) error {
 	defer s.views.close()
 	if err != nil {
 		// Handlers that are still here hang on a client or on the log.
+		s.cutTaken()
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "requests cut at shutdown", slog.Duration("limit", s.cfg.DrainLimit))
 		err = errors.Join(err, srv.Close())
 	}
@@ -96,7 +97,7 @@ func (s *Server) endStreams(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
 	close(s.closing)
-	left := make([]*liveStream, 0, len(s.streams))
+	left := make([]*life, 0, len(s.streams))
 	for l := range s.streams {
 		left = append(left, l)
 	}
@@ -122,8 +123,26 @@ func (s *Server) endStreams(ctx context.Context) {
 	}
 }
 
+// take notes that a stream's connection is not the HTTP server's any more, which would close it.
+func (s *Server) take(l *life, conn interface{ Cut() }) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.conn = conn
+}
+
+// cutTaken closes what the HTTP server does not.
+func (s *Server) cutTaken() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.streams {
+		if l.conn != nil {
+			l.conn.Cut()
+		}
+	}
+}
+
 // enter counts a stream in. It wraps errDraining or errBusy when there is no place.
-func (s *Server) enter(l *liveStream) error {
+func (s *Server) enter(l *life) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -136,7 +155,7 @@ func (s *Server) enter(l *liveStream) error {
 	return nil
 }
 
-func (s *Server) leave(l *liveStream) {
+func (s *Server) leave(l *life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, in := s.streams[l]; !in {

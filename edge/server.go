@@ -22,22 +22,23 @@ import (
 
 // Server serves runs. Make it with New; use Run, or Handler in a server of your own.
 type Server struct {
-	cfg    Config
-	hub    *fanout.Hub
-	append *producers.Appender
-	sse    *sse.Transport
-	ws     *ws.Transport
-	grpc   *grpc.Transport
-	jsonl  *jsonl.Transport
-	routes []*route
-	checks *payloadChecks
-	ids    *schema.IDs
-	views  views
-	folds  *foldCache
-	held   holds
+	cfg     Config
+	hub     *fanout.Hub
+	append  *producers.Appender
+	sse     *sse.Transport
+	ws      *ws.Transport
+	grpc    *grpc.Transport
+	jsonl   *jsonl.Transport
+	routes  []*route
+	checks  *payloadChecks
+	ids     *schema.IDs
+	views   views
+	folds   *foldCache
+	held    holds
+	batches batches
 
 	mu       sync.Mutex
-	streams  map[*liveStream]struct{}
+	streams  map[*life]struct{}
 	draining bool
 	empty    chan struct{} // closed when draining and no stream is left
 	closing  chan struct{} // closed when draining begins
@@ -71,7 +72,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
-		ids: schema.NewIDs(), streams: make(map[*liveStream]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
+		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
+		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}
 	if err := s.bind(); err != nil {
 		return nil, err
@@ -154,11 +156,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
 	c.w = &response{ResponseWriter: w}
 	h := w.Header()
-	h.Set("X-Request-Id", c.id)
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["X-Request-Id"] = []string{c.id}
+	h["X-Content-Type-Options"] = headerNoSniff
 	s.cors(c)
-	defer c.finish()
-	c.err = s.dispatch(c)
+	parked := false
+	defer func() {
+		if v := recover(); !parked {
+			c.finish(v)
+		}
+	}()
+	err := s.dispatch(c)
+	if parked = err == errParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+		c.err = err
+	}
 }
 
 func (s *Server) dispatch(c *call) (err error) {

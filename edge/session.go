@@ -19,20 +19,27 @@ type session struct {
 	s     *Server
 	c     *call
 	bound *boundStream
-	live  *liveStream
+	live  *life
 	req   dialect.Request
 	opened
 	first *shape.Out // snapshot that the stream begins with
-	read  reader
+
+	ctx    context.Context // of live
+	read   reader
+	sink   transport.Sink
+	direct transport.Direct // the sink, when it can be served without a goroutine; nil: it cannot
+	w      writer
+	place  place
 }
 
 // errComplete says that a run has ended and that the client has its last event.
 var errComplete = errors.New("the run has ended and the client has all of it")
 
-// begin reads the request and opens what it asks for. ctx is the stream's; end ends it. What begin
-// opened is closed by close, also after an error.
-func (s *Server) begin(ctx context.Context, end context.CancelCauseFunc, c *call, b *boundStream, in dialect.Input) (*session, error) {
-	ss := &session{s: s, c: c, bound: b, live: &liveStream{bound: b, end: end}}
+// begin reads the request and opens what it asks for. What begin opened is closed by close, also after an
+// error.
+func (s *Server) begin(l *life, c *call, b *boundStream, in dialect.Input) (*session, error) {
+	ctx := l.ctx
+	ss := &session{s: s, c: c, bound: b, live: l, ctx: ctx}
 	var err error
 	if ss.req, err = b.dialect.Open(in); err != nil {
 		return ss, err
@@ -49,7 +56,7 @@ func (s *Server) begin(ctx context.Context, end context.CancelCauseFunc, c *call
 		return ss, err
 	}
 	if at := c.caller.Expires; !at.IsZero() {
-		timer := time.AfterFunc(time.Until(at), func() { end(auth.ErrExpired) })
+		timer := time.AfterFunc(time.Until(at), func() { l.end(auth.ErrExpired) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	if err := ss.open(ctx, key); err != nil {
@@ -108,29 +115,28 @@ func (ss *session) filter() shape.Filter {
 }
 
 // reader gives the way through the source that the request asks for.
-func (ss *session) reader(ctx context.Context) reader {
+func (ss *session) reader(ctx context.Context) (reader, error) {
 	if ss.req.Speed > 0 {
-		return ss.timed(ctx)
+		return ss.timed(ctx), nil
 	}
 	return ss.steady(ctx, ss.opened, ss.after)
 }
 
 // steady reads from o on, for a client that has everything up to has.
-func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) reader {
-	filter := ss.filter()
-	if !ss.shaped() {
-		if o.src.child == "" && filter.All() && has == o.after {
-			return packReader{o.tail}
-		}
-		return &plainReader{t: o.tail, fold: shape.Folder{Filter: filter, Last: has}}
-	}
-	key := viewKey{src: o.src, filter: ss.req.Filter.Key(), bundle: ss.req.Bundle}
-	v := ss.s.views.join(ss.s.hub, key, filter, o)
+func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) (reader, error) {
+	filter, shaped := ss.filter(), ss.shaped()
+	key := viewKey{src: o.src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle}
+	v, err := ss.s.views.join(key, filter, o)
 	o.tail.close() // the view has its own, and history needs none
+	ss.tail = nil
+	if err != nil {
+		return nil, err
+	}
 	return &viewReader{
 		hub: ss.s.hub, views: &ss.s.views, v: v, src: o.src, ctx: ctx, pos: o.after,
-		fold: shape.Folder{Filter: filter, Merge: true, Bundle: ss.req.Bundle, Last: has},
-	}
+		thin: shaped, whole: !shaped && o.src.child == "" && filter.All() && has == o.after,
+		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
+	}, nil
 }
 
 func (ss *session) timed(ctx context.Context) reader {
@@ -150,7 +156,7 @@ func (ss *session) timed(ctx context.Context) reader {
 		if err != nil {
 			return nil, err
 		}
-		return ss.steady(ctx, o, has), nil
+		return ss.steady(ctx, o, has)
 	}
 	return r
 }
@@ -160,6 +166,7 @@ type endReader struct{}
 
 func (endReader) next(context.Context) (portion, error) { return portion{ended: true}, nil }
 func (endReader) wrote(time.Duration)                   {}
+func (endReader) upToDate() *viewReader                 { return nil }
 func (endReader) close() int                            { return 0 }
 
 // openSource opens a source that is known to exist behind a position.
@@ -187,36 +194,91 @@ func (ss *session) close() {
 	ss.s.leave(ss.live)
 }
 
-// deliver feeds the sink until the stream ends. A nil error is the end of the run.
-func (ss *session) deliver(ctx context.Context, sink transport.Sink) (err error) {
-	ss.c.stream = ss.live
-	ss.read = ss.reader(ctx)
-	h, b := ss.s.cfg.Hooks, ss.bound
-	if h.StreamOpened != nil {
-		h.StreamOpened(b.name, b.Transport)
+// serve carries the stream over a sink. Its error is errParked when the stream goes on without the
+// caller; otherwise the stream is over, the sink was ended, and everything was given back.
+func (ss *session) serve(sink transport.Sink) error {
+	ss.sink = sink
+	ss.direct, _ = sink.(transport.Direct)
+	ss.c.stream = ss.bound
+	if h := ss.s.cfg.Hooks.StreamOpened; h != nil {
+		h(ss.bound.name, ss.bound.Transport)
 	}
+	return ss.carry(ss.begin)
+}
+
+// carry takes a step and says the last word, unless the stream is parked.
+func (ss *session) carry(step func() error) (err error) {
+	err = errPanic // until step has returned
 	defer func() {
-		err = ended(ctx, err)
-		if h.StreamClosed != nil {
-			reason := ReasonOf(err)
-			if reason == dialect.ReasonNone {
-				reason = dialect.ReasonEnded
-			}
-			h.StreamClosed(b.name, b.Transport, reason)
+		if err != errParked { //nolint:errorlint // it is handed over, never wrapped
+			err = ss.finish(err)
 		}
 	}()
-	w := &writer{ss: ss, sink: sink, project: b.dialect.Projector(ss.req), flushed: time.Now()}
+	return step()
+}
+
+// begin gives what comes before the log's own events, then what the log has.
+func (ss *session) begin() (err error) {
+	if ss.read, err = ss.reader(ss.ctx); err != nil {
+		return err
+	}
+	ss.w = writer{ss: ss, sink: ss.sink, project: ss.bound.dialect.Projector(ss.req), flushed: time.Now()}
 	if ss.first != nil {
-		if err := w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
+		if err := ss.w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
 			return err
 		}
+		ss.first = nil
 	}
+	return ss.deliver()
+}
+
+// resume goes on with a stream that was parked, on a goroutine of its own: with the rest of what its
+// client did not take, or with its end.
+func (ss *session) resume(rest []byte, err error) {
+	go func() {
+		defer func() { ss.c.finish(recover()) }()
+		ss.c.err = ss.carry(func() error {
+			if err != nil {
+				return err
+			}
+			if err := ss.w.rest(rest); err != nil {
+				return err
+			}
+			return ss.deliver()
+		})
+	}()
+}
+
+// finish says the last word and lets go of everything.
+func (ss *session) finish(err error) error {
+	err = ended(ss.ctx, err)
+	if h := ss.s.cfg.Hooks.StreamClosed; h != nil {
+		reason := ReasonOf(err)
+		if reason == dialect.ReasonNone {
+			reason = dialect.ReasonEnded
+		}
+		h(ss.bound.name, ss.bound.Transport, reason)
+	}
+	if lerr := ss.sink.End(ss.c.endOf(err)); err == nil {
+		err = lerr
+	}
+	ss.close()
+	ss.live.end(nil)
+	return err
+}
+
+// deliver feeds the sink until the stream ends or is parked. A nil error is the end of the run.
+func (ss *session) deliver() error {
+	w := &ss.w
 	idle := idleClock{every: ss.s.cfg.KeepAlive}
 	defer idle.stop()
 	for {
-		p, err := ss.read.next(idle.wait(ctx, w.flushed))
+		if ss.park() {
+			return errParked
+		}
+		p, err := ss.read.next(idle.wait(ss.ctx, w.flushed))
 		if err != nil {
-			if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			if ss.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 				return err
 			}
 			if err := w.keepAlive(); err != nil {
@@ -227,7 +289,7 @@ func (ss *session) deliver(ctx context.Context, sink transport.Sink) (err error)
 		if err := w.send(p); err != nil {
 			return err
 		}
-		if p.ended && b.Mode.EndsWithRun() {
+		if p.ended && ss.bound.Mode.EndsWithRun() {
 			return nil
 		}
 	}
@@ -240,6 +302,24 @@ type writer struct {
 	project dialect.Projector
 	frames  dialect.Frames
 	flushed time.Time
+}
+
+// rest writes what is left of ready frames.
+func (w *writer) rest(b []byte) error {
+	begun := time.Now()
+	w.flushed = begun
+	if len(b) == 0 {
+		return nil
+	}
+	if err := w.ss.direct.Rest(b); err != nil {
+		return err
+	}
+	if _, err := w.sink.Flush(); err != nil { // its bytes were counted when they were ready
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	return nil
 }
 
 // send writes a portion: all of its frames, then one flush.
@@ -280,7 +360,7 @@ func (w *writer) send(p portion) error {
 
 func (w *writer) record(r schema.Record) error {
 	if err := w.project.Project(&w.frames, r); err != nil {
-		return fmt.Errorf("project seq %d: %w", r.Seq, err)
+		return projectError(r, err)
 	}
 	if err := w.sink.Write(w.frames.List); err != nil {
 		return err
@@ -289,6 +369,10 @@ func (w *writer) record(r schema.Record) error {
 	w.ss.c.seq = r.Seq
 	w.ss.c.events++
 	return nil
+}
+
+func projectError(r schema.Record, err error) error {
+	return fmt.Errorf("project seq %d: %w", r.Seq, err)
 }
 
 func (w *writer) keepAlive() error {

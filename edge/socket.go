@@ -22,38 +22,36 @@ func (s *Server) socket(c *call) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(c.r.Context())
-	defer end(nil)
-	ss, err := s.begin(ctx, end, c, b, in)
-	defer ss.close()
+	l := newLife(c)
+	ss, err := s.begin(l, c, b, in)
 	complete := errors.Is(err, errComplete)
 	if err != nil && !complete {
+		ss.close()
+		l.end(nil)
 		return err
 	}
 	sink, err := s.ws.Open(c.w, c.r, ws.Options{
 		Subprotocol: b.Subprotocol,
-		Closed:      func(err error) { end(closed(err)) },
+		Closed:      func(err error) { l.end(closed(err)) },
 	})
 	if !errors.Is(err, dialect.ErrBadRequest) {
-		c.w.status = http.StatusSwitchingProtocols // the connection was taken over, whatever became of it
+		c.taken(http.StatusSwitchingProtocols) // whatever became of it
 	}
 	if err != nil {
 		if errors.Is(err, ws.ErrVersion) {
 			c.w.Header().Set("Sec-WebSocket-Version", "13")
 			err = errors.Join(errUpgrade, err)
 		}
-		return ended(ctx, err)
+		ss.close()
+		return ended(l.ctx, err)
 	}
-	err = errPanic // until deliver has returned
-	defer func() {
-		if lerr := sink.End(c.endOf(err)); err == nil {
-			err = lerr
-		}
-	}()
+	l.leaveRequest(s, c)
+	s.take(l, sink)
 	if complete {
-		return nil
+		ss.sink = sink
+		return ss.carry(func() error { return nil })
 	}
-	return ss.deliver(ctx, sink)
+	return ss.serve(sink)
 }
 
 // closed says why a client closed in the words of the table of ends.
@@ -83,20 +81,24 @@ func (s *Server) rpc(c *call) error {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []byte, sink transport.Sink) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	ss, err := s.begin(ctx, end, c, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
-	defer ss.close()
+	l := &life{}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	ss, err := s.begin(l, c, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
+	if err == nil {
+		_, err = sink.Flush() // a call to a silent run has begun as well
+		err = ended(l.ctx, err)
+	}
+	if err != nil {
+		ss.close()
+		l.end(nil)
+	}
 	if errors.Is(err, errComplete) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := sink.Flush(); err != nil { // a call to a silent run has begun as well
-		return ended(ctx, err)
-	}
-	return ss.deliver(ctx, sink)
+	return ss.serve(sink)
 }
 
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect

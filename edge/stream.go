@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -22,12 +24,6 @@ type boundStream struct {
 	name    string
 }
 
-// liveStream is an open stream, for draining and for its log line.
-type liveStream struct {
-	bound *boundStream
-	end   context.CancelCauseFunc
-}
-
 // stream serves a dialect's stream over server-sent events until it ends. A nil error is the end of
 // the run.
 func (s *Server) stream(c *call) error {
@@ -36,10 +32,12 @@ func (s *Server) stream(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(c.r.Context())
-	defer end(nil)
-	ss, err := s.begin(ctx, end, c, b, in)
-	defer ss.close()
+	l := newLife(c)
+	ss, err := s.begin(l, c, b, in)
+	if err != nil || c.r.Method == http.MethodHead {
+		ss.close()
+		l.end(nil)
+	}
 	if errors.Is(err, errComplete) {
 		c.w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -52,15 +50,64 @@ func (s *Server) stream(c *call) error {
 		c.w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	sink, err := s.sse.Open(c.w)
+	sink, err := s.openSSE(c, l)
 	if err != nil {
-		return ended(ctx, err)
+		ss.close()
+		return ended(l.ctx, err)
 	}
-	err = ss.deliver(ctx, sink)
-	if lerr := sink.End(c.endOf(err)); err == nil {
-		err = lerr
+	return ss.serve(sink)
+}
+
+// openSSE answers on the connection itself where that can be had, else through the HTTP server.
+func (s *Server) openSSE(c *call, l *life) (transport.Sink, error) {
+	direct, err := s.sse.OpenDirect(c.w, c.r, l.end)
+	if errors.Is(err, sse.ErrNotDirect) {
+		return s.sse.Open(c.w)
 	}
-	return err
+	c.taken(http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	l.leaveRequest(s, c)
+	s.take(l, direct)
+	return direct, nil
+}
+
+// life is how long a stream lasts: until its client leaves, or it is ended. Until the connection is taken
+// over, the end of its request is its own.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	apart  func() bool          // the request's end is no longer the stream's
+	parked atomic.Pointer[view] // where the stream is parked: nobody waits for ctx there
+	ss     *session             // that is parked
+	conn   interface{ Cut() }   // taken over from the HTTP server; nil: it is the server's
+}
+
+// newLife begins a life with a request.
+func newLife(c *call) *life {
+	l := &life{}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	request := c.r.Context()
+	l.apart = context.AfterFunc(request, func() { l.end(context.Cause(request)) })
+	return l
+}
+
+// end ends the stream, wherever it is. It may be called at any time and from any goroutine; the first
+// reason counts.
+func (l *life) end(err error) {
+	l.cancel(err)
+	if v := l.parked.Load(); v != nil {
+		go v.unpark(l.ss)
+	}
+}
+
+// leaveRequest lets the stream outlive the request, and go of its memory.
+func (l *life) leaveRequest(s *Server, c *call) {
+	l.apart()
+	l.apart = nil
+	s.held.move(c.hold, l.end)
+	c.r, c.path, c.w.ResponseWriter = nil, nil, nil
 }
 
 func input(c *call, b *boundStream) (dialect.Input, error) {

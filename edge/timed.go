@@ -141,6 +141,13 @@ func (r *timedReader) wrote(took time.Duration) {
 	}
 }
 
+func (r *timedReader) upToDate() *viewReader {
+	if r.then == nil {
+		return nil
+	}
+	return r.then.upToDate()
+}
+
 func (r *timedReader) close() int {
 	r.stop()
 	if r.then == nil {

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -17,11 +18,16 @@ import (
 type viewKey struct {
 	src    source
 	filter string
+	shaped bool
 	bundle bool
 }
 
 // views are the live views of this node.
 type views struct {
+	hub       *fanout.Hub
+	keepAlive time.Duration
+	hooks     Hooks
+
 	mu   sync.Mutex
 	open map[viewKey]*view
 	work sync.WaitGroup
@@ -31,46 +37,99 @@ type views struct {
 // lines. Those further behind read history by themselves.
 const ringBytes = 128 << 10
 
-// view is one live view: a goroutine that paces what the log brings, and the newest of it.
+// view is one live view: a goroutine that shapes what the log brings, and the newest of it. The same
+// goroutine writes to all watchers that have everything and whose connections never make it wait.
 type view struct {
 	key    viewKey
+	all    *views
 	refs   int // guarded by views.mu
 	cancel context.CancelFunc
 	now    atomic.Pointer[viewState]
+
+	// mu is held while something new is published and written to those who are parked. Nothing waits for
+	// a client under it.
+	mu      sync.Mutex
+	last    schema.Seq    // last event that was shown; the next begins behind it
+	changed chan struct{} // closed when there is a newer state; nil: nobody waits
+	outlets []*outlet
+	spoke   time.Time // when the parked last got something
 }
 
 // viewState is a view at one moment. It is never changed; the next one may share its backing array.
 type viewState struct {
-	items   []shape.Out // each begins where the one before it ends
-	bytes   int
-	lo      schema.Seq // position before items
-	hi      schema.Seq // everything up to it is in items, or before them, or hidden
-	ended   bool       // the source is over, and items reach its end
-	err     error
-	changed chan struct{} // closed when there is a newer state
+	items []shape.Out // each begins where the one before it ends
+	bytes int
+	lo    schema.Seq // position before items
+	hi    schema.Seq // everything up to it is in items, or before them, or hidden
+	ended bool       // the source is over, and items reach its end
+	err   error
 }
 
-// join gives the view that a watcher of o wants, begun at o's newest event unless it is there
-// already. The caller leaves it.
-func (vs *views) join(hub *fanout.Hub, key viewKey, filter shape.Filter, o opened) *view {
+// stage is what turns records into those of a view.
+type stage interface {
+	Add(out []shape.Out, now time.Time, r schema.Record) []shape.Out
+	Tick(out []shape.Out, now time.Time) []shape.Out
+	Due() (at time.Time, ok bool)
+	Settled(seen schema.Seq) schema.Seq
+}
+
+var _ stage = (*shape.Pacer)(nil)
+
+// plain shows every record that passes the filter as it comes.
+type plain struct{ fold shape.Folder }
+
+func (p *plain) Add(out []shape.Out, _ time.Time, r schema.Record) []shape.Out {
+	return p.fold.Add(out, r)
+}
+func (p *plain) Tick(out []shape.Out, _ time.Time) []shape.Out { return out }
+func (p *plain) Due() (time.Time, bool)                        { return time.Time{}, false }
+func (p *plain) Settled(seen schema.Seq) schema.Seq            { return seen }
+
+// join gives the view that a watcher of o wants, begun at o's newest event unless it is there already.
+// The caller leaves it. A view that is begun follows its source before join returns, so that the watcher
+// may close its own tail at once.
+func (vs *views) join(key viewKey, filter shape.Filter, o opened) (*view, error) {
+	if v := vs.find(key); v != nil {
+		return v, nil
+	}
+	at := max(o.pos.last, o.after)
+	// The view outlives the request that begins it.
+	ctx, cancel := context.WithCancel(context.Background())
+	t, err := key.src.follow(ctx, vs.hub, at)
+	if err != nil {
+		t.close()
+		cancel()
+		return nil, err
+	}
+	v := &view{key: key, all: vs, cancel: cancel, last: at, refs: 1, spoke: time.Now()}
+	v.now.Store(&viewState{lo: at, hi: at, ended: o.pos.ended})
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if other := vs.open[key]; other != nil { // somebody was faster
+		t.close()
+		cancel()
+		other.refs++
+		return other, nil
+	}
+	if vs.open == nil {
+		vs.open = make(map[viewKey]*view)
+	}
+	vs.open[key] = v
+	var st stage = &plain{fold: shape.Folder{Filter: filter, Last: at}}
+	if key.shaped {
+		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
+	}
+	vs.work.Go(func() { v.run(ctx, t, st, at); vs.forget(v) })
+	return v, nil
+}
+
+func (vs *views) find(key viewKey) *view {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	v := vs.open[key]
-	if v == nil {
-		v = &view{key: key}
-		at := max(o.pos.last, o.after)
-		v.now.Store(&viewState{lo: at, hi: at, ended: o.pos.ended, changed: make(chan struct{})})
-		// The view outlives the request that began it.
-		ctx, cancel := context.WithCancel(context.Background())
-		v.cancel = cancel
-		if vs.open == nil {
-			vs.open = make(map[viewKey]*view)
-		}
-		vs.open[key] = v
-		pace := &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
-		vs.work.Go(func() { v.run(ctx, hub, pace, at); vs.forget(v) })
+	if v != nil {
+		v.refs++
 	}
-	v.refs++
 	return v
 }
 
@@ -105,32 +164,35 @@ func (vs *views) close() {
 	vs.work.Wait()
 }
 
-// run paces what follows at until ctx ends or the log fails.
-func (v *view) run(ctx context.Context, hub *fanout.Hub, pace *shape.Pacer, at schema.Seq) {
-	t, err := v.key.src.follow(ctx, hub, at)
-	if err == nil {
-		err = v.feed(ctx, t, pace, at)
-	}
+// run shapes what follows at until ctx ends or the log fails.
+func (v *view) run(ctx context.Context, t *tail, st stage, at schema.Seq) {
+	err := v.feed(ctx, t, st, at)
 	t.close()
 	s := *v.now.Load()
 	s.err = err
-	v.publish(&s)
+	v.publish(&s, nil)
 }
 
-func (v *view) feed(ctx context.Context, t *tail, pace *shape.Pacer, seen schema.Seq) error {
+func (v *view) feed(ctx context.Context, t *tail, st stage, seen schema.Seq) error {
 	var out []shape.Out
-	alarm := alarm{}
+	alarm, idle := alarm{}, idleClock{every: v.all.keepAlive - rand.N(1+v.all.keepAlive/5)}
 	defer alarm.stop()
+	defer idle.stop()
 	ended := v.now.Load().ended
 	for {
+		clear(out)
 		out = out[:0]
-		wait := ctx
-		if due, ok := pace.Due(); ok {
+		wait := idle.wait(ctx, v.spoke)
+		if due, ok := st.Due(); ok {
 			wait = alarm.at(ctx, due)
 		}
+		now := time.Time{}
 		over, err := t.next(wait, func(r schema.Record) error {
+			if now.IsZero() {
+				now = time.Now()
+			}
 			seen = r.Seq
-			out = pace.Add(out, time.Now(), r)
+			out = st.Add(out, now, r)
 			return nil
 		})
 		switch {
@@ -139,9 +201,12 @@ func (v *view) feed(ctx context.Context, t *tail, pace *shape.Pacer, seen schema
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
-		out = pace.Tick(out, time.Now())
-		settled := pace.Settled(seen)
+		out = st.Tick(out, time.Now())
+		settled := st.Settled(seen)
 		v.add(out, settled, ended && settled == seen)
+		if time.Since(v.spoke) >= idle.every {
+			v.keepAlive()
+		}
 	}
 }
 
@@ -184,13 +249,42 @@ func (v *view) add(out []shape.Out, settled schema.Seq, ended bool) {
 		n.lo = n.items[0].Seq
 		n.items = n.items[1:]
 	}
-	v.publish(n)
+	v.publish(n, out)
 }
 
-func (v *view) publish(n *viewState) {
-	n.changed = make(chan struct{})
-	old := v.now.Swap(n)
-	close(old.changed)
+// publish makes n the state, and writes what is new in it to those who are parked.
+func (v *view) publish(n *viewState, out []shape.Out) {
+	v.mu.Lock()
+	v.now.Store(n)
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
+	}
+	if len(out) > 0 {
+		v.last = out[len(out)-1].Seq
+		v.spoke = time.Now()
+	}
+	left := v.broadcast(out)
+	if n.ended || n.err != nil {
+		left = v.releaseAll(left)
+	}
+	v.mu.Unlock()
+	for _, l := range left {
+		l.ss.resume(l.rest, l.err)
+	}
+}
+
+// wait gives a channel that is closed when s is no longer the newest state; nil: it is not any more.
+func (v *view) wait(s *viewState) <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.now.Load() != s {
+		return nil
+	}
+	if v.changed == nil {
+		v.changed = make(chan struct{})
+	}
+	return v.changed
 }
 
 // behind gives the items that follow a position, or says up to where history must be read first,

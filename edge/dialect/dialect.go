@@ -49,6 +49,9 @@ type Stream struct {
 	Transport Transport
 	Mode      Mode
 	Shaped    bool // default detail is folded and paced (native §4)
+	// Shared says that the frames of a record depend on that record and on the request alone, so that
+	// they may be built once for all who ask for the same.
+	Shared bool
 	// Subprotocol is what a WebSocket client opts in with; "": there is none.
 	Subprotocol string
 }

@@ -30,9 +30,9 @@ const Subprotocol = "koder-agent-stream-v1"
 func (Dialect) Info() dialect.Info {
 	const path = "GET /v1/agent/runs/{run}/stream"
 	return dialect.Info{Name: "native", Streams: []dialect.Stream{
-		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true},
-		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Subprotocol: Subprotocol},
-		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true},
+		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
+		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocol: Subprotocol},
+		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
 	}}
 }
 

@@ -3,9 +3,7 @@ package sse
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -80,11 +78,7 @@ func (t *Transport) Open(w http.ResponseWriter) (*Sink, error) {
 	}
 	SetHeader(w.Header())
 	w.WriteHeader(http.StatusOK)
-	// Clients that were cut together must not come back together.
-	hint := t.cfg.Retry + rand.N(t.cfg.Retry)
-	b := append(make([]byte, 0, 32), "retry: "...)
-	b = strconv.AppendInt(b, hint.Milliseconds(), 10)
-	if err := s.send(append(b, "\n\n"...)); err != nil {
+	if err := s.send(t.appendRetry(nil)); err != nil {
 		return nil, err
 	}
 	err := s.out.Flush()

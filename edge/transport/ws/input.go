@@ -17,7 +17,7 @@ import (
 
 const (
 	// readBuffer is what a connection reads at once, in bytes. Clients of a stream hardly ever send.
-	readBuffer = 512
+	readBuffer = 128
 	// maxFragments bounds the frames of one message: empty ones would never end by its size.
 	maxFragments = 1024
 	// maxDrain bounds what is read and thrown away behind the last close frame, in bytes.

@@ -91,6 +91,7 @@ func New(cfg Config) (*Transport, error) {
 type Sink struct {
 	t    *Transport
 	conn net.Conn
+	try  *transport.Try
 	o    Options
 
 	buf *[]byte // whole frames that are not written yet
@@ -116,7 +117,7 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 	if err != nil {
 		return nil, fmt.Errorf("ws: take the connection over: %w", err)
 	}
-	s := &Sink{t: t, conn: conn, o: o, done: make(chan struct{})}
+	s := &Sink{t: t, conn: conn, try: transport.NewTry(conn), o: o, done: make(chan struct{})}
 	if n := buffered.Reader.Buffered(); n > 0 {
 		// What the client sent behind its request, before it saw the answer.
 		early, _ := buffered.Reader.Peek(n)
@@ -239,10 +240,12 @@ func closeReason(e transport.End) string {
 
 // output is what the sink and its reading goroutine share for writing.
 type output struct {
-	mu   sync.Mutex // held over whole frames
-	open bool       // no close frame was written and no write has failed
-	torn bool       // a write has failed: a frame may be half written
-	n    int64      // bytes written since the last Flush
+	mu    sync.Mutex // held over whole frames
+	open  bool       // no close frame was written and no write has failed
+	torn  bool       // a write has failed: a frame may be half written
+	rest  bool       // a ready frame is half written, and mu stays held until Rest; changed by the sink's user alone
+	armed bool       // a write deadline is set
+	n     int64      // bytes written since the last Flush
 }
 
 // locked writes whole frames.
@@ -282,6 +285,7 @@ func (s *Sink) send(b []byte, timeout time.Duration) error {
 			return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
 		}
 		part := b[:min(len(b), chunk)]
+		s.out.armed = true
 		err := s.conn.SetWriteDeadline(time.Now().Add(timeout))
 		// The reading goroutine sets it before it shortens the deadline.
 		if err == nil && s.in.left.Load() {
@@ -312,9 +316,17 @@ func (s *Sink) writeError(err error) error {
 // thrown away with it.
 func (s *Sink) cut(err error) {
 	if errors.Is(err, dialect.ErrSlowClient) {
-		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
+		s.Cut()
+		return
+	}
+	_ = s.conn.Close()
+}
+
+// Cut closes the connection at once, from any goroutine: whatever is being written fails. The sink must
+// still be ended.
+func (s *Sink) Cut() {
+	if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
 	}
 	_ = s.conn.Close()
 }

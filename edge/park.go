@@ -1,0 +1,249 @@
+package edge
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/shape"
+	"agentstream/edge/transport"
+)
+
+// errParked says that a stream goes on without the goroutine that gets it, which must not touch anything
+// of the stream any more.
+var errParked = errors.New("the stream goes on by itself")
+
+// outlet is a view in one form: what is new is projected and framed once, and the same bytes go to all
+// who are parked here. The view's mu guards it.
+type outlet struct {
+	bound   *boundStream
+	enc     *transport.Encoding
+	project dialect.Projector
+	frames  dialect.Frames
+	buf     []byte // memory for the next write
+
+	parked []*session
+	events int   // that everybody here got since it began
+	bytes  int64 // and in how many bytes
+}
+
+// place is where a session is parked, and what the outlet had said by then. The view's mu guards it.
+type place struct {
+	at     *outlet // nil: nowhere
+	index  int
+	events int
+	bytes  int64
+}
+
+// park leaves the stream to its view, if the client has everything that there is and its connection can
+// be written to without waiting.
+func (ss *session) park() bool {
+	if ss.direct == nil || !ss.bound.Shared || ss.ctx.Err() != nil {
+		return false
+	}
+	r := ss.read.upToDate()
+	if r == nil {
+		return false
+	}
+	enc := ss.direct.Encoding()
+	if enc == nil {
+		return false
+	}
+	// What is parked holds no memory for writing.
+	ss.w.frames, r.room, r.out = dialect.Frames{}, nil, nil
+	v := r.v
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// A client that has more, or less, than what the view showed last gets its next event in words of
+	// its own.
+	if s := v.now.Load(); s.err != nil || s.ended || r.pos != s.hi || r.fold.Last != v.last {
+		return false
+	}
+	l := ss.live
+	l.ss = ss
+	l.parked.Store(v)
+	if ss.ctx.Err() != nil { // whoever ended it may not have seen where it is
+		l.parked.Store(nil)
+		return false
+	}
+	o := v.outlet(ss, enc)
+	ss.place = place{at: o, index: len(o.parked), events: o.events, bytes: o.bytes}
+	o.parked = append(o.parked, ss)
+	return true
+}
+
+func (v *view) outlet(ss *session, enc *transport.Encoding) *outlet {
+	for _, o := range v.outlets {
+		if o.bound == ss.bound && o.enc == enc {
+			return o
+		}
+	}
+	o := &outlet{bound: ss.bound, enc: enc, project: ss.bound.dialect.Projector(ss.req)}
+	v.outlets = append(v.outlets, o)
+	return o
+}
+
+// unpark takes a stream back whose context has ended, unless it has left by itself.
+func (v *view) unpark(ss *session) {
+	v.mu.Lock()
+	parked := ss.place.at != nil
+	if parked {
+		v.take(ss)
+	}
+	v.mu.Unlock()
+	if parked {
+		ss.resume(nil, nil)
+	}
+}
+
+// take ends a parking. It needs mu. The session stands where the view stands.
+func (v *view) take(ss *session) {
+	o, i := ss.place.at, ss.place.index
+	n := len(o.parked) - 1
+	o.parked[i] = o.parked[n]
+	o.parked[i].place.index = i
+	o.parked[n] = nil
+	o.parked = o.parked[:n]
+	r := ss.read.upToDate()
+	r.pos, r.fold.Last = v.now.Load().hi, v.last
+	if events := o.events - ss.place.events; events > 0 {
+		ss.c.events += events
+		ss.c.sent += o.bytes - ss.place.bytes
+		ss.c.seq = v.last
+	}
+	ss.live.parked.Store(nil)
+	ss.place = place{}
+	if n == 0 { // no memory is kept for nobody
+		o.buf = nil
+	}
+}
+
+// leaver is a session that must go on by itself.
+type leaver struct {
+	ss   *session
+	rest []byte // ready frames that it did not take
+	err  error  // that its stream ends with; nil: it goes on
+}
+
+// spread is from how many parked clients on their writes are shared by several processors.
+const spread = 128
+
+// broadcast writes new records to all who are parked and gives those who did not take everything. It
+// needs mu.
+func (v *view) broadcast(out []shape.Out) (left []leaver) {
+	if len(out) == 0 {
+		return nil
+	}
+	for _, o := range v.outlets {
+		if len(o.parked) == 0 {
+			continue
+		}
+		b, err := o.encode(out)
+		if err != nil {
+			for _, ss := range o.parked {
+				left = append(left, leaver{ss, nil, err})
+			}
+			continue
+		}
+		o.events += len(out)
+		o.bytes += int64(len(b))
+		before := len(left)
+		left = o.write(left, b)
+		if len(left) > before {
+			o.buf = nil // the rest is theirs
+		}
+		if h := v.all.hooks.EventsSent; h != nil {
+			h(o.bound.name, len(out)*len(o.parked), int64(len(b))*int64(len(o.parked)))
+		}
+	}
+	for _, l := range left {
+		v.take(l.ss)
+	}
+	return left
+}
+
+// encode gives what is written to each.
+func (o *outlet) encode(out []shape.Out) ([]byte, error) {
+	buf := o.enc.Begin(o.buf)
+	for i := range out {
+		if err := o.project.Project(&o.frames, out[i].Record); err != nil {
+			return nil, projectError(out[i].Record, err)
+		}
+		for _, f := range o.frames.List {
+			buf = o.enc.Append(buf, f)
+		}
+		o.frames.Reset()
+	}
+	o.buf = buf
+	if cap(o.buf) > 2*transport.Chunk {
+		o.buf = nil
+	}
+	return o.enc.End(buf), nil
+}
+
+func (o *outlet) write(left []leaver, b []byte) []leaver {
+	workers := min(len(o.parked)/spread+1, runtime.GOMAXPROCS(0))
+	if workers == 1 {
+		return try(left, o.parked, b)
+	}
+	parts := make([][]leaver, workers)
+	var wg sync.WaitGroup
+	for i := range workers {
+		part := o.parked[i*len(o.parked)/workers : (i+1)*len(o.parked)/workers]
+		wg.Go(func() { parts[i] = try(nil, part, b) })
+	}
+	wg.Wait()
+	for _, p := range parts {
+		left = append(left, p...)
+	}
+	return left
+}
+
+// try writes b to some.
+func try(left []leaver, some []*session, b []byte) []leaver {
+	for _, ss := range some {
+		if n, err := ss.direct.TryWrite(b); n < len(b) || err != nil {
+			left = append(left, leaver{ss, b[n:], err})
+		}
+	}
+	return left
+}
+
+// releaseAll gives everybody who is parked. It needs mu.
+func (v *view) releaseAll(left []leaver) []leaver {
+	for _, o := range v.outlets {
+		for len(o.parked) > 0 {
+			ss := o.parked[len(o.parked)-1]
+			v.take(ss)
+			left = append(left, leaver{ss: ss})
+		}
+	}
+	return left
+}
+
+// keepAlive shows a sign of life to all who are parked: a view that was silent was so for all of them.
+func (v *view) keepAlive() {
+	v.mu.Lock()
+	v.spoke = time.Now()
+	var left []leaver
+	for _, o := range v.outlets {
+		for _, ss := range o.parked {
+			rest, err := ss.direct.TryKeepAlive()
+			if err != nil || len(rest) > 0 {
+				left = append(left, leaver{ss, rest, err})
+			}
+			if h := v.all.hooks.KeptAlive; h != nil {
+				h(o.bound.name)
+			}
+		}
+	}
+	for _, l := range left {
+		v.take(l.ss)
+	}
+	v.mu.Unlock()
+	for _, l := range left {
+		l.ss.resume(l.rest, l.err)
+	}
+}

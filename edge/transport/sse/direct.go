@@ -1,0 +1,306 @@
+package sse
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+)
+
+// Chunked is the form of frames on a connection that was taken over: chunks of HTTP/1.1 (RFC 9112 §7.1),
+// as many frames in one as are ready.
+var Chunked = &transport.Encoding{Name: "sse/1.1", Append: AppendFrame, Room: chunkRoom, Seal: sealChunk}
+
+// chunkRoom fits the size of a chunk in hexadecimal and the end of its line.
+const chunkRoom = 10
+
+// sealChunk writes the size right before the frames, and the end of the chunk.
+func sealChunk(buf []byte) []byte {
+	var size [chunkRoom]byte
+	head := strconv.AppendInt(size[:0], int64(len(buf)-chunkRoom), 16)
+	head = append(head, '\r', '\n')
+	start := chunkRoom - len(head)
+	copy(buf[start:], head)
+	return append(buf, '\r', '\n')[start:]
+}
+
+var (
+	sealedKeepAlive = seal(keepAlive)
+	lastChunk       = []byte("0\r\n\r\n")
+)
+
+func seal(frames []byte) []byte {
+	return Chunked.End(append(Chunked.Begin(nil), frames...))
+}
+
+// Direct is a response on a connection that was taken over from the HTTP server, so that nothing of that
+// is held for it. Its memory between two writes is a few hundred bytes and a small stack that reads.
+type Direct struct {
+	t     *Transport
+	conn  net.Conn
+	try   *transport.Try
+	gone  func(error)
+	buf   *[]byte // frames that are not written yet, behind their room
+	armed bool    // a write deadline is set
+	torn  error   // of a write that failed: a chunk may be half written, and nothing can follow it
+	n     int64   // bytes written since the last Flush
+
+	over    atomic.Bool // End has begun
+	reading sync.WaitGroup
+}
+
+var (
+	_ transport.Sink   = (*Direct)(nil)
+	_ transport.Direct = (*Direct)(nil)
+)
+
+// ErrNotDirect says that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or on
+// something else than TCP. Nothing was done.
+var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
+
+// OpenDirect takes a response's connection over and sends what Open sends. gone is called at most once,
+// from another goroutine, when the client closes; it must not block. An error that wraps ErrNotDirect
+// leaves the response as it was; after any other the connection is closed. After a success neither w nor
+// the request may be used, and the request's context does not tell of the client any more.
+func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func(error)) (*Direct, error) {
+	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.TLS != nil {
+		return nil, ErrNotDirect
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil, ErrNotDirect
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sse: take the connection over: %w: %w", dialect.ErrClientGone, err)
+	}
+	d := &Direct{t: t, conn: conn, try: transport.NewTry(conn), gone: gone}
+	// Deadlines of the HTTP server are for requests.
+	if err = conn.SetDeadline(time.Time{}); err == nil {
+		err = d.write(t.appendHead(w.Header()))
+	}
+	if err != nil {
+		d.cut(err)
+		return nil, err
+	}
+	d.n = 0
+	d.reading.Go(d.read)
+	return d, nil
+}
+
+// appendHead gives the status line, the headers, and the reconnection hint as the first chunk.
+func (t *Transport) appendHead(own http.Header) []byte {
+	SetHeader(own)
+	own.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	own.Set("Transfer-Encoding", "chunked")
+	// What follows the stream's end would be another request, and there is nobody to read it.
+	own.Set("Connection", "close")
+	var b bytes.Buffer
+	b.WriteString("HTTP/1.1 200 OK\r\n")
+	_ = own.Write(&b) // a Buffer takes everything
+	b.WriteString("\r\n")
+	b.Write(seal(t.appendRetry(nil)))
+	return b.Bytes()
+}
+
+// appendRetry appends the reconnection hint. Clients that were cut together must not come back together.
+func (t *Transport) appendRetry(dst []byte) []byte {
+	hint := t.cfg.Retry + rand.N(t.cfg.Retry)
+	dst = strconv.AppendInt(append(dst, "retry: "...), hint.Milliseconds(), 10)
+	return append(dst, "\n\n"...)
+}
+
+// read waits for the client to close. What else it sends has no meaning.
+func (d *Direct) read() {
+	var b [64]byte
+	for {
+		if _, err := d.conn.Read(b[:]); err != nil {
+			if !d.over.Load() {
+				d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
+			}
+			return
+		}
+	}
+}
+
+// Write takes frames. They go out when 64 KiB are together, the rest with Flush.
+func (d *Direct) Write(frames []dialect.Frame) error {
+	for _, f := range frames {
+		if err := d.frame(f); err != nil {
+			d.release()
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Direct) frame(f dialect.Frame) error {
+	if d.buf != nil && len(*d.buf)+len(f.Data) > chunk {
+		if err := d.flush(); err != nil {
+			return err
+		}
+	}
+	if d.buf == nil {
+		d.buf = d.t.buffers.Get()
+		*d.buf = Chunked.Begin(*d.buf)
+	}
+	if len(f.Data) < chunk || breaksLine(f.Data) {
+		*d.buf = AppendFrame(*d.buf, f)
+		return nil
+	}
+	return d.large(f)
+}
+
+// large writes an event from the pack's own memory: a reader that is slow on it costs nothing. It is a
+// chunk for each of its three parts.
+func (d *Direct) large(f dialect.Frame) error {
+	*d.buf = appendBegin(*d.buf, f)
+	if err := d.flush(); err != nil {
+		return err
+	}
+	if err := d.write(append(strconv.AppendInt(nil, int64(len(f.Data)), 16), '\r', '\n')); err != nil {
+		return err
+	}
+	if err := d.write(f.Data); err != nil {
+		return err
+	}
+	d.buf = d.t.buffers.Get()
+	// The end of the data's chunk precedes the size of the next one.
+	if err := d.write([]byte("\r\n")); err != nil {
+		return err
+	}
+	*d.buf = appendEnd(Chunked.Begin(*d.buf), f.Token)
+	return nil
+}
+
+// flush writes what is collected and gives the memory back.
+func (d *Direct) flush() error {
+	if d.buf == nil {
+		return nil
+	}
+	b := Chunked.End(*d.buf)
+	err := d.write(b)
+	d.release()
+	return err
+}
+
+// Flush writes what is collected.
+func (d *Direct) Flush() (int64, error) {
+	err := d.flush()
+	n := d.n
+	d.n = 0
+	return n, err
+}
+
+// KeepAlive writes a comment (native §5).
+func (d *Direct) KeepAlive() error { return d.write(sealedKeepAlive) }
+
+// End writes the last frame, where there is one. The body of a stream that is complete is complete; any
+// other breaks off, which a client of HTTP/1.1 can tell.
+func (d *Direct) End(e transport.End) error {
+	d.over.Store(true)
+	d.release()
+	var last []byte
+	if e.Last != nil {
+		last = seal(AppendFrame(nil, *e.Last))
+	}
+	if e.Clean {
+		last = append(last, lastChunk...)
+	}
+	err := d.torn
+	if err == nil && len(last) > 0 {
+		err = d.write(last)
+	}
+	d.cut(err)
+	d.reading.Wait()
+	return err
+}
+
+// cut closes the connection. What the kernel still holds for a client that does not read is thrown away
+// with it.
+func (d *Direct) cut(err error) {
+	if errors.Is(err, dialect.ErrSlowClient) {
+		d.Cut()
+		return
+	}
+	_ = d.conn.Close()
+}
+
+// Cut closes the connection at once, from any goroutine: whatever is being written fails. The sink must
+// still be ended.
+func (d *Direct) Cut() {
+	if tcp, ok := d.conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = d.conn.Close()
+}
+
+// Encoding is Chunked, nil when the connection cannot be written to without waiting.
+func (d *Direct) Encoding() *transport.Encoding {
+	if d.try == nil {
+		return nil
+	}
+	return Chunked
+}
+
+// TryWrite writes without waiting.
+func (d *Direct) TryWrite(b []byte) (int, error) {
+	if d.armed {
+		d.armed = false
+		if err := d.conn.SetWriteDeadline(time.Time{}); err != nil {
+			return 0, fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err)
+		}
+	}
+	n, err := d.try.Write(b)
+	if err != nil {
+		d.torn = err
+	}
+	return n, err
+}
+
+// Rest writes and waits.
+func (d *Direct) Rest(b []byte) error { return d.write(b) }
+
+// TryKeepAlive writes a comment.
+func (d *Direct) TryKeepAlive() ([]byte, error) {
+	n, err := d.TryWrite(sealedKeepAlive)
+	return sealedKeepAlive[n:], err
+}
+
+// write writes all of b, each 64 KiB under a deadline of its own.
+func (d *Direct) write(b []byte) error {
+	for len(b) > 0 {
+		part := b[:min(len(b), chunk)]
+		d.armed = true
+		err := d.conn.SetWriteDeadline(time.Now().Add(d.t.cfg.WriteTimeout))
+		n := 0
+		if err == nil {
+			n, err = d.conn.Write(part)
+		}
+		d.n += int64(n)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			d.torn = fmt.Errorf("sse: write: %w", dialect.ErrSlowClient)
+			return d.torn
+		case err != nil:
+			d.torn = fmt.Errorf("sse: write: %w: %w", dialect.ErrClientGone, err)
+			return d.torn
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (d *Direct) release() {
+	d.t.buffers.Put(d.buf)
+	d.buf = nil
+}

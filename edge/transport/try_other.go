@@ -1,0 +1,17 @@
+//go:build !unix
+
+package transport
+
+import (
+	"errors"
+	"net"
+)
+
+// Try is for systems that can write without waiting.
+type Try struct{}
+
+// NewTry gives nil here: every stream keeps a goroutine.
+func NewTry(net.Conn) *Try { return nil }
+
+// Write is never called.
+func (t *Try) Write([]byte) (int, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,76 @@
+package ws
+
+import (
+	"fmt"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+)
+
+// Text is the form of frames on a connection: unfragmented text messages without a mask.
+var Text = &transport.Encoding{Name: "ws", Append: func(dst []byte, f dialect.Frame) []byte {
+	return append(appendHeader(dst, opText, len(f.Data)), f.Data...)
+}}
+
+var _ transport.Direct = (*Sink)(nil)
+
+// Encoding is Text, nil when the connection cannot be written to without waiting.
+func (s *Sink) Encoding() *transport.Encoding {
+	if s.try == nil {
+		return nil
+	}
+	return Text
+}
+
+// TryWrite writes without waiting, also not for the reading goroutine, which may be answering a ping.
+func (s *Sink) TryWrite(b []byte) (int, error) {
+	if !s.out.mu.TryLock() {
+		return 0, nil
+	}
+	n, err := s.tryLocked(b)
+	if err == nil && n > 0 && n < len(b) {
+		// The lock stays: a pong in between would break the frame.
+		s.out.rest = true
+		return n, nil
+	}
+	s.out.mu.Unlock()
+	return n, err
+}
+
+// tryLocked needs the lock.
+func (s *Sink) tryLocked(b []byte) (int, error) {
+	if !s.out.open || s.in.left.Load() {
+		return 0, fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+	}
+	if s.out.armed {
+		s.out.armed = false
+		if err := s.conn.SetWriteDeadline(time.Time{}); err != nil {
+			return 0, s.writeError(err)
+		}
+	}
+	n, err := s.try.Write(b)
+	if err != nil {
+		s.out.open, s.out.torn = false, true
+		return n, fmt.Errorf("ws: %w", err)
+	}
+	return n, nil
+}
+
+// Rest writes and waits. It must be called when TryWrite has written a part.
+func (s *Sink) Rest(b []byte) error {
+	if !s.out.rest {
+		s.out.mu.Lock()
+	}
+	s.out.rest = false
+	defer s.out.mu.Unlock()
+	return s.send(b, s.t.cfg.WriteTimeout)
+}
+
+// TryKeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
+func (s *Sink) TryKeepAlive() ([]byte, error) {
+	var b [maxHeader + 8]byte
+	ping := appendPing(b[:0], s.in.expect(s.conn, s.t.cfg.WriteTimeout))
+	n, err := s.TryWrite(ping)
+	return ping[n:], err
+}

@@ -91,7 +91,7 @@ func TestHostilePaths(t *testing.T) {
 		a.expect(t, 404, "NOT-FOUND")
 	}
 	for _, m := range []struct{ method, path, allow string }{
-		{"PUT", "/v1/agent/runs", "GET, HEAD, POST"}, {"DELETE", "/v1/agent/runs/a", "GET, HEAD"},
+		{"PUT", "/v1/agent/runs", "GET, HEAD, POST"}, {"DELETE", "/v1/agent/runs/a", "GET, HEAD, PUT"}, {"POST", "/v1/agent/runs/a", "GET, HEAD, PUT"},
 		{"PATCH", "/v1/agent/runs/a/events", "GET, HEAD, POST"}, {"POST", "/v1/agent/runs/a/stream", "GET, HEAD"},
 		{"OPTIONS", "/v1/agent/runs/a/stream", "GET, HEAD"}, {"POST", "/healthz", "GET, HEAD"}, {"BREW", "/readyz", "GET, HEAD"},
 		{"TRACE", "/v1/agent/runs", "GET, HEAD, POST"},

@@ -30,6 +30,8 @@ type toldLog struct {
 	mu   sync.Mutex
 	err  error
 	keys bool // only idempotency keys fail
+
+	appending error // of every Append
 }
 
 func (l *toldLog) fail(err error, keys bool) {
@@ -52,6 +54,16 @@ func (l *toldLog) Head(ctx context.Context, key schema.RunKey, lane string) (sch
 		return schema.Head{}, err
 	}
 	return l.Log.Head(ctx, key, lane)
+}
+
+func (l *toldLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	l.mu.Lock()
+	err := l.appending
+	l.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return l.Log.Append(ctx, p, after)
 }
 
 func (l *toldLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
@@ -200,6 +212,8 @@ func asks(rt edge.RouteRow, run string) (string, []string) {
 		return "", nil
 	case !strings.HasPrefix(rt.Path, runsPath):
 		return "{}", []string{"Content-Type", "application/json"}
+	case rt.Method == "PUT":
+		return `{"planning_gate":"off"}`, []string{"Content-Type", "application/json"}
 	case rt.Path == runsPath:
 		return `{"run_id":"` + run + `"}`, []string{"Content-Type", "application/json"}
 	case last == "events":
@@ -209,7 +223,7 @@ func asks(rt edge.RouteRow, run string) (string, []string) {
 }
 
 func bodied(rt edge.RouteRow) bool {
-	return rt.Method == "POST" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets")
+	return rt.Method != "GET" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets")
 }
 
 // TestServerKeepsItsContract asks every route in every way in which the contract says that it answers.
@@ -265,7 +279,7 @@ func (k *talk) refusals(h *spoken, table []edge.RouteRow) {
 		}
 		if strings.Contains(rt.Path, "{run}") {
 			ask("a.b", "", "").expect(k.t, 400, "BAD-ID")
-			if rt.Method != "POST" || !strings.HasSuffix(rt.Path, "/events") {
+			if rt.Method != "PUT" && (rt.Method != "POST" || !strings.HasSuffix(rt.Path, "/events")) { // those two begin it
 				ask("missing", "", "").expect(k.t, 404, "NOT-FOUND")
 				ask("ended", "", "rival").expect(k.t, 404, "NOT-FOUND")
 			}
@@ -298,10 +312,28 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 				headers = append(headers, "Idempotency-Key", fmt.Sprint(code, i))
 			}
 			appends := rt.Method == "POST" && (rt.Path == runsPath || strings.HasSuffix(rt.Path, "/events")) // are patient with the log
+			if rt.Method == "PUT" {
+				k.putFaults(code, err, writes)
+				continue
+			}
 			h.told.fail(fmt.Errorf("test: %w", err), writes || appends)
 			h.ask(rt.Method, rt.Path, "ended", "", body, headers...).expect(k.t, 503, code)
 		}
 	}
+}
+
+// putFaults are those of a route that has no key: of its append, or, where it is remembered that the run
+// exists, of the question where that stands.
+func (k *talk) putFaults(code string, err error, writes bool) {
+	h := k.house(func(c *edge.Config) { c.LogTimeout = 20 * time.Millisecond })
+	put := func() answer { return h.ask("PUT", runsPath+"/{run}", "run", "", "") }
+	if err = fmt.Errorf("test: %w", err); writes {
+		h.told.appending = err
+	} else {
+		put()
+		h.told.fail(err, false)
+	}
+	put().expect(k.t, 503, code)
 }
 
 // reads are the answers of what only reads.
@@ -377,6 +409,13 @@ func (k *talk) writes(h *spoken) {
 	h.ask("POST", runsPath, "", "", `{"run_id":"ended"}`).expect(k.t, 409, "RUN-EXISTS")
 	h.ask("POST", runsPath, "", "", `{"run_id":"a.b"}`).expect(k.t, 400, "BAD-ID")
 	h.ask("POST", runsPath, "", "", `{"planning_gate":"open"}`).expect(k.t, 400, "BAD-REQUEST")
+	for i, status := range []int{201, 200} {
+		if a := h.ask("PUT", runsPath+"/{run}", "put", "", `{"planning_gate":"preview"}`, key...); a.status != status {
+			k.t.Errorf("put, time %d: %d %s", i, a.status, a.body)
+		}
+	}
+	h.ask("PUT", runsPath+"/{run}", "ended", "", "")
+	h.ask("PUT", runsPath+"/{run}", "ended", "", `{"run_id":"put"}`).expect(k.t, 400, "BAD-REQUEST")
 	events := runsPath + "/{run}/events"
 	for range 2 {
 		if a := h.ask("POST", events, "mine", "", good, key...); a.status != 200 {

@@ -213,7 +213,7 @@ func (m *matrix) ask(client *http.Client, rt edge.RouteRow, method, run, query s
 			"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "koder-agent-stream-v1"} {
 			r.Header.Set(name, value)
 		}
-	case method == "POST":
+	case method == "POST" || method == "PUT":
 		r.Header.Set("Content-Type", "application/json")
 		if strings.HasSuffix(rt.Path, "/events") {
 			r.Header.Set("Content-Type", "application/x-ndjson")
@@ -325,7 +325,10 @@ func (m *matrix) compare(client *http.Client, rt edge.RouteRow, method, query st
 	if !strings.Contains(rt.Path, "{run}") && rt.Transport != dialect.GRPC || rt.Transport == dialect.WebSocket && query != "" {
 		return
 	}
-	if strings.HasSuffix(rt.Path, "/events") && method == "POST" {
+	if strings.HasSuffix(rt.Path, "/events") && method == "POST" || method == "PUT" {
+		if s := statusOf(foreign); s != "200" && method == "POST" || s != "201" && method == "PUT" {
+			m.t.Errorf("%s: %s", name, foreign)
+		}
 		return // begins a run of zeta's own, whoever else has one of that name
 	}
 	if s := statusOf(foreign); s != "404" && s != "grpc 5" && s != "400" {

@@ -150,7 +150,7 @@ func (c *call) report(reason dialect.Reason) {
 	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 	}
-	if !c.log.Enabled(c.r.Context(), level) {
+	if !c.log.Enabled(context.Background(), level) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, 12)

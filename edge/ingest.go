@@ -2,14 +2,15 @@ package edge
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -27,24 +28,53 @@ func (s *Server) ingest(c *call) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.body(c, "application/x-ndjson", "application/json", "text/plain")
-	if err != nil {
+	in := s.batches.get()
+	defer s.batches.put(in)
+	if in.body, err = s.bodyInto(c, in.body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	events, err := schema.DecodeBatch(key.Run, body)
-	if err != nil {
+	if in.events, err = schema.AppendBatch(in.events[:0], key.Run, in.body); err != nil {
 		return err
 	}
-	for i := range events {
-		if err := s.checks.check(&events[i]); err != nil {
-			return &schema.BatchError{Line: lineOf(body, i), Err: err}
+	for i := range in.events {
+		if err := s.checks.check(&in.events[i]); err != nil {
+			return &schema.BatchError{Line: lineOf(in.body, i), Err: err}
 		}
 	}
-	err = s.store(c, key, events, opt, http.StatusOK, nil)
-	if at := new(schema.BatchError); errors.As(err, &at) {
-		return &schema.BatchError{Line: lineOf(body, at.Line-1), Err: at.Err}
+	err = s.store(c, key, in.events, opt, http.StatusOK, nil)
+	if at := new(schema.BatchError); err != nil && errors.As(err, &at) {
+		return &schema.BatchError{Line: lineOf(in.body, at.Line-1), Err: at.Err}
 	}
 	return err
+}
+
+// batches are bodies and their events, used again by request after request: nothing of them is kept once an
+// append has returned.
+type batches struct{ pool sync.Pool }
+
+type batch struct {
+	body   []byte
+	events []schema.Event
+}
+
+// Bounds of what is worth keeping: a few large bodies must not hold memory for ever.
+const (
+	keptBody   = 256 << 10
+	keptEvents = 1024
+)
+
+func (p *batches) get() *batch {
+	if b, ok := p.pool.Get().(*batch); ok {
+		return b
+	}
+	return new(batch)
+}
+
+func (p *batches) put(b *batch) {
+	clear(b.events)
+	if cap(b.body) <= keptBody && cap(b.events) <= keptEvents {
+		p.pool.Put(b)
+	}
 }
 
 // lineOf says where event i, counted from 0, stands in a body that schema.DecodeBatch has taken: its
@@ -67,11 +97,17 @@ func lineOf(body []byte, i int) int {
 	return line
 }
 
+// Values of headers that all answers share. http.Header's methods replace a slice, they do not write into it.
+var (
+	headerJSON    = []string{"application/json"}
+	headerNoStore = []string{"no-store"}
+	headerNoSniff = []string{"nosniff"}
+)
+
 // store appends, and answers with the numbers. extra follows them in the object.
 func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
-	defer cancel()
-	receipt, err := s.append.Append(ctx, key, events, opt)
+	opt.Within = s.cfg.LogTimeout
+	receipt, err := s.append.Append(c.r.Context(), key, events, opt)
 	if err != nil {
 		return err
 	}
@@ -81,7 +117,8 @@ func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt pr
 	} else if h := s.cfg.Hooks.Ingested; h != nil {
 		h(len(events))
 	}
-	b := strconv.AppendInt([]byte(`{"first_seq":`), int64(receipt.First), 10)
+	b := append(make([]byte, 0, 128), `{"first_seq":`...)
+	b = strconv.AppendInt(b, int64(receipt.First), 10)
 	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
 	c.reply(status, append(append(b, extra...), '}'))
 	return nil
@@ -110,25 +147,56 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 // body reads the whole request body, bounded in size and time. A request without Content-Type is
 // taken at its word; one with a Content-Encoding is refused, because what it expands to is not
 // bounded by what arrives.
-func (s *Server) body(c *call, types ...string) ([]byte, error) {
+func (s *Server) body(c *call, types ...string) ([]byte, error) { return s.bodyInto(c, nil, types...) }
+
+// bodyInto is body in the space of dst, which it gives back also with an error.
+func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) {
 	if err := mediaType(c.r.Header, types); err != nil {
-		return nil, err
+		return dst, err
 	}
 	if c.r.ContentLength > s.cfg.MaxBodyBytes {
-		return nil, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, s.cfg.MaxBodyBytes, errBodyTooBig)
+		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, s.cfg.MaxBodyBytes, errBodyTooBig)
 	}
 	rc := http.NewResponseController(c.w)
 	if err := rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, fmt.Errorf("read deadline: %w", err)
+		return dst, fmt.Errorf("read deadline: %w", err)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, s.cfg.MaxBodyBytes))
+	from := c.r.Body
+	if c.r.ContentLength < 0 { // else it ends where it said
+		from = http.MaxBytesReader(c.w.ResponseWriter, from, s.cfg.MaxBodyBytes)
+	}
+	body, err := readAll(from, dst, c.r.ContentLength)
 	if err != nil {
-		return nil, bodyError(err)
+		return body, bodyError(err)
 	}
 	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, fmt.Errorf("read deadline: %w", err)
+		return body, fmt.Errorf("read deadline: %w", err)
 	}
 	return body, nil
+}
+
+// maxTrusted is how much space is made for a body on its word alone, in bytes.
+const maxTrusted = 64 << 10
+
+// readAll appends what r has to dst. size is what is expected, if it is known; one byte more lets the end be
+// seen without growing.
+func readAll(r io.Reader, dst []byte, size int64) ([]byte, error) {
+	if size = min(max(size, 511), maxTrusted) + 1; int64(cap(dst)-len(dst)) < size {
+		dst = slices.Grow(dst, int(size))
+	}
+	for {
+		n, err := r.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		if err == io.EOF {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+		if len(dst) == cap(dst) {
+			dst = slices.Grow(dst, cap(dst))
+		}
+	}
 }
 
 func bodyError(err error) error {
@@ -150,7 +218,7 @@ func mediaType(h http.Header, types []string) error {
 		return errMediaType
 	}
 	ct := h.Get("Content-Type")
-	if ct == "" {
+	if ct == "" || slices.Contains(types, ct) { // as most write it
 		return nil
 	}
 	got, params, err := mime.ParseMediaType(ct)

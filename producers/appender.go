@@ -53,9 +53,9 @@ type Appender struct {
 
 	// Appends to one run wait for each other in this process, so that they collide only with those
 	// of other processes.
-	mu   sync.Mutex
-	runs map[schema.RunKey]*turnstile
-	idle *list.List // of *turnstile without users, the one left last in front
+	mu     sync.Mutex
+	runs   map[schema.RunKey]*turnstile
+	recent *list.List // of the same, the one left last in front
 }
 
 // Bounds of what an Appender remembers: runs, and lanes of one run.
@@ -68,7 +68,7 @@ type turnstile struct {
 	key   schema.RunKey
 	turn  chan struct{} // holds one token
 	users int
-	idle  *list.Element
+	place *list.Element
 	w     *writer // of the last append, when that went well; used by whose turn it is
 }
 
@@ -79,7 +79,7 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*turnstile), idle: list.New()}, nil
+	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*turnstile), recent: list.New()}, nil
 }
 
 // AppendOptions say how an append is to be taken.
@@ -87,6 +87,9 @@ type AppendOptions struct {
 	// IdempotencyKey makes a repeat of this append, on any node, answer what the first one did and
 	// store nothing, also after a crash in its middle. Scope is the run.
 	IdempotencyKey string
+	// Within bounds the whole append; 0: only its context does. It costs less than a context with a deadline,
+	// because nobody waits for the end of an append that goes well.
+	Within time.Duration
 	// MustBeNew refuses with ErrExists when the run has events.
 	MustBeNew bool
 	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
@@ -111,6 +114,11 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	if err := key.Validate(); err != nil {
 		return Receipt{}, fmt.Errorf("producers: append: %w", err)
 	}
+	if opt.Within > 0 {
+		b := &bounded{Context: ctx, at: time.Now().Add(opt.Within)}
+		defer b.release()
+		ctx = b
+	}
 	t, err := a.enter(ctx, key)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
@@ -127,7 +135,7 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	if err == nil && len(j.w.lanes) <= rememberedLanes {
 		// Only then: a pack of this writer that was given up may still arrive, and a later one with
 		// the same number must not be taken for it. The next append gets another writer id.
-		j.w.guard, j.w.stamp = nil, nil
+		j.w.job = nil
 		t.w = j.w
 	}
 	return receipt, err
@@ -139,14 +147,16 @@ func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*turnstile, er
 	t := a.runs[key]
 	if t == nil {
 		t = &turnstile{key: key, turn: make(chan struct{}, 1)}
+		t.place = a.recent.PushFront(t)
 		a.runs[key] = t
-	}
-	if t.idle != nil {
-		a.idle.Remove(t.idle)
-		t.idle = nil
 	}
 	t.users++
 	a.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+		return t, nil
+	default:
+	}
 	select {
 	case t.turn <- struct{}{}:
 		return t, nil
@@ -166,13 +176,16 @@ func (a *Appender) leave(t *turnstile) {
 func (a *Appender) drop(t *turnstile) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t.users--; t.users > 0 {
-		return
-	}
-	t.idle = a.idle.PushFront(t)
-	if a.idle.Len() > rememberedRuns {
-		old := a.idle.Remove(a.idle.Back()).(*turnstile)
-		delete(a.runs, old.key)
+	t.users--
+	a.recent.MoveToFront(t.place)
+	for range a.recent.Len() - rememberedRuns {
+		last := a.recent.Back()
+		if old := last.Value.(*turnstile); old.users == 0 {
+			a.recent.Remove(last)
+			delete(a.runs, old.key)
+			continue
+		}
+		a.recent.MoveToFront(last) // in use for longer than all others were: it is not idle
 	}
 }
 
@@ -206,7 +219,7 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 			return j.receipt, j.w.trail(err)
 		}
 	}
-	j.w.guard, j.w.stamp = j.guard, j.stamp
+	j.w.job = j
 	err := j.guard(ctx, j.w.head)
 	if j.refused && j.remembered {
 		j.w.forget()

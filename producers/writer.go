@@ -26,10 +26,9 @@ type writer struct {
 	lanes map[string]*laneState
 	fresh uint64 // counts foreign packs seen; a lane with an older number must be looked at again
 
-	// guard may refuse a head that has just been read, and stamp finishes a pack before it is sent.
-	// The appender needs both; nil is off.
-	guard func(context.Context, schema.Head) error
-	stamp func(*schema.Pack)
+	// job may refuse a head that has just been read, and finishes a pack before it is sent; nil for a
+	// Publisher.
+	job *appendJob
 }
 
 type laneState struct {
@@ -86,8 +85,8 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	if n == 0 {
 		return nil, 0, refused, nil
 	}
-	if w.stamp != nil {
-		w.stamp(p)
+	if w.job != nil {
+		w.job.stamp(p)
 	}
 	if p, err = w.store(ctx, p); err != nil {
 		return nil, 0, nil, err
@@ -117,8 +116,8 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 		w.fresh++ // packs that we have not seen: every other lane must be looked at again
 	}
 	w.head, w.known = head, true
-	if w.guard != nil {
-		if err := w.guard(ctx, head); err != nil {
+	if w.job != nil {
+		if err := w.job.guard(ctx, head); err != nil {
 			return schema.Lane{}, err
 		}
 	}
@@ -248,7 +247,7 @@ func (w *writer) unsure(err error, doubt bool) error {
 
 func (w *writer) append(ctx context.Context, p *schema.Pack) (uint64, error) {
 	p.Head.Stored = w.head.Stored // remembered for store: what this attempt was based on
-	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	ctx, cancel := attempt(ctx, w.timeout)
 	defer cancel()
 	return w.log.Append(ctx, p, w.head.Stored)
 }

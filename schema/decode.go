@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // BatchError says which event of a batch was refused. Err wraps one of the sentinels.
@@ -23,10 +24,13 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // object. Each is checked as CheckNew says. It is all or nothing: the first bad event refuses the
 // batch, with a *BatchError. A body without events wraps ErrMalformed. Payloads may be parts of body, which
 // must not be changed while the events are used.
-func DecodeBatch(run string, body []byte) ([]Event, error) {
-	var events []Event
-	if n := min(bytes.Count(body, []byte{'\n'})+1, MaxPackEvents); n > 1 {
-		events = make([]Event, 0, n)
+func DecodeBatch(run string, body []byte) ([]Event, error) { return AppendBatch(nil, run, body) }
+
+// AppendBatch is DecodeBatch behind what dst holds, which it gives back as it was with an error.
+func AppendBatch(dst []Event, run string, body []byte) ([]Event, error) {
+	events := dst
+	if n := min(bytes.Count(body, []byte{'\n'}), MaxPackEvents); n > 1 {
+		events = slices.Grow(events, n)
 	}
 	add := func(line int, raw []byte) error {
 		e, ok := scanNew(run, raw)
@@ -40,11 +44,12 @@ func DecodeBatch(run string, body []byte) ([]Event, error) {
 		return nil
 	}
 	err := eachDocument(body, add)
-	if err == nil && len(events) == 0 {
+	if err == nil && len(events) == len(dst) {
 		err = &BatchError{Line: 1, Err: fmt.Errorf("no event: %w", ErrMalformed)}
 	}
 	if err != nil {
-		return nil, err
+		clear(events[len(dst):])
+		return dst, err
 	}
 	return events, nil
 }

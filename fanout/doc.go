@@ -3,7 +3,9 @@
 //
 // # What it is
 //
-// [Hub] holds one [feed] per watched run: interest at the broker, the newest packs, and the head.
+// [Hub] holds one [feed] per watched run: interest at the broker, the newest packs, and the head. Beside
+// them it has one cache of the pages of history that were read last, of all runs: whoever reads what
+// somebody else is reading waits for that page instead of reading it again.
 // [Subscription] is one reader's position. [History] and [Tail] are what the hub reads from.
 //
 // # Contract
@@ -20,7 +22,8 @@
 //
 // Hub is safe for concurrent use. A Subscription has one user at a time. Readers of a live run take
 // no lock and copy nothing: they load the feed's current view, which is never changed afterwards.
-// Memory is bounded per watched run (the ring) and per replaying reader (one page).
+// Readers of history take the cache's lock once per page. Memory is bounded per watched run (the ring),
+// for all runs (the cache), and per replaying reader (one page, and what its walk has fetched ahead).
 //
 // # What it does not do
 //
@@ -29,5 +32,5 @@
 //
 // # Where to look next
 //
-// feed.go for the seam, fanout/natsjs for JetStream, fanouttest for what is promised of both.
+// feed.go for the seam, cache.go and cached.go for the pages, fanout/natsjs for JetStream, fanouttest for what is promised of both.
 package fanout

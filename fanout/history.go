@@ -26,9 +26,26 @@ func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schem
 			}
 			return
 		}
+		pos, err := after, error(nil)
+		if h.cache != nil {
+			pos, err = h.cache.packs(ctx, key, after, through, yield)
+		} else {
+			w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
+			err = w.run()
+			pos = w.pos
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(schema.Pack{}, fmt.Errorf("fanout: packs of %s after %d: %w", key, pos, err))
+		}
+	}
+}
+
+// walk is Packs without what is kept of it, for the cache.
+func (h *Hub) walk(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
 		w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
 		if err := w.run(); err != nil && !errors.Is(err, errStopped) {
-			yield(schema.Pack{}, fmt.Errorf("fanout: packs of %s after %d: %w", key, w.pos, err))
+			yield(schema.Pack{}, err)
 		}
 	}
 }

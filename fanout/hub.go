@@ -20,6 +20,8 @@ type Config struct {
 	Archive History // what is older; nil: nothing is
 
 	RingBytes  int           // newest packs kept per watched run; default 256 KiB
+	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
+	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
 	GiveUp     time.Duration // after so long without the stream, live readers are told; default 30 s
 
@@ -32,12 +34,19 @@ type Hooks struct {
 	Watching func(runs int)            // number of watched runs has changed
 	Gap      func(key schema.RunKey)   // a copy was lost, by a hole in the numbers or by the audit
 	Replayed func(events int)          // events read from history for a reader
+	Page     func(hit bool, held int)  // a page of history was asked for; held: bytes in the cache now
 	Audited  func(runs int, err error) // an audit has ended
 }
 
 func (c Config) withDefaults() Config {
 	if c.RingBytes == 0 {
 		c.RingBytes = 256 << 10
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 64 << 20
+	}
+	if c.CacheFresh == 0 {
+		c.CacheFresh = time.Second
 	}
 	if c.AuditEvery == 0 {
 		c.AuditEvery = 7 * time.Second
@@ -60,7 +69,8 @@ func (c Config) validate() error {
 
 // Hub watches runs on behalf of subscriptions.
 type Hub struct {
-	cfg Config
+	cfg   Config
+	cache *cache // nil: none
 
 	mu     sync.Mutex
 	feeds  map[schema.RunKey]*feed
@@ -78,6 +88,7 @@ func New(cfg Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, feeds: make(map[schema.RunKey]*feed)}
+	h.cache = newCache(h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h, nil
 }
@@ -97,6 +108,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-h.cfg.Tail.Lost():
 			everyone = true
 			t.Stop()
+			h.cache.forget()
 		case <-t.C:
 		}
 		n, err := h.audit(ctx, everyone)

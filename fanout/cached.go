@@ -1,0 +1,255 @@
+package fanout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sort"
+	"time"
+
+	"agentstream/schema"
+)
+
+// cacheReader is one walk through a run's pages. One goroutine uses it.
+type cacheReader struct {
+	c       *cache
+	run     *cachedRun
+	ctx     context.Context
+	through schema.Seq
+	mine    *logWalk // the one that this reader used last, if nobody else has taken it since
+}
+
+// logWalk is a walk through the log that stands still between two pages: whoever needs the next one
+// goes on with it. It belongs to who used it last, and ends with that reader.
+type logWalk struct {
+	pos, through schema.Seq
+	owner        *cacheReader
+	next         func() (schema.Pack, error, bool)
+	stop         func()
+	cancel       context.CancelCauseFunc
+}
+
+func (w *logWalk) end() {
+	w.cancel(context.Canceled)
+	w.stop()
+}
+
+// packs yields the packs with after < seq ≤ through. An error comes with the position that was
+// reached.
+func (c *cache) packs(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+	r := &cacheReader{c: c, run: c.enter(key), ctx: ctx, through: through}
+	defer r.close()
+	for pos := after; pos < through; {
+		p, err := r.page(pos)
+		if err != nil || p == nil {
+			return pos, err
+		}
+		i := sort.Search(len(p.packs), func(i int) bool { return p.packs[i].Last() > pos })
+		for ; i < len(p.packs); i++ {
+			q := p.packs[i]
+			if q.First > through {
+				return pos, nil
+			}
+			if q.First <= pos {
+				q = q.Trim(pos)
+			}
+			pos = q.Last()
+			if !yield(q, nil) {
+				return pos, nil
+			}
+		}
+	}
+	return through, nil
+}
+
+func (r *cacheReader) close() {
+	w := r.park(nil)
+	r.c.leave(r.run)
+	if w != nil {
+		w.end()
+	}
+}
+
+// page gives a page that holds what is next behind pos; nil when there is nothing.
+func (r *cacheReader) page(pos schema.Seq) (*page, error) {
+	for {
+		if err := r.ctx.Err(); err != nil {
+			return nil, context.Cause(r.ctx)
+		}
+		r.c.mu.Lock()
+		if len(r.run.pages) > 0 && time.Since(r.run.checked) > r.c.fresh {
+			if err := r.check(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if p := r.run.find(pos + 1); p != nil {
+			r.c.touch(p)
+			held := r.c.bytes
+			r.c.mu.Unlock()
+			r.c.report(true, held)
+			return p, nil
+		}
+		f, read := r.board(pos)
+		r.c.mu.Unlock()
+		if read != nil {
+			r.fly(f, read)
+		} else {
+			select {
+			case <-f.done:
+			case <-r.ctx.Done():
+				continue
+			}
+		}
+		switch {
+		case f.page != nil && f.page.lo <= pos+1 && f.page.hi > pos:
+			return f.page, nil
+		case f.gone && read == nil:
+		case f.err != nil && (read != nil || f.at == pos):
+			return nil, f.err
+		case f.page == nil && f.at == pos && f.through >= r.through:
+			return nil, nil
+		}
+	}
+}
+
+// boardWithin is how far behind its own place a reader waits for somebody else's page, in events.
+const boardWithin = 1024
+
+// board finds a reading under way that will give what lies behind pos, or begins one: then it gives
+// the walk to read from. Under the lock.
+func (r *cacheReader) board(pos schema.Seq) (*flight, *logWalk) {
+	for _, f := range r.run.flights {
+		if f.at <= pos && pos-f.at < boardWithin && f.through > pos {
+			return f, nil
+		}
+	}
+	f := &flight{at: pos, through: r.through, done: make(chan struct{})}
+	r.run.flights = append(r.run.flights, f)
+	for i, w := range r.run.parked {
+		if w.pos == pos {
+			r.run.parked = slices.Delete(r.run.parked, i, i+1)
+			if w.owner != r {
+				w.owner.mine, w.owner = nil, r
+			}
+			f.through = w.through
+			return f, w
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.ctx))
+	w := &logWalk{pos: pos, through: r.through, owner: r, cancel: cancel}
+	w.next, w.stop = iter.Pull2(r.c.walk(ctx, r.run.key, pos, r.through))
+	return f, w
+}
+
+// fly reads one page. It ends early with the reader, whom the others that wait outlive.
+func (r *cacheReader) fly(f *flight, w *logWalk) {
+	cancel := w.cancel
+	stop := context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })
+	p := &page{lo: f.at + 1, hi: f.at}
+	more := true
+	for more && p.bytes < pageBytes && len(p.packs) < pagePacks {
+		var q schema.Pack
+		if q, f.err, more = w.next(); !more || f.err != nil {
+			more = false
+			break
+		}
+		p.packs, p.bytes, p.hi = append(p.packs, q), p.bytes+len(q.Body)+packOverhead, q.Last()
+		more = p.hi < w.through
+	}
+	w.pos = p.hi
+	if !stop() { // the walk has ended with us
+		f.gone, more = f.err != nil, false
+	}
+	c := r.c
+	c.mu.Lock()
+	r.run.flights = slices.DeleteFunc(r.run.flights, func(o *flight) bool { return o == f })
+	if len(p.packs) > 0 {
+		f.page, f.err = c.keep(r.run, p), nil // an error shows again when the rest is asked for
+	}
+	held := c.bytes
+	c.mu.Unlock()
+	if !more {
+		w.end()
+		w = nil
+	}
+	if old := r.park(w); old != nil {
+		old.end()
+	}
+	close(f.done)
+	c.report(false, held)
+}
+
+// park leaves w, if any, for whoever comes next, and takes away the one that this reader left before.
+func (r *cacheReader) park(w *logWalk) (old *logWalk) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	if old = r.mine; old != nil {
+		r.run.parked = slices.DeleteFunc(r.run.parked, func(o *logWalk) bool { return o == old })
+	}
+	if r.mine = w; w != nil {
+		r.run.parked = append(r.run.parked, w)
+	}
+	if old == w {
+		return nil
+	}
+	return old
+}
+
+// check looks whether the log still has what the first page says, and forgets the run's pages when it
+// has not: they have expired, or were purged. It comes with the lock and goes without.
+func (r *cacheReader) check() error {
+	c, run := r.c, r.run
+	if f := run.checking; f != nil {
+		c.mu.Unlock()
+		select {
+		case <-f.done:
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
+		}
+		if f.gone {
+			return nil // ask ourselves
+		}
+		return f.err
+	}
+	f := &flight{done: make(chan struct{})}
+	run.checking = f
+	first := run.pages[0].packs[0]
+	c.mu.Unlock()
+	same, err := c.same(r.ctx, run.key, first)
+	f.gone, f.err = err != nil && r.ctx.Err() != nil, err
+	c.mu.Lock()
+	run.checking = nil
+	switch {
+	case same:
+		run.checked = time.Now()
+	case err == nil:
+		for len(run.pages) > 0 {
+			c.remove(run.pages[0])
+		}
+	}
+	c.mu.Unlock()
+	close(f.done)
+	return err
+}
+
+// same says whether the log has the pack's first line where the pack has it.
+func (c *cache) same(ctx context.Context, key schema.RunKey, p schema.Pack) (bool, error) {
+	for q, err := range c.walk(ctx, key, p.First-1, p.First) {
+		switch {
+		case errors.Is(err, ErrExpired) || errors.Is(err, ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		return q.First == p.First && bytes.Equal(firstLine(q.Body), firstLine(p.Body)), nil
+	}
+	return false, nil
+}
+
+func firstLine(body []byte) []byte {
+	line, _, _ := bytes.Cut(body, []byte{'\n'})
+	return line
+}

@@ -1,0 +1,227 @@
+package load
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const bufferSize = 64 << 10
+
+// buffers are lent to connections that have something to read.
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// readOwn is readTo with a buffer that the connection keeps.
+func readOwn(conn net.Conn, feed func([]byte) error) error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 {
+			if err := feed(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// audience is a set of watchers and what they have seen together.
+type audience struct {
+	clock    *clock
+	from, to atomic.Int64 // latency is counted of events that were due in [from, to) ns
+	watchers []*watcher
+	seen     atomic.Int64 // events that came, over all watchers
+	wholes   atomic.Int64 // watchers that have had as many as whole says
+	whole    int64        // events that make a watcher complete; 0: not asked
+	cut      atomic.Int64 // connections that ended by themselves
+	cause    atomic.Pointer[error]
+	closing  atomic.Bool
+	shards   [16]shard
+	readers  sync.WaitGroup
+}
+
+// shard is a histogram that some of the watchers share, so that few wait for each other.
+type shard struct {
+	mu   sync.Mutex
+	hist Histogram
+}
+
+// watcher is one connection. Its fields are its reader's until the audience is closed.
+type watcher struct {
+	all    *audience
+	run    int
+	conn   net.Conn
+	frames framing
+	scan   scanner
+	acct   account
+	stray  int64 // marks of another run
+	done   int64 // ns, when it was complete
+
+	now  int64 // of the piece that is being read
+	lats []time.Duration
+}
+
+// connect opens watchers of the named runs from their first event on, n for each, a bounded number
+// at a time, and reads them at once.
+func (a *audience) connect(ctx context.Context, srv *server, t Transport, runs []string, n int) error {
+	a.watchers = make([]*watcher, len(runs)*n)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(beginners)
+	for i := range a.watchers {
+		g.Go(func() error {
+			w, rest, err := a.open(ctx, srv, t, runs[i%len(runs)], i%len(runs))
+			if err != nil {
+				return fmt.Errorf("watch %s: %w", runs[i%len(runs)], err)
+			}
+			a.watchers[i] = w
+			a.readers.Go(func() { w.read(rest, &a.shards[i%len(a.shards)]) })
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// open gives a watcher whose stream has begun, and what came with its head.
+func (a *audience) open(ctx context.Context, srv *server, t Transport, run string, number int) (*watcher, []byte, error) {
+	conn, err := srv.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &watcher{all: a, run: number, conn: conn}
+	request, want := srv.head("GET", pathOf(run)+"/stream?detail=full&after=0"), http.StatusOK
+	if t == WebSocket {
+		key := make([]byte, 16)
+		_, _ = rand.Read(key) // it never fails
+		request += "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+			base64.StdEncoding.EncodeToString(key) + "\r\n\r\n"
+		want = http.StatusSwitchingProtocols
+	} else {
+		request += "Accept: text/event-stream\r\n\r\n"
+	}
+	resp, r, err := exchange(conn, request, want)
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	switch {
+	case t == WebSocket:
+		w.frames = &messages{pong: w.pong}
+	case slices.Contains(resp.TransferEncoding, "chunked"):
+		w.frames = &chunked{}
+	default:
+		w.frames = identity{}
+	}
+	rest, err := r.Peek(r.Buffered())
+	return w, rest, err
+}
+
+// pong runs on the reader. A write that waits holds only this connection up.
+func (w *watcher) pong(body []byte) error {
+	_, err := w.conn.Write(pongFrame(body))
+	return err
+}
+
+func (w *watcher) read(rest []byte, sh *shard) {
+	feed := w.feeder(sh)
+	var err error
+	if len(rest) > 0 {
+		err = feed(rest)
+	}
+	if err == nil {
+		err = readTo(w.conn, feed)
+	}
+	w.conn.Close()
+	if !w.all.closing.Load() {
+		w.all.cut.Add(1)
+		err = fmt.Errorf("a watcher's connection ended: %w", err)
+		w.all.cause.CompareAndSwap(nil, &err)
+	}
+}
+
+// feeder gives the function that takes what was read: the closures are made once per connection.
+func (w *watcher) feeder(sh *shard) func([]byte) error {
+	see := w.see
+	data := func(b []byte) { w.scan.scan(b, see) }
+	return func(b []byte) error {
+		w.now = w.all.clock.now()
+		before := w.acct.had + w.acct.dup
+		err := w.frames.feed(b, data)
+		if len(w.lats) > 0 {
+			sh.mu.Lock()
+			for _, d := range w.lats {
+				sh.hist.Add(d)
+			}
+			sh.mu.Unlock()
+			w.lats = w.lats[:0]
+		}
+		if n := w.acct.had + w.acct.dup - before; n > 0 {
+			w.all.seen.Add(n)
+		}
+		return err
+	}
+}
+
+func (w *watcher) see(m mark) {
+	if m.run != w.run {
+		w.stray++
+		return
+	}
+	if !w.acct.see(m.n) {
+		return
+	}
+	if m.due >= w.all.from.Load() && m.due < w.all.to.Load() {
+		w.lats = append(w.lats, time.Duration(w.now-m.due))
+	}
+	if w.acct.had == w.all.whole {
+		w.done = w.now
+		w.all.wholes.Add(1)
+	}
+}
+
+// close ends all connections and returns when nothing is read any more.
+func (a *audience) close() {
+	a.closing.Store(true)
+	for _, w := range a.watchers {
+		if w == nil {
+			continue
+		}
+		if tcp, ok := w.conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset: thousands of ports are not to linger
+		}
+		w.conn.Close()
+	}
+	a.readers.Wait()
+}
+
+// latency is what all shards have counted.
+func (a *audience) latency() *Histogram {
+	sum := &Histogram{}
+	for i := range a.shards {
+		a.shards[i].mu.Lock()
+		sum.Merge(&a.shards[i].hist)
+		a.shards[i].mu.Unlock()
+	}
+	return sum
+}
+
+// refusal is the error of a response that is not the one asked for.
+func refusal(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 300))
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("status %s: %w", resp.Status, err)
+	}
+	return fmt.Errorf("%w: status %s: %s", ErrRefused, resp.Status, text)
+}

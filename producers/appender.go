@@ -69,7 +69,8 @@ type turnstile struct {
 	turn  chan struct{} // holds one token
 	users int
 	place *list.Element
-	w     *writer // of the last append, when that went well; used by whose turn it is
+	job   appendJob // of whose turn it is
+	w     *writer   // of the last append, when that went well; used by whose turn it is
 }
 
 // NewAppender makes an appender.
@@ -124,7 +125,8 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 	}
 	defer a.leave(t)
-	j := &appendJob{a: a, key: key, events: events, opt: opt, w: t.w, remembered: t.w != nil}
+	j := &t.job
+	*j = appendJob{a: a, key: key, events: events, opt: opt, w: t.w, remembered: t.w != nil}
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
@@ -138,6 +140,7 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		j.w.job = nil
 		t.w = j.w
 	}
+	*j = appendJob{}
 	return receipt, err
 }
 
@@ -262,14 +265,8 @@ func (j *appendJob) begin(ctx context.Context, digest string) (done bool, err er
 // whether a repeat of this append has stored some of its packs.
 func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	if j.id != "" && head.Stored > j.scanned {
-		for q, err := range j.w.log.Since(ctx, j.key, j.scanned) {
-			if err != nil {
-				return fmt.Errorf("look for packs of this append: %w", err)
-			}
-			if q.Batch == j.id {
-				j.parts[q.Part] = q
-			}
-			j.scanned = q.Head.Stored
+		if err := j.scan(ctx); err != nil {
+			return err
 		}
 	}
 	if _, twin := j.parts[j.next]; twin {
@@ -287,6 +284,20 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	err := j.opt.Check(ctx, head.Clone())
 	j.refused = err != nil
 	return err
+}
+
+// scan looks for packs of this append behind what has been looked at.
+func (j *appendJob) scan(ctx context.Context) error {
+	for q, err := range j.w.log.Since(ctx, j.key, j.scanned) {
+		if err != nil {
+			return fmt.Errorf("look for packs of this append: %w", err)
+		}
+		if q.Batch == j.id {
+			j.parts[q.Part] = q
+		}
+		j.scanned = q.Head.Stored
+	}
+	return nil
 }
 
 func (j *appendJob) stamp(p *schema.Pack) { p.Batch, p.Part = j.id, j.next }

@@ -73,15 +73,13 @@ func (b *bounded) release() {
 	}
 }
 
-// attempt is context.WithTimeout, and does not start the timer of a bounded parent for it.
-func attempt(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	b, ok := ctx.(*bounded)
-	if !ok {
-		return context.WithTimeout(ctx, timeout)
-	}
+// attempt bounds one attempt within ctx. Release it when the attempt is over.
+func attempt(ctx context.Context, timeout time.Duration) *bounded {
 	at := time.Now().Add(timeout)
-	if b.at.Before(at) {
-		at = b.at
+	if b, ok := ctx.(*bounded); ok { // the whole need not start its timer for a part
+		if ctx = b.Context; b.at.Before(at) {
+			at = b.at
+		}
 	}
-	return context.WithDeadline(b.Context, at)
+	return &bounded{Context: ctx, at: at}
 }

@@ -49,9 +49,9 @@ func TestBoundedIsAContextWithADeadline(t *testing.T) {
 					}
 					var ctx context.Context = b
 					if waits == "attempt" {
-						var cancel context.CancelFunc
-						ctx, cancel = attempt(b, time.Hour)
-						defer cancel()
+						one := attempt(b, time.Hour)
+						defer one.release()
+						ctx = one
 					}
 					if waits == "Err alone" {
 						for b.Err() == nil {
@@ -73,8 +73,8 @@ func TestAttemptHasItsOwnBound(t *testing.T) {
 		b := &bounded{Context: context.Background(), at: time.Now().Add(time.Minute)}
 		defer b.release()
 		begun := time.Now()
-		ctx, cancel := attempt(b, time.Second)
-		defer cancel()
+		ctx := attempt(b, time.Second)
+		defer ctx.release()
 		<-ctx.Done()
 		if took := time.Since(begun); took != time.Second || b.Err() != nil || b.timed != nil {
 			t.Errorf("ended after %v; the whole has %v", took, b.Err())

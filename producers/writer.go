@@ -247,9 +247,9 @@ func (w *writer) unsure(err error, doubt bool) error {
 
 func (w *writer) append(ctx context.Context, p *schema.Pack) (uint64, error) {
 	p.Head.Stored = w.head.Stored // remembered for store: what this attempt was based on
-	ctx, cancel := attempt(ctx, w.timeout)
-	defer cancel()
-	return w.log.Append(ctx, p, w.head.Stored)
+	one := attempt(ctx, w.timeout)
+	defer one.release()
+	return w.log.Append(one, p, w.head.Stored)
 }
 
 // took moves the head behind our own pack.

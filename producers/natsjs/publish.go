@@ -36,6 +36,32 @@ type outgoing struct {
 	msg   nats.Msg
 	slots map[string][]string // values of headers, kept for the next message
 	reply chan *nats.Msg      // holds one; nil: no answer will come
+	timer *time.Timer
+}
+
+// patience is how long an answer is waited for before the end of the context is, too. Nearly all answers are
+// here long before, and to wait for a context costs more than a timer that is used again.
+const patience = 20 * time.Millisecond
+
+// await waits for the answer, false: until ctx ended.
+func (o *outgoing) await(ctx context.Context) (*nats.Msg, bool) {
+	d := patience
+	if at, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(at))
+	}
+	o.timer.Reset(d)
+	select {
+	case m := <-o.reply:
+		o.timer.Stop()
+		return m, true
+	case <-o.timer.C:
+	}
+	select {
+	case m := <-o.reply:
+		return m, true
+	case <-ctx.Done():
+		return nil, false
+	}
 }
 
 // set gives a header its value.
@@ -53,7 +79,10 @@ func (a *acks) get() *outgoing {
 	if o, ok := a.out.Get().(*outgoing); ok {
 		return o
 	}
-	return &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan *nats.Msg, 1)}
+	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan *nats.Msg, 1)}
+	o.timer = time.NewTimer(time.Hour)
+	o.timer.Stop()
+	return o
 }
 
 func (a *acks) put(o *outgoing) {
@@ -88,12 +117,9 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 		a.giveUp(id, o)
 		return 0, err
 	}
-	var reply *nats.Msg
-	select {
-	case reply = <-o.reply:
-	case <-ctx.Done():
-		var late bool
-		if reply, late = a.giveUp(id, o); !late {
+	reply, answered := o.await(ctx)
+	if !answered {
+		if reply, answered = a.giveUp(id, o); !answered {
 			return 0, ctx.Err()
 		}
 	}

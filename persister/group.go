@@ -2,7 +2,6 @@ package persister
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 type Run struct {
 	Key     schema.RunKey
 	Head    schema.Head            // the newest of the batch
-	Lanes   map[string]schema.Lane // the highest epoch of each; the root's only with an owner, children's all
+	Lanes   map[string]schema.Lane // the highest epoch of each; the root's only with an owner, children's all; nil when none
 	First   schema.Seq             // first event of the batch
 	FirstTS time.Time              // its time
 	LastTS  time.Time              // time of the newest event
@@ -41,35 +40,60 @@ type BatchRow struct {
 // part of the key, and with two of them one seq could be stored twice.
 func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 	var b Batch
-	runs := make(map[schema.RunKey]*Run)
+	places := make(map[schema.RunKey]int)
+	var groups []group
+	rows := 0
 	for i := range chunks {
 		c := &chunks[i]
-		r := runs[c.Key]
-		if r == nil {
-			r = &Run{Key: c.Key, Head: schema.Head{Day: cmp.Or(days[c.Key], c.Head.Day)}, Lanes: make(map[string]schema.Lane)}
-			runs[c.Key] = r
+		at, ok := places[c.Key]
+		if !ok {
+			at = len(groups)
+			places[c.Key] = at
+			groups = append(groups, group{run: Run{Key: c.Key, Head: schema.Head{Day: cmp.Or(days[c.Key], c.Head.Day)}}})
 		}
-		if c.Head.Day != r.Head.Day {
+		g := &groups[at]
+		if c.Head.Day != g.run.Head.Day {
 			for row := range c.Rows {
 				b.Conflicts = append(b.Conflicts, Conflict{i, row})
 			}
 			continue
 		}
-		r.add(c)
+		g.run.add(c)
+		g.chunks = append(g.chunks, i)
+		rows += len(c.Rows)
+	}
+	groups = slices.DeleteFunc(groups, func(g group) bool { return g.run.Rows == 0 })
+	slices.SortFunc(groups, func(x, y group) int { return compareKeys(x.run.Key, y.run.Key) })
+	b.Runs, b.Rows = make([]Run, len(groups)), make([]BatchRow, 0, rows)
+	for i := range groups {
+		b.Runs[i] = groups[i].run
+		b.take(chunks, groups[i].chunks)
+	}
+	b.digest()
+	return b
+}
+
+// group is what a batch holds of one run.
+type group struct {
+	run    Run
+	chunks []int
+}
+
+// take appends the rows of one run's chunks in the order of their seqs. They nearly always come in it.
+func (b *Batch) take(chunks []Chunk, which []int) {
+	from, ordered := len(b.Rows), true
+	for _, i := range which {
+		c := &chunks[i]
 		for row := range c.Rows {
+			if n := len(b.Rows); n > from && b.Rows[n-1].Seq > c.Rows[row].Seq {
+				ordered = false
+			}
 			b.Rows = append(b.Rows, BatchRow{c.Rows[row], c, Conflict{i, row}})
 		}
 	}
-	maps.DeleteFunc(runs, func(_ schema.RunKey, r *Run) bool { return r.Rows == 0 })
-	for _, r := range runs {
-		b.Runs = append(b.Runs, *r)
+	if !ordered {
+		slices.SortStableFunc(b.Rows[from:], func(x, y BatchRow) int { return cmp.Compare(x.Seq, y.Seq) })
 	}
-	slices.SortFunc(b.Runs, func(x, y Run) int { return compareKeys(x.Key, y.Key) })
-	slices.SortStableFunc(b.Rows, func(x, y BatchRow) int {
-		return cmp.Or(compareKeys(x.Chunk.Key, y.Chunk.Key), cmp.Compare(x.Seq, y.Seq))
-	})
-	b.digest()
-	return b
 }
 
 // digest fills the runs' digests. Of rows with one key only the first can be stored; it decides.
@@ -106,6 +130,9 @@ func (r *Run) add(c *Chunk) {
 	}
 	l := c.Head.Lane
 	if have, ok := r.Lanes[c.Child]; !ok && (l.Owner != "" || c.Child != "") || ok && l.Owner != "" && (have.Owner == "" || l.Epoch > have.Epoch) {
+		if r.Lanes == nil {
+			r.Lanes = make(map[string]schema.Lane)
+		}
 		r.Lanes[c.Child] = l
 	}
 	r.Rows += len(c.Rows)

@@ -20,16 +20,20 @@ func sift(m *Message) (Chunk, []DeadLetter) {
 		key, _, _ := schema.ParseSubject(m.Subject)
 		return Chunk{from: m}, []DeadLetter{m.letter(key, 0, m.Body, ReasonBadMessage, err)}
 	}
+	var plain plainLines
+	plain.of(&p)
 	c := Chunk{Key: p.Key, Child: p.Child, Head: p.Head, Rows: make([]Row, 0, p.Count), from: m}
 	var bad []DeadLetter
 	rest := p.Body
 	for seq := p.First; len(rest) > 0; seq++ {
 		line, after, _ := bytes.Cut(rest, []byte{'\n'})
 		rest = after
-		row, err := readRow(&p, seq, line)
-		if err != nil {
-			bad = append(bad, m.letter(p.Key, seq, line, ReasonBadEvent, err))
-			continue
+		row, ok := plain.read(seq, line)
+		if !ok {
+			if row, err = readRow(&p, seq, line); err != nil {
+				bad = append(bad, m.letter(p.Key, seq, line, ReasonBadEvent, err))
+				continue
+			}
 		}
 		c.Rows = append(c.Rows, row)
 	}

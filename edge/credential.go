@@ -70,15 +70,12 @@ type holds struct {
 
 type hold struct {
 	caller auth.Caller
-	end    func(error)
+	end    func(error) // nil until there is something to end
 }
 
-// add puts the call's caller under watch until the call is released. Its context ends when the
-// credential does not hold any more.
+// add puts the call's caller under watch until the call is released.
 func (hs *holds) add(c *call) {
-	ctx, end := context.WithCancelCause(c.r.Context())
-	c.r = c.r.WithContext(ctx)
-	h := &hold{caller: c.caller, end: end}
+	h := &hold{caller: c.caller}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.open == nil {
@@ -88,14 +85,13 @@ func (hs *holds) add(c *call) {
 	c.hold = h
 	c.release = func() {
 		hs.mu.Lock()
+		defer hs.mu.Unlock()
 		delete(hs.open, h)
-		hs.mu.Unlock()
-		end(nil)
 	}
 }
 
-// move lets a hold end what its call has become. nil is none.
-func (hs *holds) move(h *hold, end func(error)) {
+// watch says what to end when the hold's caller is refused. nil is none.
+func (hs *holds) watch(h *hold, end func(error)) {
 	if h == nil {
 		return
 	}
@@ -128,7 +124,7 @@ func (s *Server) recheck(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, h := range s.held.list() {
-			if err := s.cfg.Still(h.caller); err != nil {
+			if err := s.cfg.Still(h.caller); err != nil && h.end != nil {
 				h.end(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
 			}
 		}

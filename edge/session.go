@@ -40,6 +40,7 @@ var errComplete = errors.New("the run has ended and the client has all of it")
 func (s *Server) begin(l *life, c *call, b *boundStream, in dialect.Input) (*session, error) {
 	ctx := l.ctx
 	ss := &session{s: s, c: c, bound: b, live: l, ctx: ctx}
+	s.held.watch(c.hold, l.end)
 	var err error
 	if ss.req, err = b.dialect.Open(in); err != nil {
 		return ss, err

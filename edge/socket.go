@@ -45,7 +45,7 @@ func (s *Server) socket(c *call) (err error) {
 		ss.close()
 		return ended(l.ctx, err)
 	}
-	l.leaveRequest(s, c)
+	l.leaveRequest(c)
 	s.take(l, sink)
 	if complete {
 		ss.sink = sink

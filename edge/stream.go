@@ -68,7 +68,7 @@ func (s *Server) openSSE(c *call, l *life) (transport.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.leaveRequest(s, c)
+	l.leaveRequest(c)
 	s.take(l, direct)
 	return direct, nil
 }
@@ -103,10 +103,9 @@ func (l *life) end(err error) {
 }
 
 // leaveRequest lets the stream outlive the request, and go of its memory.
-func (l *life) leaveRequest(s *Server, c *call) {
+func (l *life) leaveRequest(c *call) {
 	l.apart()
 	l.apart = nil
-	s.held.move(c.hold, l.end)
 	c.r, c.path, c.w.ResponseWriter = nil, nil, nil
 }
 

@@ -56,6 +56,7 @@ type Direct struct {
 	n     int64   // bytes written since the last Flush
 
 	over    atomic.Bool // End has begun
+	heard   [16]byte    // what a client says that has nothing to say
 	reading sync.WaitGroup
 }
 
@@ -121,9 +122,8 @@ func (t *Transport) appendRetry(dst []byte) []byte {
 
 // read waits for the client to close. What else it sends has no meaning.
 func (d *Direct) read() {
-	var b [64]byte
 	for {
-		if _, err := d.conn.Read(b[:]); err != nil {
+		if _, err := d.conn.Read(d.heard[:]); err != nil {
 			if !d.over.Load() {
 				d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"agentstream/persister"
 	"agentstream/schema"
@@ -258,10 +259,10 @@ type columns struct {
 
 	laneTenant, laneRun, lane, laneOwner, laneEpoch []string
 
-	tenant, run, id, child, typ, line []string
-	payload                           []*string
-	day, ts                           []time.Time
-	seq                               []int64
+	tenant, run, id, child, typ, line, payload array[pgtype.Text]
+	day                                        array[pgtype.Date]
+	ts                                         array[pgtype.Timestamptz]
+	seq                                        array[pgtype.Int8]
 
 	days map[string]bool
 }
@@ -290,23 +291,45 @@ func columnsOf(b *persister.Batch) *columns {
 			c.laneEpoch = append(c.laneEpoch, strconv.FormatUint(l.Epoch, 10))
 		}
 	}
+	c.grow(len(b.Rows))
 	for i := range b.Rows {
 		c.add(&b.Rows[i], dates)
 	}
 	return c
 }
 
+func (c *columns) grow(n int) {
+	for _, a := range []*array[pgtype.Text]{&c.tenant, &c.run, &c.id, &c.child, &c.typ, &c.line, &c.payload} {
+		*a = make(array[pgtype.Text], 0, n)
+	}
+	c.day, c.ts, c.seq = make(array[pgtype.Date], 0, n), make(array[pgtype.Timestamptz], 0, n), make(array[pgtype.Int8], 0, n)
+}
+
 func (c *columns) add(r *persister.BatchRow, dates map[string]time.Time) {
-	c.tenant, c.run = append(c.tenant, r.Chunk.Key.Tenant), append(c.run, r.Chunk.Key.Run)
-	c.day, c.seq = append(c.day, dates[r.Chunk.Head.Day]), append(c.seq, int64(r.Seq))
-	c.id, c.child, c.typ = append(c.id, r.ID), append(c.child, r.Chunk.Child), append(c.typ, r.Type)
-	c.ts, c.line = append(c.ts, r.TS), append(c.line, string(r.Line))
-	var payload *string
+	text := func(a *array[pgtype.Text], s string) { *a = append(*a, pgtype.Text{String: s, Valid: true}) }
+	text(&c.tenant, r.Chunk.Key.Tenant)
+	text(&c.run, r.Chunk.Key.Run)
+	text(&c.id, r.ID)
+	text(&c.child, r.Chunk.Child)
+	text(&c.typ, r.Type)
+	line := string(r.Line)
+	text(&c.line, line)
+	var payload pgtype.Text
 	if r.Payload != nil && jsonbHolds(r.Payload) {
-		text := string(r.Payload)
-		payload = &text
+		payload = pgtype.Text{String: within(line, r.Payload), Valid: true}
 	}
 	c.payload = append(c.payload, payload)
+	c.day = append(c.day, pgtype.Date{Time: dates[r.Chunk.Head.Day], Valid: true})
+	c.ts = append(c.ts, pgtype.Timestamptz{Time: r.TS, Valid: true})
+	c.seq = append(c.seq, pgtype.Int8{Int64: int64(r.Seq), Valid: true})
+}
+
+// within gives part as a part of the line, which nearly always ends with it and a brace.
+func within(line string, part []byte) string {
+	if at := len(line) - 1 - len(part); at >= 0 && line[at:at+len(part)] == string(part) {
+		return line[at : at+len(part)]
+	}
+	return string(part)
 }
 
 func (c *columns) runs() []any {

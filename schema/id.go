@@ -103,6 +103,7 @@ type IDs struct {
 	mu      sync.Mutex
 	entropy io.Reader
 	last    ulid.ULID
+	text    string // last as an event id, when it was minted as one
 }
 
 // NewIDs returns a minter with cryptographic entropy.
@@ -118,10 +119,17 @@ const maxSkew = 24 * time.Hour
 func (g *IDs) Event(now time.Time, floor string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 && f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
-		g.last = f
+	if floor != "" && floor != g.text { // nearly always it is the one that was minted last
+		if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 && f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
+			g.last = f
+		}
 	}
-	return EventPrefix + g.next(now).String()
+	id := g.next(now)
+	var b [len(EventPrefix) + ulid.EncodedSize]byte
+	copy(b[:], EventPrefix)
+	_ = id.MarshalTextTo(b[len(EventPrefix):]) // there is room
+	g.text = string(b[:])
+	return g.text
 }
 
 // Run mints a run id.

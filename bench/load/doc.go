@@ -13,8 +13,9 @@
 // Each watcher accounts for each number, so a figure can never hide a loss: [Result.Err] names what is
 // missing. Latency is counted from when an event was due, not from when a writer that had to wait
 // got around to sending it (otherwise an overloaded server would look fast). A timer of this process
-// that fires late is not charged to the server. Runs are named after the load, so that two loads and
-// a deployment's own runs do not meet, and are ended when the load ends.
+// that fires late is not charged to the server. A stream that ends is resumed behind the last event
+// that has come, as any client does, and counted. Runs are named after the load, so that two loads
+// and a deployment's own runs do not meet, and are ended when the load ends.
 //
 // # Concurrency
 //
@@ -24,8 +25,8 @@
 //
 // # What it does not do
 //
-// It starts no server (see cmd/agentstream), does not resume a connection that was cut (it reports
-// it), and shares the machine's cores with a server that runs beside it: look at the CPU per delivery
+// It starts no server (see cmd/agentstream), does not repeat a request that was refused or not
+// answered, and shares the machine's cores with a server that runs beside it: look at the CPU per delivery
 // first, and at rates second. Requests are pipelined, which a balancer may answer one by one.
 //
 // # Where to look next

@@ -76,6 +76,9 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := min(max(int64(math.Ceil(q*float64(h.n))), 1), h.n)
 	var seen int64
 	for i, c := range h.counts {
+		if i == len(h.counts)-1 { // it has no upper limit
+			break
+		}
 		if seen += c; seen >= rank && c > 0 {
 			return min(upper(i), h.max)
 		}

@@ -87,14 +87,36 @@ func parseHex(b []byte) (v uint64, ok bool) {
 	return v, true
 }
 
+// seqBefore reads the event's seq out of what is before its mark (schema: seq is the last field before
+// the payload); zero when it is not there, because a piece began in between.
+func seqBefore(b []byte) (seq int64) {
+	const rest, name = `,"payload":{"text":"`, `"seq":`
+	b, ok := bytes.CutSuffix(b, []byte(rest))
+	if !ok {
+		return 0
+	}
+	i := len(b)
+	for i > 0 && b[i-1] >= '0' && b[i-1] <= '9' {
+		i--
+	}
+	if !bytes.HasSuffix(b[:i], []byte(name)) {
+		return 0
+	}
+	for _, c := range b[i:] {
+		seq = seq*10 + int64(c-'0')
+	}
+	return seq
+}
+
 // scanner finds marks in a stream that comes in pieces cut anywhere.
 type scanner struct {
 	held [markSize]byte
 	n    int // bytes held of a mark whose rest has not come
 }
 
-// scan calls see for each mark that ends in b.
-func (s *scanner) scan(b []byte, see func(mark)) {
+// scan calls see for each mark that ends in b, with what b has before it: nothing, where the mark
+// began in another piece.
+func (s *scanner) scan(b []byte, see func(m mark, before []byte)) {
 	if s.n > 0 {
 		took := copy(s.held[s.n:], b)
 		s.n += took
@@ -103,13 +125,14 @@ func (s *scanner) scan(b []byte, see func(mark)) {
 		}
 		s.n = 0
 		if m, ok := parseMark(s.held[:]); ok {
-			see(m)
+			see(m, nil)
 			b = b[took:]
 		} else {
 			// A back-quote that begins no mark: look again behind it. Not in a load's own events.
 			b = slices.Concat(s.held[1:markSize-took], b)
 		}
 	}
+	b0 := b
 	for {
 		i := bytes.IndexByte(b, quote)
 		if i < 0 {
@@ -121,7 +144,7 @@ func (s *scanner) scan(b []byte, see func(mark)) {
 			return
 		}
 		if m, ok := parseMark(b[:markSize]); ok {
-			see(m)
+			see(m, b0[:len(b0)-len(b)])
 			b = b[markSize:]
 		} else {
 			b = b[1:]

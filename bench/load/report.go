@@ -31,8 +31,11 @@ func (r *Result) Text(w io.Writer) error {
 	fmt.Fprintf(b, "  client CPU    %12.2f cores of %d\n", r.Client, r.CPUs)
 	fmt.Fprintf(b, "  account       %12d acknowledged, %d of %d deliveries: %d lost, %d twice, %d out of order, %d of another run\n",
 		r.Acked, r.Delivered, r.Expected, r.Lost, r.Duplicate, r.Disorder, r.Stray)
-	if r.Refused+r.Cut > 0 {
-		fmt.Fprintf(b, "                %12d events refused or unanswered, %d connections cut\n", r.Refused, r.Cut)
+	if r.Refused+r.Resumed+r.Cut > 0 {
+		fmt.Fprintf(b, "                %12d events refused or unanswered; %d streams ended and were resumed, %d could not be\n", r.Refused, r.Resumed, r.Cut)
+	}
+	if r.Missed > 0 {
+		fmt.Fprintf(b, "                %12d events were due but not published: the server did not keep up with the rate\n", r.Missed)
 	}
 	if r.Trouble != "" {
 		fmt.Fprintf(b, "  trouble       %s\n", printable(r.Trouble))

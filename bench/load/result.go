@@ -27,13 +27,15 @@ type Result struct {
 
 	Acked     int64  `json:"acked"`     // events that the server says are durable
 	Refused   int64  `json:"refused"`   // events that it refused, or did not answer for
+	Missed    int64  `json:"missed"`    // events that were due but never published: the server did not keep up with the rate
 	Expected  int64  `json:"expected"`  // acknowledged events times their watchers
 	Delivered int64  `json:"delivered"` // of these and of refused ones, each once per watcher
 	Lost      int64  `json:"lost"`
 	Duplicate int64  `json:"duplicate"`
 	Disorder  int64  `json:"out_of_order"`
 	Stray     int64  `json:"stray"`           // events of another run
-	Cut       int64  `json:"cut_connections"` // ended by the server or the network
+	Resumed   int64  `json:"resumed_streams"` // ended by the server or the network, and went on behind the last event
+	Cut       int64  `json:"cut_streams"`     // could not be taken up again
 	Trouble   string `json:"trouble,omitempty"`
 
 	AckedPerSecond     float64 `json:"acked_per_second"`
@@ -105,8 +107,8 @@ func (r *Result) Err() error {
 		return fmt.Errorf("%w: %d lost, %d twice, %d out of order, %d of another run, of %d", ErrIncomplete,
 			r.Lost, r.Duplicate, r.Disorder, r.Stray, r.Expected)
 	}
-	if r.Refused+r.Cut > 0 || r.Trouble != "" {
-		return fmt.Errorf("%w: %d events refused, %d connections cut: %s", ErrTrouble, r.Refused, r.Cut, r.Trouble)
+	if r.Refused+r.Missed+r.Cut > 0 || r.Trouble != "" {
+		return fmt.Errorf("%w: %d events refused, %d due but not published, %d streams cut: %s", ErrTrouble, r.Refused, r.Missed, r.Cut, r.Trouble)
 	}
 	if r.Acked == 0 {
 		return fmt.Errorf("%w: nothing was published", ErrTrouble)

@@ -131,6 +131,7 @@ func (l *load) publish(ctx context.Context, a *audience) error {
 		return err
 	}
 	var g errgroup.Group
+	var paces []*pace
 	for i, w := range writers {
 		p := l.pace(i, len(writers), w)
 		// In turns: a burst of all writers at once is not what a rate means.
@@ -139,12 +140,16 @@ func (l *load) publish(ctx context.Context, a *audience) error {
 			backlog := l.answers.acked.Load()*int64(l.cfg.Watchers) - a.seen.Load()
 			return backlog <= int64(l.cfg.Window*l.cfg.Runs*l.cfg.Watchers)
 		}
+		paces = append(paces, p)
 		g.Go(func() error { return p.run(ctx) })
 	}
 	serr := l.watchClock(ctx, a, from, to)
 	werr := errors.Join(g.Wait(), l.closeWriters(ctx, writers))
 	if ctx.Err() != nil {
 		return fmt.Errorf("load: stopped: %w", context.Cause(ctx))
+	}
+	for _, p := range paces {
+		l.result.Missed += p.missed
 	}
 	l.trouble(werr)
 	return serr
@@ -291,6 +296,7 @@ func (l *load) account(a *audience, n int) {
 	}
 	_, acked := l.ledger.total()
 	r.Expected += acked * int64(n)
+	r.Resumed += a.resumed.Load()
 	r.Cut += a.cut.Load()
 	if cause := a.cause.Load(); cause != nil {
 		l.trouble(*cause)

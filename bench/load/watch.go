@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,13 @@ type audience struct {
 	seen     atomic.Int64 // events that came, over all watchers
 	wholes   atomic.Int64 // watchers that have had as many as whole says
 	whole    int64        // events that make a watcher complete; 0: not asked
-	cut      atomic.Int64 // connections that ended by themselves
+	resumed  atomic.Int64 // connections that ended by themselves and were taken up again
+	cut      atomic.Int64 // connections that could not be
 	cause    atomic.Pointer[error]
+	srv      *server
+	how      Transport
+	names    []string
+	cancel   context.CancelFunc
 	closing  atomic.Bool
 	shards   [16]shard
 	readers  sync.WaitGroup
@@ -63,11 +69,15 @@ type shard struct {
 type watcher struct {
 	all    *audience
 	run    int
+	mu     sync.Mutex // conn, between the reader that resumes and close
 	conn   net.Conn
 	frames framing
 	scan   scanner
 	acct   account
 	stray  int64 // marks of another run
+	cursor int64 // seq of an event that has come: where to go on
+	since  int64 // events that have come behind it
+	again  int64 // of these, how many may come a second time, after a resumption
 	done   int64 // ns, when it was complete
 
 	now  int64 // of the piece that is being read
@@ -77,32 +87,37 @@ type watcher struct {
 // connect opens watchers of the named runs from their first event on, n for each, a bounded number
 // at a time, and reads them at once.
 func (a *audience) connect(ctx context.Context, srv *server, t Transport, runs []string, n int) error {
+	a.srv, a.how, a.names = srv, t, runs
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.cancel = cancel
 	a.watchers = make([]*watcher, len(runs)*n)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(beginners)
 	for i := range a.watchers {
 		g.Go(func() error {
-			w, rest, err := a.open(ctx, srv, t, runs[i%len(runs)], i%len(runs))
+			w := &watcher{all: a, run: i % len(runs)}
+			rest, err := w.open(ctx)
 			if err != nil {
-				return fmt.Errorf("watch %s: %w", runs[i%len(runs)], err)
+				return fmt.Errorf("watch %s: %w", runs[w.run], err)
 			}
 			a.watchers[i] = w
-			a.readers.Go(func() { w.read(rest, &a.shards[i%len(a.shards)]) })
+			a.readers.Go(func() { w.read(life, rest, &a.shards[i%len(a.shards)]) })
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// open gives a watcher whose stream has begun, and what came with its head.
-func (a *audience) open(ctx context.Context, srv *server, t Transport, run string, number int) (*watcher, []byte, error) {
-	conn, err := srv.dial(ctx)
+// open begins a stream behind the cursor and gives what came with its head.
+func (w *watcher) open(ctx context.Context) ([]byte, error) {
+	a := w.all
+	conn, err := a.srv.dial(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	w := &watcher{all: a, run: number, conn: conn}
-	request, want := srv.head("GET", pathOf(run)+"/stream?detail=full&after=0"), http.StatusOK
-	if t == WebSocket {
+	request := a.srv.head("GET", pathOf(a.names[w.run])+"/stream?detail=full&after="+strconv.FormatInt(w.cursor, 10))
+	want := http.StatusOK
+	if a.how == WebSocket {
 		key := make([]byte, 16)
 		_, _ = rand.Read(key) // it never fails
 		request += "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
@@ -114,19 +129,28 @@ func (a *audience) open(ctx context.Context, srv *server, t Transport, run strin
 	resp, r, err := exchange(conn, request, want)
 	if err != nil {
 		conn.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	switch {
-	case t == WebSocket:
+	case a.how == WebSocket:
 		w.frames = &messages{pong: w.pong}
 	case slices.Contains(resp.TransferEncoding, "chunked"):
 		w.frames = &chunked{}
 	default:
 		w.frames = identity{}
 	}
-	rest, err := r.Peek(r.Buffered())
-	return w, rest, err
+	w.scan = scanner{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.closing.Load() { // close has not seen this connection
+		conn.Close()
+		return nil, errClosed
+	}
+	w.conn = conn
+	return r.Peek(r.Buffered())
 }
+
+var errClosed = errors.New("load: the audience is closed")
 
 // pong runs on the reader. A write that waits holds only this connection up.
 func (w *watcher) pong(body []byte) error {
@@ -134,21 +158,49 @@ func (w *watcher) pong(body []byte) error {
 	return err
 }
 
-func (w *watcher) read(rest []byte, sh *shard) {
+// read takes what comes until the audience is closed. A stream that ends before is taken up again
+// behind the last event that has come, as every client of the protocol does.
+func (w *watcher) read(ctx context.Context, rest []byte, sh *shard) {
 	feed := w.feeder(sh)
-	var err error
-	if len(rest) > 0 {
-		err = feed(rest)
+	for {
+		var err error
+		if len(rest) > 0 {
+			err = feed(rest)
+		}
+		if err == nil {
+			err = readTo(w.conn, feed)
+		}
+		w.conn.Close()
+		if w.all.closing.Load() {
+			return
+		}
+		if rest, err = w.resume(ctx, err); err != nil {
+			if !w.all.closing.Load() {
+				w.all.cut.Add(1)
+				w.all.cause.CompareAndSwap(nil, &err)
+			}
+			return
+		}
+		w.all.resumed.Add(1)
 	}
-	if err == nil {
-		err = readTo(w.conn, feed)
+}
+
+const resumeTries = 8
+
+// resume opens the stream again; cause is why it ended. What came behind the cursor will come once more.
+func (w *watcher) resume(ctx context.Context, cause error) (rest []byte, err error) {
+	wait := 50 * time.Millisecond
+	for range resumeTries {
+		w.again = w.since
+		if rest, err = w.open(ctx); err == nil {
+			return rest, nil
+		}
+		if pause(ctx, wait) != nil {
+			break
+		}
+		wait = min(2*wait, 2*time.Second)
 	}
-	w.conn.Close()
-	if !w.all.closing.Load() {
-		w.all.cut.Add(1)
-		err = fmt.Errorf("a watcher's connection ended: %w", err)
-		w.all.cause.CompareAndSwap(nil, &err)
-	}
+	return nil, fmt.Errorf("a watcher's stream ended (%w) and could not be resumed: %w", cause, err)
 }
 
 // feeder gives the function that takes what was read: the closures are made once per connection.
@@ -174,10 +226,18 @@ func (w *watcher) feeder(sh *shard) func([]byte) error {
 	}
 }
 
-func (w *watcher) see(m mark) {
+func (w *watcher) see(m mark, before []byte) {
 	if m.run != w.run {
 		w.stray++
 		return
+	}
+	if w.again > 0 && m.n < w.acct.next { // asked for twice
+		w.again--
+		return
+	}
+	w.since++
+	if seq := seqBefore(before); seq > 0 {
+		w.cursor, w.since = seq, 0
 	}
 	if !w.acct.see(m.n) {
 		return
@@ -194,14 +254,19 @@ func (w *watcher) see(m mark) {
 // close ends all connections and returns when nothing is read any more.
 func (a *audience) close() {
 	a.closing.Store(true)
+	if a.cancel != nil {
+		a.cancel()
+	}
 	for _, w := range a.watchers {
-		if w == nil {
+		if w == nil { // it could not be opened
 			continue
 		}
+		w.mu.Lock()
 		if tcp, ok := w.conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // a reset: thousands of ports are not to linger
 		}
 		w.conn.Close()
+		w.mu.Unlock()
 	}
 	a.readers.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +82,12 @@ type pace struct {
 	every  float64     // ns between two units; 0: as fast as taken
 	room   func() bool // with every 0: whether watchers keep up
 	limit  int64       // units in all; 0: none
+	missed int64       // events that were due and not written, after run
 }
+
+// grace is how long behind its end a pace still writes what was due before it. A server that is that
+// far behind its rate will not catch up.
+const grace = 500 * time.Millisecond
 
 // poll is how often a writer looks whether watchers have caught up.
 const poll = 200 * time.Microsecond
@@ -99,6 +105,10 @@ func (p *pace) run(ctx context.Context) error {
 			due = p.start + int64(float64(i)*p.every)
 		}
 		if due >= p.end && p.limit == 0 {
+			return nil
+		}
+		if p.every > 0 && p.clock.now() > p.end+int64(grace) {
+			p.missed = int64(math.Ceil(float64(p.end-due)/p.every)) * int64(p.batch)
 			return nil
 		}
 		if err := p.wait(ctx, due, &woke); err != nil {

@@ -28,9 +28,9 @@ var (
 )
 
 // Bounds of one page of history. A batch holds a lock that every write to the stream waits for, so
-// pages are small.
+// pages are small: a few milliseconds.
 const (
-	pageMessages = 200
+	pageMessages = 500
 	pageBytes    = 1 << 20
 	pageIdle     = 5 * time.Second // between two messages of a page
 )
@@ -87,7 +87,8 @@ type walk struct {
 	l            *Log
 	run          natskit.Run
 	pos, through schema.Seq
-	next         uint64 // stream position to go on from
+	next         uint64     // stream position to go on from
+	behind       schema.Seq // most messages of the run between next and pos
 	yield        func(schema.Pack, error) bool
 	stopped      bool
 }
@@ -97,23 +98,60 @@ func (w *walk) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for w.next = next; ; {
-		page, err := natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), natskit.BatchRequest{
-			Seq: w.next, NextBy: w.run.Filter(), Batch: pageMessages, MaxBytes: pageBytes,
-		}, pageIdle)
-		if err != nil {
-			return err
+	ctx, cancel := context.WithCancel(ctx)
+	w.next = next
+	ahead := w.fetch(ctx)
+	defer func() { cancel(); <-ahead.done }()
+	for {
+		<-ahead.done
+		if ahead.err != nil {
+			return ahead.err
+		}
+		page := ahead.page
+		more := page.More && len(page.Msgs) > 0
+		if more {
+			newest := page.Msgs[len(page.Msgs)-1]
+			w.next, w.behind = newest.Seq+1, 0
+			p, err := natskit.ParsePack(newest)
+			if more = err == nil && p.Last() < w.through; more {
+				ahead = w.fetchBehind(ctx, p.Last())
+			}
 		}
 		for _, m := range page.Msgs {
 			if err := w.give(m); err != nil || w.stopped || w.pos >= w.through {
 				return err
 			}
 		}
-		if !page.More || len(page.Msgs) == 0 {
+		if !more {
 			break
 		}
 	}
 	return w.leader(ctx)
+}
+
+// fetched is a page on its way.
+type fetched struct {
+	done chan struct{} // closed when the rest may be read
+	page natskit.Page
+	err  error
+}
+
+func (w *walk) fetch(ctx context.Context) *fetched { return w.fetchBehind(ctx, w.pos) }
+
+// fetchBehind asks for the page at next, where the run's events up to pos lie before or within the first
+// few messages. The next page is under way while the one before it is being looked at.
+func (w *walk) fetchBehind(ctx context.Context, pos schema.Seq) *fetched {
+	f := &fetched{done: make(chan struct{})}
+	req := natskit.BatchRequest{
+		Seq: w.next, NextBy: w.run.Filter(), MaxBytes: pageBytes,
+		// A message holds an event at least. A batch of one would be answered without an end marker.
+		Batch: int(max(2, min(pageMessages, w.through-pos+w.behind))),
+	}
+	go func() {
+		defer close(f.done)
+		f.page, f.err = natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), req, pageIdle)
+	}()
+	return f
 }
 
 // leader reads what the replica did not have yet.
@@ -154,8 +192,10 @@ const seekFrom = 1024
 // numbers and its stream positions grow together. 1 when the start is near anyway.
 func (w *walk) seek(ctx context.Context) (uint64, error) {
 	if w.pos < seekFrom {
+		w.behind = w.pos
 		return 1, nil
 	}
+	w.behind = pageMessages // more cannot be asked for anyway
 	last, err := natskit.LastFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter())
 	if errors.Is(err, natskit.ErrNoMessage) {
 		return 1, nil

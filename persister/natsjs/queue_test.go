@@ -111,6 +111,22 @@ func TestFetchAckRelease(t *testing.T) {
 	}
 }
 
+// TestNoWait: with it a fetch hands out what there is, and returns at once when that is nothing.
+func TestNoWait(t *testing.T) {
+	s := testkit.NATS(t)
+	fill(t, s, 3)
+	q := open(t, s, natsjs.Config{Wait: time.Minute})
+	at := wide
+	at.NoWait = true
+	if got := positions(fetch(t, q, at)); got != "1 2 3" {
+		t.Fatalf("positions %s", got)
+	}
+	begin := time.Now()
+	if got := fetch(t, q, at); len(got) != 0 || time.Since(begin) > 10*time.Second {
+		t.Fatalf("an empty queue gave %d messages after %v", len(got), time.Since(begin))
+	}
+}
+
 // TestTwoFetchers is why the consumer is AckExplicit: what one confirms says nothing about what the
 // other holds, and the other's messages come again when it dies.
 func TestTwoFetchers(t *testing.T) {

@@ -1,0 +1,149 @@
+package persister_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/persister/persistertest"
+	"agentstream/schema"
+)
+
+// commitLog is what the Stored hook saw: rows and times since the start.
+type commitLog struct {
+	begin time.Time
+	rows  []int
+	at    []time.Duration
+}
+
+func (l *commitLog) hook(_ string, s persister.Stored) {
+	l.rows = append(l.rows, s.Inserted)
+	l.at = append(l.at, time.Since(l.begin))
+}
+
+// TestLinger: what comes alone is stored at once; what follows it closely is stored together.
+func TestLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+		w := persistertest.NewWriter(key("r"), day)
+		log := &commitLog{begin: time.Now()}
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: 200 * time.Millisecond,
+			Hooks: persister.Hooks{Stored: log.hook}})
+		time.Sleep(time.Second) // the queue is being waited on
+		q.put(w.Texts("", 1))
+		time.Sleep(5 * time.Millisecond) // never at the moment of a fetch
+		for range 49 {
+			time.Sleep(10 * time.Millisecond)
+			q.put(w.Texts("", 1))
+		}
+		time.Sleep(time.Second)
+		q.put(w.Texts("", 1))
+		synctest.Wait()
+		stop()
+		want := "[1 19 20 10 1] [1s 1.2s 1.4s 1.6s 2.495s]"
+		if got := fmt.Sprint(log.rows, log.at); got != want {
+			t.Errorf("commits %s, want %s", got, want)
+		}
+	})
+}
+
+// TestFullBatchesDoNotLinger: a backlog is stored without a pause.
+func TestFullBatchesDoNotLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+		w := persistertest.NewWriter(key("r"), day)
+		var packs []schema.Pack
+		for range 500 {
+			packs = append(packs, w.Texts("", 10))
+		}
+		q.put(packs...)
+		log := &commitLog{begin: time.Now()}
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100, Linger: time.Hour,
+			Hooks: persister.Hooks{Stored: log.hook}})
+		synctest.Wait()
+		if !bytes.Equal(body(t, store, key("r")), bodies(packs...)) || log.at[len(log.at)-1] != 0 {
+			t.Errorf("commits of %v rows at %v", log.rows, log.at)
+		}
+		stop()
+	})
+}
+
+// TestShutdownStoresWhatLingers: what has come since the last batch is stored before Run returns, and
+// at once.
+func TestShutdownStoresWhatLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+		w := persistertest.NewWriter(key("r"), day)
+		a, b, c := w.Texts("", 1), w.Texts("", 2), w.Texts("", 3)
+		q.put(a)
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: time.Hour})
+		synctest.Wait()
+		q.put(b, c)
+		time.Sleep(time.Minute)
+		if !bytes.Equal(body(t, store, key("r")), a.Body) {
+			t.Error("the persister does not linger")
+		}
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("stopping took %v", took)
+		}
+		if acked, _ := q.counts(); acked != 3 || !bytes.Equal(body(t, store, key("r")), bodies(a, b, c)) {
+			t.Errorf("acknowledged %d of 3", acked)
+		}
+	})
+}
+
+// TestShutdownWithoutStoreOrQueue: neither what lingers in a log that does not answer nor what a store
+// does not take keeps the process.
+func TestShutdownWithoutStoreOrQueue(t *testing.T) {
+	for name, broken := range map[string]func(*queue, *persistertest.Memory){
+		"queue": func(q *queue, _ *persistertest.Memory) { q.set(func() { q.fetchErr = errAway }) },
+		"store": func(_ *queue, s *persistertest.Memory) {
+			s.Fault = func(ctx context.Context, _ []persister.Chunk) error { <-ctx.Done(); return ctx.Err() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+				w := persistertest.NewWriter(key("r"), day)
+				q.put(w.Texts("", 1))
+				_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: time.Hour, Grace: 5 * time.Second})
+				synctest.Wait()
+				broken(q, store)
+				q.put(w.Texts("", 1))
+				begin := time.Now()
+				stop()
+				acked, released := q.counts()
+				if took := time.Since(begin); took > 5*time.Second || acked != 1 {
+					t.Errorf("stopping took %v, acknowledged %d", took, acked)
+				}
+				if name == "store" && released != 1 {
+					t.Errorf("released %d", released)
+				}
+			})
+		})
+	}
+}
+
+// TestLingerOff: a negative time means none.
+func TestLingerOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+		w := persistertest.NewWriter(key("r"), day)
+		log := &commitLog{begin: time.Now()}
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: -1, Hooks: persister.Hooks{Stored: log.hook}})
+		for range 3 {
+			q.put(w.Texts("", 1))
+			synctest.Wait()
+		}
+		stop()
+		if got := fmt.Sprint(log.rows, log.at); got != "[1 1 1] [0s 0s 0s]" {
+			t.Errorf("commits %s", got)
+		}
+	})
+}

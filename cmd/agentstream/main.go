@@ -25,6 +25,7 @@ type CLI struct {
 	Runs    RunsCmd    `cmd:"" help:"List runs."`
 	Tail    TailCmd    `cmd:"" help:"Follow a run."`
 	Replay  ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
+	Bench   BenchCmd   `cmd:"" help:"Load a server, check every delivery, and report."`
 
 	Approve  ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
 	Reject   RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`

@@ -3,9 +3,11 @@ package fanout
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"agentstream/schema"
 )
@@ -30,21 +32,21 @@ type feed struct {
 	ready   bool       // the head is known; before that, copies only say what to expect
 	want    schema.Seq // newest seq known to be stored
 	filling bool
+	waiting []chan struct{} // of subscriptions that have everything; each holds one token
 }
 
 // view is a feed at one moment. It is never changed; the next one may share its backing array.
 type view struct {
-	packs   []schema.Pack // contiguous, newest last
-	bytes   int
-	lo, hi  schema.Seq // seq of the first and last event in packs; lo = hi+1 when there are none
-	head    schema.Head
-	err     error         // the feed has ended
-	changed chan struct{} // closed when there is a newer view
+	packs  []schema.Pack // contiguous, newest last
+	bytes  int
+	lo, hi schema.Seq   // seq of the first and last event in packs; lo = hi+1 when there are none
+	head   *schema.Head // of the newest pack, or what the leader said; never changed
+	err    error        // the feed has ended
 }
 
 func newFeed(h *Hub, key schema.RunKey) *feed {
 	f := &feed{hub: h, key: key, attached: make(chan struct{}), back: make(chan struct{}, 1)}
-	f.view.Store(&view{lo: 1, changed: make(chan struct{})})
+	f.view.Store(&view{lo: 1, head: new(schema.Head)})
 	return f
 }
 
@@ -65,7 +67,7 @@ func (f *feed) attach(ctx context.Context) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ready = true
-	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: head})
+	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: &head})
 	f.fillLocked(head.Last)
 	return nil
 }
@@ -115,17 +117,26 @@ func (f *feed) appendLocked(p schema.Pack) {
 		return
 	}
 	p = p.Trim(v.hi) // packs of the ring never overlap
-	n := &view{packs: append(v.packs, p), bytes: v.bytes + len(p.Body), lo: v.lo, hi: p.Last(), head: p.Head}
+	packs := v.packs
+	if len(packs) == cap(packs) { // as the ring moves on, a copy for as many packs as it holds
+		packs = append(make([]schema.Pack, 0, 2*len(packs)+1), packs...)
+	}
+	packs = append(packs, p)
+	n := &view{packs: packs, bytes: v.bytes + ringBytes(&p), lo: v.lo, hi: p.Last(), head: &packs[len(packs)-1].Head}
 	if len(v.packs) == 0 {
 		n.lo = p.First
 	}
 	for n.bytes > f.hub.cfg.RingBytes && len(n.packs) > 1 {
-		n.bytes -= len(n.packs[0].Body)
+		n.bytes -= ringBytes(&n.packs[0])
 		n.packs = n.packs[1:]
 		n.lo = n.packs[0].First
 	}
 	f.publish(n)
 }
+
+// ringBytes is what a pack takes in the ring: a run whose packs hold one short event each must not take
+// several times of what it was given.
+func ringBytes(p *schema.Pack) int { return len(p.Body) + int(unsafe.Sizeof(*p)) }
 
 // extendEvents is how far behind the ring a reader may begin and still be served by it.
 const extendEvents = 2048
@@ -155,7 +166,7 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	var packs []schema.Pack
 	bytes, hi := 0, after
 	w := &walk{h: f.hub, ctx: ctx, key: f.key, pos: after, through: v.lo - 1, yield: func(p schema.Pack, err error) bool {
-		packs, bytes, hi = append(packs, p), bytes+len(p.Body), p.Last()
+		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
 		fits := v.bytes+bytes <= f.hub.cfg.RingBytes
 		if !fits { // nor will it ever: the ring only moves on
 			f.unfit.Store(int64(after) + 1)
@@ -189,7 +200,7 @@ func (f *feed) without(v *view, seq schema.Seq) *view {
 	n := *v
 	n.packs = append([]schema.Pack(nil), v.packs...)
 	for len(n.packs) > 0 && n.packs[0].Last() <= seq {
-		n.bytes -= len(n.packs[0].Body)
+		n.bytes -= ringBytes(&n.packs[0])
 		n.packs = n.packs[1:]
 	}
 	if len(n.packs) > 0 {
@@ -198,10 +209,37 @@ func (f *feed) without(v *view, seq schema.Seq) *view {
 	return &n
 }
 
+// publish makes n the view and wakes those who wait for it. Under the lock.
 func (f *feed) publish(n *view) {
-	n.changed = make(chan struct{})
-	old := f.view.Swap(n)
-	close(old.changed)
+	f.view.Store(n)
+	for _, w := range f.waiting {
+		w <- struct{}{} // has room: who waits has taken the last one
+	}
+	f.waiting = f.waiting[:0]
+}
+
+// wait waits for a view other than v. wake is the caller's own, and empty.
+func (f *feed) wait(ctx context.Context, v *view, wake chan struct{}) error {
+	f.mu.Lock()
+	if f.view.Load() != v {
+		f.mu.Unlock()
+		return nil
+	}
+	f.waiting = append(f.waiting, wake)
+	f.mu.Unlock()
+	select {
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i := slices.Index(f.waiting, wake); i >= 0 {
+		f.waiting = slices.Delete(f.waiting, i, i+1)
+	} else {
+		<-wake
+	}
+	return context.Cause(ctx)
 }
 
 // fillLocked makes sure that events up to seq are read from history, unless they are there.

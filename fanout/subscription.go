@@ -30,6 +30,7 @@ type Subscription struct {
 	ctx  context.Context // of the reader: a replay that is under way ends with it
 	head schema.Head
 	pos  schema.Seq // last event delivered
+	wake chan struct{}
 
 	// The replay under way; nil when live.
 	pull    func() (schema.Pack, error, bool)
@@ -60,7 +61,7 @@ func (h *Hub) Subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 
 func (s *Subscription) open() error {
 	v := s.feed.view.Load()
-	s.head = v.head
+	s.head = *v.head
 	if s.pos > v.hi {
 		// The feed may lag behind what the reader got elsewhere; the leader does not.
 		head, err := s.hub.Head(s.ctx, s.feed.key)
@@ -114,10 +115,11 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 		case v.err != nil:
 			return Batch{}, v.err
 		}
-		select {
-		case <-v.changed:
-		case <-ctx.Done():
-			return Batch{}, context.Cause(ctx)
+		if s.wake == nil {
+			s.wake = make(chan struct{}, 1)
+		}
+		if err := s.feed.wait(ctx, v, s.wake); err != nil {
+			return Batch{}, err
 		}
 	}
 }

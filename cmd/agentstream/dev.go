@@ -99,6 +99,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		ln.Close()
 		return err
 	}
+	c.addKeeper(stages, m, log)
 	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {

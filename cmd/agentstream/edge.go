@@ -78,6 +78,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		ln.Close()
 		return err
 	}
+	c.addKeeper(stages, m, log)
 	log.Info("edge: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "durability", cfg.durability)
 	return runStages(ctx, stages...)
 }

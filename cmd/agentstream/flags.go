@@ -64,6 +64,7 @@ type ListenFlags struct {
 	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
+	MemoryFlags
 }
 
 // check refuses flags that cannot be served. mayBeOpen: authentication may be missing.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,10 @@ type metrics struct {
 	persistFail *prometheus.CounterVec
 	lagMessages *prometheus.GaugeVec
 	lagSeconds  *prometheus.GaugeVec
+
+	ended         atomic.Int64 // streams, for the memory keeper
+	returns       prometheus.Counter
+	returnedBytes prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -96,6 +101,8 @@ func newMetrics() *metrics {
 	m.persistFail = counters("persist_retries_total", "Attempts to persist that failed.", "stream")
 	m.lagMessages = gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
 	m.lagSeconds = gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
+	m.returns = counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
+	m.returnedBytes = counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
 }
 
@@ -105,6 +112,7 @@ func (m *metrics) edgeHooks() edge.Hooks {
 		StreamClosed: func(d string, t dialect.Transport, r dialect.Reason) {
 			m.streams.WithLabelValues(d, string(t)).Dec()
 			m.ends.WithLabelValues(d, string(t), r.String()).Inc()
+			m.ended.Add(1)
 		},
 		EventsSent: func(d string, events int, bytes int64) {
 			m.sentEvents.WithLabelValues(d).Add(float64(events))
@@ -143,6 +151,13 @@ func (m *metrics) fanoutHooks() fanout.Hooks {
 			m.audits.WithLabelValues(outcome).Inc()
 		},
 	}
+}
+
+func (m *metrics) memoryHooks() memoryHooks {
+	return memoryHooks{Returned: func(bytes int64) {
+		m.returns.Inc()
+		m.returnedBytes.Add(float64(bytes))
+	}}
 }
 
 func (m *metrics) persisterHooks() persister.Hooks {

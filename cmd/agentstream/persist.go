@@ -17,6 +17,7 @@ import (
 type PersistCmd struct {
 	NATSFlags
 	PostgresFlags
+	MemoryFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -56,6 +57,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := l.addAdmin(ctx, stages, a); err != nil {
 		return err
 	}
+	c.addKeeper(stages, m, log)
 	log.Info("persist: writing", "partitions", len(queues), "admin", c.AdminListen)
 	return runStages(ctx, stages...)
 }

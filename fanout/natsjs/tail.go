@@ -69,12 +69,29 @@ func (t *tail) run(ctx context.Context) error {
 			}
 		case m := <-t.copies:
 			t.route(m)
+			t.drain()
+		}
+	}
+}
+
+// drain routes what waits already: a receive that need not look at anything else costs a fraction. It
+// ends after a buffer full, so that nothing else waits for long.
+func (t *tail) drain() {
+	for range tailBuffer {
+		select {
+		case m := <-t.copies:
+			t.route(m)
+		default:
+			return
 		}
 	}
 }
 
 func (t *tail) route(m *nats.Msg) {
-	stored, _ := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	var stored uint64
+	if v := m.Header["Nats-Sequence"]; len(v) > 0 {
+		stored, _ = strconv.ParseUint(v[0], 10, 64)
+	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
 	if err != nil {
 		return // not ours; the persister puts such messages aside and says so

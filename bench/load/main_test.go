@@ -76,6 +76,7 @@ type liar struct {
 	frames func(stream int64, i int, frame string) (out string, ok bool)
 	// post says whether a POST of events is passed on; else it gets the status.
 	post    func(i int64) int
+	busy    int64 // so many streams are answered 503 first
 	streams atomic.Int64
 	posts   atomic.Int64
 }
@@ -110,6 +111,10 @@ func (l *liar) before(t *testing.T, to target) string {
 
 func (l *liar) stream(w http.ResponseWriter, r *http.Request, host string, transport *http.Transport) {
 	number := l.streams.Add(1) - 1
+	if number < l.busy {
+		http.Error(w, "come again", http.StatusServiceUnavailable)
+		return
+	}
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", host, ""
 	resp, err := transport.RoundTrip(out)

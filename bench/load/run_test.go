@@ -212,6 +212,17 @@ func TestServerThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
+// A watcher that is asked to come again does.
+func TestBusyServerIsAskedAgain(t *testing.T) {
+	l := &liar{frames: func(_ int64, _ int, f string) (string, bool) { return f, true }, busy: 2}
+	cfg := quick(FanOut, l.before(t, newTarget(t)))
+	cfg.Watchers, cfg.Rate, cfg.Settle = 3, 200, settled
+	r, err := Run(t.Context(), cfg)
+	if err != nil || r.Err() != nil || l.streams.Load() != 5 {
+		t.Fatalf("%v; %+v after %d streams", err, r, l.streams.Load())
+	}
+}
+
 // A server that does not keep up: the load ends all the same, and says what it has not asked for.
 func TestRateThatCannotBeHad(t *testing.T) {
 	l := &liar{post: func(int64) int {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,6 +98,12 @@ func (a *audience) connect(ctx context.Context, srv *server, t Transport, runs [
 		g.Go(func() error {
 			w := &watcher{all: a, run: i % len(runs)}
 			rest, err := w.open(ctx)
+			for wait := firstWait; busy(err) && wait < 64*firstWait; wait *= 2 {
+				if err := pause(ctx, wait); err != nil {
+					return err
+				}
+				rest, err = w.open(ctx)
+			}
 			if err != nil {
 				return fmt.Errorf("watch %s: %w", runs[w.run], err)
 			}
@@ -185,11 +192,14 @@ func (w *watcher) read(ctx context.Context, rest []byte, sh *shard) {
 	}
 }
 
+// firstWait is the pause behind the first attempt; it doubles from one to the next.
+const firstWait = 50 * time.Millisecond
+
 const resumeTries = 8
 
 // resume opens the stream again; cause is why it ended. What came behind the cursor will come once more.
 func (w *watcher) resume(ctx context.Context, cause error) (rest []byte, err error) {
-	wait := 50 * time.Millisecond
+	wait := firstWait
 	for range resumeTries {
 		w.again = w.since
 		if rest, err = w.open(ctx); err == nil {
@@ -282,11 +292,28 @@ func (a *audience) latency() *Histogram {
 	return sum
 }
 
-// refusal is the error of a response that is not the one asked for.
+// statusError is a response that is not the one asked for.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%v: status %d %s: %s", ErrRefused, e.status, http.StatusText(e.status), e.text)
+}
+
+func (e *statusError) Unwrap() error { return ErrRefused }
+
 func refusal(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 300))
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("status %s: %w", resp.Status, err)
 	}
-	return fmt.Errorf("%w: status %s: %s", ErrRefused, resp.Status, text)
+	return &statusError{resp.StatusCode, strings.TrimSpace(string(text))}
+}
+
+// busy says that the server asks to come again.
+func busy(err error) bool {
+	var e *statusError
+	return errors.As(err, &e) && (e.status == http.StatusServiceUnavailable || e.status == http.StatusTooManyRequests)
 }

@@ -18,20 +18,20 @@ type feed struct {
 	hub *Hub
 	key schema.RunKey
 
-	refs      int           // guarded by hub.mu
+	refs      int           // guarded by the lock of the hub's shard
 	attached  chan struct{} // closed when attach has ended
 	attachErr error         // readable behind attached
 	stop      func()
 
 	view  atomic.Pointer[view]
-	heard atomic.Bool   // something has arrived since the last audit
-	back  chan struct{} // holds one token: who reads what precedes the ring
-	unfit atomic.Int64  // what follows a smaller seq does not fit into the ring
+	heard atomic.Bool  // something has arrived since the last audit
+	unfit atomic.Int64 // what follows a smaller seq does not fit into the ring
 
 	mu      sync.Mutex // writers of view: the live side, the filler
 	ready   bool       // the head is known; before that, copies only say what to expect
 	want    schema.Seq // newest seq known to be stored
 	filling bool
+	back    chan struct{}   // holds one token: who reads what precedes the ring; nil until somebody does
 	waiting []chan struct{} // of subscriptions that have everything; each holds one token
 }
 
@@ -45,7 +45,7 @@ type view struct {
 }
 
 func newFeed(h *Hub, key schema.RunKey) *feed {
-	f := &feed{hub: h, key: key, attached: make(chan struct{}), back: make(chan struct{}, 1)}
+	f := &feed{hub: h, key: key, attached: make(chan struct{})}
 	f.view.Store(&view{lo: 1, head: new(schema.Head)})
 	return f
 }
@@ -148,6 +148,11 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	if after < schema.Seq(f.unfit.Load()) {
 		return false
 	}
+	f.mu.Lock()
+	if f.back == nil {
+		f.back = make(chan struct{}, 1)
+	}
+	f.mu.Unlock()
 	select {
 	case f.back <- struct{}{}:
 		defer func() { <-f.back }()
@@ -298,11 +303,10 @@ func (f *feed) read(from, through schema.Seq) error {
 // abandon ends a feed whose hole cannot be filled, and takes it out of the hub, so that the next
 // subscription starts anew.
 func (f *feed) abandon(err error) {
-	f.hub.mu.Lock()
-	if f.hub.feeds[f.key] == f {
-		delete(f.hub.feeds, f.key)
-	}
-	f.hub.mu.Unlock()
+	part := f.hub.shard(f.key)
+	part.mu.Lock()
+	f.hub.remove(part, f)
+	part.mu.Unlock()
 	f.fail(err)
 	f.mu.Lock()
 	f.filling = false

@@ -53,9 +53,7 @@ func (h *Hub) walk(ctx context.Context, key schema.RunKey, after, through schema
 // recent gives the newest packs of a watched run when they hold all of after < seq ≤ through, or can be
 // made to.
 func (h *Hub) recent(ctx context.Context, key schema.RunKey, after, through schema.Seq) ([]schema.Pack, bool) {
-	h.mu.Lock()
-	f := h.feeds[key]
-	h.mu.Unlock()
+	f := h.feed(key)
 	if f == nil {
 		return nil, false
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentstream/schema"
@@ -72,13 +73,42 @@ type Hub struct {
 	cfg   Config
 	cache *cache // nil: none
 
-	mu     sync.Mutex
-	feeds  map[schema.RunKey]*feed
-	closed bool
+	shards   [hubShards]shard
+	watching atomic.Int64 // feeds in all shards
+	closed   atomic.Bool  // set before the shards are emptied
 
 	work   sync.WaitGroup // goroutines that fill holes
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+}
+
+// hubShards is into how many parts the registry of feeds is cut, so that no look at a part of it, with a
+// million runs in all, keeps subscribers waiting for more than a few milliseconds.
+const hubShards = 64
+
+type shard struct {
+	mu    sync.Mutex
+	feeds map[schema.RunKey]*feed
+}
+
+func (h *Hub) shard(key schema.RunKey) *shard {
+	return &h.shards[schema.Partition(key.Run, hubShards)]
+}
+
+// feed gives the run's feed; nil when nobody watches it.
+func (h *Hub) feed(key schema.RunKey) *feed {
+	s := h.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feeds[key]
+}
+
+// remove takes a feed out of the registry, if it still is in it. Under the lock of its shard.
+func (h *Hub) remove(s *shard, f *feed) {
+	if s.feeds[f.key] == f {
+		delete(s.feeds, f.key)
+		h.watching.Add(-1)
+	}
 }
 
 // New makes a hub.
@@ -87,7 +117,10 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, feeds: make(map[schema.RunKey]*feed)}
+	h := &Hub{cfg: cfg}
+	for i := range h.shards {
+		h.shards[i].feeds = make(map[schema.RunKey]*feed)
+	}
 	h.cache = newCache(h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h, nil
@@ -127,82 +160,94 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 func (h *Hub) close() {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
+	h.closed.Store(true)
 	h.cancel(ErrClosed)
 	h.fail(ErrClosed)
 	h.work.Wait()
 }
 
+// auditGroup is about how many runs are compared at once.
+const auditGroup = 4096
+
 // audit compares the watched runs that have been silent since the last audit, or all of them, with
 // what the stream has. It finds what a lost copy hid.
-func (h *Hub) audit(ctx context.Context, everyone bool) (int, error) {
-	h.mu.Lock()
-	keys := make([]schema.RunKey, 0, len(h.feeds))
-	for key, f := range h.feeds {
-		if f.quiet() || everyone {
-			keys = append(keys, key)
+func (h *Hub) audit(ctx context.Context, everyone bool) (runs int, err error) {
+	var keys []schema.RunKey
+	for i := range h.shards {
+		s := &h.shards[i]
+		s.mu.Lock()
+		for key, f := range s.feeds {
+			if f.quiet() || everyone {
+				keys = append(keys, key)
+			}
 		}
+		s.mu.Unlock()
+		if len(keys) < auditGroup && i < hubShards-1 || len(keys) == 0 {
+			continue
+		}
+		runs += len(keys)
+		if err := h.compare(ctx, keys); err != nil {
+			return runs, fmt.Errorf("fanout: audit: %w", err)
+		}
+		keys = keys[:0]
 	}
-	h.mu.Unlock()
-	if len(keys) == 0 {
-		return 0, nil
-	}
+	return runs, nil
+}
+
+func (h *Hub) compare(ctx context.Context, keys []schema.RunKey) error {
 	ctx, cancel := context.WithTimeout(ctx, min(h.cfg.GiveUp, 5*time.Second))
 	defer cancel()
 	newest, err := h.cfg.Tail.Newest(ctx, keys)
 	if err != nil {
-		return len(keys), fmt.Errorf("fanout: audit: %w", err)
+		return err
 	}
 	for key, seq := range newest {
-		h.mu.Lock()
-		f := h.feeds[key]
-		h.mu.Unlock()
-		if f != nil {
+		if f := h.feed(key); f != nil {
 			f.expect(seq)
 		}
 	}
-	return len(keys), nil
+	return nil
 }
 
 // fail ends all feeds. Their subscriptions get err once they have delivered what the feed holds.
 func (h *Hub) fail(err error) {
-	h.mu.Lock()
-	feeds := make([]*feed, 0, len(h.feeds))
-	for _, f := range h.feeds {
-		feeds = append(feeds, f)
+	for i := range h.shards {
+		s := &h.shards[i]
+		s.mu.Lock()
+		feeds := s.feeds
+		s.feeds = make(map[schema.RunKey]*feed)
+		h.watching.Add(-int64(len(feeds)))
+		s.mu.Unlock()
+		for _, f := range feeds {
+			f.fail(err)
+		}
 	}
-	clear(h.feeds)
-	h.mu.Unlock()
-	for _, f := range feeds {
-		f.fail(err)
-	}
-	h.count(0)
+	h.count()
 }
 
-func (h *Hub) count(n int) {
+func (h *Hub) count() {
 	if h.cfg.Hooks.Watching != nil {
-		h.cfg.Hooks.Watching(n)
+		h.cfg.Hooks.Watching(int(h.watching.Load()))
 	}
 }
 
 // acquire gives the run's feed, attached. The first user attaches it, the others wait for that.
 func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
+	part := h.shard(key)
 	for {
-		h.mu.Lock()
-		if h.closed {
-			h.mu.Unlock()
+		part.mu.Lock()
+		if h.closed.Load() {
+			part.mu.Unlock()
 			return nil, ErrClosed
 		}
-		f := h.feeds[key]
+		f := part.feeds[key]
 		if f == nil {
 			f = newFeed(h, key)
-			h.feeds[key] = f
+			part.feeds[key] = f
 			f.refs = 1
-			n := len(h.feeds)
-			h.mu.Unlock()
-			h.count(n)
+			h.watching.Add(1)
+			part.mu.Unlock()
+			h.count()
 			err := f.attach(ctx)
 			close(f.attached)
 			if err != nil {
@@ -212,7 +257,7 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
 			return f, nil
 		}
 		f.refs++
-		h.mu.Unlock()
+		part.mu.Unlock()
 		select {
 		case <-f.attached:
 		case <-ctx.Done():
@@ -238,17 +283,17 @@ func (h *Hub) release(f *feed) {
 		failed = f.attachErr != nil
 	default:
 	}
-	h.mu.Lock()
+	part := h.shard(f.key)
+	part.mu.Lock()
 	f.refs--
 	last := f.refs == 0
-	if (last || failed) && h.feeds[f.key] == f {
-		delete(h.feeds, f.key)
+	if last || failed {
+		h.remove(part, f)
 	}
-	n := len(h.feeds)
-	h.mu.Unlock()
+	part.mu.Unlock()
 	if last {
 		f.detach()
-		h.count(n)
+		h.count()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"agentstream/persister"
 	"agentstream/schema"
@@ -109,7 +108,7 @@ func (s *Store) storeOne(ctx context.Context, b *persister.Batch, days map[schem
 
 // store runs the transaction, and once more when a partition that it counted on is gone.
 func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
-	cols := columnsOf(b)
+	cols := columnsOf(b, s.plain)
 	for range 2 {
 		if err = s.ensureDays(ctx, cols.days); err != nil {
 			return res, err
@@ -136,7 +135,7 @@ func transact(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns,
 	if len(cols.useSeq) > 0 {
 		batch.Queue(findCounted, cols.useTenant, cols.useDay, cols.useRun, cols.useSeq)
 	}
-	batch.Queue(insertRows, cols.rows()...)
+	batch.Queue(insertRows, cols.rows(colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload)...)
 	results := tx.SendBatch(ctx, &batch)
 	inserted, err := readResults(results, b, cols, days)
 	if closed := results.Close(); err == nil {
@@ -231,7 +230,7 @@ func (c *columns) sum(results pgx.BatchResults, b *persister.Batch, stored map[s
 }
 
 func conflicts(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, res *persister.Result) error {
-	rows, err := tx.Query(ctx, findConflicts, cols.tenant, cols.day, cols.run, cols.seq, cols.line)
+	rows, err := tx.Query(ctx, findConflicts, cols.rows(colTenant, colDay, colRun, colSeq, colLine)...)
 	if err != nil {
 		return err
 	}
@@ -243,8 +242,8 @@ func conflicts(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns
 	return err
 }
 
-// columns holds a batch as one array per column: a round trip takes the same time for one row and
-// for thousands.
+// columns gives a batch as one array per column: a round trip takes the same time for one row and for
+// thousands. The rows' own are written when the statement is sent.
 type columns struct {
 	runTenant, runID, runState, runLastID, runAnchors []string
 	runDay, runFirst, runLast                         []time.Time
@@ -259,21 +258,19 @@ type columns struct {
 
 	laneTenant, laneRun, lane, laneOwner, laneEpoch []string
 
-	tenant, run, id, child, typ, line, payload array[pgtype.Text]
-	day                                        array[pgtype.Date]
-	ts                                         array[pgtype.Timestamptz]
-	seq                                        array[pgtype.Int8]
+	batch *persister.Batch
+	dates map[string]time.Time
+	plain bool // see packed.plain
 
 	days map[string]bool
 }
 
-func columnsOf(b *persister.Batch) *columns {
-	c := &columns{days: make(map[string]bool)}
-	dates := make(map[string]time.Time)
+func columnsOf(b *persister.Batch, plain bool) *columns {
+	c := &columns{batch: b, dates: make(map[string]time.Time), plain: plain, days: make(map[string]bool)}
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		day, _ := time.Parse(dayLayout, r.Head.Day) // ensureDays refuses what does not parse
-		dates[r.Head.Day], c.days[r.Head.Day] = day, true
+		c.dates[r.Head.Day], c.days[r.Head.Day] = day, true
 		c.runTenant, c.runID = append(c.runTenant, r.Key.Tenant), append(c.runID, r.Key.Run)
 		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
 		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
@@ -291,45 +288,7 @@ func columnsOf(b *persister.Batch) *columns {
 			c.laneEpoch = append(c.laneEpoch, strconv.FormatUint(l.Epoch, 10))
 		}
 	}
-	c.grow(len(b.Rows))
-	for i := range b.Rows {
-		c.add(&b.Rows[i], dates)
-	}
 	return c
-}
-
-func (c *columns) grow(n int) {
-	for _, a := range []*array[pgtype.Text]{&c.tenant, &c.run, &c.id, &c.child, &c.typ, &c.line, &c.payload} {
-		*a = make(array[pgtype.Text], 0, n)
-	}
-	c.day, c.ts, c.seq = make(array[pgtype.Date], 0, n), make(array[pgtype.Timestamptz], 0, n), make(array[pgtype.Int8], 0, n)
-}
-
-func (c *columns) add(r *persister.BatchRow, dates map[string]time.Time) {
-	text := func(a *array[pgtype.Text], s string) { *a = append(*a, pgtype.Text{String: s, Valid: true}) }
-	text(&c.tenant, r.Chunk.Key.Tenant)
-	text(&c.run, r.Chunk.Key.Run)
-	text(&c.id, r.ID)
-	text(&c.child, r.Chunk.Child)
-	text(&c.typ, r.Type)
-	line := string(r.Line)
-	text(&c.line, line)
-	var payload pgtype.Text
-	if r.Payload != nil && jsonbHolds(r.Payload) {
-		payload = pgtype.Text{String: within(line, r.Payload), Valid: true}
-	}
-	c.payload = append(c.payload, payload)
-	c.day = append(c.day, pgtype.Date{Time: dates[r.Chunk.Head.Day], Valid: true})
-	c.ts = append(c.ts, pgtype.Timestamptz{Time: r.TS, Valid: true})
-	c.seq = append(c.seq, pgtype.Int8{Int64: int64(r.Seq), Valid: true})
-}
-
-// within gives part as a part of the line, which nearly always ends with it and a brace.
-func within(line string, part []byte) string {
-	if at := len(line) - 1 - len(part); at >= 0 && line[at:at+len(part)] == string(part) {
-		return line[at : at+len(part)]
-	}
-	return string(part)
 }
 
 func (c *columns) runs() []any {
@@ -337,6 +296,25 @@ func (c *columns) runs() []any {
 		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq}
 }
 
-func (c *columns) rows() []any {
-	return []any{c.tenant, c.day, c.run, c.seq, c.id, c.child, c.typ, c.ts, c.line, c.payload}
+// rows gives columns of the rows.
+func (c *columns) rows(which ...column) []any {
+	const least = 64 // bytes of a row's values beside its line, with their lengths, about
+	room := 0
+	if !c.plain {
+		for i := range c.batch.Rows {
+			room += least + 2*len(c.batch.Rows[i].Line)
+		}
+	}
+	args := make([]any, len(which))
+	for i, name := range which {
+		p := packed{column: name, rows: c.batch.Rows, dates: c.dates}
+		if i == 0 {
+			p.room = room
+		}
+		args[i] = p
+		if c.plain {
+			args[i] = p.plain()
+		}
+	}
+	return args
 }

@@ -38,8 +38,9 @@ func (c Config) validate() error {
 
 // Store is a persister.Store in PostgreSQL. Make it with Open, end it with Close.
 type Store struct {
-	pool *pgxpool.Pool
-	log  *slog.Logger
+	pool  *pgxpool.Pool
+	log   *slog.Logger
+	plain bool // parameters are slices; see packed.plain
 
 	mu   sync.Mutex
 	days map[string]bool // partitions that are known to exist
@@ -64,11 +65,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
 		pc.ConnConfig.RuntimeParams["application_name"] = "agentstream"
 	}
+	pc.AfterConnect = func(_ context.Context, c *pgx.Conn) error { return teach(c.TypeMap()) }
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	return &Store{pool: pool, log: cfg.Logger, days: make(map[string]bool)}, nil
+	return &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}, nil
 }
 
 // Close waits for the connections in use and closes all.

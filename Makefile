@@ -75,6 +75,24 @@ bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./be
 	if [ "$$pkgs" = "./..." ]; then pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u | grep -vx ./bench; echo ./bench); fi
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 $$pkgs
 
+RESULTS ?= bin/referee
+ROUNDS  ?= 3
+
+.PHONY: referee
+referee: build ## Measure beside the references; REFEREE=harness or BENCH_SRC=its source, RESULTS=folder
+	@go build -o bin/bench-referee ./bench/referee
+	bin/bench-referee run -out $(RESULTS) -rounds $(ROUNDS) $(ARGS)
+
+.PHONY: capacity
+capacity: build ## Measure how cost grows, simulate 100,000 runs and more, and fill in docs/capacity.md
+	@mkdir -p $(RESULTS)
+	go build -o bin/bench-referee ./bench/referee
+	test -s $(RESULTS)/simulation.txt || {
+		AGENTSTREAM_FULL=1 go test -v -count=1 -timeout 30m -p 1 -run 'TestHundredThousandSubjects|TestMillionRuns' ./bench ./fanout >$(RESULTS)/simulation.new
+		mv $(RESULTS)/simulation.new $(RESULTS)/simulation.txt
+	}
+	bin/bench-referee growth -out $(RESULTS) -rounds $(ROUNDS) -page docs/capacity.md $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do

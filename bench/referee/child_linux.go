@@ -1,0 +1,13 @@
+package main
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+func dieWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}

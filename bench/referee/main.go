@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:])
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "referee:", err)
+		os.Exit(1)
+	}
+}
+
+const usage = "referee run|growth|report [flags], or serve and sdk, which these start; -h after the command lists its flags"
+
+func command(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	switch args[0] {
+	case "serve":
+		return serve(ctx, args[1:])
+	case "sdk":
+		return sdk(ctx, args[1:], os.Stdout)
+	case "run", "growth", "report":
+		return judge(ctx, args[0], args[1:])
+	}
+	return errors.New(usage)
+}
+
+// options of the commands that people give.
+type options struct {
+	out, harness, source, agentstream, natsServer, lock, only, shapes, page string
+	rounds, port                                                            int
+	short, strict                                                           bool
+}
+
+func parse(name string, args []string) (o options, err error) {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.StringVar(&o.out, "out", filepath.Join("bin", "referee"), "folder of the results; a run that was interrupted goes on there")
+	f.StringVar(&o.harness, "harness", os.Getenv("REFEREE"), "built harness ($REFEREE)")
+	f.StringVar(&o.source, "source", os.Getenv("BENCH_SRC"), "source of the harness, built when there is no built one ($BENCH_SRC)")
+	f.StringVar(&o.agentstream, "agentstream", filepath.Join("bin", "agentstream"), "the product's binary")
+	f.StringVar(&o.natsServer, "nats-server", os.Getenv("NATS_SERVER"), "nats-server binary; built from the module when there is none ($NATS_SERVER)")
+	f.StringVar(&o.lock, "lock", os.Getenv("REFEREE_LOCK"), "file to lock for each measurement ($REFEREE_LOCK)")
+	f.StringVar(&o.only, "only", "", "lines to measure, by commas; the beginning of a name is enough")
+	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit, "shapes of the product, by commas")
+	f.StringVar(&o.page, "page", "", "page that gets the capacity between its marks")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds")
+	f.IntVar(&o.port, "port", 18080, "first of four ports")
+	f.BoolVar(&o.short, "short", false, "short timed parts: shows that it works; the figures are worth nothing")
+	f.BoolVar(&o.strict, "strict", false, "fail when a bar is not held")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("%s: %q is no flag", name, f.Arg(0))
+	}
+	return o, nil
+}
+
+// judge measures what is missing, if it is asked to, and reports on what there is.
+func judge(ctx context.Context, name string, args []string) error {
+	o, err := parse(name, args)
+	if err != nil {
+		return err
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	res, err := openResults(o.out)
+	if err != nil {
+		return err
+	}
+	shapes := strings.Split(o.shapes, ",")
+	for _, s := range shapes {
+		if s != shapeDev && s != shapeSplit {
+			return fmt.Errorf("no shape %q", s)
+		}
+	}
+	var measured error
+	if name != "report" {
+		if measured = o.measure(ctx, name, shapes, res); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	passed, err := res.report(o.short, shapes, o.page)
+	if err := errors.Join(measured, err); err != nil {
+		return err
+	}
+	fmt.Println("report:", o.out)
+	if o.strict && !passed {
+		return errors.New("not every bar is held")
+	}
+	return nil
+}
+
+func (o options) measure(ctx context.Context, name string, shapes []string, res *results) (err error) {
+	lines := scenarios(o.short)
+	if name == "growth" {
+		lines = slices.Concat(growth(o.short), capacityNeeds(lines))
+	}
+	if lines = o.chosen(lines); len(lines) == 0 {
+		return fmt.Errorf("no line begins with %q", o.only)
+	}
+	r := &referee{lock: o.lock, ports: ports{first: o.port}, shapes: shapes, rounds: o.rounds, results: res, say: os.Stderr}
+	if err := o.binaries(ctx, r); err != nil {
+		return err
+	}
+	of := subject{Short: o.short}
+	var err1, err2 error
+	of.Agentstream, err1 = hashOf(r.agentstream)
+	of.Harness, err2 = hashOf(r.harness)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if err := res.claim(of); err != nil {
+		return err
+	}
+	defer func() {
+		if r.postgres != nil {
+			err = errors.Join(err, r.postgres.stop())
+		}
+	}()
+	return r.measureAll(ctx, lines)
+}
+
+func (o options) chosen(lines []line) []line {
+	if o.only == "" {
+		return lines
+	}
+	wanted := strings.Split(o.only, ",")
+	return slices.DeleteFunc(lines, func(l line) bool {
+		return !slices.ContainsFunc(wanted, func(w string) bool { return strings.HasPrefix(l.id, w) })
+	})
+}
+
+// binaries finds the programs, or builds them beside the results.
+func (o options) binaries(ctx context.Context, r *referee) (err error) {
+	if r.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if r.agentstream, err = filepath.Abs(o.agentstream); err != nil {
+		return err
+	}
+	if o.harness == "" && o.source == "" {
+		return errors.New("no harness: set REFEREE to the built program or BENCH_SRC to its source")
+	}
+	if r.harness, err = filepath.Abs(o.harness); err != nil {
+		return err
+	}
+	if o.harness == "" {
+		r.harness = filepath.Join(o.out, "bin", "harness")
+		if err := goBuild(ctx, o.source, r.harness, "."); err != nil {
+			return err
+		}
+	}
+	if r.natsServer, err = filepath.Abs(o.natsServer); err != nil {
+		return err
+	}
+	if o.natsServer == "" {
+		r.natsServer = filepath.Join(o.out, "bin", "nats-server")
+		if err := goBuild(ctx, ".", r.natsServer, "github.com/nats-io/nats-server/v2"); err != nil {
+			return err
+		}
+	}
+	// The harness looks for its references' binaries by name.
+	if filepath.Base(r.natsServer) != "nats-server" {
+		return fmt.Errorf("%s: the harness must find a program that is named nats-server", r.natsServer)
+	}
+	for _, file := range []string{r.agentstream, r.harness, r.natsServer} {
+		if _, err := os.Stat(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func goBuild(ctx context.Context, dir, to, what string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to, what)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", what, err, out)
+	}
+	return nil
+}

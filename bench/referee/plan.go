@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Shapes of the product.
+const (
+	shapeDev   = "dev"   // one process on embedded parts
+	shapeSplit = "split" // nats-server, edge and persist; PostgreSQL apart
+)
+
+// line is one thing that is measured, on the product and on its references.
+type line struct {
+	id, what string
+	args     []string      // of the harness
+	window   time.Duration // length of its timed part, for the CPU of single processes
+	sdk      int           // not the harness: so many runs published through the SDK
+	refs     []reference
+	bars     []bar
+	show     []string // further metrics of the table
+}
+
+// reference is a target of the harness beside which a line is seen. Its arguments come after the
+// line's own.
+type reference struct {
+	target string
+	args   []string
+}
+
+// bar is a promise: metric at least, or at most, limit; with a reference, limit times that.
+type bar struct {
+	metric  string
+	limit   float64
+	of      string
+	atLeast bool
+}
+
+func (b bar) String() string {
+	sign := "≤"
+	if b.atLeast {
+		sign = "≥"
+	}
+	if b.of != "" {
+		return fmt.Sprintf("%s %s × %s", sign, figure(b.limit), b.of)
+	}
+	return sign + " " + figure(b.limit)
+}
+
+func atMost(metric string, limit float64) bar { return bar{metric: metric, limit: limit} }
+func atLeast(metric string, limit float64) bar {
+	return bar{metric: metric, limit: limit, atLeast: true}
+}
+func times(metric string, limit float64, of string) bar {
+	return bar{metric: metric, limit: limit, of: of}
+}
+
+// mustBeZero are the metrics that make a figure worthless when they are not zero.
+var mustBeZero = []string{"lost", "gap", "dup", "dropped_conns", "puberr", "notsent"}
+
+// scenarios are the lines with a promise.
+func scenarios(short bool) []line {
+	watch, rate := 4*time.Second, 6*time.Second
+	if short {
+		watch, rate = 2*time.Second, 2*time.Second
+	}
+	return slices.Concat(fanOut(watch), []line{manyRuns(rate)}, idle(), replays(), publishing(watch))
+}
+
+func fanOut(dur time.Duration) []line {
+	args := func(mode string) []string {
+		return []string{"-s", "s1", "-n", "1000", "-mode", mode, "-dur", dur.String()}
+	}
+	show := []string{"delivered_s", "events_per_read", "wire_bytes_per_event", "p99_ms"}
+	return []line{
+		{id: "s1-sse", what: "1 run, 1,000 SSE", args: args("sse"), window: dur, show: show,
+			refs: []reference{{target: "limit-log"}}, bars: []bar{times("cpu_s_per_M", 1.5, "limit-log")}},
+		{id: "s1-ws", what: "1 run, 1,000 WebSockets", args: args("ws"), window: dur, show: show,
+			refs: []reference{{target: "limit-wslog"}}, bars: []bar{times("cpu_s_per_M", 2, "limit-wslog")}},
+	}
+}
+
+func manyRuns(dur time.Duration) line {
+	return line{id: "s2", what: "500 runs × 2 watchers, 10,000 ev/s", window: dur,
+		args: []string{"-s", "s2", "-channels", "500", "-subs", "2", "-rate", "10000", "-dur", dur.String()},
+		show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}},
+		bars: []bar{times("p50_ms", 2, "nats-js"), times("p99_ms", 2, "nats-js"), times("cpu_s_per_M", 2, "nats-js")}}
+}
+
+func idle() (list []line) {
+	for _, mode := range []string{"sse", "ws"} {
+		limit := map[string]float64{"sse": 8, "ws": 10}[mode]
+		for _, n := range []int{5000, 19000} {
+			list = append(list, line{id: fmt.Sprintf("s3-%s-%d", mode, n), what: fmt.Sprintf("%s idle %s", thousands(n), transport(mode)),
+				args: []string{"-s", "s3", "-n", strconv.Itoa(n), "-mode", mode}, bars: []bar{atMost("rss_KiB_per_conn", limit)},
+				show: []string{"idle_cores", "cpu_us_per_connect", "connects_s"}})
+		}
+	}
+	return list
+}
+
+func transport(mode string) string {
+	if mode == "ws" {
+		return "WebSockets"
+	}
+	return "SSE"
+}
+
+func replays() (list []line) {
+	for _, r := range []struct {
+		events, clients int
+		bar             bar
+	}{
+		{10_000, 1, atLeast("replayed_s", 400_000)},
+		{10_000, 50, atLeast("replayed_s", 2_000_000)},
+		{100_000, 1, atMost("ttlb_ms", 250)},
+	} {
+		args := []string{"-events", strconv.Itoa(r.events), "-k", strconv.Itoa(r.clients)}
+		list = append(list, line{id: fmt.Sprintf("s4-%d-%d", r.events, r.clients),
+			what: fmt.Sprintf("replay of %s events, %d client(s)", thousands(r.events), r.clients),
+			args: append([]string{"-s", "s4"}, args...), show: []string{"replayed_s", "ttlb_ms", "cpu_s_per_M"},
+			refs: []reference{{target: "nats-js", args: []string{"-s", "jsread"}}},
+			bars: []bar{r.bar, atLeast("complete_conns", float64(r.clients))}})
+	}
+	return list
+}
+
+func publishing(dur time.Duration) (list []line) {
+	for _, runs := range []int{1, 64} {
+		list = append(list, line{id: fmt.Sprintf("s5-http-%d", runs), what: fmt.Sprintf("acknowledged publish, %d run(s), HTTP batches of 64", runs),
+			args:   []string{"-s", "s5", "-channels", strconv.Itoa(runs), "-batch", "64", "-depth", "1024", "-dur", dur.String()},
+			window: dur, show: []string{"cpu_s_per_M"}, refs: []reference{{target: "nats-js"}}, bars: []bar{atLeast("acked_s", 100_000)}})
+	}
+	for runs, least := range map[int]float64{1: 120_000, 64: 300_000} {
+		list = append(list, line{id: fmt.Sprintf("s5-sdk-%d", runs), what: fmt.Sprintf("acknowledged publish, %d run(s), SDK", runs), sdk: runs,
+			window: dur, show: []string{"cpu_s_per_M", "publisher_cpu_s_per_M"}, bars: []bar{atLeast("acked_s", least)}})
+	}
+	slices.SortStableFunc(list, func(a, b line) int { return a.sdk - b.sdk })
+	return list
+}
+
+// A point of a curve of costs: its line's id is curve-x.
+const (
+	curveWatchers = "watchers" // of one run
+	curveRuns     = "runs"     // at the same rate in all
+	curveLive     = "live"     // watchers of each of 500 runs at a rate that leaves nothing to coalesce
+)
+
+// growth are the lines whose cost is to be flat.
+func growth(short bool) (list []line) {
+	dur := 5 * time.Second
+	if short {
+		dur = 2 * time.Second
+	}
+	for _, n := range []int{10, 100, 1000, 10_000} {
+		list = append(list, line{id: fmt.Sprintf("%s-%d", curveWatchers, n), what: fmt.Sprintf("1 run, %s watchers", thousands(n)), window: dur,
+			args: []string{"-s", "s1", "-n", strconv.Itoa(n), "-dur", dur.String()}, show: []string{"cpu_s_per_M", "delivered_s", "published_s"}})
+	}
+	for _, n := range []int{1, 100, 10_000} {
+		list = append(list, live(curveRuns, n, n, 1, dur))
+	}
+	for _, n := range []int{1, 4} {
+		list = append(list, live(curveLive, n, 500, n, dur))
+	}
+	return list
+}
+
+// capacityNeeds are the scenarios without which a capacity cannot be told. What is already measured in
+// the folder is not measured again.
+func capacityNeeds(lines []line) []line {
+	return slices.DeleteFunc(lines, func(l line) bool { return !slices.Contains([]string{"s2", "s3-sse-19000", "s3-ws-19000"}, l.id) })
+}
+
+// live is 2,000 single events a second. The warm-up reaches every one of 10,000 runs.
+func live(curve string, x, runs, watchers int, dur time.Duration) line {
+	return line{id: fmt.Sprintf("%s-%d", curve, x), what: fmt.Sprintf("%s run(s) × %d watcher(s), 2,000 ev/s", thousands(runs), watchers), window: dur,
+		args: []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(watchers), "-rate", "2000", "-batch", "1",
+			"-warm", "6s", "-dur", dur.String()},
+		show: []string{"cpu_s_per_M", "delivered_s", "acked_s", "p50_ms", "p99_ms"}}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// postgres is a PostgreSQL with the settings it comes with, in a temporary folder, reached by a Unix
+// socket there. It is not part of a measured tree.
+type postgres struct {
+	dir, bin string
+	cred     *syscall.Credential // nil: run as ourselves
+	proc     *child
+}
+
+func startPostgres(ctx context.Context, logs string) (*postgres, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	p := &postgres{bin: bin}
+	if p.cred, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	// A socket's path may have 107 bytes, so the folder does not lie among the results.
+	if p.dir, err = os.MkdirTemp("", "agentstream-pg-"); err != nil {
+		return nil, err
+	}
+	if p.cred != nil {
+		err = os.Chown(p.dir, int(p.cred.Uid), int(p.cred.Gid))
+	}
+	if err == nil {
+		err = p.start(ctx, logs)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start postgres: %w", err), p.stop())
+	}
+	return p, nil
+}
+
+// postgresPrograms are what is used of an installation. They must lie in one folder: what PATH finds
+// may be a part, or wrappers.
+var postgresPrograms = []string{"initdb", "postgres", "pg_isready", "createdb", "dropdb"}
+
+func postgresBin() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	version := func(p string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p))))
+		return n
+	}
+	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
+	if path, err := exec.LookPath("initdb"); err == nil {
+		found = append([]string{path}, found...)
+	}
+	for _, path := range found {
+		dir := filepath.Dir(path)
+		if !slices.ContainsFunc(postgresPrograms, func(name string) bool {
+			_, err := os.Stat(filepath.Join(dir, name))
+			return err != nil
+		}) {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("the split shape needs PostgreSQL: %s are together neither in PATH nor in /usr/lib/postgresql/*/bin",
+		strings.Join(postgresPrograms, ", "))
+}
+
+// unprivileged gives the user to run the server as: PostgreSQL refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("postgres: no user but root")
+}
+
+func (p *postgres) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, name), args...)
+	cmd.Dir = p.dir
+	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
+	return cmd
+}
+
+func (p *postgres) start(ctx context.Context, logs string) error {
+	data := filepath.Join(p.dir, "data")
+	out, err := p.command(ctx, "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	server := p.command(context.WithoutCancel(ctx), "postgres", "-D", data, "-k", p.dir, "-h", "", "-p", "5432")
+	if p.proc, err = startChild("postgres", logs, server); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if p.command(ctx, "pg_isready", "-q", "-h", p.dir).Run() == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.proc.done:
+			return fmt.Errorf("it ended: %w", p.proc.err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// database makes an empty database anew and gives its DSN.
+func (p *postgres) database(ctx context.Context, name string) (string, error) {
+	for _, cmd := range []*exec.Cmd{
+		p.command(ctx, "dropdb", "-h", p.dir, "-U", "postgres", "--if-exists", "--force", name),
+		p.command(ctx, "createdb", "-h", p.dir, "-U", "postgres", name),
+	} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("make database %s: %w: %s", name, err, strings.TrimSpace(string(out)))
+		}
+	}
+	return "postgres://postgres@/" + name + "?" + url.Values{"host": {p.dir}, "port": {"5432"}}.Encode(), nil
+}
+
+// stop ends the server without a checkpoint and removes its folder.
+func (p *postgres) stop() error {
+	var err error
+	if p.proc != nil {
+		err = p.proc.stop(syscall.SIGQUIT, 20*time.Second)
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ports of one target, from a first one on.
+type ports struct{ first int }
+
+func (p ports) at(i int) string      { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.first+i)) }
+func (p ports) edge() string         { return p.at(0) }
+func (p ports) admin() string        { return p.at(1) } // of the edge, or of dev
+func (p ports) nats() string         { return p.at(2) }
+func (p ports) persistAdmin() string { return p.at(3) }
+
+// server is one shape of the product as a process tree.
+type server struct {
+	shape, agentstream, natsServer string
+	state, logs                    string
+	ports                          ports
+	openNATS                       bool // dev: other processes may publish
+	children                       []*child
+}
+
+// pidsFile lies in the state's folder and names the processes once all of them have started.
+const pidsFile = "pids.json"
+
+// serve is the command that the harness starts and whose tree it measures. It ends when it is asked
+// to, when a process of the product has ended, or when the harness is gone.
+func serve(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	s := &server{}
+	flags.StringVar(&s.shape, "shape", shapeDev, "dev or split; split takes its PostgreSQL from AGENTSTREAM_POSTGRES")
+	flags.StringVar(&s.agentstream, "agentstream", "", "the product's binary")
+	flags.StringVar(&s.natsServer, "nats-server", "", "nats-server binary, for split")
+	flags.StringVar(&s.state, "state", "", "empty folder for the state")
+	flags.StringVar(&s.logs, "logs", "", "prefix of the files that the processes' output goes to")
+	flags.IntVar(&s.ports.first, "port", 18080, "first of four ports")
+	flags.BoolVar(&s.openNATS, "nats", false, "dev: open the embedded NATS to other processes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer s.kill()
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	return s.watch(ctx)
+}
+
+// start brings the shape up. The edge comes last: who can connect to it finds the rest ready.
+func (s *server) start(ctx context.Context) error {
+	var err error
+	switch s.shape {
+	case shapeDev:
+		err = s.dev()
+	case shapeSplit:
+		err = s.split(ctx)
+	default:
+		err = fmt.Errorf("no shape %q", s.shape)
+	}
+	if err != nil {
+		return err
+	}
+	pids := map[string]int{}
+	for _, c := range s.children {
+		pids[c.name] = c.pid()
+	}
+	b, err := json.Marshal(pids)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(s.state, pidsFile)
+	if err := os.WriteFile(file+".new", b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+func (s *server) dev() error {
+	args := []string{"dev", "--no-demo", "--data", filepath.Join(s.state, "data"), "--listen", s.ports.edge(),
+		"--admin-listen", s.ports.admin(), "--level", "warn"}
+	if s.openNATS {
+		args = append(args, "--nats-listen", s.ports.nats())
+	}
+	return s.run("agentstream", s.agentstream, args...)
+}
+
+func (s *server) split(ctx context.Context) error {
+	if os.Getenv("AGENTSTREAM_POSTGRES") == "" {
+		return errors.New("split needs AGENTSTREAM_POSTGRES")
+	}
+	conf := filepath.Join(s.state, "nats.conf")
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n", s.ports.nats(), filepath.Join(s.state, "js"))
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := s.run("nats", s.natsServer, "-c", conf); err != nil {
+		return err
+	}
+	if err := await(ctx, s.ports.nats(), s.children[0].done); err != nil {
+		return err
+	}
+	nats := "nats://" + s.ports.nats()
+	if out, err := exec.CommandContext(ctx, s.agentstream, "migrate", "--nats", nats, "--level", "warn").CombinedOutput(); err != nil {
+		return fmt.Errorf("migrate: %w: %s", err, out)
+	}
+	if err := s.run("persist", s.agentstream, "persist", "--nats", nats, "--admin-listen", s.ports.persistAdmin(), "--level", "warn"); err != nil {
+		return err
+	}
+	return s.run("edge", s.agentstream, "edge", "--insecure-no-auth", "--nats", nats, "--listen", s.ports.edge(),
+		"--admin-listen", s.ports.admin(), "--level", "warn")
+}
+
+func (s *server) run(name, binary string, args ...string) error {
+	c, err := startChild(name, s.logs+name+".log", exec.Command(binary, args...))
+	if err == nil {
+		s.children = append(s.children, c)
+	}
+	return err
+}
+
+// watch looks whether the harness is still the parent: nothing else tells of its being killed.
+func (s *server) watch(ctx context.Context) error {
+	parent := os.Getppid()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if os.Getppid() != parent {
+				return errors.New("the harness is gone")
+			}
+			for _, c := range s.children {
+				select {
+				case <-c.done:
+					return fmt.Errorf("%s ended by itself: %w", c.name, c.err)
+				default:
+				}
+			}
+		}
+	}
+}
+
+// kill ends everything at once: the harness waits for a third of a second, and the state is not
+// kept.
+func (s *server) kill() {
+	for _, c := range s.children {
+		_ = c.cmd.Process.Kill()
+	}
+	for _, c := range s.children {
+		<-c.done
+	}
+}
+
+// await returns when something listens at the address.
+func await(ctx context.Context, addr string, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-ended:
+			return fmt.Errorf("nothing listens at %s: the process has ended", addr)
+		case <-ctx.Done():
+			return fmt.Errorf("nothing listens at %s: %w", addr, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -35,8 +36,10 @@ const (
 // Config says what to do to which server. Zero fields get the scenario's defaults, shown as
 // s1/s2/s3/s4/s5 where they differ.
 type Config struct {
-	URL       string // of the server: http or https, without a path. Required
-	Token     string // bearer token; "" sends none
+	URL   string // of the server: http or https, without a path. Required
+	Token string // bearer token; "" sends none
+	// TLS is for https; nil trusts what the system does. NextProtos is not looked at.
+	TLS       *tls.Config
 	Scenario  Scenario
 	Transport Transport
 

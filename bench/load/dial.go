@@ -17,6 +17,7 @@ type server struct {
 	addr   string // host:port
 	host   string // as in the URL
 	token  string
+	tls    *tls.Config
 	client *http.Client // for what is not measured
 }
 
@@ -27,8 +28,13 @@ func newServer(cfg Config) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: url: %v", ErrConfig, err)
 	}
-	s := &server{secure: u.Scheme == "https", host: u.Host, token: cfg.Token,
-		client: &http.Client{Timeout: dialTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: beginners, Proxy: http.ProxyFromEnvironment}}}
+	s := &server{secure: u.Scheme == "https", host: u.Host, token: cfg.Token, tls: cfg.TLS.Clone()}
+	if s.tls == nil {
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	s.tls.NextProtos = []string{"http/1.1"} // a connection is what is measured: no HTTP/2
+	// All requests take the same way as what is measured, which knows no proxy.
+	s.client = &http.Client{Timeout: dialTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: beginners, TLSClientConfig: s.tls}}
 	port := u.Port()
 	if port == "" {
 		port = map[bool]string{false: "80", true: "443"}[s.secure]
@@ -44,11 +50,11 @@ func (s *server) url(path string) string {
 	return "http://" + s.host + path
 }
 
-// dial opens one connection. HTTP/2 is not offered: a connection is what is measured.
+// dial opens one connection.
 func (s *server) dial(ctx context.Context) (net.Conn, error) {
 	d := &net.Dialer{Timeout: dialTimeout}
 	if s.secure {
-		td := &tls.Dialer{NetDialer: d, Config: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}}
+		td := &tls.Dialer{NetDialer: d, Config: s.tls}
 		return td.DialContext(ctx, "tcp", s.addr)
 	}
 	return d.DialContext(ctx, "tcp", s.addr)

@@ -79,6 +79,7 @@ type liar struct {
 	busy    int64 // so many streams are answered 503 first
 	streams atomic.Int64
 	posts   atomic.Int64
+	ends    atomic.Int64 // runs that were ended
 }
 
 func (l *liar) before(t *testing.T, to target) string {
@@ -102,6 +103,9 @@ func (l *liar) before(t *testing.T, to target) string {
 			}
 			pass.ServeHTTP(w, r)
 		default:
+			if r.Method == "POST" && r.ContentLength <= 80 {
+				l.ends.Add(1)
+			}
 			pass.ServeHTTP(w, r)
 		}
 	}))

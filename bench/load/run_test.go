@@ -3,12 +3,16 @@ package load
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -77,6 +81,35 @@ func check(t *testing.T, cfg Config, r *Result) {
 	var back Result
 	if err := json.Unmarshal(doc, &back); err != nil || back.Acked != r.Acked || back.Latency.P99 != r.Latency.P99 {
 		t.Errorf("JSON gives %+v: %v", back, err)
+	}
+}
+
+// Over TLS connections have buffers of their own: another way to read, and the same account.
+func TestTLS(t *testing.T) {
+	u, err := url.Parse(newTarget(t).url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	pass := httputil.NewSingleHostReverseProxy(u)
+	pass.Transport, pass.FlushInterval = transport, -1
+	srv := httptest.NewTLSServer(pass)
+	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); transport.CloseIdleConnections() })
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	for _, transport := range []Transport{SSE, WebSocket} {
+		cfg := quick(ManyRuns, srv.URL)
+		cfg.Transport, cfg.Settle, cfg.Probe = transport, settled, own
+		cfg.TLS = &tls.Config{RootCAs: roots}
+		r, err := Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, cfg.withDefaults(), r)
+		cfg.TLS = nil
+		if _, err := Run(t.Context(), cfg); err == nil {
+			t.Error("a certificate that nobody trusts is trusted")
+		}
 	}
 }
 
@@ -245,8 +278,8 @@ func TestRateThatCannotBeHad(t *testing.T) {
 
 // An interrupted load ends at once, and leaves no run that seems to work.
 func TestInterrupt(t *testing.T) {
-	to := newTarget(t)
-	cfg := quick(ManyRuns, to.url)
+	l := &liar{post: func(int64) int { return 0 }}
+	cfg := quick(ManyRuns, l.before(t, newTarget(t)))
 	cfg.Duration = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg.Hooks.Progress = func(p Progress) {
@@ -256,5 +289,8 @@ func TestInterrupt(t *testing.T) {
 	}
 	if _, err := Run(ctx, cfg); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
+	}
+	if got := l.ends.Load(); got != int64(cfg.Runs) {
+		t.Errorf("%d runs of %d were ended", got, cfg.Runs)
 	}
 }

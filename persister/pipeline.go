@@ -19,9 +19,8 @@ type pipeline struct {
 	status Status
 }
 
-// item is one message on its way.
+// item is what is in one message on its way.
 type item struct {
-	msg   Message
 	chunk Chunk
 	bad   []DeadLetter
 }
@@ -89,23 +88,22 @@ func (p *pipeline) persist(ctx context.Context, msgs []Message) (full bool) {
 	p.update(func(s *Status) { s.Stream = msgs[0].Stream })
 	items := make([]item, len(msgs))
 	rows, size := 0, 0
-	for i, m := range msgs {
-		items[i].msg = m
-		items[i].chunk, items[i].bad = sift(&items[i].msg)
+	for i := range msgs {
+		items[i].chunk, items[i].bad = sift(&msgs[i])
 		rows += len(items[i].chunk.Rows)
-		size += len(m.Body)
+		size += len(msgs[i].Body)
 	}
 	// A queue counts bytes in its own way and may stop short of the bounds.
 	full = rows >= p.cfg.BatchEvents/2 || len(msgs) >= p.cfg.BatchEvents/2 || size >= p.cfg.BatchBytes/2
 	for attempt := 0; len(items) > 0; {
 		if ctx.Err() != nil && work.Err() != nil {
-			p.release(items)
+			p.release(msgs)
 			return full
 		}
 		n := p.take(items)
-		if err := p.commit(work, items[:n]); err != nil {
+		if err := p.commit(work, msgs[:n], items[:n]); err != nil {
 			if ctx.Err() != nil { // told to stop: no second attempt
-				p.release(items)
+				p.release(msgs)
 				return full
 			}
 			p.size = max(1, p.size/2)
@@ -115,7 +113,7 @@ func (p *pipeline) persist(ctx context.Context, msgs []Message) (full bool) {
 		attempt = 0
 		p.recovered()
 		p.size = min(p.cfg.BatchEvents, p.size*2)
-		items = items[n:]
+		msgs, items = msgs[n:], items[n:]
 	}
 	return full
 }
@@ -134,7 +132,7 @@ func (p *pipeline) take(items []item) int {
 }
 
 // commit stores the messages' rows, keeps their dead letters, and only then confirms them.
-func (p *pipeline) commit(work context.Context, items []item) error {
+func (p *pipeline) commit(work context.Context, msgs []Message, items []item) error {
 	ctx, cancel := context.WithTimeout(work, p.cfg.Attempt)
 	defer cancel()
 	start := p.cfg.Now()
@@ -161,7 +159,7 @@ func (p *pipeline) commit(work context.Context, items []item) error {
 	}
 	done.Messages, done.Took = len(items), p.cfg.Now().Sub(start)
 	p.kept(done, letters)
-	p.ack(work, items)
+	p.ack(work, msgs)
 	return nil
 }
 
@@ -204,13 +202,9 @@ var errConflict = errors.New("another content is stored at this run and seq")
 
 // ack confirms what is committed. A confirmation that is lost is no failure: the messages come
 // again, and find their rows.
-func (p *pipeline) ack(work context.Context, items []item) {
+func (p *pipeline) ack(work context.Context, msgs []Message) {
 	ctx, cancel := context.WithTimeout(work, p.cfg.Grace)
 	defer cancel()
-	msgs := make([]Message, len(items))
-	for i := range items {
-		msgs[i] = items[i].msg
-	}
 	if err := p.queue.Ack(ctx, msgs); err != nil {
 		p.cfg.Logger.Warn("persister: committed messages were not confirmed and will come again",
 			"stream", msgs[0].Stream, "messages", len(msgs), "error", err)
@@ -219,13 +213,9 @@ func (p *pipeline) ack(work context.Context, items []item) {
 
 // release gives back what was fetched but not committed. The context is the clean-up's own: the one
 // of Run has ended.
-func (p *pipeline) release(items []item) {
+func (p *pipeline) release(msgs []Message) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWait)
 	defer cancel()
-	msgs := make([]Message, len(items))
-	for i := range items {
-		msgs[i] = items[i].msg
-	}
 	if err := p.queue.Release(ctx, msgs); err != nil {
 		p.cfg.Logger.Warn("persister: messages were not released and come again after their time",
 			"stream", msgs[0].Stream, "messages", len(msgs), "error", err)

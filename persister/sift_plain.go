@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"time"
 	"unicode/utf8"
 
 	"agentstream/schema"
@@ -14,21 +13,20 @@ import (
 // without optional fields exactly as schema.Event.AppendLine writes it, and a payload. What it reads,
 // readRow reads to the same row; what it does not, readRow reads or refuses.
 type plainLines struct {
-	run string // the end of run_id and all up to the number
+	run, child string // child with its quotes, or null
 }
 
 func (l *plainLines) of(p *schema.Pack) {
-	child := `null,"seq":`
+	l.run, l.child = p.Key.Run, "null"
 	if p.Child != "" {
-		child = `"` + p.Child + `","seq":`
+		l.child = `"` + p.Child + `"`
 	}
-	l.run = p.Key.Run + `","child_id":` + child
 }
 
 // read leaves everything unusual to readRow.
 func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
 	id, rest, ok := cutField(line, `{"id":"`)
-	if !ok || schema.ValidEventID(id) != nil {
+	if !ok {
 		return Row{}, false
 	}
 	stamp, rest, ok := cutField(rest, `","ts":"`)
@@ -39,31 +37,51 @@ func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
-	info, err := schema.Lookup(name)
-	if err != nil {
-		return Row{}, false
-	}
 	payload, ok := l.payload(seq, rest)
 	if !ok {
 		return Row{}, false
 	}
-	ts, err := time.Parse(time.RFC3339Nano, stamp)
-	if err != nil {
+	row := Row{Seq: seq, ID: string(id), Type: typeName(name), Line: line, Payload: payload}
+	if row.Type == "" || schema.ValidEventID(row.ID) != nil || row.TS.UnmarshalText(stamp) != nil {
 		return Row{}, false
 	}
-	return Row{Seq: seq, ID: id, Type: info.Name, TS: ts, Line: line, Payload: payload}, true
+	return row, true
 }
+
+// typeName gives the name of a type that this process knows, "" for others.
+func typeName(name []byte) string {
+	if known, ok := catalogued[string(name)]; ok {
+		return known
+	}
+	info, err := schema.Lookup(string(name))
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}
+
+// catalogued holds the names of the catalogue, so that rows share them.
+var catalogued = func() map[string]string {
+	names := make(map[string]string)
+	for _, t := range schema.Types() {
+		names[t.Name] = t.Name
+	}
+	return names
+}()
 
 // payload checks what follows the type and gives the payload: a JSON object that reaches to the end of
 // the line, and so is the last field.
 func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
-	rest, ok := bytes.CutPrefix(rest, []byte(`","run_id":"`))
-	if !ok || len(rest) < len(l.run) || string(rest[:len(l.run)]) != l.run {
-		return nil, false
-	}
 	var buf [40]byte
 	number := append(strconv.AppendInt(buf[:0], int64(seq), 10), `,"payload":`...)
-	payload, ok := bytes.CutPrefix(rest[len(l.run):], number)
+	payload := rest
+	for _, part := range [...]string{`","run_id":"`, l.run, `","child_id":`, l.child, `,"seq":`} {
+		if len(payload) < len(part) || string(payload[:len(part)]) != part {
+			return nil, false
+		}
+		payload = payload[len(part):]
+	}
+	payload, ok := bytes.CutPrefix(payload, number)
 	if n := len(payload); !ok || seq > schema.MaxSeq || n < 3 || payload[0] != '{' || payload[n-2] != '}' || payload[n-1] != '}' {
 		return nil, false
 	}
@@ -79,25 +97,25 @@ func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
 const plainDepth = 64
 
 // cutField cuts prefix and the string behind it, up to but without its closing quote.
-func cutField(b []byte, prefix string) (string, []byte, bool) {
+func cutField(b []byte, prefix string) (value, rest []byte, ok bool) {
 	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
-		return "", nil, false
+		return nil, nil, false
 	}
 	b = b[len(prefix):]
 	end := bytes.IndexByte(b, '"')
 	if end < 0 {
-		return "", nil, false
+		return nil, nil, false
 	}
-	return string(b[:end]), b[end:], true
+	return b[:end], b[end:], true
 }
 
 // plainTime says that s has the bytes and the length of a usual time in UTC.
-func plainTime(s string) bool {
+func plainTime(s []byte) bool {
 	if len(s) < len("2006-01-02T15:04:05Z") || len(s) > len("2006-01-02T15:04:05.000000000Z") || s[len(s)-1] != 'Z' {
 		return false
 	}
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
+	for _, c := range s {
+		switch {
 		case c >= '0' && c <= '9', c == '-', c == ':', c == '.', c == 'T', c == 'Z':
 		default:
 			return false

@@ -23,6 +23,13 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	watch.Go(func() { s.recheck(watched) })
+	polled, unpoll := context.WithCancel(context.WithoutCancel(ctx)) // until the last stream has ended
+	defer unpoll()
+	watch.Go(func() {
+		if err := s.poll.Run(polled); err != nil {
+			s.cfg.Logger.Error("edge: connections are no longer watched", "err", err)
+		}
+	})
 	select {
 	case err := <-served:
 		return fmt.Errorf("edge: serve %s: %w", ln.Addr(), err)

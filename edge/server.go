@@ -13,6 +13,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/jsonl"
+	"agentstream/edge/transport/poll"
 	"agentstream/edge/transport/sse"
 	"agentstream/edge/transport/ws"
 	"agentstream/fanout"
@@ -29,6 +30,7 @@ type Server struct {
 	ws      *ws.Transport
 	grpc    *grpc.Transport
 	jsonl   *jsonl.Transport
+	poll    *poll.Poller
 	routes  []*route
 	checks  *payloadChecks
 	ids     *schema.IDs
@@ -50,11 +52,15 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	out, err := sse.New(sse.Config{WriteTimeout: cfg.WriteTimeout, Retry: cfg.Retry})
+	poller, err := poll.New()
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	sockets, err := ws.New(ws.Config{WriteTimeout: cfg.WriteTimeout})
+	out, err := sse.New(sse.Config{WriteTimeout: cfg.WriteTimeout, Retry: cfg.Retry, Poll: poller})
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	sockets, err := ws.New(ws.Config{WriteTimeout: cfg.WriteTimeout, Poll: poller})
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
@@ -71,7 +77,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
+		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
 		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
 		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}

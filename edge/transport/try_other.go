@@ -15,3 +15,6 @@ func NewTry(net.Conn) *Try { return nil }
 
 // Write is never called.
 func (t *Try) Write([]byte) (int, error) { return 0, errors.ErrUnsupported }
+
+// Read is never called.
+func (t *Try) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }

@@ -4,13 +4,15 @@ package transport
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 
 	"agentstream/edge/dialect"
 )
 
-// Try writes to a TCP connection without ever waiting for it. One goroutine at a time.
+// Try writes to a TCP connection, and reads from it, without ever waiting. One goroutine at a time writes,
+// and one reads.
 type Try struct {
 	raw  syscall.RawConn
 	step func(fd uintptr) bool // made once: a write allocates nothing
@@ -70,4 +72,27 @@ func (t *Try) write(fd uintptr) bool {
 		t.n += n
 	}
 	return true
+}
+
+// Read reads what is there: nothing is 0 without an error. The end is io.EOF.
+func (t *Try) Read(b []byte) (n int, err error) {
+	var rerr error
+	err = t.raw.Read(func(fd uintptr) bool {
+		for {
+			if n, rerr = syscall.Read(int(fd), b); rerr != syscall.EINTR {
+				return true
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case rerr == syscall.EAGAIN:
+		return 0, nil
+	case rerr != nil:
+		return 0, rerr
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
+	"agentstream/edge/transport/poll"
 )
 
 // Chunked is the form of frames on a connection that was taken over: chunks of HTTP/1.1 (RFC 9112 §7.1),
@@ -56,7 +57,7 @@ type Direct struct {
 	n     int64   // bytes written since the last Flush
 
 	over    atomic.Bool // End has begun
-	heard   [16]byte    // what a client says that has nothing to say
+	watch   *poll.Watch // nil: a goroutine reads
 	reading sync.WaitGroup
 }
 
@@ -94,7 +95,12 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func
 		return nil, err
 	}
 	d.n = 0
-	d.reading.Go(d.read)
+	if d.try != nil {
+		d.watch, err = t.cfg.Poll.Add(conn, d.readable)
+	}
+	if d.watch == nil || err != nil {
+		d.reading.Go(d.read)
+	}
 	return d, nil
 }
 
@@ -120,10 +126,23 @@ func (t *Transport) appendRetry(dst []byte) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// read waits for the client to close. What else it sends has no meaning.
+// readable looks whether the client has closed. What else it sends has no meaning.
+func (d *Direct) readable(w *poll.Watch) {
+	var b [64]byte
+	_, err := d.try.Read(b[:])
+	if err == nil {
+		err = w.Again()
+	}
+	if err != nil && !d.over.Load() {
+		d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
+	}
+}
+
+// read is readable where nobody polls.
 func (d *Direct) read() {
+	var b [16]byte
 	for {
-		if _, err := d.conn.Read(d.heard[:]); err != nil {
+		if _, err := d.conn.Read(b[:]); err != nil {
 			if !d.over.Load() {
 				d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
 			}
@@ -219,6 +238,9 @@ func (d *Direct) End(e transport.End) error {
 	err := d.torn
 	if err == nil && len(last) > 0 {
 		err = d.write(last)
+	}
+	if d.watch != nil {
+		d.watch.Stop()
 	}
 	d.cut(err)
 	d.reading.Wait()

@@ -69,8 +69,11 @@ func (s *Sink) Rest(b []byte) error {
 
 // TryKeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
 func (s *Sink) TryKeepAlive() ([]byte, error) {
-	var b [maxHeader + 8]byte
-	ping := appendPing(b[:0], s.in.expect(s.conn, s.t.cfg.WriteTimeout))
+	number, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
+	if err != nil {
+		return nil, err
+	}
+	ping := appendPing(nil, number)
 	n, err := s.TryWrite(ping)
 	return ping[n:], err
 }

@@ -40,6 +40,7 @@ type input struct {
 	pinged  bool
 	control [maxControl]byte
 
+	state atomic.Int32
 	ended atomic.Bool // End has begun
 	left  atomic.Bool // the connection ends because of what the client did
 
@@ -48,6 +49,8 @@ type input struct {
 	until time.Time  // when the newest pong is due; zero: none is
 }
 
+var errNoPong = fmt.Errorf("ws: no answer to a ping: %w", dialect.ErrClientGone)
+
 // closedError is a client's close frame.
 type closedError struct {
 	code int // 0: none was given
@@ -55,11 +58,53 @@ type closedError struct {
 
 func (e *closedError) Error() string { return fmt.Sprintf("ws: client closed with %d", e.code) }
 
-// serve reads until the connection is over.
+// States of the reading side.
+const (
+	inputQuiet   int32 = iota // nobody reads; the poller calls poke
+	inputReading              // a goroutine reads
+	inputPoked                // … and must look once more
+)
+
+// poke makes sure that what there is to read is read.
+func (s *Sink) poke() {
+	for {
+		if s.in.state.CompareAndSwap(inputQuiet, inputReading) {
+			go s.serve()
+			return
+		}
+		if s.in.state.CompareAndSwap(inputReading, inputPoked) || s.in.state.Load() == inputPoked {
+			return
+		}
+	}
+}
+
+// errQuiet says that there is nothing to read and that no message has begun.
+var errQuiet = errors.New("ws: nothing to read")
+
+// serve reads until the connection is over, or quiet with a poller watching it.
 func (s *Sink) serve() {
+	err := s.receive()
+	for errors.Is(err, errQuiet) {
+		if s.in.state.CompareAndSwap(inputReading, inputQuiet) {
+			if s.watch.Again() == nil {
+				return
+			}
+			s.poke() // the poller has ended: the next look waits
+			return
+		}
+		s.in.state.Store(inputReading) // it was poked
+		err = s.receive()
+	}
+	s.over(err)
+}
+
+// over ends the connection, for a reason that receive gave.
+func (s *Sink) over(err error) {
 	defer close(s.done)
 	defer s.conn.Close()
-	err := s.receive()
+	if s.watch != nil {
+		defer s.watch.Stop()
+	}
 	if s.in.ended.Load() {
 		return // the client's answer to our close, or none in time
 	}
@@ -77,7 +122,7 @@ func (s *Sink) serve() {
 		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
-		s.tell(fmt.Errorf("ws: no answer to a ping: %w", dialect.ErrClientGone))
+		s.tell(errNoPong)
 	case errors.Is(err, dialect.ErrSlowClient), errors.Is(err, dialect.ErrClientGone):
 		s.tell(err)
 	default:
@@ -123,9 +168,13 @@ func (s *Sink) drain() {
 	}
 }
 
-// receive takes frames until an error, which it always gives.
+// receive takes frames until an error, which it always gives. Between two frames it does not wait, where
+// somebody else does: errQuiet.
 func (s *Sink) receive() error {
 	for {
+		if err := s.look(); err != nil {
+			return err
+		}
 		h, err := s.header()
 		if err == nil {
 			if h.op >= opClose {
@@ -303,6 +352,39 @@ func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 	return nil
 }
 
+// look gives errQuiet when the next frame has not begun and the poller tells when it does.
+func (s *Sink) look() error {
+	in := &s.in
+	if in.r < in.w || len(in.early) > 0 || s.watch == nil || !s.watch.Live() || in.ended.Load() || in.frames > 0 {
+		return nil
+	}
+	if err := s.pong(); err != nil {
+		return err
+	}
+	n, err := s.try.Read(in.buf[:])
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return errQuiet
+	}
+	in.r, in.w = 0, n
+	return nil
+}
+
+// pong answers the newest ping.
+func (s *Sink) pong() error {
+	in := &s.in
+	if !in.pinged {
+		return nil
+	}
+	in.pinged = false
+	if err := s.locked(append(appendHeader(nil, opPong, len(in.pong)), in.pong...)); err != nil && !in.ended.Load() {
+		return err
+	}
+	return nil
+}
+
 // full reads all of b.
 func (s *Sink) full(b []byte) error {
 	in := &s.in
@@ -330,11 +412,8 @@ func (s *Sink) fill() error {
 		}
 		return nil
 	}
-	if in.pinged {
-		in.pinged = false
-		if err := s.locked(append(appendHeader(nil, opPong, len(in.pong)), in.pong...)); err != nil && !in.ended.Load() {
-			return err
-		}
+	if err := s.pong(); err != nil {
+		return err
 	}
 	n, err := s.conn.Read(in.buf[:])
 	in.w = n
@@ -348,16 +427,20 @@ func (s *Sink) fill() error {
 }
 
 // expect counts a ping that is about to be sent and gives its number. The client has timeout to answer
-// the first that it has not answered.
-func (in *input) expect(conn net.Conn, timeout time.Duration) uint64 {
+// the first that it has not answered: a goroutine that reads finds that out at once, and without one the
+// next ping does.
+func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if !in.until.IsZero() && time.Now().After(in.until) {
+		return 0, errNoPong
+	}
 	in.sent++
 	if in.until.IsZero() {
 		in.until = time.Now().Add(timeout)
 		_ = conn.SetReadDeadline(in.until)
 	}
-	return in.sent
+	return in.sent, nil
 }
 
 // answered takes a pong. One of an older ping shows that the client lives, but more are due.

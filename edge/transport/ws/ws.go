@@ -11,6 +11,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
+	"agentstream/edge/transport/poll"
 )
 
 // chunk is the most that is written under one deadline, in bytes.
@@ -21,6 +22,7 @@ type Config struct {
 	WriteTimeout time.Duration // for each write of at most 64 KiB, and for the answer to a ping; default 30 s
 	CloseTimeout time.Duration // how long a client may take to answer a close; default 2 s
 	MaxMessage   int           // the largest message taken from a client, bytes; default 64 KiB
+	Poll         *poll.Poller  // tells when a client has sent something; nil: a goroutine each reads
 }
 
 func (c Config) withDefaults() Config {
@@ -98,7 +100,8 @@ type Sink struct {
 	out output
 	in  input
 
-	done chan struct{} // closed when the reading goroutine has ended and the connection is closed
+	watch *poll.Watch   // nil: the reading goroutine stays
+	done  chan struct{} // closed when reading has ended and the connection is closed
 }
 
 var _ transport.Sink = (*Sink)(nil)
@@ -134,6 +137,11 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 		return nil, err
 	}
 	s.out.n = 0
+	s.in.state.Store(inputReading)
+	if s.try != nil {
+		// Something may be there to read at once; serve finds it.
+		s.watch, _ = t.cfg.Poll.Add(conn, func(*poll.Watch) { s.poke() })
+	}
 	go s.serve()
 	return s, nil
 }
@@ -189,7 +197,10 @@ func (s *Sink) Flush() (int64, error) {
 
 // KeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
 func (s *Sink) KeepAlive() error {
-	n := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
+	n, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
+	if err != nil {
+		return err
+	}
 	var b [maxHeader + 8]byte
 	return s.locked(appendPing(b[:0], n))
 }
@@ -208,6 +219,7 @@ func (s *Sink) End(e transport.End) error {
 	if err != nil && s.torn() {
 		s.cut(err)
 	}
+	s.poke() // somebody must wait for the answer
 	<-s.done
 	return err
 }

@@ -1,0 +1,39 @@
+//go:build !linux
+
+package poll
+
+import (
+	"context"
+	"errors"
+	"net"
+)
+
+// Poller is for Linux.
+type Poller struct{}
+
+// Watch is for Linux.
+type Watch struct{}
+
+// ErrNone says that nobody would call.
+var ErrNone = errors.New("poll: there is none on this system")
+
+// New gives none.
+func New() (*Poller, error) { return nil, nil }
+
+// Run waits for ctx.
+func (p *Poller) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Add takes nothing.
+func (p *Poller) Add(net.Conn, func(*Watch)) (*Watch, error) { return nil, ErrNone }
+
+// Again is never called.
+func (w *Watch) Again() error { return ErrNone }
+
+// Stop is never called.
+func (w *Watch) Stop() {}
+
+// Live is never called.
+func (w *Watch) Live() bool { return false }

@@ -20,6 +20,7 @@ type cache struct {
 	max   int           // bytes
 	fresh time.Duration // how long pages are believed
 	walk  func(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+	ring  func(key schema.RunKey) *view // what a watched run holds anyway; nil when it is not watched
 	hook  func(hit bool, bytes int)
 
 	mu    sync.Mutex
@@ -72,7 +73,7 @@ func newCache(h *Hub) *cache {
 		return nil
 	}
 	c := &cache{
-		max: h.cfg.CacheBytes, fresh: h.cfg.CacheFresh, walk: h.walk, hook: h.cfg.Hooks.Page,
+		max: h.cfg.CacheBytes, fresh: h.cfg.CacheFresh, walk: h.walk, ring: h.ring, hook: h.cfg.Hooks.Page,
 		runs: make(map[schema.RunKey]*cachedRun),
 	}
 	c.used.prev, c.used.next = &c.used, &c.used

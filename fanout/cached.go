@@ -92,7 +92,15 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 			r.c.report(true, held)
 			return p, nil
 		}
-		f, read := r.board(pos)
+		through := r.through
+		if v := r.c.ring(r.run.key); v != nil && len(v.packs) > 0 && v.hi >= through {
+			if v.lo <= pos+1 {
+				r.c.mu.Unlock()
+				return &page{packs: v.packs, lo: v.lo, hi: v.hi}, nil
+			}
+			through = min(through, v.lo-1)
+		}
+		f, read := r.board(pos, through)
 		r.c.mu.Unlock()
 		if read != nil {
 			r.fly(f, read)
@@ -109,7 +117,7 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 		case f.gone && read == nil:
 		case f.err != nil && (read != nil || f.at == pos):
 			return nil, f.err
-		case f.page == nil && f.at == pos && f.through >= r.through:
+		case f.page == nil && f.at == pos && f.through >= through:
 			return nil, nil
 		}
 	}
@@ -119,14 +127,14 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 const boardWithin = 1024
 
 // board finds a reading under way that will give what lies behind pos, or begins one: then it gives
-// the walk to read from. Under the lock.
-func (r *cacheReader) board(pos schema.Seq) (*flight, *logWalk) {
+// the walk to read from, as far as through. Under the lock.
+func (r *cacheReader) board(pos, through schema.Seq) (*flight, *logWalk) {
 	for _, f := range r.run.flights {
 		if f.at <= pos && pos-f.at < boardWithin && f.through > pos {
 			return f, nil
 		}
 	}
-	f := &flight{at: pos, through: r.through, done: make(chan struct{})}
+	f := &flight{at: pos, through: through, done: make(chan struct{})}
 	r.run.flights = append(r.run.flights, f)
 	for i, w := range r.run.parked {
 		if w.pos == pos {
@@ -139,8 +147,8 @@ func (r *cacheReader) board(pos schema.Seq) (*flight, *logWalk) {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.ctx))
-	w := &logWalk{pos: pos, through: r.through, owner: r, cancel: cancel}
-	w.next, w.stop = iter.Pull2(r.c.walk(ctx, r.run.key, pos, r.through))
+	w := &logWalk{pos: pos, through: through, owner: r, cancel: cancel}
+	w.next, w.stop = iter.Pull2(r.c.walk(ctx, r.run.key, pos, through))
 	return f, w
 }
 

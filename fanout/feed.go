@@ -170,15 +170,15 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	}
 	var packs []schema.Pack
 	bytes, hi := 0, after
-	w := &walk{h: f.hub, ctx: ctx, key: f.key, pos: after, through: v.lo - 1, yield: func(p schema.Pack, err error) bool {
+	_, err := f.hub.history(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
 		fits := v.bytes+bytes <= f.hub.cfg.RingBytes
 		if !fits { // nor will it ever: the ring only moves on
 			f.unfit.Store(int64(after) + 1)
 		}
 		return fits
-	}}
-	if err := w.run(); err != nil || hi < v.lo-1 {
+	})
+	if err != nil || hi < v.lo-1 {
 		return false
 	}
 	f.mu.Lock()

@@ -26,18 +26,24 @@ func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schem
 			}
 			return
 		}
-		pos, err := after, error(nil)
-		if h.cache != nil {
-			pos, err = h.cache.packs(ctx, key, after, through, yield)
-		} else {
-			w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
-			err = w.run()
-			pos = w.pos
-		}
-		if err != nil && !errors.Is(err, errStopped) {
+		if pos, err := h.history(ctx, key, after, through, yield); err != nil {
 			yield(schema.Pack{}, fmt.Errorf("fanout: packs of %s after %d: %w", key, pos, err))
 		}
 	}
+}
+
+// history is Packs without the first look into the ring. An error comes with the position that was
+// reached.
+func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+	if h.cache != nil {
+		return h.cache.packs(ctx, key, after, through, yield)
+	}
+	w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
+	err := w.run()
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	return w.pos, err
 }
 
 // walk is Packs without what is kept of it, for the cache.

@@ -103,6 +103,14 @@ func (h *Hub) feed(key schema.RunKey) *feed {
 	return s.feeds[key]
 }
 
+// ring gives the newest packs of a run that is watched, nil when it is not.
+func (h *Hub) ring(key schema.RunKey) *view {
+	if f := h.feed(key); f != nil {
+		return f.view.Load()
+	}
+	return nil
+}
+
 // remove takes a feed out of the registry, if it still is in it. Under the lock of its shard.
 func (h *Hub) remove(s *shard, f *feed) {
 	if s.feeds[f.key] == f {

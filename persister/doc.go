@@ -7,6 +7,10 @@
 // confirms the messages to the queue. [Walk] is the way back: it makes packs of stored rows, for
 // replay of what the log no longer holds.
 //
+// What comes alone is stored at once. While events come in small numbers, a pipeline fetches them
+// at most once in Config.Linger: they wait in the log meanwhile, and nothing is held for them. When
+// Run is told to stop in that pause, the pipeline fetches once more.
+//
 // # Contract
 //
 // A message is confirmed only after the transaction that holds its rows has been committed, so what

@@ -29,6 +29,7 @@ import (
 type DevCmd struct {
 	ListenFlags
 	LayoutFlags
+	LingerFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
@@ -85,7 +86,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	per, err := persister.New(persister.Config{Queues: queues, Store: store, Logger: log, Hooks: m.persisterHooks()})
+	per, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: c.linger(), Logger: log, Hooks: m.persisterHooks()})
 	if err != nil {
 		return err
 	}

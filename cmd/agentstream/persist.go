@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,7 +19,20 @@ type PersistCmd struct {
 	NATSFlags
 	PostgresFlags
 	MemoryFlags
+	LingerFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+}
+
+// LingerFlags says how a persister gathers what it stores.
+type LingerFlags struct {
+	Linger time.Duration `help:"Least time between two transactions of a partition while they are small: what comes meanwhile is stored together. 0: none." default:"250ms" env:"AGENTSTREAM_LINGER"`
+}
+
+func (f LingerFlags) linger() time.Duration {
+	if f.Linger <= 0 {
+		return -1 // zero means the default there
+	}
+	return f.Linger
 }
 
 // Run persists until ctx ends and finishes the batch it is at.
@@ -45,7 +59,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	m := newMetrics()
-	p, err := persister.New(persister.Config{Queues: queues, Store: store, Logger: log, Hooks: m.persisterHooks()})
+	p, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: c.linger(), Logger: log, Hooks: m.persisterHooks()})
 	if err != nil {
 		return err
 	}

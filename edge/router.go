@@ -48,13 +48,15 @@ func (rt *route) match(segments []string) (map[string]string, bool) {
 	if len(segments) != len(rt.segments) {
 		return nil, false
 	}
+	for i, want := range rt.segments {
+		if segments[i] != want && !strings.HasPrefix(want, "{") {
+			return nil, false
+		}
+	}
 	var path map[string]string
 	for i, want := range rt.segments {
 		name, named := strings.CutPrefix(want, "{")
 		if !named {
-			if segments[i] != want {
-				return nil, false
-			}
 			continue
 		}
 		value, err := url.PathUnescape(segments[i])

@@ -1,0 +1,241 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// SurelyConforms says that a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks
+// for. false says nothing: a validator must look. It knows the few keywords that the catalogue is written
+// with, and leaves to the validator whatever is unusual; it allocates nothing.
+func SurelyConforms(typ string, payload []byte) bool {
+	i, ok := catalogueIndex[typ]
+	return ok && conformance[i].allows(payload)
+}
+
+// conform is a compiled JSON Schema. nil allows everything.
+type conform struct {
+	kinds    kind // 0: all
+	enum     []string
+	filled   bool // minLength 1
+	positive bool // minimum 0
+	required uint64
+	fields   map[string]conformField
+	items    *conform
+	unsure   bool // there is a keyword that is not known here
+}
+
+type conformField struct {
+	bit    uint64 // of its own
+	schema *conform
+}
+
+// kind is a set of JSON types.
+type kind uint8
+
+const (
+	kindString kind = 1 << iota
+	kindNumber
+	kindInteger // every number that is written as one is both
+	kindObject
+	kindArray
+	kindBool
+	kindNull
+)
+
+var kindNames = map[string]kind{
+	"string": kindString, "number": kindNumber, "integer": kindInteger, "object": kindObject,
+	"array": kindArray, "boolean": kindBool, "null": kindNull,
+}
+
+var conformance = func() []*conform {
+	all := make([]*conform, len(catalogue))
+	for i, t := range catalogue {
+		all[i] = compileConform([]byte(t.Schema))
+	}
+	return all
+}()
+
+// compileConform reads a schema. What it does not understand makes it unsure.
+func compileConform(raw []byte) *conform {
+	var words map[string]json.RawMessage
+	if json.Unmarshal(raw, &words) != nil {
+		return &conform{unsure: true}
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	c := new(conform)
+	for word, v := range words {
+		if !c.read(word, v) {
+			c.unsure = true
+		}
+	}
+	// Without a type these apply to some values and not to others.
+	structured := c.fields != nil || c.items != nil || c.required != 0
+	if one := c.kinds&(c.kinds-1) == 0; structured && (c.kinds == 0 || !one) || (c.filled || c.positive) && c.kinds == 0 {
+		c.unsure = true
+	}
+	return c
+}
+
+func (c *conform) read(word string, v json.RawMessage) bool {
+	switch word {
+	case "type":
+		names := []string{""}
+		if json.Unmarshal(v, &names[0]) != nil && json.Unmarshal(v, &names) != nil {
+			return false
+		}
+		for _, n := range names {
+			c.kinds |= kindNames[n]
+		}
+		return c.kinds != 0
+	case "enum":
+		return json.Unmarshal(v, &c.enum) == nil && len(c.enum) > 0
+	case "minLength":
+		c.filled = string(v) == "1"
+		return c.filled
+	case "minimum":
+		c.positive = string(v) == "0"
+		return c.positive
+	case "items":
+		c.items = compileConform(v)
+		return true
+	case "properties":
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(v, &fields) != nil {
+			return false
+		}
+		for name, s := range fields {
+			f := c.field(name)
+			f.schema = compileConform(s)
+			c.fields[name] = f
+		}
+		return len(c.fields) <= 64
+	case "required":
+		var names []string
+		if json.Unmarshal(v, &names) != nil {
+			return false
+		}
+		for _, n := range names {
+			c.required |= c.field(n).bit
+		}
+		return len(c.fields) <= 64
+	}
+	return false
+}
+
+// field gives the place of a name, making it.
+func (c *conform) field(name string) conformField {
+	if c.fields == nil {
+		c.fields = make(map[string]conformField)
+	}
+	f, ok := c.fields[name]
+	if !ok {
+		f.bit = 1 << len(c.fields)
+		c.fields[name] = f
+	}
+	return f
+}
+
+func (c *conform) allows(v []byte) bool {
+	if c == nil {
+		return true
+	}
+	if c.unsure || len(v) == 0 {
+		return false
+	}
+	k := kindOf(v)
+	if c.kinds != 0 && c.kinds&k == 0 {
+		return false
+	}
+	if c.enum != nil {
+		return k == kindString && c.listed(v)
+	}
+	switch k {
+	case kindString:
+		return !c.filled || len(v) > len(`""`)
+	case kindObject:
+		return c.fields == nil || c.allowsFields(v)
+	case kindArray:
+		return c.items == nil || c.allowsItems(v)
+	case kindNumber, kindNumber | kindInteger:
+		return !c.positive || v[0] != '-'
+	}
+	return true
+}
+
+// kindOf looks at the first byte. A number with a fraction or an exponent may be a whole one all the same: that
+// is left to the validator.
+func kindOf(v []byte) kind {
+	switch v[0] {
+	case '"':
+		return kindString
+	case '{':
+		return kindObject
+	case '[':
+		return kindArray
+	case 't', 'f':
+		return kindBool
+	case 'n':
+		return kindNull
+	}
+	if bytes.ContainsAny(v, ".eE") {
+		return kindNumber
+	}
+	return kindNumber | kindInteger
+}
+
+func (c *conform) listed(v []byte) bool {
+	for _, s := range c.enum {
+		if string(v[1:len(v)-1]) == s {
+			return true
+		}
+	}
+	return false
+}
+
+// allowsFields leaves names with escapes, which may be other spellings, to the validator.
+func (c *conform) allowsFields(obj []byte) bool {
+	var seen uint64
+	for i := skipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
+		end := skipValue(obj, i)
+		if end < 0 {
+			return false
+		}
+		name := obj[i:end]
+		if len(name) < 2 || bytes.IndexByte(name, '\\') >= 0 {
+			return false
+		}
+		if i = skipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
+			return false
+		}
+		i = skipSpace(obj, i+1)
+		if end = skipValue(obj, i); end < 0 {
+			return false
+		}
+		if f, known := c.fields[string(name[1:len(name)-1])]; known {
+			if !f.schema.allows(obj[i:end]) {
+				return false
+			}
+			seen |= f.bit
+		}
+		if i = skipSpace(obj, end); i < len(obj) && obj[i] == ',' {
+			i = skipSpace(obj, i+1)
+		}
+	}
+	return seen&c.required == c.required
+}
+
+func (c *conform) allowsItems(list []byte) bool {
+	for i := skipSpace(list, 1); i < len(list) && list[i] != ']'; {
+		end := skipValue(list, i)
+		if end < 0 || !c.items.allows(list[i:end]) {
+			return false
+		}
+		if i = skipSpace(list, end); i < len(list) && list[i] == ',' {
+			i = skipSpace(list, i+1)
+		}
+	}
+	return true
+}

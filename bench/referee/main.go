@@ -193,7 +193,7 @@ func (o options) binaries(ctx context.Context, r *referee) (err error) {
 }
 
 func goBuild(ctx context.Context, dir, to, what string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to, what)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", to, what)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", what, err, out)

@@ -49,7 +49,8 @@ func (s *sampler) run(ctx context.Context) {
 		case <-tick.C:
 			if pids == nil {
 				pids = s.pids()
-			} else {
+			}
+			if pids != nil {
 				s.samples = append(s.samples, take(pids))
 			}
 		}

@@ -93,6 +93,22 @@ capacity: build ## Measure how cost grows, simulate 100,000 runs and more, and f
 	}
 	bin/bench-referee growth -out $(RESULTS) -rounds $(ROUNDS) -page docs/capacity.md $(ARGS)
 
+PGO_OUT  ?= bin/agentstream.pgo
+PGO_TIME ?= 30
+
+.PHONY: pgo
+pgo: ## Profile the server under load, build bin/agentstream by that profile (PGO_TIME=30 PGO_OUT=bin/agentstream.pgo)
+	@CGO_ENABLED=0 go build -pgo=off -o $(BIN) ./cmd/agentstream
+	data=$$(mktemp -d)
+	$(BIN) dev --no-demo --data "$$data" --listen 127.0.0.1:18480 --admin-listen 127.0.0.1:18481 --level warn & server=$$!
+	trap 'kill $$server; wait $$server || true; rm -rf "$$data"' EXIT
+	for _ in $$(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/18481) 2>/dev/null && break; sleep 0.1; done
+	$(BIN) bench --url http://127.0.0.1:18480 --scenario s2 --duration $$(( $(PGO_TIME) + 2 ))s >/dev/null & load=$$!
+	go tool pprof -proto -output $(PGO_OUT) "http://127.0.0.1:18481/debug/pprof/profile?seconds=$(PGO_TIME)" >/dev/null 2>&1
+	wait $$load || echo "the load ended with an error" >&2
+	CGO_ENABLED=0 go build -trimpath -pgo=$(PGO_OUT) -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
+	echo "$(BIN) $(VERSION), by $(PGO_OUT), $$(stat -c %s $(PGO_OUT)) bytes"
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do

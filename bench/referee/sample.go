@@ -84,9 +84,13 @@ func take(pids map[string]int) sample {
 	return s
 }
 
-// busiest gives the cores that each process took in the window of that length in which all of them
-// together took most, and the most memory of each at any time. The harness' timed part has the full
-// load, and so has any window that takes more.
+// beforeEnd is how long before the last sample the harness' timed part may have ended: it waits for
+// what is under way. Before the timed part comes a warm-up; what comes before that, clients that
+// connect, is no load and must stay outside.
+const beforeEnd = 3 * time.Second
+
+// busiest gives the cores that each process took in that of the last windows of that length in which
+// all of them together took most, and the most memory of each at any time.
 func (s *sampler) busiest(window time.Duration) (cores, peakMiB map[string]float64) {
 	cores, peakMiB = map[string]float64{}, map[string]float64{}
 	most, last := 0.0, 0
@@ -97,7 +101,8 @@ func (s *sampler) busiest(window time.Duration) (cores, peakMiB map[string]float
 		for last < len(s.samples) && s.samples[last].at.Sub(from.at) < window {
 			last++
 		}
-		if window <= 0 || last == len(s.samples) {
+		end := s.samples[len(s.samples)-1].at
+		if window <= 0 || last == len(s.samples) || end.Sub(from.at) > window+beforeEnd {
 			continue
 		}
 		to := s.samples[last]

@@ -19,7 +19,7 @@ import (
 
 // Fixed values of the CORS headers.
 const (
-	corsMethods = "GET, HEAD, POST, OPTIONS"
+	corsMethods = "GET, HEAD, POST, PUT, OPTIONS"
 	corsHeaders = "Accept, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Type, Detail, " +
 		"Idempotency-Key, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
 	corsExpose = "Allow, Content-Disposition, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +

@@ -81,7 +81,9 @@ func (s *Server) putRun(c *call) error {
 	if !errors.Is(err, producers.ErrExists) {
 		return err
 	}
-	head, err := s.existing(c.r.Context(), key)
+	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	defer cancel()
+	head, err := s.existing(ctx, key)
 	if err != nil {
 		return err
 	}

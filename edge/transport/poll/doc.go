@@ -9,7 +9,8 @@
 // # Contract
 //
 // A [Watch] calls its function once for each time that it is armed, after the connection has become
-// readable, has ended, or has failed. It is armed to begin with. The connection stays its owner's: it is
+// readable, has ended, or has failed. It is armed to begin with. When the Poller ends it calls each once
+// more, so that its owner can look after the connection itself. The connection stays its owner's: it is
 // read, written and closed as always.
 //
 // # Concurrency

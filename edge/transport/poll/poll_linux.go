@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,8 @@ type Poller struct {
 	file *os.File // the epoll instance, which the runtime's own poller waits for
 	raw  syscall.RawConn
 	fd   int // of file; good as long as mu is held and running is true
+
+	begun chan struct{} // closed by the first Add
 
 	mu      sync.Mutex
 	running bool
@@ -45,7 +49,7 @@ func New() (*Poller, error) {
 		syscall.Close(fd)
 		return nil, fmt.Errorf("poll: %w", err)
 	}
-	p := &Poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, open: make(map[uint64]*Watch)}
+	p := &Poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, begun: make(chan struct{}), open: make(map[uint64]*Watch)}
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
 		return nil, fmt.Errorf("poll: %w", err)
@@ -53,7 +57,8 @@ func New() (*Poller, error) {
 	return p, nil
 }
 
-// Run calls the functions of watches until ctx ends. Then nothing is watched any more.
+// Run calls the functions of watches until ctx ends. Then nothing is watched any more; those that are left
+// are called once more to find that out.
 func (p *Poller) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.running = true
@@ -61,13 +66,23 @@ func (p *Poller) Run(ctx context.Context) error {
 	// Closing ends the wait below.
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { p.close(); close(closed) })
+	defer p.release()
+	// A poller without connections waits for nothing of the system's, so that a fake clock can pass.
+	select {
+	case <-p.begun:
+	case <-closed:
+		return nil
+	}
 	var events [256]syscall.EpollEvent
 	for {
 		n := 0
 		var werr error
 		err := p.raw.Read(func(fd uintptr) bool {
-			n, werr = syscall.EpollWait(int(fd), events[:], 0)
-			return n > 0 || werr != nil && werr != syscall.EINTR
+			for {
+				if n, werr = syscall.EpollWait(int(fd), events[:], 0); werr != syscall.EINTR {
+					return n > 0 || werr != nil
+				}
+			}
 		})
 		if err == nil {
 			err = os.NewSyscallError("epoll_wait", werr)
@@ -92,8 +107,20 @@ func (p *Poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = false
-	clear(p.open)
 	_ = p.file.Close() // it holds nothing that could fail to be written
+}
+
+// release calls whoever still counts on being called: Again fails now.
+func (p *Poller) release() {
+	p.mu.Lock()
+	left := slices.Collect(maps.Values(p.open))
+	clear(p.open)
+	p.mu.Unlock()
+	for _, w := range left {
+		if !w.over.Load() {
+			w.fn(w)
+		}
+	}
 }
 
 func (p *Poller) find(id uint64) *Watch {
@@ -117,7 +144,9 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 	p.mu.Lock()
 	if p.running {
 		// Numbers are never used again, unlike descriptors: an event that is late finds nobody.
-		p.next++
+		if p.next++; p.next == 1 {
+			close(p.begun)
+		}
 		w.id = p.next
 		p.open[w.id] = w
 	}
@@ -132,7 +161,8 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 	return w, nil
 }
 
-// Again arms the watch once more.
+// Again arms the watch once more. An error says that nobody will call: it wraps ErrNone when the poller has
+// ended.
 func (w *Watch) Again() error { return w.control(syscall.EPOLL_CTL_MOD) }
 
 // Live says that somebody calls.
@@ -142,7 +172,7 @@ func (w *Watch) Live() bool {
 	return w.p.running
 }
 
-// Stop ends the watch. fn may be running; it is not called any more once Stop and that have returned.
+// Stop ends the watch. One call of fn that was due may still be running, or come; no other follows.
 // Closing the connection without Stop leaves the entry behind.
 func (w *Watch) Stop() {
 	w.over.Store(true)

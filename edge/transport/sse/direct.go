@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -56,9 +55,13 @@ type Direct struct {
 	torn  error   // of a write that failed: a chunk may be half written, and nothing can follow it
 	n     int64   // bytes written since the last Flush
 
-	over    atomic.Bool // End has begun
 	watch   *poll.Watch // nil: a goroutine reads
 	reading sync.WaitGroup
+
+	mu    sync.Mutex // of what follows, and held while gone is called, so that it is not behind End
+	over  bool       // End has begun
+	told  bool       // gone was called
+	alone bool       // the poller has ended: a goroutine reads
 }
 
 var (
@@ -66,12 +69,16 @@ var (
 	_ transport.Direct = (*Direct)(nil)
 )
 
-// ErrNotDirect says that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or on
-// something else than TCP. Nothing was done.
+// ErrNotDirect says that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
+// Nothing was done.
 var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
 
+// errPart says that the rest of a chunk was never written.
+var errPart = fmt.Errorf("sse: a chunk is half written: %w", dialect.ErrSlowClient)
+
 // OpenDirect takes a response's connection over and sends what Open sends. gone is called at most once,
-// from another goroutine, when the client closes; it must not block. An error that wraps ErrNotDirect
+// from another goroutine, when the client closes, and not after End has begun; it must neither block nor
+// end the sink. An error that wraps ErrNotDirect
 // leaves the response as it was; after any other the connection is closed. After a success neither w nor
 // the request may be used, and the request's context does not tell of the client any more.
 func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func(error)) (*Direct, error) {
@@ -128,12 +135,30 @@ func (t *Transport) appendRetry(dst []byte) []byte {
 
 // readable looks whether the client has closed. What else it sends has no meaning.
 func (d *Direct) readable(w *poll.Watch) {
-	var b [64]byte
-	_, err := d.try.Read(b[:])
-	if err == nil {
-		err = w.Again()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over || d.told || d.alone {
+		return
 	}
-	if err != nil && !d.over.Load() {
+	if _, err := d.skim(); err != nil {
+		d.tell(err)
+	} else if w.Again() != nil { // the poller has ended
+		d.alone = true
+		d.reading.Go(d.read)
+	}
+}
+
+// skim reads what is there, without waiting, and drops it. Nobody else may be reading.
+func (d *Direct) skim() (int, error) {
+	buf := d.t.buffers.Get()
+	defer d.t.buffers.Put(buf)
+	return d.try.Read((*buf)[:cap(*buf)])
+}
+
+// tell needs mu.
+func (d *Direct) tell(err error) {
+	if !d.over && !d.told {
+		d.told = true
 		d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
 	}
 }
@@ -143,9 +168,9 @@ func (d *Direct) read() {
 	var b [16]byte
 	for {
 		if _, err := d.conn.Read(b[:]); err != nil {
-			if !d.over.Load() {
-				d.gone(fmt.Errorf("sse: %w: %w", dialect.ErrClientGone, err))
-			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.tell(err)
 			return
 		}
 	}
@@ -226,7 +251,9 @@ func (d *Direct) KeepAlive() error { return d.write(sealedKeepAlive) }
 // End writes the last frame, where there is one. The body of a stream that is complete is complete; any
 // other breaks off, which a client of HTTP/1.1 can tell.
 func (d *Direct) End(e transport.End) error {
-	d.over.Store(true)
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
 	d.release()
 	var last []byte
 	if e.Last != nil {
@@ -241,10 +268,24 @@ func (d *Direct) End(e transport.End) error {
 	}
 	if d.watch != nil {
 		d.watch.Stop()
+		d.forget()
 	}
 	d.cut(err)
 	d.reading.Wait()
 	return err
+}
+
+// forget drops what the client has said and nobody read: closing would reset the connection over it, and
+// throw away what is still on its way to the client.
+func (d *Direct) forget() {
+	if d.alone {
+		return // somebody reads already
+	}
+	for range 16 { // of 4 KiB and more; who goes on has itself to blame
+		if n, err := d.skim(); n == 0 || err != nil {
+			return
+		}
+	}
 }
 
 // cut closes the connection. What the kernel still holds for a client that does not read is thrown away
@@ -283,14 +324,22 @@ func (d *Direct) TryWrite(b []byte) (int, error) {
 		}
 	}
 	n, err := d.try.Write(b)
-	if err != nil {
+	switch {
+	case err != nil:
 		d.torn = err
+	case n > 0 && n < len(b):
+		d.torn = errPart
 	}
 	return n, err
 }
 
 // Rest writes and waits.
-func (d *Direct) Rest(b []byte) error { return d.write(b) }
+func (d *Direct) Rest(b []byte) error {
+	if d.torn == errPart { //nolint:errorlint // it is never wrapped
+		d.torn = nil
+	}
+	return d.write(b)
+}
 
 // TryKeepAlive writes a comment.
 func (d *Direct) TryKeepAlive() ([]byte, error) {

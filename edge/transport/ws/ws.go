@@ -214,6 +214,10 @@ func (s *Sink) End(e transport.End) error {
 		s.buf = s.t.buffers.Get()
 	}
 	*s.buf = appendClose(*s.buf, closeCode(e), closeReason(e))
+	if s.out.rest { // the rest of a ready frame was never written: nothing can follow it
+		s.out.rest, s.out.open, s.out.torn = false, false, true
+		s.out.mu.Unlock()
+	}
 	err := s.closing(*s.buf)
 	s.release()
 	if err != nil && s.torn() {

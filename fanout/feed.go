@@ -126,7 +126,7 @@ func (f *feed) appendLocked(p schema.Pack) {
 	if len(v.packs) == 0 {
 		n.lo = p.First
 	}
-	for n.bytes > f.hub.cfg.RingBytes && len(n.packs) > 1 {
+	for limit := f.hub.ringLimit(); n.bytes > limit && len(n.packs) > 1; {
 		n.bytes -= ringBytes(&n.packs[0])
 		n.packs = n.packs[1:]
 		n.lo = n.packs[0].First
@@ -172,7 +172,7 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	bytes, hi := 0, after
 	_, err := f.hub.history(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
-		fits := v.bytes+bytes <= f.hub.cfg.RingBytes
+		fits := v.bytes+bytes <= f.hub.ringLimit()
 		if !fits { // nor will it ever: the ring only moves on
 			f.unfit.Store(int64(after) + 1)
 		}

@@ -21,6 +21,7 @@ type Config struct {
 	Archive History // what is older; nil: nothing is
 
 	RingBytes  int           // newest packs kept per watched run; default 256 KiB
+	RingsBytes int           // the same for all watched runs together, down to 8 KiB for each; default 32 MiB
 	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
 	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
@@ -42,6 +43,9 @@ type Hooks struct {
 func (c Config) withDefaults() Config {
 	if c.RingBytes == 0 {
 		c.RingBytes = 256 << 10
+	}
+	if c.RingsBytes == 0 {
+		c.RingsBytes = 32 << 20
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20
@@ -109,6 +113,15 @@ func (h *Hub) ring(key schema.RunKey) *view {
 		return f.view.Load()
 	}
 	return nil
+}
+
+// minRing is what each watched run has of the newest packs, however many are watched, in bytes.
+const minRing = 8 << 10
+
+// ringLimit is what one ring may hold now: readers that fall out of it read history, which is cheaper
+// than the newest of everything in memory for everybody.
+func (h *Hub) ringLimit() int {
+	return min(h.cfg.RingBytes, max(minRing, h.cfg.RingsBytes/int(max(1, h.watching.Load()))))
 }
 
 // remove takes a feed out of the registry, if it still is in it. Under the lock of its shard.

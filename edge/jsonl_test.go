@@ -177,7 +177,7 @@ func TestExportBreaks(t *testing.T) {
 	var b breaking
 	h := newHouse(t, func(c *edge.Config) {
 		c.LogTimeout = 300 * time.Millisecond
-		hub, err := fanout.New(fanout.Config{Stream: &b, Tail: &b})
+		hub, err := fanout.New(fanout.Config{Stream: &b, Tail: &b, CacheBytes: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,11 +31,17 @@ type views struct {
 	mu   sync.Mutex
 	open map[viewKey]*view
 	work sync.WaitGroup
+	ring atomic.Int64 // bytes for each of the open
 }
 
-// ringBytes is how much of a live view is kept for watchers that are a little behind, in bytes of
-// lines. Those further behind read history by themselves.
-const ringBytes = 128 << 10
+// How much of a live view is kept for watchers that are a little behind, in bytes of lines: up to
+// ringBytes, of all views together ringsBytes, of each at least minRing. Those further behind read history
+// by themselves.
+const (
+	ringBytes  = 128 << 10
+	ringsBytes = 16 << 20
+	minRing    = 4 << 10
+)
 
 // view is one live view: a goroutine that shapes what the log brings, and the newest of it. The same
 // goroutine writes to all watchers that have everything and whose connections never make it wait.
@@ -115,6 +121,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o opened) (*view, error)
 		vs.open = make(map[viewKey]*view)
 	}
 	vs.open[key] = v
+	vs.share()
 	var st stage = &plain{fold: shape.Folder{Filter: filter, Last: at}}
 	if key.shaped {
 		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
@@ -139,19 +146,27 @@ func (vs *views) leave(v *view) {
 	defer vs.mu.Unlock()
 	if v.refs--; v.refs == 0 {
 		v.cancel()
-		if vs.open[v.key] == v {
-			delete(vs.open, v.key)
-		}
+		vs.drop(v)
 	}
+}
+
+// drop and share need mu.
+func (vs *views) drop(v *view) {
+	if vs.open[v.key] == v {
+		delete(vs.open, v.key)
+		vs.share()
+	}
+}
+
+func (vs *views) share() {
+	vs.ring.Store(int64(min(ringBytes, max(minRing, ringsBytes/max(1, len(vs.open))))))
 }
 
 // forget lets the next watcher begin anew: this view has ended.
 func (vs *views) forget(v *view) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	if vs.open[v.key] == v {
-		delete(vs.open, v.key)
-	}
+	vs.drop(v)
 }
 
 // close ends all views and waits for them. Watchers that are still there are told.
@@ -244,7 +259,7 @@ func (v *view) add(out []shape.Out, settled schema.Seq, ended bool) {
 		n.items = append(n.items, o)
 		n.bytes += len(o.Line)
 	}
-	for n.bytes > ringBytes && len(n.items) > 1 {
+	for limit := int(v.all.ring.Load()); n.bytes > limit && len(n.items) > 1; {
 		n.bytes -= len(n.items[0].Line)
 		n.lo = n.items[0].Seq
 		n.items = n.items[1:]

@@ -20,6 +20,7 @@ type Log struct {
 	nc         *nats.Conn
 	partitions int
 	tail       *tail
+	pages      chan struct{} // holds one token for each page under way
 }
 
 var (
@@ -31,8 +32,12 @@ var (
 // pages are small: a few milliseconds.
 const (
 	pageMessages = 500
-	pageBytes    = 1 << 20
+	pageBytes    = 256 << 10
 	pageIdle     = 5 * time.Second // between two messages of a page
+	// pagesAtOnce bounds what may be under way on the connection: all that the server must hold for it is
+	// far below where the server would take it for a slow consumer and cut it (max_pending, 64 MiB), also
+	// when hundreds of readers begin at the same time.
+	pagesAtOnce = 48
 )
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
@@ -45,7 +50,7 @@ func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	return &Log{nc: nc, partitions: n, tail: newTail(nc, n)}, nil
+	return &Log{nc: nc, partitions: n, tail: newTail(nc, n), pages: make(chan struct{}, pagesAtOnce)}, nil
 }
 
 // Run routes live copies until ctx ends.
@@ -149,6 +154,13 @@ func (w *walk) fetchBehind(ctx context.Context, pos schema.Seq) *fetched {
 	}
 	go func() {
 		defer close(f.done)
+		select {
+		case w.l.pages <- struct{}{}:
+			defer func() { <-w.l.pages }()
+		case <-ctx.Done():
+			f.err = context.Cause(ctx)
+			return
+		}
 		f.page, f.err = natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), req, pageIdle)
 	}()
 	return f

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"agentstream/schema"
 )
@@ -134,9 +133,9 @@ func (f *feed) appendLocked(p schema.Pack) {
 	f.publish(n)
 }
 
-// ringBytes is what a pack takes in the ring: a run whose packs hold one short event each must not take
-// several times of what it was given.
-func ringBytes(p *schema.Pack) int { return len(p.Body) + int(unsafe.Sizeof(*p)) }
+// ringBytes is what a pack takes in the ring, with its description and the headers that its body shares
+// memory with: a run whose packs hold one short event each must not take several times of what it was given.
+func ringBytes(p *schema.Pack) int { return len(p.Body) + packOverhead }
 
 // extendEvents is how far behind the ring a reader may begin and still be served by it.
 const extendEvents = 2048

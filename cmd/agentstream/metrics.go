@@ -37,6 +37,8 @@ type metrics struct {
 	watched  prometheus.Gauge
 	gaps     prometheus.Counter
 	replayed prometheus.Counter
+	pages    *prometheus.CounterVec
+	cached   prometheus.Gauge
 	audits   *prometheus.CounterVec
 
 	rows        *prometheus.CounterVec
@@ -93,6 +95,9 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.watched)
 	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
 	m.replayed = counter("replayed_events_total", "Events read from history for readers.")
+	m.pages = counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
+	m.cached = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_history_cache_bytes", Help: "Pages of history that are kept."})
+	m.registry.MustRegister(m.cached)
 	m.audits = counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
 	m.rows = counters("persisted_rows_total", "Rows committed.", "stream", "kind")
 	m.dead = counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
@@ -143,6 +148,14 @@ func (m *metrics) fanoutHooks() fanout.Hooks {
 		Watching: func(n int) { m.watched.Set(float64(n)) },
 		Gap:      func(schema.RunKey) { m.gaps.Inc() },
 		Replayed: func(n int) { m.replayed.Add(float64(n)) },
+		Page: func(hit bool, held int) {
+			outcome := "miss"
+			if hit {
+				outcome = "hit"
+			}
+			m.pages.WithLabelValues(outcome).Inc()
+			m.cached.Set(float64(held))
+		},
 		Audited: func(_ int, err error) {
 			outcome := "ok"
 			if err != nil {

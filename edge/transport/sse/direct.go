@@ -21,6 +21,9 @@ import (
 // as many frames in one as are ready.
 var Chunked = &transport.Encoding{Name: "sse/1.1", Append: AppendFrame, Room: chunkRoom, Seal: sealChunk}
 
+// maxUnread bounds what is read and thrown away at the end, in bytes.
+const maxUnread = 1 << 20
+
 // chunkRoom fits the size of a chunk in hexadecimal and the end of its line.
 const chunkRoom = 10
 
@@ -167,7 +170,11 @@ func (d *Direct) tell(err error) {
 func (d *Direct) read() {
 	var b [16]byte
 	for {
-		if _, err := d.conn.Read(b[:]); err != nil {
+		n, err := d.conn.Read(b[:])
+		if err == nil && n == len(b) && d.try != nil {
+			_, err = d.skim() // who talks gets a larger buffer
+		}
+		if err != nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.tell(err)
@@ -266,23 +273,26 @@ func (d *Direct) End(e transport.End) error {
 	if err == nil && len(last) > 0 {
 		err = d.write(last)
 	}
-	if d.watch != nil {
-		d.watch.Stop()
-		d.forget()
-	}
+	d.unread()
 	d.cut(err)
-	d.reading.Wait()
 	return err
 }
 
-// forget drops what the client has said and nobody read: closing would reset the connection over it, and
-// throw away what is still on its way to the client.
-func (d *Direct) forget() {
-	if d.alone {
-		return // somebody reads already
+// unread ends the reading, and drops what the client has said and nobody read: closing would reset the
+// connection over it, and throw away what is still on its way to the client.
+func (d *Direct) unread() {
+	if d.watch != nil {
+		d.watch.Stop()
 	}
-	for range 16 { // of 4 KiB and more; who goes on has itself to blame
-		if n, err := d.skim(); n == 0 || err != nil {
+	// A connection that was cut has no deadlines, and nobody reads it any more.
+	_ = d.conn.SetReadDeadline(time.Unix(1, 0))
+	d.reading.Wait()
+	if d.try == nil || d.conn.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	for total := 0; total < maxUnread; { // who says more has itself to blame
+		n, err := d.skim()
+		if total += n; n == 0 || err != nil {
 			return
 		}
 	}

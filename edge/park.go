@@ -2,7 +2,9 @@ package edge
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -19,6 +21,8 @@ var errParked = errors.New("the stream goes on by itself")
 // who are parked here. The view's mu guards it.
 type outlet struct {
 	bound   *boundStream
+	detail  dialect.Detail // of the request, for dialects that project by it
+	bundle  bool
 	enc     *transport.Encoding
 	project dialect.Projector
 	frames  dialect.Frames
@@ -76,11 +80,14 @@ func (ss *session) park() bool {
 
 func (v *view) outlet(ss *session, enc *transport.Encoding) *outlet {
 	for _, o := range v.outlets {
-		if o.bound == ss.bound && o.enc == enc {
+		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle {
 			return o
 		}
 	}
-	o := &outlet{bound: ss.bound, enc: enc, project: ss.bound.dialect.Projector(ss.req)}
+	o := &outlet{
+		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle,
+		enc: enc, project: ss.bound.dialect.Projector(ss.req),
+	}
 	v.outlets = append(v.outlets, o)
 	return o
 }
@@ -155,7 +162,13 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 			o.buf = nil // the rest is theirs
 		}
 		if h := v.all.hooks.EventsSent; h != nil {
-			h(o.bound.name, len(out)*len(o.parked), int64(len(b))*int64(len(o.parked)))
+			took := len(o.parked)
+			for _, l := range left[before:] {
+				if l.err != nil {
+					took--
+				}
+			}
+			h(o.bound.name, len(out)*took, int64(len(b))*int64(took))
 		}
 	}
 	for _, l := range left {
@@ -164,8 +177,17 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 	return left
 }
 
-// encode gives what is written to each.
-func (o *outlet) encode(out []shape.Out) ([]byte, error) {
+// encode gives what is written to each. A projector that panics ends the streams that it serves, as it
+// would on a goroutine of their own, and not the process.
+func (o *outlet) encode(out []shape.Out) (b []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
+		}
+		if err != nil {
+			o.frames.Reset() // what was begun is nobody's
+		}
+	}()
 	buf := o.enc.Begin(o.buf)
 	for i := range out {
 		if err := o.project.Project(&o.frames, out[i].Record); err != nil {
@@ -234,7 +256,7 @@ func (v *view) keepAlive() {
 			if err != nil || len(rest) > 0 {
 				left = append(left, leaver{ss, rest, err})
 			}
-			if h := v.all.hooks.KeptAlive; h != nil {
+			if h := v.all.hooks.KeptAlive; h != nil && err == nil {
 				h(o.bound.name)
 			}
 		}

@@ -41,6 +41,7 @@ type viewReader struct {
 	ctx   context.Context // of the client: a read of history ends with it
 	fold  shape.Folder    // fold.Last is what the client has
 	pos   schema.Seq      // everything up to it was looked at
+	told  bool            // that the source is over at pos
 
 	whole bool // everything of a run as it is: history comes as packs
 	thin  bool // a client that does not keep up is told less
@@ -90,12 +91,14 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 				r.read(through)
 				continue
 			}
-			r.pos = s.hi
+			r.pos, r.told = s.hi, false
 			if len(items) > 0 {
+				r.told = s.ended
 				return portion{records: r.take(items), ended: s.ended}, nil
 			}
 			continue
-		case s.ended:
+		case s.ended && !r.told:
+			r.told = true
 			return portion{ended: true}, nil
 		case s.err != nil:
 			return portion{}, s.err

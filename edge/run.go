@@ -135,12 +135,16 @@ func (s *Server) take(l *life, conn interface{ Cut() }) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.conn = conn
+	if s.cut {
+		conn.Cut()
+	}
 }
 
 // cutTaken closes what the HTTP server does not.
 func (s *Server) cutTaken() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cut = true
 	for l := range s.streams {
 		if l.conn != nil {
 			l.conn.Cut()

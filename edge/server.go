@@ -42,6 +42,7 @@ type Server struct {
 	mu       sync.Mutex
 	streams  map[*life]struct{}
 	draining bool
+	cut      bool          // connections that were taken over are closed at once
 	empty    chan struct{} // closed when draining and no stream is left
 	closing  chan struct{} // closed when draining begins
 }

@@ -53,8 +53,16 @@ func (s *Server) begin(l *life, c *call, b *boundStream, in dialect.Input) (*ses
 		return ss, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	c.run = key.Run
-	if err := s.enter(ss.live); err != nil {
+	if err := s.enter(l); err != nil {
 		return ss, err
+	}
+	// A node that drains waits until the stream's end was said.
+	unwatch := c.release
+	c.release = func() {
+		if unwatch != nil {
+			unwatch()
+		}
+		s.leave(l)
 	}
 	if at := c.caller.Expires; !at.IsZero() {
 		timer := time.AfterFunc(time.Until(at), func() { l.end(auth.ErrExpired) })
@@ -150,7 +158,7 @@ func (ss *session) timed(ctx context.Context) reader {
 	}
 	ss.tail.close()
 	r.rest = func(after, has schema.Seq) (reader, error) {
-		if ss.pos.ended {
+		if ss.pos.ended && ss.bound.Mode.EndsWithRun() {
 			return endReader{}, nil
 		}
 		o, err := ss.s.openSource(ctx, ss.src, after)
@@ -182,7 +190,7 @@ func (s *Server) openSource(ctx context.Context, src source, after schema.Seq) (
 	return o, err
 }
 
-// close gives everything back.
+// close gives everything back but the place among the streams, which the call holds until it is logged.
 func (ss *session) close() {
 	if ss.read != nil {
 		ss.c.dropped = ss.read.close()
@@ -192,7 +200,6 @@ func (ss *session) close() {
 	} else if ss.tail != nil {
 		ss.tail.close()
 	}
-	ss.s.leave(ss.live)
 }
 
 // serve carries the stream over a sink. Its error is errParked when the stream goes on without the
@@ -237,8 +244,13 @@ func (ss *session) begin() (err error) {
 // client did not take, or with its end.
 func (ss *session) resume(rest []byte, err error) {
 	go func() {
-		defer func() { ss.c.finish(recover()) }()
-		ss.c.err = ss.carry(func() error {
+		parked := false
+		defer func() {
+			if v := recover(); !parked {
+				ss.c.finish(v)
+			}
+		}()
+		err := ss.carry(func() error {
 			if err != nil {
 				return err
 			}
@@ -247,13 +259,16 @@ func (ss *session) resume(rest []byte, err error) {
 			}
 			return ss.deliver()
 		})
+		if parked = err == errParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+			ss.c.err = err
+		}
 	}()
 }
 
 // finish says the last word and lets go of everything.
 func (ss *session) finish(err error) error {
 	err = ended(ss.ctx, err)
-	if h := ss.s.cfg.Hooks.StreamClosed; h != nil {
+	if h := ss.s.cfg.Hooks.StreamClosed; h != nil && ss.c.stream != nil {
 		reason := ReasonOf(err)
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded

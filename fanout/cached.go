@@ -74,15 +74,17 @@ func (r *cacheReader) close() {
 
 // page gives a page that holds what is next behind pos; nil when there is nothing.
 func (r *cacheReader) page(pos schema.Seq) (*page, error) {
-	for {
+	for asked := false; ; {
 		if err := r.ctx.Err(); err != nil {
 			return nil, context.Cause(r.ctx)
 		}
 		r.c.mu.Lock()
-		if len(r.run.pages) > 0 && time.Since(r.run.checked) > r.c.fresh {
+		// Once is enough: what was true when page was called is good for this page.
+		if !asked && len(r.run.pages) > 0 && time.Since(r.run.checked) > r.c.fresh {
 			if err := r.check(); err != nil {
 				return nil, err
 			}
+			asked = true
 			continue
 		}
 		if p := r.run.find(pos + 1); p != nil {

@@ -109,6 +109,7 @@ type house struct {
 	addr   string
 	logs   *syncBuffer
 	client *http.Client
+	srv    *edge.Server
 	stop   func() error // ends the server alone, and gives what Run gave
 	hung   bool         // Run is expected to give up
 }
@@ -166,6 +167,7 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.srv = srv
 	h.addr = ln.Addr().String()
 	h.url = "http://" + h.addr
 	ctx, cancel := context.WithCancel(context.Background())

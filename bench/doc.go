@@ -4,8 +4,11 @@
 //
 // BenchmarkSideBySide runs each job (publish, ingest, replay, watch) with the product's own parts and
 // then with nothing but nats.go, against the same server, in rounds that take turns, and prints one
-// table. The other benchmarks are of single hot paths without a broker. There is no code here but
-// tests.
+// table. BenchmarkScenarios runs the scenarios that peers are compared in (fan-out, many runs, idle
+// watchers, replay, publish) against the product in this process. The other benchmarks are of single hot
+// paths without a broker. There is no code here but tests; below are the load generator that
+// `agentstream bench` runs (load), what draws its pictures (plot), and the program that measures this build
+// beside others (referee).
 //
 // # Contract
 //
@@ -25,5 +28,6 @@
 //
 // # Where to look next
 //
-// docs/performance.md for the method, the figures and what they mean.
+// docs/performance.md for the method, the figures and what they mean; docs/capacity.md for what they say
+// about the size of a deployment.
 package bench

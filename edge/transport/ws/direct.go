@@ -59,12 +59,13 @@ func (s *Sink) tryLocked(b []byte) (int, error) {
 
 // Rest writes and waits. It must be called when TryWrite has written a part.
 func (s *Sink) Rest(b []byte) error {
-	if !s.out.rest {
+	fresh := !s.out.rest
+	if fresh {
 		s.out.mu.Lock()
 	}
 	s.out.rest = false
 	defer s.out.mu.Unlock()
-	return s.send(b, s.t.cfg.WriteTimeout)
+	return s.send(b, fresh, s.t.cfg.WriteTimeout)
 }
 
 // TryKeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.

@@ -169,7 +169,13 @@ func TestHostileFrames(t *testing.T) {
 	if len(hostile) < 100 {
 		t.Fatalf("only %d cases", len(hostile))
 	}
-	s := server(t, Config{CloseTimeout: 5 * time.Second}, nil)
+	both(t, func(t *testing.T, cfg Config) {
+		cfg.CloseTimeout = 5 * time.Second
+		sendHostile(t, server(t, cfg, nil))
+	})
+}
+
+func sendHostile(t *testing.T, s *side) {
 	for _, tt := range hostile {
 		for _, step := range []int{len(tt.send), 1} {
 			if step == 1 && len(tt.send) > 200 {

@@ -41,8 +41,9 @@ type input struct {
 	control [maxControl]byte
 
 	state atomic.Int32
-	ended atomic.Bool // End has begun
-	left  atomic.Bool // the connection ends because of what the client did
+	ended atomic.Bool   // End has begun
+	said  chan struct{} // made before ended is set; closed when the close frame was written, or could not be
+	left  atomic.Bool   // the connection ends because of what the client did
 
 	mu    sync.Mutex // of the deadline of reads, until End has begun
 	sent  uint64     // pings
@@ -106,7 +107,8 @@ func (s *Sink) over(err error) {
 		defer s.watch.Stop()
 	}
 	if s.in.ended.Load() {
-		return // the client's answer to our close, or none in time
+		<-s.in.said // the client may have closed by itself: it gets our close frame all the same
+		return      // the client's answer to our close, or none in time
 	}
 	violation, bye := new(ProtocolError), new(closedError)
 	switch {

@@ -221,7 +221,7 @@ func (s *Sink) End(e transport.End) error {
 	err := s.closing(*s.buf)
 	s.release()
 	if err != nil && s.torn() {
-		s.cut(err)
+		s.Cut()
 	}
 	s.poke() // somebody must wait for the answer
 	<-s.done
@@ -268,8 +268,8 @@ type output struct {
 func (s *Sink) locked(parts ...[]byte) error {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	for _, b := range parts {
-		if err := s.send(b, s.t.cfg.WriteTimeout); err != nil {
+	for i, b := range parts {
+		if err := s.send(b, i == 0, s.t.cfg.WriteTimeout); err != nil {
 			return err
 		}
 	}
@@ -280,12 +280,15 @@ func (s *Sink) locked(parts ...[]byte) error {
 // the answer.
 func (s *Sink) closing(b []byte) error {
 	s.in.mu.Lock() // a pong that is being taken must not undo the deadline below
+	said := make(chan struct{})
+	defer close(said)
+	s.in.said = said
 	s.in.ended.Store(true)
 	s.in.mu.Unlock()
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	// A last word is worth less waiting than an event: many connections may end at once.
-	if err := s.send(b, s.t.cfg.CloseTimeout); err != nil {
+	if err := s.send(b, true, s.t.cfg.CloseTimeout); err != nil {
 		return err
 	}
 	s.out.open = false
@@ -294,8 +297,10 @@ func (s *Sink) closing(b []byte) error {
 	return nil
 }
 
-// send needs the lock. A failure leaves a frame half written: nothing can follow it.
-func (s *Sink) send(b []byte, timeout time.Duration) error {
+// send needs the lock. fresh says that b begins with a frame. A failure leaves a frame half written, and
+// nothing can follow it; but when the client has left before the first byte, the reading goroutine's close
+// frame can.
+func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 	for len(b) > 0 {
 		if !s.out.open {
 			return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
@@ -305,8 +310,12 @@ func (s *Sink) send(b []byte, timeout time.Duration) error {
 		err := s.conn.SetWriteDeadline(time.Now().Add(timeout))
 		// The reading goroutine sets it before it shortens the deadline.
 		if err == nil && s.in.left.Load() {
+			if fresh {
+				return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+			}
 			err = net.ErrClosed
 		}
+		fresh = false
 		n := 0
 		if err == nil {
 			n, err = s.conn.Write(part)

@@ -33,17 +33,31 @@ func (s *Server) ingest(c *call) error {
 	if in.body, err = s.bodyInto(c, in.body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	if in.events, err = schema.AppendBatch(in.events[:0], key.Run, in.body); err != nil {
+	if in.events, err = s.decode(in.events[:0], key.Run, in.body); err != nil {
 		return err
 	}
-	for i := range in.events {
-		if err := s.checks.check(&in.events[i]); err != nil {
-			return &schema.BatchError{Line: lineOf(in.body, i), Err: err}
+	return located(s.store(c, key, in.events, opt, http.StatusOK, nil), in.body)
+}
+
+// decode appends a body's events to dst, checked; with an error it gives dst back as it was.
+func (s *Server) decode(dst []schema.Event, run string, body []byte) ([]schema.Event, error) {
+	events, err := schema.AppendBatch(dst, run, body)
+	if err != nil {
+		return dst, err
+	}
+	for i := range events[len(dst):] {
+		if err := s.checks.check(&events[len(dst)+i]); err != nil {
+			clear(events[len(dst):])
+			return dst, &schema.BatchError{Line: lineOf(body, i), Err: err}
 		}
 	}
-	err = s.store(c, key, in.events, opt, http.StatusOK, nil)
+	return events, nil
+}
+
+// located turns the place of an event in a refused batch, counted from 1, into its line in the body.
+func located(err error, body []byte) error {
 	if at := new(schema.BatchError); err != nil && errors.As(err, &at) {
-		return &schema.BatchError{Line: lineOf(in.body, at.Line-1), Err: at.Err}
+		return &schema.BatchError{Line: lineOf(body, at.Line-1), Err: at.Err}
 	}
 	return err
 }
@@ -128,7 +142,11 @@ func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt pr
 const maxIdempotencyKey = 255
 
 func appendOptions(h http.Header) (producers.AppendOptions, error) {
-	values := h.Values("Idempotency-Key")
+	return keyed("Idempotency-Key", h.Values("Idempotency-Key"))
+}
+
+// keyed reads the values of the header in which an idempotency key comes.
+func keyed(header string, values []string) (producers.AppendOptions, error) {
 	if len(values) == 0 {
 		return producers.AppendOptions{}, nil
 	}
@@ -138,8 +156,8 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 		bad = key[i] < ' ' || key[i] > '~'
 	}
 	if bad {
-		return producers.AppendOptions{}, fmt.Errorf("Idempotency-Key is not one value of 1 to %d printable ASCII characters: %w",
-			maxIdempotencyKey, dialect.ErrBadRequest)
+		return producers.AppendOptions{}, fmt.Errorf("%s is not one value of 1 to %d printable ASCII characters: %w",
+			header, maxIdempotencyKey, dialect.ErrBadRequest)
 	}
 	return producers.AppendOptions{IdempotencyKey: key}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -47,6 +48,9 @@ type DevCmd struct {
 func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := c.check(true); err != nil {
 		return err
+	}
+	if c.NATSIngest && c.NATSListen == "" {
+		return errors.New("--nats-ingest: nobody can reach the embedded NATS without --nats-listen")
 	}
 	srv, err := c.serveNATS()
 	if err != nil {

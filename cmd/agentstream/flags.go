@@ -62,6 +62,7 @@ type ListenFlags struct {
 	WriteLimit  time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
 	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
 	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
+	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
 	MemoryFlags

@@ -13,6 +13,7 @@ import (
 	"agentstream/fanout"
 	"agentstream/persister"
 	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
 )
 
@@ -27,6 +28,7 @@ type metrics struct {
 	spared     *prometheus.CounterVec
 	requests   *prometheus.HistogramVec
 	ingested   prometheus.Counter
+	turnedAway *prometheus.CounterVec
 
 	stored    prometheus.Counter
 	storeTook prometheus.Histogram
@@ -85,7 +87,8 @@ func newMetrics() *metrics {
 	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_request_seconds",
 		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
 	m.registry.MustRegister(m.requests)
-	m.ingested = counter("ingested_events_total", "Events taken over HTTP and durable.")
+	m.ingested = counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
+	m.turnedAway = counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
 	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
 	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
 	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
@@ -129,6 +132,10 @@ func (m *metrics) edgeHooks() edge.Hooks {
 			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 		},
 	}
+}
+
+func (m *metrics) inboxHooks() pubjs.InboxHooks {
+	return pubjs.InboxHooks{Refused: func(code string) { m.turnedAway.WithLabelValues(code).Inc() }}
 }
 
 func (m *metrics) producerHooks() producers.Hooks {

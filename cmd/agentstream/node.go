@@ -34,12 +34,15 @@ type archive interface {
 //	                      └─▶ hub ◀── log reader ◀───┘
 //	                           ▲
 //	                           └── archive (SQLite, PostgreSQL)
+//
+// What agents publish over NATS goes from the inbox to edge.Server as well, which appends it.
 type node struct {
 	server   *edge.Server
 	hub      *fanout.Hub
 	reader   *fanjs.Log
 	log      *pubjs.Log
 	appender *producers.Appender
+	inbox    *pubjs.Inbox // nil: events are not taken over NATS
 	gate     *gate
 	checks   []edge.Check
 }
@@ -99,13 +102,21 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		KeepAlive: cfg.flags.KeepAlive, WriteTimeout: cfg.flags.WriteLimit, DrainWindow: cfg.flags.Drain,
 		Logger: cfg.logger, Hooks: cfg.metrics.edgeHooks(),
 	})
+	if err == nil && cfg.flags.NATSIngest {
+		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{
+			Log: n.log, Take: n.server.Take, Refuse: n.server.Refusal, Logger: cfg.logger, Hooks: cfg.metrics.inboxHooks()})
+	}
 	return n, err
 }
 
 // stages are the node's parts in the order in which they end.
 func (n *node) stages(clients net.Listener) [][]part {
+	front := []part{{"edge", func(ctx context.Context) error { return n.server.Run(ctx, clients) }}}
+	if n.inbox != nil {
+		front = append(front, part{"nats ingest", n.inbox.Run})
+	}
 	return [][]part{
-		{{"edge", func(ctx context.Context) error { return n.server.Run(ctx, clients) }}},
+		front,
 		{{"hub", n.hub.Run}, {"auth", n.gate.run}},
 		{{"live copies", n.reader.Run}},
 	}

@@ -235,60 +235,62 @@ func TestParkedHoldNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestParkedClientStopsReading: a parked client whose buffers fill up is on its own. One that wants all
-// details is cut after the write time-out; the others are not kept waiting.
+// TestParkedClientStopsReading: a parked client whose buffers fill up is on its own.
 func TestParkedClientStopsReading(t *testing.T) {
-	const limit = 2 * time.Second
 	for _, carrier := range carriers {
-		t.Run(carrier, func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t, func(c *edge.Config) { c.SendBuffer, c.WriteTimeout = 8<<10, limit })
-			w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
-			w.state("running")
-			quick, slow := h.mustTap(carrier, watched+"?detail=full", 0), h.mustTap(carrier, watched+"?detail=full", 16<<10)
-			h.settle(2)
-			var longest time.Duration
-			give := func() {
-				begun := time.Now()
-				w.text(4000)
-				quick.take(w.head.Last)
-				longest = max(longest, time.Since(begun))
-			}
-			for h.srv.Census().Parked == 2 {
-				give()
-			}
-			for range 50 {
-				give()
-			}
-			if longest >= limit*3/4 {
-				t.Errorf("the other client waited %v", longest)
-			}
-			eventually(t, "the slow client is cut", func() bool { return len(h.streamLogs()) == 1 })
-			if l := h.streamLogs()[0]; l.Reason != "slow client" || l.Level != "INFO" {
-				t.Errorf("log: %+v", l)
-			}
-			var got trail
-			for {
-				line, err := slow.event()
-				if err != nil {
-					if slow.clean(err) || got.events == 0 {
-						t.Errorf("the slow client ends with %v behind %d events", err, got.events)
-					}
-					break
-				}
-				got.see(line)
-			}
-			if got.fault != "" || got.gaps > 0 {
-				t.Errorf("the slow client got %+v", got)
-			}
-			h.settle(1)
-			w.state("done")
-			if quick.take(w.head.Last); !quick.ends() {
-				t.Error("the other client's end is not clean")
-			}
-			h.vacant()
-		})
+		t.Run("full detail/"+carrier, func(t *testing.T) { t.Parallel(); isCut(t, carrier) })
+		t.Run("default detail/"+carrier, func(t *testing.T) { t.Parallel(); isToldLess(t, carrier) })
 	}
+}
+
+// isCut: one that wants all details is cut after the write time-out; the others are not kept waiting.
+func isCut(t *testing.T, carrier string) {
+	const limit = 2 * time.Second
+	h := newHouse(t, func(c *edge.Config) { c.SendBuffer, c.WriteTimeout = 8<<10, limit })
+	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
+	w.state("running")
+	quick, slow := h.mustTap(carrier, watched+"?detail=full", 0), h.mustTap(carrier, watched+"?detail=full", 16<<10)
+	h.settle(2)
+	var longest time.Duration
+	give := func() {
+		begun := time.Now()
+		w.text(4000)
+		quick.take(w.head.Last)
+		longest = max(longest, time.Since(begun))
+	}
+	for h.srv.Census().Parked == 2 {
+		give()
+	}
+	for range 50 {
+		give()
+	}
+	if longest >= limit*3/4 {
+		t.Errorf("the other client waited %v", longest)
+	}
+	eventually(t, "the slow client is cut", func() bool { return len(h.streamLogs()) == 1 })
+	if l := h.streamLogs()[0]; l.Reason != "slow client" || l.Level != "INFO" {
+		t.Errorf("log: %+v", l)
+	}
+	var got trail
+	for {
+		line, err := slow.event()
+		if err != nil {
+			if slow.clean(err) || got.events == 0 {
+				t.Errorf("the slow client ends with %v behind %d events", err, got.events)
+			}
+			break
+		}
+		got.see(line)
+	}
+	if got.fault != "" || got.gaps > 0 {
+		t.Errorf("the slow client got %+v", got)
+	}
+	h.settle(1)
+	w.state("done")
+	if quick.take(w.head.Last); !quick.ends() {
+		t.Error("the other client's end is not clean")
+	}
+	h.vacant()
 }
 
 // ends reads on to a clean end.
@@ -297,66 +299,61 @@ func (k *tap) ends() bool {
 	return line == "" && k.clean(err)
 }
 
-// TestParkedClientIsToldLess is R4 for parked streams: who does not read is told less, never a control
+// isToldLess is R4 for parked streams: who does not read is told less, never a control
 // event; who reads is told all.
-func TestParkedClientIsToldLess(t *testing.T) {
-	for _, carrier := range carriers {
-		t.Run(carrier, func(t *testing.T) {
-			t.Parallel()
-			h := newHouse(t, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
-			w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
-			w.state("running")
-			quick, slow := h.mustTap(carrier, watched, 0), h.mustTap(carrier, watched, 32<<10)
-			h.settle(2)
-			var all trail
-			read := make(chan error, 1)
-			go func() {
-				for {
-					line, err := quick.event()
-					if err != nil {
-						read <- err
-						return
-					}
-					all.see(line)
-				}
-			}()
-			var got trail
-			controls := map[schema.Seq]bool{}
-			for range 6 {
-				for range 50 {
-					w.add(schema.Event{Type: schema.TypeReasoningDelta, Payload: fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("r", 2000))})
-					w.text(2000)
-					w.progress()
-					controls[w.head.Last] = true
-				}
-				time.Sleep(700 * time.Millisecond) // the client is slow: that is the test
-				for n := 0; n < 40<<10; n += len(got.end) {
-					line, err := slow.event()
-					if err != nil {
-						t.Fatal(err)
-					}
-					got.see(line)
-					delete(controls, got.last)
-				}
+func isToldLess(t *testing.T, carrier string) {
+	h := newHouse(t, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
+	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
+	w.state("running")
+	quick, slow := h.mustTap(carrier, watched, 0), h.mustTap(carrier, watched, 32<<10)
+	h.settle(2)
+	var all trail
+	read := make(chan error, 1)
+	go func() {
+		for {
+			line, err := quick.event()
+			if err != nil {
+				read <- err
+				return
 			}
-			w.state("done")
+			all.see(line)
+		}
+	}()
+	var got trail
+	controls := map[schema.Seq]bool{}
+	for range 6 {
+		for range 50 {
+			w.add(schema.Event{Type: schema.TypeReasoningDelta, Payload: fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("r", 2000))})
+			w.text(2000)
+			w.progress()
+			controls[w.head.Last] = true
+		}
+		time.Sleep(700 * time.Millisecond) // the client is slow: that is the test
+		for n := 0; n < 40<<10; n += len(got.end) {
 			line, err := slow.event()
-			for ; err == nil; line, err = slow.event() {
-				got.see(line)
-				delete(controls, got.last)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if cerr := got.check(w.head.Last, 0); cerr != nil || !slow.clean(err) || got.dropped() == 0 || len(controls) > 0 {
-				t.Errorf("%v, %v: told less by %d; %d control events did not come", cerr, err, got.dropped(), len(controls))
-			}
-			if err := <-read; !quick.clean(err) || all.check(w.head.Last, 0) != nil || all.gaps > 0 || all.dropped() > 0 {
-				t.Errorf("the other client: %v, %+v", err, all)
-			}
-			h.vacant()
-			for _, l := range h.streamLogs() {
-				if l.Dropped != 0 && l.Dropped != got.dropped() || l.Reason != "ended" {
-					t.Errorf("log: %+v", l)
-				}
-			}
-		})
+			got.see(line)
+			delete(controls, got.last)
+		}
+	}
+	w.state("done")
+	line, err := slow.event()
+	for ; err == nil; line, err = slow.event() {
+		got.see(line)
+		delete(controls, got.last)
+	}
+	if cerr := got.check(w.head.Last, 0); cerr != nil || !slow.clean(err) || got.dropped() == 0 || len(controls) > 0 {
+		t.Errorf("%v, %v: told less by %d; %d control events did not come", cerr, err, got.dropped(), len(controls))
+	}
+	if err := <-read; !quick.clean(err) || all.check(w.head.Last, 0) != nil || all.gaps > 0 || all.dropped() > 0 {
+		t.Errorf("the other client: %v, %+v", err, all)
+	}
+	h.vacant()
+	for _, l := range h.streamLogs() {
+		if l.Dropped != 0 && l.Dropped != got.dropped() || l.Reason != "ended" {
+			t.Errorf("log: %+v", l)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
@@ -270,4 +271,21 @@ func TestNotTCP(t *testing.T) {
 	if got, err := body(t, c); err != nil || got != "event: a\ndata: {}\nid: 1\n\n: keepalive\n\n" {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+// TestNothingIsHeld holds that a connection that is over is held by nobody.
+func TestNothingIsHeld(t *testing.T) {
+	both(t, func(t *testing.T, cfg Config) {
+		s := direct(t, cfg)
+		for _, byClient := range []bool{true, false} {
+			c, d := s.connect(t, "")
+			if byClient {
+				c.Close()
+				_ = wait(t, s.gone, "gone")
+			}
+			_ = d.End(transport.End{Clean: true})
+			held := weak.Make(d)
+			until(t, "its memory", func() bool { runtime.GC(); return held.Value() == nil })
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
@@ -276,6 +277,63 @@ func TestIdleHoldsNoGoroutine(t *testing.T) {
 		for i, sink := range sinks {
 			peers[i].Close()
 			_ = sink.End(transport.End{})
+		}
+	})
+}
+
+// TestPokedWhileReading has more come while the reader is busy: it looks once more, and is called for what
+// comes later.
+func TestPokedWhileReading(t *testing.T) {
+	p, _ := polled(t)
+	if p == nil {
+		t.Skip("there is no poller here")
+	}
+	received, goOn := make(chan string, 10), make(chan struct{})
+	s := server(t, Config{Poll: p}, func(b []byte) error { received <- string(b); <-goOn; return nil })
+	c, sink := s.connect(t, text("early")...)
+	next := func(want string) {
+		t.Helper()
+		if got := wait(t, received, want); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	say := func(s string) {
+		t.Helper()
+		if _, err := c.Write(text(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("early")
+	say("within")
+	until(t, "poke", func() bool { return sink.in.state.Load() == inputPoked })
+	goOn <- struct{}{}
+	next("within")
+	goOn <- struct{}{}
+	quiet(t, sink)
+	say("later")
+	next("later")
+	close(goOn)
+	c.Close()
+	_ = wait(t, s.closed, "Closed")
+	_ = sink.End(transport.End{})
+}
+
+// TestNothingIsHeld holds that a connection that is over is held by nobody.
+func TestNothingIsHeld(t *testing.T) {
+	both(t, func(t *testing.T, cfg Config) {
+		cfg.CloseTimeout = 50 * time.Millisecond
+		s := server(t, cfg, nil)
+		for _, byClient := range []bool{true, false} {
+			p, sink := s.connect(t)
+			quiet(t, sink)
+			if byClient {
+				p.Close()
+				_ = wait(t, s.closed, "Closed")
+			}
+			_ = sink.End(transport.End{})
+			p.Close()
+			held := weak.Make(sink)
+			until(t, "its memory", func() bool { runtime.GC(); return held.Value() == nil })
 		}
 	})
 }

@@ -15,7 +15,7 @@ type Config struct {
 
 	BatchEvents int           // rows per transaction, at most; default 2,000. One pack may exceed it
 	BatchBytes  int           // bytes held per queue, about; default 4 MiB
-	Linger      time.Duration // least time between two fetches while batches are small; default 250 ms, negative: none
+	Linger      time.Duration // least time between two fetches while batches are small; default 1 s, negative: none
 	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
 	Grace       time.Duration // time for the last batch after Run was told to stop; default 10 s
 	RetryMin    time.Duration // first pause after a failure; default 100 ms, doubled each time
@@ -65,7 +65,7 @@ func (c Config) withDefaults() Config {
 	if c.BatchBytes == 0 {
 		c.BatchBytes = 4 << 20
 	}
-	def(&c.Linger, 250*time.Millisecond)
+	def(&c.Linger, time.Second)
 	def(&c.Attempt, time.Minute)
 	def(&c.Grace, 10*time.Second)
 	def(&c.RetryMin, 100*time.Millisecond)

@@ -7,7 +7,7 @@ import (
 
 // 0 on the command line is none; in the persister's Config it is the default.
 func TestLinger(t *testing.T) {
-	for flag, want := range map[string]time.Duration{"": 250 * time.Millisecond, "--linger=2s": 2 * time.Second, "--linger=0": -1} {
+	for flag, want := range map[string]time.Duration{"": time.Second, "--linger=2s": 2 * time.Second, "--linger=0": -1} {
 		args := []string{"dev"}
 		if flag != "" {
 			args = append(args, flag)

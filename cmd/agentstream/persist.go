@@ -25,7 +25,7 @@ type PersistCmd struct {
 
 // LingerFlags says how a persister gathers what it stores.
 type LingerFlags struct {
-	Linger time.Duration `help:"Least time between two transactions of a partition while they are small: what comes meanwhile is stored together. 0: none." default:"250ms" env:"AGENTSTREAM_LINGER"`
+	Linger time.Duration `help:"Least time between two transactions of a partition while they are small: what comes meanwhile is stored together. 0: none." default:"1s" env:"AGENTSTREAM_LINGER"`
 }
 
 func (f LingerFlags) linger() time.Duration {

@@ -168,7 +168,7 @@ func realReferee(t *testing.T, shapes ...string) *referee {
 // Both shapes are started, reached, sampled and gone afterwards; a second call repeats nothing.
 func TestRefereeMeasuresBothShapes(t *testing.T) {
 	r := realReferee(t, shapeDev, shapeSplit)
-	l := manyRuns(0)
+	l := manyRuns(0)[0]
 	sdk := line{id: "s5-sdk-3", sdk: 3, window: 500 * time.Millisecond}
 	if err := r.measureAll(t.Context(), []line{l, sdk}); err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestFailedMeasurementIsKeptAndRepeated(t *testing.T) {
 func TestTargetEndsWithTheHarness(t *testing.T) {
 	r := realReferee(t, shapeDev)
 	hung, state := filepath.Join(t.TempDir(), "hung"), t.TempDir()
-	args := append([]string{"-o", filepath.Join(t.TempDir(), "out")}, r.custom([]string{"serve", "-agentstream", r.agentstream,
+	args := append([]string{"-o", filepath.Join(t.TempDir(), "out")}, r.custom(line{}, []string{"serve", "-agentstream", r.agentstream,
 		"-state", state, "-logs", filepath.Join(t.TempDir(), "log."), "-port", fmt.Sprint(r.ports.first)})...)
 	harness := exec.Command(r.harness, args...)
 	harness.Env = append(os.Environ(), hangEnv+"="+hung)

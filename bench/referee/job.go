@@ -126,7 +126,8 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 		s.apart["postgres"], s.metrics = r.postgres.proc.pid(), r.ports.persistAdmin()
 	}
 	serveArgs := []string{"serve", "-shape", k.Target, "-agentstream", r.agentstream, "-nats-server", r.natsServer,
-		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first), "-nats=" + strconv.FormatBool(l.sdk > 0)}
+		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first), "-nats=" + strconv.FormatBool(l.sdk > 0 || l.nats),
+		"-ingest=" + strconv.FormatBool(l.nats)}
 	sampling, stop := context.WithCancel(ctx)
 	sampled := make(chan struct{})
 	go func() { s.run(sampling); close(sampled) }()
@@ -134,7 +135,7 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 	if l.sdk > 0 {
 		m, err = r.measureSDK(ctx, l, k, env, serveArgs)
 	} else {
-		m, err = r.harnessRun(ctx, k, env, slices.Concat(l.args, r.custom(serveArgs)))
+		m, err = r.harnessRun(ctx, k, env, slices.Concat(l.args, r.custom(l, serveArgs)))
 	}
 	stop()
 	<-sampled
@@ -177,15 +178,20 @@ func (r *referee) log(k jobKey, process string) string {
 }
 
 // custom is how the harness reaches the product.
-func (r *referee) custom(serveArgs []string) []string {
+func (r *referee) custom(l line, serveArgs []string) []string {
 	quoted := []string{"exec", quote(r.self)}
 	for _, a := range serveArgs {
 		quoted = append(quoted, quote(a))
 	}
 	run := "http://" + r.ports.edge() + "/v1/agent/runs/r{ch}"
 	args := []string{"-t", "custom"}
+	pub := run + "/events"
+	if l.nats {
+		pub = "nats://" + r.ports.nats() + "/ingest.default.r{ch}"
+		args = append(args, "-v", "js=1")
+	}
 	for _, v := range []string{"cmd=" + strings.Join(quoted, " "), "sse=" + run + "/stream?detail=full", "ws=" + run + "/stream?detail=full",
-		"start=0", "pub=" + run + "/events", "prepare=" + run} {
+		"start=0", "pub=" + pub, "prepare=" + run} {
 		args = append(args, "-v", v)
 	}
 	return args

@@ -19,6 +19,7 @@ type line struct {
 	args     []string      // of the harness
 	window   time.Duration // length of its timed part, for the CPU of single processes
 	sdk      int           // not the harness: so many runs published through the SDK
+	nats     bool          // the harness publishes over NATS, as it does to the reference, not over HTTP
 	refs     []reference
 	bars     []bar
 	show     []string // further metrics of the table
@@ -67,7 +68,7 @@ func scenarios(short bool) []line {
 	if short {
 		watch, rate = 2*time.Second, 2*time.Second
 	}
-	return slices.Concat(fanOut(watch), []line{manyRuns(rate)}, idle(), replays(), publishing(watch))
+	return slices.Concat(fanOut(watch), manyRuns(rate), idle(), replays(), publishing(watch))
 }
 
 func fanOut(dur time.Duration) []line {
@@ -83,11 +84,17 @@ func fanOut(dur time.Duration) []line {
 	}
 }
 
-func manyRuns(dur time.Duration) line {
-	return line{id: "s2", what: "500 runs × 2 watchers, 10,000 ev/s", window: dur,
-		args: []string{"-s", "s2", "-channels", "500", "-subs", "2", "-rate", "10000", "-dur", dur.String()},
-		show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}},
-		bars: []bar{times("p50_ms", 2, "nats-js"), times("p99_ms", 2, "nats-js"), times("cpu_s_per_M", 2, "nats-js")}}
+func manyRuns(dur time.Duration) (list []line) {
+	for _, over := range []struct {
+		id, how string
+		nats    bool
+	}{{"s2", "a POST each", false}, {"s2-nats", "over NATS", true}} {
+		list = append(list, line{id: over.id, what: "500 runs × 2 watchers, 10,000 ev/s, " + over.how, window: dur, nats: over.nats,
+			args: []string{"-s", "s2", "-channels", "500", "-subs", "2", "-rate", "10000", "-dur", dur.String()},
+			show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}},
+			bars: []bar{times("p50_ms", 2, "nats-js"), times("p99_ms", 2, "nats-js"), times("cpu_s_per_M", 2, "nats-js")}})
+	}
+	return list
 }
 
 func idle() (list []line) {

@@ -31,6 +31,7 @@ type server struct {
 	state, logs                    string
 	ports                          ports
 	openNATS                       bool // dev: other processes may publish
+	ingest                         bool // events are taken over plain NATS
 	children                       []*child
 }
 
@@ -49,6 +50,7 @@ func serve(ctx context.Context, args []string) error {
 	flags.StringVar(&s.logs, "logs", "", "prefix of the files that the processes' output goes to")
 	flags.IntVar(&s.ports.first, "port", 18080, "first of four ports")
 	flags.BoolVar(&s.openNATS, "nats", false, "dev: open the embedded NATS to other processes")
+	flags.BoolVar(&s.ingest, "ingest", false, "take events over plain NATS")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (s *server) dev() error {
 	if s.openNATS {
 		args = append(args, "--nats-listen", s.ports.nats())
 	}
-	return s.run("agentstream", s.agentstream, args...)
+	return s.run("agentstream", s.agentstream, s.withIngest(args)...)
 }
 
 func (s *server) split(ctx context.Context) error {
@@ -121,8 +123,15 @@ func (s *server) split(ctx context.Context) error {
 	if err := s.run("persist", s.agentstream, "persist", "--nats", nats, "--admin-listen", s.ports.persistAdmin(), "--level", "warn"); err != nil {
 		return err
 	}
-	return s.run("edge", s.agentstream, "edge", "--insecure-no-auth", "--nats", nats, "--listen", s.ports.edge(),
-		"--admin-listen", s.ports.admin(), "--level", "warn")
+	return s.run("edge", s.agentstream, s.withIngest([]string{"edge", "--insecure-no-auth", "--nats", nats, "--listen", s.ports.edge(),
+		"--admin-listen", s.ports.admin(), "--level", "warn"})...)
+}
+
+func (s *server) withIngest(args []string) []string {
+	if s.ingest {
+		args = append(args, "--nats-ingest")
+	}
+	return args
 }
 
 func (s *server) run(name, binary string, args ...string) error {

@@ -1,9 +1,10 @@
-// Package natsjs stores packs in JetStream.
+// Package natsjs stores packs in JetStream, and takes what agents publish over NATS.
 //
 // # What it is
 //
 // [Log] is producers.Log on one stream per partition; [Keys] is producers.Keys on a key-value
-// bucket.
+// bucket. [Inbox] takes messages with events from any NATS client and answers as JetStream would
+// (docs/nats-ingest.md).
 //
 // # Contract
 //
@@ -15,11 +16,12 @@
 // # Concurrency
 //
 // Safe for concurrent use. The first append makes one subscription for the answers to all, which ends with the
-// connection; nothing here starts a goroutine beside it.
+// connection. An Inbox has a goroutine for each run with messages that wait, and a few that wait for the next run;
+// Run returns when all have ended. Nothing else here starts one.
 //
 // # What it does not do
 //
-// It does not retry: producers decides that.
+// It does not retry: producers decides that. An Inbox decodes nothing: whoever appends for it does.
 //
 // # Where to look next
 //

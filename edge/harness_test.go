@@ -148,7 +148,7 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 	t.Helper()
 	h := &house{t: t, client: client, log: &faultyLog{Log: memory.New()}, logs: new(syncBuffer)}
 	var err error
-	if h.hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond}); err != nil {
+	if h.hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	h.app, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: &keys{m: make(map[string]producers.KeyRecord)}})

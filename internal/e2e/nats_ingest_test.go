@@ -353,6 +353,14 @@ func TestNATSIngestSurvivesShutdowns(t *testing.T) {
 // The program's own edge, ended by a signal under load: it answers what it took and exits with 0.
 func TestNATSIngestProgram(t *testing.T) {
 	k := testkit.NATS(t)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := command(path, "dev", "--nats-ingest", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "off")
+	if out, err := alone.CombinedOutput(); err == nil || !strings.Contains(string(out), "--nats-listen") {
+		t.Errorf("dev, whose NATS nobody can reach: %v %s", err, out)
+	}
 	p := newProc(t, "edge", "--nats", k.Server.ClientURL(), "--nats-ingest", "--level", "warn")
 	p.start()
 	js := agentOn(t, k)

@@ -39,7 +39,7 @@ type views struct {
 // by themselves.
 const (
 	ringBytes  = 128 << 10
-	ringsBytes = 16 << 20
+	ringsBytes = 8 << 20
 	minRing    = 4 << 10
 )
 

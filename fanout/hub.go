@@ -21,7 +21,7 @@ type Config struct {
 	Archive History // what is older; nil: nothing is
 
 	RingBytes  int           // newest packs kept per watched run; default 256 KiB
-	RingsBytes int           // the same for all watched runs together, down to 8 KiB for each; default 32 MiB
+	RingsBytes int           // the same for all watched runs together, down to 8 KiB for each; default 16 MiB
 	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
 	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
@@ -45,7 +45,7 @@ func (c Config) withDefaults() Config {
 		c.RingBytes = 256 << 10
 	}
 	if c.RingsBytes == 0 {
-		c.RingsBytes = 32 << 20
+		c.RingsBytes = 16 << 20
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 64 << 20

@@ -189,7 +189,13 @@ func (w *walk) give(m natskit.Msg) error {
 	if err != nil {
 		return err
 	}
-	if p.Last() <= w.pos || p.First > w.through {
+	if p.First > w.through {
+		// Numbers only grow: looking further would be a walk through all that follows, one by one where
+		// the leader is asked.
+		w.stopped = true
+		return nil
+	}
+	if p.Last() <= w.pos {
 		return nil
 	}
 	w.pos = p.Last()

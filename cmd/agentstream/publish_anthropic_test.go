@@ -71,7 +71,7 @@ func TestPublishAnthropicLifecycle(t *testing.T) {
 		{"provider's error", []string{failed}, PublishCmd{RunID: "r1"}, []string{"running", "error: overloaded_error: Overloaded"}},
 		{"error, then tried again", []string{failed, good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
 		{"cut", []string{good[:len(good)/2]}, PublishCmd{RunID: "r1"}, []string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
-		{"nothing", []string{""}, PublishCmd{RunID: "r1"}, []string{"running", "error: the recording holds no message"}},
+		{"nothing", []string{""}, PublishCmd{RunID: "r1"}, []string{"running", "error: the stream holds no message"}},
 		{"without", []string{good}, PublishCmd{RunID: "r1", NoLifecycle: true}, nil},
 		{"child", []string{good}, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1done"}},
 	} {

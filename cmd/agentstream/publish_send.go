@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	agentstream "agentstream/clients/go"
+	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 
@@ -34,8 +35,8 @@ type publishing struct {
 	runID  string
 	begin  bool // run.lifecycle running has to be sent, by the child where there is one
 
-	outcome outcome // of the source
-	key     string  // prefix of the idempotency keys
+	outcome provider.Outcome // of the source
+	key     string           // prefix of the idempotency keys
 
 	first, last schema.Seq // of the sender
 	events      int
@@ -129,7 +130,7 @@ func (p *publishing) source(ctx context.Context, out emit) error {
 	if p.cmd.Format != "anthropic" || p.cmd.NoLifecycle || ctx.Err() != nil {
 		return err
 	}
-	state, reason := p.outcome.end()
+	state, reason := p.outcome.End()
 	if err != nil {
 		state, reason = schema.StateError, "the recording cannot be read"
 	}

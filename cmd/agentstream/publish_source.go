@@ -13,6 +13,7 @@ import (
 
 	agentstream "agentstream/clients/go"
 	"agentstream/producers/anthropic"
+	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 
@@ -237,49 +238,16 @@ func (p *publishing) anthropic(ctx context.Context, in input, out emit) error {
 		return err
 	}
 	defer r.Close()
-	for e, err := range anthropic.Decode(r, anthropic.Config{ChildID: p.cmd.Child}) {
+	for e, err := range provider.Decode(r, anthropic.NewDecoder(provider.Config{ChildID: p.cmd.Child})) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", in.name, err)
 		}
-		p.outcome.see(&e)
+		p.outcome.See(&e)
 		if err := out(item{line: agentstream.AppendNew(nil, &e), file: in.name}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// outcome says how the model calls went, for the final lifecycle. A run is judged by its last one.
-type outcome struct {
-	messages int
-	reason   string // why it failed; "" when it did not
-}
-
-// see takes the next event of the decoder.
-func (o *outcome) see(e *schema.Event) {
-	switch e.Type {
-	case schema.TypeMessageStart:
-		o.messages++
-		o.reason = ""
-	case schema.TypeMessageEnd, "custom.anthropic.error":
-		var p struct {
-			Error json.RawMessage `json:"error"`
-		}
-		if json.Unmarshal(e.Payload, &p) == nil && len(p.Error) > 0 && string(p.Error) != "null" {
-			o.reason = errorText(p.Error)
-		}
-	}
-}
-
-// end gives the final state and its reason.
-func (o *outcome) end() (schema.RunState, string) {
-	switch {
-	case o.reason != "":
-		return schema.StateError, o.reason
-	case o.messages == 0:
-		return schema.StateError, "the recording holds no message"
-	}
-	return schema.StateDone, ""
 }
 
 // lifecycle makes a run.lifecycle event.

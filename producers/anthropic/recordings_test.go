@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 
@@ -67,7 +68,7 @@ func TestPieces(t *testing.T) {
 		data := read(name)
 		whole := lines(decodeAll(t, data))
 		for _, most := range []int{1, 7, 4096} {
-			d := NewDecoder(Config{})
+			d := NewDecoder(provider.Config{})
 			var events []schema.Event
 			for rest := data; len(rest) > 0; {
 				n := min(len(rest), 1+rng.IntN(most))

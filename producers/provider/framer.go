@@ -1,16 +1,17 @@
-package anthropic
+package provider
 
 import "bytes"
 
 // frame is one event of the provider's stream, or something that should have been one.
 type frame struct {
-	event   string // name of the server-sent event; "" in JSONL
+	event   string // name of the server-sent event; "" in JSON
 	data    []byte // valid until the callback returns
 	problem string // why data is not a frame; "" when nothing is known against it
 }
 
-// framer cuts a body into frames. The zero value with max set is ready.
-type framer struct {
+// Framer cuts a body into frames. It finds out which form the body has: server-sent events, one JSON
+// object per line, or objects that are printed over several lines or stand in a list.
+type Framer struct {
 	max  int // bytes of one frame
 	emit func(frame)
 
@@ -24,6 +25,7 @@ type framer struct {
 	tooLong  bool // the begun event is
 	afterCR  bool // a line feed that comes now belongs to the carriage return before it
 	any      bool // a frame was emitted
+	nest     nesting
 }
 
 type form int
@@ -31,19 +33,31 @@ type form int
 const (
 	formUnknown form = iota
 	formSSE
-	formJSONL
+	formJSONL    // one value per line
+	formDocument // values over several lines, or in a list
 )
+
+// nesting is where a document stands: frames are the objects that lie in no other.
+type nesting struct {
+	depth   int
+	quoted  bool // within a string
+	escaped bool // behind its backslash
+}
 
 const maxHead = 4 << 10
 
 // write takes the next bytes of the body.
-func (f *framer) write(chunk []byte) {
+func (f *Framer) write(chunk []byte) {
 	if f.form == formUnknown {
 		if chunk = f.recognise(chunk); len(chunk) == 0 {
 			return
 		}
 	}
 	for len(chunk) > 0 {
+		if f.form == formDocument {
+			f.document(chunk)
+			return
+		}
 		if f.afterCR {
 			f.afterCR = false
 			if chunk[0] == '\n' {
@@ -71,7 +85,7 @@ func (f *framer) write(chunk []byte) {
 
 // recognise finds out the form from the first byte that is no white space, and gives the bytes from
 // there on; nil while it is not known.
-func (f *framer) recognise(chunk []byte) []byte {
+func (f *Framer) recognise(chunk []byte) []byte {
 	f.head = append(f.head, chunk...)
 	const bom = "\xef\xbb\xbf"
 	b := f.head
@@ -84,32 +98,88 @@ func (f *framer) recognise(chunk []byte) []byte {
 		return nil
 	}
 	f.form = formSSE
-	if b[0] == '{' {
+	switch b[0] {
+	case '{':
 		f.form = formJSONL
+	case '[':
+		f.form = formDocument
 	}
 	f.head = nil
 	return b
 }
 
+// document takes a chunk of values that do not keep to lines.
+func (f *Framer) document(chunk []byte) {
+	for _, c := range chunk {
+		n := &f.nest
+		switch {
+		case n.quoted:
+			switch {
+			case n.escaped:
+				n.escaped = false
+			case c == '\\':
+				n.escaped = true
+			case c == '"':
+				n.quoted = false
+			}
+		case c == '"':
+			n.quoted = n.depth > 0
+		case c == '{':
+			n.depth++
+		case c == '[' && n.depth > 0:
+			n.depth++
+		}
+		if n.depth == 0 {
+			continue // between two frames
+		}
+		if len(f.line) < f.max {
+			f.line = append(f.line, c)
+		} else {
+			f.lineLong = true
+		}
+		if !n.quoted && (c == '}' || c == ']') {
+			if n.depth--; n.depth == 0 {
+				f.endDocument()
+			}
+		}
+	}
+}
+
+func (f *Framer) endDocument() {
+	line := f.line
+	f.line, f.tooLong, f.lineLong = f.line[:0], f.lineLong, false
+	f.endJSONLine(line)
+}
+
 // lineEnd gives the index of the next line terminator. Server-sent events know three.
-func (f *framer) lineEnd(chunk []byte) int {
+func (f *Framer) lineEnd(chunk []byte) int {
 	if f.form == formJSONL {
 		return bytes.IndexByte(chunk, '\n')
 	}
 	return bytes.IndexAny(chunk, "\r\n")
 }
 
-func (f *framer) appendLine(part []byte) {
+func (f *Framer) appendLine(part []byte) {
 	if room := f.max - len(f.line); len(part) > room {
 		part, f.lineLong = part[:room], true
 	}
 	f.line = append(f.line, part...)
 }
 
-func (f *framer) endLine(line []byte) {
+func (f *Framer) endLine(line []byte) {
 	long := f.lineLong
 	f.lineLong = false
 	if f.form == formJSONL {
+		if !f.any && string(bytes.TrimSpace(line)) == "{" { // as printed for people
+			f.form = formDocument
+			f.document(line)
+			return
+		}
+		f.tooLong = long
+		f.endJSONLine(line)
+		return
+	}
+	if f.form == formDocument { // cut short
 		f.tooLong = long
 		f.endJSONLine(line)
 		return
@@ -140,7 +210,7 @@ func (f *framer) endLine(line []byte) {
 	}
 }
 
-func (f *framer) endJSONLine(line []byte) {
+func (f *Framer) endJSONLine(line []byte) {
 	line = bytes.TrimSpace(line)
 	if len(line) > 0 {
 		f.send(frame{data: line})
@@ -148,14 +218,14 @@ func (f *framer) endJSONLine(line []byte) {
 }
 
 // dispatch ends a server-sent event. One without data is none (WHATWG HTML §9.2.6).
-func (f *framer) dispatch(problem string) {
+func (f *Framer) dispatch(problem string) {
 	if f.hasData {
 		f.send(frame{event: f.event, data: f.data, problem: problem})
 	}
 	f.event, f.data, f.hasData, f.tooLong = "", f.data[:0], false, false
 }
 
-func (f *framer) send(fr frame) {
+func (f *Framer) send(fr frame) {
 	if f.tooLong {
 		fr.problem = "longer than a frame may be"
 	}
@@ -165,14 +235,14 @@ func (f *framer) send(fr frame) {
 }
 
 // unread keeps the beginning of a body that has no frames: an error page, perhaps.
-func (f *framer) unread(line []byte) {
+func (f *Framer) unread(line []byte) {
 	if room := maxHead - len(f.head); !f.any && room > 1 {
 		f.head = append(append(f.head, line[:min(len(line), room-1)]...), '\n')
 	}
 }
 
 // close ends the body. A last frame without its blank line counts, as some servers leave it out.
-func (f *framer) close() {
+func (f *Framer) close() {
 	if line := f.line; len(line) > 0 {
 		f.line = nil
 		f.endLine(line)

@@ -1,4 +1,4 @@
-package anthropic
+package provider
 
 import (
 	"bytes"
@@ -8,26 +8,27 @@ import (
 	"unicode/utf8"
 )
 
-// fields are the members of a JSON object in their order, with untouched values.
-type fields []field
+// Fields are the members of a JSON object in their order, with untouched values.
+type Fields []Field
 
-type field struct {
-	name  string
-	value json.RawMessage
+// Field is one member.
+type Field struct {
+	Name  string
+	Value json.RawMessage
 }
 
-// parse reads an object that is valid JSON. ok is false for anything else than an object.
-func parse(data []byte) (list fields, ok bool) {
+// Parse reads an object that is valid JSON. ok is false for anything else than an object.
+func Parse(data []byte) (list Fields, ok bool) {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return nil, false
 	}
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
-		name := string(unescape(data[i+1 : end-1]))
+		name := string(Unescape(data[i+1 : end-1]))
 		i = skipSpace(data, skipSpace(data, end)+1) // the colon
 		end = skipValue(data, i)
-		list = append(list, field{name, json.RawMessage(data[i:end])})
+		list = append(list, Field{name, json.RawMessage(data[i:end])})
 		if i = skipSpace(data, end); data[i] == ',' {
 			i = skipSpace(data, i+1)
 		}
@@ -35,8 +36,8 @@ func parse(data []byte) (list fields, ok bool) {
 	return list, true
 }
 
-// elements reads a list that is valid JSON; nil for anything else.
-func elements(data []byte) (list []json.RawMessage) {
+// Elements reads a list that is valid JSON; nil for anything else.
+func Elements(data []byte) (list []json.RawMessage) {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
 		return nil
@@ -51,26 +52,26 @@ func elements(data []byte) (list []json.RawMessage) {
 	return list
 }
 
-// get gives the value of a name, the last of doubles, as JavaScript does; nil when there is none.
-func (l fields) get(name string) json.RawMessage {
+// Get gives the value of a name, the last of doubles, as JavaScript does; nil when there is none.
+func (l Fields) Get(name string) json.RawMessage {
 	for i := len(l) - 1; i >= 0; i-- {
-		if l[i].name == name {
-			return l[i].value
+		if l[i].Name == name {
+			return l[i].Value
 		}
 	}
 	return nil
 }
 
-// object gives the members of a nested object.
-func (l fields) object(name string) fields {
-	list, _ := parse(l.get(name))
+// Object gives the members of a nested object.
+func (l Fields) Object(name string) Fields {
+	list, _ := Parse(l.Get(name))
 	return list
 }
 
-// str decodes a string; "" when it is absent or none.
-func (l fields) str(name string) string {
-	v := l.get(name)
-	if !isString(v) {
+// Str decodes a string; "" when it is absent or none.
+func (l Fields) Str(name string) string {
+	v := l.Get(name)
+	if !IsString(v) {
 		return ""
 	}
 	var s string
@@ -78,55 +79,86 @@ func (l fields) str(name string) string {
 	return s
 }
 
-// index reads a position of a block; -1 when it is absent or none.
-func (l fields) index() int {
-	n, err := strconv.Atoi(string(l.get("index")))
+// Index reads a position of a block; -1 when it is absent or none.
+func (l Fields) Index() int {
+	n, err := strconv.Atoi(string(l.Get("index")))
 	if err != nil || n < 0 || n > 1<<30 {
 		return -1
 	}
 	return n
 }
 
-// set replaces or appends a member. Of doubles it is the last that counts.
-func (l fields) set(name string, value json.RawMessage) fields {
+// Set replaces or appends a member. Of doubles it is the last that counts.
+func (l Fields) Set(name string, value json.RawMessage) Fields {
 	for i := len(l) - 1; i >= 0; i-- {
-		if l[i].name == name {
-			l[i].value = value
+		if l[i].Name == name {
+			l[i].Value = value
 			return l
 		}
 	}
-	return append(l, field{name, value})
+	return append(l, Field{name, value})
 }
 
-// overlay sets every member of with that says something.
-func (l fields) overlay(with fields) fields {
+// Overlay sets every member of with that says something.
+func (l Fields) Overlay(with Fields) Fields {
 	for _, f := range with {
-		if !isNull(f.value) || l.get(f.name) == nil {
-			l = l.set(f.name, bytes.Clone(f.value))
+		if !IsNull(f.Value) || l.Get(f.Name) == nil {
+			l = l.Set(f.Name, bytes.Clone(f.Value))
 		}
 	}
 	return l
 }
 
-// encode writes the object.
-func (l fields) encode() json.RawMessage {
+// Encode writes the object.
+func (l Fields) Encode() json.RawMessage {
 	b := []byte{'{'}
 	for i, f := range l {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(append(b, quote(f.name)...), ':')
-		b = append(b, f.value...)
+		b = append(append(b, Quote(f.Name)...), ':')
+		b = append(b, f.Value...)
 	}
 	return append(b, '}')
 }
 
-func isString(v []byte) bool { return len(v) > 1 && v[0] == '"' }
-func isObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }
-func isNull(v []byte) bool   { return string(v) == "null" }
+// IsString says that a value, which is valid JSON or nil, is a string.
+func IsString(v []byte) bool { return len(v) > 1 && v[0] == '"' }
 
-// quote writes a string as JSON.
-func quote(s string) json.RawMessage {
+// IsObject says that a value, which is valid JSON or nil, is an object.
+func IsObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }
+
+// IsNull says that a value is there and is null.
+func IsNull(v []byte) bool { return string(v) == "null" }
+
+// OrNull gives null for a value that is not there.
+func OrNull(v json.RawMessage) json.RawMessage {
+	if v == nil {
+		return json.RawMessage("null")
+	}
+	return v
+}
+
+// Bool writes true or false.
+func Bool(yes bool) json.RawMessage { return strconv.AppendBool(nil, yes) }
+
+// Number writes an integer.
+func Number(n int) json.RawMessage { return strconv.AppendInt(nil, int64(n), 10) }
+
+// List writes a list of values.
+func List(values []json.RawMessage) json.RawMessage {
+	b := []byte{'['}
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, v...)
+	}
+	return append(b, ']')
+}
+
+// Quote writes a string as JSON.
+func Quote(s string) json.RawMessage {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -134,18 +166,18 @@ func quote(s string) json.RawMessage {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// body takes the quotes off a string.
-func body(s json.RawMessage) []byte { return s[1 : len(s)-1] }
+// Inner takes the quotes off a string.
+func Inner(s json.RawMessage) []byte { return s[1 : len(s)-1] }
 
-// enquote puts them back.
-func enquote(b []byte) json.RawMessage {
+// Enquote puts them back.
+func Enquote(b []byte) json.RawMessage {
 	return append(append(append(make([]byte, 0, len(b)+2), '"'), b...), '"')
 }
 
-// unescape decodes the inside of a JSON string. An escape that stands for half a character stays
+// Unescape decodes the inside of a JSON string. An escape that stands for half a character stays
 // written as an escape: within a tool's input, where it must stand in a string, it then means the
 // same.
-func unescape(s []byte) []byte {
+func Unescape(s []byte) []byte {
 	if bytes.IndexByte(s, '\\') < 0 {
 		return s
 	}
@@ -197,9 +229,9 @@ func hex4(s []byte, i int) rune {
 	return rune(n)
 }
 
-// split cuts the inside of a JSON string into parts of at most limit bytes (at least 32), never
+// Split cuts the inside of a JSON string into parts of at most limit bytes (at least 32), never
 // within an escape, a character or a pair of surrogates.
-func split(s []byte, limit int) [][]byte {
+func Split(s []byte, limit int) [][]byte {
 	var parts [][]byte
 	for len(s) > limit {
 		cut, i := 0, 0
@@ -228,8 +260,8 @@ func unit(s []byte) int {
 	return 6
 }
 
-// oneLine removes line breaks between tokens, which would break a line of the log.
-func oneLine(v []byte) []byte {
+// OneLine removes line breaks between tokens, which would break a line of the log.
+func OneLine(v []byte) []byte {
 	if !bytes.ContainsAny(v, "\n\r") {
 		return v
 	}
@@ -243,8 +275,8 @@ func oneLine(v []byte) []byte {
 // maxDepth bounds the nesting of what is carried, so that events stay within the schema's 128.
 const maxDepth = 100
 
-// problem says why data cannot be carried as JSON, or "".
-func problem(data []byte) string {
+// Problem says why data cannot be carried as JSON, or "".
+func Problem(data []byte) string {
 	switch {
 	case !utf8.Valid(data):
 		return "invalid UTF-8"

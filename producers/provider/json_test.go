@@ -1,4 +1,4 @@
-package anthropic
+package provider
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ func TestSplit(t *testing.T) {
 		inside, limit := b.String(), 32+rng.IntN(70)
 		var joined []byte
 		var decoded strings.Builder
-		for _, part := range split([]byte(inside), limit) {
+		for _, part := range Split([]byte(inside), limit) {
 			var s string
-			if err := json.Unmarshal(enquote(part), &s); err != nil || len(part) > limit {
+			if err := json.Unmarshal(Enquote(part), &s); err != nil || len(part) > limit {
 				t.Fatalf("part %q of %q: %v", part, inside, err)
 			}
 			joined = append(joined, part...)
@@ -44,7 +44,7 @@ func TestUnescape(t *testing.T) {
 		`plain`: "plain", `\b\f\n\r\t\/\\\"`: "\b\f\n\r\t/\\\"", `\u00fc\u540d`: "ü名", `\ud83d\ude00`: "😀", `\uD83D\uDE00x`: "😀x",
 		`\ud83d`: `\ud83d`, `\ud83dx`: `\ud83dx`, `\ude00\ud83d`: `\ude00\ud83d`, `\ud83d\ud83d\ude00`: `\ud83d😀`, `\u0000`: "\x00", `\\ud800`: `\ud800`,
 	} {
-		if got := string(unescape([]byte(in))); got != want {
+		if got := string(Unescape([]byte(in))); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
 		var std string
@@ -59,24 +59,24 @@ func TestUnescape(t *testing.T) {
 // TestFields: order, doubles and spelling of values stay.
 func TestFields(t *testing.T) {
 	in := ` { "b" : 1.10 , "a":[ 1, {"x":"}"} ],"b":-0.0, "\u0063\"":"\/" , "d":{}, "e":null, "f":true } `
-	l, ok := parse([]byte(in))
+	l, ok := Parse([]byte(in))
 	if !ok || len(l) != 7 {
-		t.Fatalf("%d fields", len(l))
+		t.Fatalf("%d Fields", len(l))
 	}
-	if got := string(l.encode()); got != `{"b":1.10,"a":[ 1, {"x":"}"} ],"b":-0.0,"c\"":"\/","d":{},"e":null,"f":true}` {
+	if got := string(l.Encode()); got != `{"b":1.10,"a":[ 1, {"x":"}"} ],"b":-0.0,"c\"":"\/","d":{},"e":null,"f":true}` {
 		t.Errorf("%s", got)
 	}
-	if string(l.get("b")) != "-0.0" || l.get("zz") != nil || l.str(`c"`) != "/" || l.str("a") != "" {
+	if string(l.Get("b")) != "-0.0" || l.Get("zz") != nil || l.Str(`c"`) != "/" || l.Str("a") != "" {
 		t.Error("get")
 	}
-	if got := string(l.set("b", json.RawMessage("2")).get("b")); got != "2" {
+	if got := string(l.Set("b", json.RawMessage("2")).Get("b")); got != "2" {
 		t.Errorf("set: %s", got)
 	}
-	if got := elements([]byte(`[ 1 , "a,]" ,[2], {} ]`)); len(got) != 4 || string(bytes.Join([][]byte{got[0], got[1], got[2], got[3]}, nil)) != `1"a,]"[2]{}` {
+	if got := Elements([]byte(`[ 1 , "a,]" ,[2], {} ]`)); len(got) != 4 || string(bytes.Join([][]byte{got[0], got[1], got[2], got[3]}, nil)) != `1"a,]"[2]{}` {
 		t.Errorf("%s", got)
 	}
 	for _, none := range []string{"[]", "1", `"x"`, "null"} {
-		if _, ok := parse([]byte(none)); ok {
+		if _, ok := Parse([]byte(none)); ok {
 			t.Errorf("%s is an object", none)
 		}
 	}

@@ -1,0 +1,188 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"agentstream/schema"
+)
+
+// Block is one content block. Set its fields, hand it to Message.Begin, and say its text and its end.
+type Block struct {
+	Index int
+	Kind  string // in events: text, reasoning, tool_use, or the provider's own name of it
+	// Base are the block's members in the content of message.end, as they were when it began; the first
+	// is "type".
+	Base Fields
+	// Field is the member of Base that the text fills: "text", "thinking". "" for a tool call.
+	Field string
+	// Raw is said by block.start as "block"; nil when it holds nothing that events do not say anyway.
+	Raw json.RawMessage
+	// Call and Tool make the block a tool call; CallKind is the provider's name of its kind, for
+	// tool.start. Whoever begins it with an empty Call or Tool gets one made up.
+	ToolUse              bool
+	Call, Tool, CallKind string
+	// Text is the input of a tool whose input is free text and not JSON.
+	FreeText bool
+	// Input is the call's input where no text is said of it; nil is {}.
+	Input json.RawMessage
+	// Answers is the call whose result the block is, said by block.start; "" for other blocks.
+	Answers string
+	// Late are members that came after the beginning (signature, citations, …): block.end says them, and
+	// so does the content.
+	Late Fields
+
+	m      *Message
+	text   []byte // inside of the JSON string
+	input  json.RawMessage
+	closed bool
+}
+
+// Begin says block.start.
+func (m *Message) Begin(b *Block) *Block {
+	b.m = m
+	m.Blocks = append(m.Blocks, b)
+	if b.Kind = Bounded(b.Kind); b.Kind == "" {
+		b.Kind = "unknown"
+	}
+	start := Fields{{"index", Number(b.Index)}, {"kind", Quote(b.Kind)}, {"message_id", Quote(m.ID)}}
+	if b.ToolUse {
+		if b.Call = Bounded(b.Call); b.Call == "" {
+			b.Call = fmt.Sprintf("call_%s_%d", m.ID, b.Index)
+		}
+		if b.Tool = Bounded(b.Tool); b.Tool == "" {
+			b.Tool = "unnamed"
+		}
+		if b.CallKind == "" {
+			b.CallKind = b.Kind
+		}
+		start = append(start, Field{"call_id", Quote(b.Call)}, Field{"tool", Quote(b.Tool)})
+	} else if b.Answers != "" {
+		start = append(start, Field{"call_id", Quote(b.Answers)})
+	}
+	if b.Raw != nil {
+		start = append(start, Field{"block", b.Raw})
+	}
+	m.w.Add(schema.TypeBlockStart, start)
+	return b
+}
+
+// Open says that the block has not ended.
+func (b *Block) Open() bool { return !b.closed }
+
+// maxDelta bounds the text of one delta event, in bytes as it is written.
+const maxDelta = 256 << 10
+
+// Said is the length of the text so far, in bytes as it is written.
+func (b *Block) Said() int { return len(b.text) }
+
+// Text says a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
+// Empty pieces say nothing.
+func (b *Block) Text(value json.RawMessage) {
+	in := Inner(value)
+	if len(in) == 0 {
+		return
+	}
+	b.text = append(b.text, in...)
+	typ := schema.TypeTextDelta
+	switch {
+	case b.ToolUse:
+		typ = schema.TypeToolInputDelta
+	case b.Kind == "reasoning":
+		typ = schema.TypeReasoningDelta
+	}
+	for _, part := range Split(in, maxDelta) {
+		payload := Fields{{"text", Enquote(part)}, {"index", Number(b.Index)}}
+		if b.ToolUse {
+			payload = append(Fields{{"call_id", Quote(b.Call)}}, payload...)
+		}
+		b.m.w.Add(typ, payload)
+	}
+}
+
+// End says block.end, and tool.start of a call that is complete. finished is false when the provider
+// did not end it. Ending again says nothing.
+func (b *Block) End(finished bool) {
+	if b.closed {
+		return
+	}
+	b.closed = true
+	why := ""
+	if !finished {
+		why = "cut short"
+	} else if b.ToolUse {
+		why = b.finishInput()
+	}
+	end := Fields{{"index", Number(b.Index)}, {"message_id", Quote(b.m.ID)}, {"complete", Bool(why == "")}}
+	if why != "" {
+		end = append(end, Field{"problem", Quote(why)})
+	}
+	if b.ToolUse {
+		end = append(end, Field{"call_id", Quote(b.Call)})
+		if b.input != nil {
+			end = append(end, Field{"input", b.input})
+		}
+	}
+	b.m.w.Add(schema.TypeBlockEnd, append(end, b.Late...))
+	if b.ToolUse && why == "" {
+		b.m.w.Add(schema.TypeToolStart, Fields{
+			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)}, {"kind", Quote(b.CallKind)},
+		})
+	}
+}
+
+// finishInput decides what the input of a call is. Text counts more than what the block began with;
+// no input at all is {}. It says why there is none.
+func (b *Block) finishInput() (why string) {
+	if b.FreeText {
+		b.input = Enquote(b.text)
+		return ""
+	}
+	text := bytes.TrimSpace(Unescape(b.text))
+	if len(text) == 0 {
+		if b.input = b.Input; b.input == nil || IsNull(b.input) {
+			b.input = json.RawMessage("{}")
+		}
+		return ""
+	}
+	if why = Problem(text); why != "" {
+		return why
+	}
+	b.input = OneLine(text)
+	return ""
+}
+
+// Content is the block as it would stand in a message that was not streamed. A call whose input never
+// became JSON carries what there is of it as partial_json.
+func (b *Block) Content() json.RawMessage {
+	out := append(Fields{}, b.Base...)
+	switch {
+	case b.ToolUse && b.input != nil:
+		out = out.Set("input", b.input)
+	case b.ToolUse:
+		out = out.Set("partial_json", Enquote(b.text))
+	case len(b.text) > 0 && b.Field != "":
+		out = out.Set(b.Field, Enquote(b.text))
+	case b.Late == nil && b.Raw != nil:
+		return b.Raw
+	}
+	for _, f := range b.Late {
+		out = out.Set(f.Name, f.Value)
+	}
+	return out.Encode()
+}
+
+// Result says what a tool of the provider answered: tool.end of a call. output is its content, or the
+// error when it failed.
+func (w *Writer) Result(call string, failed bool, output json.RawMessage, kind string) {
+	if call = Bounded(call); call == "" {
+		return // block.start has kept it whole
+	}
+	what := "output"
+	if failed {
+		what = "error"
+	}
+	w.Add(schema.TypeToolEnd, Fields{{"call_id", Quote(call)}, {"ok", Bool(!failed)}, {what, OrNull(output)}, {"kind", Quote(strings.Clone(kind))}})
+}

@@ -1,0 +1,140 @@
+package provider
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"agentstream/schema"
+)
+
+// ErrClosed says that bytes came after Close.
+var ErrClosed = errors.New("decoder is closed")
+
+// Config of a Decoder. The zero value works.
+type Config struct {
+	ChildID string   // lane of the events; "" is the run itself
+	Path    []string // run ids from the root to a nested child
+	TurnID  string   // turn of the events
+	// MaxFrameBytes bounds one frame of the provider; a longer one is kept by its beginning alone.
+	// Default 8 MiB.
+	MaxFrameBytes int
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxFrameBytes <= 0 {
+		c.MaxFrameBytes = 8 << 20
+	}
+	return c
+}
+
+// Machine is what a provider's frames mean. It is called by the Decoder alone.
+type Machine interface {
+	// Frame takes one frame: an object that is valid UTF-8 and valid JSON on one line, not nested too
+	// deeply. name is that of the server-sent event, "" where there is none. Nothing of all may be kept
+	// without a copy.
+	Frame(name string, all Fields)
+	// Done is called for a frame that is [DONE] and nothing else.
+	Done()
+	// Close ends what is open: the body is over, whether or not the provider said so.
+	Close()
+}
+
+// Decoder is a pure state machine: bytes in, events out. Events have type, child, path, turn and
+// payload; the publisher fills in the rest.
+type Decoder struct {
+	out     *Writer
+	frames  Framer
+	machine Machine
+	closed  bool
+}
+
+// NewDecoder returns a decoder for one response body. name is the provider's in types and payloads.
+func NewDecoder(name string, cfg Config, machine func(*Writer) Machine) *Decoder {
+	cfg = cfg.withDefaults()
+	d := &Decoder{out: &Writer{cfg: cfg, provider: name}}
+	d.machine = machine(d.out)
+	d.frames.max, d.frames.emit = cfg.MaxFrameBytes, d.frame
+	return d
+}
+
+// Write takes the next bytes, which it does not keep, and gives the events that they complete. The
+// only error is ErrClosed.
+func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
+	if d.closed {
+		return nil, ErrClosed
+	}
+	d.frames.write(chunk)
+	return d.out.take(), nil
+}
+
+// Close ends the body. A last frame without its blank line still counts; a message that has not
+// ended is ended as incomplete. Closing again gives nothing.
+func (d *Decoder) Close() []schema.Event {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.frames.close()
+	d.machine.Close()
+	return d.out.take()
+}
+
+// Decode reads a whole body through d and closes it. A read error comes last, after the events that
+// end what was open.
+func Decode(r io.Reader, d *Decoder) iter.Seq2[schema.Event, error] {
+	return func(yield func(schema.Event, error) bool) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Read(buf)
+			events, closed := d.Write(buf[:n])
+			if closed != nil {
+				yield(schema.Event{}, closed)
+				return
+			}
+			if err != nil {
+				events = append(events, d.Close()...)
+			}
+			for _, e := range events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(schema.Event{}, fmt.Errorf("read the provider's stream: %w", err))
+				return
+			}
+		}
+	}
+}
+
+func (d *Decoder) frame(f frame) {
+	data := bytes.TrimSpace(f.data)
+	if string(data) == "[DONE]" {
+		d.machine.Done()
+		return
+	}
+	if f.problem == "" {
+		f.problem = Problem(data)
+	}
+	var all Fields
+	if f.problem == "" {
+		data = OneLine(data)
+		var ok bool
+		if all, ok = Parse(data); !ok {
+			f.problem = "not an object"
+		}
+	}
+	if f.problem != "" {
+		d.out.badFrame(f.event, data, f.problem)
+		return
+	}
+	d.out.raw = data
+	d.machine.Frame(f.event, all)
+	d.out.raw = nil
+}

@@ -1,0 +1,122 @@
+package provider
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"agentstream/schema"
+)
+
+// Message is one message that is being told: between its message.start and its message.end.
+type Message struct {
+	w      *Writer
+	ID     string
+	Blocks []*Block // in the order in which they began
+	Usage  Fields   // the provider's own members; said by End when it is not nil
+	Stop   json.RawMessage
+	// Rest are the provider's members of the message that have no name in the catalogue; End says them
+	// behind its own. stop_sequence is one that has.
+	Rest  Fields
+	ended bool
+}
+
+// roles that the catalogue knows.
+var roles = []string{"user", "assistant", "system", "tool"}
+
+// Start says message.start. An empty id is made up; a role that the catalogue does not know is the
+// assistant's; model is a JSON string or not said; usage may be nil.
+func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Message {
+	m := &Message{w: w, ID: Bounded(id)}
+	if m.ID == "" {
+		w.unnamed++
+		m.ID = fmt.Sprintf("msg_unnamed_%d", w.unnamed)
+	}
+	if !slices.Contains(roles, role) {
+		role = "assistant"
+	}
+	start := Fields{{"message_id", Quote(m.ID)}, {"role", Quote(role)}}
+	if IsString(model) {
+		start = append(start, Field{"model", model})
+	}
+	start = append(start, Field{"provider", Quote(w.provider)})
+	if usage != nil {
+		start = append(start, Field{"usage", usage.Encode()})
+		m.Usage = m.Usage.Overlay(usage)
+	}
+	w.Add(schema.TypeMessageStart, start)
+	return m
+}
+
+// Keep stores a member of the message for its end, unless it would take the name of one that the
+// catalogue gives.
+func (m *Message) Keep(f Field) {
+	switch f.Name {
+	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason":
+		return
+	case "stop_sequence":
+		if !IsString(f.Value) && !IsNull(f.Value) {
+			return
+		}
+	}
+	m.Rest = m.Rest.Overlay(Fields{f})
+}
+
+// At gives the newest block with this index, nil when there is none.
+func (m *Message) At(index int) *Block {
+	for i := len(m.Blocks) - 1; i >= 0; i-- {
+		if m.Blocks[i].Index == index {
+			return m.Blocks[i]
+		}
+	}
+	return nil
+}
+
+// End closes the open blocks as cut short, and the message. more are members beside the usual ones.
+// Ending again says nothing.
+func (m *Message) End(more Fields) {
+	if m.ended {
+		return
+	}
+	m.ended = true
+	for _, b := range m.Blocks {
+		b.End(false)
+	}
+	content := make([]json.RawMessage, len(m.Blocks))
+	for i, b := range m.Blocks {
+		content[i] = b.Content()
+	}
+	end := Fields{
+		{"message_id", Quote(m.ID)}, {"content", List(content)},
+		{"stop_reason", OrNull(m.Stop)}, {"stop_sequence", OrNull(m.Rest.Get("stop_sequence"))},
+	}
+	if m.Usage != nil {
+		end = append(end, Field{"usage", m.Usage.Encode()})
+	}
+	end = append(end, more...)
+	for _, f := range m.Rest {
+		if f.Name != "stop_sequence" {
+			end = append(end, f)
+		}
+	}
+	m.w.Add(schema.TypeMessageEnd, end)
+}
+
+// Fail ends the message with an error of the provider. Anything but an object becomes one.
+func (m *Message) Fail(e json.RawMessage) {
+	if !IsObject(e) {
+		e = Fields{{"value", OrNull(e)}}.Encode()
+	}
+	m.Stop = Quote("error")
+	m.End(Fields{{"error", e}})
+}
+
+// Abandon ends a message that the provider did not end. One that had its stop reason lacks nothing but
+// the end; any other has an error.
+func (m *Message) Abandon(why string) {
+	more := Fields{{"incomplete", Bool(true)}}
+	if m.Stop == nil || IsNull(m.Stop) {
+		more = append(more, Field{"error", Fields{{"type", Quote("stream_cut")}, {"message", Quote(why)}}.Encode()})
+	}
+	m.End(more)
+}

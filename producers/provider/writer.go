@@ -1,0 +1,126 @@
+package provider
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"agentstream/schema"
+)
+
+// Writer collects the events that a Machine says.
+type Writer struct {
+	cfg      Config
+	provider string
+	out      []schema.Event
+	raw      []byte // the frame at hand
+	unnamed  int    // messages without an id so far
+}
+
+func (w *Writer) take() []schema.Event {
+	out := w.out
+	w.out = nil
+	return out
+}
+
+// Provider is the name that types and payloads say.
+func (w *Writer) Provider() string { return w.provider }
+
+// Add says one event.
+func (w *Writer) Add(typ string, payload Fields) {
+	w.out = append(w.out, schema.Event{
+		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID, Payload: fit(payload),
+	})
+}
+
+// Custom keeps a frame, or a part of one, that the catalogue has no place for. Where all is the whole
+// frame at hand its bytes are kept as they came.
+func (w *Writer) Custom(name string, all Fields) {
+	w.Add("custom."+w.provider+"."+typeName(name), all)
+	if whole, _ := Parse(w.raw); w.raw != nil && len(w.raw) <= maxPayload && same(whole, all) {
+		w.out[len(w.out)-1].Payload = bytes.Clone(w.raw)
+	}
+}
+
+// same says whether b is what a is.
+func same(a, b Fields) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name || !bytes.Equal(a[i].Value, b[i].Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// badFrame keeps a frame that cannot be read.
+func (w *Writer) badFrame(event string, data []byte, why string) {
+	text := data[:min(len(data), maxBadFrame)]
+	w.Add("custom."+w.provider+".bad_frame", Fields{
+		{"problem", Quote(why)}, {"event", Quote(event)}, {"bytes", Number(len(data))}, {"text", Quote(string(text))},
+	})
+}
+
+const (
+	maxBadFrame = 64 << 10
+	maxName     = 64
+)
+
+// typeName makes a name of the provider fit for an event type.
+func typeName(s string) string {
+	b := []byte(s[:min(len(s), maxName)])
+	for i, c := range b {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			b[i] = '_'
+		}
+	}
+	if len(b) == 0 {
+		return "unnamed"
+	}
+	return string(b)
+}
+
+// maxPayload leaves room for the envelope.
+const maxPayload = schema.MaxEventBytes - 8<<10
+
+// fit encodes a payload. When it is too large it leaves out its largest members, one by one, and
+// says which and how much.
+func fit(payload Fields) json.RawMessage {
+	b := payload.Encode()
+	if len(b) <= maxPayload {
+		return b
+	}
+	payload = append(Fields{}, payload...)
+	var names []json.RawMessage
+	bytesOut := 0
+	for len(b) > maxPayload && len(payload) > 0 {
+		big := 0
+		for i, f := range payload {
+			if len(f.Name)+len(f.Value) > len(payload[big].Name)+len(payload[big].Value) {
+				big = i
+			}
+		}
+		name := payload[big].Name
+		bytesOut += len(payload[big].Value)
+		names = append(names, Quote(name[:min(len(name), maxName)]))
+		payload = append(payload[:big], payload[big+1:]...)
+		b = append(payload, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)}).Encode()
+	}
+	return b
+}
+
+// maxID bounds an id or name of the provider, in bytes.
+const maxID = 512
+
+// Bounded shortens an id that no provider would give; equal ids stay equal, and different ones
+// different.
+func Bounded(id string) string {
+	if len(id) <= maxID {
+		return id
+	}
+	return fmt.Sprintf("%s_%x", strings.ToValidUTF8(id[:maxID/2], ""), sha256.Sum256([]byte(id)))
+}

@@ -22,6 +22,16 @@ type Log interface {
 	Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error]
 }
 
+// Sink takes the events of one run in order: a [Publisher], or whatever else brings them to a log.
+// Implementations are safe for concurrent use.
+type Sink interface {
+	// Send accepts events; it may return before they are stored. An error means that none of them was
+	// accepted.
+	Send(ctx context.Context, events ...schema.Event) error
+	// Flush returns when everything accepted before is stored, or says what was not.
+	Flush(ctx context.Context) error
+}
+
 // Archive knows runs that the log no longer holds. Optional.
 type Archive interface {
 	// Head gives the head of an archived run, the zero Head when there is none.

@@ -381,3 +381,10 @@ func (p *Publisher) settle(items []item, first schema.Seq, err error, fatal bool
 
 // writerID names one opening of a writer: it finds an unanswered publish again.
 func writerID() string { return rand.Text()[:20] }
+
+// Send hands events over like Publish, without a receipt: what became of them is said by Flush and
+// Close.
+func (p *Publisher) Send(ctx context.Context, events ...schema.Event) error {
+	_, err := p.Publish(ctx, events...)
+	return err
+}

@@ -28,6 +28,7 @@ const (
 	FamilyTask       Family = "task"
 	FamilyProgress   Family = "progress"
 	FamilyCommand    Family = "command"
+	FamilyLoss       Family = "loss"
 	FamilyCustom     Family = "custom"
 )
 
@@ -61,6 +62,8 @@ const (
 	TypeTaskEnd         = "task.end"
 	TypeProgress        = "progress"
 	TypeCommandMessage  = "command.message"
+	TypeCommandsTaken   = "commands.taken"
+	TypeLoss            = "loss"
 )
 
 // TypeInfo is one row of the catalogue.

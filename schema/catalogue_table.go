@@ -92,6 +92,14 @@ var catalogue = []TypeInfo{
 	{Name: "command.reject_plan", Family: FamilyCommand, Control: true, Schema: command},
 	{Name: "command.answer", Family: FamilyCommand, Control: true, Schema: `{"type":"object",
 		"required":["request_id"],"properties":{"request_id":{"type":"string","minLength":1},"answer":{}}}`},
+	// Written by the agent's library: commands of the lane up to this number have been dealt with, so
+	// that an agent which begins again is not handed them a second time.
+	{Name: TypeCommandsTaken, Family: FamilyCommand, Control: true, Schema: `{"type":"object",
+		"required":["through"],"properties":{"through":{"type":"integer","minimum":1}}}`},
+	// Where a producer had to let something go: loss is never silent.
+	{Name: TypeLoss, Family: FamilyLoss, Control: true, Schema: `{"type":"object",
+		"required":["reason"],"properties":{"reason":{"type":"string","minLength":1},
+		"events":{"type":"integer","minimum":0},"bytes":{"type":"integer","minimum":0}}}`},
 }
 
 const (

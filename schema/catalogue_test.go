@@ -110,6 +110,8 @@ func TestSchemasRefuse(t *testing.T) {
 		"task.start":         {`{}`},
 		"task.end":           {`{}`, `{"task_id":"t","ok":1}`},
 		"progress":           {`[]`, `{"done":"1"}`},
+		"commands.taken":     {`{}`, `{"through":0}`},
+		"loss":               {`{}`, `{"reason":""}`, `{"reason":"x","events":-1}`},
 		"command.message":    {`{}`, `{"content":1}`},
 		"command.cancel":     {`{"reason":1}`},
 		"command.answer":     {`{}`},

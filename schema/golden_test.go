@@ -162,6 +162,8 @@ var examples = map[string][]string{
 	"task.start":           {`{"task_id":"k1"}`, `{"task_id":"k1","name":"index"}`},
 	"task.end":             {`{"task_id":"k1"}`, `{"task_id":"k1","name":"index","ok":true}`},
 	"progress":             {`{}`, `{"message":"reading","done":3,"total":10}`},
+	"commands.taken":       {`{"through":7}`},
+	"loss":                 {`{"reason":"buffer full"}`, `{"reason":"buffer full","events":3,"bytes":4096}`},
 	"command.message":      {`{"content":"hello"}`, `{"content":[{"type":"text","text":"hello"}],"message_id":"m_u1"}`},
 	"command.cancel":       {`{}`, `{"reason":"enough"}`, `{"reason":null}`},
 	"command.pause":        {`{}`},

@@ -86,6 +86,10 @@ export interface Payloads {
   "command.approve_plan": Command;
   "command.reject_plan": Command;
   "command.answer": { readonly request_id: string; readonly answer?: unknown };
+  /** The agent's library: commands up to this number have been dealt with. */
+  "commands.taken": { readonly through: number };
+  /** A producer had to let something go. */
+  loss: { readonly reason: string; readonly events?: number; readonly bytes?: number };
   /** In views alone: deltas of several speakers within one window. See unbundle. */
   "delta.bundle": { readonly deltas: readonly BundledDelta[] };
   /** In views alone: everything up to its seq, summed up. See Snapshot. */
@@ -99,5 +103,5 @@ export const knownTypes = [
   "tool.output.delta", "data.delta", "model.start", "model.end", "turn.start", "turn.end", "input.requested",
   "input.answered", "state.values", "state.update", "checkpoint.created", "task.start", "task.end", "progress",
   "command.message", "command.cancel", "command.pause", "command.resume", "command.redirect",
-  "command.approve_plan", "command.reject_plan", "command.answer", "delta.bundle", "run.snapshot",
+  "command.approve_plan", "command.reject_plan", "command.answer", "commands.taken", "loss", "delta.bundle", "run.snapshot",
 ] as const satisfies readonly (keyof Payloads)[];

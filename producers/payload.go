@@ -1,0 +1,114 @@
+package producers
+
+import (
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// object is a JSON object that is being written, member by member in the order of the calls. The zero
+// value is empty.
+type object []byte
+
+func (o object) name(name string) object {
+	if len(o) == 0 {
+		o = append(o, '{')
+	} else {
+		o = append(o, ',')
+	}
+	return append(append(append(o, '"'), name...), '"', ':')
+}
+
+// str adds a string, and nothing when it is empty.
+func (o object) str(name, value string) object {
+	if value == "" {
+		return o
+	}
+	return o.text(name, value)
+}
+
+// text adds a string, also an empty one.
+func (o object) text(name, value string) object {
+	return append(appendEscaped(append(o.name(name), '"'), value), '"')
+}
+
+// inner adds a string whose inside is escaped already.
+func (o object) inner(name string, value []byte) object {
+	return append(append(append(o.name(name), '"'), value...), '"')
+}
+
+func (o object) integer(name string, value int64) object {
+	return strconv.AppendInt(o.name(name), value, 10)
+}
+
+func (o object) yes(name string, value bool) object { return strconv.AppendBool(o.name(name), value) }
+
+// raw adds a value that is JSON, and nothing when there is none.
+func (o object) raw(name string, value []byte) object {
+	if len(value) == 0 {
+		return o
+	}
+	return append(o.name(name), value...)
+}
+
+// end closes the object.
+func (o object) end() json.RawMessage {
+	if len(o) == 0 {
+		return json.RawMessage("{}")
+	}
+	return json.RawMessage(append(o, '}'))
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped appends text as the inside of a JSON string. Bytes that are no UTF-8 become U+FFFD.
+func appendEscaped(dst []byte, s string) []byte {
+	plain := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		size := 1
+		if c >= utf8.RuneSelf {
+			var r rune
+			if r, size = utf8.DecodeRuneInString(s[i:]); r != utf8.RuneError || size > 1 {
+				i += size
+				continue
+			}
+		}
+		dst = append(dst, s[plain:i]...)
+		switch {
+		case c >= utf8.RuneSelf:
+			dst = append(dst, "\ufffd"...)
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i += size
+		plain = i
+	}
+	return append(dst, s[plain:]...)
+}
+
+// jsonOf encodes what a caller gives as tool input, output or usage: json.RawMessage and []byte pass as
+// they are, anything else by encoding/json. nil is nothing.
+func jsonOf(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case json.RawMessage:
+		return v, nil
+	case string:
+		return append(appendEscaped([]byte{'"'}, v), '"'), nil
+	}
+	return json.Marshal(v)
+}

@@ -99,8 +99,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[plain:]...)
 }
 
-// jsonOf encodes what a caller gives as tool input, output or usage: json.RawMessage and []byte pass as
-// they are, anything else by encoding/json. nil is nothing.
+// jsonOf encodes what a caller gives as tool input, output or usage: json.RawMessage passes as it is,
+// anything else by encoding/json. nil is nothing.
 func jsonOf(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case nil:

@@ -1,0 +1,332 @@
+package producers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// RunConfig of a Run. Sink and RunID are required.
+type RunConfig struct {
+	Sink  Sink   // a Publisher, or whatever else brings the events to a log
+	RunID string // the root run
+	// Open is what the log says is open, for an agent that goes on with a run that it, or somebody else,
+	// has begun (see [Run.Recover]). nil: the run is new. The Run owns it from then on.
+	Open *Open
+	// Actor of the events; default "agent".
+	Actor string
+	// NewID makes ids of messages, turns and calls: "msg", "turn", "call" and so on; default is the word,
+	// an underscore and a ULID.
+	NewID func(word string) string
+	// Grace bounds what is said after a context has ended: cancellations; default 10 s.
+	Grace time.Duration
+	// Now gives the times that durations are made of; default time.Now.
+	Now func() time.Time
+}
+
+func (c RunConfig) withDefaults() RunConfig {
+	if c.Open == nil {
+		c.Open = new(Open)
+	}
+	if c.Actor == "" {
+		c.Actor = "agent"
+	}
+	if c.NewID == nil {
+		ids := schema.NewIDs()
+		c.NewID = func(word string) string {
+			return word + "_" + ids.Event(time.Now(), "")[len(schema.EventPrefix):]
+		}
+	}
+	if c.Grace <= 0 {
+		c.Grace = 10 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// One sentinel for each decision of an agent.
+var (
+	// ErrOver says that what an event belongs to has ended meanwhile: the turn was cancelled, the message
+	// is complete, the run is over. The agent stops what it is doing; everything has been said.
+	ErrOver = errors.New("it is over")
+	// ErrOpen says that something cannot begin, or end well, while something else is open.
+	ErrOpen = errors.New("something is open")
+)
+
+// Run is an agent's pen: it says what the agent does, in the framing that all dialects need. The Run
+// itself is the root [Lane]; children are lanes of their own.
+//
+// Safe for concurrent use: tools, children and a cancellation speak at the same time. Each call says
+// its events whole, and the events of one lane keep their order. Once something was cancelled, nothing
+// of it is said any more (ErrOver), so that there is exactly one ending.
+type Run struct {
+	Lane
+	cfg RunConfig
+
+	mu    sync.Mutex
+	open  *Open
+	lanes map[string]*Lane
+	live  live            // turns that have not ended; has a lock of its own
+	err   error           // of the sink: it is final
+	one   [1]schema.Event // handed to the sink, which copies what it keeps
+	slab  []byte          // space for payloads of deltas
+}
+
+// NewRun makes a pen. It says nothing.
+func NewRun(cfg RunConfig) (*Run, error) {
+	if cfg.Sink == nil {
+		return nil, errors.New("producers: run config: no sink")
+	}
+	if err := schema.ValidRunID(cfg.RunID); err != nil {
+		return nil, fmt.Errorf("producers: run config: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	r := &Run{cfg: cfg, open: cfg.Open}
+	r.Lane.run = r
+	r.lanes = map[string]*Lane{"": &r.Lane}
+	return r, nil
+}
+
+// Lane is one speaker of the run: the run itself, or one of its children.
+type Lane struct {
+	run  *Run
+	id   string   // "" is the run itself
+	path []string // of a child
+	turn *Turn    // the open one; guarded by run.mu
+}
+
+// ID is the child's run id, "" for the run itself.
+func (l *Lane) ID() string { return l.id }
+
+// send says events. Called with the lock held; nothing is said when ctx, which bounds waiting for space,
+// has ended.
+func (r *Run) send(ctx context.Context, events ...schema.Event) error {
+	for i := range events {
+		if err := r.sendOne(ctx, &events[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Run) sendOne(ctx context.Context, e *schema.Event) error {
+	if r.err != nil {
+		return r.err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, e.Type, context.Cause(ctx))
+	}
+	e.RunID = r.cfg.RunID
+	if e.Actor == "" {
+		e.Actor = r.cfg.Actor
+	}
+	r.one[0] = *e
+	err := r.cfg.Sink.Send(ctx, r.one[:]...)
+	r.one[0] = schema.Event{}
+	if err == nil {
+		r.open.See(e)
+		return nil
+	}
+	if ctx.Err() == nil {
+		r.err = err
+	}
+	return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, e.Type, err)
+}
+
+func (l *Lane) event(typ string, payload json.RawMessage) schema.Event {
+	return schema.Event{Type: typ, ChildID: l.id, Path: l.path, Payload: payload}
+}
+
+// Say says an event of any type, with a payload that encoding/json takes (json.RawMessage as it is), as
+// part of the open turn where there is one.
+func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
+	body, err := jsonOf(payload)
+	if err != nil {
+		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
+	}
+	l.run.mu.Lock()
+	defer l.run.mu.Unlock()
+	return l.say(ctx, typ, body)
+}
+
+// say is called with the lock held. Only the run itself can go on behind its end: with a new state.
+func (l *Lane) say(ctx context.Context, typ string, payload json.RawMessage) error {
+	own, root := l.run.open.State(l.id), l.run.open.State("")
+	if l.id != "" && (own.Final() || root.Final()) || root.Final() && typ != schema.TypeRunLifecycle {
+		return fmt.Errorf("producers: run %s: say %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
+	}
+	e := l.event(typ, payload)
+	if l.turn != nil {
+		e.TurnID = l.turn.id
+	}
+	return l.run.sendOne(ctx, &e)
+}
+
+// State says run.lifecycle. For final states use Done, Cancel and Fail, which end what is open first.
+func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) error {
+	l.run.mu.Lock()
+	defer l.run.mu.Unlock()
+	switch open := l.run.open; {
+	case s.Final() && open.State(l.id).Final():
+		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, ErrOver)
+	case s.Final() && open.Any(l.id):
+		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, ErrOpen)
+	}
+	return l.say(ctx, schema.TypeRunLifecycle, lifecyclePayload(s, reason))
+}
+
+// Done ends the lane well, and flushes. ErrOpen: a turn or a child has not ended.
+func (l *Lane) Done(ctx context.Context) error {
+	if err := l.State(ctx, schema.StateDone, ""); err != nil {
+		return err
+	}
+	return l.run.cfg.Sink.Flush(ctx)
+}
+
+// Cancel ends the lane, with all that is open in it and below it, as aborted, and flushes. Whoever still
+// speaks there gets ErrOver, and turns' contexts end. Cancelling what is over says nothing. ctx may have
+// ended: what has to be said is said within the configured grace.
+func (l *Lane) Cancel(ctx context.Context, reason string) error {
+	return l.run.close(ctx, l, Closing{Child: l.id, Reason: reason})
+}
+
+// Fail is Cancel for a failure: the lane ends in state error.
+func (l *Lane) Fail(ctx context.Context, cause error) error {
+	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: cause.Error()})
+}
+
+// Recover ends what another life of the agent left open, as a failure with this reason, and leaves the
+// lane's state as it is: the agent goes on from there.
+func (l *Lane) Recover(ctx context.Context, reason string) error {
+	return l.run.close(ctx, l, Closing{Child: l.id, TurnOnly: true, Failed: true, Reason: reason})
+}
+
+// close says the closing sequence. Everybody who speaks within it is told first, so that nobody who
+// waits for space holds it up.
+func (r *Run) close(ctx context.Context, l *Lane, c Closing) error {
+	r.hush(l, c)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Grace)
+	defer cancel()
+	r.mu.Lock()
+	said, err := r.closing(ctx, l, c)
+	r.mu.Unlock()
+	if err != nil || !said {
+		return err
+	}
+	return r.cfg.Sink.Flush(ctx)
+}
+
+// closing is called with the lock held. said is false when there was nothing to say.
+func (r *Run) closing(ctx context.Context, l *Lane, c Closing) (said bool, err error) {
+	if r.open.State(l.id).Final() {
+		return false, nil
+	}
+	events := r.open.Close(c)
+	for _, e := range events {
+		if e.Type == schema.TypeTurnEnd {
+			r.lanes[e.ChildID].endTurn()
+		}
+	}
+	return len(events) > 0, r.send(ctx, events...)
+}
+
+// hush ends the contexts of the turns that are about to be closed. It does not take the run's lock,
+// which somebody who waits for space may hold.
+func (r *Run) hush(l *Lane, c Closing) {
+	cause := fmt.Errorf("%s: %w", c.word(), ErrOver)
+	if c.Reason != "" {
+		cause = fmt.Errorf("%s: %s: %w", c.word(), c.Reason, ErrOver)
+	}
+	for _, t := range r.live.below(l) {
+		t.cancel(cause)
+	}
+}
+
+// Spawn announces a child and gives its lane. call is the tool call that delegates to it, where one does
+// ("" else): when the child is cancelled with its parent, its end comes before the call's. An empty id is
+// made up. The announcement is stored before Spawn returns, so that the child cannot overtake it.
+func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*Lane, error) {
+	r := l.run
+	if id == "" {
+		id = r.cfg.NewID("run")
+	}
+	if err := schema.ValidRunID(id); err != nil {
+		return nil, fmt.Errorf("producers: run %s: spawn: %w", r.cfg.RunID, err)
+	}
+	path := l.path
+	if len(path) == 0 {
+		path = []string{r.cfg.RunID}
+	}
+	child := &Lane{run: r, id: id, path: append(slices.Clone(path), id)}
+	payload := object(nil).text("child_id", id).str("prompt", prompt).str("call_id", call)
+	if len(tools) > 0 {
+		list, err := json.Marshal(tools)
+		if err != nil {
+			return nil, fmt.Errorf("producers: run %s: spawn: %w", r.cfg.RunID, err)
+		}
+		payload = payload.raw("tools_allowed", list)
+	}
+	r.mu.Lock()
+	if r.lanes[id] != nil || id == r.cfg.RunID {
+		r.mu.Unlock()
+		return nil, fmt.Errorf("producers: run %s: spawn %s: it exists already: %w", r.cfg.RunID, id, ErrOpen)
+	}
+	err := l.say(ctx, schema.TypeChildSpawn, payload.end())
+	if err == nil {
+		r.lanes[id] = child
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.cfg.Sink.Flush(ctx); err != nil {
+		return nil, err
+	}
+	return child, child.State(ctx, schema.StateRunning, "")
+}
+
+// Step says a step.boundary. kind is one of native §3.5; checkpoint may be "".
+func (l *Lane) Step(ctx context.Context, index int, kind, checkpoint string) error {
+	o := object(nil).integer("step_index", int64(index)).text("step_kind", kind)
+	if checkpoint == "" {
+		return l.Say(ctx, schema.TypeStepBoundary, o.raw("checkpoint_id", []byte("null")).end())
+	}
+	return l.Say(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).end())
+}
+
+// Ask puts a question to a person: input.requested. The answer comes as a command. options and form (a
+// JSON Schema) may be nil.
+func (l *Lane) Ask(ctx context.Context, request, prompt string, options []string, form json.RawMessage) error {
+	o := object(nil).text("request_id", request).str("prompt", prompt)
+	if options != nil {
+		list, err := json.Marshal(options)
+		if err != nil {
+			return fmt.Errorf("producers: run %s: ask %s: %w", l.run.cfg.RunID, request, err)
+		}
+		o = o.raw("options", list)
+	}
+	return l.Say(ctx, schema.TypeInputRequested, o.raw("schema", form).end())
+}
+
+// Answered says that a question has its answer; nil is null: nobody answered in time.
+func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
+	v, err := jsonOf(answer)
+	if err != nil {
+		return fmt.Errorf("producers: run %s: answer %s: %w", l.run.cfg.RunID, request, err)
+	}
+	if v == nil {
+		v = json.RawMessage("null")
+	}
+	return l.Say(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
+}
+
+// Flush returns when everything said is stored.
+func (r *Run) Flush(ctx context.Context) error { return r.cfg.Sink.Flush(ctx) }

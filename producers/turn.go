@@ -1,0 +1,322 @@
+package producers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Turn is one answer of the agent: everything between a person's word and the agent's next silence.
+// Messages, model calls and tool calls belong to one. Its methods use the context of [Lane.Turn].
+type Turn struct {
+	lane   *Lane
+	id     string
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	over   bool     // guarded by run.mu
+	msg    *Message // the open one; guarded by run.mu
+}
+
+// live are the open turns, by lane. It has a lock of its own: whoever cancels must find them while
+// another one waits for space with the run's lock.
+type live struct {
+	mu    sync.Mutex
+	turns map[*Turn]struct{}
+}
+
+func (l *live) add(t *Turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turns == nil {
+		l.turns = make(map[*Turn]struct{})
+	}
+	l.turns[t] = struct{}{}
+}
+
+func (l *live) remove(t *Turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.turns, t)
+}
+
+// below gives the turns of a lane and of those below it.
+func (l *live) below(lane *Lane) (out []*Turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := range l.turns {
+		if lane.id == "" || lane.id == t.lane.id || slices.Contains(t.lane.path, lane.id) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Turn begins a turn: turn.start. ctx is the agent's work on it; when it ends, call Close, which says
+// the cancellation. ErrOpen: the lane has one already.
+func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
+	r := l.run
+	t := &Turn{lane: l, id: r.cfg.NewID("turn")}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.turn != nil {
+		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: turn %s: %w", r.cfg.RunID, l.id, l.turn.id, ErrOpen)
+	}
+	l.turn = t
+	if err := l.say(ctx, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
+		l.turn = nil
+		return nil, err
+	}
+	t.ctx, t.cancel = context.WithCancelCause(ctx)
+	r.live.add(t)
+	return t, nil
+}
+
+// ID is the turn's.
+func (t *Turn) ID() string { return t.id }
+
+// Context ends when the turn's own does and when the turn is cancelled. Hand it to models and tools.
+func (t *Turn) Context() context.Context { return t.ctx }
+
+// endTurn forgets the open turn. Called with the run's lock held.
+func (l *Lane) endTurn() {
+	if l == nil || l.turn == nil {
+		return
+	}
+	l.turn.over, l.turn.msg = true, nil
+	l.run.live.remove(l.turn)
+	l.turn.cancel(ErrOver)
+	l.turn = nil
+}
+
+// say is called with the run's lock held.
+func (t *Turn) say(typ string, payload json.RawMessage) error {
+	if t.over {
+		return fmt.Errorf("producers: run %s: say %s in turn %s: %w", t.lane.run.cfg.RunID, typ, t.id, ErrOver)
+	}
+	return t.lane.say(t.ctx, typ, payload)
+}
+
+func (t *Turn) locked(typ string, payload json.RawMessage) error {
+	t.lane.run.mu.Lock()
+	defer t.lane.run.mu.Unlock()
+	return t.say(typ, payload)
+}
+
+// End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
+// or a child has not ended.
+func (t *Turn) End(stop string) error {
+	r := t.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l := r.open.lanes[t.lane.id]; !t.over && (l.msg != nil || l.model != "" || len(l.calls) > 0 || len(l.tasks) > 0) {
+		return fmt.Errorf("producers: run %s: end turn %s: %w", r.cfg.RunID, t.id, ErrOpen)
+	}
+	if err := t.say(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()); err != nil {
+		return err
+	}
+	t.lane.endTurn()
+	return nil
+}
+
+// Cancel ends the turn with all that is open in it, children too, and leaves the lane's state: the
+// conversation may go on. What is cancelled twice is cancelled once.
+func (t *Turn) Cancel(reason string) error {
+	return t.close(Closing{Child: t.lane.id, TurnOnly: true, Reason: reason})
+}
+
+// Fail is Cancel for a failure.
+func (t *Turn) Fail(cause error) error {
+	return t.close(Closing{Child: t.lane.id, TurnOnly: true, Failed: true, Reason: cause.Error()})
+}
+
+func (t *Turn) close(c Closing) error {
+	r := t.lane.run
+	r.mu.Lock()
+	over := t.over
+	r.mu.Unlock()
+	if over {
+		return nil
+	}
+	return r.close(t.ctx, t.lane, c)
+}
+
+// Close ends a turn that has not ended: as cancelled when its context has, else as failed. Defer it
+// behind Turn.
+func (t *Turn) Close() error {
+	if cause := context.Cause(t.ctx); cause != nil {
+		return t.Cancel(cause.Error())
+	}
+	return t.Fail(errors.New("the agent left the turn"))
+}
+
+// Decoder turns the bytes of a provider's answer into events. All adapters have this shape; see
+// producers/provider.
+type Decoder interface {
+	Write(chunk []byte) ([]schema.Event, error)
+	Close() []schema.Event
+}
+
+// Model streams one call of a model: model.start, what the decoder makes of the body as it comes, and
+// model.end with usage and time. Afterwards Calls has the tools that the model wants. A body that breaks
+// off ends its message as incomplete, and the error is returned; so is a model's own error, which the
+// message then says. provider and model may be "".
+func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
+	r := t.lane.run
+	id, began := r.cfg.NewID("model"), r.cfg.Now()
+	if err := t.locked(schema.TypeModelStart, object(nil).text("call_id", id).str("model", model).str("provider", provider).end()); err != nil {
+		return err
+	}
+	var o modelOutcome
+	err := t.pour(d, body, &o)
+	if errors.Is(err, ErrOver) {
+		return err
+	}
+	if err == nil {
+		err = o.err()
+	}
+	end := object(nil).text("call_id", id).yes("ok", err == nil).raw("usage", o.usage).integer("duration_ms", r.cfg.Now().Sub(began).Milliseconds())
+	if err != nil {
+		end = end.raw("error", object(nil).text("type", "error").text("message", err.Error()).end())
+	}
+	return errors.Join(err, t.locked(schema.TypeModelEnd, end.end()))
+}
+
+// pour says what the decoder makes of the body.
+func (t *Turn) pour(d Decoder, body io.Reader, o *modelOutcome) error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, rerr := body.Read(buf)
+		events, err := d.Write(buf[:n])
+		if rerr != nil {
+			events = append(events, d.Close()...)
+		}
+		if err = errors.Join(err, t.Feed(events...)); err != nil {
+			return err
+		}
+		for i := range events {
+			o.see(&events[i])
+		}
+		if rerr == io.EOF {
+			return nil
+		}
+		if rerr != nil {
+			return fmt.Errorf("read the model's answer: %w", rerr)
+		}
+	}
+}
+
+// modelOutcome is what the events of one answer say of it.
+type modelOutcome struct {
+	usage  json.RawMessage
+	failed string
+}
+
+func (o *modelOutcome) see(e *schema.Event) {
+	if e.Type != schema.TypeMessageEnd {
+		return
+	}
+	var f struct {
+		Usage json.RawMessage `json:"usage"`
+		Error struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(e.Payload, &f) != nil {
+		return
+	}
+	if f.Usage != nil {
+		o.usage = f.Usage
+	}
+	if o.failed = f.Error.Type; f.Error.Message != "" {
+		o.failed = f.Error.Type + ": " + f.Error.Message
+	}
+}
+
+func (o *modelOutcome) err() error {
+	if o.failed == "" {
+		return nil
+	}
+	return fmt.Errorf("the model's answer: %s", o.failed)
+}
+
+// Feed says events that were made elsewhere, by an adapter say, as the turn's own: lane and turn are set
+// here.
+func (t *Turn) Feed(events ...schema.Event) error {
+	r := t.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range events {
+		if t.over {
+			return fmt.Errorf("producers: run %s: say %s in turn %s: %w", r.cfg.RunID, events[i].Type, t.id, ErrOver)
+		}
+		e := events[i]
+		e.ChildID, e.Path, e.TurnID = t.lane.id, t.lane.path, t.id
+		if err := r.sendOne(t.ctx, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// User says what a person wrote, as a message of theirs.
+func (t *Turn) User(text string) error {
+	r := t.lane.run
+	id := r.cfg.NewID("msg")
+	block := object(nil).text("type", "text").text("text", text).end()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range []schema.Event{
+		t.lane.event(schema.TypeMessageStart, object(nil).text("message_id", id).text("role", "user").end()),
+		t.lane.event(schema.TypeBlockStart, object(nil).integer("index", 0).text("kind", "text").text("message_id", id).end()),
+		t.lane.event(schema.TypeTextDelta, object(nil).text("text", text).integer("index", 0).end()),
+		t.lane.event(schema.TypeBlockEnd, object(nil).integer("index", 0).text("message_id", id).yes("complete", true).end()),
+		t.lane.event(schema.TypeMessageEnd, object(nil).text("message_id", id).raw("content", append(append([]byte{'['}, block...), ']')).
+			raw("stop_reason", []byte("null")).raw("stop_sequence", []byte("null")).end()),
+	} {
+		e.Actor, e.TurnID = "user", t.id
+		if t.over {
+			return fmt.Errorf("producers: run %s: say a user's message in turn %s: %w", r.cfg.RunID, t.id, ErrOver)
+		}
+		if err := r.sendOne(t.ctx, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Task says task.start and gives what ends it.
+func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
+	id := t.lane.run.cfg.NewID("task")
+	if err := t.locked(schema.TypeTaskStart, object(nil).text("task_id", id).str("name", name).end()); err != nil {
+		return nil, err
+	}
+	return func(ok bool) error {
+		return t.locked(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
+	}, nil
+}
+
+// Calls gives the tool calls of the turn's lane that have begun and not ended, as they began, whoever
+// announced them: what the agent has to run next.
+func (t *Turn) Calls() []*Call {
+	r := t.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*Call
+	if l := r.open.lanes[t.lane.id]; l != nil && !t.over {
+		for _, c := range l.calls {
+			out = append(out, &Call{turn: t, id: c.id, tool: c.tool, input: c.input, began: r.cfg.Now()})
+		}
+	}
+	return out
+}
+
+// since is a duration for an event, in milliseconds.
+func (t *Turn) since(began time.Time) int64 { return t.lane.run.cfg.Now().Sub(began).Milliseconds() }

@@ -35,15 +35,21 @@ type Block struct {
 	Late Fields
 
 	m      *Message
-	text   []byte // inside of the JSON string
+	text   []byte // inside of the JSON string, as far as it is kept
+	said   int    // bytes of it
 	input  json.RawMessage
 	closed bool
 }
 
 // Begin says block.start.
 func (m *Message) Begin(b *Block) *Block {
+	m.room()
 	b.m = m
 	m.Blocks = append(m.Blocks, b)
+	if m.newest == nil {
+		m.newest = make(map[int]*Block)
+	}
+	m.newest[b.Index] = b
 	if b.Kind = Bounded(b.Kind); b.Kind == "" {
 		b.Kind = "unknown"
 	}
@@ -66,7 +72,19 @@ func (m *Message) Begin(b *Block) *Block {
 		start = append(start, Field{"block", b.Raw})
 	}
 	m.w.Add(schema.TypeBlockStart, start)
+	for _, f := range b.Base {
+		if f.Name != b.Field && f.Name != "input" {
+			m.grow(len(f.Name) + len(f.Value))
+		}
+	}
 	return b
+}
+
+// release forgets a block that has ended, of which only the content of the message would say more.
+func (b *Block) release() {
+	if b.closed {
+		b.text, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil
+	}
 }
 
 // Open says that the block has not ended.
@@ -76,7 +94,7 @@ func (b *Block) Open() bool { return !b.closed }
 const maxDelta = 256 << 10
 
 // Said is the length of the text so far, in bytes as it is written.
-func (b *Block) Said() int { return len(b.text) }
+func (b *Block) Said() int { return b.said }
 
 // Text says a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
 // Empty pieces say nothing.
@@ -85,7 +103,15 @@ func (b *Block) Text(value json.RawMessage) {
 	if len(in) == 0 {
 		return
 	}
-	b.text = append(b.text, in...)
+	b.said += len(in)
+	if !b.ToolUse && b.Field != "" {
+		b.m.grow(len(in))
+	}
+	if b.ToolUse && b.said <= maxInput || !b.ToolUse && !b.m.full {
+		b.text = append(b.text, in...)
+	} else {
+		b.text = nil
+	}
 	typ := schema.TypeTextDelta
 	switch {
 	case b.ToolUse:
@@ -131,11 +157,20 @@ func (b *Block) End(finished bool) {
 			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)}, {"kind", Quote(b.CallKind)},
 		})
 	}
+	b.m.grow(len(b.input))
+	for _, f := range b.Late {
+		if b.Base.Get(f.Name) == nil {
+			b.m.grow(len(f.Value))
+		}
+	}
 }
 
 // finishInput decides what the input of a call is. Text counts more than what the block began with;
 // no input at all is {}. It says why there is none.
 func (b *Block) finishInput() (why string) {
+	if b.said > maxInput {
+		return "longer than an input may be"
+	}
 	if b.FreeText {
 		b.input = Enquote(b.text)
 		return ""

@@ -111,12 +111,16 @@ func (l Fields) Overlay(with Fields) Fields {
 
 // Encode writes the object.
 func (l Fields) Encode() json.RawMessage {
-	b := []byte{'{'}
+	n := len("{}")
+	for _, f := range l {
+		n += len(f.Name) + len(f.Value) + len(`"":,`)
+	}
+	b := append(make([]byte, 0, n), '{')
 	for i, f := range l {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(append(b, Quote(f.Name)...), ':')
+		b = append(appendQuoted(b, f.Name), ':')
 		b = append(b, f.Value...)
 	}
 	return append(b, '}')
@@ -158,7 +162,19 @@ func List(values []json.RawMessage) json.RawMessage {
 }
 
 // Quote writes a string as JSON.
-func Quote(s string) json.RawMessage {
+func Quote(s string) json.RawMessage { return appendQuoted(make([]byte, 0, len(s)+2), s) }
+
+// appendQuoted writes a string as JSON. What needs no escape, as names and ids do not, is only copied.
+func appendQuoted(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return append(b, escape(s)...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+func escape(s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

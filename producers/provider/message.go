@@ -19,7 +19,21 @@ type Message struct {
 	// behind its own. stop_sequence is one that has.
 	Rest  Fields
 	ended bool
+
+	newest map[int]*Block // by index
+	size   int            // bytes that the content has at least, so far
+	full   bool           // the content does not fit an event: it is not kept any more
+	freed  bool           // what was kept of it before is gone
 }
+
+// Bounds of what is kept of one message.
+const (
+	// maxInput bounds the text of a call's input, in bytes as it is written. No input that fits an event
+	// is longer: an escape has at most six bytes for one.
+	maxInput = 6 * maxPayload
+	// maxBlocks bounds the blocks that are known at a time.
+	maxBlocks = 1 << 14
+)
 
 // roles that the catalogue knows.
 var roles = []string{"user", "assistant", "system", "tool"}
@@ -64,12 +78,46 @@ func (m *Message) Keep(f Field) {
 
 // At gives the newest block with this index, nil when there is none.
 func (m *Message) At(index int) *Block {
-	for i := len(m.Blocks) - 1; i >= 0; i-- {
-		if m.Blocks[i].Index == index {
-			return m.Blocks[i]
+	return m.newest[index]
+}
+
+// grow counts n bytes that the content will hold. Content that does not fit an event would have to be
+// left out in the end: it is not kept to begin with.
+func (m *Message) grow(n int) {
+	m.size += n
+	m.full = m.full || m.size > maxPayload
+}
+
+// room makes some for one more block.
+func (m *Message) room() {
+	if m.full {
+		from := len(m.Blocks) - 64 // of these some may still have been open the last time
+		if !m.freed {
+			from, m.freed = 0, true
+		}
+		for _, b := range m.Blocks[max(0, from):] {
+			b.release()
 		}
 	}
-	return nil
+	if len(m.Blocks) < maxBlocks {
+		return
+	}
+	m.grow(maxPayload)
+	open := m.Blocks[:0]
+	for i, b := range m.Blocks {
+		if i < maxBlocks/2 {
+			b.End(false)
+		}
+		if b.closed {
+			if m.newest[b.Index] == b {
+				delete(m.newest, b.Index)
+			}
+			continue
+		}
+		open = append(open, b)
+	}
+	clear(m.Blocks[len(open):])
+	m.Blocks = open
 }
 
 // End closes the open blocks as cut short, and the message. more are members beside the usual ones.
@@ -82,14 +130,15 @@ func (m *Message) End(more Fields) {
 	for _, b := range m.Blocks {
 		b.End(false)
 	}
-	content := make([]json.RawMessage, len(m.Blocks))
-	for i, b := range m.Blocks {
-		content[i] = b.Content()
+	end := Fields{{"message_id", Quote(m.ID)}}
+	if !m.full {
+		content := make([]json.RawMessage, len(m.Blocks))
+		for i, b := range m.Blocks {
+			content[i] = b.Content()
+		}
+		end = append(end, Field{"content", List(content)})
 	}
-	end := Fields{
-		{"message_id", Quote(m.ID)}, {"content", List(content)},
-		{"stop_reason", OrNull(m.Stop)}, {"stop_sequence", OrNull(m.Rest.Get("stop_sequence"))},
-	}
+	end = append(end, Field{"stop_reason", OrNull(m.Stop)}, Field{"stop_sequence", OrNull(m.Rest.Get("stop_sequence"))})
 	if m.Usage != nil {
 		end = append(end, Field{"usage", m.Usage.Encode()})
 	}
@@ -98,6 +147,10 @@ func (m *Message) End(more Fields) {
 		if f.Name != "stop_sequence" {
 			end = append(end, f)
 		}
+	}
+	if m.full {
+		m.w.add(schema.TypeMessageEnd, end, "content", m.size)
+		return
 	}
 	m.w.Add(schema.TypeMessageEnd, end)
 }
@@ -111,12 +164,15 @@ func (m *Message) Fail(e json.RawMessage) {
 	m.End(Fields{{"error", e}})
 }
 
+// errorCut is the type of the error of a message whose stream ended before it.
+const errorCut = "stream_cut"
+
 // Abandon ends a message that the provider did not end. One that had its stop reason lacks nothing but
 // the end; any other has an error.
 func (m *Message) Abandon(why string) {
 	more := Fields{{"incomplete", Bool(true)}}
 	if m.Stop == nil || IsNull(m.Stop) {
-		more = append(more, Field{"error", Fields{{"type", Quote("stream_cut")}, {"message", Quote(why)}}.Encode()})
+		more = append(more, Field{"error", Fields{{"type", Quote(errorCut)}, {"message", Quote(why)}}.Encode()})
 	}
 	m.End(more)
 }

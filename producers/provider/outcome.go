@@ -7,11 +7,14 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome says how model calls went, for whoever ends the run. A run is judged by its last message.
-// The zero value is ready.
+// Outcome says how a model call went, for whoever ends the run. A body with several messages is judged
+// by its last one, and by all frames that could not be read. The zero value is ready; use one for each
+// body.
 type Outcome struct {
 	messages int
 	reason   string // why it failed; "" when it did not
+	cut      bool   // that was the end of the stream, and not the provider
+	broken   string // why the first frame that cannot be read cannot
 }
 
 // See takes the next event of a decoder.
@@ -19,24 +22,46 @@ func (o *Outcome) See(e *schema.Event) {
 	switch {
 	case e.Type == schema.TypeMessageStart:
 		o.messages++
-		o.reason = ""
-	case e.Type == schema.TypeMessageEnd, strings.HasPrefix(e.Type, "custom.") && strings.HasSuffix(e.Type, ".error"):
+		o.reason, o.cut = "", false
+	case e.Type == schema.TypeMessageEnd, isCustom(e.Type, ".error"):
 		all, _ := Parse(e.Payload)
 		if v := all.Get("error"); v != nil && !IsNull(v) {
 			o.reason = ErrorText(v)
+			o.cut = e.Type == schema.TypeMessageEnd && all.Object("error").Str("type") == errorCut
 		}
+	case o.broken == "" && isCustom(e.Type, ".bad_frame"):
+		all, _ := Parse(e.Payload)
+		o.broken = "a frame of the stream cannot be read: " + all.Str("problem")
 	}
 }
 
-// End gives the final state and its reason.
+func isCustom(typ, name string) bool {
+	return strings.HasPrefix(typ, "custom.") && strings.HasSuffix(typ, name)
+}
+
+// End gives the final state and its reason. What the provider says went wrong counts more than what
+// is wrong with the stream, and that the stream was cut more than the frame that it was cut in.
 func (o *Outcome) End() (schema.RunState, string) {
-	switch {
-	case o.reason != "":
-		return schema.StateError, o.reason
-	case o.messages == 0:
-		return schema.StateError, "the stream holds no message"
+	for _, reason := range []string{o.reason, o.Damage()} {
+		if reason != "" {
+			return schema.StateError, reason
+		}
 	}
 	return schema.StateDone, ""
+}
+
+// Damage says why the stream is not as the provider sent it: it was cut, a frame cannot be read, or no
+// message is in it and no error either. "" where it is whole; a call that failed may be.
+func (o *Outcome) Damage() string {
+	switch {
+	case o.cut:
+		return o.reason
+	case o.broken != "":
+		return o.broken
+	case o.messages == 0 && o.reason == "":
+		return "the stream holds no message"
+	}
+	return ""
 }
 
 // maxReason bounds a reason that is made of what a provider said, in bytes.

@@ -29,9 +29,12 @@ func (w *Writer) take() []schema.Event {
 func (w *Writer) Provider() string { return w.provider }
 
 // Add says one event.
-func (w *Writer) Add(typ string, payload Fields) {
+func (w *Writer) Add(typ string, payload Fields) { w.add(typ, payload, "", 0) }
+
+// add says an event that has already left out a member of so many bytes; "" is none.
+func (w *Writer) add(typ string, payload Fields, omitted string, bytes int) {
 	w.out = append(w.out, schema.Event{
-		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID, Payload: fit(payload),
+		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID, Payload: fit(payload, omitted, bytes),
 	})
 }
 
@@ -88,15 +91,19 @@ func typeName(s string) string {
 const maxPayload = schema.MaxEventBytes - 8<<10
 
 // fit encodes a payload. When it is too large it leaves out its largest members, one by one, and
-// says which and how much.
-func fit(payload Fields) json.RawMessage {
-	b := payload.Encode()
+// says which and how much, behind the one that was left out before.
+func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
+	var names []json.RawMessage
+	said := payload
+	if omitted != "" {
+		names = append(names, Quote(omitted))
+		said = append(payload, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)})
+	}
+	b := said.Encode()
 	if len(b) <= maxPayload {
 		return b
 	}
 	payload = append(Fields{}, payload...)
-	var names []json.RawMessage
-	bytesOut := 0
 	for len(b) > maxPayload && len(payload) > 0 {
 		big := 0
 		for i, f := range payload {

@@ -190,6 +190,8 @@ var testWires = map[string][]string{
 	// A client is tested against the server that it is for.
 	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
+	// An agent's turn streams a model's answer through an adapter.
+	"producers": {"producers/anthropic", "producers/provider"},
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},

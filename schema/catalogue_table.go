@@ -24,7 +24,7 @@ var catalogue = []TypeInfo{
 	{Name: TypeChildSpawn, Family: FamilyChild, Control: true, Native: true, Schema: `{"type":"object",
 		"required":["child_id"],"properties":{
 		"child_id":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,128}$"},"prompt":{"type":"string"},
-		"tools_allowed":{"type":"array","items":{"type":"string"}}}}`},
+		"call_id":{"type":"string"},"tools_allowed":{"type":"array","items":{"type":"string"}}}}`},
 	{Name: TypePlanProposal, Family: FamilyPlan, Control: true, Native: true, Schema: `{"type":"object",
 		"required":["plan"],"properties":{"plan":{"type":"object","required":["id","steps"],"properties":{
 		"id":{"type":"string"},"run_id":{"type":"string"},"est_total_cost_usd":{"type":"number"},
@@ -44,14 +44,15 @@ var catalogue = []TypeInfo{
 	{Name: TypeMessageEnd, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["message_id"],"properties":{"message_id":{"type":"string","minLength":1},
 		"content":{"type":"array","items":{"type":"object"}},"stop_reason":{"type":["string","null"]},
-		"stop_sequence":{"type":["string","null"]},"usage":{"type":"object"},"error":{"type":"object"}}}`},
+		"stop_sequence":{"type":["string","null"]},"usage":{"type":"object"},"error":{"type":"object"},
+		"incomplete":{"type":"boolean"}}}`},
 	{Name: TypeBlockStart, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["index","kind"],"properties":{"index":{"type":"integer","minimum":0},
 		"kind":{"type":"string","minLength":1},"message_id":{"type":"string"},
 		"call_id":{"type":"string"},"tool":{"type":"string"},"block":{"type":"object"}}}`},
 	{Name: TypeBlockEnd, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["index"],"properties":{"index":{"type":"integer","minimum":0},
-		"message_id":{"type":"string"},"call_id":{"type":"string"},"complete":{"type":"boolean"},
+		"message_id":{"type":"string"},"call_id":{"type":"string"},"complete":{"type":"boolean"},"problem":{"type":"string"},
 		"input":{},"signature":{"type":"string"},"citations":{"type":"array"}}}`},
 	{Name: TypeToolInputDelta, Family: FamilyTool, Delta: true, Schema: callDelta},
 	{Name: TypeToolOutputDelta, Family: FamilyTool, Delta: true, Schema: callDelta},
@@ -109,7 +110,7 @@ const (
 		"call_id":{"type":"string","minLength":1},"text":{"type":"string"},
 		"index":{"type":"integer","minimum":0}}}`
 	turn = `{"type":"object","required":["turn_id"],"properties":{"turn_id":{"type":"string","minLength":1},
-		"stop_reason":{"type":["string","null"]}}}`
+		"stop_reason":{"type":["string","null"]},"reason":{"type":"string"}}}`
 	task = `{"type":"object","required":["task_id"],"properties":{"task_id":{"type":"string","minLength":1},
 		"name":{"type":"string"},"ok":{"type":"boolean"}}}`
 	command = `{"type":"object","properties":{"reason":{"type":["string","null"]},

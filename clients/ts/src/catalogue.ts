@@ -45,7 +45,7 @@ export interface BundledDelta {
 }
 
 type Obj = Readonly<Record<string, unknown>>;
-interface Turn { readonly turn_id: string; readonly stop_reason?: string | null }
+interface Turn { readonly turn_id: string; readonly stop_reason?: string | null; readonly reason?: string }
 interface Task { readonly task_id: string; readonly name?: string; readonly ok?: boolean }
 
 /** Type name → payload. */
@@ -55,14 +55,14 @@ export interface Payloads {
   "tool.start": { readonly call_id: string; readonly tool: string; readonly input?: unknown; readonly skill_id?: string; readonly index?: number };
   "tool.end": { readonly call_id: string; readonly ok: boolean; readonly output?: unknown; readonly error?: unknown; readonly duration_ms?: number; readonly blob_ref?: string };
   "step.boundary": { readonly step_index: number; readonly step_kind: "plan" | "tool-roundtrip" | "text-only" | "fan-out" | "fan-in" | "done"; readonly checkpoint_id?: string | null };
-  "child.spawn": { readonly child_id: string; readonly prompt?: string; readonly tools_allowed?: readonly string[] };
+  "child.spawn": { readonly child_id: string; readonly prompt?: string; readonly call_id?: string; readonly tools_allowed?: readonly string[] };
   "plan.proposal": { readonly plan: Plan };
   /** dropped_count and dropped_code are added for a connection that was spared events. */
   "run.lifecycle": { readonly state: RunState; readonly reason?: string | null; readonly dropped_count?: number; readonly dropped_code?: string };
   "message.start": { readonly message_id: string; readonly role: "user" | "assistant" | "system" | "tool"; readonly model?: string; readonly provider?: string; readonly usage?: Obj };
-  "message.end": { readonly message_id: string; readonly content?: readonly Obj[]; readonly stop_reason?: string | null; readonly stop_sequence?: string | null; readonly usage?: Obj; readonly error?: Obj };
+  "message.end": { readonly message_id: string; readonly content?: readonly Obj[]; readonly stop_reason?: string | null; readonly stop_sequence?: string | null; readonly usage?: Obj; readonly error?: Obj; readonly incomplete?: boolean };
   "block.start": { readonly index: number; readonly kind: string; readonly message_id?: string; readonly call_id?: string; readonly tool?: string; readonly block?: Obj };
-  "block.end": { readonly index: number; readonly message_id?: string; readonly call_id?: string; readonly complete?: boolean; readonly input?: unknown; readonly signature?: string; readonly citations?: readonly unknown[] };
+  "block.end": { readonly index: number; readonly message_id?: string; readonly call_id?: string; readonly complete?: boolean; readonly problem?: string; readonly input?: unknown; readonly signature?: string; readonly citations?: readonly unknown[] };
   "tool.input.delta": CallDelta;
   "tool.output.delta": CallDelta;
   "data.delta": { readonly media_type: string; readonly data: string; readonly index?: number; readonly name?: string };

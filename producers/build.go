@@ -20,12 +20,26 @@ type builder struct {
 type limits struct {
 	events int
 	bytes  int
+	// whole gives how many of the first n events may be stored without the one behind them; nil: all.
+	// With 0, what begins with the first event does not fit one pack and is divided.
+	whole func(n int) int
 }
 
 // build packs the longest prefix of events that is of one lane and within the limits, numbered
 // behind head, and says how many it took. An error is about the event behind those; with n 0 there
 // is no pack. events are not changed, so that they can be built again on another head.
 func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
+	p, n, err = b.fill(head, lane, events, lim)
+	if err != nil || lim.whole == nil || n == len(events) {
+		return p, n, err
+	}
+	if k := lim.whole(n); k > 0 && k < n {
+		return b.fill(head, lane, events[:k], lim)
+	}
+	return p, n, nil
+}
+
+func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
 	now := b.now().UTC()
 	h := head.Clone()
 	if h.Day == "" {

@@ -165,6 +165,8 @@ func (w Pending) Wait(ctx context.Context) (Receipt, error) {
 
 // Publish hands events over in order. It returns when they are in the buffer: an error means that
 // none of them is. With a full buffer it waits for space (or answers ErrBackpressure with NoWait).
+// Events of one call and one lane are stored together or not at all, as long as the store takes them in
+// one pack (schema.MaxPackEvents, schema.MaxPackBytes) and none of them is refused.
 // Type and Payload are required, ChildID names the lane; ID, TS, RunID and Seq are filled in when
 // the event is numbered. Payload bytes must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, events ...schema.Event) (Pending, error) {
@@ -316,7 +318,7 @@ func (p *Publisher) flush(idle chan struct{}) {
 // returns.
 func (p *Publisher) send(batch []item, events []schema.Event) {
 	for len(events) > 0 {
-		pack, n, err := p.writer.commit(p.ctx, events, limits{p.cfg.PackEvents, p.cfg.PackBytes})
+		pack, n, err := p.writer.commit(p.ctx, events, p.bounds(batch))
 		if n > 0 {
 			p.settle(batch[:n], pack.First, nil, false)
 			batch, events = batch[n:], events[n:]
@@ -338,6 +340,31 @@ func (p *Publisher) send(batch []item, events []schema.Event) {
 		p.settle(batch, 0, err, true)
 		return
 	}
+}
+
+// bounds are those of the next pack. Calls are not divided: what was handed over together is stored
+// together (see Publish).
+func (p *Publisher) bounds(batch []item) limits {
+	lim := limits{events: p.cfg.PackEvents, bytes: p.cfg.PackBytes}
+	if len(batch) < 2 {
+		return lim
+	}
+	lim.whole = func(n int) int {
+		k := n
+		for k > 0 && batch[k-1].call == batch[n].call {
+			k--
+		}
+		return k
+	}
+	first, bytes := 0, 0
+	for first < len(batch) && batch[first].call == batch[0].call {
+		bytes += batch[first].event.Size()
+		first++
+	}
+	if first > 1 && first <= schema.MaxPackEvents && bytes <= schema.MaxPackBytes {
+		lim.events, lim.bytes = max(lim.events, first), max(lim.bytes, bytes)
+	}
+	return lim
 }
 
 // refusal says that the error is about one event and not about the log or the lane.

@@ -256,3 +256,47 @@ func TestRefusedEventsCostNobodyElseAnything(t *testing.T) {
 	}
 	checkRun(t, log, key, map[string]int{"w": 2})
 }
+
+// What was handed over in one call is stored in one pack, wherever packs are cut around it.
+func TestCallsAreNotDivided(t *testing.T) {
+	log := newChaos(1, 0)
+	log.gate = make(chan struct{})
+	pub, err := producers.New(producers.Config{Log: log, Key: key, PackEvents: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{1, 5, 4, 3, 1, 12, 2, 7, 7} // 12 is more than a pack holds by itself
+	for call, n := range sizes {
+		var events []schema.Event
+		for range n {
+			events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`), Cause: fmt.Sprint(call)})
+		}
+		if _, err := pub.Publish(t.Context(), events...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(log.gate)
+	if err := pub.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	packOf, packs := make(map[string]schema.Seq), 0
+	for p, err := range log.Since(t.Context(), key, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		packs++
+		for r := range p.Records(0) {
+			e, err := r.Event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first, known := packOf[e.Cause]; known && first != p.First {
+				t.Fatalf("call %s is in packs %d and %d", e.Cause, first, p.First)
+			}
+			packOf[e.Cause] = p.First
+		}
+	}
+	if len(packOf) != len(sizes) || packs < 5 || packs > 8 {
+		t.Fatalf("%d calls in %d packs", len(packOf), packs)
+	}
+}

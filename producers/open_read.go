@@ -1,0 +1,44 @@
+package producers
+
+import (
+	"context"
+	"fmt"
+
+	"agentstream/schema"
+)
+
+// ReadOpen reads what of a run is open out of the log, for an agent that goes on with it and for whoever
+// ends it in its place. last is the newest seq that was read, 0 when the log has nothing of the run. What
+// has left the log's window is not seen: of a message that began there, only its end is known to be open
+// when it has not come.
+//
+// It costs one reading of the run. Text is decoded only of the messages that are open at the end.
+func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last schema.Seq, err error) {
+	head, err := log.Head(ctx, key, "")
+	if err != nil {
+		return nil, 0, fmt.Errorf("producers: read what is open in %s: %w", key, err)
+	}
+	o = new(Open)
+	for p, err := range log.Since(ctx, key, 0) {
+		if err != nil {
+			return nil, 0, fmt.Errorf("producers: read what is open in %s behind %d: %w", key, last, err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				return nil, 0, fmt.Errorf("producers: read what is open in %s behind %d: %w", key, last, err)
+			}
+			last = r.Seq
+			if r.IsDelta() && r.Seq <= head.Last {
+				if from, open := head.Anchors[string(r.Child)]; !open || r.Seq < from {
+					continue // of a message that has ended since
+				}
+			}
+			e, err := r.Event()
+			if err != nil {
+				return nil, 0, fmt.Errorf("producers: read what is open in %s: event %d: %w", key, r.Seq, err)
+			}
+			o.See(&e)
+		}
+	}
+	return o, last, nil
+}

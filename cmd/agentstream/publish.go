@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -15,11 +14,11 @@ import (
 type PublishCmd struct {
 	ServerFlags
 	RunID       string        `name:"run" help:"Run to publish into. Without it the server begins a new one and its id is printed." placeholder:"ID"`
-	Format      string        `help:"What the files hold: native events (NDJSON or JSON arrays), or recorded Anthropic message streams (SSE or JSONL), one model call per file." enum:"native,anthropic" default:"native"`
+	Format      string        `help:"What the files hold: native events, or recorded model calls, one per file. auto finds it out from each file's first bytes, and where they do not tell, from its name." enum:"auto,native,anthropic" default:"auto"`
 	Pace        string        `help:"original keeps the times between events that carry a ts; none sends as fast as the server takes it." enum:"original,none" default:"none"`
 	MaxGap      time.Duration `help:"Longest pause that --pace original keeps." default:"5s"`
 	Child       string        `help:"Child run that the events belong to, where they name none." placeholder:"ID"`
-	NoLifecycle bool          `help:"Do not add run.lifecycle events at the beginning and the end (anthropic), and do not let the server begin the run."`
+	NoLifecycle bool          `help:"Do not add run.lifecycle events at the beginning and the end of recordings, do not let the server begin the run, and do not end it when a file is broken."`
 	Files       []string      `arg:"" optional:"" name:"file" help:"Files to send, in order; - or none is standard input."`
 
 	Streams `kong:"-"`
@@ -29,7 +28,7 @@ type PublishCmd struct {
 
 // Run publishes all files and prints one line: run, numbers, time. Every batch is sent under an
 // idempotency key, so that what a lost answer makes it send again is stored once. When it fails,
-// what was acknowledged stays stored, and the error says up to where.
+// what was acknowledged stays stored, the error says up to where, and a run that was begun here is ended.
 func (c *PublishCmd) Run(ctx context.Context) error {
 	inputs, err := c.check()
 	if err != nil {
@@ -40,6 +39,9 @@ func (c *PublishCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.client.Close()
+	if err := p.look(ctx); err != nil {
+		return err
+	}
 	if err := p.openRun(ctx); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -55,8 +57,11 @@ func (c *PublishCmd) Run(ctx context.Context) error {
 
 // check looks at everything that can be wrong before the first byte is sent.
 func (c *PublishCmd) check() ([]input, error) {
-	if c.Format == "" { // a struct that kong has not filled
-		c.Format = "native"
+	var kind *format
+	if c.Format != "" && c.Format != "auto" { // "": a struct that kong has not filled
+		if kind = formatNamed(c.Format); kind == nil {
+			return nil, fmt.Errorf("--format %s: there is no such format", c.Format)
+		}
 	}
 	for _, id := range []struct{ flag, value string }{{"--run", c.RunID}, {"--child", c.Child}} {
 		if id.value == "" {
@@ -72,6 +77,11 @@ func (c *PublishCmd) check() ([]input, error) {
 	if c.MaxGap < 0 {
 		return nil, fmt.Errorf("--max-gap %s: want no less than 0", c.MaxGap)
 	}
+	return c.files(kind)
+}
+
+// files looks at the names on the command line.
+func (c *PublishCmd) files(kind *format) ([]input, error) {
 	files := c.Files
 	if len(files) == 0 {
 		files = []string{"-"}
@@ -81,7 +91,7 @@ func (c *PublishCmd) check() ([]input, error) {
 	for _, name := range files {
 		if name == "-" {
 			stdin++
-			inputs = append(inputs, input{name: "standard input", size: -1, stdin: true})
+			inputs = append(inputs, input{name: "standard input", size: -1, stdin: true, kind: kind})
 			continue
 		}
 		info, err := os.Stat(name)
@@ -95,7 +105,7 @@ func (c *PublishCmd) check() ([]input, error) {
 		if !info.Mode().IsRegular() {
 			size = -1
 		}
-		inputs = append(inputs, input{name: name, size: size})
+		inputs = append(inputs, input{name: name, size: size, kind: kind})
 	}
 	if stdin > 1 {
 		return nil, errors.New("standard input can be read only once")
@@ -110,57 +120,22 @@ func (c *PublishCmd) screen() Screen {
 	return screenOf(c.err(), os.LookupEnv)
 }
 
-// input is one file to send.
-type input struct {
-	name  string
-	size  int64 // bytes; -1 is not known
-	stdin bool
-}
-
-func totalBytes(inputs []input) int64 {
-	var total int64
-	for _, in := range inputs {
-		if in.size < 0 {
-			return -1
+// look finds out what the files hold, as far as they can be read twice: before the first byte is sent.
+func (p *publishing) look(ctx context.Context) error {
+	for i, in := range p.inputs {
+		if in.kind != nil || in.size < 0 {
+			continue
 		}
-		total += in.size
-	}
-	return total
-}
-
-// open gives the input's bytes; reading ends with ctx.
-func (p *publishing) open(ctx context.Context, in input) (io.ReadCloser, error) {
-	var r io.ReadCloser
-	if in.stdin {
-		r = interruptible(ctx, p.cmd.in())
-	} else {
-		f, err := os.Open(in.name)
+		o, err := p.open(ctx, in)
+		if err == nil {
+			err = p.kindOf(o)
+			o.close()
+			p.inputs[i].kind = o.kind
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		r = f
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.TeeReader(r, &p.meter.read), r}, nil
+	p.meter.read.n.Store(0)
+	return nil
 }
-
-// interruptible lets a read of a terminal or a pipe be given up, which the system has no way to
-// break off. The goroutine that is left in it ends with the read or with the process.
-func interruptible(ctx context.Context, r io.Reader) io.ReadCloser {
-	pr, pw := io.Pipe()
-	go func() {
-		_, err := io.Copy(pw, r)
-		pw.CloseWithError(err)
-	}()
-	stop := context.AfterFunc(ctx, func() { pr.CloseWithError(context.Cause(ctx)) })
-	return struct {
-		io.Reader
-		io.Closer
-	}{pr, closer(func() error { stop(); return pr.Close() })}
-}
-
-type closer func() error
-
-func (c closer) Close() error { return c() }

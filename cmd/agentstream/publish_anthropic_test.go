@@ -82,7 +82,7 @@ func TestPublishAnthropicLifecycle(t *testing.T) {
 				c.cmd.Files = append(c.cmd.Files, writeFile(t, fmt.Sprintf("%d.sse", i), f))
 			}
 			_, stderr, err := publish(t, s, c.cmd)
-			if err != nil {
+			if broken := c.name == "cut" || c.name == "nothing"; (err != nil) != broken {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
 			run := c.cmd.RunID

@@ -5,16 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	agentstream "agentstream/clients/go"
-	"agentstream/producers/provider"
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -33,21 +29,27 @@ type publishing struct {
 	inputs []input
 	meter  *meter
 	runID  string
-	begin  bool // run.lifecycle running has to be sent, by the child where there is one
+	minted bool   // the server has begun the run for us
+	key    string // prefix of the idempotency keys
 
-	outcome provider.Outcome // of the source
-	key     string           // prefix of the idempotency keys
+	// Of the source, and of the end of all.
+	kind   *format         // of the newest file; nil before the first
+	began  bool            // the run is begun here, or gone on with: it is for us to end it
+	state  schema.RunState // how the newest model call went
+	reason string
+	damage error // the first recording that is not whole
 
-	first, last schema.Seq // of the sender
+	// Of the sender, and of the end of all.
+	first, last schema.Seq
 	events      int
-	sent        bool // a batch has left for the server, whether or not it was answered
+	sent        bool           // a batch has left for the server, whether or not it was answered
+	begun       producers.Open // what has begun and has not ended
 }
 
-// openRun finds out whether the run is new, or lets the server begin one.
+// openRun lets the server begin a run where none is named.
 func (p *publishing) openRun(ctx context.Context) error {
 	p.key = "publish-" + rand.Text() + "-"
 	p.runID = p.cmd.RunID
-	ours := p.cmd.Format == "anthropic" && !p.cmd.NoLifecycle
 	switch {
 	case p.runID == "" && p.cmd.NoLifecycle:
 		p.runID = schema.NewIDs().Run(time.Now())
@@ -56,19 +58,8 @@ func (p *publishing) openRun(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.runID = created.RunID
+		p.runID, p.minted = created.RunID, true
 		p.took(created.Receipt, 1)
-		p.begin = ours && p.cmd.Child != "" // the run itself is running by now
-	case ours && p.cmd.Child != "":
-		p.begin = true
-		return nil
-	case ours:
-		_, err := p.client.Run(ctx, p.runID)
-		p.begin = errors.Is(err, agentstream.ErrNotFound)
-		if err != nil && !p.begin {
-			return fmt.Errorf("run %s: %w", p.runID, err)
-		}
-		return nil
 	default:
 		return nil
 	}
@@ -98,83 +89,45 @@ func (p *publishing) run(ctx context.Context) error {
 		return collect(gctx, items, batches)
 	})
 	g.Go(func() error { return p.send(gctx, batches) })
-	err := g.Wait()
-	if ctx.Err() != nil {
-		p.abort(ctx)
+	err := g.Wait() // the source's error is only its echo
+	switch {
+	case ctx.Err() != nil:
+		p.end(ctx, producers.Closing{Reason: "interrupted"})
 		return context.Cause(ctx)
+	case err != nil && !errors.Is(err, agentstream.ErrEnded):
+		p.end(ctx, producers.Closing{Failed: true, Reason: "the rest could not be published"})
+	case err == nil && sourceErr != nil:
+		p.end(ctx, producers.Closing{Failed: true, Reason: "the file cannot be read: " + reasonOf(sourceErr)})
+		return sourceErr
+	case err == nil:
+		return p.damage
 	}
-	if err != nil {
-		return err // the source's error is only its echo
-	}
-	return sourceErr
+	return err
 }
 
-// source emits all items of the command in order.
-func (p *publishing) source(ctx context.Context, out emit) error {
-	out = p.paced(ctx, out)
-	if p.begin {
-		if err := out(lifecycle(schema.StateRunning, "", p.cmd.Child)); err != nil {
-			return err
-		}
+// end ends before its time what was begun here, as well as a few seconds allow: nobody else would ever
+// end it. A run that is only written into is left to those who began it.
+func (p *publishing) end(ctx context.Context, c producers.Closing) {
+	c.Child = p.cmd.Child
+	state := p.begun.State(c.Child)
+	ours := p.minted && c.Child == "" || p.sent && (p.frames() && p.began || state != "")
+	if p.cmd.NoLifecycle || !ours || state.Final() {
+		return
 	}
-	read := p.native
-	if p.cmd.Format == "anthropic" {
-		read = p.anthropic
+	var body []byte
+	events := p.begun.Close(c)
+	for i := range events {
+		body = append(agentstream.AppendNew(body, &events[i]), '\n')
 	}
-	var err error
-	for _, in := range p.inputs {
-		if err = read(ctx, in, out); err != nil {
-			break
-		}
-	}
-	if p.cmd.Format != "anthropic" || p.cmd.NoLifecycle || ctx.Err() != nil {
-		return err
-	}
-	state, reason := p.outcome.End()
-	if err != nil {
-		state, reason = schema.StateError, "the recording cannot be read"
-	}
-	return errors.Join(err, out(lifecycle(state, reason, p.cmd.Child)))
-}
-
-// abort ends a run whose recording was interrupted, as well as a few seconds allow: nobody else
-// would ever end it.
-func (p *publishing) abort(ctx context.Context) {
-	if p.cmd.Format != "anthropic" || p.cmd.NoLifecycle || !p.sent {
+	if len(body) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	it := lifecycle(schema.StateAborted, "interrupted", p.cmd.Child)
-	if r, err := p.client.AppendLines(ctx, p.runID, p.key+"abort", append(it.line, '\n')); err != nil {
+	if r, err := p.client.AppendLines(ctx, p.runID, p.key+"end", body); err != nil {
 		p.meter.notice("the run stays open: %v", err)
 	} else {
-		p.took(r, 1)
-	}
-}
-
-// paced holds items back as --pace says.
-func (p *publishing) paced(ctx context.Context, out emit) emit {
-	if p.cmd.Pace != "original" {
-		return out
-	}
-	if p.cmd.Format == "anthropic" {
-		p.meter.notice("recordings of this format carry no times: --pace original has no effect")
-		return out
-	}
-	pace := pacer{most: p.cmd.MaxGap}
-	warned := false
-	return func(it item) error {
-		if it.at.IsZero() && !warned {
-			warned = true
-			p.meter.notice("%s:%d: an event without a ts goes at once", it.file, it.row)
-		}
-		if d := pace.until(it.at); d > 0 {
-			if err := pause(ctx, d); err != nil {
-				return err
-			}
-		}
-		return out(it)
+		p.took(r, len(events))
 	}
 }
 
@@ -238,6 +191,10 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 		n++
 		p.sent = true
 		r, err := p.client.AppendLines(ctx, p.runID, fmt.Sprintf("%s%d", p.key, n), b.body)
+		var api *agentstream.Error
+		if err == nil || !errors.As(err, &api) { // without an answer it may be stored
+			p.see(b.body)
+		}
 		if err != nil {
 			return b.place(err)
 		}
@@ -249,6 +206,14 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 		p.meter.show(p.events)
 	}
 	return nil
+}
+
+// see notes what the events of a batch begin and end.
+func (p *publishing) see(body []byte) {
+	events, _ := schema.DecodeBatch(p.runID, body) // a server that takes what we cannot read is newer
+	for i := range events {
+		p.begun.See(&events[i])
+	}
 }
 
 func (p *publishing) took(r agentstream.Receipt, events int) {
@@ -295,74 +260,4 @@ func (b *batch) place(err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", last, err)
-}
-
-// meter shows progress on a terminal, and keeps notices out of its line. Safe for concurrent use.
-type meter struct {
-	w      io.Writer
-	screen Screen
-	total  int64 // bytes; -1 is not known
-	start  time.Time
-	read   byteCounter
-
-	mu    sync.Mutex
-	shown time.Time // last drawing; zero: the line is clean
-}
-
-type byteCounter struct{ n atomic.Int64 }
-
-// Write counts.
-func (c *byteCounter) Write(b []byte) (int, error) {
-	c.n.Add(int64(len(b)))
-	return len(b), nil
-}
-
-// How soon and how often progress is drawn.
-const (
-	meterAfter = time.Second
-	meterEvery = 100 * time.Millisecond
-)
-
-func newMeter(w io.Writer, s Screen, total int64) *meter {
-	return &meter{w: w, screen: s, total: total, start: time.Now()}
-}
-
-func (m *meter) show(events int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	if !m.screen.Terminal || now.Sub(m.start) < meterAfter || now.Sub(m.shown) < meterEvery {
-		return
-	}
-	m.shown = now
-	read := m.read.n.Load()
-	line := fmt.Sprintf("%d events · %s · %.0f events/s", events, byteCount(read), float64(events)/now.Sub(m.start).Seconds())
-	if m.total > 0 {
-		const width = 24
-		part := min(1, float64(read)/float64(m.total))
-		full := int(part * width)
-		line = fmt.Sprintf("[%s%s] %3.0f%% · %s", strings.Repeat("=", full), strings.Repeat(" ", width-full), 100*part, line)
-	}
-	fmt.Fprintf(m.w, "\r\x1b[K%s", line)
-}
-
-// clear removes the line.
-func (m *meter) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clearLocked()
-}
-
-func (m *meter) clearLocked() {
-	if !m.shown.IsZero() {
-		fmt.Fprint(m.w, "\r\x1b[K")
-		m.shown = time.Time{}
-	}
-}
-
-func (m *meter) notice(format string, args ...any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clearLocked()
-	fmt.Fprintf(m.w, "agentstream: "+format+"\n", args...)
 }

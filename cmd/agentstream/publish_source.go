@@ -1,19 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"time"
 
 	agentstream "agentstream/clients/go"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 
@@ -22,240 +15,102 @@ type item struct {
 	line []byte    // one JSON object without line breaks
 	at   time.Time // its own ts; zero when it has none
 	file string    // where it comes from, for errors; "" for events made here
-	row  int       // line in the file, from 1
+	row  int       // line in the file, from 1; 0 where there is none
 }
 
 // emit hands an item on; its error ends the source.
 type emit func(item) error
 
-// native reads NDJSON, JSON arrays, or JSON objects printed over several lines, as a stream. Bytes
-// within events are not touched.
-func (p *publishing) native(ctx context.Context, in input, out emit) error {
-	r, err := p.open(ctx, in)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	lines := &lineReader{r: bufio.NewReader(r)}
-	array, err := lines.beginsArray()
-	if err != nil {
-		return fmt.Errorf("%s: %w", in.name, err)
-	}
-	dec := json.NewDecoder(lines)
-	if array {
-		if _, err := dec.Token(); err != nil {
-			return fmt.Errorf("%s: %w", in.name, err)
-		}
-	}
-	for !array || dec.More() {
-		var raw json.RawMessage
-		err := dec.Decode(&raw)
-		if errors.Is(err, io.EOF) && !array {
-			return nil
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			row := lines.next(dec.InputOffset())
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
-				row = lines.line(syntax.Offset)
-			}
-			return fmt.Errorf("%s:%d: %s: %w: %w", in.name, row, schema.CodeMalformed, schema.ErrMalformed, err)
-		}
-		end := dec.InputOffset()
-		it := item{file: in.name, row: lines.line(end - int64(len(raw)))}
-		lines.done(end)
-		if it.line, it.at, err = p.prepare(raw); err != nil {
-			return fmt.Errorf("%s:%d: %s: %w", in.name, it.row, schema.CodeMalformed, err)
-		}
-		if err := out(it); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prepare makes an event a line that the server takes. It looks at nothing that the server judges
-// except the size, which also bounds what is sent.
-func (p *publishing) prepare(raw json.RawMessage) (line []byte, at time.Time, err error) {
-	if raw[0] != '{' {
-		return nil, at, fmt.Errorf("not an object: %w", schema.ErrMalformed)
-	}
-	if len(raw) > schema.MaxEventBytes {
-		return nil, at, fmt.Errorf("%d bytes, %d allowed: %w", len(raw), schema.MaxEventBytes, schema.ErrTooLarge)
-	}
-	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
-		var b bytes.Buffer
-		if err := json.Compact(&b, raw); err != nil {
-			return nil, at, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		raw = b.Bytes()
-	}
-	if p.cmd.Child != "" {
-		if raw, err = withChild(raw, p.cmd.Child); err != nil {
-			return nil, at, err
-		}
-	}
-	if p.cmd.Pace == "original" {
-		var e struct {
-			TS any `json:"ts"`
-		}
-		if json.Unmarshal(raw, &e) == nil {
-			if s, ok := e.TS.(string); ok {
-				at, _ = time.Parse(time.RFC3339Nano, s) // the server says what is wrong with it
-			}
-		}
-	}
-	return raw, at, nil
-}
-
-// withChild names the child of an event that names none.
-func withChild(raw json.RawMessage, child string) (json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.Token() // the brace
-	out := strconv.AppendQuote([]byte(`{"child_id":`), child)
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		if name == "child_id" {
-			if string(v) != "null" {
-				return raw, nil
-			}
-			continue
-		}
-		key, err := json.Marshal(name)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		out = append(append(append(append(out, ','), key...), ':'), v...)
-	}
-	return append(out, '}'), nil
-}
-
-// maxAhead bounds what may be read of one event, in bytes: an event is at most
-// schema.MaxEventBytes, and a file without end is no event.
-const maxAhead = 4 << 20
-
-// lineReader counts lines under a decoder that reads ahead.
-type lineReader struct {
-	r      *bufio.Reader
-	read   int64   // bytes handed to the decoder
-	taken  int64   // bytes that events were made of
-	before int     // line feeds before breaks[0]
-	breaks []int64 // offsets of line feeds that may still be asked for
-	blank  bool    // nothing but space has come since the last line feed
-	starts []int64 // offsets of the first byte that is no space, for each line that has one
-}
-
-// beginsArray looks at the first byte that is no space, and passes over a byte order mark.
-func (l *lineReader) beginsArray() (bool, error) {
-	if b, _ := l.r.Peek(3); string(b) == "\xef\xbb\xbf" {
-		l.r.Discard(3)
-	}
-	for n := 1; ; n++ {
-		b, err := l.r.Peek(n)
-		if len(b) < n {
-			if errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
-				return false, nil
-			}
-			return false, err
-		}
-		if c := b[n-1]; c != ' ' && c != '\t' && c != '\r' && c != '\n' {
-			return c == '[', nil
-		}
-	}
-}
-
-// Read notes line feeds on their way. It refuses to read far beyond the last event.
-func (l *lineReader) Read(b []byte) (int, error) {
-	if l.read-l.taken > maxAhead {
-		return 0, fmt.Errorf("over %d bytes: %w", maxAhead, schema.ErrTooLarge)
-	}
-	n, err := l.r.Read(b)
-	if l.read == 0 {
-		l.blank = true
-	}
-	for i, c := range b[:n] {
-		switch {
-		case c == '\n':
-			l.breaks, l.blank = append(l.breaks, l.read+int64(i)), true
-		case l.blank && c != ' ' && c != '\t' && c != '\r':
-			l.starts, l.blank = append(l.starts, l.read+int64(i)), false
-		}
-	}
-	l.read += int64(n)
-	return n, err
-}
-
-// line gives the line of an offset that done has not passed.
-func (l *lineReader) line(offset int64) int {
-	n := l.before + 1
-	for _, at := range l.breaks {
-		if at >= offset {
+// source emits all items of the command in order. An error comes after what was there before it, and
+// after the end of the run where that is for us to say.
+func (p *publishing) source(ctx context.Context, out emit) error {
+	out = p.paced(ctx, out)
+	var err error
+	for i, in := range p.inputs {
+		if err = p.file(ctx, in, i == 0, out); err != nil {
 			break
 		}
-		n++
 	}
-	return n
+	if ctx.Err() != nil || !p.frames() || !p.began {
+		return err
+	}
+	state, reason := p.state, p.reason
+	if err != nil {
+		state, reason = schema.StateError, "the recording cannot be read: "+reasonOf(err)
+	}
+	return errors.Join(err, out(lifecycle(state, reason, p.cmd.Child)))
 }
 
-// next gives the line where something begins behind an offset: that of a value that has no end.
-func (l *lineReader) next(offset int64) int {
-	for _, at := range l.starts {
-		if at >= offset {
-			return l.line(at)
-		}
-	}
-	return l.line(offset)
-}
+// frames says that the beginning and the end of the run are for us to say.
+func (p *publishing) frames() bool { return p.kind != nil && !p.kind.native && !p.cmd.NoLifecycle }
 
-// done forgets lines before an offset.
-func (l *lineReader) done(offset int64) {
-	for len(l.starts) > 0 && l.starts[0] < offset {
-		l.starts = l.starts[1:]
-	}
-	l.taken = offset
-	i := 0
-	for i < len(l.breaks) && l.breaks[i] < offset {
-		i++
-	}
-	l.before += i
-	l.breaks = l.breaks[i:]
-}
-
-// anthropic reads one recorded model call.
-func (p *publishing) anthropic(ctx context.Context, in input, out emit) error {
-	r, err := p.open(ctx, in)
+// file emits what one input holds, and the beginning of the run before the first.
+func (p *publishing) file(ctx context.Context, in input, first bool, out emit) error {
+	o, err := p.open(ctx, in)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	for e, err := range provider.Decode(r, anthropic.NewDecoder(provider.Config{ChildID: p.cmd.Child})) {
-		if err != nil {
-			return fmt.Errorf("%s: %w", in.name, err)
+	defer o.close()
+	if err := p.kindOf(o); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		p.outcome.See(&e)
-		if err := out(item{line: agentstream.AppendNew(nil, &e), file: in.name}); err != nil {
+		return err
+	}
+	if first && p.frames() {
+		begin, err := p.begins(ctx)
+		if err != nil {
 			return err
 		}
+		p.began = true
+		if begin {
+			if err := out(lifecycle(schema.StateRunning, "", p.cmd.Child)); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
+	return o.kind.read(ctx, p, o, out)
 }
 
-// lifecycle makes a run.lifecycle event.
-func lifecycle(state schema.RunState, reason, child string) item {
-	l := schema.Lifecycle{State: state}
-	if reason != "" {
-		l.Reason = &reason
+// begins finds out whether the run, or the child, has to be begun.
+func (p *publishing) begins(ctx context.Context) (bool, error) {
+	switch {
+	case p.cmd.Child != "":
+		return true, nil
+	case p.minted:
+		return false, nil
 	}
-	payload, _ := json.Marshal(l) // two strings always encode
-	return item{line: agentstream.AppendNew(nil, &schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
+	_, err := p.client.Run(ctx, p.runID)
+	if err != nil && !errors.Is(err, agentstream.ErrNotFound) {
+		return false, fmt.Errorf("look for run %s: %w", p.runID, err)
+	}
+	return err != nil, nil
+}
+
+// paced holds items back as --pace says.
+func (p *publishing) paced(ctx context.Context, out emit) emit {
+	if p.cmd.Pace != "original" {
+		return out
+	}
+	pace := pacer{most: p.cmd.MaxGap}
+	warned := map[string]bool{}
+	return func(it item) error {
+		if it.at.IsZero() && it.file != "" && !warned[it.file] {
+			warned[it.file] = true
+			switch {
+			case p.kind != nil && !p.kind.times:
+				p.meter.notice("%s: recordings of this format carry no times: --pace original has no effect", it.file)
+			case it.row > 0:
+				p.meter.notice("%s:%d: an event without a ts goes at once", it.file, it.row)
+			default:
+				p.meter.notice("%s: events without a time go at once", it.file)
+			}
+		}
+		if d := pace.until(it.at); d > 0 {
+			if err := pause(ctx, d); err != nil {
+				return err
+			}
+		}
+		return out(it)
+	}
 }

@@ -3,8 +3,6 @@ package producers
 import (
 	"container/list"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,6 +91,8 @@ type AppendOptions struct {
 	Within time.Duration
 	// MustBeNew refuses with ErrExists when the run has events.
 	MustBeNew bool
+	// Whole refuses with ErrTooLarge what does not fit one pack, so that what is stored is all or nothing.
+	Whole bool
 	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
 	// the very head that the compare-and-set of the first pack demands, and again whenever others were
 	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
@@ -100,14 +100,36 @@ type AppendOptions struct {
 	Check func(ctx context.Context, head schema.Head) error
 }
 
+// PartialError says that the beginning of a batch that takes several packs is stored, and the rest is not. It
+// wraps why: ErrUnanswered when a repeat with the same idempotency key may complete it, or a refusal, wrapped in
+// a schema.BatchError, when no repeat can: another writer has ended the run in between.
+type PartialError struct {
+	Stored int // events, from the batch's first, that are stored for certain; with ErrUnanswered more may be
+	Of     int // events of the batch
+	Err    error
+}
+
+// Error says how much is stored, and why no more.
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("%d of %d events are stored: %v", e.Stored, e.Of, e.Err)
+}
+
+// Unwrap gives why.
+func (e *PartialError) Unwrap() error { return e.Err }
+
 // errTwin says that a pack of this very append has been stored by a repeat that runs elsewhere.
 var errTwin = errors.New("a repeat of this append was first")
 
-// Append stores events, which have passed schema.DecodeBatch or Event.Prepare, and returns when
-// they are durable. A batch that fits one pack (one lane, 1,024 events, 768 KiB) is stored whole or
-// not at all; a larger one in order, pack by pack, and must not bring its own numbers. A refusal
-// (ErrSeqMismatch, ErrEnded, ErrExists, ErrKeyReused …) stores nothing. After ErrUnanswered, repeat
-// with the same idempotency key.
+// Append stores events, which have passed schema.DecodeBatch or Event.Prepare, and returns when they are durable.
+//
+// A batch that fits one pack (one lane, 1,024 events, 768 KiB of lines) is stored whole or not at all. A larger one
+// is stored in order, pack by pack: what is stored of it is at all times a beginning of it, cut between packs, and
+// events of others may lie between packs. It is checked as a whole on the very head that its first pack follows,
+// so a refusal (ErrSeqMismatch, ErrEnded, ErrExists, ErrKeyReused …) stores nothing; and again whenever others
+// were faster. When it cannot be finished the error is a PartialError. A batch that brings its own numbers must
+// fit one pack.
+//
+// After ErrUnanswered, repeat with the same idempotency key.
 func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions) (Receipt, error) {
 	if len(events) == 0 {
 		return Receipt{}, fmt.Errorf("producers: append to %s: no event: %w", key, schema.ErrMalformed)
@@ -126,7 +148,7 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	}
 	defer a.leave(t)
 	j := &t.job
-	*j = appendJob{a: a, key: key, events: events, opt: opt, w: t.w, remembered: t.w != nil}
+	*j = appendJob{a: a, key: key, events: events, opt: opt, whole: opt.Whole, w: t.w, stale: t.w != nil}
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
@@ -190,221 +212,4 @@ func (a *Appender) drop(t *turnstile) {
 		}
 		a.recent.MoveToFront(last) // in use for longer than all others were: it is not idle
 	}
-}
-
-// appendJob is one Append under way.
-type appendJob struct {
-	a      *Appender
-	w      *writer
-	key    schema.RunKey
-	events []schema.Event
-	opt    AppendOptions
-
-	remembered bool // the head is of an earlier append; a refusal must look again
-	refused    bool // by opt.Check
-
-	id      string              // hashed idempotency key
-	scanned uint64              // packs up to this position have been looked at for our own
-	parts   map[int]schema.Pack // our packs that are stored already
-	next    int                 // part that is to be stored next
-	receipt Receipt
-}
-
-func (j *appendJob) run(ctx context.Context) (Receipt, error) {
-	if _, err := j.w.claim(ctx, j.events[0].ChildID); err != nil {
-		return Receipt{}, j.w.trail(err)
-	}
-	digest := ""
-	if j.opt.IdempotencyKey != "" {
-		digest = digestOf(j.events)
-		done, err := j.begin(ctx, digest)
-		if err != nil || done {
-			return j.receipt, j.w.trail(err)
-		}
-	}
-	j.w.job = j
-	err := j.guard(ctx, j.w.head)
-	if j.refused && j.remembered {
-		j.w.forget()
-		_, err = j.w.claim(ctx, j.events[0].ChildID)
-	}
-	if err != nil && !errors.Is(err, errTwin) {
-		return Receipt{}, j.w.trail(err)
-	}
-	if err := j.store(ctx); err != nil {
-		return Receipt{}, err
-	}
-	j.finish(ctx, digest)
-	return j.receipt, nil
-}
-
-// begin looks the key up or records the intent. done: the answer is in receipt.
-func (j *appendJob) begin(ctx context.Context, digest string) (done bool, err error) {
-	if j.a.cfg.Keys == nil {
-		return false, fmt.Errorf("idempotency keys are not kept here: %w", ErrUnavailable)
-	}
-	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + j.key.Run + "\x00" + j.opt.IdempotencyKey))
-	j.id = hex.EncodeToString(sum[:16])
-	rec, fresh, err := j.a.cfg.Keys.Begin(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
-	if err != nil {
-		return false, fmt.Errorf("look idempotency key up: %w", err)
-	}
-	if rec.Digest != digest {
-		return false, ErrKeyReused
-	}
-	if rec.Done {
-		j.receipt = Receipt{First: rec.First, Last: rec.Last, Replayed: true}
-		return true, nil
-	}
-	j.scanned, j.parts = rec.After, make(map[int]schema.Pack)
-	j.receipt.Replayed = !fresh
-	return false, nil
-}
-
-// guard looks at each head that the writer reads: whether the run may have events at all, and
-// whether a repeat of this append has stored some of its packs.
-func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
-	if j.id != "" && head.Stored > j.scanned {
-		if err := j.scan(ctx); err != nil {
-			return err
-		}
-	}
-	if _, twin := j.parts[j.next]; twin {
-		return errTwin
-	}
-	if j.next > 0 {
-		return nil
-	}
-	if j.opt.MustBeNew && head.Exists() {
-		return ErrExists
-	}
-	if j.opt.Check == nil {
-		return nil
-	}
-	err := j.opt.Check(ctx, head.Clone())
-	j.refused = err != nil
-	return err
-}
-
-// scan looks for packs of this append behind what has been looked at.
-func (j *appendJob) scan(ctx context.Context) error {
-	for q, err := range j.w.log.Since(ctx, j.key, j.scanned) {
-		if err != nil {
-			return fmt.Errorf("look for packs of this append: %w", err)
-		}
-		if q.Batch == j.id {
-			j.parts[q.Part] = q
-		}
-		j.scanned = q.Head.Stored
-	}
-	return nil
-}
-
-func (j *appendJob) stamp(p *schema.Pack) { p.Batch, p.Part = j.id, j.next }
-
-// store appends what is not stored yet.
-func (j *appendJob) store(ctx context.Context) error {
-	rest := j.events
-	checked := false
-	for {
-		for p, ok := j.parts[j.next]; ok; p, ok = j.parts[j.next] {
-			if p.Count > len(rest) {
-				return j.w.trail(fmt.Errorf("part %d holds %d events of %d: %w", j.next, p.Count, len(rest), ErrKeyReused))
-			}
-			rest = rest[p.Count:]
-			j.took(p.First, p.Last())
-		}
-		if len(rest) == 0 {
-			return nil
-		}
-		if !checked {
-			if err := j.check(ctx, rest); err != nil && !errors.Is(err, errTwin) {
-				return j.w.trail(err)
-			}
-			checked = true
-			continue // a repeat of this append may have shown up
-		}
-		p, n, err := j.w.commit(ctx, rest, limits{schema.MaxPackEvents, schema.MaxPackBytes})
-		if n > 0 {
-			// An earlier try with this key, if there was one, was refused.
-			j.receipt.Replayed = j.receipt.Replayed && j.next > 0
-			rest = rest[n:]
-			j.took(p.First, p.Last())
-		}
-		switch {
-		case err == nil, errors.Is(err, errTwin):
-		case j.next > 0 && !errors.Is(err, ErrUnanswered): // the packs before this one are stored
-			return fmt.Errorf("%d of %d events stored: %w: %w", len(j.events)-len(rest), len(j.events), ErrUnanswered, err)
-		default:
-			return err
-		}
-	}
-}
-
-// check tries the batch on the head that is remembered, and looks again before it refuses.
-func (j *appendJob) check(ctx context.Context, events []schema.Event) error {
-	err := checkBatch(j.w.head, events)
-	if err == nil {
-		return nil
-	}
-	j.w.forget()
-	if _, err := j.w.claim(ctx, events[0].ChildID); err != nil {
-		return err
-	}
-	return checkBatch(j.w.head, events)
-}
-
-func (j *appendJob) took(first, last schema.Seq) {
-	if j.receipt.First == 0 {
-		j.receipt.First = first
-	}
-	j.receipt.Last = last
-	j.next++
-}
-
-// finish records the answer. When that fails the events are stored all the same, and a repeat finds
-// them by their key; so the caller gets its answer.
-func (j *appendJob) finish(ctx context.Context, digest string) {
-	if j.id == "" {
-		return
-	}
-	rec := KeyRecord{Digest: digest, Done: true, First: j.receipt.First, Last: j.receipt.Last}
-	if err := j.a.cfg.Keys.Finish(ctx, j.id, rec); err != nil {
-		j.a.cfg.Logger.Warn("record the answer under an idempotency key", "run", j.key.String(), "err", err)
-	}
-}
-
-// checkBatch tries a whole batch on a head before any of it is stored.
-func checkBatch(head schema.Head, events []schema.Event) error {
-	h := head.Clone()
-	size, lanes, numbered := 0, 1, false
-	for i := range events {
-		e := &events[i]
-		if e.Seq != 0 && e.Seq != h.Last+1 {
-			return &schema.BatchError{Line: i + 1, Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
-		}
-		if err := h.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
-			return &schema.BatchError{Line: i + 1, Err: err}
-		}
-		numbered = numbered || e.Seq != 0
-		size += e.Size()
-		if i > 0 && e.ChildID != events[i-1].ChildID {
-			lanes++
-		}
-	}
-	if numbered && (lanes > 1 || len(events) > schema.MaxPackEvents || size > schema.MaxPackBytes) {
-		return fmt.Errorf("a batch that brings its own seq must be of one child, %d events and %d bytes at most: %w",
-			schema.MaxPackEvents, schema.MaxPackBytes, schema.ErrTooLarge)
-	}
-	return nil
-}
-
-func digestOf(events []schema.Event) string {
-	h := sha256.New()
-	var line []byte
-	for i := range events {
-		line = append(events[i].AppendLine(line[:0]), '\n')
-		h.Write(line) // never fails
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

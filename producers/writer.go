@@ -26,8 +26,8 @@ type writer struct {
 	lanes map[string]*laneState
 	fresh uint64 // counts foreign packs seen; a lane with an older number must be looked at again
 
-	// job may refuse a head that has just been read, and finishes a pack before it is sent; nil for a
-	// Publisher.
+	// job may refuse a head that has just been read, or a pack, and finishes a pack before it is sent; nil
+	// for a Publisher.
 	job *appendJob
 }
 
@@ -86,7 +86,9 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 		return nil, 0, refused, nil
 	}
 	if w.job != nil {
-		w.job.stamp(p)
+		if err := w.job.stamp(p); err != nil {
+			return nil, 0, nil, err
+		}
 	}
 	if p, err = w.store(ctx, p); err != nil {
 		return nil, 0, nil, err

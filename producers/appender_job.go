@@ -1,0 +1,242 @@
+package producers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"agentstream/schema"
+)
+
+// appendJob is one Append under way.
+type appendJob struct {
+	a      *Appender
+	w      *writer
+	key    schema.RunKey
+	events []schema.Event
+	opt    AppendOptions
+
+	rest   []schema.Event // not stored yet
+	whole  bool           // it must fit one pack
+	stale  bool           // others may have written since the head was read: a refusal must look again
+	looked bool           // rest may follow the writer's head
+
+	refused bool // by the head that guard was asked about
+
+	id      string              // hashed idempotency key
+	scanned uint64              // packs up to this position have been looked at for our own
+	parts   map[int]schema.Pack // our packs that are stored already
+	next    int                 // part that is to be stored next
+	receipt Receipt
+}
+
+func (j *appendJob) run(ctx context.Context) (Receipt, error) {
+	j.rest = j.events
+	if _, err := j.w.claim(ctx, j.rest[0].ChildID); err != nil {
+		return Receipt{}, j.w.trail(err)
+	}
+	digest := ""
+	if j.opt.IdempotencyKey != "" {
+		digest = digestOf(j.events)
+		done, err := j.begin(ctx, digest)
+		if err != nil || done {
+			return j.receipt, j.w.trail(err)
+		}
+	}
+	j.w.job = j
+	if err := j.store(ctx); err != nil {
+		return Receipt{}, err
+	}
+	j.finish(ctx, digest)
+	return j.receipt, nil
+}
+
+// begin looks the key up or records the intent. done: the answer is in receipt.
+func (j *appendJob) begin(ctx context.Context, digest string) (done bool, err error) {
+	if j.a.cfg.Keys == nil {
+		return false, fmt.Errorf("idempotency keys are not kept here: %w", ErrUnavailable)
+	}
+	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + j.key.Run + "\x00" + j.opt.IdempotencyKey))
+	j.id = hex.EncodeToString(sum[:16])
+	rec, _, err := j.a.cfg.Keys.Begin(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
+	if err != nil {
+		return false, fmt.Errorf("look idempotency key up: %w", err)
+	}
+	if rec.Digest != digest {
+		return false, ErrKeyReused
+	}
+	if rec.Done {
+		j.receipt = Receipt{First: rec.First, Last: rec.Last, Replayed: true}
+		return true, nil
+	}
+	j.scanned, j.parts = rec.After, make(map[int]schema.Pack)
+	return false, nil
+}
+
+// guard looks at each head that the writer reads: whether what is not stored yet may follow it, and whether a
+// repeat of this append has stored some of its packs.
+func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
+	j.refused = false
+	if j.id != "" && head.Stored > j.scanned {
+		if err := j.scan(ctx); err != nil {
+			return err
+		}
+	}
+	if _, twin := j.parts[j.next]; twin {
+		return errTwin
+	}
+	if j.next == 0 && j.opt.MustBeNew && head.Exists() {
+		return ErrExists // which no newer head would take back
+	}
+	err := j.admit(ctx, head)
+	j.refused = err != nil
+	return err
+}
+
+// admit decides whether rest may follow head. The caller's conditions are about the batch's beginning.
+func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
+	if j.next == 0 && j.opt.Check != nil {
+		if err := j.opt.Check(ctx, head.Clone()); err != nil {
+			return err
+		}
+	}
+	return j.checkRest(head)
+}
+
+// look asks guard about the head that the writer knows. One that may be old is read again before it refuses.
+func (j *appendJob) look(ctx context.Context) error {
+	err := j.guard(ctx, j.w.head)
+	if j.refused && j.stale {
+		j.w.forget()
+		_, err = j.w.claim(ctx, j.rest[0].ChildID)
+	}
+	j.stale, j.looked = false, err == nil
+	return err
+}
+
+// scan looks for packs of this append behind what has been looked at.
+func (j *appendJob) scan(ctx context.Context) error {
+	for q, err := range j.w.log.Since(ctx, j.key, j.scanned) {
+		if err != nil {
+			return fmt.Errorf("look for packs of this append: %w", err)
+		}
+		if q.Batch == j.id {
+			j.parts[q.Part] = q
+		}
+		j.scanned = q.Head.Stored
+	}
+	return nil
+}
+
+// stamp marks a pack that has been built of rest, or refuses it.
+func (j *appendJob) stamp(p *schema.Pack) error {
+	if j.whole && j.next == 0 && p.Count < len(j.rest) {
+		return fmt.Errorf("only %d of %d events fit one pack, which is of one child, %d events and %d bytes at most: %w",
+			p.Count, len(j.rest), schema.MaxPackEvents, schema.MaxPackBytes, schema.ErrTooLarge)
+	}
+	p.Batch, p.Part = j.id, j.next
+	return nil
+}
+
+// store appends what is not stored yet.
+func (j *appendJob) store(ctx context.Context) error {
+	for {
+		if err := j.takeTwins(); err != nil {
+			return j.w.trail(err)
+		}
+		if len(j.rest) == 0 {
+			return nil
+		}
+		if !j.looked {
+			if err := j.look(ctx); errors.Is(err, errTwin) {
+				continue
+			} else if err != nil {
+				return j.w.trail(j.partly(err))
+			}
+		}
+		p, n, err := j.w.commit(ctx, j.rest, limits{events: schema.MaxPackEvents, bytes: schema.MaxPackBytes})
+		if n > 0 {
+			j.took(p, false)
+		}
+		if err != nil && !errors.Is(err, errTwin) {
+			return j.partly(err)
+		}
+	}
+}
+
+// takeTwins passes over the packs that a repeat of this append has stored.
+func (j *appendJob) takeTwins() error {
+	for p, ok := j.parts[j.next]; ok; p, ok = j.parts[j.next] {
+		if p.Count > len(j.rest) {
+			return fmt.Errorf("part %d holds %d events of %d: %w", j.next, p.Count, len(j.rest), ErrKeyReused)
+		}
+		j.took(&p, true)
+		j.looked, j.stale = false, true // the head may be one from before
+	}
+	return nil
+}
+
+// partly says of an error how much is stored all the same. What is no refusal of an event may go well another
+// time, and is to be tried again.
+func (j *appendJob) partly(err error) error {
+	if j.next == 0 {
+		return err
+	}
+	if at := new(schema.BatchError); !errors.As(err, &at) && !errors.Is(err, ErrUnanswered) {
+		err = fmt.Errorf("%w: %w", ErrUnanswered, err)
+	}
+	return &PartialError{Stored: len(j.events) - len(j.rest), Of: len(j.events), Err: err}
+}
+
+// took passes over a pack of this append that is stored. twin: by a repeat of it.
+func (j *appendJob) took(p *schema.Pack, twin bool) {
+	if j.next == 0 {
+		j.receipt.First, j.receipt.Replayed = p.First, twin
+	}
+	j.receipt.Last = p.Last()
+	j.rest = j.rest[p.Count:]
+	j.next++
+}
+
+// finish records the answer. When that fails the events are stored all the same, and a repeat finds
+// them by their key; so the caller gets its answer.
+func (j *appendJob) finish(ctx context.Context, digest string) {
+	if j.id == "" {
+		return
+	}
+	rec := KeyRecord{Digest: digest, Done: true, First: j.receipt.First, Last: j.receipt.Last}
+	if err := j.a.cfg.Keys.Finish(ctx, j.id, rec); err != nil {
+		j.a.cfg.Logger.Warn("record the answer under an idempotency key", "run", j.key.String(), "err", err)
+	}
+}
+
+// checkRest tries all that is not stored yet on a head.
+func (j *appendJob) checkRest(head schema.Head) error {
+	h := head.Clone()
+	done := len(j.events) - len(j.rest)
+	for i := range j.rest {
+		e := &j.rest[i]
+		if e.Seq != 0 {
+			j.whole = true
+		}
+		if e.Seq != 0 && e.Seq != h.Last+1 {
+			return &schema.BatchError{Line: done + i + 1, Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
+		}
+		if err := h.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
+			return &schema.BatchError{Line: done + i + 1, Err: err}
+		}
+	}
+	return nil
+}
+
+func digestOf(events []schema.Event) string {
+	h := sha256.New()
+	var line []byte
+	for i := range events {
+		line = append(events[i].AppendLine(line[:0]), '\n')
+		h.Write(line) // never fails
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

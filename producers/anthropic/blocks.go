@@ -3,9 +3,11 @@ package anthropic
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"agentstream/producers/provider"
+	"agentstream/schema"
 )
 
 // toolUse says that a block calls a tool: tool_use, server_tool_use, mcp_tool_use and kinds to come.
@@ -18,16 +20,10 @@ func toolResult(kind string) bool {
 
 // plain says that a block's beginning holds nothing that events do not say anyway.
 func plain(kind string, base provider.Fields) bool {
-	known := map[string]string{"text": "text citations", "thinking": "thinking signature", "tool_use": "id name input"}[kind]
-	if known == "" {
-		return false
-	}
-	for _, f := range base {
-		if f.Name != "type" && !strings.Contains(known, f.Name) {
-			return false
-		}
-	}
-	return true
+	known := map[string][]string{"text": {"text", "citations"}, "thinking": {"thinking", "signature"}, "tool_use": {"id", "name", "input"}}[kind]
+	return known != nil && !slices.ContainsFunc(base, func(f provider.Field) bool {
+		return f.Name != "type" && !slices.Contains(known, f.Name)
+	})
 }
 
 // beginBlock tells a block's start and the text that it began with.
@@ -43,6 +39,8 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 		b.Call, b.Tool, b.Input = base.Str("id"), base.Str("name"), base.Get("input")
 	case kind == "thinking":
 		b.Kind, b.Field = "reasoning", "thinking"
+	case kind == "connector_text":
+		b.Field = kind
 	case toolResult(kind):
 		b.Answers = provider.Bounded(base.Str("tool_use_id"))
 	}
@@ -50,10 +48,7 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 		b.Raw = source
 	}
 	m.Begin(b)
-	if v := base.Get("text"); kind == "text" && provider.IsString(v) {
-		b.Text(v)
-	}
-	if v := base.Get("thinking"); kind == "thinking" && provider.IsString(v) {
+	if v := base.Get(kind); (kind == "text" || kind == "thinking" || kind == "connector_text") && provider.IsString(v) {
 		b.Text(v)
 	}
 	if v := base.Get("signature"); provider.IsString(v) && len(v) > 2 {
@@ -75,32 +70,67 @@ func (d *machine) delta(all provider.Fields) {
 			return
 		}
 	}
-	value := func(name string) json.RawMessage {
-		if v := delta.Get(name); provider.IsString(v) {
-			return v
-		}
-		return nil
-	}
-	switch {
-	case typ == "text_delta" && value("text") != nil && !b.ToolUse:
-		b.Text(value("text"))
-	case typ == "thinking_delta" && value("thinking") != nil && !b.ToolUse:
-		b.Text(value("thinking"))
-	case typ == "input_json_delta" && value("partial_json") != nil && b.ToolUse:
-		b.Text(value("partial_json"))
-	case typ == "signature_delta" && value("signature") != nil:
-		b.Late = b.Late.Set("signature", bytes.Clone(value("signature")))
-	case typ == "citations_delta" && delta.Get("citation") != nil:
+	if typ == "citations_delta" && delta.Get("citation") != nil && len(b.Late.Get("citations")) < maxCitations {
 		b.Late = b.Late.Set("citations", cite(b.Late.Get("citations"), delta.Get("citation")))
-	default:
-		if c := delta.Get("content"); typ == "compaction_delta" && c != nil {
-			b.Late = b.Late.Set("content", bytes.Clone(c))
-		}
-		if typ == "" {
-			typ = "content_block_delta"
-		}
-		d.out.Custom(typ, all)
+		return
 	}
+	member := told(typ, b)
+	if v := delta.Get(member); member != "" && provider.IsString(v) {
+		if member == "signature" {
+			b.Late = b.Late.Set(member, bytes.Clone(v))
+		} else {
+			b.Text(v)
+		}
+		d.rest(all, delta, member)
+		return
+	}
+	if typ == "compaction_delta" { // content, and encrypted_content to be sent back as it is
+		for _, f := range delta {
+			if f.Name != "type" {
+				b.Late = b.Late.Set(f.Name, bytes.Clone(f.Value))
+			}
+		}
+	}
+	if typ == "" {
+		typ = "content_block_delta"
+	}
+	d.out.Custom(typ, all)
+}
+
+// maxCitations bounds the list of a block's citations, in bytes. More do not fit an event; they are
+// kept one by one.
+const maxCitations = schema.MaxEventBytes
+
+// told names the member of a delta that events of the catalogue say of such a block; "" for none.
+func told(typ string, b *provider.Block) string {
+	switch typ {
+	case "input_json_delta":
+		if b.ToolUse {
+			return "partial_json"
+		}
+		return ""
+	case "text_delta", "thinking_delta", "connector_text_delta":
+		if b.ToolUse {
+			return ""
+		}
+		return strings.TrimSuffix(typ, "_delta")
+	case "signature_delta":
+		return "signature"
+	}
+	return ""
+}
+
+// rest keeps what a delta says beside the member that events tell, such as the estimated_tokens of
+// thoughts that are not shown. null says nothing.
+func (d *machine) rest(all, delta provider.Fields, member string) {
+	more := slices.ContainsFunc(delta, func(f provider.Field) bool {
+		return f.Name != "type" && f.Name != member && !provider.IsNull(f.Value)
+	})
+	if !more {
+		return
+	}
+	kept := slices.DeleteFunc(slices.Clone(delta), func(f provider.Field) bool { return f.Name == member })
+	d.out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", kept.Encode()))
 }
 
 // cite adds one citation to a list, in its space where there is some.

@@ -149,7 +149,10 @@ var floors = []floor{
 	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"producers/demo", []string{"producers", "schema"}, "the demo is a producer like any other"},
 	{"producers/anthropic/anthropictest", []string{"schema"}, "what a recording means is said in canonical events"},
+	{"producers/gemini/geminitest", []string{"schema"}, "what a recording means is said in canonical events"},
+	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest"}, "what a recording means is said in canonical events"},
 	{"producers/provider", []string{"schema"}, "what all adapters share knows none of them"},
+	{"producers/transcript", []string{"producers/anthropic", "producers/gemini", "producers/provider", "schema"}, "transcripts hold what providers said"},
 	{"producers/proxy", []string{"producers", "producers/*", "schema"}, "it hands answers to the adapters and their events to a sink"},
 	{"producers/*", []string{"producers/provider", "schema"}, "a provider's stream becomes events; it is not written here"},
 	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
@@ -178,11 +181,12 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest"}
+	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest",
+	"producers/gemini/geminitest", "producers/transcript/transcripttest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
-	"producers/anthropic/anthropictest"}
+	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

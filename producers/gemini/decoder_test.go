@@ -1,0 +1,598 @@
+package gemini
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"agentstream/producers/gemini/geminitest"
+	"agentstream/producers/provider"
+	"agentstream/schema"
+)
+
+func decodeAll(t testing.TB, body []byte) []schema.Event {
+	t.Helper()
+	d := NewDecoder(provider.Config{})
+	events, err := d.Write(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(events, d.Close()...)
+}
+
+func lines(events []schema.Event) string {
+	var b []byte
+	for i := range events {
+		b = append(events[i].AppendLine(b), '\n')
+	}
+	return string(b)
+}
+
+// checkEvents holds events to what the log takes: bounds, form, JSON Schema, framing.
+func checkEvents(t testing.TB, events []schema.Event) {
+	t.Helper()
+	open := ""
+	blocks := map[float64]bool{}
+	for i := range events {
+		e := &events[i]
+		if err := e.CheckNew("run_1"); err != nil {
+			t.Fatalf("event %d: %v\n%.300s", i, err, e.Payload)
+		}
+		numbered := *e
+		numbered.ID, numbered.TS, numbered.RunID, numbered.Seq = "evt_1", "2026-01-02T03:04:05Z", "run_1", 1
+		line := numbered.AppendLine(nil)
+		if bytes.ContainsAny(line, "\n\r") {
+			t.Fatalf("event %d breaks its line: %.300q", i, line)
+		}
+		if back, err := schema.DecodeLine(line); err != nil || !bytes.Equal(back.Payload, e.Payload) {
+			t.Fatalf("event %d does not come back: %v\n%.300s", i, err, line)
+		}
+		if err := validate(t, e); err != nil {
+			t.Fatalf("event %d, %s: %v\n%.300s", i, e.Type, err, e.Payload)
+		}
+		switch p := geminitest.Object(t, e.Payload); e.Type {
+		case schema.TypeMessageStart:
+			if open != "" {
+				t.Fatalf("event %d: message %v begins within %s", i, p["message_id"], open)
+			}
+			open = p["message_id"].(string)
+		case schema.TypeMessageEnd:
+			if p["message_id"] != open || len(blocks) > 0 {
+				t.Fatalf("event %d: %v ends while %q and blocks %v are open", i, p["message_id"], open, blocks)
+			}
+			open = ""
+		case schema.TypeBlockStart:
+			blocks[p["index"].(float64)] = true
+		case schema.TypeBlockEnd:
+			if !blocks[p["index"].(float64)] {
+				t.Fatalf("event %d ends a block that is not open", i)
+			}
+			delete(blocks, p["index"].(float64))
+		}
+	}
+	if open != "" {
+		t.Fatalf("message %s is never closed", open)
+	}
+}
+
+var compiled = map[string]*jsonschema.Schema{}
+
+func validate(t testing.TB, e *schema.Event) error {
+	if strings.HasPrefix(e.Type, "custom.") {
+		return nil
+	}
+	s := compiled[e.Type]
+	if s == nil {
+		info, err := schema.Lookup(e.Type)
+		if err != nil {
+			return err
+		}
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(info.Schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := jsonschema.NewCompiler()
+		if err := c.AddResource("s", doc); err != nil {
+			t.Fatal(err)
+		}
+		s = c.MustCompile("s")
+		compiled[e.Type] = s
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(e.Payload))
+	if err != nil {
+		return err
+	}
+	return s.Validate(doc)
+}
+
+// story prints events as type and payload, one a line.
+func story(events []schema.Event) string {
+	var b strings.Builder
+	for _, e := range events {
+		fmt.Fprintf(&b, "%s %s\n", e.Type, e.Payload)
+	}
+	return b.String()
+}
+
+// sse writes chunks as the API does.
+func sse(chunks ...string) string {
+	var b strings.Builder
+	for _, c := range chunks {
+		b.WriteString("data: " + c + "\r\n\r\n")
+	}
+	return b.String()
+}
+
+// parts is a chunk with these parts; more are members of the candidate.
+func parts(list string, more ...string) string {
+	return `{"candidates":[{"content":{"parts":[` + list + `],"role":"model"}` + strings.Join(more, "") + `}],"modelVersion":"m","responseId":"r1"}`
+}
+
+const stop = `,"finishReason":"STOP"`
+
+func expect(t *testing.T, body, want string) {
+	t.Helper()
+	events := decodeAll(t, []byte(body))
+	checkEvents(t, events)
+	if got := story(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
+		t.Errorf("\n got\n%s\nwant\n%s", got, want)
+	}
+}
+
+const head = `message.start {"message_id":"r1","role":"assistant","model":"m","provider":"gemini"}
+`
+
+// TestSpelling: strings pass as the API wrote them.
+func TestSpelling(t *testing.T) {
+	expect(t, sse(parts(`{"text":"a\u003d\/"}`), parts(`{"text":"\ud83d"}`), parts(`{"text":"\ude00\\","thoughtSignature":"S\u003d"}`, stop)), head+
+		`block.start {"index":0,"kind":"text","message_id":"r1"}
+text.delta {"text":"a\u003d\/","index":0}
+text.delta {"text":"\ud83d","index":0}
+text.delta {"text":"\ude00\\","index":0}
+block.end {"index":0,"message_id":"r1","complete":true,"signature":"S\u003d"}
+message.end {"message_id":"r1","content":[{"type":"text","text":"a\u003d\/\ud83d\ude00\\","signature":"S\u003d"}],"stop_reason":"end_turn","stop_sequence":null,"finish_reason":"STOP"}`)
+}
+
+// TestThoughts: what is a block, and where signatures belong.
+func TestThoughts(t *testing.T) {
+	expect(t, sse(parts(`{"text":"T","thought":true},{"text":"U","thought":true,"thoughtSignature":"1"},{"text":"a"},{"text":"","thoughtSignature":"2"},{"text":"b"},{"text":"c","thoughtSignature":"3"}`),
+		parts(`{"functionCall":{"name":"f","args":{"x" : 1.0}},"thoughtSignature":"4"},{"text":""},{"text":"","thoughtSignature":"5"}`, stop)), head+
+		`block.start {"index":0,"kind":"reasoning","message_id":"r1"}
+reasoning.delta {"text":"T","index":0}
+reasoning.delta {"text":"U","index":0}
+block.end {"index":0,"message_id":"r1","complete":true,"signature":"1"}
+block.start {"index":1,"kind":"text","message_id":"r1"}
+text.delta {"text":"a","index":1}
+text.delta {"text":"b","index":1}
+block.end {"index":1,"message_id":"r1","complete":true,"signature":"2"}
+block.start {"index":2,"kind":"text","message_id":"r1"}
+text.delta {"text":"c","index":2}
+block.end {"index":2,"message_id":"r1","complete":true,"signature":"3"}
+block.start {"index":3,"kind":"tool_use","message_id":"r1","call_id":"call_r1_3","tool":"f"}
+block.end {"index":3,"message_id":"r1","complete":true,"call_id":"call_r1_3","input":{"x" : 1.0},"signature":"4"}
+tool.start {"call_id":"call_r1_3","tool":"f","input":{"x" : 1.0},"index":3,"kind":"functionCall"}
+block.start {"index":4,"kind":"text","message_id":"r1"}
+block.end {"index":4,"message_id":"r1","complete":true,"signature":"5"}
+message.end {"message_id":"r1","content":[{"type":"thinking","thinking":"TU","signature":"1"},{"type":"text","text":"ab","signature":"2"},{"type":"text","text":"c","signature":"3"},{"type":"tool_use","id":"call_r1_3","name":"f","input":{"x" : 1.0},"signature":"4"},{"type":"text","text":"","signature":"5"}],"stop_reason":"tool_use","stop_sequence":null,"finish_reason":"STOP"}`)
+}
+
+// piece is a part of a call whose arguments stream.
+func piece(more bool, args ...string) string {
+	return fmt.Sprintf(`{"functionCall":{"partialArgs":[%s],"willContinue":%v}}`, strings.Join(args, ","), more)
+}
+
+func arg(path, member, value string, more bool) string {
+	return fmt.Sprintf(`{"jsonPath":%q,%q:%s,"willContinue":%v}`, path, member, value, more)
+}
+
+// TestStreamedArguments: what the deltas join to, and the input.
+func TestStreamedArguments(t *testing.T) {
+	begin := `{"functionCall":{"name":"f","willContinue":true}}`
+	for name, tt := range map[string]struct {
+		pieces []string
+		deltas string // "" where they do not come to the input
+		input  string // "" where there is none
+		blocks int
+	}{
+		"nothing":      {[]string{`{"functionCall":{}}`}, ``, `{}`, 1},
+		"kinds":        {[]string{piece(true, arg("$.a", "numberValue", "1.50", false), arg("$.b", "boolValue", "false", false)), piece(false, arg("$.c", "nullValue", `"NULL_VALUE"`, false))}, `{"a":1.50,"b":false,"c":null}`, `{"a":1.50,"b":false,"c":null}`, 1},
+		"long string":  {[]string{piece(true, arg("$.a", "stringValue", `"x\n\""`, true)), piece(true, arg("$.a", "stringValue", `"\ud83d"`, true)), piece(true, arg("$.a", "stringValue", `"\ude00"`, false)), `{"functionCall":{}}`}, `{"a":"x\n\"\ud83d\ude00"}`, `{"a":"x\n\"\ud83d\ude00"}`, 1},
+		"unended":      {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)), piece(false, arg("$.b", "stringValue", `"y"`, true))}, `{"a":"x","b":"y"}`, `{"a":"x","b":"y"}`, 1},
+		"nested":       {[]string{piece(false, arg("$.a.b[0].c", "numberValue", "1", false), arg("$.a.b[0].d", "numberValue", "2", false), arg("$.a.b[1].c", "numberValue", "3", false), arg("$.a.e", "numberValue", "4", false), arg("$.f[0][0]", "numberValue", "5", false))}, `{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, `{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, 1},
+		"quoted names": {[]string{piece(false, arg(`$['a b'].c`, "numberValue", "1", false), arg(`$["q\"\u00fc'"]`, "numberValue", "2", false), arg(`$['it\'s']`, "numberValue", "3", false))}, `{"a b":{"c":1},"q\"ü'":2,"it's":3}`, `{"a b":{"c":1},"q\"ü'":2,"it's":3}`, 1},
+		"with args":    {[]string{`{"functionCall":{"args":{"z":[1, 2]},"willContinue":true}}`, piece(false, arg("$.a", "numberValue", "1", false))}, `{"z":[1, 2],"a":1}`, `{"z":[1, 2],"a":1}`, 1},
+		"back":         {[]string{piece(true, arg("$.a.b", "numberValue", "1", false), arg("$.c", "numberValue", "2", false)), piece(false, arg("$.a.d", "stringValue", `"x\u0041"`, true), arg("$.a.d", "stringValue", `"y"`, false))}, "", `{"a":{"b":1,"d":"x\u0041y"},"c":2}`, 2},
+		"again":        {[]string{piece(false, arg("$.a", "numberValue", "1", false), arg("$.a", "numberValue", "2", false))}, "", `{"a":2}`, 2},
+		"gap":          {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false), arg("$.a[5]", "numberValue", "2", false))}, "", "", 1},
+		"no place":     {[]string{piece(false, arg("$.a", "numberValue", "1", false), arg("$.a.b", "numberValue", "2", false))}, "", "", 1},
+		"over a list":  {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false), arg("$.a", "numberValue", "2", false))}, "", "", 1},
+		"no path":      {[]string{piece(false, `{"stringValue":"x"}`)}, "", "", 1},
+		"no value":     {[]string{piece(false, `{"jsonPath":"$.a"}`)}, "", "", 1},
+		"no list":      {[]string{`{"functionCall":{"partialArgs":7}}`}, "", "", 1},
+		"wild path":    {[]string{piece(false, arg("$..a", "numberValue", "1", false))}, "", "", 1},
+		"deep":         {[]string{piece(false, arg("$"+strings.Repeat(".a", 200), "numberValue", "1", false))}, "", "", 1},
+		"cut":          {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true))}, "", "", 1},
+		"another":      {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)), `{"functionCall":{"name":"g","args":{}}}`}, "", `{}`, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chunks := []string{parts(begin)}
+			for _, p := range tt.pieces {
+				chunks = append(chunks, parts(p))
+			}
+			events := decodeAll(t, []byte(sse(append(chunks, parts("", stop))...)))
+			checkEvents(t, events)
+			o := geminitest.FromFold(t, events)[0]
+			if len(o.Calls)+len(o.Open) != tt.blocks || tt.input == "" && len(o.Calls) > 0 {
+				t.Fatalf("%+v\n%s", o, story(events))
+			}
+			if tt.input == "" {
+				if *o.Stop != "end_turn" {
+					t.Errorf("stop %s", *o.Stop)
+				}
+				return
+			}
+			c := o.Calls[0]
+			if c.Deltas != tt.deltas || !strings.Contains(story(events), `"input":`+tt.input+`,"index"`) {
+				t.Errorf("deltas %s\n%s", c.Deltas, story(events))
+			}
+		})
+	}
+}
+
+// TestCallIDs: an id that the API gives is kept, and one that is made stays the same.
+func TestCallIDs(t *testing.T) {
+	body := sse(parts(`{"functionCall":{"name":"f","id":"x"}},{"functionCall":{"name":"f"}},{"functionCall":{"name":"f"}},{"functionCall":{"id":"y","args":{}}}`, stop))
+	a, b := decodeAll(t, []byte(body)), decodeAll(t, []byte(body))
+	checkEvents(t, a)
+	if lines(a) != lines(b) {
+		t.Error("the ids change")
+	}
+	var ids []string
+	for _, c := range geminitest.FromFold(t, a)[0].Calls {
+		ids = append(ids, c.ID+" "+c.Name)
+	}
+	if got := strings.Join(ids, ", "); got != "x f, call_r1_1 f, call_r1_2 f, y unnamed" {
+		t.Error(got)
+	}
+	// A call whose pieces carry its id.
+	events := decodeAll(t, []byte(sse(parts(`{"functionCall":{"name":"f","id":"x","willContinue":true}}`), parts(`{"functionCall":{"name":"f","id":"x","partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop))))
+	if c := geminitest.FromFold(t, events)[0].Calls; len(c) != 1 || c[0].Deltas != `{"a":true}` {
+		t.Error(story(events))
+	}
+}
+
+func TestCode(t *testing.T) {
+	expect(t, sse(parts(`{"executableCode":{"language":"PYTHON","code":"x"}},{"codeExecutionResult":{"outcome":"OUTCOME_FAILED","output":"no\/"}},{"executableCode":{"code":"y","id":"c2"}}`, stop)), head+
+		`block.start {"index":0,"kind":"executableCode","message_id":"r1","block":{"type":"executableCode","language":"PYTHON","code":"x"}}
+block.end {"index":0,"message_id":"r1","complete":true}
+tool.start {"call_id":"call_r1_0","tool":"code_execution","input":{"language":"PYTHON","code":"x"},"index":0,"kind":"executableCode"}
+block.start {"index":1,"kind":"codeExecutionResult","message_id":"r1","call_id":"call_r1_0","block":{"type":"codeExecutionResult","outcome":"OUTCOME_FAILED","output":"no\/"}}
+block.end {"index":1,"message_id":"r1","complete":true}
+tool.end {"call_id":"call_r1_0","ok":false,"error":"no\/","kind":"codeExecutionResult"}
+block.start {"index":2,"kind":"executableCode","message_id":"r1","block":{"type":"executableCode","code":"y","id":"c2"}}
+block.end {"index":2,"message_id":"r1","complete":true}
+tool.start {"call_id":"c2","tool":"code_execution","input":{"code":"y"},"index":2,"kind":"executableCode"}
+tool.end {"call_id":"c2","ok":false,"error":{"type":"no_result","message":"the answer holds no result of this code"},"kind":"codeExecutionResult"}
+message.end {"message_id":"r1","content":[{"type":"executableCode","language":"PYTHON","code":"x"},{"type":"codeExecutionResult","outcome":"OUTCOME_FAILED","output":"no\/"},{"type":"executableCode","code":"y","id":"c2"}],"stop_reason":"end_turn","stop_sequence":null,"finish_reason":"STOP"}`)
+}
+
+// TestData: pictures are whole, sound comes in pieces, and large data stays out of the content.
+func TestData(t *testing.T) {
+	expect(t, sse(parts(`{"inlineData":{"mimeType":"image/png","data":"aGk\u003d"}},{"inlineData":{"mimeType":"image/png","data":"aG8="},"thoughtSignature":"S"},{"fileData":{"mimeType":"a/b","fileUri":"gs://x"}}`, stop)), head+
+		`block.start {"index":0,"kind":"data","message_id":"r1"}
+data.delta {"media_type":"image/png","data":"aGk\u003d","index":0}
+block.end {"index":0,"message_id":"r1","complete":true}
+block.start {"index":1,"kind":"data","message_id":"r1"}
+data.delta {"media_type":"image/png","data":"aG8=","index":1}
+block.end {"index":1,"message_id":"r1","complete":true,"signature":"S"}
+block.start {"index":2,"kind":"fileData","message_id":"r1","block":{"type":"fileData","fileData":{"mimeType":"a/b","fileUri":"gs://x"}}}
+block.end {"index":2,"message_id":"r1","complete":true}
+message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png","data":"aGk\u003d"},{"type":"data","media_type":"image/png","data":"aG8=","signature":"S"},{"type":"fileData","fileData":{"mimeType":"a/b","fileUri":"gs://x"}}],"stop_reason":"end_turn","stop_sequence":null,"finish_reason":"STOP"}`)
+	sound := func(data string) string {
+		return parts(`{"inlineData":{"mimeType":"audio/L16;rate=24000","data":"` + data + `"}}`)
+	}
+	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"), parts("", stop))))
+	checkEvents(t, events)
+	if told := story(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
+		t.Error(told)
+	}
+	big := strings.Repeat("QUJD", 300<<10) // 1.2 MB
+	events = decodeAll(t, []byte(sse(parts(`{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"`+big+`"}}`, stop))))
+	checkEvents(t, events)
+	joined := ""
+	for _, e := range events {
+		if e.Type == schema.TypeDataDelta {
+			piece := geminitest.Object(t, e.Payload)["data"].(string)
+			if len(piece)%4 != 0 {
+				t.Errorf("a piece of %d bytes", len(piece))
+			}
+			joined += piece
+		}
+	}
+	if told := story(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
+		t.Errorf("%d bytes of data", len(joined))
+	}
+}
+
+// TestStops: the common word, and the API's own beside it.
+func TestStops(t *testing.T) {
+	for reason, want := range map[string]string{"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal", "RECITATION": "refusal", "PROHIBITED_CONTENT": "refusal",
+		"BLOCKLIST": "refusal", "SPII": "refusal", "IMAGE_SAFETY": "refusal", "MALFORMED_FUNCTION_CALL": "error", "UNEXPECTED_TOOL_CALL": "error", "OTHER": "other", "NEW_ONE": "new_one"} {
+		events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), parts("", `,"finishReason":"`+reason+`","finishMessage":"why"`))))
+		checkEvents(t, events)
+		o := geminitest.FromFold(t, events)[0]
+		if *o.Stop != want || *o.Finish != reason || (o.Err != nil) != (want == "error") {
+			t.Errorf("%s: %s %s %v", reason, *o.Stop, *o.Finish, o.Err)
+		}
+		var out provider.Outcome
+		for i := range events {
+			out.See(&events[i])
+		}
+		if state, why := out.End(); (state == schema.StateError) != (want == "error") {
+			t.Errorf("%s: %s %s", reason, state, why)
+		}
+	}
+}
+
+// TestBlockedPrompt: the model never spoke, and that is a refusal, not an error.
+func TestBlockedPrompt(t *testing.T) {
+	expect(t, sse(`{"promptFeedback":{"blockReason":"SAFETY","safetyRatings":[]},"usageMetadata":{"promptTokenCount":3},"modelVersion":"m"}`),
+		`message.start {"message_id":"msg_unnamed_1","role":"assistant","model":"m","provider":"gemini"}
+message.end {"message_id":"msg_unnamed_1","content":[],"stop_reason":"refusal","stop_sequence":null,"usage":{"promptTokenCount":3},"promptFeedback":{"blockReason":"SAFETY","safetyRatings":[]}}`)
+}
+
+// TestErrors: an error is told twice, as itself and as the message's end.
+func TestErrors(t *testing.T) {
+	failed := `{"error":{"code":503,"message":"later \/","status":"UNAVAILABLE"}}`
+	expect(t, sse(failed), `custom.gemini.error `+failed)
+	expect(t, "[{\n  \"error\": {\n    \"code\": 400\n  }\n}\n]", `custom.gemini.error {"error":{"code":400}}`)
+	expect(t, sse(parts(`{"text":"a"},{"functionCall":{"name":"f","willContinue":true}}`), failed, parts(`{"text":"b"}`, stop)), head+
+		`block.start {"index":0,"kind":"text","message_id":"r1"}
+text.delta {"text":"a","index":0}
+block.end {"index":0,"message_id":"r1","complete":true}
+block.start {"index":1,"kind":"tool_use","message_id":"r1","call_id":"call_r1_1","tool":"f"}
+custom.gemini.error `+failed+`
+block.end {"index":1,"message_id":"r1","complete":false,"problem":"cut short","call_id":"call_r1_1"}
+message.end {"message_id":"r1","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"call_r1_1","name":"f","input":{},"partial_json":""}],"stop_reason":"error","stop_sequence":null,"error":{"code":503,"message":"later \/","status":"UNAVAILABLE"}}
+`+head+`block.start {"index":0,"kind":"text","message_id":"r1"}
+text.delta {"text":"b","index":0}
+block.end {"index":0,"message_id":"r1","complete":true}
+message.end {"message_id":"r1","content":[{"type":"text","text":"b"}],"stop_reason":"end_turn","stop_sequence":null,"finish_reason":"STOP"}`)
+	// Behind the end, the message is as it was.
+	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`, stop), failed)))
+	if o := geminitest.FromFold(t, events)[0]; *o.Stop != "end_turn" || o.Err != nil {
+		t.Error(story(events))
+	}
+}
+
+// TestUsage: counts are running totals, the last ones stand, also behind the end.
+func TestUsage(t *testing.T) {
+	with := func(chunk, usage string) string {
+		return strings.Replace(chunk, `"modelVersion"`, `"usageMetadata":`+usage+`,"modelVersion"`, 1)
+	}
+	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`), with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
+	checkEvents(t, events)
+	if told := story(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
+		t.Error(told)
+	}
+}
+
+// TestMetadata: what the catalogue has no name for stands in message.end; what a later one replaces
+// is kept.
+func TestMetadata(t *testing.T) {
+	events := decodeAll(t, []byte(sse(
+		parts(`{"text":"a"}`, `,"groundingMetadata":{},"safetyRatings":[{"x":1}]`),
+		parts(`{"text":"b"}`, `,"groundingMetadata":{"webSearchQueries":["q"]},"safetyRatings":[{"x":2}]`),
+		parts(`{"text":"c"}`, `,"groundingMetadata":{},"citationMetadata":{"citationSources":[]}`),
+		parts(`{"text":"d"}`, stop, `,"groundingMetadata":{"groundingChunks":[1]},"avgLogprobs":-0.10,"error":"odd","stop_reason":"odd"`))))
+	checkEvents(t, events)
+	told := story(events)
+	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`, `"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
+		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`, `custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
+		if !strings.Contains(told, want) {
+			t.Errorf("no %s in\n%s", want, told)
+		}
+	}
+}
+
+// TestCandidates: one after the other, each once, with the usage in the first.
+func TestCandidates(t *testing.T) {
+	chunk := func(index int, text, more string) string {
+		return fmt.Sprintf(`{"candidates":[{"index":%d,"content":{"parts":[{"text":%q}],"role":"model"}%s}],"usageMetadata":{"n":1},"responseId":"r1"}`, index, text, more)
+	}
+	events := decodeAll(t, []byte(sse(chunk(0, "a", ""), chunk(2, "x", ""), chunk(1, "m", ""), chunk(0, "b", stop), chunk(1, "n", ""), chunk(2, "y", `,"finishReason":"SAFETY"`))))
+	checkEvents(t, events)
+	var got []string
+	for _, o := range geminitest.FromFold(t, events) {
+		got = append(got, fmt.Sprint(o.Text, o.Usage != nil, o.Stop != nil, o.Err != nil))
+	}
+	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(story(events), `"message_id":"r1_candidate_2"`) {
+		t.Error(s)
+	}
+	// What there is no room for is kept as it came.
+	long := chunk(1, strings.Repeat("x", 300<<10), "")
+	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")}, strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
+	checkEvents(t, events)
+	told := story(events)
+	text := geminitest.FromFold(t, events)[1].Text
+	if n := strings.Count(told, "custom.gemini.candidate "); n < 5 || n*(300<<10)+len(text) != 20*(300<<10) {
+		t.Errorf("%d kept, %d bytes told", n, len(text))
+	}
+}
+
+// TestKept: what the catalogue has no place for is kept, and harms nothing.
+func TestKept(t *testing.T) {
+	expect(t, sse(`{"x":1}`, parts(`{"newPart":{"a":1.0},"thought":true},7,{},{"text":5},{"text":"a","videoMetadata":{}},{"functionCall":{}},{"functionCall":{"name":"f","new":1}}`, `,"new":{"b" : 2}`),
+		`{"candidates":7,"responseId":"r1"}`, `{"candidates":[8,{"content":9,"finishReason":"STOP"}],"responseId":"r1"}`)+"data: {broken\n\ndata: [1]\n\n"+sse(`{"candidates":[{"content":{"parts":null,"role":"model","odd":1}}],"createTime":"t"}`), `
+custom.gemini.unnamed {"x":1}
+`+head+`block.start {"index":0,"kind":"newPart","message_id":"r1","block":{"type":"newPart","newPart":{"a":1.0},"thought":true}}
+block.end {"index":0,"message_id":"r1","complete":true}
+custom.gemini.part {"part":7}
+custom.gemini.part {"part":{}}
+block.start {"index":1,"kind":"part","message_id":"r1","block":{"type":"part","part":{"text":5}}}
+block.end {"index":1,"message_id":"r1","complete":true}
+custom.gemini.part {"text":"a","videoMetadata":{}}
+block.start {"index":2,"kind":"text","message_id":"r1"}
+text.delta {"text":"a","index":2}
+custom.gemini.function_call {}
+custom.gemini.function_call {"name":"f","new":1}
+block.end {"index":2,"message_id":"r1","complete":true}
+block.start {"index":3,"kind":"tool_use","message_id":"r1","call_id":"call_r1_3","tool":"f"}
+block.end {"index":3,"message_id":"r1","complete":true,"call_id":"call_r1_3","input":{}}
+tool.start {"call_id":"call_r1_3","tool":"f","input":{},"index":3,"kind":"functionCall"}
+custom.gemini.candidates {"candidates":7}
+custom.gemini.candidate {"candidate":8}
+custom.gemini.content {"content":9}
+custom.gemini.bad_frame {"problem":"invalid JSON","event":"","bytes":7,"text":"{broken"}
+custom.gemini.bad_frame {"problem":"not an object","event":"","bytes":3,"text":"[1]"}
+custom.gemini.content {"parts":null,"role":"model","odd":1}
+message.end {"message_id":"r1","content":[{"type":"newPart","newPart":{"a":1.0},"thought":true},{"type":"part","part":{"text":5}},{"type":"text","text":"a"},{"type":"tool_use","id":"call_r1_3","name":"f","input":{}}],"stop_reason":"tool_use","stop_sequence":null,"new":{"b" : 2},"finish_reason":"STOP","createTime":"t"}`)
+}
+
+// TestIncomplete: a body without a reason to finish is one that was cut.
+func TestIncomplete(t *testing.T) {
+	expect(t, sse(parts(`{"text":"a"}`)), head+`block.start {"index":0,"kind":"text","message_id":"r1"}
+text.delta {"text":"a","index":0}
+block.end {"index":0,"message_id":"r1","complete":false,"problem":"cut short"}
+message.end {"message_id":"r1","content":[{"type":"text","text":"a"}],"stop_reason":null,"stop_sequence":null,"incomplete":true,"error":{"type":"stream_cut","message":"the provider's stream ended before the message did"}}`)
+	// Two responses in one body, with ids and without.
+	second := strings.Replace(parts(`{"text":"b"}`, stop), "r1", "r2", 1)
+	anonymous := strings.ReplaceAll(parts(`{"text":"c"}`, stop), `,"responseId":"r1"`, "")
+	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), second, anonymous, anonymous)))
+	checkEvents(t, events)
+	if o := geminitest.FromFold(t, events); len(o) != 4 || o[0].Err == nil || o[1].Text != "b" || o[3].Text != "c" || o[3].Err != nil {
+		t.Error(story(events))
+	}
+}
+
+// TestNoStream: an error page in place of an answer is not swallowed.
+func TestNoStream(t *testing.T) {
+	expect(t, "<html>\n<h1>502</h1>\n", `custom.gemini.bad_frame {"problem":"not a stream of messages","event":"","bytes":19,"text":"<html>\n<h1>502</h1>"}`)
+	expect(t, "", "")
+	expect(t, "[]", "")
+}
+
+// TestBounds: nothing that the API sends is larger than what the log takes; what had to be left out is
+// named, and the deltas hold it.
+func TestBounds(t *testing.T) {
+	huge := strings.Repeat("x", 10<<20)
+	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	for name, tt := range map[string]struct {
+		body string
+		want []string
+	}{
+		"text":      {sse(parts(`{"text":"`+huge[:7<<20]+`"}`, stop)), []string{`"omitted":["content"]`}},
+		"frame":     {sse(parts(`{"text":"`+huge+`"}`, stop), parts(`{"text":"b"}`, stop)), []string{`"problem":"longer than a frame may be"`, `"text":"b"`}},
+		"args":      {sse(parts(`{"functionCall":{"name":"f","args":{"q":"`+huge[:1<<20]+`"}}}`, stop)), []string{`"omitted":["input"]`}},
+		"streamed":  {sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(false, arg("$.q", "stringValue", `"`+huge[:1<<20]+`"`, false)), stop)), []string{`"omitted":["input"]`}},
+		"signature": {sse(parts(`{"text":"a","thoughtSignature":"`+huge[:1<<20]+`"}`, stop)), []string{`"omitted":["signature"]`}},
+		"part":      {sse(parts(`{"odd":"`+huge[:1<<20]+`"}`, stop)), []string{`"omitted":["block"]`, `"omitted":["content"]`}},
+		"ids":       {sse(strings.ReplaceAll(parts(`{"functionCall":{"name":"`+huge[:1<<20]+`","id":"`+huge[:1<<20]+`"}}`, stop), "r1", huge[:1<<20])), []string{"tool.start"}},
+		"reason":    {sse(parts("", `,"finishReason":"`+huge[:1<<20]+`"`)), []string{`"omitted":["finish_reason"]`}},
+		"metadata":  {sse(parts("", stop, `,"groundingMetadata":{"x":"`+huge[:1<<20]+`"}`)), []string{`"omitted":["groundingMetadata"]`}},
+		"mime":      {sse(parts(`{"inlineData":{"mimeType":"`+huge[:1<<20]+`","data":""}}`, stop)), []string{"data.delta"}},
+		"deep":      {sse(parts(`{"odd":`+deep+`}`, stop)), []string{`"problem":"nested too deeply"`}},
+		"utf8":      {sse(parts("{\"text\":\"\xff\"}", stop)), []string{`"problem":"invalid UTF-8"`}},
+		"utf16":     {"d\x00a\x00t\x00a\x00:\x00 \x00{\x00}\x00", []string{"custom.gemini.bad_frame"}},
+		"index":     {sse(`{"candidates":[{"index":-5,"content":{"parts":[{"text":"a"}]}},{"index":1e99,"content":{}}]}`), []string{`"text":"a"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := decodeAll(t, []byte(tt.body))
+			checkEvents(t, events)
+			told := story(events)
+			for _, w := range tt.want {
+				if !strings.Contains(told, w) {
+					t.Errorf("no %s", w)
+				}
+			}
+			if name == "text" && geminitest.FromFold(t, events)[0].Text != huge[:7<<20] {
+				t.Error("the deltas lost text")
+			}
+		})
+	}
+}
+
+func TestLane(t *testing.T) {
+	d := NewDecoder(provider.Config{ChildID: "run_c", TurnID: "t1", Path: []string{"run_1", "run_c"}})
+	events, err := d.Write([]byte(sse(parts(`{"text":"a"}`, stop))))
+	events = append(events, d.Close()...)
+	if err != nil || len(events) != 5 {
+		t.Fatal(err, len(events))
+	}
+	for _, e := range events {
+		if e.ChildID != "run_c" || e.TurnID != "t1" || len(e.Path) != 2 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if _, err := d.Write(nil); !errors.Is(err, provider.ErrClosed) {
+		t.Errorf("write after close: %v", err)
+	}
+}
+
+// FuzzDecoder: no input harms, the pieces do not matter, and what comes out is fit for the log.
+func FuzzDecoder(f *testing.F) {
+	for _, body := range []string{
+		sse(parts(`{"text":"a\ud83d","thought":true,"thoughtSignature":"s"},{"text":"\ude00"}`, stop)),
+		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(true, arg("$.a[0].b", "stringValue", `"x\""`, true))), parts(piece(true, arg("$.a[0].b", "stringValue", `""`, false))), parts(`{"functionCall":{}}`, stop)),
+		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(true, arg("$['q'].z", "boolValue", `true`, false), arg("$.c", "nullValue", "null", false), arg("$.q.y", "numberValue", "1", false))), parts(`{"functionCall":{}}`, stop)),
+		sse(parts(`{"executableCode":{"code":"x"}},{"codeExecutionResult":{"outcome":"OUTCOME_OK"}},{"inlineData":{"mimeType":"audio/x","data":"AAAA"}},{"inlineData":{"mimeType":"audio/x","data":"AAAA"}}`, stop)),
+		"[" + parts(`{"odd":1}`) + ",\n" + `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}],"responseId":"r1"}` + "]",
+		`{"error":{"code":1}}`, `{"promptFeedback":{"blockReason":"X"}}`, `{"response":{"candidates":[]}}`, "<html>", "{}", "\r\r\n\n", "data: [DONE]",
+	} {
+		f.Add([]byte(body), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
+		events := decodeAll(t, body)
+		checkEvents(t, events)
+		checkDeltas(t, events)
+		d := NewDecoder(provider.Config{})
+		var pieces []schema.Event
+		for rest := body; len(rest) > 0; {
+			n := min(int(step)+1, len(rest))
+			more, _ := d.Write(rest[:n])
+			pieces, rest = append(pieces, more...), rest[n:]
+		}
+		if got, want := lines(append(pieces, d.Close()...)), lines(events); got != want {
+			t.Fatalf("in pieces of %d\n%s\nwhole\n%s", int(step)+1, got, want)
+		}
+	})
+}
+
+// checkDeltas: the deltas of a complete call join to its input.
+func checkDeltas(t *testing.T, events []schema.Event) {
+	var f schema.Fold
+	for i := range events {
+		f.Add(&events[i])
+	}
+	for _, m := range f.Messages {
+		for _, b := range m.Blocks {
+			if b.Kind != "tool_use" || !b.Complete || b.Text.Len() == 0 || b.Input == nil {
+				continue
+			}
+			var joined, input any
+			if json.Unmarshal([]byte(b.Text.String()), &joined) != nil || json.Unmarshal(b.Input, &input) != nil || fmt.Sprint(joined) != fmt.Sprint(input) {
+				t.Fatalf("deltas %q, input %s", b.Text.String(), b.Input)
+			}
+		}
+	}
+}
+
+func BenchmarkDecoder(b *testing.B) {
+	var chunks []string
+	for range 200 {
+		chunks = append(chunks, parts(`{"text":"a few words of it "}`))
+	}
+	body := []byte(sse(append(chunks, parts("", stop))...))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		d := NewDecoder(provider.Config{})
+		_, _ = d.Write(body)
+		d.Close()
+	}
+}

@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentstream/schema"
+)
+
+// Headers of requests, which the upstream does not see. HeaderRun stands on answers as well.
+const (
+	HeaderRun    = "Agentstream-Run"
+	HeaderChild  = "Agentstream-Child"
+	HeaderTurn   = "Agentstream-Turn"
+	HeaderEnd    = "Agentstream-Run-End"
+	HeaderTenant = "Agentstream-Tenant"
+)
+
+const headerPrefix = "Agentstream-"
+
+// asked is what a request's headers say.
+type asked struct {
+	key   schema.RunKey
+	named bool // by the caller
+	child string
+	turn  string
+	end   schema.RunState // the run, or the child, ends with this call; "" not
+}
+
+// refusal is an answer of the proxy itself.
+type refusal struct {
+	status        int
+	code, message string
+}
+
+// ask reads the headers. What it refuses never goes upstream: a call that was meant to be recorded
+// elsewhere must not be made.
+func (p *Proxy) ask(h http.Header) (asked, *refusal) {
+	var a asked
+	values := map[string]string{}
+	for name, v := range h {
+		if !strings.HasPrefix(name, headerPrefix) {
+			continue
+		}
+		switch name {
+		case HeaderRun, HeaderChild, HeaderTurn, HeaderEnd, HeaderTenant:
+		default:
+			return a, &refusal{http.StatusBadRequest, "bad_header", fmt.Sprintf("there is no header %.60q", name)}
+		}
+		if len(v) != 1 {
+			return a, &refusal{http.StatusBadRequest, "bad_header", name + " stands more than once"}
+		}
+		values[name] = v[0]
+	}
+	a.key.Tenant = p.cfg.Tenants[0]
+	if t, ok := values[HeaderTenant]; ok {
+		if !slices.Contains(p.cfg.Tenants, t) {
+			return a, &refusal{http.StatusForbidden, "tenant", fmt.Sprintf("tenant %.70q is not served here", t)}
+		}
+		a.key.Tenant = t
+	}
+	a.key.Run, a.named = values[HeaderRun]
+	for _, name := range []string{HeaderRun, HeaderChild, HeaderTurn} {
+		if v, ok := values[name]; ok && schema.ValidRunID(v) != nil {
+			return a, &refusal{http.StatusBadRequest, "bad_id", name + ": want 1 to 128 of A-Z, a-z, 0-9, _ and -"}
+		}
+	}
+	a.child, a.turn, a.end = values[HeaderChild], values[HeaderTurn], schema.RunState(values[HeaderEnd])
+	switch {
+	case a.child != "" && !a.named:
+		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderChild + " needs " + HeaderRun + ": a child is part of a run that goes on"}
+	case a.child != "" && a.child == a.key.Run:
+		return a, &refusal{http.StatusBadRequest, "bad_id", HeaderChild + " is the run itself"}
+	case a.end != "" && a.end != schema.StateDone && a.end != schema.StateAborted:
+		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderEnd + ": want done or aborted"}
+	}
+	return a, nil
+}
+
+// write answers in a form that the providers' own libraries read as an error.
+func (f *refusal) write(w http.ResponseWriter) {
+	body, _ := json.Marshal(map[string]any{ // strings always encode
+		"type": "error", "error": map[string]string{"type": "agentstream_proxy", "code": f.code, "message": f.message}})
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(f.status)
+	_, _ = w.Write(body) // the client is gone
+}

@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"agentstream/producers/provider"
+	"agentstream/schema"
+)
+
+// memory is what a lane's calls have said so far, as far as it tells what is new in the next request.
+// Requests repeat the whole conversation.
+type memory struct {
+	calls []toolCall // that have no result yet, the oldest first
+	asked [32]byte   // the user's message that was told last
+	again bool       // it has not been answered: a request that ends with it is a repeat
+}
+
+type toolCall struct{ id, tool string }
+
+// maxOpenCalls bounds the calls of one lane that are remembered; the oldest is forgotten first.
+const maxOpenCalls = 1024
+
+// see remembers what an event says.
+func (m *memory) see(e *schema.Event) {
+	switch e.Type {
+	case schema.TypeToolStart:
+		all, _ := provider.Parse(e.Payload)
+		if len(m.calls) == maxOpenCalls {
+			m.calls = slices.Delete(m.calls, 0, 1)
+		}
+		m.calls = append(m.calls, toolCall{all.Str("call_id"), all.Str("tool")})
+	case schema.TypeToolEnd:
+		all, _ := provider.Parse(e.Payload)
+		m.answered(all.Str("call_id"))
+	case schema.TypeMessageEnd:
+		if all, _ := provider.Parse(e.Payload); all.Get("error") == nil {
+			m.again = false
+		}
+	}
+}
+
+// answered takes a call out that has its result. ok is false when it is not known.
+func (m *memory) answered(id string) (ok bool) {
+	for i, c := range m.calls {
+		if c.id == id {
+			m.calls = slices.Delete(m.calls, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// oldest gives the first call of a tool, for providers whose calls have no ids.
+func (m *memory) oldest(tool string) string {
+	for _, c := range m.calls {
+		if c.tool == tool {
+			return c.id
+		}
+	}
+	return ""
+}
+
+// fresh says whether a user's message has not been told yet. index is where in the request it stands,
+// scope what the request continues, last that nothing follows it there.
+func (m *memory) fresh(content []byte, index int, scope string, last bool) bool {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %s", index, scope, content))
+	if m.asked == sum && (m.again || !last) {
+		return false
+	}
+	m.asked, m.again = sum, true
+	return true
+}

@@ -1,0 +1,259 @@
+package proxy
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Proxy hands model calls on and records them.
+type Proxy struct {
+	cfg     Config
+	forward http.Handler
+	room    *budget
+
+	ctx    context.Context // of everything that waits for the log
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup // recorders
+
+	mu      sync.Mutex
+	closing bool
+	open    int // recorders
+	runs    map[schema.RunKey]*run
+	idle    *list.List // of runs without a call, the one left first in front
+}
+
+// errShutdown ends what waits for the log when the proxy does.
+var errShutdown = errors.New("the proxy was shut down")
+
+// New makes a proxy. It starts nothing and talks to nobody.
+func New(cfg Config) (*Proxy, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg, room: &budget{most: int64(cfg.TotalBytes)}, runs: make(map[schema.RunKey]*run), idle: list.New()}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.forward = p.forwarder()
+	return p, nil
+}
+
+// Stats are numbers of now.
+type Stats struct {
+	Held      int64 // bytes of memory in buffers that wait for the log
+	Recording int   // calls that are not stored whole
+	Runs      int   // that are remembered
+}
+
+// Stats may be asked at any time.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Held: p.room.used.Load(), Recording: p.open, Runs: len(p.runs)}
+}
+
+// ServeHTTP hands one request on.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	up, path, rawPath, ok := p.upstream(r.URL)
+	if !ok {
+		(&refusal{http.StatusNotFound, "no_upstream", "the path must begin with one of " + p.prefixes()}).write(w)
+		return
+	}
+	a, refused := p.ask(r.Header)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	g := &passage{p: p, up: up, path: path, rawPath: rawPath, client: r.Context(), began: time.Now()}
+	if kind, model, ok := recognise(r, path); ok {
+		if !a.named {
+			a.key.Run = p.cfg.IDs.Run(g.began)
+		}
+		g.key = a.key
+		g.call, g.why = p.begin(a, kind, model, r)
+	}
+	if h := p.cfg.Hooks.Opened; h != nil {
+		h(up.Name)
+	}
+	// The answer that breaks off ends the handler with a panic that belongs to the server.
+	defer g.ended(OutcomeCancelled)
+	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, g)))
+}
+
+func (p *Proxy) prefixes() string {
+	var names []string
+	for _, u := range p.cfg.Upstreams {
+		names = append(names, "/"+u.Name+"/")
+	}
+	return strings.Join(names, ", ")
+}
+
+// begin takes a call into its run and starts its recorder, or says why it is not recorded.
+func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, string) {
+	p.mu.Lock()
+	if why := p.full(); why != "" {
+		p.mu.Unlock()
+		return nil, why
+	}
+	rn := p.runs[a.key]
+	if rn == nil {
+		rn = newRun(p, a.key, a.named)
+		p.runs[a.key] = rn
+	}
+	if rn.place != nil {
+		p.idle.Remove(rn.place)
+		rn.place = nil
+	}
+	p.open++
+	rn.calls++
+	c := newCall(p, rn, a, kind, model, r)
+	p.work.Add(1)
+	p.mu.Unlock()
+	go func() {
+		defer p.work.Done()
+		c.record(p.ctx)
+		p.leave(c)
+	}()
+	return c, ""
+}
+
+// unrecorded says that a call that is over was not recorded.
+func (p *Proxy) unrecorded(key schema.RunKey, why string, bytes int64) {
+	p.mu.Lock()
+	known := p.runs[key]
+	p.mu.Unlock()
+	if known != nil {
+		known.owe(loss{why, bytes})
+	}
+	p.lost(Loss{Key: key, Reason: why, Bytes: bytes}, nil)
+}
+
+// full says why no more calls are recorded, or "".
+func (p *Proxy) full() string {
+	switch {
+	case p.closing:
+		return reasonShutdown
+	case p.open >= p.cfg.MaxCalls:
+		return reasonCalls
+	}
+	return ""
+}
+
+// leave takes a call that is stored, or given up, out of its run.
+func (p *Proxy) leave(c *call) {
+	p.mu.Lock()
+	p.open--
+	rn := c.run
+	rn.calls--
+	c.lane.calls--
+	var gone []*run
+	if rn.calls == 0 {
+		rn.since, rn.seen = time.Now(), nil
+		rn.place = p.idle.PushBack(rn)
+		if !rn.named {
+			gone = append(gone, p.forget(rn))
+		}
+	}
+	for p.idle.Len() > p.cfg.MaxRuns {
+		gone = append(gone, p.forget(p.idle.Front().Value.(*run)))
+	}
+	p.mu.Unlock()
+	p.close(gone)
+}
+
+// forget takes a run without calls out of memory. It is called with the lock held; the run is to be
+// closed without it.
+func (p *Proxy) forget(rn *run) *run {
+	p.idle.Remove(rn.place)
+	rn.place = nil
+	delete(p.runs, rn.key)
+	return rn
+}
+
+func (p *Proxy) close(runs []*run) {
+	for _, rn := range runs {
+		if err := rn.close(p.ctx); err != nil {
+			p.cfg.Logger.Warn("proxy: close run", "run", rn.key.String(), "err", err)
+		}
+	}
+}
+
+// Run ends idle runs until ctx ends. Then it waits for what is being recorded, for Config.Grace at most,
+// and lets go of all runs. Calls that come later pass unrecorded, so the server should end first.
+func (p *Proxy) Run(ctx context.Context) error {
+	every := p.cfg.IdleEnd / 4
+	if p.cfg.IdleEnd > 0 {
+		tick := time.NewTicker(max(every, time.Millisecond))
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			select {
+			case <-tick.C:
+				p.endIdle(ctx)
+			case <-ctx.Done():
+			}
+		}
+	}
+	<-ctx.Done()
+	p.mu.Lock()
+	p.closing = true
+	p.mu.Unlock()
+	done := make(chan struct{})
+	go func() { p.work.Wait(); close(done) }()
+	grace := time.NewTimer(p.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
+	p.cancel(errShutdown)
+	<-done
+	p.mu.Lock()
+	var gone []*run
+	for e := p.idle.Front(); e != nil; e = p.idle.Front() {
+		gone = append(gone, p.forget(e.Value.(*run)))
+	}
+	p.mu.Unlock()
+	p.close(gone)
+	return nil
+}
+
+// lost says a loss to the operator. why is the error that led to it; nil: the reason is all.
+func (p *Proxy) lost(l Loss, why error) {
+	if h := p.cfg.Hooks.Lost; h != nil {
+		h(l)
+	}
+	args := []any{"run", l.Key.String(), "reason", l.Reason, "bytes", l.Bytes}
+	if why != nil {
+		args = append(args, "err", why)
+	}
+	if l.Told {
+		p.cfg.Logger.Info("proxy: a run lacks a part, and says so", args...)
+		return
+	}
+	p.cfg.Logger.Warn("proxy: a run lacks a part, and cannot say so", args...)
+}
+
+// Reasons of losses that are not a full buffer's.
+const (
+	reasonShutdown = "the proxy was shut down"
+	reasonCalls    = "too many calls wait for the log"
+	reasonEnded    = "the run was ended meanwhile"
+	reasonRefused  = "the log refused the events"
+	reasonFault    = "a fault of the recorder"
+	reasonLong     = "the answer is longer than is recorded"
+	reasonCoding   = "the content coding cannot be read"
+	reasonRequest  = "the request is longer than is kept"
+	reasonAsked    = "its caller said so" // of an end, not of a loss
+)
+
+// text of an error for the log of the process.
+func trail(doing string, key schema.RunKey, err error) error {
+	return fmt.Errorf("proxy: %s %s: %w", doing, key, err)
+}

@@ -19,6 +19,15 @@ type Writer struct {
 	unnamed  int    // messages without an id so far
 }
 
+// NewWriter gives a writer to who has no bytes to decode. A Decoder makes its own.
+func NewWriter(name string, cfg Config) *Writer {
+	return &Writer{cfg: cfg.withDefaults(), provider: name}
+}
+
+// Take gives the events that were said since the last Take, in order. Within a Machine it takes them
+// from what Write and Close return.
+func (w *Writer) Take() []schema.Event { return w.take() }
+
 func (w *Writer) take() []schema.Event {
 	out := w.out
 	w.out = nil

@@ -151,6 +151,7 @@ var floors = []floor{
 	{"producers/anthropic/anthropictest", []string{"schema"}, "what a recording means is said in canonical events"},
 	{"producers/gemini/geminitest", []string{"schema"}, "what a recording means is said in canonical events"},
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest"}, "what a recording means is said in canonical events"},
+	{"producers/openai/openaitest", []string{"schema"}, "what a recording means is said in canonical events"},
 	{"producers/provider", []string{"schema"}, "what all adapters share knows none of them"},
 	{"producers/transcript", []string{"producers/anthropic", "producers/gemini", "producers/provider", "schema"}, "transcripts hold what providers said"},
 	{"producers/proxy", []string{"producers", "producers/*", "schema"}, "it hands answers to the adapters and their events to a sink"},
@@ -181,12 +182,12 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest",
+	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
 	"producers/gemini/geminitest", "producers/transcript/transcripttest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
-	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest"}
+	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

@@ -1,0 +1,176 @@
+package openai
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"agentstream/producers/openai/openaitest"
+	"agentstream/producers/provider"
+	"agentstream/schema"
+)
+
+// decoderOf gives the decoder that a recording is for.
+func decoderOf(name string) *provider.Decoder {
+	if openaitest.Chat(name) {
+		return NewChatDecoder(provider.Config{})
+	}
+	return NewResponsesDecoder(provider.Config{})
+}
+
+func decodeAll(t testing.TB, d *provider.Decoder, body []byte) []schema.Event {
+	t.Helper()
+	events, err := d.Write(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(events, d.Close()...)
+}
+
+// TestRecordings holds the canonical events of every recorded stream to what the provider's own
+// client libraries make of it.
+func TestRecordings(t *testing.T) {
+	want, read := openaitest.Recorded(t)
+	for name := range want {
+		t.Run(name, func(t *testing.T) {
+			events := decodeAll(t, decoderOf(name), read(name))
+			checkEvents(t, events)
+			openaitest.Check(t, name, events)
+			if o := openaitest.FromFold(t, events); o.Incomplete {
+				t.Error("a whole stream is incomplete")
+			}
+		})
+	}
+}
+
+// TestPieces: the size of the pieces in which a body comes changes nothing.
+func TestPieces(t *testing.T) {
+	want, read := openaitest.Recorded(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name := range want {
+		data := read(name)
+		whole := lines(decodeAll(t, decoderOf(name), data))
+		for _, size := range []func() int{func() int { return 1 }, func() int { return 7 }, func() int { return 1 + rng.IntN(4096) }} {
+			d := decoderOf(name)
+			var events []schema.Event
+			for rest := data; len(rest) > 0; {
+				n := min(len(rest), size())
+				more, err := d.Write(rest[:n])
+				if err != nil {
+					t.Fatal(err)
+				}
+				events, rest = append(events, more...), rest[n:]
+			}
+			if got := lines(append(events, d.Close()...)); got != whole {
+				t.Fatalf("%s in pieces of %d bytes differs", name, size())
+			}
+		}
+	}
+}
+
+func lines(events []schema.Event) string {
+	var b []byte
+	for i := range events {
+		b = append(events[i].AppendLine(b), '\n')
+	}
+	return string(b)
+}
+
+// TestCuts ends the recorded streams where a broken connection may end them: at every byte of some of
+// them, at random ones of the others.
+func TestCuts(t *testing.T) {
+	want, read := openaitest.Recorded(t)
+	every := map[string]bool{"openai-chat/parallel-tools.sse": true, "openai-chat/three-choices.sse": true, "openai-responses/parallel-functions-step1.sse": true,
+		"openai-responses/reasoning-summary-tool-step1.sse": true, "openai-responses/background-create.sse": true}
+	for name, w := range want {
+		data := read(name)
+		rng := rand.New(rand.NewPCG(uint64(len(data)), 3))
+		var offsets []int
+		for i := range len(data) + 1 {
+			offsets = append(offsets, i)
+		}
+		if n := 150; !every[name] || testing.Short() {
+			rng.Shuffle(len(offsets), func(i, j int) { offsets[i], offsets[j] = offsets[j], offsets[i] })
+			offsets = offsets[:min(n, len(offsets))]
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			whole := openaitest.FromFold(t, decodeAll(t, decoderOf(name), data))
+			for _, at := range offsets {
+				checkCut(t, name, whole, data[:at], w.Error != nil)
+			}
+		})
+	}
+}
+
+// checkCut holds the events of a stream that was cut to those of the whole one.
+func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, fails bool) {
+	t.Helper()
+	at := len(data)
+	events := decodeAll(t, decoderOf(name), data)
+	checkFraming(t, events)
+	got := openaitest.FromFold(t, events)
+	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || !strings.HasPrefix(whole.Refusal, got.Refusal) || len(got.Calls) > len(whole.Calls) {
+		t.Fatalf("cut at %d: %q is no beginning", at, got.Text)
+	}
+	if c := openaitest.FromContent(t, events); c.Text != got.Text || c.Reasoning != got.Reasoning || c.Refusal != got.Refusal || len(c.Calls) != len(got.Calls) {
+		t.Fatalf("cut at %d: content says %q, deltas %q", at, c.Text, got.Text)
+	}
+	if len(got.Messages) == 0 || got.Finish != nil && got.Usage != nil {
+		return
+	}
+	var o provider.Outcome
+	for i := range events {
+		o.See(&events[i])
+	}
+	state, _ := o.End()
+	if openaitest.Chat(name) && got.Finish != nil { // it lacks nothing that the message needs
+		if (got.Err != nil || got.Incomplete) && !fails {
+			t.Fatalf("cut at %d: the message is said to be incomplete behind its finish reason", at)
+		}
+		return
+	}
+	if state != schema.StateError || got.Err == nil || !got.Incomplete && !fails {
+		t.Fatalf("cut at %d: nothing says that the message is incomplete", at)
+	}
+}
+
+// TestRejoin cuts a stream of the background mode at every byte, and goes on with the one that begins
+// after the first event: nothing is doubled, nothing is lost.
+func TestRejoin(t *testing.T) {
+	_, read := openaitest.Recorded(t)
+	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
+	whole := decodeAll(t, NewResponsesDecoder(provider.Config{}), first)
+	want := openaitest.FromFold(t, whole)
+	zero := bytes.Index(first, []byte("\n\n")) + 2
+	for at := zero; at <= len(first); at++ {
+		d := NewResponsesDecoder(provider.Config{})
+		events, err := d.Write(first[:at])
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Rejoin()
+		events = append(events, decodeAll(t, d, second)...)
+		checkFraming(t, events)
+		if got := openaitest.FromFold(t, events); len(events) != len(whole) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("cut at %d: %s", at, story(events))
+		}
+	}
+}
+
+// TestRepeated: the same response again is seen without being told, and another one is another.
+func TestRepeated(t *testing.T) {
+	_, read := openaitest.Recorded(t)
+	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
+	events := decodeAll(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), second...))
+	checkEvents(t, events)
+	openaitest.Check(t, "openai-responses/background-create.sse", events)
+	other := bytes.ReplaceAll(first, []byte("resp_0850765c"), []byte("resp_other"))
+	events = decodeAll(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), other...))
+	checkEvents(t, events)
+	if o := openaitest.FromFold(t, events); o.Text != "2 + 2 equals 4.2 + 2 equals 4." || len(o.Messages) != 2 {
+		t.Errorf("%q in %v", o.Text, o.Messages)
+	}
+}

@@ -231,7 +231,7 @@ func TestBadRequestsAroundGoodBodies(t *testing.T) {
 	for _, ct := range []string{"application/xml", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/html", "application/json; charset=latin1", ";;", "application/json, text/plain"} {
 		h.do("POST", path, good, "Content-Type", ct).expect(t, 415, "UNSUPPORTED-MEDIA-TYPE")
 	}
-	for _, enc := range []string{"gzip", "br", "deflate", "identity, gzip"} {
+	for _, enc := range []string{"br", "deflate", "identity, gzip"} {
 		h.do("POST", path, good, "Content-Encoding", enc).expect(t, 415, "UNSUPPORTED-MEDIA-TYPE")
 	}
 	for _, key := range []string{"", " ", "a\tb", "ü", strings.Repeat("k", 256)} {

@@ -15,6 +15,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport/grpc"
 	"agentstream/fanout"
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -42,6 +43,22 @@ type call struct {
 	hold    *hold
 
 	release func() // of the watch over the caller's credential; nil when there is none
+	meter   *meter // of the tenant's limits; nil when there are none
+
+	values [3]string // of headers, in place of a slice for each
+}
+
+// Places in call.values.
+const (
+	valueID = iota
+	valueLength
+	valueETag
+)
+
+// set puts a header into the answer. name is in its canonical form.
+func (c *call) set(name string, place int, value string) {
+	c.values[place] = value
+	c.w.Header()[name] = c.values[place : place+1 : place+1]
 }
 
 // taken says that the connection is not the HTTP server's any more.
@@ -100,10 +117,12 @@ func (c *call) refuseCall() {
 func (c *call) refuse(reason dialect.Reason) {
 	p := problem(reason, c.err)
 	p.RequestID = c.id
-	out := OutcomeOf(reason)
 	h := c.w.Header()
-	if out.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(out.RetryAfter))
+	if after := retryAfter(reason, c.err); after > 0 {
+		h.Set("Retry-After", strconv.Itoa(after))
+	}
+	if errors.Is(c.err, errCoding) {
+		h.Set("Accept-Encoding", bodyCodings)
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
@@ -130,7 +149,7 @@ func (c *call) reply(status int, body []byte) {
 	h := c.w.Header()
 	h["Content-Type"] = headerJSON
 	h["Cache-Control"] = headerNoStore
-	h["Content-Length"] = []string{strconv.Itoa(len(body) + 1)}
+	c.set("Content-Length", valueLength, strconv.Itoa(len(body)+1))
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(append(body, '\n')) // a client that is gone has no use for the error
 }
@@ -204,6 +223,10 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	if errors.As(err, &at) {
 		p.Field = at.field
 	}
+	var part *producers.PartialError
+	if errors.As(err, &part) {
+		p.Stored = part.Stored
+	}
 	var pos *positionError
 	if errors.As(err, &pos) {
 		p.Last = pos.last
@@ -215,10 +238,21 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	if out.Detail && err != nil {
 		p.Message = clip(err.Error())
 	}
+	if part != nil {
+		p.Message = fmt.Sprintf("the first %d of %d events are stored: %s", part.Stored, part.Of, p.Message)
+	}
 	return p
 }
 
-// positionError adds to a refused cursor where the log is.
+// retryAfter is after how many seconds the same request may be answered otherwise; 0: it will not be.
+func retryAfter(reason dialect.Reason, err error) int {
+	if over := new(limitError); errors.As(err, &over) {
+		return over.seconds()
+	}
+	return OutcomeOf(reason).RetryAfter
+}
+
+// positionError adds to a refused cursor or condition where the log is.
 type positionError struct {
 	last schema.Seq
 	err  error

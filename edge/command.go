@@ -63,7 +63,15 @@ func (s *Server) command(c *call) error {
 	}
 	// Reading a long run must not hold up those who append to it. An error shows again below.
 	_ = s.folds.use(ctx, src.key, head.Last, func(*foldEntry) error { return nil })
-	opt.Check = func(ctx context.Context, head schema.Head) error { return s.permitted(ctx, src.key, o, head) }
+	condition := opt.Check
+	opt.Check = func(ctx context.Context, head schema.Head) error {
+		if condition != nil {
+			if err := condition(ctx, head); err != nil {
+				return err
+			}
+		}
+		return s.permitted(ctx, src.key, o, head)
+	}
 	receipt, err := s.append.Append(ctx, src.key, []schema.Event{o.event}, opt)
 	if refused := new(positionError); errors.As(err, &refused) {
 		return refused // in words for the client, without the trail
@@ -72,6 +80,7 @@ func (s *Server) command(c *call) error {
 		return err
 	}
 	c.seq, c.events = receipt.Last, 1
+	c.tag(receipt.Last)
 	status := http.StatusAccepted
 	if receipt.Replayed {
 		status = http.StatusOK

@@ -44,7 +44,13 @@ type Config struct {
 	Checks     []Check // what /readyz asks
 	Durability string  // what an acknowledgement promises here, said by /readyz (docs/guarantees.md)
 
-	MaxBodyBytes   int64         // request body; default 8 MiB
+	// IngestLimit bounds what each tenant may write here, over HTTP and by Take; TenantLimits are in its place for
+	// some of them. The zero IngestLimit is no bound. Commands are not counted: a run can be cancelled whatever
+	// its agent does.
+	IngestLimit  IngestLimit
+	TenantLimits map[string]IngestLimit // by tenant; must not be changed
+
+	MaxBodyBytes   int64         // request body, as it came and inflated; default 8 MiB
 	MaxHeaderBytes int           // default 32 KiB
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
 	FoldCacheBytes int           // folds that are kept for the next request; default 64 MiB
@@ -94,7 +100,9 @@ type Hooks struct {
 	KeptAlive    func(dialect string)
 	Dropped      func(dialect string, events int) // deltas that a slow client was spared, when its stream ends
 	Ingested     func(events int)
-	RequestDone  func(route string, status int, took time.Duration) // streams too
+	// IngestRefused is called for each request and each post that was to write events and did not.
+	IngestRefused func(reason dialect.Reason)
+	RequestDone   func(route string, status int, took time.Duration) // streams too
 }
 
 func (c Config) withDefaults() Config {
@@ -154,6 +162,14 @@ func (c Config) validate() error {
 	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.FoldCacheBytes < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d, folds %d and %d: negative",
 			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.FoldCacheBytes)
+	}
+	if err := c.IngestLimit.validate(); err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	for tenant, l := range c.TenantLimits {
+		if err := errors.Join(schema.ValidTenant(tenant), l.validate()); err != nil {
+			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
+		}
 	}
 	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
 		if d < 0 {

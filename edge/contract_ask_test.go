@@ -426,6 +426,9 @@ func (k *talk) writes(h *spoken) {
 	h.ask("POST", events, "mine", "", good, "Idempotency-Key", "").expect(k.t, 400, "BAD-REQUEST")
 	h.ask("POST", events, "mine", "", `{"type":"progress","seq":77}`).expect(k.t, 409, "SEQ-MISMATCH")
 	h.ask("POST", events, "ended", "", `{"type":"progress"}`).expect(k.t, 409, "RUN-ENDED")
+	h.ask("POST", events, "mine", "", good, "If-Match", `"77"`).expect(k.t, 412, "PRECONDITION-FAILED")
+	h.ask("POST", events, "fresh", "", good, "If-Match", "*").expect(k.t, 412, "PRECONDITION-FAILED")
+	h.ask("POST", events, "mine", "", good+"\n"+`{"type":"progress","child_id":"kid"}`, "Agentstream-Atomic", "true").expect(k.t, 413, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", "{\"type\":\"progress\"}\n{\"type\":\"tool.end\",\"payload\":{\"call_id\":\"c\",\"ok\":1}}").expect(k.t, 400, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", `[{"type":"nonsense"}]`).expect(k.t, 400, schema.CodeUnknownType)
 }
@@ -450,6 +453,7 @@ func (k *talk) commands(h *spoken) {
 				k.t.Errorf("%s: %d %s", name, a.status, a.body)
 			}
 		}
+		h.ask("POST", path, run, "", body, "If-Match", `"77"`).expect(k.t, 412, "PRECONDITION-FAILED")
 		other := `{"request_id":"q1","content":"other","plan_id":"p1","more":true}`
 		h.ask("POST", path, run, "", other, "Idempotency-Key", "k").expect(k.t, 422, "KEY-REUSED")
 		h.ask("POST", path, run, "", `[]`).expect(k.t, 400, "BAD-REQUEST")
@@ -474,6 +478,13 @@ func (k *talk) limits(table []edge.RouteRow) {
 		}
 		small.ask(rt.Method, rt.Path, "run", "", strings.Repeat(" ", 201)).expect(k.t, 413, schema.CodeMalformed)
 		small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Type", "text/html").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+		small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Encoding", "br").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+		if rt.Needs == auth.ScopeWrite {
+			once := k.house(func(c *edge.Config) { c.IngestLimit.Events = 1 })
+			body, headers := asks(rt, "run")
+			once.ask(rt.Method, rt.Path, "run", "", body, headers...)
+			once.ask(rt.Method, rt.Path, "run", "", body, headers...).expect(k.t, 429, "RATE-LIMITED")
+		}
 		r, w := io.Pipe()
 		req := slow.request(rt.Method, strings.ReplaceAll(rt.Path, "{run}", "run"), "")
 		req.Body = r

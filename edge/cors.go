@@ -20,9 +20,9 @@ import (
 // Fixed values of the CORS headers.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, OPTIONS"
-	corsHeaders = "Accept, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Type, Detail, " +
-		"Idempotency-Key, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
-	corsExpose = "Allow, Content-Disposition, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
+	corsHeaders = "Accept, Agentstream-Atomic, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
+		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
+	corsExpose = "Accept-Encoding, Allow, Content-Disposition, Etag, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
 		"Retry-After, WWW-Authenticate, X-Request-Id"
 	corsMaxAge = "600" // seconds; a withdrawn origin can go on for as long
 )

@@ -286,6 +286,7 @@ type problem struct {
 	Field     string `json:"field"`
 	FirstSeq  int    `json:"first_seq"`
 	LastSeq   int    `json:"last_seq"`
+	Stored    int    `json:"stored"`
 	RequestID string `json:"request_id"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 	"agentstream/schema"
 )
 
-// ingest appends events to a run: all of the body or nothing. It answers when they are durable.
+// ingest appends the events of the body to a run, in their order, and answers when all of them are durable. Events
+// that fit one pack (producers.Appender) are stored whole or not at all. Of more, a beginning may be stored when
+// the answer is an error that says stored, or when none arrives; a repeat with the same Idempotency-Key completes
+// it. Every other refusal means that nothing was stored. Agentstream-Atomic: true refuses what is not one pack.
 func (s *Server) ingest(c *call) error {
 	key, err := c.key()
 	if err != nil {
@@ -33,7 +37,11 @@ func (s *Server) ingest(c *call) error {
 	if in.body, err = s.bodyInto(c, in.body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	if in.events, err = s.decode(in.events[:0], key.Run, in.body); err != nil {
+	in.events, err = s.decode(in.events[:0], key.Run, in.body)
+	if over := s.limits.spend(c.meter, len(in.events), int64(len(in.body))); over != nil {
+		return over
+	}
+	if err != nil {
 		return err
 	}
 	return located(s.store(c, key, in.events, opt, http.StatusOK, nil), in.body)
@@ -56,7 +64,13 @@ func (s *Server) decode(dst []schema.Event, run string, body []byte) ([]schema.E
 
 // located turns the place of an event in a refused batch, counted from 1, into its line in the body.
 func located(err error, body []byte) error {
-	if at := new(schema.BatchError); err != nil && errors.As(err, &at) {
+	if err == nil {
+		return nil
+	}
+	if part := new(producers.PartialError); errors.As(err, &part) {
+		return &producers.PartialError{Stored: part.Stored, Of: part.Of, Err: located(part.Err, body)}
+	}
+	if at := new(schema.BatchError); errors.As(err, &at) {
 		return &schema.BatchError{Line: lineOf(body, at.Line-1), Err: at.Err}
 	}
 	return err
@@ -122,10 +136,14 @@ var (
 func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
 	opt.Within = s.cfg.LogTimeout
 	receipt, err := s.append.Append(c.r.Context(), key, events, opt)
+	if refused := new(positionError); errors.As(err, &refused) {
+		return refused // in words for the client, without the trail
+	}
 	if err != nil {
 		return err
 	}
 	c.seq, c.events = receipt.Last, len(events)
+	c.tag(receipt.Last)
 	if receipt.Replayed {
 		c.w.Header().Set("Idempotency-Replayed", "true")
 	} else if h := s.cfg.Hooks.Ingested; h != nil {
@@ -140,10 +158,6 @@ func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt pr
 
 // maxIdempotencyKey is the longest key, in bytes.
 const maxIdempotencyKey = 255
-
-func appendOptions(h http.Header) (producers.AppendOptions, error) {
-	return keyed("Idempotency-Key", h.Values("Idempotency-Key"))
-}
 
 // keyed reads the values of the header in which an idempotency key comes.
 func keyed(header string, values []string) (producers.AppendOptions, error) {
@@ -162,9 +176,8 @@ func keyed(header string, values []string) (producers.AppendOptions, error) {
 	return producers.AppendOptions{IdempotencyKey: key}, nil
 }
 
-// body reads the whole request body, bounded in size and time. A request without Content-Type is
-// taken at its word; one with a Content-Encoding is refused, because what it expands to is not
-// bounded by what arrives.
+// body reads the whole request body, bounded in size and time, and inflated. A request without Content-Type is
+// taken at its word.
 func (s *Server) body(c *call, types ...string) ([]byte, error) { return s.bodyInto(c, nil, types...) }
 
 // bodyInto is body in the space of dst, which it gives back also with an error.
@@ -172,6 +185,23 @@ func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) 
 	if err := mediaType(c.r.Header, types); err != nil {
 		return dst, err
 	}
+	coding, err := codingOf(c.r.Header)
+	if err != nil {
+		return dst, err
+	}
+	if coding == "" {
+		return s.arrived(c, dst)
+	}
+	in := s.batches.get()
+	defer s.batches.put(in)
+	if in.body, err = s.arrived(c, in.body[:0]); err != nil {
+		return dst, err
+	}
+	return s.inflate.inflate(c.r.Context(), coding, dst, in.body)
+}
+
+// arrived reads the body as it is.
+func (s *Server) arrived(c *call, dst []byte) ([]byte, error) {
 	if c.r.ContentLength > s.cfg.MaxBodyBytes {
 		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, s.cfg.MaxBodyBytes, errBodyTooBig)
 	}
@@ -231,32 +261,29 @@ func bodyError(err error) error {
 	return fmt.Errorf("body cannot be read: %w", dialect.ErrBadRequest)
 }
 
+// mediaType holds Content-Type to what a route takes. Parameters other than charset say nothing here.
 func mediaType(h http.Header, types []string) error {
-	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return errMediaType
-	}
-	ct := h.Get("Content-Type")
-	if ct == "" || slices.Contains(types, ct) { // as most write it
+	values := h["Content-Type"]
+	if len(values) == 0 || len(values) == 1 && (values[0] == "" || slices.Contains(types, values[0])) { // as most write it
 		return nil
 	}
-	got, params, err := mime.ParseMediaType(ct)
-	if err != nil {
+	if len(values) > 1 {
 		return errMediaType
 	}
-	if cs := params["charset"]; cs != "" && !isUTF8(cs) {
+	got, params, err := mime.ParseMediaType(values[0])
+	if err != nil || !slices.Contains(types, got) {
 		return errMediaType
 	}
-	for _, t := range types {
-		if got == t {
-			return nil
-		}
+	if cs, ok := params["charset"]; ok && !isUTF8(cs) {
+		return errMediaType
 	}
-	return errMediaType
+	return nil
 }
 
+// isUTF8 says whether a charset is UTF-8, or a part of it.
 func isUTF8(charset string) bool {
-	switch charset {
-	case "utf-8", "UTF-8", "utf8", "us-ascii":
+	switch strings.ToLower(charset) {
+	case "utf-8", "utf8", "us-ascii":
 		return true
 	}
 	return false

@@ -19,6 +19,9 @@ var (
 	errMethod      = errors.New("method not allowed")
 	errURITooLong  = errors.New("request target is too long")
 	errMediaType   = errors.New("media type is not supported")
+	errCoding      = errors.New("content coding is not supported")
+	errCondition   = errors.New("the request's condition is not met")
+	errLimited     = errors.New("over the tenant's limit")
 	errBodyTimeout = errors.New("body did not arrive in time")
 	errBodyTooBig  = errors.New("body is too large")
 	errBusy        = errors.New("too many streams")
@@ -91,7 +94,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonUnknownType:      {Status: http.StatusBadRequest, Code: schema.CodeUnknownType, Message: "unknown event type", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonForeignRun:       {Status: http.StatusBadRequest, Code: codeMalformed, Message: "event names another run", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonTooLarge:         {Status: http.StatusRequestEntityTooLarge, Code: codeMalformed, Message: "too large; put the content into a blob and send its blob_ref", Detail: true, End: EndBroken, Close: 1009, GRPC: 8},
-	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send what the route takes (application/x-ndjson or application/json; application/grpc to a gRPC method), not encoded", End: EndBroken, Close: 1003, GRPC: 3},
+	dialect.ReasonUnsupportedMedia: {Status: http.StatusUnsupportedMediaType, Code: "UNSUPPORTED-MEDIA-TYPE", Message: "send what the route takes (application/x-ndjson or application/json; application/grpc to a gRPC method), in UTF-8, as it is or with one coding, gzip or zstd", End: EndBroken, Close: 1003, GRPC: 3},
 	dialect.ReasonUpgrade:          {Status: http.StatusUpgradeRequired, Code: "UPGRADE-REQUIRED", Message: "send Sec-WebSocket-Version: 13", End: EndBroken, Close: 1002, GRPC: 3},
 	dialect.ReasonURITooLong:       {Status: http.StatusRequestURITooLong, Code: "URI-TOO-LONG", Message: "the request target is too long", End: EndBroken, Close: 1009, GRPC: 3},
 	dialect.ReasonTimeout:          {Status: http.StatusRequestTimeout, Code: "REQUEST-TIMEOUT", Message: "the body did not arrive in time", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 4},
@@ -110,6 +113,9 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonRunEnded:    {Status: http.StatusConflict, Code: "RUN-ENDED", Message: "the run has ended and takes only a follow-up", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonState:       {Status: http.StatusConflict, Code: "STATE-FORBIDS", Message: "the run's state forbids this command", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonKeyReused:   {Status: http.StatusUnprocessableEntity, Code: "KEY-REUSED", Message: "the idempotency key was used for another content", End: EndBroken, Close: 1008, GRPC: 9},
+
+	dialect.ReasonCondition: {Status: http.StatusPreconditionFailed, Code: "PRECONDITION-FAILED", Message: "the run is not where the request says", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
+	dialect.ReasonLimited:   {Status: http.StatusTooManyRequests, Code: "RATE-LIMITED", Message: "over the tenant's limit", Detail: true, RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 8},
 
 	dialect.ReasonConflict:    {Status: http.StatusServiceUnavailable, Code: "CONFLICT", Message: "other writers of the run were faster; nothing was stored", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 10},
 	dialect.ReasonUnanswered:  {Status: http.StatusServiceUnavailable, Code: "UNANSWERED", Message: "the log did not answer; the events may or may not be stored; try again with the same Idempotency-Key", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 14},
@@ -135,6 +141,9 @@ var reasons = []struct {
 	{errMethod, dialect.ReasonMethod},
 	{errURITooLong, dialect.ReasonURITooLong},
 	{errMediaType, dialect.ReasonUnsupportedMedia},
+	{errCoding, dialect.ReasonUnsupportedMedia},
+	{errCondition, dialect.ReasonCondition},
+	{errLimited, dialect.ReasonLimited},
 	{errUpgrade, dialect.ReasonUpgrade},
 	{grpc.ErrTimeout, dialect.ReasonTimeout},
 	{grpc.ErrTooLarge, dialect.ReasonTooLarge},

@@ -45,7 +45,7 @@ func TestEveryReasonHasARow(t *testing.T) {
 		if (o.End == EndClean) != clean || (o.GRPC == 0) != clean || (o.Close == 1000) != clean || (o.Status < 300) != clean {
 			t.Errorf("%s looks like a clean end: %+v", r, o)
 		}
-		if (o.Status == 503) != (o.RetryAfter > 0) && o.Status != 408 {
+		if (o.Status == 503 || o.Status == 429) != (o.RetryAfter > 0) && o.Status != 408 {
 			t.Errorf("%s: status %d with Retry-After %d", r, o.Status, o.RetryAfter)
 		}
 		// What a broken server says must not be taken for the client's text.
@@ -86,6 +86,8 @@ var sentinels = map[string]struct {
 	"producers.ErrClosed":       {producers.ErrClosed, dialect.ReasonShutdown},
 	"producers.ErrExists":       {producers.ErrExists, dialect.ReasonExists},
 	"producers.ErrKeyReused":    {producers.ErrKeyReused, dialect.ReasonKeyReused},
+	"producers.ErrOver":         {producers.ErrOver, dialect.ReasonInternal}, // of an agent's own pen, like the next
+	"producers.ErrOpen":         {producers.ErrOpen, dialect.ReasonInternal},
 	"fanout.ErrNotFound":        {fanout.ErrNotFound, dialect.ReasonNotFound},
 	"fanout.ErrExpired":         {fanout.ErrExpired, dialect.ReasonExpired},
 	"fanout.ErrFuture":          {fanout.ErrFuture, dialect.ReasonFuture},

@@ -25,13 +25,16 @@ type newRun struct {
 // createRun begins a run with its first event. Beginning one is optional: a run may as well begin
 // with the first event that is appended to it.
 func (s *Server) createRun(c *call) error {
-	opt, err := appendOptions(c.r.Header)
+	opt, err := keyed("Idempotency-Key", c.r.Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}
 	opt.MustBeNew = true
 	body, err := s.body(c, "application/json", "text/plain")
 	if err != nil {
+		return err
+	}
+	if err := s.limits.spend(c.meter, 1, int64(len(body))); err != nil {
 		return err
 	}
 	var in newRun
@@ -64,6 +67,9 @@ func (s *Server) putRun(c *call) error {
 	}
 	body, err := s.body(c, "application/json", "text/plain")
 	if err != nil {
+		return err
+	}
+	if err := s.limits.spend(c.meter, 1, int64(len(body))); err != nil {
 		return err
 	}
 	var in newRun

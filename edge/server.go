@@ -38,6 +38,8 @@ type Server struct {
 	folds   *foldCache
 	held    holds
 	batches batches
+	inflate *inflater
+	limits  *limiter
 
 	mu       sync.Mutex
 	streams  map[*life]struct{}
@@ -77,7 +79,12 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
+	bodies, err := newInflater(cfg.MaxBodyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
 	s := &Server{
+		inflate: bodies, limits: newLimiter(cfg),
 		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
 		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
 		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
@@ -98,10 +105,10 @@ func (s *Server) bind() error {
 		{"GET /healthz", s.health, 0},
 		{"GET /readyz", s.ready, 0},
 		{"GET /v1/agent/runs", s.listRuns, auth.ScopeRead},
-		{"POST /v1/agent/runs", s.createRun, auth.ScopeWrite},
+		{"POST /v1/agent/runs", s.metered(s.createRun), auth.ScopeWrite},
 		{"GET /v1/agent/runs/{run}", s.summary, auth.ScopeRead},
-		{"PUT /v1/agent/runs/{run}", s.putRun, auth.ScopeWrite},
-		{"POST /v1/agent/runs/{run}/events", s.ingest, auth.ScopeWrite},
+		{"PUT /v1/agent/runs/{run}", s.metered(s.putRun), auth.ScopeWrite},
+		{"POST /v1/agent/runs/{run}/events", s.metered(s.ingest), auth.ScopeWrite},
 		{"GET /v1/agent/runs/{run}/events", s.page, auth.ScopeRead},
 		{"GET /v1/agent/runs/{run}/snapshot", s.snapshot, auth.ScopeRead},
 		{"GET /v1/agent/runs/{run}/replay.jsonl", s.export, auth.ScopeRead},
@@ -163,7 +170,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
 	c.w = &response{ResponseWriter: w}
 	h := w.Header()
-	h["X-Request-Id"] = []string{c.id}
+	c.set("X-Request-Id", valueID, c.id)
 	h["X-Content-Type-Options"] = headerNoSniff
 	s.cors(c)
 	parked := false

@@ -14,8 +14,9 @@ import (
 	"agentstream/schema"
 )
 
-// Take does for posts what ingest does for a request, in their order: what is in one is stored whole or not at
-// all, and a refusal of one is no matter of the others. It adds an answer for each to answers. Posts that fit one
+// Take does for posts what ingest does for a request, in their order: a post whose events fit one pack is stored
+// whole or not at all, a larger one as ingest has it. A refusal of one is no matter of the others, but for that of
+// what is over the tenant's limit, which is that of all that come behind it. It adds an answer for each to answers. Posts that fit one
 // pack are stored at once, which saves most of what each of them would cost. Whoever calls it has made sure that
 // the sender may write to the tenant's runs. It keeps nothing of posts.
 func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) (all []producers.Answer) {
@@ -37,6 +38,9 @@ func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.
 		t.refuse(0, len(posts), err)
 		return answers
 	}
+	meter, over := s.limits.enter(key.Tenant, false)
+	defer s.limits.leave(meter, false)
+	t.meter, t.over = meter, over
 	for i := range posts {
 		t.add(i)
 	}
@@ -51,7 +55,7 @@ func (s *Server) Refusal(err error) *producers.Refusal {
 	if p.Line > 0 {
 		p.Message = "line " + strconv.Itoa(p.Line) + ": " + p.Message
 	}
-	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message, Retry: OutcomeOf(reason).RetryAfter}
+	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message, Retry: retryAfter(reason, err)}
 }
 
 // numbers are what a refused post's reason is called in a number (docs/nats-ingest.md). They never change.
@@ -71,6 +75,7 @@ var numbers = map[dialect.Reason]int{
 	dialect.ReasonBusy:        20012,
 	dialect.ReasonUnavailable: 20013,
 	dialect.ReasonShutdown:    20014,
+	dialect.ReasonLimited:     20015,
 	dialect.ReasonInternal:    20099,
 }
 
@@ -96,17 +101,19 @@ type taking struct {
 	size   int // of events, at most
 
 	trouble bool // nothing more is stored
+
+	meter *meter // of the tenant
+	over  error  // once its limit is used up: so it is for the posts that follow, which must not overtake
 }
 
 // add reads post i and puts its events behind those that wait, which are stored first if it cannot go with them.
 func (t *taking) add(i int) {
 	p := &t.posts[i]
-	opt, err := t.options(p)
 	held := len(t.events)
-	if err == nil {
-		t.events, err = t.s.decode(t.events, t.key.Run, p.Body)
-	}
+	opt, err := t.read(p)
 	if err != nil {
+		clear(t.events[held:])
+		t.events = t.events[:held]
 		t.refuse(i, i+1, err)
 		return
 	}
@@ -134,6 +141,24 @@ func (t *taking) add(i int) {
 		t.store(i, i+1, t.events, opt)
 		t.reset()
 	}
+}
+
+// read appends a post's events to those that wait, and says how they are to be stored.
+func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
+	if t.over != nil {
+		return producers.AppendOptions{}, t.over
+	}
+	opt, err := t.options(p)
+	if err != nil {
+		return opt, err
+	}
+	held := len(t.events)
+	t.events, err = t.s.decode(t.events, t.key.Run, p.Body)
+	t.over = t.s.limits.spend(t.meter, len(t.events)-held, int64(len(p.Body)))
+	if t.over != nil {
+		return opt, t.over
+	}
+	return opt, err
 }
 
 // options says how a post is to be appended, or that it must not be.
@@ -250,6 +275,9 @@ func (t *taking) refuse(i, end int, err error) {
 	for ; i < end; i++ {
 		if a := &t.answers[i]; a.First == 0 && a.Refusal == nil {
 			*a = producers.Answer{Refusal: refusal}
+			if h := t.s.cfg.Hooks.IngestRefused; h != nil {
+				h(ReasonOf(err))
+			}
 		}
 	}
 	if reason := ReasonOf(err); refusal.Status >= http.StatusInternalServerError && reason != dialect.ReasonShutdown {

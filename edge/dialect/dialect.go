@@ -158,6 +158,7 @@ type Problem struct {
 	Line      int        // line of an NDJSON body or position in a JSON array, from 1
 	Field     string     // JSON pointer into the event
 	First     schema.Seq // first seq that is still kept, with ReasonExpired, when known
-	Last      schema.Seq // newest seq, with ReasonFuture, when known
+	Last      schema.Seq // newest seq, with ReasonFuture, ReasonState and ReasonCondition, when known
+	Stored    int        // events of a refused batch, from its first, that are stored all the same
 	RequestID string
 }

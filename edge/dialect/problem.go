@@ -12,7 +12,8 @@ import (
 //
 //	{"error":{"code":"…","message":"…","line":3,"field":"/payload/text","request_id":"…"}}
 //
-// with first_seq and last_seq where a cursor is meant. Fields that do not apply are absent.
+// with first_seq and last_seq where a cursor is meant, and stored where a part of a batch is. Fields that do not
+// apply are absent.
 func (p Problem) AppendJSON(dst []byte) []byte {
 	dst = appendQuoted(append(dst, `{"error":{"code":`...), p.Code)
 	dst = appendQuoted(append(dst, `,"message":`...), p.Message)
@@ -24,6 +25,9 @@ func (p Problem) AppendJSON(dst []byte) []byte {
 	}
 	dst = appendSeq(dst, `,"first_seq":`, p.First)
 	dst = appendSeq(dst, `,"last_seq":`, p.Last)
+	if p.Stored > 0 {
+		dst = strconv.AppendInt(append(dst, `,"stored":`...), int64(p.Stored), 10)
+	}
 	if p.RequestID != "" {
 		dst = appendQuoted(append(dst, `,"request_id":`...), p.RequestID)
 	}

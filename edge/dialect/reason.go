@@ -47,6 +47,10 @@ const (
 	ReasonRunEnded
 	ReasonState // a command that the run's state forbids
 	ReasonKeyReused
+	ReasonCondition // If-Match, If-None-Match
+
+	// Requests that are refused for how many came before.
+	ReasonLimited
 
 	// Trouble on this side.
 	ReasonConflict   // other writers were faster, too often
@@ -99,6 +103,8 @@ var reasonNames = [reasonCount]string{
 	ReasonRunEnded:          "run ended",
 	ReasonState:             "command refused",
 	ReasonKeyReused:         "key reused",
+	ReasonCondition:         "condition not met",
+	ReasonLimited:           "rate limited",
 	ReasonConflict:          "conflict",
 	ReasonUnanswered:        "unanswered",
 	ReasonBusy:              "busy",

@@ -1,0 +1,214 @@
+package edge
+
+import (
+	"container/list"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// IngestLimit bounds what one tenant may write at one node. A bound of 0 is none.
+//
+// What a second allows may be used at once. Then a request is taken as long as anything is left, whatever its
+// size, and what it takes too much is made up for by those after it: so a batch of any size passes some time, and
+// the time after which the next one does is known. What is sent counts, stored or not.
+type IngestLimit struct {
+	Events   int   // a second
+	Bytes    int64 // of bodies, inflated, a second
+	Requests int   // over HTTP, at once
+}
+
+func (l IngestLimit) validate() error {
+	if l.Events < 0 || l.Bytes < 0 || l.Requests < 0 {
+		return fmt.Errorf("ingest limit: %d events, %d bytes, %d requests: negative", l.Events, l.Bytes, l.Requests)
+	}
+	return nil
+}
+
+// limitError refuses what is over a tenant's limit. It wraps errLimited.
+type limitError struct {
+	what string
+	wait time.Duration // until the same may be taken
+}
+
+func (e *limitError) Error() string { return "more " + e.what + " than this tenant may send" }
+func (e *limitError) Unwrap() error { return errLimited }
+
+// seconds is the wait as Retry-After has it.
+func (e *limitError) seconds() int { return int(max(1, (e.wait+time.Second-1)/time.Second)) }
+
+// limiter counts what tenants send. nil does not limit.
+type limiter struct {
+	all     IngestLimit            // of tenants that have none of their own
+	tenants map[string]IngestLimit // not changed
+
+	mu     sync.Mutex
+	meters map[string]*meter
+	recent *list.List // of the same, the one used last in front
+}
+
+// maxMeters bounds how many tenants are remembered. One that is forgotten begins anew.
+const maxMeters = 16 << 10
+
+// allowance is how much of a rate may be used at once.
+const allowance = time.Second
+
+// meter is what a tenant has used. A rate is a time up to which it is used up: one that lies ahead by less than
+// allowance leaves something; one in the past need not be remembered.
+type meter struct {
+	tenant string
+	limit  IngestLimit
+	place  *list.Element
+	events time.Time
+	bytes  time.Time
+	open   int // requests
+	users  int // who hold the meter
+}
+
+func newLimiter(cfg Config) *limiter {
+	if cfg.IngestLimit == (IngestLimit{}) && len(cfg.TenantLimits) == 0 {
+		return nil
+	}
+	return &limiter{all: cfg.IngestLimit, tenants: cfg.TenantLimits, meters: make(map[string]*meter), recent: list.New()}
+}
+
+// enter gives the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
+// meter does not limit. request counts among those at once.
+func (l *limiter) enter(tenant string, request bool) (*meter, error) {
+	if l == nil || schema.ValidTenant(tenant) != nil {
+		return nil, nil
+	}
+	limit, own := l.tenants[tenant]
+	if !own {
+		limit = l.all
+	}
+	if limit == (IngestLimit{}) {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	m := l.meters[tenant]
+	if m == nil {
+		l.makeRoom(now)
+		m = &meter{tenant: tenant, limit: limit}
+		m.place = l.recent.PushFront(m)
+		l.meters[tenant] = m
+	} else {
+		l.recent.MoveToFront(m.place)
+	}
+	if request && limit.Requests > 0 && m.open >= limit.Requests {
+		return nil, &limitError{what: "requests at once"}
+	}
+	if err := m.used(now); err != nil {
+		return nil, err
+	}
+	m.users++
+	if request {
+		m.open++
+	}
+	return m, nil
+}
+
+// makeRoom forgets tenants that have been idle for as long as their use counts, a few at a time, and the one that
+// was not seen for longest when there are too many.
+func (l *limiter) makeRoom(now time.Time) {
+	for range 4 {
+		last := l.recent.Back()
+		if last == nil {
+			return
+		}
+		m := last.Value.(*meter)
+		if m.users > 0 {
+			l.recent.MoveToFront(last)
+			continue
+		}
+		if len(l.meters) < maxMeters && (m.events.After(now) || m.bytes.After(now)) {
+			return
+		}
+		l.recent.Remove(last)
+		delete(l.meters, m.tenant)
+	}
+}
+
+// leave gives a meter back.
+func (l *limiter) leave(m *meter, request bool) {
+	if m == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.users--
+	if request {
+		m.open--
+	}
+}
+
+// spend counts events and bytes, or refuses both when either is used up.
+func (l *limiter) spend(m *meter, events int, bytes int64) error {
+	if m == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if err := m.used(now); err != nil {
+		return err
+	}
+	m.events = use(m.events, now, int64(events), int64(m.limit.Events))
+	m.bytes = use(m.bytes, now, bytes, m.limit.Bytes)
+	return nil
+}
+
+// used says which rate is used up, and for how long.
+func (m *meter) used(now time.Time) error {
+	events, bytes := over(m.events, now, int64(m.limit.Events)), over(m.bytes, now, m.limit.Bytes)
+	switch {
+	case events <= 0 && bytes <= 0:
+		return nil
+	case events >= bytes:
+		return &limitError{what: "events a second", wait: events}
+	}
+	return &limitError{what: "bytes a second", wait: bytes}
+}
+
+// over is how long it takes until one of a rate is left.
+func over(until, now time.Time, perSecond int64) time.Duration {
+	if perSecond == 0 {
+		return 0
+	}
+	return until.Sub(now.Add(allowance - time.Second/time.Duration(perSecond)))
+}
+
+// use moves the time up to which a rate is used up.
+func use(until, now time.Time, n, perSecond int64) time.Time {
+	if perSecond == 0 || n == 0 {
+		return until
+	}
+	if until.Before(now) {
+		until = now
+	}
+	// In parts: n seconds in nanoseconds may not fit.
+	return until.Add(time.Duration(n/perSecond)*time.Second + time.Duration(n%perSecond)*time.Second/time.Duration(perSecond))
+}
+
+// metered serves what writes events within the limits of the caller's tenant, and counts what is refused.
+func (s *Server) metered(serve func(*call) error) func(*call) error {
+	return func(c *call) error {
+		var err error
+		if c.meter, err = s.limits.enter(c.caller.Tenant, true); err == nil {
+			err = s.serveMetered(c, serve)
+		}
+		if h := s.cfg.Hooks.IngestRefused; h != nil && err != nil {
+			h(ReasonOf(err))
+		}
+		return err
+	}
+}
+
+func (s *Server) serveMetered(c *call, serve func(*call) error) error {
+	defer s.limits.leave(c.meter, true)
+	return serve(c)
+}

@@ -26,7 +26,8 @@ type Log interface {
 // Implementations are safe for concurrent use.
 type Sink interface {
 	// Send accepts events; it may return before they are stored. An error means that none of them was
-	// accepted.
+	// accepted. The slice and the bytes of Payload and Extra are the caller's again once it has returned:
+	// who keeps them copies them.
 	Send(ctx context.Context, events ...schema.Event) error
 	// Flush returns when everything accepted before is stored, or says what was not.
 	Flush(ctx context.Context) error

@@ -123,11 +123,11 @@ func (m *Message) endSaid() error {
 	return m.endBlock(b, nil)
 }
 
-// slabBytes is the space that payloads of deltas share.
-const slabBytes = 32 << 10
+// maxScratch bounds the space for payloads that is kept, in bytes.
+const maxScratch = 64 << 10
 
-// delta says a piece of a block. It is the hot path: the payload is written once, into space that
-// payloads share, and the block's text is kept without reading it back. Called with the lock held.
+// delta says a piece of a block. It is the hot path: the payload is written into space that is used again,
+// and the block's text is kept without reading it back. Called with the lock held.
 func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) error {
 	if r.err != nil {
 		return r.err
@@ -135,11 +135,7 @@ func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) err
 	if t.ctx.Err() != nil {
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, typ, context.Cause(t.ctx))
 	}
-	if need := 2*len(text) + len(b.call) + 64; cap(r.slab)-len(r.slab) < need {
-		r.slab = make([]byte, 0, max(slabBytes, need))
-	}
-	at := len(r.slab)
-	o := object(r.slab[at:at])
+	o := r.buf[:0]
 	if typ == schema.TypeToolInputDelta {
 		o = o.text("call_id", b.call)
 	}
@@ -149,11 +145,11 @@ func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) err
 	inner := o[from:]
 	o = append(append(o, '"'), `,"index":`...)
 	o = append(strconv.AppendInt(o, int64(b.index), 10), '}')
-	if len(o) <= cap(r.slab)-at { // else it has moved out of the shared space
-		r.slab = r.slab[:at+len(o)]
+	if cap(o) <= maxScratch {
+		r.buf = o
 	}
 	r.one[0] = schema.Event{Type: typ, RunID: r.cfg.RunID, ChildID: t.lane.id, Path: t.lane.path, TurnID: t.id, Actor: r.cfg.Actor,
-		Payload: json.RawMessage(o[:len(o):len(o)])}
+		Payload: json.RawMessage(o)}
 	err := r.cfg.Sink.Send(t.ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
 	if err != nil {

@@ -77,7 +77,7 @@ type Run struct {
 	live  live            // turns that have not ended; has a lock of its own
 	err   error           // of the sink: it is final
 	one   [1]schema.Event // handed to the sink, which copies what it keeps
-	slab  []byte          // space for payloads of deltas
+	buf   object          // the payload of a delta, handed to the sink like one
 }
 
 // NewRun makes a pen. It says nothing.

@@ -1,6 +1,7 @@
 package producers_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ func (s *told) Send(_ context.Context, events ...schema.Event) error {
 		if err := e.Prepare("run_1"); err != nil {
 			return err
 		}
+		e.Payload = bytes.Clone(e.Payload)
 		s.events = append(s.events, e)
 	}
 	return nil

@@ -214,6 +214,10 @@ func (c *call) report(reason dialect.Reason) {
 func problem(reason dialect.Reason, err error) dialect.Problem {
 	out := OutcomeOf(reason)
 	p := dialect.Problem{Reason: reason, Status: out.Status, Code: out.Code, Message: out.Message}
+	var part *producers.PartialError
+	if errors.As(err, &part) {
+		p.Stored = part.Stored
+	}
 	var batch *schema.BatchError
 	if errors.As(err, &batch) {
 		p.Line = batch.Line
@@ -222,10 +226,6 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	var at *fieldError
 	if errors.As(err, &at) {
 		p.Field = at.field
-	}
-	var part *producers.PartialError
-	if errors.As(err, &part) {
-		p.Stored = part.Stored
 	}
 	var pos *positionError
 	if errors.As(err, &pos) {

@@ -1,32 +1,21 @@
 package demo
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"agentstream/schema"
 )
 
-// inbox is what the agent has been told and has not obeyed yet.
-type inbox struct {
-	commands  <-chan schema.Event        // nil: nothing comes (any more)
-	heard     []string                   // messages without an answer
-	redirects []string                   // instructions
-	verdict   *verdict                   // on the newest plan
-	answers   map[string]json.RawMessage // by request
-}
-
 type verdict struct {
 	approved bool
 	reason   string
 }
 
-// errCancelled is the reason of a run that a command has ended; errDeaf of one that waits for a
-// command when none can come any more.
+// errCancelled is the reason of what a command has ended; errDeaf of a run that waits for a command when
+// none can come any more.
 var (
 	errCancelled = errors.New("cancelled by the user")
 	errDeaf      = errors.New("commands have ended while one was awaited")
@@ -42,141 +31,137 @@ type order struct {
 	Content     json.RawMessage `json:"content"`
 }
 
-// heed takes a command. Those for a child are the child's, which here has no ears.
-func (s *stage) heed(e schema.Event, ok bool) {
+// heed takes a command, for whomever it is. What is for nobody, or says nothing, is not obeyed. An error
+// ends the part that is being told.
+func (s *stage) heed(e schema.Event, ok bool) error {
 	if !ok {
 		s.commands = nil
-		return
-	}
-	if e.ChildID != "" {
-		return
+		return nil
 	}
 	var o order
 	if err := json.Unmarshal(e.Payload, &o); err != nil {
-		return // checked before it was stored; what does not fit is not obeyed
+		return nil // checked before it was stored
 	}
-	switch e.Type {
-	case "command.cancel":
-		if !s.now.Final() {
-			s.err = errCancelled
+	for _, r := range s.roles {
+		if r.lane.ID() == e.ChildID {
+			return s.obey(r, e.Type, o)
 		}
-	case "command.pause":
-		s.pause()
-	case "command.redirect":
-		s.redirects = append(s.redirects, o.Instruction)
-	case "command.approve_plan", "command.reject_plan":
-		if o.PlanID == "" || o.PlanID == s.planID() {
-			s.verdict = &verdict{e.Type == "command.approve_plan", o.Reason}
-		}
-	case "command.answer":
+	}
+	return nil
+}
+
+func (s *stage) obey(r *role, typ string, o order) error {
+	agent := r == s.roles[0]
+	over := r.state.Final()
+	switch {
+	case typ == schema.TypeCommandMessage && (agent || !over):
+		r.heard = append(r.heard, plainText(o.Content))
+	case over:
+	case typ == "command.cancel" && agent:
+		return errCancelled
+	case typ == "command.cancel":
+		return s.endChild(r, func() error { return r.lane.Cancel(s.ctx, errCancelled.Error()) }, errCancelled)
+	case typ == "command.pause":
+		return s.pause(r)
+	case typ == "command.resume":
+		return s.resume(r)
+	case typ == "command.redirect":
+		r.redirects = append(r.redirects, o.Instruction)
+	case typ == "command.answer":
 		if o.Answer == nil {
 			o.Answer = json.RawMessage("null")
 		}
 		s.answers[o.RequestID] = o.Answer
-	case schema.TypeCommandMessage:
-		s.heard = append(s.heard, plainText(o.Content))
+	case agent && (typ == "command.approve_plan" || typ == "command.reject_plan") && (o.PlanID == "" || o.PlanID == s.planID()):
+		s.verdict = &verdict{typ == "command.approve_plan", o.Reason}
 	}
+	return nil
 }
 
-// heedAll takes what is there.
-func (s *stage) heedAll() {
-	for s.err == nil {
-		select {
-		case e, ok := <-s.commands:
-			s.heed(e, ok)
-		default:
-			return
-		}
-		if s.commands == nil {
-			return
-		}
+// pause makes a role stand still, wherever it is, until it is told to go on; the agent with everybody.
+func (s *stage) pause(r *role) error {
+	if r.state != schema.StateRunning && r.state != schema.StatePlanning {
+		return nil
 	}
+	if r == s.roles[0] {
+		s.back = r.state
+	} else {
+		r.held, r.since = true, s.clock
+	}
+	r.state = schema.StatePaused
+	if err := r.lane.State(s.ctx, schema.StatePaused, "paused by the user"); err != nil {
+		return err
+	}
+	return s.run.Flush(s.ctx)
 }
 
-// await waits for the next command and takes it.
-func (s *stage) await() (typ string) {
-	if s.commands == nil {
-		s.err = errDeaf
-		return ""
+func (s *stage) resume(r *role) error {
+	if r.state != schema.StatePaused {
+		return nil
 	}
-	select {
-	case e, ok := <-s.commands:
-		s.heed(e, ok)
-		if e.ChildID != "" {
-			return ""
+	r.state = schema.StateRunning
+	if r == s.roles[0] {
+		r.state, s.back = s.back, ""
+	}
+	if r.held {
+		r.held = false
+		for _, a := range s.cast {
+			if a.role == r && a.rest.at != forever {
+				a.rest.at += s.clock - r.since // it has the rest of its pause before it
+			}
 		}
-		return e.Type
-	case <-s.ctx.Done():
-		s.err = context.Cause(s.ctx)
-		return ""
 	}
-}
-
-// pause stands still, wherever the agent is, until it is told to go on.
-func (s *stage) pause() {
-	back, speaker := s.now, s.actor
-	if back != schema.StateRunning && back != schema.StatePlanning {
-		return
-	}
-	s.actor = "agent"
-	s.state("", schema.StatePaused, "paused by the user")
-	s.flush()
-	for s.err == nil && s.await() != "command.resume" {
-	}
-	s.state("", back, "")
-	s.actor = speaker
+	return r.lane.State(s.ctx, r.state, "")
 }
 
 // turnOff obeys, between two parts of the story, what cannot be obeyed in the middle of one.
-func (s *stage) turnOff() {
-	s.wait(0)
-	for s.err == nil && len(s.redirects) > 0 {
-		to := s.redirects[0]
-		s.redirects = s.redirects[1:]
-		s.state("", schema.StateRedirecting, to)
-		m := s.message("", "assistant")
-		m.text("I change my course: " + quoteOr(to, "as you wish") + ".")
-		m.end("end_turn")
-		s.state("", schema.StateRunning, "")
+func (a *actor) turnOff() {
+	a.wait(0)
+	for a.err == nil && len(a.redirects) > 0 {
+		a.state(schema.StateRedirecting, a.redirects[0])
+		a.model(text("I change my course: " + quoteOr(a.followed(), "as you wish") + "."))
+		a.state(schema.StateRunning, "")
 	}
-	if v := s.verdict; s.err == nil && v != nil {
-		s.verdict = nil
-		if !v.approved { // of a plan that was only shown
-			s.state("", schema.StatePlanning, v.reason)
-			s.plan(because(v.reason))
-			s.state("", schema.StateRunning, "")
+	if v := a.s.verdict; a.err == nil && v != nil && a.role == a.s.roles[0] {
+		a.s.verdict = nil
+		if !v.approved && a.s.plans > 0 { // of a plan that was only shown
+			a.state(schema.StatePlanning, v.reason)
+			a.propose(because(v.reason))
+			a.state(schema.StateRunning, "")
 		}
 	}
 }
 
-func (s *stage) planID() string { return fmt.Sprintf("plan_%d", s.plans) }
+// followed takes the oldest redirection.
+func (r *role) followed() string {
+	to := r.redirects[0]
+	r.redirects = r.redirects[1:]
+	return to
+}
 
 // approval waits until the plan is approved, if it must be. A rejection, or another direction, is a
 // reason for another plan.
-func (s *stage) approval() {
+func (a *actor) approval() {
+	s := a.s
 	if s.cfg.PlanningGate != gateRequired {
 		return
 	}
-	for s.err == nil {
+	for a.err == nil {
 		s.verdict = nil
-		s.state("", schema.StateAwaitingApproval, "plan "+s.planID())
-		s.flush()
-		for s.err == nil && s.verdict == nil && len(s.redirects) == 0 {
-			s.await()
-		}
+		a.state(schema.StateAwaitingApproval, "plan "+s.planID())
+		a.flush()
+		a.await(forever, func() bool { return s.verdict != nil || len(a.redirects) > 0 })
 		v := s.verdict
-		s.verdict = nil
-		switch {
-		case s.err != nil || v != nil && v.approved:
+		switch s.verdict = nil; {
+		case a.err != nil || v != nil && v.approved:
 			return
 		case v != nil:
-			s.state("", schema.StatePlanning, v.reason)
-			s.plan(because(v.reason))
+			a.state(schema.StatePlanning, v.reason)
+			a.propose(because(v.reason))
 		default:
-			to := s.redirects[0]
-			s.redirects = s.redirects[1:]
-			s.state("", schema.StateRedirecting, to)
-			s.plan(because(to))
+			to := a.followed()
+			a.state(schema.StateRedirecting, to)
+			a.propose(because(to))
 		}
 	}
 }
@@ -184,52 +169,52 @@ func (s *stage) approval() {
 // patience is how long the agent waits for an answer.
 const patience = 20 * time.Second
 
-// ask wants to know who the answer is for. Without an answer in time it goes on.
-func (s *stage) ask() string {
-	if s.commands == nil || s.err != nil {
+// ask puts a question to a person and gives the answer. Without one in time the agent goes on.
+func (a *actor) ask(id, question string, options ...string) string {
+	s := a.s
+	if s.commands == nil || a.err != nil {
 		return ""
 	}
-	const id = "audience"
-	s.emit("", schema.TypeInputRequested, "request_id", id, "prompt", "Who is the recommendation for?",
-		"options", []string{"engineers", "managers"}, "schema", json.RawMessage(`{"type":"string"}`))
-	s.flush()
-	s.wait(0)
-	for waited := time.Duration(0); waited < patience && s.err == nil && s.answers[id] == nil; waited += patience / 100 {
-		s.wait(patience / 100)
+	a.try(a.lane.Ask(s.ctx, id, question, options, json.RawMessage(`{"type":"string"}`)))
+	a.flush()
+	a.await(patience, func() bool { return s.answers[id] != nil })
+	if a.err != nil {
+		return ""
 	}
 	answer := s.answers[id]
 	if answer == nil {
-		s.emit("", schema.TypeInputAnswered, "request_id", id, "answer", nil)
+		a.try(a.lane.Answered(s.ctx, id, nil))
 		return ""
 	}
-	s.emit("", schema.TypeInputAnswered, "request_id", id, "answer", answer)
+	a.try(a.lane.Answered(s.ctx, id, answer))
 	return plainText(answer)
 }
 
 // idle waits, behind the end, for a message. false: none can come.
-func (s *stage) idle(ctx context.Context) bool {
-	s.ctx, s.err = ctx, nil
-	for s.commands != nil && s.err == nil && len(s.heard) == 0 {
-		s.await()
+func (s *stage) idle() bool {
+	for s.commands != nil && len(s.roles[0].heard) == 0 {
+		if _, err := s.listen(forever); err != nil {
+			return false // the context's: behind the end there is nothing to cancel, and nothing is said
+		}
 	}
-	return s.err == nil && len(s.heard) > 0
+	return len(s.roles[0].heard) > 0 && s.ctx.Err() == nil
 }
 
 // followUp takes the run up again.
-func (s *stage) followUp() {
-	s.redirects, s.verdict = nil, nil
-	s.state("", schema.StateRunning, "")
-	s.done()
+func followUp(a *actor) {
+	a.state(schema.StateRunning, "")
+	a.begin()
+	a.finish()
 }
 
-// reply answers the oldest message.
-func (s *stage) reply() {
-	text := s.heard[0]
-	s.heard = s.heard[1:]
-	m := s.message("", "assistant")
-	m.text("You say " + quoteOr(text, "nothing") + ". I have only one script, so my advice is the same: take the log.")
-	m.end("end_turn")
-	s.wait(0)
+// replies answers the messages that have come.
+func (a *actor) replies() {
+	for a.err == nil && len(a.heard) > 0 {
+		said := a.heard[0]
+		a.heard = a.heard[1:]
+		a.model(text("You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."))
+		a.wait(0)
+	}
 }
 
 // plainText gives the text of content: a string, or the texts of its blocks. What is neither is given

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -51,8 +52,10 @@ func (d *director) at(after time.Duration) {
 }
 
 // order stores a command and hands it to the agent.
-func (d *director) order(name, payload string) {
-	e := schema.Event{Type: "command." + name, Actor: "user", Payload: []byte(payload)}
+func (d *director) order(name, payload string) { d.t.Helper(); d.orderChild("", name, payload) }
+
+func (d *director) orderChild(child, name, payload string) {
+	e := schema.Event{Type: "command." + name, ChildID: child, Actor: "user", Payload: []byte(payload)}
 	d.rec.events, d.rec.times = append(d.rec.events, e), append(d.rec.times, time.Now())
 	d.commands <- e
 	synctest.Wait()
@@ -71,10 +74,12 @@ func (d *director) end(want error) *schema.Fold {
 var errGone = errors.New("the process ends")
 
 // states gives the root's states, with the reasons, joined.
-func (d *director) states() string {
+func (d *director) states() string { return d.statesOf("") }
+
+func (d *director) statesOf(child string) string {
 	var out []string
 	for _, e := range d.rec.events {
-		if e.Type == schema.TypeRunLifecycle && e.ChildID == "" {
+		if e.Type == schema.TypeRunLifecycle && e.ChildID == child {
 			l, err := schema.ParseLifecycle(e.Payload)
 			if err != nil {
 				d.t.Fatal(err)
@@ -111,7 +116,7 @@ func (d *director) quiet() {
 // the very same story.
 func TestPauseAnywhere(t *testing.T) {
 	var words string
-	for _, after := range []time.Duration{0, 2 * time.Second, 9 * time.Second, 13 * time.Second, 17 * time.Second, 24 * time.Second} {
+	for _, after := range []time.Duration{0, 2 * time.Second, 7 * time.Second, 11 * time.Second, 14 * time.Second, 20 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			d := direct(t, Config{})
 			d.at(after)
@@ -133,7 +138,7 @@ func TestPauseAnywhere(t *testing.T) {
 			if f.State != schema.StateDone || !strings.Contains(d.states(), "paused(paused by the user) "+back) || len(f.Commands()) != 0 {
 				t.Errorf("at %v: %s, waiting %v", after, d.states(), f.Commands())
 			}
-			text := f.Text("", "text") + f.Text("", "reasoning") + f.Text("run_demo_review", "text")
+			text := f.Text("", "text") + f.Text("", "reasoning") + f.Text("run_demo_review", "text") + f.Text("run_demo_costs", "text")
 			if words == "" {
 				words = text
 			}
@@ -200,6 +205,7 @@ func TestApproval(t *testing.T) {
 		d := direct(t, Config{PlanningGate: gateRequired})
 		d.at(time.Minute)
 		close(d.commands)
+		synctest.Wait()
 		if f := d.end(errDeaf); f.State != schema.StateAborted {
 			t.Errorf("state %s", f.State)
 		}
@@ -217,7 +223,7 @@ func TestApproval(t *testing.T) {
 func TestRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := direct(t, Config{})
-		d.at(9 * time.Second)
+		d.at(7 * time.Second)
 		d.order("redirect", `{"instruction":"look at cost"}`)
 		d.order("redirect", `{}`)
 		d.order("reject_plan", `{"reason":"dull"}`)
@@ -290,36 +296,137 @@ func TestMessages(t *testing.T) {
 		}
 		turns := map[string]bool{}
 		for _, e := range d.rec.events {
-			turns[e.TurnID] = true
+			turns[e.ChildID+" "+e.TurnID] = true
 		}
-		if len(turns) != 4 || !turns["turn_3"] { // commands have none
-			t.Errorf("turns %v", turns)
+		for _, want := range []string{" turn_1", " turn_4", " turn_5", "run_demo_review turn_2", "run_demo_costs turn_3"} {
+			if !turns[want] {
+				t.Errorf("turns %v, no %s", turns, want)
+			}
 		}
 	})
 }
 
-// TestCommandsWithoutWaiting: at speed 0 what is there is obeyed, and commands for children, or in
-// another form, are not.
+// TestChildrenObey: a child is cancelled, paused, redirected and spoken to, and the others go on.
+func TestChildrenObey(t *testing.T) {
+	const review, costs = "run_demo_review", "run_demo_costs"
+	working := 12 * time.Second // both children are at work then
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		d.at(working)
+		d.orderChild(review, "cancel", `{}`)
+		d.orderChild(review, "cancel", `{}`) // nothing to cancel
+		d.orderChild(review, "message", `{"content":"and?"}`)
+		d.commands <- schema.Event{Type: "command.cancel", ChildID: "run_nobody", Payload: []byte(`{}`)}
+		d.at(time.Hour)
+		f := d.end(nil)
+		if f.State != schema.StateDone || d.statesOf(review) != "running aborted(cancelled by the user)" || d.statesOf(costs) != "running done" {
+			t.Errorf("%s, %s, %s", f.State, d.statesOf(review), d.statesOf(costs))
+		}
+		end := slices.IndexFunc(d.rec.events, func(e schema.Event) bool { return strings.Contains(string(e.Payload), `"state":"aborted"`) })
+		if e := d.rec.events[end+1]; e.Type != schema.TypeToolEnd || e.ChildID != "" || !strings.Contains(string(e.Payload), `"call_id":"call_review","ok":false`) {
+			t.Errorf("behind the child's end: %s %s", e.Type, e.Payload)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{})
+		d.at(working)
+		d.orderChild(costs, "pause", `{}`)
+		d.orderChild(costs, "pause", `{}`)
+		d.orderChild(review, "message", `{"content":"are you well?"}`)
+		d.orderChild(costs, "redirect", `{"instruction":"count rows"}`)
+		d.at(time.Minute)
+		if d.statesOf(review) != "running done" || d.statesOf(costs) != "running paused(paused by the user)" || d.states() != "planning running" {
+			t.Errorf("%s, %s, %s", d.states(), d.statesOf(review), d.statesOf(costs))
+		}
+		d.quiet()
+		d.order("pause", `{}`) // the agent, who waits for it
+		d.orderChild(costs, "resume", `{}`)
+		d.quiet() // it may go on, but the run may not
+		d.order("resume", `{}`)
+		d.at(24 * time.Hour)
+		f := d.end(nil)
+		if got := d.statesOf(costs); got != "running paused(paused by the user) running redirecting(count rows) running done" {
+			t.Errorf("%s", got)
+		}
+		if f.State != schema.StateDone || !strings.Contains(f.Text(review, "text"), "“are you well?”") || len(f.Commands()) != 0 {
+			t.Errorf("%s %v", f.State, f.Commands())
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // a child that is paused does not hold up the end of the run
+		d := direct(t, Config{})
+		d.at(working)
+		d.orderChild(costs, "pause", `{}`)
+		d.order("cancel", `{}`)
+		if f := d.end(nil); f.State != schema.StateAborted || !strings.HasSuffix(d.statesOf(costs), "aborted(cancelled by the user)") {
+			t.Errorf("%s %s", f.State, d.statesOf(costs))
+		}
+	})
+}
+
+// TestFailureIsTold: the failures of the script are not the agent's, which goes on when it is spoken to.
+func TestFailureIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := direct(t, Config{Script: "failure"})
+		d.at(time.Hour)
+		d.wantStates("running error(model: overloaded)")
+		if got := d.statesOf("run_demo_fixer"); got != "running error(model: the context is too long)" {
+			t.Errorf("child: %s", got)
+		}
+		check(t, d.rec.events)
+		d.order("message", `{"content":"once more?"}`)
+		d.at(2 * time.Hour)
+		if f := d.end(nil); f.State != schema.StateDone {
+			t.Errorf("state %s", f.State)
+		}
+	})
+}
+
+// TestCommandsWithoutWaiting: at speed 0 what is there is obeyed between two events, and what is for nobody, or in
+// another form, is not. The same commands at the same points make the same run.
 func TestCommandsWithoutWaiting(t *testing.T) {
-	commands := make(chan schema.Event, 9)
-	for _, e := range []schema.Event{
-		{Type: "command.pause", ChildID: "run_demo_review", Payload: []byte(`{}`)},
-		{Type: "command.redirect", Payload: []byte(`{"instruction":7}`)},
-		{Type: "command.pause", Payload: []byte(`{}`)},
-		{Type: "command.resume", ChildID: "run_demo_review", Payload: []byte(`{}`)},
-		{Type: "command.resume", Payload: []byte(`{}`)},
-		{Type: "command.answer", Payload: []byte(`{"request_id":"audience","answer":{"who":"all"}}`)},
-		{Type: "command.message", Payload: []byte(`{"content":"` + strings.Repeat("ä", 500) + `"}`)},
-	} {
-		commands <- e
+	at := map[int][]schema.Event{
+		0: {
+			{Type: "command.pause", ChildID: "run_demo_review", Payload: []byte(`{}`)}, // not there yet
+			{Type: "command.redirect", Payload: []byte(`{"instruction":7}`)},
+			{Type: "command.pause", Payload: []byte(`{}`)},
+			{Type: "command.resume", Payload: []byte(`{}`)},
+			{Type: "command.answer", Payload: []byte(`{"request_id":"audience","answer":{"who":"all"}}`)},
+			{Type: "command.message", Payload: []byte(`{"content":"` + strings.Repeat("ä", 500) + `"}`)},
+		},
+		60: {{Type: "command.redirect", Payload: []byte(`{"instruction":"look at <cost>"}`)}},
+		340: {
+			{Type: "command.cancel", ChildID: "run_demo_review", Payload: []byte(`{}`)},
+			{Type: "command.redirect", ChildID: "run_demo_costs", Payload: []byte(`{"instruction":"rows"}`)},
+		},
 	}
-	close(commands)
-	r, err := run(t, t.Context(), Config{Commands: commands})
-	if err != nil {
-		t.Fatal(err)
+	tell := func() []schema.Event {
+		r := &recorder{}
+		commands := make(chan schema.Event, 9)
+		r.fail = func(have int) error {
+			for _, e := range at[have] {
+				commands <- e
+			}
+			if have == 520 {
+				close(commands)
+			}
+			return nil
+		}
+		a, err := New(Config{Sink: r, Commands: commands})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r.events
 	}
-	f := check(t, r.events)
+	events := tell()
+	f := check(t, events)
 	if text := f.Text("", "text"); f.State != schema.StateDone || !strings.Contains(text, strings.Repeat("ä", 200)+"…”") {
 		t.Errorf("%s %s", f.State, text)
+	}
+	golden(t, "tour-commanded", events)
+	if again := tell(); !reflect.DeepEqual(events, again) {
+		t.Error("another run")
 	}
 }

@@ -1,11 +1,17 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a sink that keeps what it is given. fail, when set, decides on each call.
+// recorder is a sink that keeps what it is given. fail, when set, decides on each event.
 type recorder struct {
 	events  []schema.Event
 	times   []time.Time
@@ -27,23 +33,29 @@ type recorder struct {
 	fail    func(n int) error
 }
 
-func (r *recorder) Publish(ctx context.Context, events ...schema.Event) error {
-	if _, limited := ctx.Deadline(); !limited || ctx.Err() != nil {
-		return fmt.Errorf("context with deadline %v, %w", limited, ctx.Err())
+func (r *recorder) Send(ctx context.Context, events ...schema.Event) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if r.fail != nil {
 		if err := r.fail(len(r.events)); err != nil {
 			return err
 		}
 	}
-	r.events = append(r.events, events...)
-	r.times = append(r.times, time.Now())
+	for _, e := range events {
+		if err := e.Prepare("run_demo"); err != nil {
+			return err
+		}
+		e.Payload = bytes.Clone(e.Payload)
+		r.events = append(r.events, e)
+		r.times = append(r.times, time.Now())
+	}
 	return nil
 }
 
-func (r *recorder) Flush(context.Context) error {
+func (r *recorder) Flush(ctx context.Context) error {
 	r.flushes = append(r.flushes, len(r.events))
-	return nil
+	return ctx.Err()
 }
 
 func run(t *testing.T, ctx context.Context, cfg Config) (*recorder, error) {
@@ -135,65 +147,163 @@ func compile(t *testing.T, e *schema.Event) *jsonschema.Schema {
 	return c.MustCompile("s")
 }
 
-func TestStory(t *testing.T) {
+var update = flag.Bool("update", false, "write the golden files")
+
+// story writes events one to a line, what a block says in pieces as one.
+func story(events []schema.Event) string {
+	var b strings.Builder
+	last := ""
+	for _, e := range events {
+		who := e.ChildID
+		if who == "" {
+			who = "-"
+		}
+		before, text, after, ok := schema.SplitText(e.Payload)
+		if ok && strings.HasSuffix(e.Type, ".delta") {
+			key := fmt.Sprintf("%s %s %s…%s", who, e.Type, before, after)
+			if key != last {
+				b.WriteString("\n" + key + "\n    ")
+			} else {
+				b.WriteString("·")
+			}
+			b.Write(text)
+			last = key
+			continue
+		}
+		last = ""
+		fmt.Fprintf(&b, "\n%s %s %s", who, e.Type, e.Payload)
+		if e.TurnID == "" && !strings.HasPrefix(e.Type, "command") {
+			b.WriteString(" (no turn)")
+		}
+	}
+	return b.String()[1:] + "\n"
+}
+
+func golden(t *testing.T, name string, events []schema.Event) {
+	t.Helper()
+	file, got := filepath.Join("testdata", name+".txt"), story(events)
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			t.Fatalf("%s line %d (go test -update writes it)\n got %s\nwant %s", file, i+1, g[i], w[i])
+		}
+	}
+	t.Fatalf("%s has %d lines, the story %d", file, len(w), len(g))
+}
+
+// TestScripts: every script is what its golden file says, each time, and leaves nothing open.
+func TestScripts(t *testing.T) {
+	for _, name := range Scripts() {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Script: name, PlanningGate: gatePreview}
+			r, err := run(t, t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, r.events)
+			f := check(t, r.events)
+			want := schema.StateDone
+			if name == "failure" {
+				want = schema.StateError
+			}
+			if f.State != want {
+				t.Errorf("state %s", f.State)
+			}
+			again, err := run(t, t.Context(), cfg)
+			if err != nil || !reflect.DeepEqual(r.events, again.events) {
+				t.Errorf("two runs differ, %v", err)
+			}
+			a, err := New(Config{Script: name, PlanningGate: gatePreview, Sink: r})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var children []string
+			for _, c := range f.Children {
+				children = append(children, c.ID)
+			}
+			if !reflect.DeepEqual(children, a.Children()) {
+				t.Errorf("children %v, announced %v", children, a.Children())
+			}
+		})
+	}
+}
+
+// TestTour: everything there is to see is in the tour.
+func TestTour(t *testing.T) {
 	r, err := run(t, t.Context(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := check(t, r.events)
-	if f.State != schema.StateDone {
-		t.Errorf("state %s", f.State)
-	}
-	if len(f.Children) != 1 || f.Children[0].ID != "run_demo_review" || f.Children[0].State != schema.StateDone {
-		t.Errorf("children %v", f.Children)
-	}
 	var roles []string
 	for _, m := range f.Messages {
-		roles = append(roles, m.Child+"/"+m.Role+"/"+m.StopReason)
-		if m.Usage == nil {
-			t.Errorf("message %s has no usage", m.ID)
-		}
+		roles = append(roles, strings.TrimPrefix(m.Child, "run_demo")+"/"+m.Role+"/"+m.StopReason)
 	}
-	want := []string{"/user/end_turn", "/assistant/end_turn", "/assistant/tool_use", "/assistant/tool_use", "run_demo_review/assistant/end_turn", "/assistant/end_turn"}
+	want := []string{"/user/", "/assistant/end_turn", "/assistant/tool_use", "/assistant/tool_use", "_review/assistant/end_turn",
+		"_costs/assistant/tool_use", "_costs/assistant/end_turn", "/assistant/end_turn"}
 	if !reflect.DeepEqual(roles, want) {
 		t.Errorf("messages %v", roles)
 	}
-	if got := f.Text("", "text"); !strings.Contains(got, "**Take the log.**") || !strings.Contains(got, "| log | 150,000 |") || !strings.HasSuffix(got, "typing.\n") {
+	if got := f.Text("", "text"); !strings.Contains(got, "**Take the log.**") || !strings.Contains(got, "| log | 150,000 |") {
 		t.Errorf("answer %q", got)
-	}
-	if got := f.Text("run_demo_review", "text"); !strings.HasPrefix(got, "Ring: whoever") || !strings.HasSuffix(got, "still the next.") {
-		t.Errorf("review %q", got)
 	}
 	calls := map[string]string{}
 	for _, c := range f.Calls {
 		calls[c.ID] = string(c.Input)
-		if !c.OK || c.Stream.Len() == 0 || len(c.Output) < 5 {
+		delegated := c.Tool == "delegate"
+		if !c.OK || (c.Stream.Len() == 0) != delegated || len(c.Output) < 5 {
 			t.Errorf("call %s: ok %v, stream %q, output %s", c.ID, c.OK, c.Stream.String(), c.Output)
 		}
 	}
-	if len(calls) != 4 || calls["call_log"] != `{"design":"log","writers":4,"readers":1000,"seconds":3}` {
+	if len(calls) != 7 || calls["call_log"] != `{"design":"log","writers":4,"readers":1000,"seconds":3}` {
 		t.Errorf("calls %v", calls)
 	}
 	if f.Plan == nil || f.Plan.Gate != "preview" {
 		t.Errorf("plan %+v", f.Plan)
 	}
-	kinds := ""
+	kinds, signed, image := "", 0, ""
 	for _, e := range r.events {
+		var p struct {
+			StepIndex int    `json:"step_index"`
+			StepKind  string `json:"step_kind"`
+			Signature string `json:"signature"`
+			MediaType string `json:"media_type"`
+			Data      []byte `json:"data"`
+		}
+		_ = json.Unmarshal(e.Payload, &p)
 		if e.Type == schema.TypeStepBoundary && e.ChildID == "" {
-			var p struct {
-				StepIndex int    `json:"step_index"`
-				StepKind  string `json:"step_kind"`
-			}
-			_ = json.Unmarshal(e.Payload, &p)
 			kinds += fmt.Sprintf("%d %s, ", p.StepIndex, p.StepKind)
 		}
+		if p.Signature != "" {
+			signed++
+		}
+		if e.Type == schema.TypeDataDelta {
+			image += p.MediaType + string(p.Data)
+		}
 	}
-	if kinds != "0 plan, 1 tool-roundtrip, 2 fan-out, 3 fan-in, 4 done, " {
-		t.Errorf("steps %s", kinds)
+	if kinds != "0 plan, 1 tool-roundtrip, 2 fan-out, 3 fan-in, 4 done, " || signed != 4 {
+		t.Errorf("steps %s, %d signed thoughts", kinds, signed)
+	}
+	svg, ok := strings.CutPrefix(image, "image/svg+xml")
+	if err := xml.Unmarshal([]byte(svg), new(struct{})); !ok || err != nil || strings.Count(svg, "<rect") != 3 {
+		t.Errorf("image %s, %v", image, err)
 	}
 }
 
-// TestContentIsWhatWasSaid: message.end carries the words of the deltas.
+// TestContentIsWhatWasSaid: message.end carries the words of the deltas, and counts them.
 func TestContentIsWhatWasSaid(t *testing.T) {
 	r, err := run(t, t.Context(), Config{})
 	if err != nil {
@@ -204,158 +314,160 @@ func TestContentIsWhatWasSaid(t *testing.T) {
 	for _, m := range f.Messages {
 		byID[m.ID] = m
 	}
+	read := map[string]int{}
 	for _, e := range r.events {
 		var p struct {
 			MessageID string `json:"message_id"`
+			Usage     *usage
 			Content   []struct {
-				Type, Text string
-				Input      json.RawMessage
+				Type, Text, Thinking string
+				Input                json.RawMessage
 			}
 		}
 		if e.Type != schema.TypeMessageEnd || json.Unmarshal(e.Payload, &p) != nil {
 			continue
 		}
+		pieces := 0
 		for i, c := range p.Content {
-			if got := byID[p.MessageID].Blocks[i].Text.String(); got != c.Text+string(c.Input) {
-				t.Errorf("%s block %d: %q, content %q %s", p.MessageID, i, got, c.Text, c.Input)
+			if got := byID[p.MessageID].Blocks[i].Text.String(); c.Type != "image" && got != c.Text+c.Thinking+string(c.Input) {
+				t.Errorf("%s block %d: %q, content %q %q %s", p.MessageID, i, got, c.Text, c.Thinking, c.Input)
 			}
+			pieces += len(words(c.Text+c.Thinking)) + (len(c.Input)+4)/5
 		}
+		if p.Usage == nil { // of the person
+			continue
+		}
+		if p.Usage.Output != pieces || p.Usage.Input <= 0 || p.Usage.Cached != read[e.ChildID] {
+			t.Errorf("%s: usage %+v, %d pieces, %d read before", p.MessageID, *p.Usage, pieces, read[e.ChildID])
+		}
+		read[e.ChildID] += p.Usage.Input
 	}
 }
 
-// TestDeterministic: the same words each time.
-func TestDeterministic(t *testing.T) {
-	fixed := func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-	a, err := run(t, t.Context(), Config{Now: fixed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := run(t, t.Context(), Config{Now: fixed})
-	if err != nil || !reflect.DeepEqual(a.events, b.events) {
-		t.Errorf("two runs differ, %v", err)
-	}
-	if a.events[0].TS != "2026-01-02T03:04:05.000Z" {
-		t.Errorf("ts %s", a.events[0].TS)
-	}
-}
-
-// TestPace: natural speed takes 25 to 40 seconds, nothing stands still for long, and each word comes
-// at its time. Speed changes the pace and not the story.
+// TestPace: how long each script takes at natural speed, that nothing stands still for long, and that
+// speed changes the pace and not the story.
 func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		natural, err := run(t, t.Context(), Config{Speed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		took := time.Since(began)
-		if took < 25*time.Second || took > 40*time.Second {
-			t.Errorf("a run takes %v", took)
-		}
-		for i := 1; i < len(natural.times); i++ {
-			if gap := natural.times[i].Sub(natural.times[i-1]); gap > time.Second {
-				t.Errorf("nothing for %v before event %d", gap, i)
+	for script, about := range map[string]time.Duration{"tour": 24 * time.Second, "plan": 7 * time.Second, "failure": 4 * time.Second, "quick": 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := Config{Script: script, PlanningGate: gatePreview, Speed: 1}
+			began := time.Now()
+			natural, err := run(t, t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if natural.events[i].TS < natural.events[i-1].TS {
-				t.Errorf("event %d is older than the one before", i)
+			took := time.Since(began)
+			if took < about*3/4 || took > about*5/4 {
+				t.Errorf("%s takes %v", script, took)
 			}
-		}
-		began = time.Now()
-		fast, err := run(t, t.Context(), Config{Speed: 4})
-		if err != nil || len(fast.events) != len(natural.events) {
-			t.Fatalf("%d events, %v", len(fast.events), err)
-		}
-		if quarter := time.Since(began); quarter < took/4-time.Second || quarter > took/4+time.Second {
-			t.Errorf("four times the speed takes %v of %v", quarter, took)
-		}
-		began = time.Now()
-		if _, err := run(t, t.Context(), Config{}); err != nil || time.Since(began) != 0 {
-			t.Errorf("speed 0 takes %v, %v", time.Since(began), err)
-		}
-		t.Logf("%d events in %v", len(natural.events), took)
-	})
+			for i := 1; i < len(natural.times); i++ {
+				if gap := natural.times[i].Sub(natural.times[i-1]); gap > time.Second {
+					t.Errorf("%s: nothing for %v before event %d", script, gap, i)
+				}
+			}
+			began, cfg.Speed = time.Now(), 4
+			fast, err := run(t, t.Context(), cfg)
+			if err != nil || !reflect.DeepEqual(fast.events, natural.events) {
+				t.Fatalf("%s: four times as fast it is another story, %v", script, err)
+			}
+			if quarter := time.Since(began); quarter < took/4-time.Second || quarter > took/4+time.Second {
+				t.Errorf("%s: four times the speed takes %v of %v", script, quarter, took)
+			}
+			began, cfg.Speed = time.Now(), 0
+			if _, err := run(t, t.Context(), cfg); err != nil || time.Since(began) != 0 {
+				t.Errorf("speed 0 takes %v, %v", time.Since(began), err)
+			}
+			t.Logf("%s: %d events in %v", script, len(natural.events), took)
+		})
+	}
 }
 
-// TestChildInterleaves: child and tools speak by turns, and the child's lane is whole in itself.
-func TestChildInterleaves(t *testing.T) {
+// TestChildrenInterleave: the two children and three tools are at work at the same time, and what others
+// stand on is stored before they go on.
+func TestChildrenInterleave(t *testing.T) {
 	r, err := run(t, t.Context(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	changes, last := 0, ""
-	for _, e := range r.events {
+	at := map[string]int{}
+	for i, e := range r.events {
 		if e.ChildID != last {
 			changes++
 			last = e.ChildID
 		}
-		if want := []string{"run_demo", "run_demo_review"}; e.ChildID != "" && !reflect.DeepEqual(e.Path, want) {
+		if want := []string{"run_demo", e.ChildID}; e.ChildID != "" && !reflect.DeepEqual(e.Path, want) {
 			t.Errorf("path %v", e.Path)
 		}
+		if e.Type == schema.TypeRunLifecycle && e.ChildID != "" {
+			l, err := schema.ParseLifecycle(e.Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at[e.ChildID+" "+string(l.State)] = i
+			if l.State == schema.StateDone && !slices.Contains(r.flushes, i+1) {
+				t.Errorf("the end of %s was not flushed", e.ChildID)
+			}
+			if l.State == schema.StateRunning && !slices.Contains(r.flushes, i) {
+				t.Errorf("the announcement of %s was not flushed before it spoke", e.ChildID)
+			}
+		}
 	}
-	if changes < 20 {
+	if changes < 60 {
 		t.Errorf("the lanes change %d times", changes)
 	}
-	// What another lane stands on is flushed before it: the announcement, and the child's end.
-	for i, e := range r.events {
-		if i > 0 && e.Type == schema.TypeRunLifecycle && e.ChildID != "" && r.events[i-1].Type == schema.TypeChildSpawn && !contains(r.flushes, i) {
-			t.Error("the announcement was not flushed before the child spoke")
-		}
-		if e.Type == schema.TypeRunLifecycle && e.ChildID != "" && strings.Contains(string(e.Payload), "done") && !contains(r.flushes, i+1) {
-			t.Error("the child's end was not flushed")
-		}
+	if at["run_demo_costs running"] > at["run_demo_review done"] || at["run_demo_review running"] > at["run_demo_costs done"] {
+		t.Errorf("the children work one after the other: %v", at)
 	}
 	if r.flushes[len(r.flushes)-1] != len(r.events) {
 		t.Error("the end was not flushed")
 	}
 }
 
-func contains(list []int, n int) bool {
-	for _, v := range list {
-		if v == n {
-			return true
-		}
-	}
-	return false
-}
-
-// TestCancelAnywhere cancels the run after each of its events: it always ends as aborted, with all
-// that was open closed, the child before the parent.
+// TestCancelAnywhere cancels each script's context before each of its events: it always ends as aborted,
+// with all that was open closed, in an allowed order.
 func TestCancelAnywhere(t *testing.T) {
-	whole, err := run(t, t.Context(), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	cause := errors.New("the user has seen enough")
-	for n := range len(whole.events) - 1 {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		r := &recorder{}
-		r.fail = func(have int) error {
-			if have == n {
-				cancel(cause)
-			}
-			return nil
-		}
-		a, err := New(Config{Sink: r})
+	for _, script := range Scripts() {
+		cfg := Config{Script: script, PlanningGate: gatePreview}
+		whole, err := run(t, t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = a.Run(ctx)
-		if err == nil { // cancelled behind the last pause: the story is over
-			if f := check(t, r.events); f.State != schema.StateDone || len(whole.events)-n > 20 {
-				t.Fatalf("cancelled at %d of %d: not noticed", n, len(whole.events))
+		for n := range whole.events {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			r := &recorder{}
+			r.fail = func(have int) error {
+				if have == n {
+					cancel(cause)
+				}
+				return nil
 			}
-			continue
-		}
-		if !errors.Is(err, cause) {
-			t.Fatalf("cancelled at %d: %v", n, err)
-		}
-		f := check(t, r.events)
-		if f.State != schema.StateAborted || f.Reason != cause.Error() {
-			t.Fatalf("cancelled at %d: state %s, reason %q", n, f.State, f.Reason)
-		}
-		end := r.events[len(r.events)-1]
-		if end.Type != schema.TypeRunLifecycle || end.ChildID != "" || r.flushes[len(r.flushes)-1] != len(r.events) {
-			t.Fatalf("cancelled at %d: last is %s of %q", n, end.Type, end.ChildID)
+			cfg.Sink = r
+			a, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = a.Run(ctx)
+			cancel(nil)
+			if err == nil { // the end was on its way
+				if !reflect.DeepEqual(r.events, whole.events) || n < len(whole.events)-6 {
+					t.Fatalf("%s, cancelled at %d: not noticed", script, n)
+				}
+				continue
+			}
+			if !errors.Is(err, cause) {
+				t.Fatalf("%s, cancelled at %d: %v", script, n, err)
+			}
+			f := check(t, r.events)
+			if f.State != schema.StateAborted || f.Reason != cause.Error() {
+				t.Fatalf("%s, cancelled at %d: state %s, reason %q", script, n, f.State, f.Reason)
+			}
+			if err := checkEnding(r.events, whole.events); err != nil {
+				t.Fatalf("%s, cancelled at %d: %v", script, n, err)
+			}
+			if r.flushes[len(r.flushes)-1] != len(r.events) {
+				t.Fatalf("%s, cancelled at %d: the end was not flushed", script, n)
+			}
 		}
 	}
 }
@@ -396,7 +508,7 @@ func TestSinkFails(t *testing.T) {
 	}
 }
 
-// TestStuckSink: a sink that never answers is left after Grace, also while the run is being ended.
+// TestStuckSink: a log that takes nothing is waited for, and left after Grace when the run is to end.
 func TestStuckSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := New(Config{Sink: stuck{}, Grace: 3 * time.Second})
@@ -404,7 +516,9 @@ func TestStuckSink(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := a.Run(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := a.Run(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Hour+3*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -412,22 +526,28 @@ func TestStuckSink(t *testing.T) {
 
 type stuck struct{}
 
-func (stuck) Publish(ctx context.Context, _ ...schema.Event) error {
+func (stuck) Send(ctx context.Context, _ ...schema.Event) error {
 	<-ctx.Done()
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 func (stuck) Flush(ctx context.Context) error { return nil }
 
 func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no sink": {}, "speed": {Sink: stuck{}, Speed: -1}, "run id": {Sink: stuck{}, RunID: "a.b"},
+		"no sink": {}, "speed": {Sink: stuck{}, Speed: -1}, "run id": {Sink: stuck{}, RunID: "a.b"}, "script": {Sink: stuck{}, Script: "x"},
+		"gate": {Sink: stuck{}, PlanningGate: "x"}, "deaf": {Sink: stuck{}, PlanningGate: gateRequired}, "deaf script": {Sink: stuck{}, Script: "plan"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s passes", name)
 		}
 	}
 	a, err := New(Config{Sink: stuck{}, RunID: strings.Repeat("r", schema.MaxRunID)})
-	if err != nil || schema.ValidRunID(a.ChildID()) != nil {
-		t.Errorf("child of a long run id: %q %v", a.ChildID(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range a.Children() {
+		if schema.ValidRunID(id) != nil {
+			t.Errorf("child of a long run id: %q", id)
+		}
 	}
 }

@@ -3,30 +3,35 @@
 //
 // # What it is
 //
-// An [Agent] compares three designs of a queue: it thinks, proposes a plan, reads a file, sends a
-// child to review while it measures with three tools at once, and answers. [Agent.Run] tells that
-// as canonical events to a [Sink].
+// An [Agent] tells one of several scripts, written by us, with the pen that any agent has:
+// [producers.Run]. The tour compares three designs of a queue: the agent thinks, proposes a plan, reads
+// a file, sends out two children while it measures with three tools, shows a picture, asks a person and
+// answers. Others wait for a plan to be approved, fail in every way, or are over in two seconds.
 //
 // # Contract
 //
-// The words are always the same; only times differ. Every run ends with a final run.lifecycle: done,
-// or, when the context or a command cancels it, aborted, after everything that was open has been closed
-// as cut short. With a channel of commands the agent pauses wherever it is, changes its course between
-// two parts of the story, waits for its plan to be approved if it must be, asks a question, and
-// answers messages, also after the end, which takes the run up again. Events carry type, lane, time and
-// payload; the sink's publisher numbers them.
+// The words and their order are always the same, at any speed; commands change them, and the same
+// commands at the same points change them in the same way. Every run ends with a final run.lifecycle,
+// behind the ends of all that was open: done, error where the script fails, or aborted when the context
+// or a command has cancelled it. With a channel of commands the agent, and each child, can be cancelled
+// and paused wherever it is, changes its course between two parts of the story, and answers messages;
+// the agent waits for its plan to be approved if it must be, asks a question, and takes the run up again
+// when it gets a message behind the end. When the sink fails, because another writer has taken the run
+// over, say, the agent stops and says so, and the run stays as it is.
 //
 // # Concurrency
 //
-// Run works on the caller's goroutine and calls the sink from it alone. An Agent may run many runs,
-// also at the same time.
+// Run works on the caller's goroutine and calls the sink from it alone: what happens side by side in the
+// story are coroutines, one of which speaks at a time. While the sink makes it wait, the agent hears
+// nothing; nor could its end be stored then. An Agent may run many runs, also at the same time.
 //
 // # What it does not do
 //
-// It calls no model and runs no tool. It does not read its commands from the log: whoever runs it hands
-// them in.
+// It calls no model and runs no tool. It does not read its commands from the log, nor say which of them
+// it has taken: whoever runs it hands them in.
 //
 // # Where to look next
 //
-// script.go is the story, stage.go how it is told, commands.go how it is interrupted.
+// tour.go is the story that [producers.Run] is told by; script.go lists them all. actor.go has the words
+// that stories are made of, stage.go tells them, commands.go is how they are interrupted.
 package demo

@@ -1,327 +1,271 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
-// stage tells events one after the other. After the first error nothing more is told.
+// stage lets actors tell a story side by side. One of them speaks at a time, and whose turn it is follows
+// from the story's own clock: so the order is always the same, and the speed only says how long the
+// pauses are.
+//
+//	tell ─▶ actor ┐                 next: who is due first
+//	        actor ┼─▶ play ─────▶ listen: the pause, and commands meanwhile
+//	        actor ┘                 step: the actor speaks until its next pause
 type stage struct {
-	cfg   Config
-	ctx   context.Context
-	err   error
-	hurry bool // the run was cancelled: wait for nothing
+	cfg    Config
+	script script
+	ctx    context.Context
+	run    *producers.Run
+	clock  time.Duration // of the story
+	cast   []*actor      // who has something to tell, as they came
+	roles  []*role       // the agent itself first, then the children, as they came
+	ids    map[string]int
 
-	open     map[string]*message // by lane
-	running  []running           // calls without an end, in order
-	children []string            // lanes that have not ended
-	messages int
-	steps    int
-	turns    int
+	commands <-chan schema.Event // nil: nothing comes (any more)
+	answers  map[string]json.RawMessage
+	verdict  *verdict // on the newest plan
 	plans    int
-	said     int             // tokens of all messages so far
-	actor    string          // who speaks
-	now      schema.RunState // of the root
-
-	inbox
+	back     schema.RunState // "" or, while the run is paused, the state to go back to
 }
 
-type running struct{ lane, call string }
-
-const (
-	agentModel    = "scripted-1"
-	agentProvider = "demo"
-)
-
-// wait lets time pass at the agent's pace, obeys commands that come meanwhile, and notices that the
-// run was cancelled.
-func (s *stage) wait(d time.Duration) {
-	if s.err != nil || s.hurry {
-		return
+func newStage(ctx context.Context, cfg Config, script script) (*stage, error) {
+	s := &stage{cfg: cfg, script: script, ctx: ctx, commands: cfg.Commands, ids: make(map[string]int), answers: make(map[string]json.RawMessage)}
+	var err error
+	s.run, err = producers.NewRun(producers.RunConfig{Sink: cfg.Sink, RunID: cfg.RunID, Grace: cfg.Grace, NewID: s.id,
+		Now: func() time.Time { return time.Unix(0, 0).Add(s.clock) }})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
 	}
-	if s.cfg.Speed == 0 || d <= 0 {
-		s.err = context.Cause(s.ctx)
-		s.heedAll()
-		return
+	s.roles = []*role{{lane: &s.run.Lane, context: systemTokens}}
+	return s, nil
+}
+
+// id makes ids that are the same each time.
+func (s *stage) id(word string) string {
+	s.ids[word]++
+	return word + "_" + strconv.Itoa(s.ids[word])
+}
+
+// role is one speaker of the run: the agent itself, or a child.
+type role struct {
+	lane      *producers.Lane
+	turn      *producers.Turn
+	state     schema.RunState
+	call      *producers.Call // that delegates to a child
+	held      bool            // a child that was told to pause
+	since     time.Duration   // when
+	heard     []string        // messages without an answer
+	redirects []string        // instructions that were not followed yet
+	steps     int
+	context   int // tokens that its model has read and said
+	cached    int // those that it knows from the call before
+}
+
+// actor tells one thing of a role, beside others. After an error nothing more is told.
+type actor struct {
+	*role
+	s     *stage
+	err   error
+	yield func(rest) bool
+	next  func() (rest, bool)
+	stop  func()
+	rest  rest
+	over  bool
+	asked []*producers.Call // by the message that is being said
+	said  int               // tokens of it
+}
+
+// rest is a pause: until a time of the story, and where there is a condition, until it holds.
+type rest struct {
+	at    time.Duration // forever: the condition alone counts
+	until func() bool
+}
+
+const forever = time.Duration(-1)
+
+// scripted is a failure that the script wants.
+type scripted struct{ cause error }
+
+func (f *scripted) Error() string { return f.cause.Error() }
+
+// errLeft is the error of an actor that was sent off.
+var errLeft = errors.New("the actor has left the stage")
+
+// enter brings an actor on the stage.
+func (s *stage) enter(r *role, tell func(*actor)) *actor {
+	a := &actor{role: r, s: s, rest: rest{at: s.clock}}
+	a.next, a.stop = iter.Pull(func(yield func(rest) bool) {
+		a.yield = yield
+		tell(a)
+	})
+	s.cast = append(s.cast, a)
+	return a
+}
+
+// leave takes actors off the stage.
+func (s *stage) leave(who func(*actor) bool) {
+	s.cast = slices.DeleteFunc(s.cast, func(a *actor) bool {
+		if !who(a) {
+			return false
+		}
+		a.stop()
+		a.over = true
+		return true
+	})
+}
+
+// perform tells one part of the run, from its first state to a final one.
+func (s *stage) perform(tell func(*actor)) error {
+	s.back, s.verdict, s.roles[0].redirects = "", nil, nil
+	s.enter(s.roles[0], tell)
+	err := s.play()
+	s.leave(func(*actor) bool { return true })
+	var f *scripted
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errCancelled):
+		return s.end(func() error { return s.run.Cancel(s.ctx, errCancelled.Error()) })
+	case errors.As(err, &f):
+		return s.end(func() error { return s.run.Fail(s.ctx, f.cause) })
+	case s.ctx.Err() != nil:
+		err = context.Cause(s.ctx)
+	case !errors.Is(err, errDeaf):
+		return err // the sink's; nothing more can be said
 	}
-	for left := time.Duration(float64(d) / s.cfg.Speed); left > 0 && s.err == nil; {
-		began := time.Now()
-		timer := time.NewTimer(left)
+	if s.roles[0].state.Final() {
+		return nil
+	}
+	if err := s.end(func() error { return s.run.Cancel(s.ctx, err.Error()) }); err != nil {
+		return err
+	}
+	return err
+}
+
+// end ends the run, and every child with it.
+func (s *stage) end(close func() error) error {
+	for _, r := range s.roles {
+		r.state, r.heard = schema.StateAborted, nil
+	}
+	if err := close(); err != nil {
+		return fmt.Errorf("end the run: %w", err)
+	}
+	return nil
+}
+
+// play goes on until nobody has anything to tell.
+func (s *stage) play() error {
+	for len(s.cast) > 0 {
+		a, in := s.first()
+		heard, err := s.listen(in)
+		if err != nil {
+			return err
+		}
+		if heard {
+			continue // it may have changed who is next
+		}
+		s.clock += in
+		if err := s.step(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first gives who speaks next, and in how long; forever when everybody waits for a command.
+func (s *stage) first() (*actor, time.Duration) {
+	if s.back != "" {
+		return nil, forever
+	}
+	var first *actor
+	at := forever
+	for _, a := range s.cast {
+		due := a.rest.at
+		switch {
+		case a.held:
+			continue
+		case a.rest.until != nil && a.rest.until():
+			due = s.clock
+		case due == forever:
+			continue
+		}
+		if first == nil || due < at {
+			first, at = a, due
+		}
+	}
+	if first == nil {
+		return nil, forever
+	}
+	return first, max(at-s.clock, 0)
+}
+
+// step lets an actor speak until its next pause.
+func (s *stage) step(a *actor) error {
+	r, more := a.next()
+	if more {
+		a.rest = r
+		return nil
+	}
+	s.leave(func(b *actor) bool { return b == a })
+	var f *scripted
+	if errors.As(a.err, &f) && a.role != s.roles[0] {
+		return s.endChild(a.role, func() error { return a.lane.Fail(s.ctx, f.cause) }, f.cause)
+	}
+	return a.err
+}
+
+// endChild ends a child before its time: what it has open first, then the call that it was sent by.
+func (s *stage) endChild(r *role, end func() error, cause error) error {
+	s.leave(func(a *actor) bool { return a.role == r })
+	r.state, r.held = schema.StateAborted, false
+	if err := end(); err != nil {
+		return err
+	}
+	return r.call.Fail(cause)
+}
+
+// listen lets a pause pass, or ends it when it has heard something. What is heard is heeded.
+func (s *stage) listen(in time.Duration) (heard bool, err error) {
+	if s.ctx.Err() != nil {
+		return false, context.Cause(s.ctx)
+	}
+	var over <-chan time.Time
+	switch {
+	case in == forever && s.commands == nil:
+		return false, errDeaf
+	case in == forever:
+	case in == 0 || s.cfg.Speed == 0:
 		select {
-		case <-timer.C:
-			return
-		case <-s.ctx.Done():
-			s.err = context.Cause(s.ctx)
 		case e, ok := <-s.commands:
-			left -= time.Since(began)
-			s.heed(e, ok)
+			return true, s.heed(e, ok)
+		default:
+			return false, nil
 		}
-		timer.Stop()
+	default:
+		timer := time.NewTimer(time.Duration(float64(in) / s.cfg.Speed))
+		defer timer.Stop()
+		over = timer.C
 	}
-}
-
-// emit publishes one event. It is never cut off by the run's cancellation, so that what has been
-// published is always known; it has a deadline instead.
-func (s *stage) emit(lane, typ string, pairs ...any) {
-	if s.err != nil {
-		return
-	}
-	e := schema.Event{
-		TS: s.cfg.Now().UTC().Format(schema.TimeLayout), Type: typ, ChildID: lane, TurnID: fmt.Sprintf("turn_%d", s.turns),
-		Actor: s.actor, Payload: object(pairs...),
-	}
-	if lane != "" {
-		e.Path = []string{s.cfg.RunID, lane}
-	}
-	ctx, cancel := s.bounded()
-	defer cancel()
-	if err := s.cfg.Sink.Publish(ctx, e); err != nil {
-		s.err = &sinkError{"publish " + typ, err}
-	}
-}
-
-func (s *stage) flush() {
-	if s.err != nil {
-		return
-	}
-	ctx, cancel := s.bounded()
-	defer cancel()
-	if err := s.cfg.Sink.Flush(ctx); err != nil {
-		s.err = &sinkError{"flush", err}
-	}
-}
-
-func (s *stage) bounded() (context.Context, context.CancelFunc) {
-	if s.hurry { // the whole ending has one deadline
-		return context.WithCancel(s.ctx)
-	}
-	return context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.Grace)
-}
-
-func (s *stage) state(lane string, st schema.RunState, reason string) {
-	var r any
-	if reason != "" {
-		r = reason
-	}
-	s.emit(lane, schema.TypeRunLifecycle, "state", st, "reason", r)
-	if lane == "" && s.err == nil {
-		s.now = st
-	}
-	if s.err == nil && st.Final() {
-		s.children = slices.DeleteFunc(s.children, func(c string) bool { return c == lane })
-	}
-}
-
-func (s *stage) step(kind string) {
-	s.emit("", schema.TypeStepBoundary, "step_index", s.steps, "step_kind", kind, "checkpoint_id", nil)
-	s.steps++
-}
-
-// spawn announces a child and lets it begin. The announcement must be stored first.
-func (s *stage) spawn(child, prompt string, tools ...string) {
-	s.emit("", schema.TypeChildSpawn, "child_id", child, "prompt", prompt, "tools_allowed", tools)
-	s.flush()
-	if s.err == nil {
-		s.children = append(s.children, child)
-	}
-	s.state(child, schema.StateRunning, "")
-}
-
-// message is an open message of one lane.
-type message struct {
-	s       *stage
-	lane    string
-	id      string
-	content []json.RawMessage
-	block   *block // the open one
-	tokens  int
-}
-
-type block struct {
-	kind, call, tool string
-	text             strings.Builder
-}
-
-func (s *stage) message(lane, role string) *message {
-	s.messages++
-	m := &message{s: s, lane: lane, id: fmt.Sprintf("msg_%d", s.messages)}
-	pairs := []any{"message_id", m.id, "role", role}
-	if role == "assistant" {
-		pairs = append(pairs, "model", agentModel, "provider", agentProvider)
-	}
-	s.emit(lane, schema.TypeMessageStart, pairs...)
-	if s.err == nil {
-		s.open[lane] = m
-	}
-	return m
-}
-
-// Pace of what the agent says: a thought runs faster than speech, a tool's input faster still.
-const (
-	thoughtPace = 38 * time.Millisecond
-	textPace    = 66 * time.Millisecond
-	inputPace   = 26 * time.Millisecond
-)
-
-func (m *message) reasoning(text string) {
-	m.say("reasoning", schema.TypeReasoningDelta, thoughtPace, text)
-}
-
-func (m *message) text(text string) { m.say("text", schema.TypeTextDelta, textPace, text) }
-
-func (m *message) say(kind, typ string, pace time.Duration, text string) {
-	m.begin(&block{kind: kind})
-	for _, w := range words(text) {
-		m.s.wait(pace)
-		m.delta(typ, w)
-	}
-	m.endBlock(true)
-}
-
-// words cuts text into pieces that end behind their white space.
-func words(text string) []string {
-	var out []string
-	for text != "" {
-		n := strings.IndexAny(text, " \n") + 1
-		if n == 0 {
-			n = len(text)
+	began := time.Now()
+	select {
+	case <-over:
+		return false, nil
+	case <-s.ctx.Done():
+		return false, context.Cause(s.ctx)
+	case e, ok := <-s.commands:
+		if in != forever {
+			s.clock += min(in, time.Duration(float64(time.Since(began))*s.cfg.Speed))
 		}
-		out, text = append(out, text[:n]), text[n:]
+		return true, s.heed(e, ok)
 	}
-	return out
-}
-
-func (m *message) begin(b *block) {
-	pairs := []any{"index", len(m.content), "kind", b.kind, "message_id", m.id}
-	if b.call != "" {
-		pairs = append(pairs, "call_id", b.call, "tool", b.tool)
-	}
-	m.s.emit(m.lane, schema.TypeBlockStart, pairs...)
-	if m.s.err == nil {
-		m.block = b
-	}
-}
-
-func (m *message) delta(typ, text string) {
-	pairs := []any{"text", text, "index", len(m.content)}
-	if typ == schema.TypeToolInputDelta && m.block != nil {
-		pairs = append([]any{"call_id", m.block.call}, pairs...)
-	}
-	m.s.emit(m.lane, typ, pairs...)
-	if m.s.err == nil {
-		m.block.text.WriteString(text)
-		m.tokens++
-	}
-}
-
-// endBlock closes the open block. complete is false when it was cut short.
-func (m *message) endBlock(complete bool) {
-	b := m.block
-	if b == nil || m.s.err != nil {
-		return
-	}
-	pairs := []any{"index", len(m.content), "message_id", m.id, "complete", complete}
-	content := object("type", b.kind, "text", b.text.String())
-	if b.call != "" {
-		pairs = append(pairs, "call_id", b.call)
-		content = object("type", b.kind, "id", b.call, "name", b.tool, "partial_json", b.text.String())
-	}
-	if b.call != "" && complete {
-		pairs = append(pairs, "input", json.RawMessage(b.text.String()))
-		content = object("type", b.kind, "id", b.call, "name", b.tool, "input", json.RawMessage(b.text.String()))
-	}
-	m.s.emit(m.lane, schema.TypeBlockEnd, pairs...)
-	if m.s.err != nil {
-		return
-	}
-	index := len(m.content)
-	m.content, m.block = append(m.content, content), nil
-	if b.call == "" || !complete {
-		return
-	}
-	m.s.emit(m.lane, schema.TypeToolStart, "call_id", b.call, "tool", b.tool, "input", json.RawMessage(b.text.String()), "index", index)
-	if m.s.err == nil {
-		m.s.running = append(m.s.running, running{m.lane, b.call})
-	}
-}
-
-// call tells a tool call whose input streams in.
-func (m *message) call(call, tool, input string) {
-	m.begin(&block{kind: "tool_use", call: call, tool: tool})
-	for rest := input; rest != ""; {
-		n := min(5, len(rest))
-		m.s.wait(inputPace)
-		m.delta(schema.TypeToolInputDelta, rest[:n])
-		rest = rest[n:]
-	}
-	m.endBlock(true)
-}
-
-func (m *message) end(stop string) {
-	m.s.emit(m.lane, schema.TypeMessageEnd, "message_id", m.id, "content", m.content, "stop_reason", stop, "stop_sequence", nil,
-		"usage", object("input_tokens", m.s.said, "output_tokens", m.tokens))
-	if m.s.err == nil {
-		m.s.said += m.tokens
-		delete(m.s.open, m.lane)
-	}
-}
-
-// cut ends a message that the run's end has interrupted.
-func (m *message) cut() {
-	m.endBlock(false)
-	if m.content == nil {
-		m.content = []json.RawMessage{}
-	}
-	m.end("cancelled")
-}
-
-func (s *stage) output(c running, text string) {
-	s.emit(c.lane, schema.TypeToolOutputDelta, "call_id", c.call, "text", text)
-}
-
-func (s *stage) finish(c running, output string, took time.Duration) {
-	s.emit(c.lane, schema.TypeToolEnd, "call_id", c.call, "ok", true, "output", output, "duration_ms", took.Milliseconds())
-	s.ended(c)
-}
-
-func (s *stage) fail(c running, why string) {
-	s.emit(c.lane, schema.TypeToolEnd, "call_id", c.call, "ok", false, "error", why)
-	s.ended(c)
-}
-
-func (s *stage) ended(c running) {
-	if s.err == nil {
-		s.running = slices.DeleteFunc(s.running, func(r running) bool { return r == c })
-	}
-}
-
-// object writes a JSON object with its members in the given order.
-func object(pairs ...any) json.RawMessage {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	buf.WriteByte('{')
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if i > 0 {
-			buf.WriteByte(',')
-		}
-		for j, v := range pairs[i : i+2] {
-			if j > 0 {
-				buf.WriteByte(':')
-			}
-			if err := enc.Encode(v); err != nil { // a text of the script that is not JSON
-				panic(fmt.Sprintf("demo: %v", err))
-			}
-			buf.Truncate(buf.Len() - 1) // the encoder's line feed
-		}
-	}
-	buf.WriteByte('}')
-	return buf.Bytes()
 }

@@ -1,0 +1,203 @@
+package producers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"agentstream/schema"
+)
+
+// watch begins to listen. A Waker that does not answer is tried again later: meanwhile the log is asked.
+func (c *Commands) watch(ctx context.Context) {
+	stop, err := c.cfg.Waker.Watch(ctx, c.key, c.hear)
+	c.mu.Lock()
+	closed := c.closed
+	if c.deaf = err != nil; err == nil && !closed {
+		c.stop = stop
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.retry(fmt.Errorf("watch: %w", err))
+	case closed:
+		stop()
+	}
+}
+
+func (c *Commands) retry(err error) {
+	if h := c.pub.cfg.Hooks.Retry; h != nil {
+		h(err)
+	}
+}
+
+// hear takes a copy. One that follows what is known is looked at here; anything else says that the log
+// must be read.
+func (c *Commands) hear(p schema.Pack) {
+	c.mu.Lock()
+	v := &c.view
+	if p.Last() <= v.seq || c.closed {
+		c.mu.Unlock()
+		return
+	}
+	if v.behind || p.First > v.seq+1 {
+		v.behind = true
+	} else {
+		v.look(&p)
+	}
+	news := v.behind || len(v.queue) > 0 || v.fenced != nil
+	c.mu.Unlock()
+	if news {
+		c.wake()
+	}
+}
+
+// read looks at what the log holds behind what is known, up to its newest pack. What the log does not give now is asked for again by the next step, after a pause.
+func (c *Commands) read(ctx context.Context) error {
+	c.mu.Lock()
+	c.view.behind = false
+	pos := c.view.pos
+	c.mu.Unlock()
+	c.readAt = time.Now()
+	for p, err := range c.log.Since(ctx, c.key, pos) {
+		if err == nil {
+			err = c.readPack(ctx, &p)
+		}
+		if err != nil {
+			return c.again(ctx, err)
+		}
+		c.tries = 0
+	}
+	return c.readArchived(ctx)
+}
+
+// readArchived asks the past once about a run that the log has nothing of: all of it may have left the
+// window.
+func (c *Commands) readArchived(ctx context.Context) error {
+	c.mu.Lock()
+	nothing := c.view.pos == 0
+	c.mu.Unlock()
+	if !nothing || c.asked || c.cfg.Past == nil {
+		c.tries = 0
+		return nil
+	}
+	if err := c.readPast(ctx, math.MaxInt64); err != nil {
+		return c.again(ctx, err)
+	}
+	c.asked, c.tries = true, 0
+	return nil
+}
+
+// readPack looks at a pack of the log, and at what lies before it and has left the window.
+func (c *Commands) readPack(ctx context.Context, p *schema.Pack) error {
+	c.mu.Lock()
+	gap := p.First > c.view.seq+1
+	c.mu.Unlock()
+	if gap && c.cfg.Past != nil {
+		if err := c.readPast(ctx, p.First-1); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := &c.view
+	if p.Last() <= v.seq { // heard meanwhile, or known from the past
+		v.pos = max(v.pos, p.Head.Stored)
+		return nil
+	}
+	if p.First > v.seq+1 {
+		v.logger.Warn("commands: events have left the log before they were looked at", "after", int64(v.seq), "before", int64(p.First))
+	}
+	v.look(p)
+	return nil
+}
+
+// readPast looks at what the past has behind what is known.
+func (c *Commands) readPast(ctx context.Context, through schema.Seq) error {
+	c.mu.Lock()
+	after := c.view.seq
+	c.mu.Unlock()
+	for p, err := range c.cfg.Past.Packs(ctx, c.key, after, through) {
+		if err != nil {
+			return fmt.Errorf("read the past behind %d: %w", after, err)
+		}
+		p.Head.Stored = 0 // a position of the log means nothing here
+		c.mu.Lock()
+		if p.Last() > c.view.seq {
+			c.view.look(&p)
+		}
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// again pauses after a read that has failed, for longer the more have.
+func (c *Commands) again(ctx context.Context, err error) error {
+	c.mu.Lock()
+	c.view.behind = true
+	c.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, schema.ErrBadPack) {
+		return err
+	}
+	c.retry(err)
+	c.tries++
+	return sleep(ctx, pause(c.tries, 10*time.Millisecond, time.Second))
+}
+
+// refill reads the commands again that had no room, as many as have now.
+func (c *Commands) refill(ctx context.Context) error {
+	c.mu.Lock()
+	from, through := c.view.more, c.view.seq
+	c.mu.Unlock()
+	packs := c.log.Since(ctx, c.key, max(from.pos, 1)-1)
+	if from.pos == 0 {
+		packs = c.cfg.Past.Packs(ctx, c.key, from.seq-1, through)
+	}
+	for p, err := range packs {
+		if err != nil {
+			return c.again(ctx, err)
+		}
+		if from.pos == 0 {
+			p.Head.Stored = 0
+		}
+		c.mu.Lock()
+		more := c.view.refill(&p, from.seq-1)
+		c.mu.Unlock()
+		if !more {
+			return nil
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if from.pos == 0 {
+		c.view.more.pos = 1 // the past ends here; the log goes on
+		return nil
+	}
+	c.view.logger.Warn("commands: events have left the log while their commands waited", "after", int64(c.view.more.seq))
+	c.view.more = commandAt{}
+	return nil
+}
+
+// claim makes a lane the Publisher's by writing to it, before the first of its commands is handed over:
+// that commands up to it have been taken, which is known to be so. A run that begins with a command has
+// nothing that could be said of before it; there it is an empty progress.
+func (c *Commands) claim(ctx context.Context, todo commandStep) error {
+	e := takenEvent(todo.lane, todo.before-1, "")
+	if todo.before < 2 {
+		e = schema.Event{Type: schema.TypeProgress, ChildID: todo.lane, Payload: json.RawMessage(`{}`)}
+	}
+	_, err := c.pub.Append(ctx, e)
+	c.mu.Lock()
+	c.view.behind = true // what was written before it must be known before anything is handed over
+	c.mu.Unlock()
+	if errors.Is(err, schema.ErrEnded) { // meanwhile
+		return sleep(ctx, pause(0, 10*time.Millisecond, 20*time.Millisecond))
+	}
+	return err
+}

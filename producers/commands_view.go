@@ -1,0 +1,234 @@
+package producers
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"agentstream/schema"
+)
+
+// commandPrefix begins the type of every command.
+const commandPrefix = "command."
+
+// Bounds of what is kept of commands that wait. What has no room is read again when there is some.
+const (
+	maxCommands     = 4096
+	maxCommandBytes = 1 << 20
+)
+
+// commandView is what is known of a run as far as commands go: a state machine over its packs. Guarded by
+// its owner's lock.
+type commandView struct {
+	writer string // our own
+	serves func(lane string) bool
+	logger *slog.Logger
+
+	pos    uint64          // the log's position of the newest pack that was looked at; 0 none
+	seq    schema.Seq      // its last event
+	state  schema.RunState // after it
+	behind bool            // there may be more in the log
+	fenced error           // a lane of ours has another owner
+
+	lanes map[string]*commandLane
+	ended schema.Seq // newest final state of the run itself
+	queue []commandAt
+	kept  int       // bytes in queue
+	more  commandAt // the first command that had no room; those behind it are not in queue either. seq 0: none
+}
+
+type commandLane struct {
+	serve  bool
+	owner  schema.Lane // newest; of lanes that are ours
+	ours   bool
+	claim  schema.Seq // our first event
+	former bool       // had an owner before us
+	taken  schema.Seq // commands up to here have been taken
+	ended  schema.Seq // newest final state
+}
+
+// commandAt is a command that waits.
+type commandAt struct {
+	lane  string
+	seq   schema.Seq
+	pos   uint64 // of its pack in the log; 0: of the past
+	event *schema.Event
+}
+
+func (v *commandView) lane(id string) *commandLane {
+	l := v.lanes[id]
+	if l == nil {
+		l = &commandLane{serve: v.serves(id)}
+		v.lanes[id] = l
+	}
+	return l
+}
+
+// What a pack must hold to be looked into. Text in payloads has its quotes escaped.
+var (
+	typeCommand   = []byte(`"type":"command`)
+	typeLifecycle = []byte(`"type":"run.lifecycle"`)
+)
+
+// look takes the run's next pack, which begins behind seq at most by being partly known.
+func (v *commandView) look(p *schema.Pack) {
+	if l := v.lane(p.Child); l.serve {
+		v.owned(l, p)
+	}
+	if bytes.Contains(p.Body, typeCommand) || bytes.Contains(p.Body, typeLifecycle) {
+		for r, err := range p.Records(v.seq) {
+			if err != nil {
+				v.logger.Warn("commands: an event cannot be read", "err", err)
+				break
+			}
+			v.record(p, r)
+		}
+	}
+	v.seq, v.state = p.Last(), p.Head.State
+	if p.Head.Stored > 0 {
+		v.pos = p.Head.Stored
+	}
+}
+
+// owned follows who owns a lane.
+func (v *commandView) owned(l *commandLane, p *schema.Pack) {
+	o := p.Head.Lane
+	switch {
+	case p.Writer == v.writer:
+		if !l.ours {
+			l.ours, l.claim = true, p.First
+		}
+		l.owner = o
+	case p.Head.Stored == 0:
+		l.former = true // of the past; who owned it then is not kept
+	case o.Owner == "" || o == l.owner && l.ours:
+		// Written beside the owner: by a command, or while the owner was out of sight.
+	case l.ours:
+		v.fenced = fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", p.Child, o.Owner, o.Epoch, l.owner.Epoch, ErrFenced)
+	default:
+		l.former = true
+	}
+}
+
+func (v *commandView) record(p *schema.Pack, r schema.Record) {
+	switch {
+	case string(r.Type) == schema.TypeRunLifecycle:
+		s, err := schema.ParseLifecycle(r.Payload())
+		if err != nil || !s.State.Final() {
+			return
+		}
+		if v.lane(p.Child).ended = r.Seq; p.Child == "" {
+			v.ended = r.Seq
+		}
+	case string(r.Type) == schema.TypeCommandsTaken:
+		var t struct {
+			Through schema.Seq `json:"through"`
+		}
+		if json.Unmarshal(r.Payload(), &t) == nil && t.Through < r.Seq {
+			v.take(p.Child, t.Through)
+		}
+	case v.more.seq == 0 && v.told(p, r):
+		v.add(p, r)
+	}
+}
+
+// told says whether an event is a command for us.
+func (v *commandView) told(p *schema.Pack, r schema.Record) bool {
+	return bytes.HasPrefix(r.Type, []byte(commandPrefix)) && v.lane(p.Child).serve
+}
+
+// add lets a command wait. Without room for it, and it may be the only one that is too large, it is noted in
+// more.
+func (v *commandView) add(p *schema.Pack, r schema.Record) {
+	e, err := r.Event()
+	if err != nil {
+		v.logger.Warn("commands: a command cannot be read", "seq", int64(r.Seq), "err", err)
+		return
+	}
+	at := commandAt{lane: p.Child, seq: r.Seq, pos: p.Head.Stored, event: &e}
+	if v.over(at) {
+		return
+	}
+	if v.full(&e) {
+		v.drop(v.over)
+	}
+	if len(v.queue) > 0 && v.full(&e) {
+		at.event = nil
+		v.more = at
+		return
+	}
+	v.kept += lineSize(&e)
+	v.queue = append(v.queue, at)
+}
+
+func (v *commandView) full(e *schema.Event) bool {
+	return len(v.queue) >= maxCommands || v.kept+lineSize(e) > maxCommandBytes
+}
+
+// refill looks again at a pack that holds commands for which there was no room, behind after. It says
+// whether there is more to look at.
+func (v *commandView) refill(p *schema.Pack, after schema.Seq) (more bool) {
+	v.more = commandAt{}
+	for r, err := range p.Records(after) {
+		if err != nil || r.Seq > v.seq {
+			break // said when it was looked at first; or not looked at yet
+		}
+		if v.told(p, r) {
+			if v.add(p, r); v.more.seq != 0 {
+				return false
+			}
+		}
+	}
+	if p.Last() >= v.seq {
+		return false
+	}
+	v.more = commandAt{seq: p.Last() + 1, pos: p.Head.Stored}
+	return true
+}
+
+// fate says what has become of a command, so far as is known.
+func (v *commandView) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
+	l := v.lane(lane)
+	return seq <= l.taken, typ != schema.TypeCommandMessage && seq < max(l.ended, v.ended)
+}
+
+// over says that a command that waits need not any more.
+func (v *commandView) over(at commandAt) bool {
+	taken, settled := v.fate(at.lane, at.event.Type, at.seq)
+	return taken || settled
+}
+
+func (v *commandView) take(lane string, through schema.Seq) {
+	l := v.lane(lane)
+	l.taken = max(l.taken, through)
+}
+
+func (v *commandView) remove(seq schema.Seq) {
+	v.drop(func(at commandAt) bool { return at.seq == seq })
+}
+
+func (v *commandView) drop(which func(commandAt) bool) {
+	v.queue = slices.DeleteFunc(v.queue, func(at commandAt) bool {
+		gone := which(at)
+		if gone {
+			v.kept -= lineSize(at.event)
+		}
+		return gone
+	})
+}
+
+// first gives the first command that can be handed over, or could if its lane were ours.
+func (v *commandView) first() (commandAt, *commandLane, bool) {
+	v.drop(v.over)
+	for _, at := range v.queue {
+		if l := v.lane(at.lane); l.ours || !v.state.Final() {
+			return at, l, true
+		}
+	}
+	return commandAt{}, nil, false
+}
+
+// lineSize is what an event counts for in commandView.kept.
+func lineSize(e *schema.Event) int { return len(e.Payload) + 512 }

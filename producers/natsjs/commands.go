@@ -1,0 +1,52 @@
+package natsjs
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Bounds of what waits for the reader of one run's copies. What comes beyond them is lost, and read from
+// the log.
+const (
+	watchMessages = 4096
+	watchBytes    = 8 << 20
+	watchTimeout  = 5 * time.Second
+)
+
+var _ producers.Waker = (*Log)(nil)
+
+// Watch listens to the copies of what is stored in a run, on the log's own connection; see
+// producers.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
+// for each Watch. A reconnect brings it back by itself; what was stored meanwhile is not told.
+func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	sub, err := l.nc.Subscribe(schema.LiveFilter(key, l.partitions), func(m *nats.Msg) {
+		stored, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+		if err != nil || stored == 0 {
+			return // nothing that the stream has sent
+		}
+		if p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored); err == nil {
+			fn(p) // else not ours; the persister puts such messages aside and says so
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: watch %s: %w", key, err)
+	}
+	stop := func() { _ = sub.Unsubscribe() } // fails only when the connection is gone, and the interest with it
+	if err = sub.SetPendingLimits(watchMessages, watchBytes); err == nil {
+		err = l.nc.FlushWithContext(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("natsjs: watch %s: %w", key, err)
+	}
+	return stop, nil
+}

@@ -1,13 +1,20 @@
 package producers_test
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"agentstream/producers"
+	"agentstream/producers/anthropic"
+	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 
@@ -50,4 +57,96 @@ func BenchmarkAppender(b *testing.B) {
 			b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "events/s")
 		})
 	}
+}
+
+// ready takes every pack, at once or after a while, and keeps none.
+type ready struct {
+	after  time.Duration
+	packs  atomic.Int64
+	events atomic.Int64
+}
+
+func (l *ready) Head(context.Context, schema.RunKey, string) (schema.Head, error) {
+	return schema.Head{}, nil
+}
+
+func (l *ready) Append(_ context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	if l.after > 0 {
+		time.Sleep(l.after)
+	}
+	l.packs.Add(1)
+	l.events.Add(int64(p.Count))
+	return after + 1, nil
+}
+
+func (l *ready) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.Pack, error] {
+	return func(func(schema.Pack, error) bool) {}
+}
+
+// deltas are those of recorded streams of a provider, in their order.
+func deltas(b *testing.B) []schema.Event {
+	_, read := anthropictest.Recorded(b)
+	var out []schema.Event
+	for _, name := range []string{"text-long", "pause-turn-step1", "thinking-signature-text", "tool-large-json", "web-search-citations"} {
+		body := bytes.NewReader(read("anthropic/" + name + ".sse"))
+		for e, err := range provider.Decode(body, anthropic.NewDecoder(provider.Config{TurnID: "turn_01JZQ5Z8Y4R6"})) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			if info, _ := schema.Lookup(e.Type); info.Delta {
+				out = append(out, e)
+			}
+		}
+	}
+	if len(out) < 300 {
+		b.Fatalf("%d deltas", len(out))
+	}
+	return out
+}
+
+// BenchmarkSendDelta is all that a delta costs before the log's client has it: checks, the buffer,
+// numbers, ids, times, lines and packs.
+func BenchmarkSendDelta(b *testing.B) {
+	events := deltas(b)
+	for _, after := range []time.Duration{0, 200 * time.Microsecond} {
+		b.Run(after.String(), func(b *testing.B) {
+			log := &ready{after: after}
+			p, err := producers.New(producers.Config{Log: log, Key: schema.RunKey{Tenant: "acme", Run: "run_01JZQ5Z8Y4R6"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var sink producers.Sink = p
+			var one [1]schema.Event
+			if err := p.Send(b.Context(), schema.Event{Type: schema.TypeMessageStart}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			cpu := ownCPU(b)
+			i := 0
+			for b.Loop() {
+				one[0] = events[i%len(events)]
+				if err := sink.Send(b.Context(), one[:]...); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+			if err := p.Flush(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(ownCPU(b)-cpu)/float64(b.N), "cpu-ns/event")
+			b.ReportMetric(float64(log.events.Load())/float64(log.packs.Load()), "events/pack")
+			if err := p.Close(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// ownCPU is what this process has used.
+func ownCPU(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -8,21 +8,41 @@ import (
 	"agentstream/schema"
 )
 
-// builder turns events into numbered packs. It is shared by both writers.
+// builder turns events into numbered packs. It is shared by both writers, and used by one goroutine at a
+// time.
 type builder struct {
 	key    schema.RunKey
 	writer string
 	now    func() time.Time
 	ids    *schema.IDs
+
+	id    []byte // of the event at hand
+	stamp string // time of milli
+	milli int64
 }
 
 // limits bound one pack.
 type limits struct {
 	events int
 	bytes  int
-	// whole gives how many of the first n events may be stored without the one behind them; nil: all.
-	// With 0, what begins with the first event does not fit one pack and is divided.
-	whole func(n int) int
+	// marks are those of the events, calls among which are not divided; nil: packs may end anywhere. A
+	// call that does not fit one pack is divided all the same.
+	marks []mark
+}
+
+// whole gives how many of the first n events can be stored without dividing a call; n when none can.
+func (l limits) whole(n int) int {
+	if l.marks == nil || n == 0 {
+		return n
+	}
+	k := n
+	for k > 0 && l.marks[k-1].rest > 0 {
+		k--
+	}
+	if k == 0 {
+		return n
+	}
+	return k
 }
 
 // build packs the longest prefix of events that is of one lane and within the limits, numbered
@@ -30,10 +50,10 @@ type limits struct {
 // is no pack. events are not changed, so that they can be built again on another head.
 func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
 	p, n, err = b.fill(head, lane, events, lim)
-	if err != nil || lim.whole == nil || n == len(events) {
+	if err != nil || n == len(events) {
 		return p, n, err
 	}
-	if k := lim.whole(n); k > 0 && k < n {
+	if k := lim.whole(n); k < n {
 		return b.fill(head, lane, events[:k], lim)
 	}
 	return p, n, nil
@@ -41,50 +61,69 @@ func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Even
 
 func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
 	now := b.now().UTC()
-	h := head.Clone()
-	if h.Day == "" {
-		h.Day = now.Format("20060102")
+	stamp := b.stampOf(now)
+	if head.Day == "" {
+		head.Day = now.Format("20060102")
 	}
-	h.Lane, h.Stored = lane, 0
+	head.Lane, head.Stored = lane, 0
 	p = &schema.Pack{Key: b.key, Child: events[0].ChildID, First: head.Last + 1, Writer: b.writer}
-	p.Body = make([]byte, 0, min(lim.bytes, sizeOf(events, lim.events))+64)
-	stamp := ""
+	p.Body = make([]byte, 0, min(lim.bytes, b.guess(events[:min(len(events), lim.events)])))
+	floor, own := head.LastID, false
 	for n < len(events) && n < lim.events && events[n].ChildID == p.Child {
-		e := events[n]
+		e := &events[n]
 		if n > 0 && len(p.Body)+e.Size() > lim.bytes {
 			break
 		}
-		if e.Seq != 0 && e.Seq != h.Last+1 {
-			err = fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)
+		if e.Seq != 0 && e.Seq != head.Last+1 {
+			err = fmt.Errorf("seq %d where %d is next: %w", e.Seq, head.Last+1, schema.ErrSeqMismatch)
 			break
+		}
+		if !own && schema.MovesAnchors(e.Type) { // the anchors are those of the head that may be built on again
+			head, own = head.Clone(), true
+		}
+		if err = head.Advance(e.Type, e.ChildID, "", e.Payload); err != nil {
+			break
+		}
+		ts := e.TS
+		if ts == "" {
+			ts = stamp
 		}
 		if e.ID == "" {
-			e.ID = b.ids.Event(now, h.LastID)
+			b.id, floor = b.ids.AppendEvent(b.id[:0], now, floor), ""
+		} else {
+			b.id, floor = append(b.id[:0], e.ID...), e.ID
 		}
-		if e.TS == "" {
-			if stamp == "" {
-				stamp = now.Format(schema.TimeLayout)
-			}
-			e.TS = stamp
-		}
-		if err = h.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
-			break
-		}
-		e.RunID, e.Seq = b.key.Run, h.Last
-		p.Body = append(e.AppendLine(p.Body), '\n')
+		p.Body = append(e.AppendNumbered(p.Body, b.id, ts, b.key.Run, head.Last), '\n')
 		n++
 	}
-	p.Count, p.Head = n, h
+	head.LastID = string(b.id)
+	p.Count, p.Head = n, head
 	return p, n, err
 }
 
-func sizeOf(events []schema.Event, most int) int {
-	n := 0
-	for i := range events[:min(len(events), most)] {
-		n += events[i].Size()
+// stampOf writes a time, once for all packs of a millisecond.
+func (b *builder) stampOf(now time.Time) string {
+	if milli := now.UnixMilli(); b.stamp == "" || milli != b.milli {
+		b.stamp, b.milli = now.Format(schema.TimeLayout), milli
+	}
+	return b.stamp
+}
+
+// guess gives the length of the lines. An event's Size bounds it from above, by twice as much.
+func (b *builder) guess(events []schema.Event) int {
+	n := len(events) * (envelopeBytes + len(b.key.Run))
+	for i := range events {
+		e := &events[i]
+		n += len(e.Type) + len(e.ChildID) + len(e.TurnID) + len(e.Cause) + len(e.Actor) + len(e.Extra) + len(e.Payload)
+		for _, id := range e.Path {
+			n += len(id) + len(`"",`)
+		}
 	}
 	return n
 }
+
+// envelopeBytes is what a line has beside the values of its event: names, id, time and number.
+const envelopeBytes = 192
 
 // pause gives the wait before attempt n (from 0): it grows from base to at most cap, with full
 // jitter, so that writers that collide part.

@@ -2,11 +2,11 @@ package producers
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +42,7 @@ type Hooks struct {
 	Conflict func()                                          // another writer was first
 	Retry    func(err error)                                 // the log did not answer or refused for now
 	Fenced   func(key schema.RunKey)                         // the lane was taken over
+	Refused  func(events int, err error)                     // events that Send had taken are not stored; see LostError
 }
 
 func (c Config) withDefaults() Config {
@@ -89,39 +90,45 @@ type Publisher struct {
 	cfg    Config
 	writer *writer
 
-	mu      sync.Mutex
-	pending []item
-	events  int           // buffered and being sent
-	bytes   int           // the same
-	freed   chan struct{} // closed when space has become free; nil when nobody waits
-	idle    chan struct{} // closed when the flushing goroutine has returned; nil when it does not run
-	closed  bool
-	failed  error // the publisher has stopped for good
+	mu       sync.Mutex
+	pending  queue // the flushing goroutine has not taken it yet
+	spare    queue // the other one, empty; the goroutine has it while it runs
+	accepted uint64
+	settled  uint64 // of those accepted: their fate is known
+	bytes    int    // of those accepted and not settled
+	flushes  []flushWait
+	freed    chan struct{} // closed when space has become free; nil when nobody waits
+	running  bool          // the flushing goroutine
+	ended    chan struct{} // closed when it has returned; nil when nobody waits
+	closed   bool
+	failed   error     // the publisher has stopped for good
+	lost     LostError // since the last Flush
 
 	// ctx ends the flushing goroutine, which outlives the call that started it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-type item struct {
-	event schema.Event
-	call  *call
+// flushWait is one Flush that waits.
+type flushWait struct {
+	upto uint64 // value of settled
+	done chan struct{}
 }
 
-// call is one Publish on its way.
-type call struct {
-	left    int
-	receipt Receipt
-	err     error
-	done    chan struct{} // made by the first Wait
+// LostError says that events which Send had taken are not stored, or with ErrUnanswered perhaps not. It
+// wraps why the first of them is not.
+type LostError struct {
+	Events int
+	Err    error
 }
 
-// Receipt says where events were stored. Other writers' events may lie between First and Last.
-type Receipt struct {
-	First    schema.Seq
-	Last     schema.Seq
-	Replayed bool // the answer of an earlier append with the same idempotency key
+// Error says how many, and why the first.
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%d events that were sent are not stored: %v", e.Events, e.Err)
 }
+
+// Unwrap gives why the first is not stored.
+func (e *LostError) Unwrap() error { return e.Err }
 
 // New makes a publisher. It does not talk to the log: the first event does.
 func New(cfg Config) (*Publisher, error) {
@@ -134,35 +141,6 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Pending is an event or several on the way to the log.
-type Pending struct {
-	p *Publisher
-	c *call
-}
-
-// Wait returns when all events of the call are stored, or when it is certain that they will not be.
-// When ctx ends first, they may still be stored later.
-func (w Pending) Wait(ctx context.Context) (Receipt, error) {
-	w.p.mu.Lock()
-	if w.c.left == 0 {
-		defer w.p.mu.Unlock()
-		return w.c.receipt, w.c.err
-	}
-	if w.c.done == nil {
-		w.c.done = make(chan struct{})
-	}
-	done := w.c.done
-	w.p.mu.Unlock()
-	select {
-	case <-done:
-		w.p.mu.Lock()
-		defer w.p.mu.Unlock()
-		return w.c.receipt, w.c.err
-	case <-ctx.Done():
-		return Receipt{}, fmt.Errorf("producers: publish to %s: %w", w.p.cfg.Key, context.Cause(ctx))
-	}
-}
-
 // Publish hands events over in order. It returns when they are in the buffer: an error means that
 // none of them is. With a full buffer it waits for space (or answers ErrBackpressure with NoWait).
 // Events of one call and one lane are stored together or not at all, as long as the store takes them in
@@ -170,42 +148,24 @@ func (w Pending) Wait(ctx context.Context) (Receipt, error) {
 // Type and Payload are required, ChildID names the lane; ID, TS, RunID and Seq are filled in when
 // the event is numbered. Payload bytes must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, events ...schema.Event) (Pending, error) {
-	size := 0
-	for i := range events {
-		if err := events[i].Prepare(p.cfg.Key.Run); err != nil {
-			return Pending{}, fmt.Errorf("producers: publish to %s: event %d: %w", p.cfg.Key, i+1, err)
-		}
-		size += events[i].Size()
-	}
-	p.mu.Lock()
-	for {
-		if err := p.usable(); err != nil {
-			p.mu.Unlock()
-			return Pending{}, fmt.Errorf("producers: publish to %s: %w", p.cfg.Key, err)
-		}
-		if p.events == 0 || (p.events+len(events) <= p.cfg.BufferEvents && p.bytes+size <= p.cfg.BufferBytes) {
-			break
-		}
-		if p.cfg.NoWait {
-			p.mu.Unlock()
-			return Pending{}, fmt.Errorf("producers: publish to %s: %w", p.cfg.Key, ErrBackpressure)
-		}
-		if err := p.awaitSpace(ctx); err != nil {
-			return Pending{}, fmt.Errorf("producers: publish to %s: %w", p.cfg.Key, err)
-		}
-	}
 	c := &call{left: len(events)}
-	for i := range events {
-		p.pending = append(p.pending, item{event: events[i], call: c})
+	if err := p.take(ctx, events, c); err != nil {
+		return Pending{}, fmt.Errorf("producers: publish to %s: %w", p.cfg.Key, err)
 	}
-	p.events += len(events)
-	p.bytes += size
-	if p.idle == nil && len(events) > 0 {
-		p.idle = make(chan struct{})
-		go p.flush(p.idle)
-	}
-	p.mu.Unlock()
 	return Pending{p: p, c: c}, nil
+}
+
+// Send is Publish without a receipt, for many small events: it makes no object for each, and keeps
+// nothing of its arguments but their strings and Path: the slice, and the bytes of Payload and Extra, may
+// be used again when it has returned.
+//
+// What became of the events is told only when they are not stored: by Hooks.Refused at once, by the next
+// Flush or Close with a LostError, and, where the publisher has stopped for good, by the next Send.
+func (p *Publisher) Send(ctx context.Context, events ...schema.Event) error {
+	if err := p.take(ctx, events, nil); err != nil {
+		return fmt.Errorf("producers: send to %s: %w", p.cfg.Key, err)
+	}
+	return nil
 }
 
 // Append publishes events and waits until they are stored.
@@ -217,53 +177,96 @@ func (p *Publisher) Append(ctx context.Context, events ...schema.Event) (Receipt
 	return w.Wait(ctx)
 }
 
-// Flush waits until everything that was published before is stored or has failed; the error is that
-// of a publisher that has stopped.
+// Flush waits until everything that was handed over before is stored or has failed. The error is that
+// of a publisher that has stopped, or a LostError about events of Send since the last Flush.
 func (p *Publisher) Flush(ctx context.Context) error {
-	for {
-		p.mu.Lock()
-		idle, failed := p.idle, p.failed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.settled < p.accepted {
+		w := flushWait{upto: p.accepted, done: make(chan struct{})}
+		p.flushes = append(p.flushes, w)
 		p.mu.Unlock()
-		if failed != nil {
-			return fmt.Errorf("producers: flush %s: %w", p.cfg.Key, failed)
-		}
-		if idle == nil {
-			return nil
-		}
 		select {
-		case <-idle:
+		case <-w.done:
+			p.mu.Lock()
 		case <-ctx.Done():
+			p.mu.Lock()
+			p.flushes = slices.DeleteFunc(p.flushes, func(o flushWait) bool { return o == w })
 			return fmt.Errorf("producers: flush %s: %w", p.cfg.Key, context.Cause(ctx))
 		}
 	}
+	return p.outcome("flush")
 }
 
 // Close takes no more events, waits until those it has are stored, and returns when its goroutine
 // has ended. When ctx ends first, the rest is given up: those calls fail with ErrClosed, and with
-// ErrUnanswered where a pack may have been stored after all. Closing twice is harmless.
+// ErrUnanswered where a pack may have been stored after all. Events of Send that are not stored are told
+// as by Flush. Closing twice is harmless.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.closed = true
-	idle := p.idle
-	p.mu.Unlock()
-	if idle != nil {
+	if p.running {
+		if p.ended == nil {
+			p.ended = make(chan struct{})
+		}
+		ended := p.ended
+		p.mu.Unlock()
 		select {
-		case <-idle:
+		case <-ended:
 		case <-ctx.Done():
 			p.cancel(ErrClosed)
-			<-idle
+			<-ended
 		}
+		p.mu.Lock()
 	}
 	p.cancel(ErrClosed)
+	return p.outcome("close")
+}
+
+// outcome tells once what was lost, and always that the publisher has stopped. Called with the lock held.
+func (p *Publisher) outcome(doing string) error {
+	err := p.failed
+	if p.lost.Events > 0 {
+		lost := p.lost
+		p.lost = LostError{}
+		if err == nil || errors.Is(lost.Err, err) {
+			err = &lost
+		} else {
+			err = fmt.Errorf("%w; %w", &lost, err)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("producers: %s %s: %w", doing, p.cfg.Key, err)
+}
+
+// take puts events into the buffer, all or none. c nil: without a receipt, and their bytes are copied.
+func (p *Publisher) take(ctx context.Context, events []schema.Event, c *call) error {
+	size := 0
+	for i := range events {
+		if err := events[i].Prepare(p.cfg.Key.Run); err != nil {
+			return fmt.Errorf("event %d: %w", i+1, err)
+		}
+		size += events[i].Size()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failed != nil {
-		return fmt.Errorf("producers: close %s: %w", p.cfg.Key, p.failed)
+	if err := p.awaitSpace(ctx, len(events), size); err != nil || len(events) == 0 {
+		return err
+	}
+	p.pending.add(events, c)
+	p.accepted += uint64(len(events))
+	p.bytes += size
+	if !p.running {
+		p.running = true
+		go p.flush()
 	}
 	return nil
 }
 
-// usable is called with the lock held.
+// usable says why no more events are taken. Called with the lock held.
 func (p *Publisher) usable() error {
 	if p.failed != nil {
 		return p.failed
@@ -274,144 +277,31 @@ func (p *Publisher) usable() error {
 	return nil
 }
 
-// awaitSpace is called with the lock held and returns with it held, or without it and an error.
-func (p *Publisher) awaitSpace(ctx context.Context) error {
-	if p.freed == nil {
-		p.freed = make(chan struct{})
-	}
-	freed := p.freed
-	p.mu.Unlock()
-	select {
-	case <-freed:
-		p.mu.Lock()
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// flush sends until nothing is pending. At most one runs per publisher.
-func (p *Publisher) flush(idle chan struct{}) {
-	var batch []item
-	var events []schema.Event
+// awaitSpace returns when so many events of this size may be added. It is called with the lock held, and
+// gives it away while it waits.
+func (p *Publisher) awaitSpace(ctx context.Context, events, size int) error {
 	for {
-		p.mu.Lock()
-		if len(p.pending) == 0 {
-			p.idle = nil
-			p.mu.Unlock()
-			close(idle)
-			return
+		if err := p.usable(); err != nil {
+			return err
 		}
-		batch, p.pending = p.pending, batch[:0]
+		buffered := int(p.accepted - p.settled)
+		if buffered == 0 || buffered+events <= p.cfg.BufferEvents && p.bytes+size <= p.cfg.BufferBytes {
+			return nil
+		}
+		if p.cfg.NoWait {
+			return ErrBackpressure
+		}
+		if p.freed == nil {
+			p.freed = make(chan struct{})
+		}
+		freed := p.freed
 		p.mu.Unlock()
-		events = events[:0]
-		for i := range batch {
-			events = append(events, batch[i].event)
-		}
-		p.send(batch, events)
-		clear(batch)
-		clear(events)
-	}
-}
-
-// send stores a batch in as many packs as it takes. The fate of every event is settled when it
-// returns.
-func (p *Publisher) send(batch []item, events []schema.Event) {
-	for len(events) > 0 {
-		pack, n, err := p.writer.commit(p.ctx, events, p.bounds(batch))
-		if n > 0 {
-			p.settle(batch[:n], pack.First, nil, false)
-			batch, events = batch[n:], events[n:]
-		}
-		if err == nil {
-			continue
-		}
-		if refusal(err) {
-			// Only this event is at fault. The rest of its call must not be stored as if it had gone
-			// through, so it fails with it; later calls go on.
-			n = 1
-			for n < len(batch) && batch[n].call == batch[0].call {
-				n++
-			}
-			p.settle(batch[:n], 0, err, false)
-			batch, events = batch[n:], events[n:]
-			continue
-		}
-		p.settle(batch, 0, err, true)
-		return
-	}
-}
-
-// bounds are those of the next pack. Calls are not divided: what was handed over together is stored
-// together (see Publish).
-func (p *Publisher) bounds(batch []item) limits {
-	lim := limits{events: p.cfg.PackEvents, bytes: p.cfg.PackBytes}
-	if len(batch) < 2 {
-		return lim
-	}
-	lim.whole = func(n int) int {
-		k := n
-		for k > 0 && batch[k-1].call == batch[n].call {
-			k--
-		}
-		return k
-	}
-	first, bytes := 0, 0
-	for first < len(batch) && batch[first].call == batch[0].call {
-		bytes += batch[first].event.Size()
-		first++
-	}
-	if first > 1 && first <= schema.MaxPackEvents && bytes <= schema.MaxPackBytes {
-		lim.events, lim.bytes = max(lim.events, first), max(lim.bytes, bytes)
-	}
-	return lim
-}
-
-// refusal says that the error is about one event and not about the log or the lane.
-func refusal(err error) bool {
-	return errors.Is(err, schema.ErrEnded) || errors.Is(err, schema.ErrSeqMismatch) ||
-		errors.Is(err, schema.ErrMalformed) || errors.Is(err, schema.ErrTooLarge)
-}
-
-// settle gives the calls of items their receipts, first being the seq of the first item, or their
-// error. fatal stops the publisher for good.
-func (p *Publisher) settle(items []item, first schema.Seq, err error, fatal bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if fatal {
-		p.failed = err
-		items = append(items, p.pending...)
-		p.pending = nil
-	}
-	for i := range items {
-		c := items[i].call
-		seq := first + schema.Seq(i)
-		if err != nil {
-			c.err = err
-		} else {
-			if c.receipt.First == 0 {
-				c.receipt.First = seq
-			}
-			c.receipt.Last = seq
-		}
-		p.events--
-		p.bytes -= items[i].event.Size()
-		if c.left--; c.left == 0 && c.done != nil {
-			close(c.done)
+		select {
+		case <-freed:
+			p.mu.Lock()
+		case <-ctx.Done():
+			p.mu.Lock()
+			return context.Cause(ctx)
 		}
 	}
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
-}
-
-// writerID names one opening of a writer: it finds an unanswered publish again.
-func writerID() string { return rand.Text()[:20] }
-
-// Send hands events over like Publish, without a receipt: what became of them is said by Flush and
-// Close.
-func (p *Publisher) Send(ctx context.Context, events ...schema.Event) error {
-	_, err := p.Publish(ctx, events...)
-	return err
 }

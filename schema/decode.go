@@ -164,6 +164,9 @@ func (e *Event) CheckNew(run string) error {
 // Prepare is CheckNew for an event that was made in this process: it also makes sure that Payload and
 // Extra are valid JSON on one line, which DecodeBatch has done for those that came from outside.
 func (e *Event) Prepare(run string) error {
+	if e.plainDelta(run) {
+		return nil
+	}
 	if err := e.CheckNew(run); err != nil {
 		return err
 	}
@@ -171,7 +174,7 @@ func (e *Event) Prepare(run string) error {
 		if err := checkJSON(e.Payload); err != nil {
 			return fmt.Errorf("payload: %w", err)
 		}
-		if bytes.ContainsAny(e.Payload, "\r\n") {
+		if hasLineBreak(e.Payload) {
 			line, err := oneLine(e.Payload)
 			if err != nil {
 				return fmt.Errorf("payload: %w", err)

@@ -52,12 +52,24 @@ func (e *Event) First() Seq {
 func (e *Event) AppendLine(dst []byte) []byte {
 	dst = append(dst, `{"id":"`...)
 	dst = append(dst, e.ID...)
+	return e.appendBehindID(dst, e.TS, e.RunID, e.Seq)
+}
+
+// AppendNumbered is AppendLine of an event that is being numbered: with this id, time, run and seq
+// instead of its own. The event is not changed.
+func (e *Event) AppendNumbered(dst, id []byte, ts, run string, seq Seq) []byte {
+	dst = append(dst, `{"id":"`...)
+	dst = append(dst, id...)
+	return e.appendBehindID(dst, ts, run, seq)
+}
+
+func (e *Event) appendBehindID(dst []byte, ts, run string, seq Seq) []byte {
 	dst = append(dst, `","ts":"`...)
-	dst = append(dst, e.TS...)
+	dst = append(dst, ts...)
 	dst = append(dst, `","type":"`...)
 	dst = append(dst, e.Type...)
 	dst = append(dst, `","run_id":"`...)
-	dst = append(dst, e.RunID...)
+	dst = append(dst, run...)
 	if e.ChildID == "" {
 		dst = append(dst, `","child_id":null,"seq":`...)
 	} else {
@@ -65,8 +77,8 @@ func (e *Event) AppendLine(dst []byte) []byte {
 		dst = append(dst, e.ChildID...)
 		dst = append(dst, `","seq":`...)
 	}
-	dst = strconv.AppendInt(dst, int64(e.Seq), 10)
-	if e.FirstSeq != 0 && e.FirstSeq != e.Seq {
+	dst = strconv.AppendInt(dst, int64(seq), 10)
+	if e.FirstSeq != 0 && e.FirstSeq != seq {
 		dst = append(dst, `,"first_seq":`...)
 		dst = strconv.AppendInt(dst, int64(e.FirstSeq), 10)
 	}

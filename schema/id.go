@@ -103,7 +103,7 @@ type IDs struct {
 	mu      sync.Mutex
 	entropy io.Reader
 	last    ulid.ULID
-	text    string // last as an event id, when it was minted as one
+	text    [len(EventPrefix) + ulid.EncodedSize]byte // last as an event id, when it was minted as one
 }
 
 // NewIDs returns a minter with cryptographic entropy.
@@ -117,19 +117,22 @@ const maxSkew = 24 * time.Hour
 // ahead of now is passed over: producers may bring ids of their own, and one from the end of time
 // must not push the ids of all other runs there.
 func (g *IDs) Event(now time.Time, floor string) string {
+	return string(g.AppendEvent(make([]byte, 0, len(g.text)), now, floor))
+}
+
+// AppendEvent is Event, appended to dst.
+func (g *IDs) AppendEvent(dst []byte, now time.Time, floor string) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if floor != "" && floor != g.text { // nearly always it is the one that was minted last
+	if floor != "" && floor != string(g.text[:]) { // nearly always it is the one that was minted last
 		if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 && f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
 			g.last = f
 		}
 	}
 	id := g.next(now)
-	var b [len(EventPrefix) + ulid.EncodedSize]byte
-	copy(b[:], EventPrefix)
-	_ = id.MarshalTextTo(b[len(EventPrefix):]) // there is room
-	g.text = string(b[:])
-	return g.text
+	copy(g.text[:], EventPrefix)
+	_ = id.MarshalTextTo(g.text[len(EventPrefix):]) // there is room
+	return append(dst, g.text[:]...)
 }
 
 // Run mints a run id.

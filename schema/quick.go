@@ -262,7 +262,7 @@ func (e *Event) setQuick(name string, v []byte) bool {
 			e.Type = catalogue[i].Name
 			return true
 		}
-	case name == "payload" && v[0] == '{' && bytes.IndexByte(v, '\n') < 0 && bytes.IndexByte(v, '\r') < 0:
+	case name == "payload" && v[0] == '{' && !hasLineBreak(v):
 		e.Payload = v
 		return true
 	}
@@ -296,4 +296,64 @@ func envelopeField(raw []byte) (name string, bit int) {
 		return "actor", 1 << 10
 	}
 	return "", 0 // first_seq too: it is refused
+}
+
+// plainDelta is Prepare for deltas that bring nothing unusual. false is for all others, and for those that
+// must be refused.
+func (e *Event) plainDelta(run string) bool {
+	i, known := catalogueIndex[e.Type]
+	if !known || !catalogue[i].Delta || e.ID != "" || e.TS != "" || e.FirstSeq != 0 || len(e.Extra) > 0 {
+		return false
+	}
+	if e.RunID != "" && e.RunID != run || e.size() > MaxEventBytes || e.checkOptional() != nil {
+		return false
+	}
+	if e.ChildID != "" && (e.ChildID == run || e.ChildID == RootLane || !token(e.ChildID, MaxRunID)) {
+		return false
+	}
+	text, ok := scanDelta(e.Payload)
+	return ok && (text || catalogue[i].Family == FamilyData)
+}
+
+// scanDelta says whether b is an object on one line, and whether its member "text" is a string. ok is false
+// for one that has a name with an escape, too.
+func scanDelta(b []byte) (text, ok bool) {
+	if len(b) == 0 || b[0] != '{' || !utf8.Valid(b) || hasLineBreak(b) {
+		return false, false
+	}
+	i := skipSpace(b, 1)
+	if i < len(b) && b[i] == '}' {
+		return false, skipSpace(b, i+1) == len(b)
+	}
+	for i < len(b) && b[i] == '"' {
+		end := scanString(b, i)
+		if end < 0 || bytes.IndexByte(b[i:end], '\\') >= 0 {
+			return false, false
+		}
+		name := b[i+1 : end-1]
+		if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+			return false, false
+		}
+		if i = skipSpace(b, i+1); i < len(b) && string(name) == "text" {
+			text = b[i] == '"'
+		}
+		if i = scanValue(b, i, maxDepth-1); i < 0 {
+			return false, false
+		}
+		if i = skipSpace(b, i); i >= len(b) {
+			return false, false
+		}
+		if b[i] == '}' {
+			return text, skipSpace(b, i+1) == len(b)
+		}
+		if b[i] != ',' {
+			return false, false
+		}
+		i = skipSpace(b, i+1)
+	}
+	return false, false
+}
+
+func hasLineBreak(b []byte) bool {
+	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0
 }

@@ -144,6 +144,12 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 	return nil
 }
 
+// MovesAnchors says that Advance over an event of this type may change Anchors. Over all others heads that
+// share a map stay as they are.
+func MovesAnchors(typ string) bool {
+	return typ == TypeMessageStart || typ == TypeMessageEnd || typ == TypeRunLifecycle
+}
+
 // closeAnchors forgets messages that can no longer be continued: a child's, or all when the root
 // has ended.
 func (h *Head) closeAnchors(child string) {

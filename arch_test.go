@@ -197,6 +197,8 @@ var testWires = map[string][]string{
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
 	// An agent's turn streams a model's answer through an adapter.
 	"producers": {"producers/anthropic", "producers/provider"},
+	// The demo agent is cancelled on a real log.
+	"producers/demo": {"producers/natsjs"},
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},

@@ -126,7 +126,7 @@ func (r *rig) post(path, body string, headers ...string) (*http.Response, []byte
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
-		r.t.Fatalf("after %d bytes: %v", len(got), err)
+		r.t.Fatalf("after %d bytes: %v\n%s", len(got), err, r.said)
 	}
 	return resp, got
 }

@@ -82,6 +82,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h := p.cfg.Hooks.Opened; h != nil {
 		h(up.Name)
 	}
+	// Without this an HTTP/1 server closes the request's body when the answer begins. A transport that has
+	// not yet seen the body's end, which it looks for behind the last byte, would then break the answer off.
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	// The answer that breaks off ends the handler with a panic that belongs to the server.
 	defer g.ended(OutcomeCancelled)
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, g)))

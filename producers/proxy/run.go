@@ -223,12 +223,14 @@ func (r *run) drop(ctx context.Context) {
 
 // close lets go of the run. It is called when no call knows it any more.
 func (r *run) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idleTry)
+	gate, cancel := context.WithTimeout(context.WithoutCancel(ctx), idleTry)
 	defer cancel()
-	if err := r.lock(ctx); err != nil {
+	if err := r.lock(gate); err != nil {
 		return err
 	}
 	defer r.unlock()
+	ctx, cancel = context.WithTimeout(ctx, idleTry)
+	defer cancel()
 	for _, l := range r.debts() {
 		if r.sink == nil || !r.began || r.sink.Send(ctx, lossEvent(l)) != nil {
 			r.p.cfg.Logger.Warn("proxy: a run that lacks a part was closed before it could say so", "run", r.key.String(), "reason", l.reason, "bytes", l.bytes)

@@ -23,7 +23,12 @@ import (
 	"agentstream/schema"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The embedded server's own, for the whole process.
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))
+}
 
 // recorder is a sink that keeps what it is given. fail, when set, decides on each event.
 type recorder struct {

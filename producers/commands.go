@@ -292,3 +292,6 @@ func (c *Commands) wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Key is the run that the Publisher writes.
+func (p *Publisher) Key() schema.RunKey { return p.cfg.Key }

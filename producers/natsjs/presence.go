@@ -1,0 +1,88 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/internal/natskit"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// askPrefix is put before a run's subject and behind it goes the owner that is asked for:
+//
+//	ask.agent.<partition>.<tenant>.<run>.<owner>
+//
+// No stream may listen there.
+const askPrefix = "ask."
+
+// askSubject is where an owner of lanes of a run answers that it is there.
+func (l *Log) askSubject(key schema.RunKey, owner string) string {
+	return askPrefix + strings.TrimSuffix(schema.RunFilter(key, l.partitions), ">") + owner
+}
+
+// Attend lets a publisher answer, until leave is called, that the process that holds it is there. An agent
+// attends for as long as it may be silent with its run open; whoever does not is taken for gone after a
+// while (producers.Reaper). It costs one subscription on the log's connection, which is asked only while
+// the run is silent. Which run and writer it is about is in the subject, so the answer is empty.
+func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	key := pub.Key()
+	sub, err := l.nc.Subscribe(l.askSubject(key, pub.WriterID()), func(m *nats.Msg) {
+		_ = m.Respond(nil) // fails only when the connection is gone: then we are not there
+	})
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: attend %s: %w", key, err)
+	}
+	leave = func() { _ = sub.Unsubscribe() } // fails only when the connection is gone, and the interest with it
+	if err := l.nc.FlushWithContext(ctx); err != nil {
+		leave()
+		return nil, fmt.Errorf("natsjs: attend %s: %w", key, err)
+	}
+	return leave, nil
+}
+
+var _ producers.Witness = (*Log)(nil)
+
+// askTimeout bounds the wait for an answer to Ask.
+const askTimeout = 2 * time.Second
+
+// Ask asks an owner of lanes of a run whether it is there. false: nobody answers. An error: nobody knows.
+func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error) {
+	if err := schema.ValidRunID(owner); err != nil {
+		return false, fmt.Errorf("natsjs: ask %s: owner: %w", key, err) // it would be another subject
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := l.nc.RequestWithContext(ctx, l.askSubject(key, owner), nil)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded) && l.nc.IsConnected():
+		return false, nil
+	}
+	return false, fmt.Errorf("natsjs: ask %s: %w", key, err)
+}
+
+// Newest gives the newest event of a run and when the log has stored it, by the log's clock, from the
+// leader; 0 when the log holds nothing of the run.
+func (l *Log) Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error) {
+	m, err := natskit.LastFromLeader(ctx, l.nc, l.run(key).Stream(), l.run(key).Filter())
+	if errors.Is(err, natskit.ErrNoMessage) {
+		return 0, time.Time{}, nil
+	}
+	var p schema.Pack
+	if err == nil {
+		p, err = natskit.ParsePack(m)
+	}
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("natsjs: newest of %s: %w", key, err)
+	}
+	return p.Last(), m.Time, nil
+}

@@ -1,0 +1,284 @@
+package producers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Lister names runs that may have been left.
+type Lister interface {
+	// Quiet walks the runs that are not over and whose newest event seems to be older than before. It may
+	// name others too, and may lag: the log is asked about each.
+	Quiet(ctx context.Context, before time.Time) iter.Seq2[schema.RunKey, error]
+}
+
+// Witness knows of runs what their events do not say.
+type Witness interface {
+	// Ask asks an owner of lanes of the run whether it is there. false: nobody answers. An error: nobody
+	// knows.
+	Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error)
+	// Newest gives the run's newest event and when the log has stored it, by the log's clock: producers'
+	// clocks may be wrong by hours. 0: the log holds nothing of the run any more.
+	Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error)
+}
+
+// ReaperConfig is what a Reaper needs. Log, Lister and Witness are required.
+type ReaperConfig struct {
+	Log     Log
+	Lister  Lister
+	Witness Witness
+	Archive Archive // of runs that the log no longer holds
+	Past    Past    // the events of those, and of beginnings that have left the log's window
+
+	After   time.Duration // silence after which a run's owner is asked for; default 5 min, negative: never
+	Unowned time.Duration // silence that ends a run whose writers own nothing (HTTP) and cannot be asked; default 24 h, negative: never
+	Grace   time.Duration // over which an owner is asked three times; default 15 s
+	Every   time.Duration // between two rounds; default 1 min
+	AtOnce  int           // runs that are looked at together; default 16
+
+	Now    func() time.Time
+	Logger *slog.Logger
+	Hooks  ReaperHooks
+}
+
+// ReaperHooks are called as things happen, from many goroutines; nil ones are off.
+type ReaperHooks struct {
+	Reaped func(key schema.RunKey, owned bool) // a run was ended
+	Failed func(err error)                     // a run, or the list of them, could not be looked at
+}
+
+func (c ReaperConfig) withDefaults() ReaperConfig {
+	def := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.After, 5*time.Minute)
+	def(&c.Unowned, 24*time.Hour)
+	def(&c.Grace, 15*time.Second)
+	def(&c.Every, time.Minute)
+	if c.AtOnce == 0 {
+		c.AtOnce = 16
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Reaper ends runs whose writer is gone, so that nobody waits for them for ever: everything that is open is
+// closed ([Open.Close]), and the run goes to error with the reason "writer is gone".
+//
+//	Lister ─▶ silent for long? ─▶ the owner, asked three times, does not answer? ─▶ lanes taken over,
+//	            (log's clock)                                                        all that is open closed
+//
+// Silence alone is no reason: who owns a lane and answers ([Witness]) may be silent for days. Ending is
+// fenced like any write: it is stored only behind the very event that the silence began with, so a writer
+// that speaks meanwhile is left alone, and one that speaks afterwards is refused with ErrFenced. So any
+// number of reapers may run, and none of them needs to be right about who lives.
+//
+// What it costs: for each open and silent run the read of a head, and a request that is answered, every
+// After.
+type Reaper struct {
+	cfg ReaperConfig
+
+	mu    sync.Mutex
+	later map[schema.RunKey]time.Time // when a run that was fine is looked at again
+}
+
+// Bounds of a round.
+const (
+	reapTries = 3
+	reapBatch = 1000    // runs that are asked for together
+	reapLater = 100_000 // runs that are remembered to be fine
+	reapLimit = 2 * time.Minute
+)
+
+// NewReaper checks the configuration. It starts nothing.
+func NewReaper(cfg ReaperConfig) (*Reaper, error) {
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Log == nil || cfg.Lister == nil || cfg.Witness == nil:
+		return nil, errors.New("producers: reaper config: log, lister and witness are needed")
+	case cfg.Grace < 0 || cfg.Every <= 0 || cfg.AtOnce < 1:
+		return nil, fmt.Errorf("producers: reaper config: grace %v, every %v, %d at once", cfg.Grace, cfg.Every, cfg.AtOnce)
+	}
+	return &Reaper{cfg: cfg, later: make(map[schema.RunKey]time.Time)}, nil
+}
+
+// Run looks at the runs every so often until ctx ends. An outage is waited for.
+func (r *Reaper) Run(ctx context.Context) error {
+	for {
+		if err := sleep(ctx, r.cfg.Every/2+pause(0, r.cfg.Every/2, r.cfg.Every/2)); err != nil {
+			return nil
+		}
+		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+			r.failed(err)
+		}
+	}
+}
+
+func (r *Reaper) failed(err error) {
+	r.cfg.Logger.Warn("reaper", "err", err)
+	if h := r.cfg.Hooks.Failed; h != nil {
+		h(err)
+	}
+}
+
+// Round looks at all runs once. Its error is the list's; what happens to single runs goes to the log and
+// the hooks.
+func (r *Reaper) Round(ctx context.Context) error {
+	patience := r.cfg.After
+	if patience < 0 || r.cfg.Unowned > 0 && r.cfg.Unowned < patience {
+		patience = r.cfg.Unowned
+	}
+	if patience < 0 {
+		return nil
+	}
+	now := r.cfg.Now()
+	r.forget(now)
+	var batch []*suspect
+	for key, err := range r.cfg.Lister.Quiet(ctx, now.Add(-patience)) {
+		if err != nil {
+			return fmt.Errorf("producers: reaper: list of quiet runs: %w", err)
+		}
+		if r.fine(key) {
+			continue
+		}
+		if batch = append(batch, &suspect{key: key}); len(batch) == reapBatch {
+			r.judge(ctx, batch)
+			batch = batch[:0]
+		}
+	}
+	r.judge(ctx, batch)
+	return nil
+}
+
+// forget drops what need not be remembered.
+func (r *Reaper) forget(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, at := range r.later {
+		if !now.Before(at) {
+			delete(r.later, key)
+		}
+	}
+	if len(r.later) > reapLater {
+		clear(r.later)
+	}
+}
+
+func (r *Reaper) fine(key schema.RunKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, fine := r.later[key]
+	return fine
+}
+
+func (r *Reaper) fineUntil(key schema.RunKey, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.later[key] = at
+}
+
+// suspect is a run that may have been left.
+type suspect struct {
+	key   schema.RunKey
+	owner string     // of the run itself; "" for none
+	last  schema.Seq // newest event, when the silence was looked at
+}
+
+// judge looks at runs side by side, so that what is waited for is waited for once.
+func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
+	runs = r.filter(ctx, runs, r.silent)
+	for try := range reapTries {
+		if try > 0 && len(runs) > 0 && sleep(ctx, r.cfg.Grace/(reapTries-1)) != nil {
+			return
+		}
+		runs = r.filter(ctx, runs, r.unheard)
+	}
+	r.filter(ctx, runs, r.end)
+}
+
+// filter gives the runs of which keep says so. Errors are said, and keep nothing.
+func (r *Reaper) filter(ctx context.Context, runs []*suspect, keep func(context.Context, *suspect) (bool, error)) []*suspect {
+	var group sync.WaitGroup
+	places := make(chan struct{}, r.cfg.AtOnce)
+	kept := make([]bool, len(runs))
+	for i, s := range runs {
+		places <- struct{}{}
+		group.Go(func() {
+			defer func() { <-places }()
+			once, cancel := context.WithTimeout(ctx, reapLimit)
+			defer cancel()
+			var err error
+			if kept[i], err = keep(once, s); err != nil && ctx.Err() == nil {
+				kept[i] = false
+				r.failed(fmt.Errorf("producers: reaper: run %s: %w", s.key, err))
+			}
+		})
+	}
+	group.Wait()
+	var out []*suspect
+	for i, s := range runs {
+		if kept[i] && ctx.Err() == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// silent asks the log's leader whether the run is open and has been silent for too long.
+func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
+	last, stored, err := r.cfg.Witness.Newest(ctx, s.key)
+	if err != nil {
+		return false, err
+	}
+	head, err := readHead(ctx, r.cfg.Log, r.cfg.Archive, s.key, "")
+	if err != nil {
+		return false, err
+	}
+	if !head.Exists() || head.State.Final() || last != 0 && last != head.Last {
+		return false, nil // over; or it has just spoken
+	}
+	s.owner, s.last = head.Lane.Owner, head.Last
+	patience := r.cfg.After
+	if s.owner == "" {
+		patience = r.cfg.Unowned
+	}
+	now := r.cfg.Now()
+	switch {
+	case patience < 0:
+		r.fineUntil(s.key, now.Add(time.Hour)) // of the other kind it may be then
+		return false, nil
+	case last != 0 && now.Sub(stored) < patience:
+		r.fineUntil(s.key, stored.Add(patience))
+		return false, nil
+	}
+	return true, nil
+}
+
+// unheard asks the run's owner whether it is there.
+func (r *Reaper) unheard(ctx context.Context, s *suspect) (bool, error) {
+	if s.owner == "" {
+		return true, nil
+	}
+	there, err := r.cfg.Witness.Ask(ctx, s.key, s.owner)
+	if err != nil {
+		return false, err
+	}
+	if there {
+		r.fineUntil(s.key, r.cfg.Now().Add(r.cfg.After))
+	}
+	return !there, nil
+}

@@ -1,0 +1,174 @@
+package producers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"agentstream/schema"
+)
+
+// goneReason is what a run says whose writer is gone.
+const goneReason = "writer is gone"
+
+// reapAttempts bounds how often an ending is made again, because children that nobody has asked still speak.
+const reapAttempts = 20
+
+// ending is a run as it is read to be ended.
+type ending struct {
+	open   Open
+	last   schema.Seq
+	pos    uint64
+	owners map[string]string // of lanes
+}
+
+// end ends a run, unless somebody has spoken since it was found silent. It says whether it did.
+func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
+	e := &ending{owners: make(map[string]string)}
+	if err := r.readOn(ctx, s.key, e); err != nil {
+		return false, err
+	}
+	if e.last != s.last || e.open.State("").Final() {
+		return false, nil
+	}
+	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
+		return false, err
+	}
+	pub, err := New(Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = pub.Close(ctx) }() // what became of its events is known
+	ended, err := r.close(ctx, pub, s.key, e)
+	if err != nil || !ended {
+		return false, err
+	}
+	r.cfg.Logger.Info("reaper: a run was ended, because its writer is gone", "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
+	if h := r.cfg.Hooks.Reaped; h != nil {
+		h(s.key, s.owner != "")
+	}
+	return true, nil
+}
+
+// alone asks those who own the run's children, where they are others than the run's own owner: who runs a
+// child is a writer too.
+func (r *Reaper) alone(ctx context.Context, s *suspect, e *ending) (bool, error) {
+	asked := map[string]bool{s.owner: true}
+	for lane, owner := range e.owners {
+		if asked[owner] || owner == "" || e.open.State(lane).Final() {
+			continue
+		}
+		asked[owner] = true
+		there, err := r.cfg.Witness.Ask(ctx, s.key, owner)
+		if err != nil || there {
+			if there {
+				r.fineUntil(s.key, r.cfg.Now().Add(r.cfg.After))
+			}
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// close writes the ending. Its first event demands to be the next one of the run, and is of the run's own
+// lane, which it takes over: an ending of several lanes, which is not stored at once, begins with a mark of
+// its own. From then on the run is ours, and who still speaks for a child is waited for.
+func (r *Reaper) close(ctx context.Context, pub *Publisher, key schema.RunKey, e *ending) (bool, error) {
+	closing := Closing{Failed: true, Reason: goneReason, Actor: "system"}
+	events := e.open.Close(closing)
+	ours := false
+	for range reapAttempts {
+		if !ours && manyLanes(events) {
+			mark := takenEvent("", e.last, "")
+			mark.Actor = closing.Actor
+			events = []schema.Event{mark}
+		}
+		for i := range events {
+			events[i].Seq = e.last + 1 + schema.Seq(i)
+		}
+		_, err := pub.Append(ctx, events...)
+		switch {
+		case err == nil && events[0].Type != schema.TypeCommandsTaken:
+			return true, nil
+		case err == nil:
+			ours = true
+		case errors.Is(err, schema.ErrEnded), errors.Is(err, ErrFenced), errors.Is(err, schema.ErrSeqMismatch) && !ours:
+			return false, nil // somebody was there: the writer, its successor, or another reaper
+		case !errors.Is(err, schema.ErrSeqMismatch):
+			return false, err
+		}
+		if err := r.readOn(ctx, key, e); err != nil {
+			return false, err
+		}
+		if e.open.State("").Final() {
+			return false, nil
+		}
+		events = e.open.Close(closing)
+	}
+	return false, fmt.Errorf("still spoken for by children after %d attempts", reapAttempts)
+}
+
+func manyLanes(events []schema.Event) bool {
+	for i := range events {
+		if events[i].ChildID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// readOn reads what is behind e.last, the beginning from the past where the log no longer has it.
+func (r *Reaper) readOn(ctx context.Context, key schema.RunKey, e *ending) error {
+	for p, err := range r.cfg.Log.Since(ctx, key, e.pos) {
+		if err != nil {
+			return err
+		}
+		if p.First > e.last+1 && r.cfg.Past != nil {
+			if err := r.readPast(ctx, key, e, p.First-1); err != nil {
+				return err
+			}
+		}
+		if err := e.see(&p); err != nil {
+			return err
+		}
+		e.pos = p.Head.Stored
+	}
+	if e.pos != 0 || e.last != 0 || r.cfg.Past == nil || r.cfg.Archive == nil {
+		return nil
+	}
+	head, err := r.cfg.Archive.Head(ctx, key, "")
+	if err != nil {
+		return fmt.Errorf("read archived head: %w", err)
+	}
+	return r.readPast(ctx, key, e, head.Last)
+}
+
+func (r *Reaper) readPast(ctx context.Context, key schema.RunKey, e *ending, through schema.Seq) error {
+	for p, err := range r.cfg.Past.Packs(ctx, key, e.last, through) {
+		if err != nil {
+			return fmt.Errorf("read the past: %w", err)
+		}
+		if err := e.see(&p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *ending) see(p *schema.Pack) error {
+	for rec, err := range p.Records(e.last) {
+		if err != nil {
+			return err
+		}
+		ev, err := rec.Event()
+		if err != nil {
+			return err
+		}
+		e.open.See(&ev)
+	}
+	e.last = p.Last()
+	if o := p.Head.Lane.Owner; o != "" {
+		e.owners[p.Child] = o
+	}
+	return nil
+}

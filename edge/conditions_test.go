@@ -115,4 +115,3 @@ func TestConditionsDecideAtTheLog(t *testing.T) {
 		}
 	}
 }
-

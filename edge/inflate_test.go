@@ -1,0 +1,230 @@
+package edge_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"agentstream/edge"
+	"agentstream/schema"
+)
+
+func gzipped(t testing.TB, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func zstded(t testing.TB, text string, opts ...zstd.EOption) string {
+	t.Helper()
+	w, err := zstd.NewWriter(nil, append(opts, zstd.WithEncoderConcurrency(1))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return string(w.EncodeAll([]byte(text), nil))
+}
+
+// streamedZstd is a frame that does not tell its size, with a window of its own.
+func streamedZstd(t testing.TB, text string, window int) string {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitAfterSeq(text, "\n") {
+		if _, err := w.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil { // before the end: the frame has begun without its size
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// lying is a zstd frame of one empty block that says that it expands to size bytes.
+func lying(size uint64) string {
+	b := []byte{0x28, 0xB5, 0x2F, 0xFD, 0xE0} // one segment, a size of eight bytes
+	b = binary.LittleEndian.AppendUint64(b, size)
+	return string(append(b, 1, 0, 0))
+}
+
+func TestCodedBodies(t *testing.T) {
+	h := newHouse(t)
+	lines := strings.Repeat(good+"\n", 3000)
+	for i, tt := range []struct{ name, coding, body string }{
+		{"gzip", "gzip", gzipped(t, lines)},
+		{"gzip by its old name", "X-GZIP", gzipped(t, lines)},
+		{"gzip in two members", "gzip", gzipped(t, lines[:len(lines)/2]) + gzipped(t, lines[len(lines)/2:])},
+		{"zstd", "zstd", zstded(t, lines)},
+		{"zstd in two frames", " ZStd ", zstded(t, lines[:len(lines)/2]) + zstded(t, lines[len(lines)/2:])},
+		{"zstd of unknown size", "zstd", streamedZstd(t, lines, 8<<20)},
+		{"none", "identity", lines},
+		{"none, said so", "", lines},
+	} {
+		for _, chunked := range []bool{false, true} {
+			run := fmt.Sprintf("run_%d_%v", i, chunked)
+			r := h.request("POST", "/v1/agent/runs/"+run+"/events", tt.body, "Content-Encoding", tt.coding)
+			if chunked {
+				r.ContentLength = -1
+			}
+			resp, err := h.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 200 || h.last(run) != 3000 {
+				t.Errorf("%s, chunked %v: %d, %d events", tt.name, chunked, resp.StatusCode, h.last(run))
+			}
+		}
+	}
+	a := h.do("POST", "/v1/agent/runs", gzipped(t, `{"run_id":"mine"}`), "Content-Encoding", "gzip", "Content-Type", "application/json")
+	if a.status != 201 || h.last("mine") != 1 {
+		t.Errorf("a run begun: %d %s", a.status, a.body)
+	}
+	a = h.do("POST", "/v1/agent/runs/mine/messages", zstded(t, `{"content":"hello"}`), "Content-Encoding", "zstd")
+	if a.status != 202 || h.last("mine") != 2 {
+		t.Errorf("a command: %d %s", a.status, a.body)
+	}
+}
+
+func TestBadCodedBodies(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.MaxBodyBytes = 1 << 20 })
+	post := func(body string, codings ...string) answer {
+		var headers []string
+		for _, c := range codings {
+			headers = append(headers, "Content-Encoding", c)
+		}
+		return h.do("POST", "/v1/agent/runs/bad/events", body, headers...)
+	}
+	for _, codings := range [][]string{{"br"}, {"deflate"}, {"compress"}, {"gzip, gzip"}, {"gzip,zstd"}, {"gzip", "gzip"}, {"identity", "gzip"}, {"identity, gzip"}, {"*"}, {"gzip;q=1"}, {"aws-chunked"}} {
+		a := post(gzipped(t, good), codings...)
+		a.expect(t, 415, "UNSUPPORTED-MEDIA-TYPE")
+		if got := a.header.Get("Accept-Encoding"); got != "gzip, zstd" {
+			t.Errorf("%q: Accept-Encoding %q", codings, got)
+		}
+	}
+	if a := h.do("POST", "/v1/agent/runs/bad/events", good, "Content-Type", "text/html"); a.header.Get("Accept-Encoding") != "" {
+		t.Error("a media type that is refused says Accept-Encoding")
+	}
+	zipped, packed := gzipped(t, good), zstded(t, good)
+	flipped := []byte(zipped)
+	flipped[len(flipped)-6] ^= 1 // the checksum
+	for _, tt := range []struct{ coding, body string }{
+		{"gzip", good}, {"gzip", packed}, {"gzip", zipped[:len(zipped)-1]}, {"gzip", zipped[:12]}, {"gzip", zipped[:3]}, {"gzip", zipped + "x"}, {"gzip", string(flipped)},
+		{"zstd", good}, {"zstd", zipped}, {"zstd", packed[:len(packed)-1]}, {"zstd", packed[:5]}, {"zstd", packed + "xxxxxxxx"}, {"zstd", lying(1000)},
+	} {
+		post(tt.body, tt.coding).expect(t, 400, "BAD-REQUEST")
+	}
+	large := strings.Repeat("\n", 1<<20) + good
+	for _, tt := range []struct{ coding, body string }{
+		{"gzip", gzipped(t, large)}, {"gzip", gzipped(t, large[:1<<19]) + gzipped(t, large[1<<19:])},
+		{"zstd", zstded(t, large)}, {"zstd", streamedZstd(t, large, 1<<20)}, {"zstd", zstded(t, large[:1<<19]) + zstded(t, large[1<<19:])},
+		{"zstd", lying(9 << 20)}, {"zstd", lying(1 << 60)}, {"zstd", streamedZstd(t, strings.Repeat(good+"\n", 10), 16<<20)},
+	} {
+		post(tt.body, tt.coding).expect(t, 413, schema.CodeMalformed)
+	}
+	// What is exactly as large as it may be is taken, and what has arrived is bounded as before.
+	exact := strings.Repeat("\n", 1<<20-len(good)) + good
+	for _, tt := range []struct{ coding, body string }{{"gzip", gzipped(t, exact)}, {"zstd", zstded(t, exact)}, {"zstd", streamedZstd(t, exact, 8<<20)}} {
+		if a := post(tt.body, tt.coding); a.status != 200 {
+			t.Errorf("%s: %d %s", tt.coding, a.status, a.body)
+		}
+	}
+	post(strings.Repeat("x", 1<<20+1), "gzip").expect(t, 413, schema.CodeMalformed)
+	if h.last("bad") != 3 {
+		t.Errorf("%d events", h.last("bad"))
+	}
+}
+
+// Bombs by the hundred: what they cost in memory is bounded by the processors and not by the senders, in time by
+// what they are allowed to expand to; and a good request beside them is served.
+func TestBombs(t *testing.T) {
+	h := newHouse(t)
+	zeros := strings.Repeat("\x00", 64<<20)
+	empty := gzipped(t, "")
+	bombs := map[string][2]string{
+		"gzip":              {"gzip", gzipped(t, zeros)},
+		"zstd":              {"zstd", streamedZstd(t, zeros, 8<<20)},
+		"zstd that tells":   {"zstd", zstded(t, zeros)},
+		"zstd that lies":    {"zstd", lying(8 << 20)},
+		"members of gzip":   {"gzip", strings.Repeat(empty, 1<<20/len(empty))},
+		"frames of zstd":    {"zstd", strings.Repeat(lying(0), 1<<20/len(lying(0)))},
+		"zstd of no window": {"zstd", strings.Repeat(zstded(t, "\n"), 1<<20/len(zstded(t, "\n")))},
+	}
+	for name, bomb := range bombs {
+		began := time.Now()
+		a := h.do("POST", "/v1/agent/runs/bad/events", bomb[1], "Content-Encoding", bomb[0])
+		if took := time.Since(began); a.status/100 != 4 || took > 3*time.Second {
+			t.Errorf("%s: %d in %v: %s", name, a.status, took, a.body)
+		}
+		t.Logf("%s: %d bytes, %d in %v", name, len(bomb[1]), a.status, time.Since(began))
+	}
+	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])}, {"gzip", gzipped(t, zeros[:9<<20])}}
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	peak := uint64(0)
+	stop, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				runtime.ReadMemStats(&now)
+				peak = max(peak, now.HeapInuse)
+			}
+		}
+	}()
+	var wg sync.WaitGroup
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 100}}
+	defer client.CloseIdleConnections()
+	for i := range 300 {
+		wg.Go(func() {
+			bomb := three[i%3]
+			r := h.request("POST", "/v1/agent/runs/bad/events", bomb[1], "Content-Encoding", bomb[0])
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+	if a := h.do("POST", "/v1/agent/runs/good/events", gzipped(t, good), "Content-Encoding", "gzip"); a.status != 200 {
+		t.Errorf("a good body: %d", a.status)
+	}
+	wg.Wait()
+	close(stop)
+	<-watched
+	t.Logf("300 bombs at once: %d MiB more", (int64(peak)-int64(before.HeapInuse))>>20)
+	if grown := int64(peak) - int64(before.HeapInuse); grown > 160<<20 {
+		t.Errorf("%d MiB for 300 bombs at once", grown>>20)
+	}
+	if h.last("bad") != 0 {
+		t.Errorf("%d events", h.last("bad"))
+	}
+}

@@ -167,6 +167,11 @@ func (e *Event) Prepare(run string) error {
 	if e.plainDelta(run) {
 		return nil
 	}
+	return e.prepare(run)
+}
+
+// prepare is the careful way.
+func (e *Event) prepare(run string) error {
 	if err := e.CheckNew(run); err != nil {
 		return err
 	}

@@ -37,6 +37,15 @@ func agree(t testing.TB, data []byte) {
 	if good != (checkJSON(data) == nil) {
 		t.Fatalf("%q: checkJSON says %v", data, !good)
 	}
+	for _, typ := range []string{TypeTextDelta, TypeDataDelta} {
+		e := Event{Type: typ, Payload: data}
+		if !e.plainDelta("run") {
+			continue // it may leave anything to the careful way
+		}
+		if err := e.prepare("run"); err != nil || string(e.Payload) != string(data) {
+			t.Fatalf("%s %q: quick takes what is refused or changed: %v", typ, data, err)
+		}
+	}
 	quick, ok := scanNew("run", data)
 	careful, err := decodeNew("run", data)
 	if !ok {
@@ -85,6 +94,35 @@ func TestQuickAgreesWithTheCarefulWay(t *testing.T) {
 		for _, c := range []string{"", `"`, `\`, "{", "}", "]", ",", ":", " ", "\n", "\x00", "\x1f", "0", "\xc3"} {
 			agree(t, []byte(whole[:i]+c+whole[i:]))
 			agree(t, []byte(whole[:i]+c+whole[i+1:]))
+		}
+	}
+}
+
+// Damage at every byte of a delta, and of the envelope that it comes in.
+func TestPlainDeltasAgreeWithTheCarefulWay(t *testing.T) {
+	whole := `{"text":"a \" b \\ é","index":0, "more" : [1,{"text":2}]}`
+	for i := range len(whole) + 1 {
+		for _, c := range []string{"", `"`, `\`, "{", "}", "]", ",", ":", " ", "\n", "\r", "\x00", "0", "\xc3", `"text":"a",`, `"text":1,`, `"t\u0065xt":1,`} {
+			agree(t, []byte(whole[:i]+c+whole[i:]))
+			agree(t, []byte(whole[:i]+c+whole[min(i+1, len(whole)):]))
+		}
+	}
+	good := Event{Type: TypeTextDelta, Payload: []byte(whole)}
+	for name, change := range map[string]func(*Event){
+		"type": func(e *Event) { e.Type = "no.such" }, "own id": func(e *Event) { e.ID = "a b" }, "own time": func(e *Event) { e.TS = "now" },
+		"another run": func(e *Event) { e.RunID = "other" }, "child": func(e *Event) { e.ChildID = "a.b" }, "child is the run": func(e *Event) { e.ChildID = "run" },
+		"child is the root lane": func(e *Event) { e.ChildID = RootLane }, "path": func(e *Event) { e.Path = []string{"a.b"} },
+		"turn": func(e *Event) { e.TurnID = strings.Repeat("t", maxShortText+1) }, "extra": func(e *Event) { e.Extra = []byte(`"id":1`) },
+		"first_seq": func(e *Event) { e.FirstSeq = 1 }, "large": func(e *Event) { e.Payload = []byte(`{"text":"` + strings.Repeat("a", MaxEventBytes) + `"}`) },
+		"no payload": func(e *Event) { e.Payload = nil }, "a list": func(e *Event) { e.Payload = []byte(`["text"]`) },
+	} {
+		e := good
+		if !e.plainDelta("run") {
+			t.Fatal("a plain delta is left to the careful way")
+		}
+		change(&e)
+		if err := e.Prepare("run"); err == nil {
+			t.Errorf("%s: taken", name)
 		}
 	}
 }

@@ -145,40 +145,46 @@ func Check(t testing.TB, name string, events []schema.Event) {
 	Compare(t, events, w)
 }
 
-// Compare holds events to an expectation: assembled by a fold over all of them, and independently from
-// the content of message.end alone.
-func Compare(t testing.TB, events []schema.Event, w Expectation) {
+// Compare holds events to expectations, one for each message: assembled by a fold over all of them, and
+// independently from the content of message.end alone.
+func Compare(t testing.TB, events []schema.Event, want ...Expectation) {
 	t.Helper()
 	for how, list := range map[string][]Outcome{"fold": FromFold(t, events), "content": FromContent(t, events)} {
-		if len(list) != 1 {
-			t.Fatalf("%s: %d messages", how, len(list))
+		if len(list) != len(want) {
+			t.Fatalf("%s: %d messages, want %d", how, len(list), len(want))
 		}
-		got := list[0]
-		if d := DigestOf(got.Text); d != w.Text {
-			t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
+		for i, w := range want {
+			compare(t, how, list[i], w)
 		}
-		if d := DigestOf(got.Reasoning); d != w.Reasoning {
-			t.Errorf("%s: reasoning %+v, want %+v", how, d, w.Reasoning)
-		}
-		if got.Signatures != w.Signatures || len(got.Open) > 0 != w.DanglingCall {
-			t.Errorf("%s: %d signatures, want %d; open calls %v", how, got.Signatures, w.Signatures, got.Open)
-		}
-		if w.Model != nil && got.Model != *w.Model {
-			t.Errorf("%s: model %q, want %q", how, got.Model, *w.Model)
-		}
-		others := map[string]int{}
-		for kind, n := range w.OtherParts {
-			others[kind] = n
-		}
-		if !reflect.DeepEqual(got.Others, others) {
-			t.Errorf("%s: other parts %v, want %v", how, got.Others, w.OtherParts)
-		}
-		if !reflect.DeepEqual(got.Finish, w.StopReason) || !reflect.DeepEqual(got.Usage, w.Usage) ||
-			!reflect.DeepEqual(got.Err, w.Error) || !reflect.DeepEqual(got.Feedback, w.PromptFeedback) {
-			t.Errorf("%s: ends\n got %v %v %v %v\nwant %v", how, *got.Finish, got.Usage, got.Err, got.Feedback, w)
-		}
-		compareCalls(t, how, got.Calls, w.ToolCalls)
 	}
+}
+
+func compare(t testing.TB, how string, got Outcome, w Expectation) {
+	t.Helper()
+	if d := DigestOf(got.Text); d != w.Text {
+		t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
+	}
+	if d := DigestOf(got.Reasoning); d != w.Reasoning {
+		t.Errorf("%s: reasoning %+v, want %+v", how, d, w.Reasoning)
+	}
+	if got.Signatures != w.Signatures || len(got.Open) > 0 != w.DanglingCall {
+		t.Errorf("%s: %d signatures, want %d; open calls %v", how, got.Signatures, w.Signatures, got.Open)
+	}
+	if w.Model != nil && got.Model != *w.Model {
+		t.Errorf("%s: model %q, want %q", how, got.Model, *w.Model)
+	}
+	others := map[string]int{}
+	for kind, n := range w.OtherParts {
+		others[kind] = n
+	}
+	if !reflect.DeepEqual(got.Others, others) {
+		t.Errorf("%s: other parts %v, want %v", how, got.Others, w.OtherParts)
+	}
+	if !reflect.DeepEqual(got.Finish, w.StopReason) || !reflect.DeepEqual(got.Usage, w.Usage) ||
+		!reflect.DeepEqual(got.Err, w.Error) || !reflect.DeepEqual(got.Feedback, w.PromptFeedback) {
+		t.Errorf("%s: ends\n got %v %v %v %v\nwant %v", how, got.Finish, got.Usage, got.Err, got.Feedback, w)
+	}
+	compareCalls(t, how, got.Calls, w.ToolCalls)
 }
 
 func compareCalls(t testing.TB, how string, got []MadeCall, want []Call) {

@@ -1,0 +1,103 @@
+package transcript
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"agentstream/producers/provider"
+)
+
+// Blocks that several formats have.
+
+func field(name string, value json.RawMessage) provider.Field {
+	return provider.Field{Name: name, Value: value}
+}
+
+// textBlock tells text that came as a whole; value is a JSON string. Empty text says nothing.
+func textBlock(m *provider.Message, value json.RawMessage) {
+	if provider.IsString(value) && len(value) > len(`""`) {
+		wholeText(m, "text", "text", value, nil)
+	}
+}
+
+func thinkingBlock(m *provider.Message, value, signature json.RawMessage) {
+	if provider.IsString(value) && (len(value) > len(`""`) || signature != nil) {
+		wholeText(m, "reasoning", "thinking", value, signature)
+	}
+}
+
+func wholeText(m *provider.Message, kind, name string, value, signature json.RawMessage) {
+	b := m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Field: name,
+		Base: provider.Fields{field("type", provider.Quote(name)), field(name, provider.Quote(""))}})
+	b.Text(value)
+	if provider.IsString(signature) && len(signature) > len(`""`) {
+		b.Late = b.Late.Set("signature", bytes.Clone(signature))
+	}
+	b.End(true)
+}
+
+// callBlock tells a call. arguments is a JSON string that holds JSON, or the input itself. raw may be
+// nil.
+func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.RawMessage) *provider.Block {
+	id, name = provider.Bounded(id), provider.Bounded(name)
+	if id == "" {
+		id = "call_" + m.ID + "_" + string(provider.Number(len(m.Blocks)))
+	}
+	if name == "" {
+		name = "unnamed"
+	}
+	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw,
+		Base: provider.Fields{field("type", provider.Quote("tool_use")), field("id", provider.Quote(id)), field("name", provider.Quote(name)), field("input", json.RawMessage("{}"))}}
+	if !provider.IsString(arguments) {
+		b.Input = bytes.Clone(arguments)
+	}
+	m.Begin(b)
+	if provider.IsString(arguments) {
+		b.Text(arguments)
+	}
+	b.End(true)
+	if m.Stop == nil {
+		m.Stop = provider.Quote("tool_use")
+	}
+	return b
+}
+
+// otherBlock tells a content block of a kind that nobody here knows.
+func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
+	raw = bytes.Clone(raw)
+	base, ok := provider.Parse(raw)
+	kind := base.Str("type")
+	switch kind {
+	case "", "text", "thinking", "reasoning", "tool_use", "data": // names that promise readers other members
+		ok = false
+	}
+	if !ok {
+		kind = "part"
+		base = provider.Fields{field("type", provider.Quote(kind)), field("part", raw)}
+		raw = base.Encode()
+	}
+	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw, Answers: provider.Bounded(answers)}).End(true)
+}
+
+// contentBlocks tells the content of a chat message: a string, or a list of blocks.
+func contentBlocks(m *provider.Message, content json.RawMessage) {
+	if provider.IsString(content) {
+		textBlock(m, content)
+		return
+	}
+	list := provider.Elements(content)
+	if list == nil && content != nil && string(content) != "[]" && !provider.IsNull(content) {
+		list = []json.RawMessage{content}
+	}
+	for _, raw := range list {
+		b, _ := provider.Parse(raw)
+		switch kind := b.Str("type"); {
+		case kind == "text" && provider.IsString(b.Get("text")):
+			textBlock(m, b.Get("text"))
+		case kind == "thinking" && provider.IsString(b.Get("thinking")):
+			thinkingBlock(m, b.Get("thinking"), b.Get("signature"))
+		default:
+			otherBlock(m, raw, b.Str("tool_use_id"))
+		}
+	}
+}

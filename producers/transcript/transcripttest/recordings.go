@@ -1,0 +1,52 @@
+package transcripttest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"agentstream/producers/gemini/geminitest"
+)
+
+// Expectation is what one transcript comes to. Fields of other formats than its own are zero.
+type Expectation struct {
+	Format string `json:"-"`
+
+	Text, Observations json.RawMessage // a digest; of openhands, observations are a count
+	ToolCalls          []Call
+
+	Steps, HistoryMessages int // swe-agent
+	Roles                  map[string]int
+	ExitStatus             string
+	ModelStats             any
+
+	Kinds           map[string]int // openhands
+	FirstID, LastID string
+
+	Streams []geminitest.Expectation // gemini-cli
+}
+
+// Call is one tool call.
+type Call struct {
+	ID, Name, Kind string
+	Input          any
+	RawInput       geminitest.Digest
+}
+
+// Recorded gives the expectations of the recorded transcripts by name (transcripts/FILE) and a way to
+// read one.
+func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+	t.Helper()
+	all, read := geminitest.Load(t, "transcripts", 4)
+	want := make(map[string]Expectation)
+	for name, v := range all {
+		var e Expectation
+		if err := json.Unmarshal(v, &e); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		parts := strings.Split(name, ".")
+		e.Format = parts[len(parts)-2]
+		want[name] = e
+	}
+	return want, read
+}

@@ -1,0 +1,221 @@
+package edge_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
+
+// refused counts what Hooks.IngestRefused is told.
+type refused struct {
+	mu sync.Mutex
+	by map[dialect.Reason]int
+}
+
+func (r *refused) hook(reason dialect.Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = map[dialect.Reason]int{}
+	}
+	r.by[reason]++
+}
+
+func (r *refused) of(reason dialect.Reason) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.by[reason]
+}
+
+// A tenant that is over its limit is told when to come again, and is taken then. Commands, reads and other
+// tenants are served meanwhile, and nothing of what is refused is stored.
+func TestLimitedTenant(t *testing.T) {
+	count := new(refused)
+	h := newHouse(t, func(c *edge.Config) {
+		c.IngestLimit = edge.IngestLimit{Events: 50}
+		c.TenantLimits = map[string]edge.IngestLimit{"bytes": {Bytes: 2000}}
+		c.Hooks.IngestRefused = count.hook
+	})
+	const path = "/v1/agent/runs/run/events"
+	h.tell("run", lifecycle("running"))
+	if a := h.do("POST", path, strings.Repeat(good+"\n", 145)); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	last := h.last("run")
+	for _, ask := range []struct{ method, path, body string }{{"POST", path, good}, {"POST", "/v1/agent/runs", ""}, {"PUT", "/v1/agent/runs/other", ""}} {
+		a := h.do(ask.method, ask.path, ask.body)
+		p := a.expect(t, 429, "RATE-LIMITED")
+		if a.header.Get("Retry-After") != "2" || !strings.HasPrefix(p.Message, "more events a second than this tenant may send") {
+			t.Errorf("%s %s: %v %s", ask.method, ask.path, a.header, p.Message)
+		}
+	}
+	for _, coded := range []string{gzipped(t, strings.Repeat(good+"\n", 200)), gzipped(t, good)} {
+		a := h.do("POST", path, coded, tenantHeader, "bytes", "Content-Encoding", "gzip")
+		if len(coded) > 150 {
+			t.Fatal("the test's body is not small")
+		}
+		if a.status != 200 { // what it inflates to counts
+			p := a.expect(t, 429, "RATE-LIMITED")
+			if after, _ := strconv.Atoi(a.header.Get("Retry-After")); after < 3 || !strings.HasPrefix(p.Message, "more bytes") {
+				t.Errorf("%d s: %s", after, p.Message)
+			}
+		}
+	}
+	if a := h.do("POST", "/v1/agent/runs/run/pause", ""); a.status != 202 {
+		t.Errorf("a command: %d %s", a.status, a.body)
+	}
+	if a := h.do("GET", path, ""); a.status != 200 {
+		t.Errorf("a page: %d", a.status)
+	}
+	if a := h.do("POST", path, good, tenantHeader, "other"); a.status != 200 {
+		t.Errorf("another tenant: %d %s", a.status, a.body)
+	}
+	h.do("POST", path, "nonsense", tenantHeader, "other").expect(t, 400, schema.CodeMalformed)
+	if h.last("run") != last+1 || h.last("other") != 0 || count.of(dialect.ReasonLimited) != 4 || count.of(dialect.ReasonMalformed) != 1 {
+		t.Errorf("%d behind %d; refused: %v", h.last("run"), last, count.by)
+	}
+	time.Sleep(2 * time.Second) // as it was told
+	if a := h.do("POST", path, good); a.status != 200 {
+		t.Errorf("after the wait: %d %s", a.status, a.body)
+	}
+}
+
+// Posts over NATS share the limit. What is over it is refused, with all that follows, so that nothing overtakes.
+func TestLimitedPosts(t *testing.T) {
+	count := new(refused)
+	h := newHouse(t)
+	s := h.taker(func(c *edge.Config) {
+		c.IngestLimit = edge.IngestLimit{Events: 3, Requests: 1}
+		c.Hooks.IngestRefused = count.hook
+	})
+	answers := s.Take(t.Context(), runOf("run"), postsOf(aDelta, "nonsense", aDelta+"\n"+aDelta, aDelta, "more nonsense", aDelta), nil)
+	var fates []string
+	for _, a := range answers {
+		f, _, _ := strings.Cut(fate(a), ":")
+		fates = append(fates, f)
+	}
+	limited := "429 20015 RATE-LIMITED"
+	want := []string{"1-1 of 1, again false", "400 20001 KAI-STREAM-PROTO-0001", "2-3 of 2, again false", limited, limited, limited}
+	if !slices.Equal(fates, want) || h.last("run") != 3 || answers[3].Refusal.Retry != 1 || count.of(dialect.ReasonLimited) != 3 {
+		t.Errorf("%q, %d events, %+v, %v", fates, h.last("run"), answers[3].Refusal, count.by)
+	}
+	if a := s.Take(t.Context(), runOf("run"), postsOf(aDelta), nil)[0]; a.Refusal == nil || a.Refusal.Number != 20015 {
+		t.Errorf("the next: %s", fate(a))
+	}
+	if a := s.Take(t.Context(), schema.RunKey{Tenant: "other", Run: "run"}, postsOf(aDelta), nil)[0]; a.Refusal != nil {
+		t.Errorf("another tenant: %s", fate(a))
+	}
+}
+
+// Requests of one tenant that hang fill its own places and no others.
+func TestRequestsThatHang(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) { c.IngestLimit.Requests = 2 })
+	const path = "/v1/agent/runs/run/events"
+	var writers []*io.PipeWriter
+	answers := make(chan int, 2)
+	for range 2 {
+		r, w := io.Pipe()
+		req := h.request("POST", path, "")
+		req.Body = r
+		writers = append(writers, w)
+		go func() {
+			resp, err := h.client.Do(req)
+			if err != nil {
+				answers <- 0
+				return
+			}
+			resp.Body.Close()
+			answers <- resp.StatusCode
+		}()
+		if _, err := io.WriteString(w, good); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a third request is refused", func() bool {
+		a := h.do("POST", path, good)
+		return a.status == 429 && a.header.Get("Retry-After") == "1"
+	})
+	if a := h.do("POST", path, good, tenantHeader, "other"); a.status != 200 {
+		t.Errorf("another tenant: %d %s", a.status, a.body)
+	}
+	for _, w := range writers {
+		w.Close()
+	}
+	for range writers {
+		if got := <-answers; got != 200 {
+			t.Errorf("one that hung: %d", got)
+		}
+	}
+	if a := h.do("POST", path, good); a.status != 200 {
+		t.Errorf("when they are done: %d", a.status)
+	}
+}
+
+// One tenant sends as fast as it can with sixteen connections. Another, that sends now and then, is never refused,
+// and waits about as long as it does alone.
+func TestFloodCostsOthersNothing(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) {
+		c.Logger = nil
+		c.IngestLimit = edge.IngestLimit{Events: 200, Bytes: 1 << 20, Requests: 4}
+	})
+	steady := func(run string) (slow time.Duration) {
+		var took []time.Duration
+		for range 100 {
+			began := time.Now()
+			if a := h.do("POST", "/v1/agent/runs/"+run+"/events", good, tenantHeader, "steady"); a.status != 200 {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+			took = append(took, time.Since(began))
+			time.Sleep(6 * time.Millisecond) // under its rate
+		}
+		slices.Sort(took)
+		return took[90]
+	}
+	alone := steady("alone")
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16}}
+	defer client.CloseIdleConnections()
+	var stop atomic.Bool
+	var taken, refused atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for !stop.Load() {
+				r := h.request("POST", fmt.Sprint("/v1/agent/runs/flood", w, "/events"), strings.Repeat(good+"\n", 20), tenantHeader, "flood")
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				if resp.Body.Close(); resp.StatusCode == 200 {
+					taken.Add(20)
+				} else if refused.Add(1); resp.StatusCode != 429 {
+					t.Errorf("flood: %d", resp.StatusCode)
+				}
+			}
+		})
+	}
+	began := time.Now()
+	beside := steady("beside")
+	stop.Store(true)
+	took := time.Since(began)
+	wg.Wait()
+	t.Logf("p90 alone %v, beside the flood %v; the flood: %d events taken in %v, %d requests refused", alone, beside, taken.Load(), took, refused.Load())
+	if most := int64(200*(took.Seconds()+1)) + 5*20; taken.Load() > most || refused.Load() == 0 {
+		t.Errorf("the flood got %d events through in %v, %d at most", taken.Load(), took, most)
+	}
+	if beside > 10*alone+50*time.Millisecond {
+		t.Errorf("a request beside the flood takes %v, alone %v", beside, alone)
+	}
+}

@@ -22,6 +22,7 @@ type CLI struct {
 	Persist PersistCmd `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
 	Migrate MigrateCmd `cmd:"" help:"Create or update streams and tables."`
 	Publish PublishCmd `cmd:"" help:"Publish files into a run."`
+	Proxy   ProxyCmd   `cmd:"" help:"Stand before model providers and write a run beside every call."`
 	Runs    RunsCmd    `cmd:"" help:"List runs."`
 	Tail    TailCmd    `cmd:"" help:"Follow a run."`
 	Replay  ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`

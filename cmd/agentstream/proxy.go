@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	agentstream "agentstream/clients/go"
+	"agentstream/edge"
+	"agentstream/persister/postgres"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/producers/proxy"
+	"agentstream/schema"
+)
+
+// ProxyCmd stands between agents and model providers and writes a run beside every call.
+type ProxyCmd struct {
+	NATSFlags
+	PostgresFlags
+	Edge         string `help:"Write through the HTTP API of a server instead of to NATS." env:"AGENTSTREAM_PROXY_EDGE" placeholder:"URL"`
+	EdgeToken    string `help:"Bearer token for --edge." env:"AGENTSTREAM_PROXY_EDGE_TOKEN" placeholder:"TOKEN"`
+	Listen       string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
+	AdminListen  string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	InsecureOpen bool   `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
+	UpstreamFlags
+	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
+	Requests    string        `help:"What is kept of requests. all: the user's last message, and results of tools." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
+	IdleEnd     time.Duration `help:"End a named run that nobody has written to for so long; 0 never." default:"0" env:"AGENTSTREAM_PROXY_IDLE_END"`
+	CallBuffer  int           `help:"Bytes of one call that may wait for the log." default:"4194304" env:"AGENTSTREAM_PROXY_CALL_BUFFER"`
+	TotalBuffer int           `help:"The same of all calls." default:"67108864" env:"AGENTSTREAM_PROXY_TOTAL_BUFFER"`
+	Drain       time.Duration `help:"How long a shutdown waits for calls, and again for what is not stored yet." default:"10s" env:"AGENTSTREAM_PROXY_DRAIN"`
+}
+
+// UpstreamFlags say where calls go.
+type UpstreamFlags struct {
+	Upstream []string `help:"An API that calls are handed on to. With one, paths are the API's own; with several they begin with /NAME." env:"AGENTSTREAM_PROXY_UPSTREAM" placeholder:"NAME=URL"`
+}
+
+func (f *UpstreamFlags) parse() (list []proxy.Upstream, err error) {
+	for _, text := range f.Upstream {
+		name, address, ok := strings.Cut(text, "=")
+		u, perr := url.Parse(address)
+		if !ok || perr != nil {
+			return nil, fmt.Errorf("--upstream %.40q: want NAME=URL", name) // the rest may hold a password
+		}
+		list = append(list, proxy.Upstream{Name: name, URL: u})
+	}
+	return list, nil
+}
+
+// check refuses flags that cannot be served.
+func (c *ProxyCmd) check() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: %w", c.Listen, err)
+	}
+	if !loopback(host) && !c.InsecureOpen {
+		return fmt.Errorf("--listen %q: whoever reaches it may write to the runs of %s; say --insecure-open if that is meant", c.Listen, strings.Join(c.Tenant, ", "))
+	}
+	if c.Edge != "" && len(c.Tenant) > 1 {
+		return errors.New("--edge: the token decides the tenant there; name one --tenant")
+	}
+	return nil
+}
+
+// Run serves until ctx ends, lets calls finish, and stores what is left of them.
+//
+//	agents ─▶ HTTP server ─▶ proxy ─▶ upstreams      stages end from the left:
+//	                           │                     server, recorders, admin,
+//	                           ▼                     then the connection below
+//	                     NATS, or an edge
+func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	ups, err := c.parse()
+	if err != nil {
+		return err
+	}
+	m := newMetrics()
+	open, checks, done, err := c.sinks(ctx, m, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pm := newProxyMetrics(m.registry)
+	p, err := proxy.New(proxy.Config{
+		Upstreams: ups, Tenants: c.Tenant, Open: open, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd,
+		CallBytes: c.CallBuffer, TotalBytes: c.TotalBuffer, Grace: c.Drain, Logger: log, Hooks: pm.hooks(),
+	})
+	if err != nil {
+		return err
+	}
+	pm.watch(m.registry, p)
+	ln, err := listen(ctx, "--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	stages := [][]part{
+		{{"proxy server", func(ctx context.Context) error { return c.serve(ctx, ln, p) }}},
+		{{"recorders", p.Run}},
+	}
+	if c.AdminListen != "off" {
+		adm, err := listen(ctx, "--admin-listen", c.AdminListen)
+		if err != nil {
+			ln.Close()
+			return err
+		}
+		a := &admin{metrics: m, checks: checks}
+		stages = append(stages, []part{{"admin", func(ctx context.Context) error { return a.run(ctx, adm) }}})
+	}
+	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
+	return runStages(ctx, stages...)
+}
+
+func upstreamNames(ups []proxy.Upstream) (names []string) {
+	for _, u := range ups {
+		names = append(names, u.Name)
+	}
+	return names
+}
+
+// serve answers agents until ctx ends, then waits for the calls under way.
+func (c *ProxyCmd) serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain)
+	defer cancel()
+	if err := srv.Shutdown(stop); err != nil {
+		_ = srv.Close() // their callers see them break off; the runs say so
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// sinks gives the way to the log, what to ask about its health, and what to do at the end.
+func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (open func(context.Context, schema.RunKey) (proxy.Sink, error), checks []edge.Check, done func(), err error) {
+	if c.Edge != "" {
+		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + buildVersion()})
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--edge: %w", err)
+		}
+		open = func(_ context.Context, key schema.RunKey) (proxy.Sink, error) {
+			return &edgeSink{client: client, run: key.Run}, nil
+		}
+		return open, nil, client.Close, nil
+	}
+	nc, err := c.dial("proxy", log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	l, err := pubjs.Open(ctx, nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, nil, fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	cfg := producers.Config{Log: l, Logger: log, Hooks: m.producerHooks()}
+	done = nc.Close
+	if c.Postgres == "" {
+		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")
+	} else {
+		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+		if err != nil {
+			nc.Close()
+			return nil, nil, nil, err
+		}
+		cfg.Archive = store
+		done = func() { nc.Close(); store.Close() }
+	}
+	return proxy.Publishers(cfg), []edge.Check{{Name: "nats", Run: natsCheck(nc), Optional: true}}, done, nil
+}
+
+// edgeSink writes to a run through the HTTP API.
+type edgeSink struct {
+	client *agentstream.Client
+	run    string
+}
+
+// Send stores the events in order, in batches that are each stored whole or not at all.
+func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
+	for len(events) > 0 {
+		var body []byte
+		n := 0
+		for n < len(events) && n < maxBatchEvents && len(body) < maxBatchBytes && events[n].ChildID == events[0].ChildID {
+			body = append(agentstream.AppendNew(body, &events[n]), '\n')
+			n++
+		}
+		if _, err := s.client.AppendLines(ctx, s.run, "", body); err != nil {
+			return ofEdge(err)
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
+// ofEdge names what the proxy must tell apart.
+func ofEdge(err error) error {
+	var api *agentstream.Error
+	switch {
+	case errors.Is(err, agentstream.ErrEnded):
+		return fmt.Errorf("%w: %w", schema.ErrEnded, err)
+	case errors.As(err, &api) && api.Code == "SEQ-MISMATCH":
+		return fmt.Errorf("%w: %w", schema.ErrSeqMismatch, err)
+	}
+	return err
+}
+
+// Flush has nothing to wait for.
+func (s *edgeSink) Flush(context.Context) error { return nil }
+
+// Close has nothing to let go of.
+func (s *edgeSink) Close(context.Context) error { return nil }
+
+// Standing asks the server.
+func (s *edgeSink) Standing(ctx context.Context) (proxy.Standing, error) {
+	run, err := s.client.Run(ctx, s.run)
+	if errors.Is(err, agentstream.ErrNotFound) {
+		return proxy.Standing{}, nil
+	}
+	return proxy.Standing{Last: run.LastSeq, State: run.State}, err
+}

@@ -65,6 +65,7 @@ type ListenFlags struct {
 	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
+	LimitFlags
 	MemoryFlags
 }
 
@@ -78,6 +79,9 @@ func (f *ListenFlags) check(mayBeOpen bool) error {
 		return fmt.Errorf("--tenant: %w", err)
 	}
 	if err := f.checkAuth(mayBeOpen, host); err != nil {
+		return err
+	}
+	if _, _, err := f.limits(); err != nil {
 		return err
 	}
 	if f.AdminListen == "off" {

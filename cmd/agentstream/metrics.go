@@ -28,6 +28,7 @@ type metrics struct {
 	spared     *prometheus.CounterVec
 	requests   *prometheus.HistogramVec
 	ingested   prometheus.Counter
+	refused    *prometheus.CounterVec
 	turnedAway *prometheus.CounterVec
 
 	stored    prometheus.Counter
@@ -88,6 +89,7 @@ func newMetrics() *metrics {
 		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
 	m.registry.MustRegister(m.requests)
 	m.ingested = counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
+	m.refused = counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
 	m.turnedAway = counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
 	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
 	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
@@ -128,6 +130,9 @@ func (m *metrics) edgeHooks() edge.Hooks {
 		},
 		Dropped:  func(d string, n int) { m.spared.WithLabelValues(d).Add(float64(n)) },
 		Ingested: func(n int) { m.ingested.Add(float64(n)) },
+		IngestRefused: func(r dialect.Reason) {
+			m.refused.WithLabelValues(r.String()).Inc()
+		},
 		RequestDone: func(route string, status int, took time.Duration) {
 			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 		},

@@ -94,7 +94,12 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		return nil, err
 	}
 	n.checks = append(n.checks, n.gate.checks...)
+	all, tenants, err := cfg.flags.limits()
+	if err != nil {
+		return nil, err
+	}
 	n.server, err = edge.New(edge.Config{
+		IngestLimit: all, TenantLimits: tenants,
 		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},
 		Authenticate: n.gate.authenticate, Still: n.gate.still, Tickets: n.gate.tickets, Origins: cfg.flags.CORSOrigin,
 		Catalog: newCatalog(cfg.runs, n.reader.Parent),

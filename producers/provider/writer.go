@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"agentstream/schema"
@@ -112,22 +113,43 @@ func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
 	if len(b) <= maxPayload {
 		return b
 	}
-	payload = append(Fields{}, payload...)
-	for len(b) > maxPayload && len(payload) > 0 {
-		big := 0
-		for i, f := range payload {
-			if len(f.Name)+len(f.Value) > len(payload[big].Name)+len(payload[big].Value) {
-				big = i
-			}
-		}
-		name := payload[big].Name
-		bytesOut += len(payload[big].Value)
-		names = append(names, Quote(name[:min(len(name), maxName)]))
-		payload = append(payload[:big], payload[big+1:]...)
-		b = append(payload, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)}).Encode()
+	size := func(f Field) int { return len(f.Name) + len(f.Value) + len(`"":,`) }
+	order := make([]int, len(payload)) // the largest first
+	for i := range order {
+		order[i] = i
 	}
-	return b
+	slices.SortStableFunc(order, func(a, c int) int { return size(payload[c]) - size(payload[a]) })
+	out, left := make([]bool, len(payload)), len(b)+len(`,"omitted_members":,"omitted":[],"omitted_bytes":`)+40
+	missing := len(names)
+	for _, i := range order {
+		if left <= maxPayload {
+			break
+		}
+		f := payload[i]
+		out[i] = true
+		missing++
+		bytesOut += len(f.Value)
+		left -= size(f)
+		if len(names) < maxOmitted {
+			names = append(names, Quote(f.Name[:min(len(f.Name), maxName)]))
+			left += len(names[len(names)-1]) + 1
+		}
+	}
+	var rest Fields
+	for i, f := range payload {
+		if !out[i] {
+			rest = append(rest, f)
+		}
+	}
+	if missing > len(names) {
+		rest = append(rest, Field{"omitted_members", Number(missing)})
+	}
+	return append(rest, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)}).Encode()
 }
+
+// maxOmitted bounds the members that are named where they were left out; of more there is their number,
+// omitted_members.
+const maxOmitted = 64
 
 // maxID bounds an id or name of the provider, in bytes.
 const maxID = 512

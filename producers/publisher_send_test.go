@@ -442,3 +442,39 @@ func TestSendMakesNoObjectPerEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Ids grow over one that an event brings, within a pack too, and times are those of the packs.
+func TestSendNumbersBehindOwnIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := memory.New()
+		p := open(t, producers.Config{Log: log})
+		own := text("", "w:1")
+		own.ID = schema.NewIDs().Event(time.Now().Add(10*time.Minute), "")
+		want := []string{time.Now().UTC().Format(schema.TimeLayout), time.Now().UTC().Format(schema.TimeLayout), own.ID}
+		if err := p.Send(t.Context(), text("", "w:0"), own, text("", "w:2")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		want = append(want, time.Now().UTC().Format(schema.TimeLayout))
+		if err := p.Send(t.Context(), text("", "w:3")); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkRun(t, log, key, map[string]int{"w": 4})
+		var events []schema.Event
+		for q := range log.Since(t.Context(), key, 0) {
+			for r := range q.Records(0) {
+				e, err := r.Event()
+				if err != nil {
+					t.Fatal(err)
+				}
+				events = append(events, e)
+			}
+		}
+		if events[0].TS != want[0] || events[1].TS != want[1] || events[1].ID != want[2] || events[3].TS != want[3] {
+			t.Fatalf("%+v, want %v", events, want)
+		}
+	})
+}

@@ -1,0 +1,312 @@
+package producers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/fanout/memory"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// world is what a reaper looks at: a log in memory, who answers, and when what was stored.
+type world struct {
+	*memory.Log
+	mu     sync.Mutex
+	there  map[string]bool // owners that answer
+	asked  []string
+	stored time.Time // of the newest event, by the log's clock
+	broken error     // nobody knows who is there
+	onAsk  func()
+}
+
+func newWorld() *world {
+	return &world{Log: memory.New(), there: make(map[string]bool), stored: time.Now()}
+}
+
+func (w *world) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	at, err := w.Log.Append(ctx, p, after)
+	if err == nil {
+		w.mu.Lock()
+		w.stored = time.Now()
+		w.mu.Unlock()
+	}
+	return at, err
+}
+
+func (w *world) Ask(_ context.Context, _ schema.RunKey, owner string) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, owner)
+	if w.onAsk != nil {
+		w.onAsk()
+	}
+	return w.there[owner], w.broken
+}
+
+func (w *world) Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error) {
+	head, err := w.Head(ctx, key, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return head.Last, w.stored, err
+}
+
+func (w *world) Quiet(context.Context, time.Time) iter.Seq2[schema.RunKey, error] {
+	return func(yield func(schema.RunKey, error) bool) {
+		_ = yield(schema.RunKey{Tenant: "acme", Run: "run_unknown"}, nil) && yield(key, nil)
+	}
+}
+
+func (w *world) reaper(t *testing.T, reaped *int) *producers.Reaper {
+	t.Helper()
+	r, err := producers.NewReaper(producers.ReaperConfig{Log: w, Lister: w, Witness: w, Hooks: producers.ReaperHooks{
+		Reaped: func(schema.RunKey, bool) { w.mu.Lock(); *reaped++; w.mu.Unlock() },
+		Failed: func(err error) { t.Log(err) },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// leave lets an agent say half of something and go.
+func leave(t *testing.T, w *world) *producers.Publisher {
+	t.Helper()
+	pub := writerOf(t, w)
+	put(t, pub, stateEvent(schema.StateRunning),
+		schema.Event{Type: schema.TypeMessageStart, Payload: []byte(`{"message_id":"m1","role":"assistant"}`)},
+		text("", "half of"))
+	return pub
+}
+
+// How long which run may be silent, and who is asked.
+func TestReaperPatience(t *testing.T) {
+	owned := func(t *testing.T, w *world) { leave(t, w) }
+	alive := func(t *testing.T, w *world) { w.there[leave(t, w).WriterID()] = true }
+	unowned := func(t *testing.T, w *world) { tell(t, w, "", schema.TypeRunLifecycle, `{"state":"running"}`) }
+	over := func(t *testing.T, w *world) { put(t, leave(t, w), stateEvent(schema.StateDone)) }
+	unclear := func(t *testing.T, w *world) { leave(t, w); w.broken = errors.New("cut off") }
+	child := func(t *testing.T, w *world) { // the run's own process is gone, its child's is there
+		put(t, leave(t, w), schema.Event{Type: schema.TypeChildSpawn, Payload: []byte(`{"child_id":"c1"}`)})
+		other := writerOf(t, w)
+		put(t, other, text("c1", "x"))
+		w.there[other.WriterID()] = true
+	}
+	for name, c := range map[string]struct {
+		begin  func(*testing.T, *world)
+		silent time.Duration
+		want   int
+		state  schema.RunState
+	}{
+		"owner gone":          {owned, 6 * time.Minute, 1, schema.StateError},
+		"owner gone, early":   {owned, 4 * time.Minute, 0, schema.StateRunning},
+		"owner there":         {alive, 100 * time.Hour, 0, schema.StateRunning},
+		"nobody can be asked": {unowned, 25 * time.Hour, 1, schema.StateError},
+		"nobody, early":       {unowned, 23 * time.Hour, 0, schema.StateRunning},
+		"over":                {over, 100 * time.Hour, 0, schema.StateDone},
+		"nobody knows":        {unclear, 100 * time.Hour, 0, schema.StateRunning},
+		"child's owner there": {child, 100 * time.Hour, 0, schema.StateRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, reaped := newWorld(), 0
+				c.begin(t, w)
+				r := w.reaper(t, &reaped)
+				time.Sleep(c.silent)
+				for range 2 { // the second finds it as the first has left it
+					if err := r.Round(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				head, err := w.Head(t.Context(), key, "")
+				if err != nil || head.State != c.state || reaped != c.want {
+					t.Fatalf("%s, %d reaped, %v", head.State, reaped, err)
+				}
+			})
+		})
+	}
+}
+
+// What is left of a run is closed in order, and its writer is fenced.
+func TestReaperEndsWhatIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, reaped := newWorld(), 0
+		pub := leave(t, w)
+		put(t, pub, schema.Event{Type: schema.TypeChildSpawn, Payload: []byte(`{"child_id":"c1"}`)}, text("c1", "x"))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.reaper(t, &reaped).Run(ctx) }()
+		time.Sleep(8 * time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(types(t, w), " ")
+		want := "run.lifecycle message.start text.delta child.spawn text.delta commands.taken run.lifecycle block.end message.end run.lifecycle"
+		if got != want || reaped != 1 {
+			t.Fatalf("%d reaped: %s", reaped, got)
+		}
+		var last schema.Event
+		for p := range w.Since(t.Context(), key, 0) {
+			for r := range p.Records(0) {
+				last, _ = r.Event()
+			}
+		}
+		if string(last.Payload) != `{"state":"error","reason":"writer is gone"}` || last.Actor != "system" {
+			t.Fatalf("%s by %s", last.Payload, last.Actor)
+		}
+		for _, lane := range []string{"", "c1"} {
+			if _, err := pub.Append(t.Context(), text(lane, "more")); !errors.Is(err, producers.ErrFenced) {
+				t.Fatalf("the writer is not fenced: %v", err)
+			}
+		}
+	})
+}
+
+// A writer that speaks while it is being judged is left alone, whenever it speaks.
+func TestReaperLeavesAloneWhoSpeaks(t *testing.T) {
+	for _, nth := range []int{1, 3} {
+		for _, children := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w, reaped, asks := newWorld(), 0, 0
+				pub := leave(t, w)
+				if children {
+					put(t, pub, text("c1", "x"))
+				}
+				w.onAsk = func() {
+					if asks++; asks == nth {
+						w.mu.Unlock()
+						put(t, pub, text("", "more"))
+						w.mu.Lock()
+					}
+				}
+				r := w.reaper(t, &reaped)
+				time.Sleep(6 * time.Minute)
+				if err := r.Round(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateRunning || reaped != 0 || asks < nth {
+					t.Fatalf("%s, %d reaped, %d asks, %v", head.State, reaped, asks, err)
+				}
+				put(t, pub, text("", "and more"))
+			})
+		}
+	}
+}
+
+// speaksAt lets a writer speak when an ending is about to be stored.
+type speaksAt struct {
+	*world
+	once sync.Once
+	say  func()
+}
+
+func (s *speaksAt) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	s.once.Do(s.say)
+	return s.world.Append(ctx, p, after)
+}
+
+// At the very last moment it is the compare-and-set that decides.
+func TestReaperIsRefusedAtTheLastMoment(t *testing.T) {
+	for _, children := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, reaped := newWorld(), 0
+			pub := leave(t, w)
+			if children {
+				put(t, pub, text("c1", "x"))
+			}
+			late := &speaksAt{world: w, say: func() { put(t, pub, text("", "more")) }}
+			r, err := producers.NewReaper(producers.ReaperConfig{Log: late, Lister: w, Witness: w,
+				Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { reaped++ }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(6 * time.Minute)
+			if err := r.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			put(t, pub, text("", "and more"))
+			if got := fmt.Sprint(types(t, w)); reaped != 0 || strings.Contains(got, "taken") || strings.Contains(got, "message.end") {
+				t.Fatalf("%d reaped: %s", reaped, got)
+			}
+		})
+	}
+}
+
+// Two reapers at once end a run once, and a run is ended under a log that fails.
+func TestReapersAtOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w, reaped := newWorld(), 0
+			put(t, leave(t, w), text("c1", "x"), text("c2", "x"))
+			time.Sleep(6 * time.Minute)
+			bad := newChaos(seed, 0.2)
+			bad.Log = w.Log
+			var group sync.WaitGroup
+			for range 3 {
+				r, err := producers.NewReaper(producers.ReaperConfig{Log: bad, Lister: w, Witness: w,
+					Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { w.mu.Lock(); reaped++; w.mu.Unlock() }}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				group.Go(func() {
+					for range 10 {
+						if err := r.Round(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			got := types(t, w)
+			finals := 0
+			for _, typ := range got {
+				if typ == schema.TypeRunLifecycle {
+					finals++
+				}
+			}
+			if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateError || reaped != 1 || finals != 4 {
+				t.Fatalf("seed %d: %s, %d reaped, %v: %v", seed, head.State, reaped, err, got)
+			}
+		})
+	}
+}
+
+// A run whose beginning, or all of it, has left the window is ended with what the archive knows of it.
+func TestReaperOfOldRuns(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, past, reaped := newWorld(), memory.New(), 0
+			pub := leave(t, w)
+			put(t, pub, text("", " a thought"))
+			for p := range w.Since(t.Context(), key, 0) {
+				if _, err := past.Append(t.Context(), &p, p.Head.Stored-1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w.Expire(key, 3); all {
+				w.Expire(key, 4)
+			}
+			r, err := producers.NewReaper(producers.ReaperConfig{Log: w, Lister: w, Witness: w, Archive: past, Past: past,
+				Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { reaped++ }, Failed: func(err error) { t.Error(err) }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Hour)
+			if err := r.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(types(t, w), " ")
+			if reaped != 1 || !strings.HasSuffix(got, "block.end message.end run.lifecycle") {
+				t.Fatalf("%d reaped: %s", reaped, got)
+			}
+		})
+	}
+}

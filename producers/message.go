@@ -345,9 +345,24 @@ func (b *openBlock) said() (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// Output says a piece of what a running tool prints.
+// Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
 func (c *Call) Output(text string) error {
-	return c.turn.locked(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text).end())
+	r := c.turn.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.runs("print in"); err != nil {
+		return err
+	}
+	return c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text).end())
+}
+
+// runs says whether the tool runs. Called with the run's lock held.
+func (c *Call) runs(doing string) error {
+	r := c.turn.lane.run
+	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
+		return fmt.Errorf("producers: run %s: %s call %s: %w", r.cfg.RunID, doing, c.id, ErrOver)
+	}
+	return nil
 }
 
 // Finish ends the call well: tool.end with its output, which encoding/json takes.
@@ -369,8 +384,8 @@ func (c *Call) end(o object) error {
 	r := c.turn.lane.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
-		return fmt.Errorf("producers: run %s: end call %s: %w", r.cfg.RunID, c.id, ErrOver)
+	if err := c.runs("end"); err != nil {
+		return err
 	}
 	return c.turn.say(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
 }

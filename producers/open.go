@@ -76,10 +76,16 @@ func (o *Open) State(child string) schema.RunState {
 // Any says whether anything is open in a lane or in those below it, its state aside.
 func (o *Open) Any(child string) bool {
 	l := o.lanes[child]
+	return l != nil && (l.turn != "" || o.inTurn(child))
+}
+
+// inTurn says whether anything is open that belongs to a turn, and must end before it.
+func (o *Open) inTurn(child string) bool {
+	l := o.lanes[child]
 	if l == nil {
 		return false
 	}
-	if l.turn != "" || l.model != "" || l.msg != nil || len(l.calls) > 0 || len(l.tasks) > 0 {
+	if l.model != "" || l.msg != nil || len(l.calls) > 0 || len(l.tasks) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(o.order, func(c *openLane) bool { return c.parent == child && c != l && !c.state.Final() })

@@ -195,27 +195,33 @@ func (l *Lane) Done(ctx context.Context) error {
 // speaks there gets ErrOver, and turns' contexts end. Cancelling what is over says nothing. ctx may have
 // ended: what has to be said is said within the configured grace.
 func (l *Lane) Cancel(ctx context.Context, reason string) error {
-	return l.run.close(ctx, l, Closing{Child: l.id, Reason: reason})
+	return l.run.close(ctx, l, Closing{Child: l.id, Reason: reason}, nil)
 }
 
 // Fail is Cancel for a failure: the lane ends in state error.
 func (l *Lane) Fail(ctx context.Context, cause error) error {
-	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: cause.Error()})
+	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: cause.Error()}, nil)
 }
 
 // Recover ends what another life of the agent left open, as a failure with this reason, and leaves the
 // lane's state as it is: the agent goes on from there.
 func (l *Lane) Recover(ctx context.Context, reason string) error {
-	return l.run.close(ctx, l, Closing{Child: l.id, TurnOnly: true, Failed: true, Reason: reason})
+	return l.run.close(ctx, l, Closing{Child: l.id, TurnOnly: true, Failed: true, Reason: reason}, nil)
 }
 
 // close says the closing sequence. Everybody who speaks within it is told first, so that nobody who
-// waits for space holds it up.
-func (r *Run) close(ctx context.Context, l *Lane, c Closing) error {
-	r.hush(l, c)
+// waits for space holds it up. With a turn, it is that one that is closed, and never the one behind it.
+func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn) error {
+	if !r.hush(l, c, of) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Grace)
 	defer cancel()
 	r.mu.Lock()
+	if of != nil && of.over {
+		r.mu.Unlock()
+		return nil
+	}
 	said, err := r.closing(ctx, l, c)
 	r.mu.Unlock()
 	if err != nil || !said {
@@ -239,15 +245,20 @@ func (r *Run) closing(ctx context.Context, l *Lane, c Closing) (said bool, err e
 }
 
 // hush ends the contexts of the turns that are about to be closed. It does not take the run's lock,
-// which somebody who waits for space may hold.
-func (r *Run) hush(l *Lane, c Closing) {
+// which somebody who waits for space may hold. false: the turn that was meant has ended.
+func (r *Run) hush(l *Lane, c Closing, of *Turn) bool {
 	cause := fmt.Errorf("%s: %w", c.word(), ErrOver)
 	if c.Reason != "" {
 		cause = fmt.Errorf("%s: %s: %w", c.word(), c.Reason, ErrOver)
 	}
-	for _, t := range r.live.below(l) {
+	turns := r.live.below(l)
+	if of != nil && !slices.Contains(turns, of) {
+		return false
+	}
+	for _, t := range turns {
 		t.cancel(cause)
 	}
+	return true
 }
 
 // Spawn announces a child and gives its lane. call is the tool call that delegates to it, where one does

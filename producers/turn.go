@@ -115,7 +115,7 @@ func (t *Turn) End(stop string) error {
 	r := t.lane.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.open.lanes[t.lane.id]; !t.over && (l.msg != nil || l.model != "" || len(l.calls) > 0 || len(l.tasks) > 0) {
+	if !t.over && r.open.inTurn(t.lane.id) {
 		return fmt.Errorf("producers: run %s: end turn %s: %w", r.cfg.RunID, t.id, ErrOpen)
 	}
 	if err := t.say(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()); err != nil {
@@ -136,16 +136,7 @@ func (t *Turn) Fail(cause error) error {
 	return t.close(Closing{Child: t.lane.id, TurnOnly: true, Failed: true, Reason: cause.Error()})
 }
 
-func (t *Turn) close(c Closing) error {
-	r := t.lane.run
-	r.mu.Lock()
-	over := t.over
-	r.mu.Unlock()
-	if over {
-		return nil
-	}
-	return r.close(t.ctx, t.lane, c)
-}
+func (t *Turn) close(c Closing) error { return t.lane.run.close(t.ctx, t.lane, c, t) }
 
 // Close ends a turn that has not ended: as cancelled when its context has, else as failed. Defer it
 // behind Turn.

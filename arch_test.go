@@ -197,6 +197,8 @@ var testWires = map[string][]string{
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
 	// An agent's turn streams a model's answer through an adapter.
 	"producers": {"producers/anthropic", "producers/provider"},
+	// What a recorded delta costs on its way into the log.
+	"producers/natsjs": {"producers/anthropic", "producers/provider"},
 	// The demo agent is cancelled on a real log.
 	"producers/demo": {"producers/natsjs"},
 	// What one adapter reads, another has written.

@@ -37,8 +37,10 @@ func (c *Client) stored(ctx context.Context, r request, into any, receipt *Recei
 	return nil
 }
 
-// Append stores events in order, all or none, exactly once per key (up to 24 hours); it answers when
-// they are durable. Fields that are not set are filled in by the server: id, ts, seq, run_id. An
+// Append stores events in order, exactly once per key (up to 24 hours); it answers when they are
+// durable. Events that fit one pack (of the run itself or of one child, 1,024 events, 768 KiB) are
+// stored all or none; of more, a beginning may be stored when there is an error: Error.Stored says
+// how much, and Append with the same key stores the rest. Fields that are not set are filled in by the server: id, ts, seq, run_id. An
 // empty key is one of its own: then only the repeats of this call are safe. A batch is at most 8 MiB.
 // The error is ErrEnded when the run is over; Error.Line is the refused event, from 1.
 func (c *Client) Append(ctx context.Context, run, key string, events ...schema.Event) (Receipt, error) {

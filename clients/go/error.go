@@ -59,6 +59,7 @@ type Error struct {
 	Field      string        // JSON pointer into the event; "" when the error is of no field
 	FirstSeq   schema.Seq    // oldest event that is kept, with ErrExpired; 0 when it was not said
 	LastSeq    schema.Seq    // newest event, with ErrCursorAhead; 0 when it was not said
+	Stored     int           // events of a refused batch, from its first, that are stored all the same
 	RequestID  string        // names the request in the server's log
 	RetryAfter time.Duration // how long the server wants to be left alone; 0 when it did not say
 }
@@ -146,6 +147,7 @@ type problem struct {
 	Field     string     `json:"field"`
 	FirstSeq  schema.Seq `json:"first_seq"`
 	LastSeq   schema.Seq `json:"last_seq"`
+	Stored    int        `json:"stored"`
 	RequestID string     `json:"request_id"`
 }
 
@@ -162,7 +164,7 @@ func readProblem(body []byte) (p problem, ok bool) {
 
 func (p *problem) err(status int) *Error {
 	return &Error{Status: status, Code: p.Code, Message: p.Message, Line: p.Line, Field: p.Field,
-		FirstSeq: p.FirstSeq, LastSeq: p.LastSeq, RequestID: p.RequestID}
+		FirstSeq: p.FirstSeq, LastSeq: p.LastSeq, Stored: p.Stored, RequestID: p.RequestID}
 }
 
 // readError reads a refusal. What is not the server's form, as from a proxy in between, becomes its

@@ -62,9 +62,9 @@ func TestErrorForms(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	e := readError(answer(410, `{"error":{"code":"KAI-STREAM-CONN-0002","message":"m","field":"/a","first_seq":7,"last_seq":9,"request_id":"req_1"}}`,
+	e := readError(answer(410, `{"error":{"code":"KAI-STREAM-CONN-0002","message":"m","field":"/a","first_seq":7,"last_seq":9,"stored":4,"request_id":"req_1"}}`,
 		http.Header{"Retry-After": {"3"}, "X-Request-Id": {"req_2"}}))
-	want := Error{Status: 410, Code: "KAI-STREAM-CONN-0002", Message: "m", Field: "/a", FirstSeq: 7, LastSeq: 9, RequestID: "req_1", RetryAfter: 3 * time.Second}
+	want := Error{Status: 410, Code: "KAI-STREAM-CONN-0002", Message: "m", Field: "/a", FirstSeq: 7, LastSeq: 9, Stored: 4, RequestID: "req_1", RetryAfter: 3 * time.Second}
 	if *e != want {
 		t.Errorf("%+v, want %+v", *e, want)
 	}

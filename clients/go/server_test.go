@@ -89,6 +89,23 @@ func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	return "http://" + ln.Addr().String()
 }
 
+// A server that has enough of a tenant says for how long, and the client waits for as long.
+func TestAppendWaitsForTheServersLimit(t *testing.T) {
+	var waits []time.Duration
+	url := realServer(t, func(c *edge.Config) { c.IngestLimit = edge.IngestLimit{Events: 20} })
+	c := dial(t, url, func(cfg *Config) { cfg.Hooks.Retrying = func(_ error, d time.Duration) { waits = append(waits, d) } })
+	events := slices.Repeat([]schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}}, 30)
+	for want := range 2 {
+		r, err := c.Append(t.Context(), "run", "", events...)
+		if err != nil || r.Last != schema.Seq(30*(want+1)) {
+			t.Fatalf("%+v %v", r, err)
+		}
+	}
+	if len(waits) != 1 || waits[0] < time.Second || waits[0] > time.Second+backoffFirst {
+		t.Errorf("waited %v", waits)
+	}
+}
+
 // tell stores a scenario as a producer would, and gives what it told.
 func tell(t *testing.T, c *Client, run, scenario string) []schema.Event {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 // memory is what a lane's calls have said so far, as far as it tells what is new in the next request.
 // Requests repeat the whole conversation.
 type memory struct {
-	calls []toolCall // that have no result yet, the oldest first
+	todo  []toolCall // that have no result yet, the oldest first
 	asked [32]byte   // the user's message that was told last
 	again bool       // it has not been answered: a request that ends with it is a repeat
 }
@@ -27,10 +27,10 @@ func (m *memory) see(e *schema.Event) {
 	switch e.Type {
 	case schema.TypeToolStart:
 		all, _ := provider.Parse(e.Payload)
-		if len(m.calls) == maxOpenCalls {
-			m.calls = slices.Delete(m.calls, 0, 1)
+		if len(m.todo) == maxOpenCalls {
+			m.todo = slices.Delete(m.todo, 0, 1)
 		}
-		m.calls = append(m.calls, toolCall{all.Str("call_id"), all.Str("tool")})
+		m.todo = append(m.todo, toolCall{all.Str("call_id"), all.Str("tool")})
 	case schema.TypeToolEnd:
 		all, _ := provider.Parse(e.Payload)
 		m.answered(all.Str("call_id"))
@@ -43,9 +43,9 @@ func (m *memory) see(e *schema.Event) {
 
 // answered takes a call out that has its result. ok is false when it is not known.
 func (m *memory) answered(id string) (ok bool) {
-	for i, c := range m.calls {
+	for i, c := range m.todo {
 		if c.id == id {
-			m.calls = slices.Delete(m.calls, i, i+1)
+			m.todo = slices.Delete(m.todo, i, i+1)
 			return true
 		}
 	}
@@ -54,7 +54,7 @@ func (m *memory) answered(id string) (ok bool) {
 
 // oldest gives the first call of a tool, for providers whose calls have no ids.
 func (m *memory) oldest(tool string) string {
-	for _, c := range m.calls {
+	for _, c := range m.todo {
 		if c.tool == tool {
 			return c.id
 		}

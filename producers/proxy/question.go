@@ -31,6 +31,11 @@ func (c *call) question(ctx context.Context) ([]schema.Event, error) {
 		c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes, Told: true}, nil)
 		return []schema.Event{c.here(lossEvent(*l))}, nil
 	}
+	return c.read(data), nil
+}
+
+// read gives the events of a request.
+func (c *call) read(data []byte) []schema.Event {
 	q := &question{c: c}
 	cfg := c.place()
 	cfg.MaxFrameBytes = len(data) + 1
@@ -49,7 +54,7 @@ func (c *call) question(ctx context.Context) ([]schema.Event, error) {
 	if c.model == "" {
 		c.model = q.model
 	}
-	return events, nil
+	return events
 }
 
 // readRequest gives the request's body. It is nil when the client did not send it whole; a loss when it

@@ -173,6 +173,24 @@ func text(text string) part {
 	return func(a *actor, m *producers.Message) { a.spell(words(text), textPace, m.Text) }
 }
 
+// report is speech in clauses: who reads along can follow several that speak at once.
+func report(text string) part {
+	return func(a *actor, m *producers.Message) {
+		var clauses []string
+		for _, w := range words(text) {
+			if n := len(clauses); n == 0 || strings.ContainsAny(clauses[n-1], ",.:;") {
+				clauses = append(clauses, w)
+			} else {
+				clauses[n-1] += w
+			}
+		}
+		for _, c := range clauses {
+			a.spell([]string{c}, time.Duration(len(words(c)))*textPace, m.Text)
+			a.said += len(words(c)) - 1
+		}
+	}
+}
+
 // call asks for a tool. Its input streams in.
 func call(id, tool, input string) part {
 	return func(a *actor, m *producers.Message) {

@@ -104,7 +104,7 @@ func benchmarks() []tool {
 
 // review is the first child.
 func review(a *actor) string {
-	a.model(text("Ring: whoever was away for a minute was lapped and cannot know what is missing. " +
+	a.model(report("Ring: whoever was away for a minute was lapped and cannot know what is missing. " +
 		"Table: nothing is missing, but every reader asks five times a second, also when nothing happens. " +
 		"Log: a reader says the last number it has and gets the rest; after a crash the number after the last stored one is still the next."))
 	return "Only the ring loses, and it does not say so."
@@ -119,7 +119,7 @@ func costs(a *actor) string {
 	}
 	a.join(a.use(calls[0], tool{every: 250 * time.Millisecond, lines: []string{"polls  5,000/s\n", "rows   41/s\n"}, result: "one row"}))
 	a.turnOff()
-	a.model(text("The table is asked 5,000 times a second for 41 rows. Ring and log push what there is, and nothing when there is nothing."))
+	a.model(report("The table is asked 5,000 times a second for 41 rows. Ring and log push what there is, and nothing when there is nothing."))
 	return "The table costs a hundred times what it delivers."
 }
 

@@ -343,7 +343,8 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 		n, _ := strconv.Atoi(m[1])
 		documented[n] = m[2] + " " + m[3]
 	}
-	s := newHouse(t).taker()
+	h := newHouse(t)
+	s := h.taker()
 	used := map[int]bool{}
 	for _, err := range []error{
 		schema.ErrMalformed, schema.ErrUnknownType, schema.ErrForeignRun, schema.ErrTooLarge, schema.ErrBadID, dialect.ErrBadRequest, schema.ErrSeqMismatch,
@@ -356,6 +357,12 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 		}
 		used[r.Number] = true
 	}
+	none := h.taker(func(c *edge.Config) { c.IngestLimit.Events = 1 })
+	r := none.Take(t.Context(), runOf("run"), postsOf(aDelta, aDelta), nil)[1].Refusal
+	if got := fmt.Sprintf("%d %s", r.Status, r.Code); documented[r.Number] != got || used[r.Number] {
+		t.Errorf("over a limit: %d is %s, documented as %s", r.Number, got, documented[r.Number])
+	}
+	used[r.Number] = true
 	if len(used) != len(documented) {
 		t.Errorf("%d numbers in use, %d documented", len(used), len(documented))
 	}

@@ -24,6 +24,11 @@
 // type no_result. gemini-cli never records results; there a call ends as ok with "unrecorded" when the
 // model has gone on, since it cannot without an answer.
 //
+// Messages are in the provider's name where the format belongs to one (anthropic, gemini), else in the
+// format's (swe_agent, openhands). Of swe-agent, tool messages hold what the model was shown of a
+// result, tool.end what the tool gave; an action that the model wrote in its text is a call of the tool
+// "action"; steps' "query" is left out, for the history says it.
+//
 // The run ends as the transcript says: done, error or aborted with the reason. A transcript that was
 // cut or has a line that nobody can read ends as an error, after all that could be read. Children
 // always have lifecycle events; those of the run itself are [Config.Lifecycle]'s choice.

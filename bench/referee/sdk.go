@@ -80,7 +80,7 @@ func publishFor(ctx context.Context, pubs []*producers.Publisher, dur time.Durat
 			for time.Now().Before(until) {
 				for i := w; i < len(pubs); i += len(sent) {
 					for range 16 { // the clock is not read for each event
-						if _, err := pubs[i].Publish(ctx, event); err != nil {
+						if err := pubs[i].Send(ctx, event); err != nil {
 							return err
 						}
 						sent[w]++

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"agentstream/schema"
@@ -84,7 +83,7 @@ func (c *Commands) readArchived(ctx context.Context) error {
 		c.tries = 0
 		return nil
 	}
-	if err := c.readPast(ctx, math.MaxInt64); err != nil {
+	if err := c.readPast(ctx, schema.MaxSeq); err != nil {
 		return c.again(ctx, err)
 	}
 	c.asked, c.tries = true, 0

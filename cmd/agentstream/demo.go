@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/producers/demo"
 	"agentstream/schema"
@@ -20,16 +17,28 @@ func publishDemo(ctx context.Context, n *node, key schema.RunKey, cfg demo.Confi
 	if err != nil {
 		return err
 	}
+	leave, err := n.log.Attend(ctx, pub) // it may be paused for longer than a reaper is patient
+	if err != nil {
+		return err
+	}
+	defer leave()
+	// The children are told by this process, too.
+	told, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: n.log, Lanes: func(string) bool { return true }})
+	if err != nil {
+		return err
+	}
+	defer told.Close()
 	commands := make(chan schema.Event)
-	cfg.Sink, cfg.RunID, cfg.Commands = pubSink{pub}, key.Run, commands
+	cfg.Sink, cfg.RunID, cfg.Commands = pub, key.Run, commands
 	agent, err := demo.New(cfg)
 	if err != nil {
 		return err
 	}
 	listening, stop := context.WithCancel(ctx)
+	defer stop()
 	go func() {
 		defer close(commands)
-		if err := followCommands(listening, n.hub, key, commands); err != nil {
+		if err := handCommands(listening, told, commands); err != nil && listening.Err() == nil {
 			log.Warn("dev: the demo run obeys no more commands", "run", key.String(), "err", err)
 		}
 	}()
@@ -45,68 +54,20 @@ func publishDemo(ctx context.Context, n *node, key schema.RunKey, cfg demo.Confi
 	return err
 }
 
-// followCommands reads a run from its first event on, as any watcher does, and hands its commands over
-// until ctx ends. What the log cannot give now is asked for again.
-func followCommands(ctx context.Context, hub *fanout.Hub, key schema.RunKey, to chan<- schema.Event) error {
-	after := schema.Seq(0)
+// handCommands hands commands over as events, and takes each once the agent has it, until ctx ends.
+func handCommands(ctx context.Context, told *producers.Commands, to chan<- schema.Event) error {
 	for {
-		err := handCommands(ctx, hub, key, &after, to)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, fanout.ErrClosed):
-			return nil
-		case errors.Is(err, fanout.ErrNotFound), errors.Is(err, fanout.ErrUnavailable): // not begun; or an outage
-		default:
-			return err
-		}
-		again := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return nil
-		}
-	}
-}
-
-// handCommands goes on behind after until the subscription ends.
-func handCommands(ctx context.Context, hub *fanout.Hub, key schema.RunKey, after *schema.Seq, to chan<- schema.Event) error {
-	sub, err := hub.Subscribe(ctx, key, *after)
-	if err != nil {
-		return err
-	}
-	defer sub.Close()
-	for {
-		batch, err := sub.Next(ctx)
+		c, err := told.Next(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range batch.Packs {
-			for r, err := range batch.Packs[i].Records(batch.After) {
-				if err != nil {
-					return err
-				}
-				*after = r.Seq
-				if !strings.HasPrefix(string(r.Type), "command.") {
-					continue
-				}
-				e, err := r.Event()
-				if err != nil {
-					return fmt.Errorf("command %d: %w", r.Seq, err)
-				}
-				select {
-				case to <- e:
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-			}
+		select {
+		case to <- c.Event:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // that which the agent has done was faster
+			return err
 		}
 	}
-}
-
-// pubSink is a publisher as the demo agent sees it.
-type pubSink struct{ *producers.Publisher }
-
-func (s pubSink) Publish(ctx context.Context, events ...schema.Event) error {
-	_, err := s.Publisher.Publish(ctx, events...)
-	return err
 }

@@ -31,6 +31,7 @@ type DevCmd struct {
 	ListenFlags
 	LayoutFlags
 	LingerFlags
+	ReapFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
@@ -98,7 +99,11 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	stages := append(n.stages(ln), []part{{"persister", per.Run}})
+	reaper, err := c.reaper(n.log, store, store, m, log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	stages := append(n.stages(ln), append(reaper, part{"persister", per.Run}))
 	a := &admin{metrics: m, checks: n.checks, durability: durability, persister: per}
 	if err := c.addAdmin(ctx, stages, a); err != nil {
 		ln.Close()

@@ -11,15 +11,17 @@ import (
 	"agentstream/persister"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
+	pubjs "agentstream/producers/natsjs"
 )
 
-// PersistCmd writes the log into PostgreSQL. A second process is safe and takes over what the first
-// leaves.
+// PersistCmd writes the log into PostgreSQL, and ends runs whose writer is gone. A second process is safe
+// and takes over what the first leaves.
 type PersistCmd struct {
 	NATSFlags
 	PostgresFlags
 	MemoryFlags
 	LingerFlags
+	ReapFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -63,7 +65,15 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	stages := [][]part{{{"persister", p.Run}}}
+	runs, err := pubjs.Open(ctx, nc)
+	if err != nil {
+		return err
+	}
+	reaper, err := c.reaper(runs, store, store, m, log)
+	if err != nil {
+		return err
+	}
+	stages := [][]part{append(reaper, part{"persister", p.Run})}
 	l := ListenFlags{AdminListen: c.AdminListen}
 	a := &admin{metrics: m, persister: p, checks: []edge.Check{
 		{Name: "nats", Run: natsCheck(nc)}, {Name: "postgres", Run: store.Ping}},

@@ -22,11 +22,12 @@ type Store interface {
 	DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error)
 }
 
-// Catalog is what the suite tests of a store beside Store: the list of runs and the way from a child to
-// its root. Every store has it.
+// Catalog is what the suite tests of a store beside Store: the list of runs, the way from a child to its
+// root, and who has runs. Every store has it.
 type Catalog interface {
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
+	NextTenant(ctx context.Context, after string) (string, error)
 }
 
 // Run runs the suite. open gives an empty store that lives as long as its test.
@@ -65,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"usage and reason of hostile payloads", (*suite).hostileUsage},
 		{"start of a run", (*suite).runStart},
 		{"parents", (*suite).parents},
+		{"who has runs", (*suite).whoHasRuns},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(&suite{T: t, store: open(t)}) })
 	}

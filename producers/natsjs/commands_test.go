@@ -94,7 +94,12 @@ type agent struct {
 
 func startAgent(t *testing.T, url string) *agent {
 	t.Helper()
-	a := &agent{cmd: exec.Command(os.Args[0], "-test.run=^TestBeAnAgent$"), begun: make(chan struct{}), ended: make(chan struct{})}
+	return startProcess(t, "^TestBeAnAgent$", url)
+}
+
+func startProcess(t *testing.T, test, url string) *agent {
+	t.Helper()
+	a := &agent{cmd: exec.Command(os.Args[0], "-test.run="+test), begun: make(chan struct{}), ended: make(chan struct{})}
 	a.cmd.Env = append(os.Environ(), agentURL+"="+url)
 	out, err := a.cmd.StdoutPipe()
 	if err != nil {

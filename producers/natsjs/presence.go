@@ -58,13 +58,13 @@ func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, e
 	if err := schema.ValidRunID(owner); err != nil {
 		return false, fmt.Errorf("natsjs: ask %s: owner: %w", key, err) // it would be another subject
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	once, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_, err := l.nc.RequestWithContext(ctx, l.askSubject(key, owner), nil)
+	_, err := l.nc.RequestWithContext(once, l.askSubject(key, owner), nil)
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded) && l.nc.IsConnected():
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && l.nc.IsConnected():
 		return false, nil
 	}
 	return false, fmt.Errorf("natsjs: ask %s: %w", key, err)

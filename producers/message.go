@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
+	"unicode/utf8"
 
 	"agentstream/schema"
 )
@@ -27,11 +27,14 @@ type Message struct {
 	id    string
 	state *openMessage // of the run's Open
 	said  *openBlock   // the open block of text or reasoning
+	actor string       // "" is the agent
 	over  bool
 }
 
 // Message begins one: message.start. ErrOpen: the turn has one already.
-func (t *Turn) Message(info MessageInfo) (*Message, error) {
+func (t *Turn) Message(info MessageInfo) (*Message, error) { return t.begin(info, "") }
+
+func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	r := t.lane.run
 	if info.ID == "" {
 		info.ID = r.cfg.NewID("msg")
@@ -44,11 +47,11 @@ func (t *Turn) Message(info MessageInfo) (*Message, error) {
 	if l := r.open.lanes[t.lane.id]; !t.over && l != nil && l.msg != nil {
 		return nil, fmt.Errorf("producers: run %s: begin message %s: message %s: %w", r.cfg.RunID, info.ID, l.msg.id, ErrOpen)
 	}
-	err := t.say(schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
+	err := t.sayAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
 	if err != nil {
 		return nil, err
 	}
-	return &Message{turn: t, id: info.ID, state: r.open.lanes[t.lane.id].msg}, nil
+	return &Message{turn: t, id: info.ID, actor: actor, state: r.open.lanes[t.lane.id].msg}, nil
 }
 
 // ID is the message's.
@@ -61,6 +64,11 @@ func (m *Message) alive(doing string) error {
 		return fmt.Errorf("producers: run %s: %s message %s: %w", r.cfg.RunID, doing, m.id, ErrOver)
 	}
 	return nil
+}
+
+// say is called with the run's lock held.
+func (m *Message) say(typ string, payload json.RawMessage) error {
+	return m.turn.sayAs(m.actor, typ, payload)
 }
 
 // Text says a piece of text.
@@ -90,7 +98,7 @@ func (m *Message) speak(kind, typ, text string) error {
 		}
 		m.said = b
 	}
-	return r.delta(m.turn, m.state, m.said, typ, text)
+	return m.delta(m.said, typ, text)
 }
 
 // begin says block.start, with members behind the usual ones. Called with the run's lock held.
@@ -100,7 +108,7 @@ func (m *Message) begin(kind string, more object) (*openBlock, error) {
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	if err := m.turn.say(schema.TypeBlockStart, o.end()); err != nil {
+	if err := m.say(schema.TypeBlockStart, o.end()); err != nil {
 		return nil, err
 	}
 	return m.state.blocks[index], nil
@@ -112,7 +120,7 @@ func (m *Message) endBlock(b *openBlock, more object) error {
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	return m.turn.say(schema.TypeBlockEnd, o.end())
+	return m.say(schema.TypeBlockEnd, o.end())
 }
 
 func (m *Message) endSaid() error {
@@ -126,9 +134,28 @@ func (m *Message) endSaid() error {
 // maxScratch bounds the space for payloads that is kept, in bytes.
 const maxScratch = 64 << 10
 
-// delta says a piece of a block. It is the hot path: the payload is written into space that is used again,
-// and the block's text is kept without reading it back. Called with the lock held.
-func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) error {
+// maxPiece is the most text that one event says, in bytes before escaping: more is said by several.
+const maxPiece = 64 << 10
+
+// delta says a piece of a block. Called with the lock held.
+func (m *Message) delta(b *openBlock, typ, text string) error {
+	for len(text) > maxPiece {
+		n := maxPiece
+		for n > maxPiece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		if err := m.deltaOne(b, typ, text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return m.deltaOne(b, typ, text)
+}
+
+// deltaOne is the hot path: the payload is written into space that is used again, and the block's text is
+// kept without reading it back.
+func (m *Message) deltaOne(b *openBlock, typ, text string) error {
+	t, r := m.turn, m.turn.lane.run
 	if r.err != nil {
 		return r.err
 	}
@@ -148,8 +175,11 @@ func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) err
 	if cap(o) <= maxScratch {
 		r.buf = o
 	}
-	r.one[0] = schema.Event{Type: typ, RunID: r.cfg.RunID, ChildID: t.lane.id, Path: t.lane.path, TurnID: t.id, Actor: r.cfg.Actor,
-		Payload: json.RawMessage(o)}
+	actor := m.actor
+	if actor == "" {
+		actor = r.cfg.Actor
+	}
+	r.one[0] = schema.Event{Type: typ, RunID: r.cfg.RunID, ChildID: t.lane.id, Path: t.lane.path, TurnID: t.id, Actor: actor, Payload: json.RawMessage(o)}
 	err := r.cfg.Sink.Send(t.ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
 	if err != nil {
@@ -158,7 +188,7 @@ func (r *Run) delta(t *Turn, m *openMessage, b *openBlock, typ, text string) err
 		}
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, typ, err)
 	}
-	m.add(b, inner)
+	m.state.add(b, inner)
 	return nil
 }
 
@@ -200,7 +230,7 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 		n := min(len(data), dataPiece)
 		payload := object(nil).text("media_type", mediaType).text("data", base64.StdEncoding.EncodeToString(data[:n])).
 			integer("index", int64(b.index)).str("name", name).end()
-		if err := m.turn.say(schema.TypeDataDelta, payload); err != nil {
+		if err := m.say(schema.TypeDataDelta, payload); err != nil {
 			return err
 		}
 		data = data[n:]
@@ -229,7 +259,7 @@ func (m *Message) End(stop string, usage any) error {
 			continue
 		}
 		cut := object(nil).integer("index", int64(b.index)).text("message_id", m.id).yes("complete", false).text("problem", "cut short").str("call_id", b.call)
-		if err := m.turn.say(schema.TypeBlockEnd, cut.end()); err != nil {
+		if err := m.say(schema.TypeBlockEnd, cut.end()); err != nil {
 			return err
 		}
 	}
@@ -237,164 +267,32 @@ func (m *Message) End(stop string, usage any) error {
 	if m.state.lost == 0 {
 		o = o.raw("content", m.state.content())
 	}
-	o = o.text("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
+	if stop == "" {
+		o = o.raw("stop_reason", []byte("null"))
+	}
+	o = o.str("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
 	if m.state.lost > 0 {
 		o = o.raw("omitted", []byte(`["content"]`)).integer("omitted_bytes", int64(m.state.size+m.state.lost))
 	}
 	m.over = true
-	return m.turn.say(schema.TypeMessageEnd, o.end())
+	return m.say(schema.TypeMessageEnd, o.end())
 }
 
-// Call is one call of a tool: its input while the model says it, its output while the tool runs.
-type Call struct {
-	turn  *Turn
-	msg   *Message   // nil when an adapter announced the call
-	block *openBlock // the same
-	id    string
-	tool  string
-	input json.RawMessage
-	began time.Time
-}
-
-// Call begins a tool call in the message: its input is said by Input, and Ready makes it a call. An
-// empty id is made up.
-func (m *Message) Call(id, tool string) (*Call, error) {
+// Fail ends a message that the model did not: what was said so far, and why there is no more. The turn can
+// go on, with another try.
+func (m *Message) Fail(cause error) error {
 	r := m.turn.lane.run
-	if id == "" {
-		id = r.cfg.NewID("call")
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := m.alive("call a tool in"); err != nil {
-		return nil, err
-	}
-	if err := m.endSaid(); err != nil {
-		return nil, err
-	}
-	b, err := m.begin("tool_use", object(nil).text("call_id", id).text("tool", tool))
-	if err != nil {
-		return nil, err
-	}
-	return &Call{turn: m.turn, msg: m, block: b, id: id, tool: tool}, nil
-}
-
-// ID is the call's.
-func (c *Call) ID() string { return c.id }
-
-// Tool is the tool's name.
-func (c *Call) Tool() string { return c.tool }
-
-// Args is the call's input, once it is complete.
-func (c *Call) Args() json.RawMessage { return c.input }
-
-// Input says a piece of the input, which is JSON when it is whole.
-func (c *Call) Input(piece string) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.writable(); err != nil {
+	if err := m.alive("fail"); err != nil {
 		return err
 	}
-	return r.delta(c.turn, c.msg.state, c.block, schema.TypeToolInputDelta, piece)
-}
-
-func (c *Call) writable() error {
-	r := c.turn.lane.run
-	if c.msg == nil || c.block.closed {
-		return fmt.Errorf("producers: run %s: call %s: its input: %w", r.cfg.RunID, c.id, ErrOver)
-	}
-	return c.msg.alive("say the input of call " + c.id + " in")
-}
-
-// Ready ends the input: block.end and tool.start. input is the whole where pieces were not said, or nil.
-func (c *Call) Ready(input any) error {
-	whole, err := jsonOf(input)
-	if err != nil {
-		return fmt.Errorf("producers: call %s: input: %w", c.id, err)
-	}
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.writable(); err != nil {
-		return err
-	}
-	if whole == nil {
-		if whole, err = c.block.said(); err != nil {
-			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
+	m.over, m.said = true, nil
+	var err error
+	m.state.close(Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
+		if err == nil {
+			err = m.say(typ, payload)
 		}
-	}
-	if err := c.msg.endBlock(c.block, object(nil).text("call_id", c.id).raw("input", whole)); err != nil {
-		return err
-	}
-	c.input, c.began = whole, r.cfg.Now()
-	return c.turn.say(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).integer("index", int64(c.block.index)).end())
-}
-
-// said is the input that the pieces make; {} when there were none.
-func (b *openBlock) said() (json.RawMessage, error) {
-	if len(b.text) == 0 {
-		return json.RawMessage("{}"), nil
-	}
-	var text string
-	if err := json.Unmarshal(append(append([]byte{'"'}, b.text...), '"'), &text); err != nil {
-		return nil, fmt.Errorf("pieces of input: %w", err)
-	}
-	if !json.Valid([]byte(text)) {
-		return nil, fmt.Errorf("the pieces of its input are not JSON: %w", schema.ErrMalformed)
-	}
-	return json.RawMessage(text), nil
-}
-
-// Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
-func (c *Call) Output(text string) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.runs("print in"); err != nil {
-		return err
-	}
-	return c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text).end())
-}
-
-// runs says whether the tool runs. Called with the run's lock held.
-func (c *Call) runs(doing string) error {
-	r := c.turn.lane.run
-	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
-		return fmt.Errorf("producers: run %s: %s call %s: %w", r.cfg.RunID, doing, c.id, ErrOver)
-	}
-	return nil
-}
-
-// Finish ends the call well: tool.end with its output, which encoding/json takes.
-func (c *Call) Finish(output any) error {
-	v, err := jsonOf(output)
-	if err != nil {
-		return fmt.Errorf("producers: call %s: output: %w", c.id, err)
-	}
-	return c.end(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
-}
-
-// Fail ends the call with the tool's error: tool.end with ok false.
-func (c *Call) Fail(cause error) error {
-	return c.end(object(nil).text("call_id", c.id).yes("ok", false).
-		raw("error", object(nil).text("type", "error").text("message", cause.Error()).end()))
-}
-
-func (c *Call) end(o object) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := c.runs("end"); err != nil {
-		return err
-	}
-	return c.turn.say(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
-}
-
-func (l *openLane) has(call string) bool {
-	for _, c := range l.calls {
-		if c.id == call {
-			return true
-		}
-	}
-	return false
+	})
+	return err
 }

@@ -159,11 +159,16 @@ func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
 
 // say is called with the lock held. Only the run itself can go on behind its end: with a new state.
 func (l *Lane) say(ctx context.Context, typ string, payload json.RawMessage) error {
+	return l.sayAs(ctx, "", typ, payload)
+}
+
+func (l *Lane) sayAs(ctx context.Context, actor, typ string, payload json.RawMessage) error {
 	own, root := l.run.open.State(l.id), l.run.open.State("")
 	if l.id != "" && (own.Final() || root.Final()) || root.Final() && typ != schema.TypeRunLifecycle {
 		return fmt.Errorf("producers: run %s: say %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
 	}
 	e := l.event(typ, payload)
+	e.Actor = actor
 	if l.turn != nil {
 		e.TurnID = l.turn.id
 	}
@@ -337,6 +342,14 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 		v = json.RawMessage("null")
 	}
 	return l.Say(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
+}
+
+// Heard tells the pen of an event that somebody else wrote into the run: a command that the agent obeys. A
+// message that takes the run up again, behind its end, is one that it must know of.
+func (r *Run) Heard(e *schema.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open.See(e)
 }
 
 // Flush returns when everything said is stored.

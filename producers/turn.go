@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -103,6 +102,14 @@ func (t *Turn) say(typ string, payload json.RawMessage) error {
 	return t.lane.say(t.ctx, typ, payload)
 }
 
+// sayAs is say for somebody who is not the agent. Called with the run's lock held.
+func (t *Turn) sayAs(actor, typ string, payload json.RawMessage) error {
+	if t.over {
+		return t.say(typ, payload)
+	}
+	return t.lane.sayAs(t.ctx, actor, typ, payload)
+}
+
 func (t *Turn) locked(typ string, payload json.RawMessage) error {
 	t.lane.run.mu.Lock()
 	defer t.lane.run.mu.Unlock()
@@ -147,97 +154,6 @@ func (t *Turn) Close() error {
 	return t.Fail(errors.New("the agent left the turn"))
 }
 
-// Decoder turns the bytes of a provider's answer into events. All adapters have this shape; see
-// producers/provider.
-type Decoder interface {
-	Write(chunk []byte) ([]schema.Event, error)
-	Close() []schema.Event
-}
-
-// Model streams one call of a model: model.start, what the decoder makes of the body as it comes, and
-// model.end with usage and time. Afterwards Calls has the tools that the model wants. A body that breaks
-// off ends its message as incomplete, and the error is returned; so is a model's own error, which the
-// message then says. provider and model may be "".
-func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
-	r := t.lane.run
-	id, began := r.cfg.NewID("model"), r.cfg.Now()
-	if err := t.locked(schema.TypeModelStart, object(nil).text("call_id", id).str("model", model).str("provider", provider).end()); err != nil {
-		return err
-	}
-	var o modelOutcome
-	err := t.pour(d, body, &o)
-	if errors.Is(err, ErrOver) {
-		return err
-	}
-	if err == nil {
-		err = o.err()
-	}
-	end := object(nil).text("call_id", id).yes("ok", err == nil).raw("usage", o.usage).integer("duration_ms", r.cfg.Now().Sub(began).Milliseconds())
-	if err != nil {
-		end = end.raw("error", object(nil).text("type", "error").text("message", err.Error()).end())
-	}
-	return errors.Join(err, t.locked(schema.TypeModelEnd, end.end()))
-}
-
-// pour says what the decoder makes of the body.
-func (t *Turn) pour(d Decoder, body io.Reader, o *modelOutcome) error {
-	buf := make([]byte, 16<<10)
-	for {
-		n, rerr := body.Read(buf)
-		events, err := d.Write(buf[:n])
-		if rerr != nil {
-			events = append(events, d.Close()...)
-		}
-		if err = errors.Join(err, t.Feed(events...)); err != nil {
-			return err
-		}
-		for i := range events {
-			o.see(&events[i])
-		}
-		if rerr == io.EOF {
-			return nil
-		}
-		if rerr != nil {
-			return fmt.Errorf("read the model's answer: %w", rerr)
-		}
-	}
-}
-
-// modelOutcome is what the events of one answer say of it.
-type modelOutcome struct {
-	usage  json.RawMessage
-	failed string
-}
-
-func (o *modelOutcome) see(e *schema.Event) {
-	if e.Type != schema.TypeMessageEnd {
-		return
-	}
-	var f struct {
-		Usage json.RawMessage `json:"usage"`
-		Error struct {
-			Type    string `json:"type"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(e.Payload, &f) != nil {
-		return
-	}
-	if f.Usage != nil {
-		o.usage = f.Usage
-	}
-	if o.failed = f.Error.Type; f.Error.Message != "" {
-		o.failed = f.Error.Type + ": " + f.Error.Message
-	}
-}
-
-func (o *modelOutcome) err() error {
-	if o.failed == "" {
-		return nil
-	}
-	return fmt.Errorf("the model's answer: %s", o.failed)
-}
-
 // Feed says events that were made elsewhere, by an adapter say, as the turn's own: lane and turn are set
 // here.
 func (t *Turn) Feed(events ...schema.Event) error {
@@ -259,28 +175,16 @@ func (t *Turn) Feed(events ...schema.Event) error {
 
 // User says what a person wrote, as a message of theirs.
 func (t *Turn) User(text string) error {
-	r := t.lane.run
-	id := r.cfg.NewID("msg")
-	block := object(nil).text("type", "text").text("text", text).end()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range []schema.Event{
-		t.lane.event(schema.TypeMessageStart, object(nil).text("message_id", id).text("role", "user").end()),
-		t.lane.event(schema.TypeBlockStart, object(nil).integer("index", 0).text("kind", "text").text("message_id", id).end()),
-		t.lane.event(schema.TypeTextDelta, object(nil).text("text", text).integer("index", 0).end()),
-		t.lane.event(schema.TypeBlockEnd, object(nil).integer("index", 0).text("message_id", id).yes("complete", true).end()),
-		t.lane.event(schema.TypeMessageEnd, object(nil).text("message_id", id).raw("content", append(append([]byte{'['}, block...), ']')).
-			raw("stop_reason", []byte("null")).raw("stop_sequence", []byte("null")).end()),
-	} {
-		e.Actor, e.TurnID = "user", t.id
-		if t.over {
-			return fmt.Errorf("producers: run %s: say a user's message in turn %s: %w", r.cfg.RunID, t.id, ErrOver)
-		}
-		if err := r.sendOne(t.ctx, &e); err != nil {
+	m, err := t.begin(MessageInfo{Role: "user"}, "user")
+	if err != nil {
+		return err
+	}
+	if text != "" {
+		if err := m.Text(text); err != nil {
 			return err
 		}
 	}
-	return nil
+	return m.End("", nil)
 }
 
 // Task says task.start and gives what ends it.

@@ -1,0 +1,163 @@
+package producers
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Call is one call of a tool: its input while the model says it, its output while the tool runs.
+type Call struct {
+	turn  *Turn
+	msg   *Message   // nil when an adapter announced the call
+	block *openBlock // the same
+	id    string
+	tool  string
+	input json.RawMessage
+	began time.Time
+}
+
+// Call begins a tool call in the message: its input is said by Input, and Ready makes it a call. An
+// empty id is made up.
+func (m *Message) Call(id, tool string) (*Call, error) {
+	r := m.turn.lane.run
+	if id == "" {
+		id = r.cfg.NewID("call")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := m.alive("call a tool in"); err != nil {
+		return nil, err
+	}
+	if err := m.endSaid(); err != nil {
+		return nil, err
+	}
+	b, err := m.begin("tool_use", object(nil).text("call_id", id).text("tool", tool))
+	if err != nil {
+		return nil, err
+	}
+	return &Call{turn: m.turn, msg: m, block: b, id: id, tool: tool}, nil
+}
+
+// ID is the call's.
+func (c *Call) ID() string { return c.id }
+
+// Tool is the tool's name.
+func (c *Call) Tool() string { return c.tool }
+
+// Args is the call's input, once it is complete.
+func (c *Call) Args() json.RawMessage { return c.input }
+
+// Input says a piece of the input, which is JSON when it is whole.
+func (c *Call) Input(piece string) error {
+	r := c.turn.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.writable(); err != nil {
+		return err
+	}
+	return c.msg.delta(c.block, schema.TypeToolInputDelta, piece)
+}
+
+func (c *Call) writable() error {
+	r := c.turn.lane.run
+	if c.msg == nil || c.block.closed {
+		return fmt.Errorf("producers: run %s: call %s: its input: %w", r.cfg.RunID, c.id, ErrOver)
+	}
+	return c.msg.alive("say the input of call " + c.id + " in")
+}
+
+// Ready ends the input: block.end and tool.start. input is the whole where pieces were not said, or nil.
+func (c *Call) Ready(input any) error {
+	whole, err := jsonOf(input)
+	if err != nil {
+		return fmt.Errorf("producers: call %s: input: %w", c.id, err)
+	}
+	r := c.turn.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.writable(); err != nil {
+		return err
+	}
+	if whole == nil {
+		if whole, err = c.block.said(); err != nil {
+			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
+		}
+	}
+	if err := c.msg.endBlock(c.block, object(nil).text("call_id", c.id).raw("input", whole)); err != nil {
+		return err
+	}
+	c.input, c.began = whole, r.cfg.Now()
+	return c.turn.say(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).integer("index", int64(c.block.index)).end())
+}
+
+// said is the input that the pieces make; {} when there were none.
+func (b *openBlock) said() (json.RawMessage, error) {
+	if len(b.text) == 0 {
+		return json.RawMessage("{}"), nil
+	}
+	var text string
+	if err := json.Unmarshal(append(append([]byte{'"'}, b.text...), '"'), &text); err != nil {
+		return nil, fmt.Errorf("pieces of input: %w", err)
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, fmt.Errorf("the pieces of its input are not JSON: %w", schema.ErrMalformed)
+	}
+	return json.RawMessage(text), nil
+}
+
+// Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
+func (c *Call) Output(text string) error {
+	r := c.turn.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.runs("print in"); err != nil {
+		return err
+	}
+	return c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text).end())
+}
+
+// runs says whether the tool runs. Called with the run's lock held.
+func (c *Call) runs(doing string) error {
+	r := c.turn.lane.run
+	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
+		return fmt.Errorf("producers: run %s: %s call %s: %w", r.cfg.RunID, doing, c.id, ErrOver)
+	}
+	return nil
+}
+
+// Finish ends the call well: tool.end with its output, which encoding/json takes.
+func (c *Call) Finish(output any) error {
+	v, err := jsonOf(output)
+	if err != nil {
+		return fmt.Errorf("producers: call %s: output: %w", c.id, err)
+	}
+	return c.end(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
+}
+
+// Fail ends the call with the tool's error: tool.end with ok false.
+func (c *Call) Fail(cause error) error {
+	return c.end(object(nil).text("call_id", c.id).yes("ok", false).
+		raw("error", object(nil).text("type", "error").text("message", cause.Error()).end()))
+}
+
+func (c *Call) end(o object) error {
+	r := c.turn.lane.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.runs("end"); err != nil {
+		return err
+	}
+	return c.turn.say(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
+}
+
+func (l *openLane) has(call string) bool {
+	for _, c := range l.calls {
+		if c.id == call {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,93 @@
+package producers_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// TestMessageFails: a model that fails in mid-message is told, and the turn goes on with another try.
+func TestMessageFails(t *testing.T) {
+	var s told
+	r := newRun(t, &s)
+	turn, err := r.Turn(t.Context())
+	must(t, err)
+	call, err := turn.BeginModel("p", "m1")
+	must(t, err)
+	m, err := turn.Message(producers.MessageInfo{})
+	must(t, err)
+	must(t, m.Text("half"))
+	before := len(s.story())
+	overloaded := errors.New("overloaded")
+	must(t, m.Fail(overloaded), call.Fail(overloaded))
+	const want = `block.end {"index":0,"message_id":"msg_1","complete":false,"problem":"cut short"}
+message.end {"message_id":"msg_1","content":[{"type":"text","text":"half"}],"stop_reason":"error","stop_sequence":null,"incomplete":true,"error":{"type":"error","message":"overloaded"}}
+model.end {"call_id":"model_1","ok":false,"duration_ms":0,"error":{"type":"error","message":"overloaded"}}
+`
+	if got := s.story()[before:]; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if err := m.Text("x"); !errors.Is(err, producers.ErrOver) {
+		t.Error(err)
+	}
+	again, err := turn.BeginModel("p", "m1")
+	must(t, err)
+	m, err = turn.Message(producers.MessageInfo{})
+	must(t, err)
+	must(t, m.Text("whole"), m.End("end_turn", nil), again.End(map[string]int{"output_tokens": 1}), turn.End("end_turn"), r.Done(t.Context()))
+}
+
+// TestLongText: what is longer than one event goes in pieces that are cut between characters.
+func TestLongText(t *testing.T) {
+	var s told
+	r := newRun(t, &s)
+	turn, err := r.Turn(t.Context())
+	must(t, err)
+	text := strings.Repeat("日本€\x00", 30_000) + "\xff" + strings.Repeat("\xbf", 70_000)
+	must(t, turn.User(text))
+	var f schema.Fold
+	for i := range s.events {
+		e := s.events[i]
+		e.Seq = schema.Seq(i + 1)
+		f.Add(&e)
+		if e.Actor != "user" && e.Type != schema.TypeTurnStart {
+			t.Errorf("%s is said by %q", e.Type, e.Actor)
+		}
+	}
+	if len(s.events) < 8 || f.Text("", "text") != strings.ToValidUTF8(text, "\ufffd") && !sameRunes(f.Text("", "text"), text) {
+		t.Errorf("%d events, %d bytes of %d", len(s.events), len(f.Text("", "text")), len(text))
+	}
+	must(t, turn.End(""), r.Done(t.Context()))
+}
+
+// sameRunes compares with each broken byte replaced by itself.
+func sameRunes(got, text string) bool {
+	var b strings.Builder
+	for _, c := range text { // a broken byte is U+FFFD
+		b.WriteRune(c)
+	}
+	return got == b.String() && utf8.ValidString(got)
+}
+
+// TestHeardTakesUp: a person's message behind the end is somebody else's event; once the pen has heard
+// it, what it opens can be cancelled.
+func TestHeardTakesUp(t *testing.T) {
+	var s told
+	r := newRun(t, &s)
+	ctx := t.Context()
+	must(t, r.State(ctx, schema.StateRunning, ""), r.Done(ctx))
+	n := len(s.events)
+	must(t, r.Cancel(ctx, "late"))
+	if len(s.events) != n {
+		t.Error("what is over was cancelled")
+	}
+	r.Heard(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"more"}`)})
+	must(t, r.Cancel(ctx, "not now"))
+	if len(s.events) != n+1 || !strings.Contains(s.story(), `"state":"aborted","reason":"not now"`) {
+		t.Errorf("told %s", s.story())
+	}
+}

@@ -104,6 +104,9 @@ func (d *chat) keepFrame(name string, all provider.Fields) {
 // open makes sure that the message of a chunk is open.
 func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 	id, role := all.Str("id"), ""
+	if d.msg != nil && d.roles && id == d.id {
+		return
+	}
 	for _, raw := range choices {
 		c, _ := provider.Parse(raw)
 		if role = c.Object("delta").Str("role"); role == "" {

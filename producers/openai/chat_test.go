@@ -115,6 +115,10 @@ func TestChatKinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { expectChat(t, sse(delta(tt.members), finish("stop")), chatStart+tt.want) })
 	}
+	t.Run("both, and they differ", func(t *testing.T) {
+		expectChat(t, sse(delta(`"reasoning":"Other","reasoning_content":"Hm"`), finish("stop")), chatStart+
+			strings.Replace(thought, "block.end", "custom.openai.delta {\"reasoning\":\"Other\"}\nblock.end", 1))
+	})
 	t.Run("details", func(t *testing.T) {
 		expectChat(t, sse(delta(`"reasoning":"H","reasoning_details":[{"type":"reasoning.text","text":"H","format":"f","index":0}]`),
 			delta(`"reasoning_details":[{"type":"reasoning.text","text":"m","index":0,"signature":"S"},{"type":"reasoning.encrypted","data":"E","id":"r1"}]`),
@@ -187,6 +191,17 @@ func TestChatCalls(t *testing.T) {
 tool.input.delta {"call_id":"a","text":"{\"x","index":0}
 block.end {"index":0,"message_id":"c1","complete":false,"problem":"invalid JSON","call_id":"a","extra_content":{"s":1}}
 `+messageEnd(`{"type":"tool_use","id":"a","name":"f","input":{},"partial_json":"{\"x","extra_content":{"s":1}}`, `"max_tokens"`, `,"finish_reason":"length"`))
+}
+
+// TestChatLateNames: an id or name that comes behind the beginning of its call is kept.
+func TestChatLateNames(t *testing.T) {
+	expectChat(t, sse(delta(`"tool_calls":[{"index":0,"function":{"arguments":"{"}}]`), delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"}"}}]`), finish("tool_calls")), chatStart+
+		`block.start {"index":0,"kind":"tool_use","message_id":"c1","call_id":"call_c1_0","tool":"unnamed"}
+tool.input.delta {"call_id":"call_c1_0","text":"{","index":0}
+tool.input.delta {"call_id":"call_c1_0","text":"}","index":0}
+block.end {"index":0,"message_id":"c1","complete":true,"call_id":"call_c1_0","input":{},"late_id":"a","late_name":"f"}
+tool.start {"call_id":"call_c1_0","tool":"unnamed","input":{},"index":0,"kind":"function"}
+`+messageEnd(`{"type":"tool_use","id":"call_c1_0","name":"unnamed","input":{},"late_id":"a","late_name":"f"}`, `"tool_use"`, `,"finish_reason":"tool_calls"`))
 }
 
 // TestChatChoices: the first choice is the message, the others lie beside it.
@@ -276,13 +291,13 @@ custom.openai.replaced {"channel":"a"}
 `+textEnd+"custom.openai.chunk {\"x\":1}\n"+
 			messageEnd(`{"type":"text","text":"Hi"}`, `"end_turn"`, `,"channel":"b","native_finish_reason":"end","finish_reason":"stop"`)+
 			"custom.openai.chunk {\"id\":\"c1\",\"choices\":[],\"usage\":{\"a\":1}}\n")
-	audio := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(delta(`"audio":{"id":"a1","data":"AAAA"}`), delta(`"audio":{"data":"BBBB","expires_at":5}`), delta(`"audio":{"data":"?"}`), finish("stop"))))
+	audio := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(delta(`"audio":{"id":"a1","data":"AAAA"}`), delta(`"audio":{"data":"BBBB","expires_at":5}`), delta(`"audio":{"data":"AAAAA"}`), finish("stop"))))
 	expect(t, audio, chatStart+`block.start {"index":0,"kind":"data","message_id":"c1"}
 data.delta {"media_type":"audio/pcm","data":"AAAA","index":0,"name":"audio"}
 custom.openai.delta {"audio":{"id":"a1"}}
 data.delta {"media_type":"audio/pcm","data":"BBBB","index":0,"name":"audio"}
 custom.openai.delta {"audio":{"expires_at":5}}
-custom.openai.delta {"audio":{"data":"?"}}
+custom.openai.delta {"audio":{"data":"AAAAA"}}
 block.end {"index":0,"message_id":"c1","complete":true}
 `+messageEnd(`{"type":"data","media_type":"audio/pcm","name":"audio"}`, `"end_turn"`, `,"finish_reason":"stop"`))
 }

@@ -59,6 +59,21 @@ block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
 `+messageEnd(`{"type":"text","text":"Hi","item_id":"m1"}`, `"end_turn"`, endOK))
 }
 
+// TestResponsesPart: a part that is said as a whole alone, and one of a kind of the provider's.
+func TestResponsesPart(t *testing.T) {
+	part := func(what, part string) string { return ev("content_part."+what, at(0)+`,"part":`+part) }
+	mismatch := part("done", `{"type":"output_text","text":"Bye"}`)
+	expectResponses(t, sse(created, addedMsg, textPiece("Hi"), mismatch, completed), chatStart+textOfHi+"custom.openai.response_content_part_done "+mismatch+`
+block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
+`+messageEnd(`{"type":"text","text":"Hi","item_id":"m1"}`, `"end_turn"`, endOK))
+	expectResponses(t, sse(created, addedMsg, part("added", `{"type":"output_text","text":"Hi"}`), part("done", `{"type":"output_text","text":"Hi you","annotations":[1]}`), completed), chatStart+textOfHi+`text.delta {"text":" you","index":0}
+block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1","annotations":[1]}
+`+messageEnd(`{"type":"text","text":"Hi you","item_id":"m1","annotations":[1]}`, `"end_turn"`, endOK))
+	expectResponses(t, sse(created, addedMsg, part("added", `{"type":"sparkle","x":1}`), part("done", `{"type":"sparkle","x":2.0}`), completed), chatStart+`block.start {"index":0,"kind":"sparkle","message_id":"c1","block":{"type":"sparkle","x":1}}
+block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
+`+messageEnd(`{"type":"sparkle","x":2.0,"item_id":"m1"}`, `"end_turn"`, endOK))
+}
+
 // TestResponsesWhole: a response that was not streamed, one that says all in its end, and one that is
 // still being made.
 func TestResponsesWhole(t *testing.T) {

@@ -18,7 +18,7 @@
 // compared with what was said and complete it; where they contradict it the frame is kept under custom.
 // Members that the catalogue has no name for stand in message.end with their last value; a value that
 // another one replaces is told by custom.openai.replaced, one that has no room there by
-// custom.openai.member. The padding in obfuscation members is dropped: it says nothing. log
+// custom.openai.member. The padding in obfuscation members is dropped: it says nothing. Log
 // probabilities are told piece by piece by custom.openai.logprobs.
 //
 // Chat. A refusal is a block of kind refusal, and its text no text. Reasoning may be spelt

@@ -84,6 +84,10 @@ type fields struct {
 	Message    string            `json:"message"`
 	Done       *float64          `json:"done"`
 	Total      *float64          `json:"total"`
+	Name       string            `json:"name"`
+	TaskID     string            `json:"task_id"`
+	Bytes      int64             `json:"bytes"`
+	Events     int64             `json:"events"`
 }
 
 type planFields struct {
@@ -123,6 +127,8 @@ func (t *timeline) event(_ []byte, e *schema.Event) error {
 		t.tool(e, &p, at)
 	case schema.FamilyStep, schema.FamilyChild, schema.FamilyPlan, schema.FamilyLifecycle:
 		t.native(e, &p, at)
+	case schema.FamilyModel, schema.FamilyTurn, schema.FamilyTask, schema.FamilyLoss:
+		t.frame(e, &p, at)
 	case schema.FamilyInput, schema.FamilyCommand, schema.FamilyProgress:
 		t.dialogue(e, &p, at)
 	default:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -42,6 +43,38 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 	}
 }
 
+// frame shows what stands around messages and tools, as far as it says something that they do not: what
+// went well is silent.
+func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
+	switch e.Type {
+	case schema.TypeTurnEnd:
+		if p.StopReason == "cancelled" || p.StopReason == "error" {
+			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "turn "+p.StopReason, p.Reason))
+		}
+	case schema.TypeModelEnd:
+		if p.OK != nil && !*p.OK {
+			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "model", clip(errorText(p.Error), maxInline)))
+		}
+	case schema.TypeTaskStart:
+		t.line(e, at, "▷", styleTool, styleNone, cmp.Or(p.Name, p.TaskID))
+	case schema.TypeTaskEnd:
+		if p.OK != nil && !*p.OK {
+			t.line(e, at, "✗", styleError, styleError, cmp.Or(p.Name, p.TaskID))
+		} else {
+			t.line(e, at, "✓", styleTool, styleNone, cmp.Or(p.Name, p.TaskID))
+		}
+	case schema.TypeLoss:
+		var what []string
+		if p.Events > 0 {
+			what = append(what, fmt.Sprintf("%d events", p.Events))
+		}
+		if p.Bytes > 0 {
+			what = append(what, byteCount(p.Bytes))
+		}
+		t.line(e, at, "!", styleWarn, styleWarn, joinNonEmpty(": ", "lost "+strings.Join(what, ", "), p.Reason))
+	}
+}
+
 // contentText joins the text of content blocks, or takes content that is a text by itself.
 func contentText(content json.RawMessage) string {
 	var s string
@@ -76,12 +109,17 @@ func errorText(v json.RawMessage) string {
 
 func usageText(v json.RawMessage) string {
 	var u struct {
-		In  *int64 `json:"input_tokens"`
-		Out *int64 `json:"output_tokens"`
+		In         *int64 `json:"input_tokens"`
+		Out        *int64 `json:"output_tokens"`
+		Prompt     *int64 `json:"prompt_tokens"` // Chat Completions
+		Completion *int64 `json:"completion_tokens"`
+		Asked      *int64 `json:"promptTokenCount"` // Gemini
+		Said       *int64 `json:"candidatesTokenCount"`
 	}
 	if json.Unmarshal(v, &u) != nil {
 		return ""
 	}
+	u.In, u.Out = cmp.Or(u.In, u.Prompt, u.Asked), cmp.Or(u.Out, u.Completion, u.Said)
 	var parts []string
 	if u.In != nil {
 		parts = append(parts, fmt.Sprintf("%d in", *u.In))
@@ -233,7 +271,8 @@ func (t *timeline) dialogue(e *schema.Event, p *fields, at time.Time) {
 		}
 		t.pen.end()
 	case schema.TypeInputAnswered:
-		t.line(e, at, "»", styleWarn, styleNone, clip(plain(p.Answer), maxInline))
+		t.line(e, at, "»", styleWarn, styleNone, cmp.Or(clip(plain(p.Answer), maxInline), "no answer"))
+	case schema.TypeCommandsTaken: // for libraries
 	case schema.TypeProgress:
 		s := p.Message
 		if p.Done != nil && p.Total != nil {

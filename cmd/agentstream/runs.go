@@ -177,7 +177,8 @@ func took(r *agentstream.Run) string {
 
 // tokens shows what went in and came out, by the names that providers use for it.
 func tokens(u schema.Usage) string {
-	in, out := u["input_tokens"]+u["prompt_tokens"], u["output_tokens"]+u["completion_tokens"]
+	in := u["input_tokens"] + u["prompt_tokens"] + u["promptTokenCount"] // as each provider names them
+	out := u["output_tokens"] + u["completion_tokens"] + u["candidatesTokenCount"]
 	if in == 0 && out == 0 {
 		return "-"
 	}

@@ -5,7 +5,8 @@
 // [Publisher] is the writer that an agent holds for one run: asynchronous, packing, fencing.
 // [Appender] is the stateless writer behind HTTP: any node, any run, one batch at a time. Both rest
 // on one compare-and-set ([Log.Append]) and one way to recover from its failures. [Post] and
-// [Answer] are what comes and goes where neither HTTP nor this library is spoken.
+// [Answer] are what comes and goes where neither HTTP nor this library is spoken. [Commands] hands
+// an agent what it is told; [Reaper] ends runs whose writer is gone.
 //
 // # Contract
 //

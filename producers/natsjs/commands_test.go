@@ -395,3 +395,44 @@ func BenchmarkCommandsBegin(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCommandHandover is one command from its append, beside the agent, to the agent, and what takes it.
+func BenchmarkCommandHandover(b *testing.B) {
+	k := testkit.NATS(b)
+	l, err := natsjs.Open(b.Context(), k.Conn)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pub, err := producers.New(producers.Config{Log: l, Key: key})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = pub.Close(context.Background()) }()
+	c, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: l})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: l})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var heard, taken time.Duration
+	for b.Loop() {
+		if _, err := a.Append(b.Context(), key, []schema.Event{{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"x"}`)}}, producers.AppendOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		cmd, err := c.Next(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		heard += time.Since(began)
+		if err := cmd.Done(b.Context(), text("", "done")); err != nil {
+			b.Fatal(err)
+		}
+		taken += time.Since(began)
+	}
+	b.ReportMetric(float64(heard.Microseconds())/float64(b.N), "µs-to-agent/op")
+	b.ReportMetric(float64(taken.Microseconds())/float64(b.N), "µs-to-taken/op")
+}

@@ -63,7 +63,7 @@ func newInflater(most int64) (*inflater, error) {
 	return &inflater{max: most, places: make(chan struct{}, n), zstd: d}, nil
 }
 
-// inflate puts what packed expands to into dst, whose content it overwrites.
+// inflate puts what packed expands to into dst, which is empty but for its space.
 func (f *inflater) inflate(ctx context.Context, coding string, dst, packed []byte) ([]byte, error) {
 	select {
 	case f.places <- struct{}{}:
@@ -71,7 +71,6 @@ func (f *inflater) inflate(ctx context.Context, coding string, dst, packed []byt
 	case <-ctx.Done():
 		return dst, context.Cause(ctx)
 	}
-	dst = dst[:0]
 	var err error
 	if coding == "zstd" {
 		dst, err = f.zstd.DecodeAll(packed, dst)

@@ -145,6 +145,11 @@ func TestBadCodedBodies(t *testing.T) {
 	} {
 		post(tt.body, tt.coding).expect(t, 413, schema.CodeMalformed)
 	}
+	wide := newHouse(t, func(c *edge.Config) { c.MaxBodyBytes = 64 << 20 })
+	wide.do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, good, 16<<20), "Content-Encoding", "zstd").expect(t, 413, schema.CodeMalformed)
+	if a := wide.do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, good, 8<<20), "Content-Encoding", "zstd"); a.status != 200 {
+		t.Errorf("the largest window: %d %s", a.status, a.body)
+	}
 	// What is exactly as large as it may be is taken, and what has arrived is bounded as before.
 	exact := strings.Repeat("\n", 1<<20-len(good)) + good
 	for _, tt := range []struct{ coding, body string }{{"gzip", gzipped(t, exact)}, {"zstd", zstded(t, exact)}, {"zstd", streamedZstd(t, exact, 8<<20)}} {

@@ -202,16 +202,16 @@ func TestRunEndsBetweenPacksOfAPost(t *testing.T) {
 		})
 	}
 	for i, h := range []*house{ends("run"), well} {
-		p := h.do("POST", "/v1/agent/runs/run/events", large(1500), "Idempotency-Key", "k").expect(t, 409, "RUN-ENDED")
-		if p.Stored != 1024 || p.Line != 1025 {
+		p := h.do("POST", "/v1/agent/runs/run/events", "\n\n"+large(1500), "Idempotency-Key", "k").expect(t, 409, "RUN-ENDED")
+		if p.Stored != 1024 || p.Line != 1027 {
 			t.Errorf("node %d: %+v", i, p)
 		}
 	}
 	if err := numberedTexts(well.stored("run"), 1024); err != nil {
 		t.Error(err)
 	}
-	answers := ends("taken").srv.Take(t.Context(), runOf("taken"), postsOf(large(1500)), nil)
-	if r := answers[0].Refusal; r == nil || r.Status != 409 || !strings.HasPrefix(r.Message, "line 1025: the first 1024 of 3000 events are stored") {
+	answers := ends("taken").srv.Take(t.Context(), runOf("taken"), postsOf("\n\n"+large(1500)), nil)
+	if r := answers[0].Refusal; r == nil || r.Status != 409 || !strings.HasPrefix(r.Message, "line 1027: the first 1024 of 3000 events are stored") {
 		t.Errorf("%s", fate(answers[0]))
 	}
 }

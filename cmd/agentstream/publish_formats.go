@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	agentstream "agentstream/clients/go"
 	"agentstream/producers/anthropic"
+	"agentstream/producers/gemini"
+	"agentstream/producers/openai"
 	"agentstream/producers/provider"
+	"agentstream/producers/transcript"
 	"agentstream/schema"
 )
 
@@ -23,16 +27,20 @@ type format struct {
 	times  bool // events carry the times at which they happened
 	// read hands on what a file holds, and notes in p how it went.
 	read func(ctx context.Context, p *publishing, in *opened, out emit) error
-	// holds says whether a frame, an object within the file, is of this kind. name is that of the
-	// server-sent event.
-	holds func(name string, f frameShape) bool
 }
 
-// formats is the table of all. Whoever is asked first comes first.
+// formats is the table of all. transcript.Recognise knows them by the same names.
 func formats() []*format {
 	return []*format{
-		{name: "native", native: true, times: true, read: nativeEvents, holds: holdsNative},
-		{name: "anthropic", read: calls(anthropic.NewDecoder), holds: holdsAnthropic},
+		{name: "native", native: true, times: true, read: nativeEvents},
+		{name: "anthropic", read: calls(anthropic.NewDecoder)},
+		{name: "openai-chat", read: calls(openai.NewChatDecoder)},
+		{name: "openai-responses", read: calls(openai.NewResponsesDecoder)},
+		{name: "gemini", read: calls(gemini.NewDecoder)},
+		{name: transcript.SWEAgent, read: imported(transcript.SWEAgent)},
+		{name: transcript.OpenHands, times: true, read: imported(transcript.OpenHands)},
+		{name: transcript.GeminiCLI, read: imported(transcript.GeminiCLI)},
+		{name: transcript.ClaudeCode, times: true, read: imported(transcript.ClaudeCode)},
 	}
 }
 
@@ -49,13 +57,79 @@ func formatNamed(name string) *format {
 func calls(newDecoder func(provider.Config) *provider.Decoder) func(context.Context, *publishing, *opened, emit) error {
 	return func(ctx context.Context, p *publishing, in *opened, out emit) error {
 		var went provider.Outcome
+		kind := "text-only"
 		err := p.recorded(ctx, in, provider.Decode(in, newDecoder(provider.Config{ChildID: p.cmd.Child})), func(e *schema.Event) error {
 			went.See(e)
+			if e.Type == schema.TypeToolStart {
+				kind = "tool-roundtrip"
+			}
 			return out(itemOf(e, in.name))
 		})
 		p.state, p.reason = went.End()
-		if damage := went.Damage(); damage != "" && err == nil && p.damage == nil {
-			p.damage = &badInput{in.name, 0, errors.New(damage)}
+		p.damaged(in, went.Damage())
+		if err != nil || p.state != schema.StateDone {
+			return err
+		}
+		return p.step(kind, out)
+	}
+}
+
+// step ends a model call that is whole, in a run whose steps can be counted because it began here.
+func (p *publishing) step(kind string, out emit) error {
+	if !p.fresh {
+		return nil
+	}
+	payload := fmt.Sprintf(`{"step_index":%d,"step_kind":%q,"checkpoint_id":null}`, p.steps, kind)
+	p.steps++
+	return out(itemOf(&schema.Event{Type: schema.TypeStepBoundary, ChildID: p.cmd.Child, Payload: json.RawMessage(payload)}, ""))
+}
+
+// damaged notes that a recording is not whole; "" is that it is.
+func (p *publishing) damaged(in *opened, why string) {
+	if why != "" && p.damage == nil {
+		p.damage = &badInput{in.name, 0, errors.New(why)}
+	}
+}
+
+// imported reads a transcript. It says itself how the run went; where it begins and ends is for us to
+// say, for there may be more files.
+func imported(name string) func(context.Context, *publishing, *opened, emit) error {
+	return func(ctx context.Context, p *publishing, in *opened, out emit) error {
+		cfg := transcript.Config{RunID: p.runID, ChildID: p.cmd.Child, Lifecycle: true}
+		if cfg.ChildID != "" {
+			cfg.Path = []string{p.runID, cfg.ChildID}
+		}
+		p.state, p.reason = "", ""
+		begun := false
+		err := p.recorded(ctx, in, transcript.Decode(name, in, cfg), func(e *schema.Event) error {
+			if e.Type != schema.TypeRunLifecycle || e.ChildID != p.cmd.Child {
+				return out(itemOf(e, in.name))
+			}
+			l, err := schema.ParseLifecycle(e.Payload)
+			switch {
+			case err != nil:
+				return err
+			case l.State.Final():
+				p.state = l.State
+				if l.Reason != nil {
+					p.reason = *l.Reason
+				}
+				return nil
+			case p.cmd.NoLifecycle || !begun:
+				begun = true
+				return nil
+			}
+			return out(itemOf(e, in.name))
+		})
+		if p.state == "" {
+			p.state, p.reason = schema.StateError, "the transcript holds nothing"
+		}
+		switch {
+		case p.state != schema.StateError || !strings.Contains(p.reason, "the transcript "):
+		case strings.Contains(p.reason, "while the conversation is "): // agents are killed; the file is whole
+			p.meter.notice("%s: %s", in.name, p.reason)
+		default:
+			p.damaged(in, p.reason)
 		}
 		return err
 	}

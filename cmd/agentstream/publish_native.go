@@ -38,6 +38,9 @@ func nativeEvents(ctx context.Context, p *publishing, in *opened, out emit) erro
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			if errors.Is(err, io.EOF) { // behind a comma
+				err = io.ErrUnexpectedEOF
+			}
 			row := lines.next(dec.InputOffset())
 			var syntax *json.SyntaxError
 			if errors.As(err, &syntax) {
@@ -66,6 +69,8 @@ func (p *publishing) listEnd(ctx context.Context, in *opened, lines *lineReader,
 			return nil
 		}
 		err = errors.New("something follows the list of events")
+	} else if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentstream/producers/transcript"
 	"agentstream/schema"
 )
 
@@ -100,124 +101,79 @@ const (
 	formText  = "text"
 )
 
-// frameShape is what tells one format from another: the members of a frame, as far as they are there.
-// A string is given in quotes, of anything else the first character.
-type frameShape map[string]string
-
-func (f frameShape) has(names ...string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { _, ok := f[n]; return ok })
-}
-
-// text is a member that is a string.
-func (f frameShape) text(name string) string {
-	s, _ := strings.CutPrefix(f[name], `"`)
-	return s
-}
-
 // look finds out what a file holds from its first bytes; kind is nil while, or when, they do not tell.
 func look(head []byte) (r recognised) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	if len(head) == 0 {
 		return r
 	}
-	switch head[0] {
-	case '{':
-		r.form = formLines
-		if line, _, more := bytes.Cut(head, []byte{'\n'}); more && !json.Valid(line) {
-			r.form = formJSON
-		}
-		r.kind = lookJSON(head)
-	case '[':
-		r.form = formList
-		r.kind = lookJSON(head)
+	switch r.form = formOf(head); r.form {
+	case formText:
+		return r
+	case formSSE:
 	default:
-		r.form, r.kind = lookLines(head)
+		if holdsNative(head) { // first, for it also knows events with types that nobody else does
+			r.kind = formatNamed("native")
+			return r
+		}
 	}
+	name, _ := transcript.Recognise(head)
+	r.kind = formatNamed(name)
 	return r
 }
 
-// maxFrames bounds how many frames are asked.
-const maxFrames = 20
+func formOf(head []byte) string {
+	line, _, more := bytes.Cut(head, []byte{'\n'})
+	switch {
+	case head[0] == '[':
+		return formList
+	case head[0] == '{' && more && !json.Valid(line):
+		return formJSON
+	case head[0] == '{':
+		return formLines
+	}
+	field, _, _ := bytes.Cut(line, []byte{':'})
+	switch string(field) {
+	case "", "data", "event", "id", "retry":
+		if len(field) < len(line) {
+			return formSSE
+		}
+	}
+	return formText
+}
 
-// lookJSON asks the objects that a text of JSON values begins with.
-func lookJSON(head []byte) *format {
+// holdsNative looks at the first event of a file: it has a type of the catalogue, or one that stands
+// where only events have theirs.
+func holdsNative(head []byte) bool {
 	dec := json.NewDecoder(bytes.NewReader(head))
 	if head[0] == '[' {
-		if _, err := dec.Token(); err != nil {
-			return nil
-		}
+		_, _ = dec.Token() // the bracket
 	}
-	for range maxFrames {
-		shape, whole := shapeOf(dec)
-		if kind := holder("", shape); kind != nil || !whole {
-			return kind
-		}
-	}
-	return nil
-}
-
-// lookLines asks the frames of a stream of server-sent events.
-func lookLines(head []byte) (form string, kind *format) {
-	form = formText
-	name := ""
-	frames := 0
-	for line := range bytes.Lines(head) {
-		line = bytes.TrimRight(line, "\r\n")
-		field, value, colon := bytes.Cut(line, []byte{':'})
-		value = bytes.TrimPrefix(value, []byte{' '})
-		switch string(field) {
-		case "event":
-			name = string(value)
-		case "data":
-			shape, _ := shapeOf(json.NewDecoder(bytes.NewReader(value)))
-			if kind = holder(name, shape); kind != nil || frames == maxFrames {
-				return formSSE, kind
-			}
-			frames++
-			name = ""
-		case "id", "retry":
-		case "": // a comment, or the end of a frame
-			colon = len(line) > 0
-		default:
-			return form, nil
-		}
-		if colon {
-			form = formSSE
-		}
-	}
-	return form, nil
-}
-
-// shapeOf reads one object. whole is false where it ends too early, or is none.
-func shapeOf(dec *json.Decoder) (shape frameShape, whole bool) {
+	typ, marked := "", false
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, false
+		return false
 	}
-	shape = frameShape{}
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return shape, false
+			break
 		}
 		value, err := dec.Token()
 		if err != nil {
-			return shape, false
+			break
 		}
-		key, _ := name.(string)
-		switch v := value.(type) {
-		case json.Delim:
-			shape[key] = v.String()
-			if !skipRest(dec) {
-				return shape, false
-			}
-		case string:
-			shape[key] = `"` + v[:min(len(v), 128)]
-		default:
-			shape[key] = fmt.Sprint(v)
+		switch name {
+		case "type":
+			typ, _ = value.(string)
+		case "payload", "seq", "run_id":
+			marked = true
+		}
+		if _, nested := value.(json.Delim); nested && !skipRest(dec) {
+			break // cut: the rest has not been read yet
 		}
 	}
-	_, err := dec.Token()
-	return shape, err == nil
+	_, err := schema.Lookup(typ)
+	return typ != "" && (err == nil || marked)
 }
 
 // skipRest reads on to the end of the object or list that has just begun.
@@ -235,37 +191,4 @@ func skipRest(dec *json.Decoder) bool {
 		}
 	}
 	return true
-}
-
-// holder gives the format that a frame belongs to; nil where none says so.
-func holder(name string, shape frameShape) *format {
-	for _, f := range formats() {
-		if f.holds != nil && f.holds(name, shape) {
-			return f
-		}
-	}
-	return nil
-}
-
-// holdsNative: a type of the catalogue, or one that stands where only events have theirs.
-func holdsNative(_ string, f frameShape) bool {
-	typ := f.text("type")
-	if typ == "" || strings.HasPrefix(typ, "response.") {
-		return false
-	}
-	_, err := schema.Lookup(typ)
-	return err == nil || f.has("payload", "seq", "run_id", "child_id")
-}
-
-// holdsAnthropic: https://docs.claude.com/en/docs/build-with-claude/streaming names the events.
-func holdsAnthropic(_ string, f frameShape) bool {
-	switch f.text("type") {
-	case "message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop":
-		return true
-	case "message": // an answer that was not streamed
-		return f.has("role") && f.has("content")
-	case "error":
-		return f["error"] == "{"
-	}
-	return false
 }

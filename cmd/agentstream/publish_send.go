@@ -35,6 +35,8 @@ type publishing struct {
 	// Of the source, and of the end of all.
 	kind   *format         // of the newest file; nil before the first
 	began  bool            // the run is begun here, or gone on with: it is for us to end it
+	fresh  bool            // it is begun here
+	steps  int             // that were told
 	state  schema.RunState // how the newest model call went
 	reason string
 	damage error // the first recording that is not whole

@@ -62,7 +62,7 @@ func (p *publishing) file(ctx context.Context, in input, first bool, out emit) e
 		if err != nil {
 			return err
 		}
-		p.began = true
+		p.began, p.fresh = true, begin || p.minted
 		if begin {
 			if err := out(lifecycle(schema.StateRunning, "", p.cmd.Child)); err != nil {
 				return err

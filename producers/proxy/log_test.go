@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
+
 	"agentstream/internal/natskit"
 	"agentstream/producers"
 	"agentstream/producers/proxy"
@@ -229,6 +231,29 @@ func TestLogNeverComesBack(t *testing.T) {
 	}
 	mustContain(t, r.said.String(), "a run lacks a part, and cannot say so", "run_never", fmt.Sprintf("bytes=%d", len(body)))
 	if s := r.proxy.Stats(); s.Held != 0 || s.Recording != 0 || s.Runs != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestLongAnswer: a small body that unpacks to a large one is recorded as far as the bound, and passes.
+func TestLongAnswer(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(z, answer("msg_1", "begins")[:600])
+	_, _ = z.Write(bytes.Repeat([]byte(": a comment\n\n"), 4<<20))
+	z.Close()
+	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		replay(packed.Bytes(), sse).ServeHTTP(w, req)
+	}), func(c *proxy.Config) { c.AnswerBytes = 64 << 10 })
+	resp, got := r.post("/v1/messages", `{}`)
+	if !bytes.Equal(got, packed.Bytes()) {
+		t.Fatalf("%d bytes of %d", len(got), packed.Len())
+	}
+	events := r.ended(resp.Header.Get(proxy.HeaderRun))
+	framed(t, events)
+	mustContain(t, story(events), "begins", `loss {"reason":"the answer is longer than is recorded"`, `"state":"error"`)
+	if s := r.proxy.Stats(); s.Held != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -250,6 +250,64 @@ func TestUnbuffered(t *testing.T) {
 	mustContain(t, story(r.ended(resp.Header.Get(proxy.HeaderRun))), `"model":"claude"`, `"state":"done"`)
 }
 
+// TestAnswerBeforeTheRequestEnds: an answer that begins while the request is still on its way breaks
+// neither of them off.
+func TestAnswerBeforeTheRequestEnds(t *testing.T) {
+	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		buf := make([]byte, 5)
+		_, _ = io.ReadFull(req.Body, buf)
+		_, _ = w.Write(buf)
+		w.(http.Flusher).Flush()
+		_, _ = io.Copy(w, req.Body)
+	}))
+	for _, path := range []string{"/v1/other", "/v1/messages"} {
+		body, feed := io.Pipe()
+		go func() { _, _ = io.WriteString(feed, "first") }()
+		resp, err := r.http.Post(r.url+path, "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 5)
+		if _, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != "first" {
+			t.Fatalf("%q %v", buf, err)
+		}
+		go func() { _, _ = io.WriteString(feed, ", second"); feed.Close() }()
+		rest, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(rest) != ", second" {
+			t.Errorf("%s: %q %v", path, rest, err)
+		}
+	}
+}
+
+// TestUnbufferedWhole: an answer whose length is known is not held back either.
+func TestUnbufferedWhole(t *testing.T) {
+	next := make(chan bool)
+	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "10")
+		_, _ = io.WriteString(w, `{"a":`)
+		w.(http.Flusher).Flush()
+		<-next
+		_, _ = io.WriteString(w, `1234}`)
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	resp, err := r.open(ctx, "/v1/messages", "{}")
+	if err == nil {
+		defer resp.Body.Close()
+		_, err = io.ReadFull(resp.Body, make([]byte, 5))
+	}
+	close(next)
+	if err != nil {
+		t.Fatalf("the first half is held back: %v", err)
+	}
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "1234}" {
+		t.Errorf("%q %v", rest, err)
+	}
+}
+
 // TestRoutes: several upstreams are told apart by the first element of the path.
 func TestRoutes(t *testing.T) {
 	name := func(n string) *httptest.Server {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -315,6 +316,48 @@ func TestIdleEnd(t *testing.T) {
 	}
 	mustContain(t, story(r.ended("run_idle")), `"state":"done","reason":"no call for 400ms"`)
 	mustContain(t, story(r.ended("run_busy")), `"state":"done","reason":"no call for 400ms"`)
+}
+
+// lateSink lets somebody else write to the run right behind the second look at it.
+type lateSink struct {
+	proxy.Sink
+	looks *atomic.Int32
+	write func()
+}
+
+func (s lateSink) Standing(ctx context.Context) (proxy.Standing, error) {
+	at, err := s.Sink.Standing(ctx)
+	if s.looks.Add(1) == 3 { // the first was when the run began
+		s.write()
+	}
+	return at, err
+}
+
+// TestIdleEndNotice: who writes between the last look and the end keeps the run open.
+func TestIdleEndNotice(t *testing.T) {
+	var looks atomic.Int32
+	var r *rig
+	r = start(t, says("x"), func(c *proxy.Config) {
+		c.IdleEnd = 100 * time.Millisecond
+		c.Open = func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) {
+			app, err := producers.NewAppender(producers.AppenderConfig{Log: r.log})
+			if err != nil {
+				return nil, err
+			}
+			sink, err := proxy.Publishers(producers.Config{Log: r.log})(ctx, key)
+			return lateSink{sink, &looks, func() {
+				e := schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"message":"here"}`)}
+				if _, err := app.Append(ctx, key, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+					t.Error(err)
+				}
+			}}, err
+		}
+	})
+	r.post("/v1/messages", `{}`, proxy.HeaderRun, "run_late")
+	r.ended("run_late")
+	if n := looks.Load(); n < 5 {
+		t.Errorf("the run was ended after %d looks, over somebody's head", n)
+	}
 }
 
 // TestSecrets: credentials are in no event and no line of the log.

@@ -204,6 +204,32 @@ func TestPublishGoesOnAfterABrokenCall(t *testing.T) {
 	}
 }
 
+// Several files are the consecutive calls of one run: each is a step of it, in a run that begins here.
+func TestPublishSteps(t *testing.T) {
+	s := newStandIn(t)
+	call := strings.Replace(stream("msg_1", "hello", "tool_use"), `"content_block":{"type":"text","text":""}`, `"content_block":{"type":"tool_use","id":"t1","name":"n","input":{}}`, 1)
+	files := []string{writeFile(t, "1", call), writeFile(t, "2", stream("msg_2", "bye", "end_turn"))}
+	for range 2 {
+		if _, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: files}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, line := range s.lines("r1") {
+		r, err := schema.ScanLine([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(r.Type) == schema.TypeStepBoundary {
+			got = append(got, string(r.Payload()))
+		}
+	}
+	want := []string{`{"step_index":0,"step_kind":"tool-roundtrip","checkpoint_id":null}`, `{"step_index":1,"step_kind":"text-only","checkpoint_id":null}`}
+	if !slices.Equal(got, want) {
+		t.Errorf("steps %q, want %q", got, want)
+	}
+}
+
 // A batch that the server refuses for good ends the run that was begun, and says where it is from.
 func TestPublishEndsTheRunWhenItCannotGoOn(t *testing.T) {
 	s := newStandIn(t)

@@ -88,6 +88,7 @@ var sentinels = map[string]struct {
 	"producers.ErrKeyReused":    {producers.ErrKeyReused, dialect.ReasonKeyReused},
 	"producers.ErrOver":         {producers.ErrOver, dialect.ReasonInternal}, // of an agent's own pen, like the next
 	"producers.ErrOpen":         {producers.ErrOpen, dialect.ReasonInternal},
+	"producers.ErrTaken":        {producers.ErrTaken, dialect.ReasonInternal},
 	"fanout.ErrNotFound":        {fanout.ErrNotFound, dialect.ReasonNotFound},
 	"fanout.ErrExpired":         {fanout.ErrExpired, dialect.ReasonExpired},
 	"fanout.ErrFuture":          {fanout.ErrFuture, dialect.ReasonFuture},

@@ -196,7 +196,7 @@ var testWires = map[string][]string{
 	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
 	// An agent's turn streams a model's answer through an adapter.
-	"producers": {"producers/anthropic", "producers/provider"},
+	"producers": {"producers/anthropic", "producers/openai", "producers/gemini", "producers/provider"},
 	// What a recorded delta costs on its way into the log.
 	"producers/natsjs": {"producers/anthropic", "producers/provider"},
 	// The demo agent is cancelled on a real log.

@@ -1,0 +1,161 @@
+package producers_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentstream/producers/anthropic"
+	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/gemini"
+	"agentstream/producers/openai"
+	"agentstream/producers/provider"
+	"agentstream/schema"
+)
+
+// cutRecordings are cut at every byte: tools, thoughts, errors, built-in tools, of every adapter.
+var cutRecordings = map[string]func(provider.Config) *provider.Decoder{
+	"anthropic/truncated-tool-json-max-tokens.sse": anthropic.NewDecoder,
+	"anthropic/parallel-tools-step1.sse":           anthropic.NewDecoder,
+	"anthropic/thinking-redacted.sse":              anthropic.NewDecoder,
+	"anthropic/refusal-after-tools.sse":            anthropic.NewDecoder,
+	"openai-chat/openrouter-error-in-chunk.sse":    openai.NewChatDecoder,
+	"openai-chat/tool-run-step1.sse":               openai.NewChatDecoder,
+	"openai-chat/refusal.sse":                      openai.NewChatDecoder,
+	"openai-responses/failed-quota.jsonl":          openai.NewResponsesDecoder,
+	"openai-responses/custom-tool.jsonl":           openai.NewResponsesDecoder,
+	"openai-responses/background-create.sse":       openai.NewResponsesDecoder,
+	"gemini/code-execution.sse":                    gemini.NewDecoder,
+	"gemini/parallel-tools-step1.sse":              gemini.NewDecoder,
+}
+
+// TestCutAtEveryByte: wherever an answer breaks off, the run ends, everything in it has one end, and what
+// was said is a beginning of the whole.
+func TestCutAtEveryByte(t *testing.T) {
+	if _, err := os.Stat(anthropictest.Dir(t)); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("NOT TESTED AGAINST RECORDED STREAMS: %v", err)
+	}
+	for name, decoder := range cutRecordings {
+		t.Run(strings.ReplaceAll(name, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			body, err := os.ReadFile(filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name)))
+			must(t, err)
+			whole := said(answerOf(t, decoder, string(body)))
+			step := 1
+			if testing.Short() {
+				step = 23
+			}
+			for at := 0; at < len(body); at += step {
+				events := answerOf(t, decoder, string(body[:at]))
+				if complaint := unbalanced(events); complaint != "" {
+					t.Fatalf("cut at %d: %s", at, complaint)
+				}
+				got := said(events)
+				for kind, text := range got {
+					if !strings.HasPrefix(whole[kind], text) {
+						t.Fatalf("cut at %d: %s %q is no beginning of %q", at, kind, text, whole[kind])
+					}
+				}
+			}
+		})
+	}
+}
+
+// answerOf is a whole run around one answer: the agent runs no tools, and ends as the answer went.
+func answerOf(t *testing.T, decoder func(provider.Config) *provider.Decoder, body string) []schema.Event {
+	t.Helper()
+	var s told
+	ctx := t.Context()
+	r := newRun(t, &s)
+	must(t, r.State(ctx, schema.StateRunning, ""))
+	turn, err := r.Turn(ctx)
+	must(t, err)
+	if err := turn.Model("", "", decoder(provider.Config{}), strings.NewReader(body)); err != nil {
+		must(t, r.Fail(ctx, err))
+		return s.events
+	}
+	for _, c := range turn.Calls() {
+		must(t, c.Fail(errors.New("not run")))
+	}
+	must(t, turn.End("end_turn"), r.Done(ctx))
+	return s.events
+}
+
+// said joins what was said, by kind.
+func said(events []schema.Event) map[string]string {
+	out := map[string]string{}
+	for _, e := range events {
+		if _, text, _, ok := schema.SplitText(e.Payload); ok && strings.HasSuffix(e.Type, ".delta") {
+			out[e.Type] += string(text)
+		}
+	}
+	return out
+}
+
+// unbalanced says what has not exactly one end, or comes behind the run's. A call may end that was never
+// announced: a provider's own tool.
+func unbalanced(events []schema.Event) string {
+	open := map[string]bool{}
+	ended := false
+	names := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index", "tool": "call_id"}
+	for i, e := range events {
+		if ended {
+			return fmt.Sprintf("event %d, %s, comes behind the end", i+1, e.Type)
+		}
+		p := map[string]any{}
+		if provider.Problem(e.Payload) != "" || json.Unmarshal(e.Payload, &p) != nil {
+			return fmt.Sprintf("event %d, %s: payload %.100s", i+1, e.Type, e.Payload)
+		}
+		if e.Type == schema.TypeRunLifecycle {
+			ended = schema.RunState(p["state"].(string)).Final()
+			continue
+		}
+		what, way, _ := strings.Cut(e.Type, ".")
+		id := names[what]
+		if id == "" || way != "start" && way != "end" {
+			continue
+		}
+		key := fmt.Sprint(what, " ", p[id])
+		if open[key] == (way == "start") && (what != "tool" || way == "start") {
+			return fmt.Sprintf("event %d: %s of %s", i+1, e.Type, key)
+		}
+		if delete(open, key); way == "start" {
+			open[key] = true
+		}
+	}
+	if len(open) > 0 || !ended {
+		return fmt.Sprintf("open are %v, the run has ended: %v", open, ended)
+	}
+	return ""
+}
+
+// TestUnbalanced: the check can fail.
+func TestUnbalanced(t *testing.T) {
+	events := answerOf(t, anthropic.NewDecoder, answer)
+	if complaint := unbalanced(events); complaint != "" {
+		t.Fatal(complaint)
+	}
+	seen := 0
+	for i := range events {
+		dropped := append(append([]schema.Event{}, events[:i]...), events[i+1:]...)
+		twice := append(append([]schema.Event{}, events[:i+1]...), events[i:]...)
+		way := strings.HasSuffix(events[i].Type, ".start") || strings.HasSuffix(events[i].Type, ".end") || i == len(events)-1
+		for _, list := range [][]schema.Event{dropped, twice} {
+			if broken := unbalanced(list) != ""; broken {
+				seen++
+			} else if way && !strings.HasPrefix(events[i].Type, "tool.") {
+				t.Errorf("%s at %d missing or doubled is not seen", events[i].Type, i+1)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d faults seen", seen)
+	}
+}

@@ -2,7 +2,9 @@
 //
 // # What it is
 //
-// [Publisher] is the writer that an agent holds for one run: asynchronous, packing, fencing.
+// [Run] is an agent's pen: it says turns, messages, model calls, tool calls and children in the framing
+// that all dialects need, and ends what is open in one way, whatever happens ([Open]). What it says goes
+// to a [Sink]; [Publisher] is the one that an agent holds for one run: asynchronous, packing, fencing.
 // [Appender] is the stateless writer behind HTTP: any node, any run, one batch at a time. Both rest
 // on one compare-and-set ([Log.Append]) and one way to recover from its failures. [Post] and
 // [Answer] are what comes and goes where neither HTTP nor this library is spoken. [Commands] hands
@@ -18,14 +20,16 @@
 //
 // # Concurrency
 //
-// Publisher and Appender are safe for concurrent use. A Publisher runs one goroutine while something
+// Run, Publisher and Appender are safe for concurrent use. A Publisher runs one goroutine while something
 // is unacknowledged and none when idle; Close waits for it.
 //
 // # What it does not do
 //
-// It does not know who reads, nor how messages and turns are framed by a provider (see anthropic).
+// It does not know who reads, nor what a provider's stream looks like: see producers/provider and the
+// adapters, producers/transcript for finished runs, and producers/proxy for agents that are not changed.
 //
 // # Where to look next
 //
-// producers/natsjs for JetStream, schema.Pack for what is stored.
+// docs/producers.md is the guide; the examples of this package run. producers/natsjs for JetStream,
+// schema.Pack for what is stored.
 package producers

@@ -106,39 +106,39 @@ type Lane struct {
 // ID is the child's run id, "" for the run itself.
 func (l *Lane) ID() string { return l.id }
 
-// send says events. Called with the lock held; nothing is said when ctx, which bounds waiting for space,
-// has ended.
+// send says events together. Called with the lock held; nothing is said when ctx, which bounds waiting for
+// space, has ended.
 func (r *Run) send(ctx context.Context, events ...schema.Event) error {
+	if r.err != nil || len(events) == 0 {
+		return r.err
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, events[0].Type, context.Cause(ctx))
+	}
 	for i := range events {
-		if err := r.sendOne(ctx, &events[i]); err != nil {
-			return err
+		e := &events[i]
+		if e.RunID = r.cfg.RunID; e.Actor == "" {
+			e.Actor = r.cfg.Actor
 		}
+	}
+	if err := r.cfg.Sink.Send(ctx, events...); err != nil {
+		if ctx.Err() == nil {
+			r.err = err
+		}
+		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, events[0].Type, err)
+	}
+	for i := range events {
+		r.open.See(&events[i])
 	}
 	return nil
 }
 
+// sendOne is send for one event, without space of its own.
 func (r *Run) sendOne(ctx context.Context, e *schema.Event) error {
-	if r.err != nil {
-		return r.err
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, e.Type, context.Cause(ctx))
-	}
-	e.RunID = r.cfg.RunID
-	if e.Actor == "" {
-		e.Actor = r.cfg.Actor
-	}
 	r.one[0] = *e
-	err := r.cfg.Sink.Send(ctx, r.one[:]...)
+	err := r.send(ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
-	if err == nil {
-		r.open.See(e)
-		return nil
-	}
-	if ctx.Err() == nil {
-		r.err = err
-	}
-	return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, e.Type, err)
+	return err
 }
 
 func (l *Lane) event(typ string, payload json.RawMessage) schema.Event {
@@ -157,15 +157,45 @@ func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
 	return l.say(ctx, typ, body)
 }
 
-// say is called with the lock held. Only the run itself can go on behind its end: with a new state.
+// SayAll says events that belong together: the effects of a command and the mark that it is taken
+// ([Command.Taken]), say. A Publisher stores them together or not at all, up to one pack. They have a type and
+// a payload; lane, turn and actor are set here.
+func (l *Lane) SayAll(ctx context.Context, events ...schema.Event) error {
+	r := l.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]schema.Event, len(events))
+	for i, e := range events {
+		if err := l.over(e.Type); err != nil {
+			return err
+		}
+		all[i] = l.event(e.Type, e.Payload)
+		all[i].Actor, all[i].Cause = e.Actor, e.Cause
+		if l.turn != nil {
+			all[i].TurnID = l.turn.id
+		}
+	}
+	return r.send(ctx, all...)
+}
+
+// over says that a lane takes no event of a type any more. Only the run itself can go on behind its end:
+// with a new state. Called with the lock held.
+func (l *Lane) over(typ string) error {
+	own, root := l.run.open.State(l.id), l.run.open.State("")
+	if l.id != "" && (own.Final() || root.Final()) || root.Final() && typ != schema.TypeRunLifecycle {
+		return fmt.Errorf("producers: run %s: say %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
+	}
+	return nil
+}
+
+// say is called with the lock held.
 func (l *Lane) say(ctx context.Context, typ string, payload json.RawMessage) error {
 	return l.sayAs(ctx, "", typ, payload)
 }
 
 func (l *Lane) sayAs(ctx context.Context, actor, typ string, payload json.RawMessage) error {
-	own, root := l.run.open.State(l.id), l.run.open.State("")
-	if l.id != "" && (own.Final() || root.Final()) || root.Final() && typ != schema.TypeRunLifecycle {
-		return fmt.Errorf("producers: run %s: say %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
+	if err := l.over(typ); err != nil {
+		return err
 	}
 	e := l.event(typ, payload)
 	e.Actor = actor

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"agentstream/fanout/memory"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -90,4 +91,34 @@ func TestHeardTakesUp(t *testing.T) {
 	if len(s.events) != n+1 || !strings.Contains(s.story(), `"state":"aborted","reason":"not now"`) {
 		t.Errorf("told %s", s.story())
 	}
+}
+
+// TestSayAll: events that belong together reach the log in one pack, as part of the lane and its turn.
+func TestSayAll(t *testing.T) {
+	ctx, log, key := t.Context(), memory.New(), schema.RunKey{Tenant: "t", Run: "run_1"}
+	pub, err := producers.New(producers.Config{Log: log, Key: key})
+	must(t, err)
+	r, err := producers.NewRun(producers.RunConfig{Sink: pub, RunID: key.Run})
+	must(t, err)
+	turn, err := r.Turn(ctx)
+	must(t, err)
+	must(t, r.Flush(ctx))
+	must(t, r.SayAll(ctx, schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"done":1}`), Cause: "evt_x"},
+		schema.Event{Type: schema.TypeCommandsTaken, Payload: []byte(`{"through":1}`)}), r.Flush(ctx))
+	packs := 0
+	for p, err := range log.Since(ctx, key, 0) {
+		must(t, err)
+		if packs++; packs == 2 && p.Count != 2 {
+			t.Errorf("the pack has %d events", p.Count)
+		}
+	}
+	events := stored(t, log, key)
+	if packs != 2 || len(events) != 3 || events[1].TurnID != turn.ID() || events[1].Cause != "evt_x" || events[1].Actor != "agent" {
+		t.Errorf("%d packs, %+v", packs, events)
+	}
+	must(t, turn.End(""), r.Done(ctx))
+	if err := r.SayAll(ctx, schema.Event{Type: schema.TypeProgress}); !errors.Is(err, producers.ErrOver) {
+		t.Errorf("behind the end: %v", err)
+	}
+	must(t, pub.Close(ctx))
 }

@@ -36,6 +36,7 @@ type metrics struct {
 	conflicts prometheus.Counter
 	retries   prometheus.Counter
 	fenced    prometheus.Counter
+	notStored prometheus.Counter
 
 	watched  prometheus.Gauge
 	gaps     prometheus.Counter
@@ -96,6 +97,7 @@ func newMetrics() *metrics {
 	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
 	m.retries = counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
 	m.fenced = counter("store_fenced_total", "Writers that were refused because another has taken over.")
+	m.notStored = counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
 	m.watched = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_watched_runs", Help: "Runs with at least one reader on this node."})
 	m.registry.MustRegister(m.watched)
 	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
@@ -152,6 +154,7 @@ func (m *metrics) producerHooks() producers.Hooks {
 		Conflict: m.conflicts.Inc,
 		Retry:    func(error) { m.retries.Inc() },
 		Fenced:   func(schema.RunKey) { m.fenced.Inc() },
+		Refused:  func(events int, _ error) { m.notStored.Add(float64(events)) },
 	}
 }
 

@@ -35,7 +35,8 @@ type DevCmd struct {
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
-	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved." enum:"preview,required" default:"preview" env:"AGENTSTREAM_DEMO_GATE"`
+	DemoScript string  `help:"What the demo run tells: tour, plan (it waits until its plan is approved), failure, or quick (two seconds)." enum:"tour,plan,failure,quick" default:"tour" env:"AGENTSTREAM_DEMO_SCRIPT"`
+	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved. Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
 	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
 }
@@ -157,7 +158,7 @@ func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, hooks prod
 	log.Info("dev: a demo run is being published; watch it with",
 		"curl", fmt.Sprintf("curl -N http://%s/v1/agent/runs/%s/stream", addr, key.Run),
 		"command", fmt.Sprintf("curl -X POST http://%s/v1/agent/runs/%s/pause", addr, key.Run))
-	cfg := demo.Config{Speed: c.DemoSpeed, PlanningGate: c.DemoGate}
+	cfg := demo.Config{Script: c.DemoScript, Speed: c.DemoSpeed, PlanningGate: c.DemoGate}
 	if err := publishDemo(ctx, n, key, cfg, hooks, log); err != nil && ctx.Err() == nil {
 		log.Warn("dev: demo run", "run", key.String(), "err", err)
 	}

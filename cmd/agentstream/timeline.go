@@ -20,6 +20,8 @@ type timeline struct {
 	calls map[string]*call
 	flow  flow   // of the open paragraph
 	spoke string // child of the last paragraph
+	// complaint is the last error that was shown: others often repeat it.
+	complaint string
 }
 
 // lane is a child as it looks: its depth and colour.

@@ -23,7 +23,8 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 			t.line(e, at, "", styleNone, styleNone, text)
 		}
 		if len(p.Error) > 0 && string(p.Error) != "null" {
-			t.line(e, at, "✗", styleError, styleError, clip(errorText(p.Error), maxInline))
+			t.complaint = errorText(p.Error)
+			t.line(e, at, "✗", styleError, styleError, clip(t.complaint, maxInline))
 			return
 		}
 		if s := joinNonEmpty(" · ", p.StopReason, usageText(p.Usage)); s != "" {
@@ -48,12 +49,12 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeTurnEnd:
-		if p.StopReason == "cancelled" || p.StopReason == "error" {
+		if p.StopReason == "cancelled" || p.StopReason == "error" && t.news(p.Reason) {
 			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "turn "+p.StopReason, p.Reason))
 		}
 	case schema.TypeModelEnd:
-		if p.OK != nil && !*p.OK {
-			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "model", clip(errorText(p.Error), maxInline)))
+		if text := errorText(p.Error); p.OK != nil && !*p.OK && t.news(text) {
+			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "model", clip(text, maxInline)))
 		}
 	case schema.TypeTaskStart:
 		t.line(e, at, "▷", styleTool, styleNone, cmp.Or(p.Name, p.TaskID))
@@ -73,6 +74,16 @@ func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 		}
 		t.line(e, at, "!", styleWarn, styleWarn, joinNonEmpty(": ", "lost "+strings.Join(what, ", "), p.Reason))
 	}
+}
+
+// news says whether a complaint is another one than the last, which message, model call and turn repeat in
+// turn.
+func (t *timeline) news(complaint string) bool {
+	if complaint != "" && strings.HasSuffix(t.complaint, complaint) {
+		return false
+	}
+	t.complaint = complaint
+	return true
 }
 
 // contentText joins the text of content blocks, or takes content that is a text by itself.

@@ -148,10 +148,11 @@ var floors = []floor{
 	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
 	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"producers/demo", []string{"producers", "schema"}, "the demo is a producer like any other"},
-	{"producers/anthropic/anthropictest", []string{"schema"}, "what a recording means is said in canonical events"},
-	{"producers/gemini/geminitest", []string{"schema"}, "what a recording means is said in canonical events"},
-	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest"}, "what a recording means is said in canonical events"},
-	{"producers/openai/openaitest", []string{"schema"}, "what a recording means is said in canonical events"},
+	{"producers/anthropic/anthropictest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"producers/gemini/geminitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"producers/openai/openaitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"producers/provider/providertest", []string{"producers/provider", "schema"}, "the checks know what all adapters share, no adapter"},
 	{"producers/provider", []string{"schema"}, "what all adapters share knows none of them"},
 	{"producers/transcript", []string{"producers/anthropic", "producers/gemini", "producers/provider", "schema"}, "transcripts hold what providers said"},
 	{"producers/proxy", []string{"producers", "producers/*", "schema"}, "it hands answers to the adapters and their events to a sink"},
@@ -183,11 +184,12 @@ var floors = []floor{
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
-	"producers/gemini/geminitest", "producers/transcript/transcripttest"}
+	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
-	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest"}
+	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
+	"producers/provider/providertest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
@@ -291,7 +293,7 @@ var clients = []struct {
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -165,7 +166,7 @@ func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 func TestPublishAnthropicRecordings(t *testing.T) {
 	all, _ := anthropictest.Recorded(t)
 	for name := range all {
-		file := filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name))
+		file := filepath.Join(providertest.Dir(t), filepath.FromSlash(name))
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			raw, err := os.ReadFile(file)

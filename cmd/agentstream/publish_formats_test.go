@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/provider/providertest"
 )
 
 // recordings gives all recorded files by the format that they have.
@@ -24,7 +25,7 @@ func recordings(t *testing.T) map[string][]string {
 	t.Helper()
 	anthropictest.Recorded(t) // skips, or fails where CI is true
 	files := map[string][]string{}
-	err := filepath.WalkDir(anthropictest.Dir(t), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(providertest.Dir(t), func(path string, d fs.DirEntry, err error) error {
 		folder := filepath.Base(filepath.Dir(path))
 		switch {
 		case err != nil || d.IsDir() || folder == "recordings":

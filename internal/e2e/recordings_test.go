@@ -15,6 +15,7 @@ import (
 	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/gemini/geminitest"
 	"agentstream/producers/openai/openaitest"
+	"agentstream/producers/provider/providertest"
 	"agentstream/producers/transcript/transcripttest"
 	"agentstream/schema"
 )
@@ -73,7 +74,7 @@ func TestRecordingsThroughTheProduct(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
-			publishFile(t, p.url(""), run, filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name)))
+			publishFile(t, p.url(""), run, filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
 			events, fold := readBack(t, p.url("/v1/agent/runs/"+run))
 			all[name].check(t, slices.DeleteFunc(slices.Clone(events), func(e schema.Event) bool {
 				return e.Type == schema.TypeRunLifecycle && e.ChildID == ""

@@ -10,89 +10,15 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
 func decodeAll(t testing.TB, body []byte) []schema.Event {
 	t.Helper()
-	d := NewDecoder(provider.Config{})
-	events, err := d.Write(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(events, d.Close()...)
-}
-
-// checkEvents holds events to what the log takes: bounds, form, JSON Schema, framing.
-func checkEvents(t testing.TB, events []schema.Event) {
-	t.Helper()
-	open := ""
-	for i := range events {
-		e := &events[i]
-		if err := e.CheckNew("run_1"); err != nil {
-			t.Fatalf("event %d: %v\n%.300s", i, err, e.Payload)
-		}
-		numbered := *e
-		numbered.ID, numbered.TS, numbered.RunID, numbered.Seq = "evt_1", "2026-01-02T03:04:05Z", "run_1", 1
-		line := numbered.AppendLine(nil)
-		if bytes.ContainsAny(line, "\n\r") {
-			t.Fatalf("event %d breaks its line: %.300q", i, line)
-		}
-		if back, err := schema.DecodeLine(line); err != nil || !bytes.Equal(back.Payload, e.Payload) {
-			t.Fatalf("event %d does not come back: %v\n%.300s", i, err, line)
-		}
-		if err := validate(t, e); err != nil {
-			t.Fatalf("event %d, %s: %v\n%.300s", i, e.Type, err, e.Payload)
-		}
-		switch p := object(t, e.Payload); e.Type {
-		case schema.TypeMessageStart:
-			if open != "" {
-				t.Fatalf("event %d: message %v begins within %s", i, p["message_id"], open)
-			}
-			open = p["message_id"].(string)
-		case schema.TypeMessageEnd:
-			if p["message_id"] != open {
-				t.Fatalf("event %d: %v ends while %q is open", i, p["message_id"], open)
-			}
-			open = ""
-		}
-	}
-	if open != "" {
-		t.Fatalf("message %s is never closed", open)
-	}
-}
-
-var compiled = map[string]*jsonschema.Schema{}
-
-func validate(t testing.TB, e *schema.Event) error {
-	s := compiled[e.Type]
-	if s == nil {
-		info, err := schema.Lookup(e.Type)
-		if err != nil {
-			return err
-		}
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(info.Schema))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("s", doc); err != nil {
-			t.Fatal(err)
-		}
-		s = c.MustCompile("s")
-		if !strings.HasPrefix(e.Type, "custom.") {
-			compiled[e.Type] = s
-		}
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(e.Payload))
-	if err != nil {
-		return err
-	}
-	return s.Validate(doc)
+	return providertest.Decode(t, NewDecoder(provider.Config{}), body)
 }
 
 // sse writes data as the provider does.
@@ -118,22 +44,10 @@ func textDelta(raw string) string {
 	return `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + raw + `"}}`
 }
 
-// story prints events as type and payload, one a line.
-func story(events []schema.Event) string {
-	var b strings.Builder
-	for _, e := range events {
-		fmt.Fprintf(&b, "%s %s\n", e.Type, e.Payload)
-	}
-	return b.String()
-}
-
 func expect(t *testing.T, body, want string) {
 	t.Helper()
 	events := decodeAll(t, []byte(body))
-	checkEvents(t, events)
-	if got := story(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
-		t.Errorf("\n got\n%s\nwant\n%s", got, want)
-	}
+	providertest.CheckStory(t, events, want)
 }
 
 const plainStory = `
@@ -282,12 +196,12 @@ message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"a
 message.end {"message_id":"msg_1","content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":9},"incomplete":true}`)
 	second := strings.Replace(start, "msg_1", "msg_2", 1)
 	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop, msgDelta, msgStop)+sse(start, msgStop)))
-	checkEvents(t, events)
+	providertest.CheckEvents(t, events)
 	o := anthropictest.FromFold(t, events)
 	if o.Text != "ab" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
 		t.Errorf("%q %v", o.Text, o.Messages)
 	}
-	if !strings.Contains(story(events), `"message":"another message began"`) {
+	if !strings.Contains(providertest.Story(events), `"message":"another message began"`) {
 		t.Error("nothing says that the first message was not finished")
 	}
 }
@@ -330,8 +244,8 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(sse(tt.frames...)))
-			checkEvents(t, events)
-			told := story(events)
+			providertest.CheckEvents(t, events)
+			told := providertest.Story(events)
 			for _, w := range tt.want {
 				if !strings.Contains(`"`+strings.ReplaceAll(told, "\n", "\n\""), w) {
 					t.Errorf("no %s", w)
@@ -374,8 +288,8 @@ func TestLongFrames(t *testing.T) {
 				events, rest = append(events, more...), rest[n:]
 			}
 			events = append(events, d.Close()...)
-			checkEvents(t, events)
-			told := story(events)
+			providertest.CheckEvents(t, events)
+			told := providertest.Story(events)
 			if !strings.Contains(told, `message.end {"message_id":"msg_1"`) || strings.Count(told, "longer than a frame may be") != 1 {
 				t.Errorf("in steps of %d: %.600s", step, told)
 			}
@@ -383,15 +297,15 @@ func TestLongFrames(t *testing.T) {
 	}
 	d := NewDecoder(provider.Config{MaxFrameBytes: 1000})
 	events, _ := d.Write([]byte(`{"type":"x","y":"` + strings.Repeat("x", 5000) + "\"}\n" + start + "\n" + msgStop + "\n"))
-	if told := story(events); !strings.Contains(told, "longer than a frame may be") || !strings.Contains(told, "message.end") {
+	if told := providertest.Story(events); !strings.Contains(told, "longer than a frame may be") || !strings.Contains(told, "message.end") {
 		t.Errorf("%.600s", told)
 	}
 }
 
 func TestInvalidUTF8(t *testing.T) {
 	events := decodeAll(t, []byte(sse(start, textStart, textDelta("ok"), textDelta("\xff\xc3"), blockStop, msgDelta, msgStop)))
-	checkEvents(t, events)
-	if told := story(events); fromFoldText(events) != "ok" || !strings.Contains(told, `"problem":"invalid UTF-8"`) {
+	providertest.CheckEvents(t, events)
+	if told := providertest.Story(events); fromFoldText(events) != "ok" || !strings.Contains(told, `"problem":"invalid UTF-8"`) {
 		t.Error(told)
 	}
 }
@@ -430,9 +344,9 @@ func TestDecode(t *testing.T) {
 				events = append(events, e)
 			}
 		}
-		checkEvents(t, events)
+		providertest.CheckEvents(t, events)
 		if !errors.Is(last, fail) || fromFoldText(events) != "Hi" {
-			t.Errorf("%v: %s", last, story(events))
+			t.Errorf("%v: %s", last, providertest.Story(events))
 		}
 	}
 	for range provider.Decode(strings.NewReader(body), NewDecoder(provider.Config{})) {
@@ -457,17 +371,8 @@ func FuzzDecoder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
 		events := decodeAll(t, body)
-		checkEvents(t, events)
-		d := NewDecoder(provider.Config{})
-		var pieces []schema.Event
-		for rest := body; len(rest) > 0; {
-			n := min(int(step)+1, len(rest))
-			more, _ := d.Write(rest[:n])
-			pieces, rest = append(pieces, more...), rest[n:]
-		}
-		if got, want := lines(append(pieces, d.Close()...)), lines(events); got != want {
-			t.Fatalf("in pieces of %d\n%s\nwhole\n%s", int(step)+1, got, want)
-		}
+		providertest.CheckEvents(t, events)
+		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -113,7 +114,7 @@ func TestFeatures(t *testing.T) {
 	for _, f := range features {
 		t.Run(f.name, func(t *testing.T) {
 			events := decodeAll(t, []byte(sse(append([]string{start}, f.frames...)...)))
-			checkEvents(t, events)
+			providertest.CheckEvents(t, events)
 			var o provider.Outcome
 			for i := range events {
 				o.See(&events[i])
@@ -121,7 +122,7 @@ func TestFeatures(t *testing.T) {
 			if state, reason := o.End(); state != f.state || (reason == "") != (state == schema.StateDone) {
 				t.Errorf("the run ends %s: %s", state, reason)
 			}
-			told := story(events)
+			told := providertest.Story(events)
 			rest := told
 			for _, want := range f.want {
 				i := strings.Index(rest, want)
@@ -139,7 +140,7 @@ func TestFeatures(t *testing.T) {
 func TestNothingAliases(t *testing.T) {
 	for _, f := range features {
 		body := []byte(sse(append([]string{start}, f.frames...)...))
-		want := lines(decodeAll(t, body))
+		want := providertest.Lines(decodeAll(t, body))
 		for _, step := range []int{1, 50, 700, len(body)} {
 			d := NewDecoder(provider.Config{})
 			var events []schema.Event
@@ -151,15 +152,15 @@ func TestNothingAliases(t *testing.T) {
 				events, rest = append(events, more...), rest[n:]
 			}
 			events = append(events, d.Close()...)
-			if got := lines(events); got != want {
+			if got := providertest.Lines(events); got != want {
 				t.Fatalf("%s in steps of %d\n got %s\nwant %s", f.name, step, got, want)
 			}
 			for i := range events { // overwriting one event must leave the others
-				kept := lines(events[i+1:])
+				kept := providertest.Lines(events[i+1:])
 				for j := range events[i].Payload {
 					events[i].Payload[j] = '#'
 				}
-				if lines(events[i+1:]) != kept {
+				if providertest.Lines(events[i+1:]) != kept {
 					t.Fatalf("%s: event %d shares bytes with a later one", f.name, i)
 				}
 			}

@@ -1,24 +1,15 @@
 package anthropic
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
-
-func object(t testing.TB, raw []byte) map[string]any {
-	t.Helper()
-	var m map[string]any
-	if err := json.Unmarshal(raw, &m); err != nil {
-		t.Fatalf("%v: %.200s", err, raw)
-	}
-	return m
-}
 
 // TestRecordings holds the canonical events of every recorded stream to what the provider's own
 // client libraries make of it.
@@ -27,7 +18,7 @@ func TestRecordings(t *testing.T) {
 	for name, w := range want {
 		t.Run(strings.TrimPrefix(name, "anthropic/"), func(t *testing.T) {
 			events := decodeAll(t, read(name))
-			checkEvents(t, events)
+			providertest.CheckEvents(t, events)
 			anthropictest.Check(t, events, w)
 		})
 	}
@@ -49,7 +40,7 @@ func TestRecordedResults(t *testing.T) {
 				continue
 			}
 			results--
-			p := object(t, e.Payload)
+			p := providertest.Object(t, e.Payload)
 			if p["ok"] != true || p["call_id"] == "" || p["output"] == nil {
 				t.Errorf("%s: %.200s", name, e.Payload)
 			}
@@ -64,33 +55,14 @@ func TestRecordedResults(t *testing.T) {
 func TestPieces(t *testing.T) {
 	want, read := anthropictest.Recorded(t)
 	rng := rand.New(rand.NewPCG(1, 2))
+	fresh := func() *provider.Decoder { return NewDecoder(provider.Config{}) }
 	for name := range want {
-		data := read(name)
-		whole := lines(decodeAll(t, data))
-		for _, most := range []int{1, 7, 4096} {
-			d := NewDecoder(provider.Config{})
-			var events []schema.Event
-			for rest := data; len(rest) > 0; {
-				n := min(len(rest), 1+rng.IntN(most))
-				more, err := d.Write(rest[:n])
-				if err != nil {
-					t.Fatal(err)
-				}
-				events, rest = append(events, more...), rest[n:]
+		t.Run(strings.TrimPrefix(name, "anthropic/"), func(t *testing.T) {
+			for _, most := range []int{1, 7, 4096} {
+				providertest.CheckPieces(t, fresh, read(name), func() int { return 1 + rng.IntN(most) })
 			}
-			if got := lines(append(events, d.Close()...)); got != whole {
-				t.Fatalf("%s in pieces of up to %d bytes differs", name, most)
-			}
-		}
+		})
 	}
-}
-
-func lines(events []schema.Event) string {
-	var b []byte
-	for i := range events {
-		b = append(events[i].AppendLine(b), '\n')
-	}
-	return string(b)
 }
 
 // TestCuts ends the recorded streams where a broken connection may end them: at every byte of those of up

@@ -17,9 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.uber.org/goleak"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -85,7 +85,7 @@ func check(t *testing.T, events []schema.Event) *schema.Fold {
 		if err := e.CheckNew("run_demo"); err != nil {
 			t.Fatalf("event %d: %v", i, err)
 		}
-		if err := validate(t, &e); err != nil {
+		if err := providertest.Fits(&e); err != nil {
 			t.Fatalf("event %d, %s: %v\n%s", i, e.Type, err, e.Payload)
 		}
 		if !spawned[e.ChildID] {
@@ -118,38 +118,6 @@ func check(t *testing.T, events []schema.Event) *schema.Fold {
 		}
 	}
 	return &fold
-}
-
-// compiled are the schemas by type; the tests run one after the other.
-var compiled = map[string]*jsonschema.Schema{}
-
-func validate(t *testing.T, e *schema.Event) error {
-	t.Helper()
-	if compiled[e.Type] == nil {
-		compiled[e.Type] = compile(t, e)
-	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(e.Payload)))
-	if err != nil {
-		return err
-	}
-	return compiled[e.Type].Validate(doc)
-}
-
-func compile(t *testing.T, e *schema.Event) *jsonschema.Schema {
-	t.Helper()
-	info, err := schema.Lookup(e.Type)
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(info.Schema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("s", doc); err != nil {
-		t.Fatal(err)
-	}
-	return c.MustCompile("s")
 }
 
 var update = flag.Bool("update", false, "write the golden files")

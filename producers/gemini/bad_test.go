@@ -9,6 +9,7 @@ import (
 
 	"agentstream/producers/gemini/geminitest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -51,9 +52,9 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"a"}],"stop_reas
 	second := strings.Replace(parts(`{"text":"b"}`, stop), "r1", "r2", 1)
 	anonymous := strings.ReplaceAll(parts(`{"text":"c"}`, stop), `,"responseId":"r1"`, "")
 	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), second, anonymous, anonymous)))
-	checkEvents(t, events)
+	providertest.CheckEvents(t, events)
 	if o := geminitest.FromFold(t, events); len(o) != 4 || o[0].Err == nil || o[1].Text != "b" || o[3].Text != "c" || o[3].Err != nil {
-		t.Error(story(events))
+		t.Error(providertest.Story(events))
 	}
 }
 
@@ -90,8 +91,8 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(tt.body))
-			checkEvents(t, events)
-			told := story(events)
+			providertest.CheckEvents(t, events)
+			told := providertest.Story(events)
 			for _, w := range tt.want {
 				if !strings.Contains(told, w) {
 					t.Errorf("no %s", w)
@@ -135,18 +136,9 @@ func FuzzDecoder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
 		events := decodeAll(t, body)
-		checkEvents(t, events)
+		providertest.CheckEvents(t, events)
 		checkDeltas(t, events)
-		d := NewDecoder(provider.Config{})
-		var pieces []schema.Event
-		for rest := body; len(rest) > 0; {
-			n := min(int(step)+1, len(rest))
-			more, _ := d.Write(rest[:n])
-			pieces, rest = append(pieces, more...), rest[n:]
-		}
-		if got, want := lines(append(pieces, d.Close()...)), lines(events); got != want {
-			t.Fatalf("in pieces of %d\n%s\nwhole\n%s", int(step)+1, got, want)
-		}
+		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
 	})
 }
 

@@ -1,120 +1,19 @@
 package gemini
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"agentstream/producers/gemini/geminitest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
 func decodeAll(t testing.TB, body []byte) []schema.Event {
 	t.Helper()
-	d := NewDecoder(provider.Config{})
-	events, err := d.Write(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(events, d.Close()...)
-}
-
-func lines(events []schema.Event) string {
-	var b []byte
-	for i := range events {
-		b = append(events[i].AppendLine(b), '\n')
-	}
-	return string(b)
-}
-
-// checkEvents holds events to what the log takes: bounds, form, JSON Schema, framing.
-func checkEvents(t testing.TB, events []schema.Event) {
-	t.Helper()
-	open := ""
-	blocks := map[float64]bool{}
-	for i := range events {
-		e := &events[i]
-		if err := e.CheckNew("run_1"); err != nil {
-			t.Fatalf("event %d: %v\n%.300s", i, err, e.Payload)
-		}
-		numbered := *e
-		numbered.ID, numbered.TS, numbered.RunID, numbered.Seq = "evt_1", "2026-01-02T03:04:05Z", "run_1", 1
-		line := numbered.AppendLine(nil)
-		if bytes.ContainsAny(line, "\n\r") {
-			t.Fatalf("event %d breaks its line: %.300q", i, line)
-		}
-		if back, err := schema.DecodeLine(line); err != nil || !bytes.Equal(back.Payload, e.Payload) {
-			t.Fatalf("event %d does not come back: %v\n%.300s", i, err, line)
-		}
-		if err := validate(t, e); err != nil {
-			t.Fatalf("event %d, %s: %v\n%.300s", i, e.Type, err, e.Payload)
-		}
-		switch p := geminitest.Object(t, e.Payload); e.Type {
-		case schema.TypeMessageStart:
-			if open != "" {
-				t.Fatalf("event %d: message %v begins within %s", i, p["message_id"], open)
-			}
-			open = p["message_id"].(string)
-		case schema.TypeMessageEnd:
-			if p["message_id"] != open || len(blocks) > 0 {
-				t.Fatalf("event %d: %v ends while %q and blocks %v are open", i, p["message_id"], open, blocks)
-			}
-			open = ""
-		case schema.TypeBlockStart:
-			blocks[p["index"].(float64)] = true
-		case schema.TypeBlockEnd:
-			if !blocks[p["index"].(float64)] {
-				t.Fatalf("event %d ends a block that is not open", i)
-			}
-			delete(blocks, p["index"].(float64))
-		}
-	}
-	if open != "" {
-		t.Fatalf("message %s is never closed", open)
-	}
-}
-
-var compiled = map[string]*jsonschema.Schema{}
-
-func validate(t testing.TB, e *schema.Event) error {
-	if strings.HasPrefix(e.Type, "custom.") {
-		return nil
-	}
-	s := compiled[e.Type]
-	if s == nil {
-		info, err := schema.Lookup(e.Type)
-		if err != nil {
-			return err
-		}
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(info.Schema))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("s", doc); err != nil {
-			t.Fatal(err)
-		}
-		s = c.MustCompile("s")
-		compiled[e.Type] = s
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(e.Payload))
-	if err != nil {
-		return err
-	}
-	return s.Validate(doc)
-}
-
-// story prints events as type and payload, one a line.
-func story(events []schema.Event) string {
-	var b strings.Builder
-	for _, e := range events {
-		fmt.Fprintf(&b, "%s %s\n", e.Type, e.Payload)
-	}
-	return b.String()
+	return providertest.Decode(t, NewDecoder(provider.Config{}), body)
 }
 
 // sse writes chunks as the API does.
@@ -136,10 +35,7 @@ const stop = `,"finishReason":"STOP"`
 func expect(t *testing.T, body, want string) {
 	t.Helper()
 	events := decodeAll(t, []byte(body))
-	checkEvents(t, events)
-	if got := story(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
-		t.Errorf("\n got\n%s\nwant\n%s", got, want)
-	}
+	providertest.CheckStory(t, events, want)
 }
 
 const head = `message.start {"message_id":"r1","role":"assistant","model":"m","provider":"gemini"}
@@ -223,10 +119,10 @@ func TestStreamedArguments(t *testing.T) {
 				chunks = append(chunks, parts(p))
 			}
 			events := decodeAll(t, []byte(sse(append(chunks, parts("", stop))...)))
-			checkEvents(t, events)
+			providertest.CheckEvents(t, events)
 			o := geminitest.FromFold(t, events)[0]
 			if len(o.Calls)+len(o.Open) != tt.blocks || tt.input == "" && len(o.Calls) > 0 {
-				t.Fatalf("%+v\n%s", o, story(events))
+				t.Fatalf("%+v\n%s", o, providertest.Story(events))
 			}
 			if tt.input == "" {
 				if *o.Stop != "end_turn" {
@@ -235,8 +131,8 @@ func TestStreamedArguments(t *testing.T) {
 				return
 			}
 			c := o.Calls[0]
-			if c.Deltas != tt.deltas || !strings.Contains(story(events), `"input":`+tt.input+`,"index"`) {
-				t.Errorf("deltas %s\n%s", c.Deltas, story(events))
+			if c.Deltas != tt.deltas || !strings.Contains(providertest.Story(events), `"input":`+tt.input+`,"index"`) {
+				t.Errorf("deltas %s\n%s", c.Deltas, providertest.Story(events))
 			}
 		})
 	}
@@ -246,8 +142,8 @@ func TestStreamedArguments(t *testing.T) {
 func TestCallIDs(t *testing.T) {
 	body := sse(parts(`{"functionCall":{"name":"f","id":"x"}},{"functionCall":{"name":"f"}},{"functionCall":{"name":"f"}},{"functionCall":{"id":"y","args":{}}}`, stop))
 	a, b := decodeAll(t, []byte(body)), decodeAll(t, []byte(body))
-	checkEvents(t, a)
-	if lines(a) != lines(b) {
+	providertest.CheckEvents(t, a)
+	if providertest.Lines(a) != providertest.Lines(b) {
 		t.Error("the ids change")
 	}
 	var ids []string
@@ -260,7 +156,7 @@ func TestCallIDs(t *testing.T) {
 	// A call whose pieces carry its id.
 	events := decodeAll(t, []byte(sse(parts(`{"functionCall":{"name":"f","id":"x","willContinue":true}}`), parts(`{"functionCall":{"name":"f","id":"x","partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop))))
 	if c := geminitest.FromFold(t, events)[0].Calls; len(c) != 1 || c[0].Deltas != `{"a":true}` {
-		t.Error(story(events))
+		t.Error(providertest.Story(events))
 	}
 }
 
@@ -295,24 +191,24 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 		return parts(`{"inlineData":{"mimeType":"audio/L16;rate=24000","data":"` + data + `"}}`)
 	}
 	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"), parts("", stop))))
-	checkEvents(t, events)
-	if told := story(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
+	providertest.CheckEvents(t, events)
+	if told := providertest.Story(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
 		t.Error(told)
 	}
 	big := strings.Repeat("QUJD", 300<<10) // 1.2 MB
 	events = decodeAll(t, []byte(sse(parts(`{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"`+big+`"}}`, stop))))
-	checkEvents(t, events)
+	providertest.CheckEvents(t, events)
 	joined := ""
 	for _, e := range events {
 		if e.Type == schema.TypeDataDelta {
-			piece := geminitest.Object(t, e.Payload)["data"].(string)
+			piece := providertest.Object(t, e.Payload)["data"].(string)
 			if len(piece)%4 != 0 {
 				t.Errorf("a piece of %d bytes", len(piece))
 			}
 			joined += piece
 		}
 	}
-	if told := story(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
+	if told := providertest.Story(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
 		t.Errorf("%d bytes of data", len(joined))
 	}
 }
@@ -322,7 +218,7 @@ func TestStops(t *testing.T) {
 	for reason, want := range map[string]string{"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal", "RECITATION": "refusal", "PROHIBITED_CONTENT": "refusal",
 		"BLOCKLIST": "refusal", "SPII": "refusal", "IMAGE_SAFETY": "refusal", "MALFORMED_FUNCTION_CALL": "error", "UNEXPECTED_TOOL_CALL": "error", "OTHER": "other", "NEW_ONE": "new_one"} {
 		events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), parts("", `,"finishReason":"`+reason+`","finishMessage":"why"`))))
-		checkEvents(t, events)
+		providertest.CheckEvents(t, events)
 		o := geminitest.FromFold(t, events)[0]
 		if *o.Stop != want || *o.Finish != reason || (o.Err != nil) != (want == "error") {
 			t.Errorf("%s: %s %s %v", reason, *o.Stop, *o.Finish, o.Err)
@@ -364,7 +260,7 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"b"}],"stop_reas
 	// Behind the end, the message is as it was.
 	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`, stop), failed)))
 	if o := geminitest.FromFold(t, events)[0]; *o.Stop != "end_turn" || o.Err != nil {
-		t.Error(story(events))
+		t.Error(providertest.Story(events))
 	}
 }
 
@@ -374,8 +270,8 @@ func TestUsage(t *testing.T) {
 		return strings.Replace(chunk, `"modelVersion"`, `"usageMetadata":`+usage+`,"modelVersion"`, 1)
 	}
 	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`), with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
-	checkEvents(t, events)
-	if told := story(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
+	providertest.CheckEvents(t, events)
+	if told := providertest.Story(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
 		t.Error(told)
 	}
 }
@@ -388,8 +284,8 @@ func TestMetadata(t *testing.T) {
 		parts(`{"text":"b"}`, `,"groundingMetadata":{"webSearchQueries":["q"]},"safetyRatings":[{"x":2}]`),
 		parts(`{"text":"c"}`, `,"groundingMetadata":{},"citationMetadata":{"citationSources":[]}`),
 		parts(`{"text":"d"}`, stop, `,"groundingMetadata":{"groundingChunks":[1]},"avgLogprobs":-0.10,"error":"odd","stop_reason":"odd"`))))
-	checkEvents(t, events)
-	told := story(events)
+	providertest.CheckEvents(t, events)
+	told := providertest.Story(events)
 	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`, `"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
 		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`, `custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
 		if !strings.Contains(told, want) {
@@ -404,19 +300,19 @@ func TestCandidates(t *testing.T) {
 		return fmt.Sprintf(`{"candidates":[{"index":%d,"content":{"parts":[{"text":%q}],"role":"model"}%s}],"usageMetadata":{"n":1},"responseId":"r1"}`, index, text, more)
 	}
 	events := decodeAll(t, []byte(sse(chunk(0, "a", ""), chunk(2, "x", ""), chunk(1, "m", ""), chunk(0, "b", stop), chunk(1, "n", ""), chunk(2, "y", `,"finishReason":"SAFETY"`))))
-	checkEvents(t, events)
+	providertest.CheckEvents(t, events)
 	var got []string
 	for _, o := range geminitest.FromFold(t, events) {
 		got = append(got, fmt.Sprint(o.Text, o.Usage != nil, o.Stop != nil, o.Err != nil))
 	}
-	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(story(events), `"message_id":"r1_candidate_2"`) {
+	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(providertest.Story(events), `"message_id":"r1_candidate_2"`) {
 		t.Error(s)
 	}
 	// What there is no room for is kept as it came.
 	long := chunk(1, strings.Repeat("x", 300<<10), "")
 	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")}, strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
-	checkEvents(t, events)
-	told := story(events)
+	providertest.CheckEvents(t, events)
+	told := providertest.Story(events)
 	text := geminitest.FromFold(t, events)[1].Text
 	if n := strings.Count(told, "custom.gemini.candidate "); n < 5 || n*(300<<10)+len(text) != 20*(300<<10) {
 		t.Errorf("%d kept, %d bytes told", n, len(text))

@@ -7,7 +7,7 @@ import (
 
 	"agentstream/producers/gemini/geminitest"
 	"agentstream/producers/provider"
-	"agentstream/schema"
+	"agentstream/producers/provider/providertest"
 )
 
 // TestRecordings holds the canonical events of every recorded answer to what is expected of it.
@@ -16,7 +16,7 @@ func TestRecordings(t *testing.T) {
 	for name := range want {
 		t.Run(strings.TrimPrefix(name, "gemini/"), func(t *testing.T) {
 			events := decodeAll(t, read(name))
-			checkEvents(t, events)
+			providertest.CheckEvents(t, events)
 			geminitest.Check(t, name, events)
 			for _, e := range events {
 				if strings.HasPrefix(e.Type, "custom.") {
@@ -32,7 +32,7 @@ func TestRecordedForms(t *testing.T) {
 	want, read := geminitest.Recorded(t)
 	for name := range want {
 		data := read(name)
-		whole := lines(decodeAll(t, data))
+		whole := providertest.Lines(decodeAll(t, data))
 		var chunks []string
 		for _, line := range strings.Split(string(data), "\n") {
 			line = strings.TrimPrefix(strings.TrimSuffix(line, "\r"), "data: ")
@@ -45,7 +45,7 @@ func TestRecordedForms(t *testing.T) {
 			"jsonl":   strings.Join(chunks, "\n"),
 			"wrapped": "data: {\"response\":" + strings.Join(chunks, "}\r\n\r\ndata: {\"response\":") + "}\r\n\r\n",
 		} {
-			if got := lines(decodeAll(t, []byte(body))); got != whole {
+			if got := providertest.Lines(decodeAll(t, []byte(body))); got != whole {
 				t.Errorf("%s as %s differs", name, form)
 			}
 		}
@@ -56,24 +56,13 @@ func TestRecordedForms(t *testing.T) {
 func TestPieces(t *testing.T) {
 	want, read := geminitest.Recorded(t)
 	rng := rand.New(rand.NewPCG(1, 2))
+	fresh := func() *provider.Decoder { return NewDecoder(provider.Config{}) }
 	for name := range want {
-		data := read(name)
-		whole := lines(decodeAll(t, data))
-		for _, most := range []int{1, 7, 4096} {
-			d := NewDecoder(provider.Config{})
-			var events []schema.Event
-			for rest := data; len(rest) > 0; {
-				n := min(len(rest), 1+rng.IntN(most))
-				more, err := d.Write(rest[:n])
-				if err != nil {
-					t.Fatal(err)
-				}
-				events, rest = append(events, more...), rest[n:]
+		t.Run(strings.TrimPrefix(name, "gemini/"), func(t *testing.T) {
+			for _, most := range []int{1, 7, 4096} {
+				providertest.CheckPieces(t, fresh, read(name), func() int { return 1 + rng.IntN(most) })
 			}
-			if got := lines(append(events, d.Close()...)); got != whole {
-				t.Fatalf("%s in pieces of up to %d bytes differs", name, most)
-			}
-		}
+		})
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"unicode/utf16"
 
 	"agentstream/producers/provider"
-	"agentstream/schema"
+	"agentstream/producers/provider/providertest"
 )
 
 // decoders are both of the package's.
@@ -43,12 +43,12 @@ func TestBadInput(t *testing.T) {
 		for api, decoder := range decoders {
 			t.Run(name+" "+api, func(t *testing.T) {
 				began := time.Now()
-				events := decodeAll(t, decoder(provider.Config{}), []byte(good[api]+tt.body))
+				events := providertest.Decode(t, decoder(provider.Config{}), []byte(good[api]+tt.body))
 				if took := time.Since(began); took > 10*time.Second {
 					t.Errorf("it took %v", took)
 				}
-				checkFraming(t, events)
-				told := story(events)
+				providertest.CheckFraming(t, events)
+				told := providertest.Story(events)
 				if !strings.Contains(told, tt.want) {
 					t.Errorf("no %s in %.2000s", tt.want, told)
 				}
@@ -68,9 +68,9 @@ func TestWrongEncoding(t *testing.T) {
 			body = append(body, byte(u), byte(u>>8))
 		}
 		for api, decoder := range decoders {
-			events := decodeAll(t, decoder(provider.Config{}), body)
-			checkEvents(t, events)
-			if told := story(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
+			events := providertest.Decode(t, decoder(provider.Config{}), body)
+			providertest.CheckEvents(t, events)
+			if told := providertest.Story(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
 				t.Errorf("%s: %.500s", api, told)
 			}
 		}
@@ -121,9 +121,9 @@ func TestMuch(t *testing.T) {
 			cost := func(n int) time.Duration {
 				body := []byte(tt.body(n))
 				began := time.Now()
-				events := decodeAll(t, decoders[tt.api](provider.Config{}), body)
+				events := providertest.Decode(t, decoders[tt.api](provider.Config{}), body)
 				took := time.Since(began)
-				checkFraming(t, events)
+				providertest.CheckFraming(t, events)
 				return took
 			}
 			few, all := cost(n/8), cost(n)
@@ -138,7 +138,7 @@ func TestMuch(t *testing.T) {
 // TestLane: events carry the lane that they were given.
 func TestLane(t *testing.T) {
 	for api, decoder := range decoders {
-		events := decodeAll(t, decoder(provider.Config{ChildID: "run_c", TurnID: "t1", Path: []string{"run_1", "run_c"}}), []byte(sse(delta(`"content":"Hi"`), created)))
+		events := providertest.Decode(t, decoder(provider.Config{ChildID: "run_c", TurnID: "t1", Path: []string{"run_1", "run_c"}}), []byte(sse(delta(`"content":"Hi"`), created)))
 		for _, e := range events {
 			if e.ChildID != "run_c" || e.TurnID != "t1" || len(e.Path) != 2 {
 				t.Errorf("%s: %+v", api, e)
@@ -172,22 +172,13 @@ func FuzzDecoders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, step uint8, cut uint16) {
 		for _, decoder := range decoders {
-			events := decodeAll(t, decoder(provider.Config{}), body)
-			checkEvents(t, events)
+			events := providertest.Decode(t, decoder(provider.Config{}), body)
+			providertest.CheckEvents(t, events)
+			providertest.CheckPieces(t, func() *provider.Decoder { return decoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
 			d := decoder(provider.Config{})
-			var pieces []schema.Event
-			for rest := body; len(rest) > 0; {
-				n := min(int(step)+1, len(rest))
-				more, _ := d.Write(rest[:n])
-				pieces, rest = append(pieces, more...), rest[n:]
-			}
-			if got, want := lines(append(pieces, d.Close()...)), lines(events); got != want {
-				t.Fatalf("in pieces of %d\n%s\nwhole\n%s", int(step)+1, got, want)
-			}
-			d = decoder(provider.Config{})
 			events, _ = d.Write(body[:min(int(cut), len(body))])
 			d.Rejoin()
-			checkFraming(t, append(events, decodeAll(t, d, body)...))
+			providertest.CheckFraming(t, append(events, providertest.Decode(t, d, body)...))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -28,20 +29,17 @@ func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata
 
 func expectChat(t *testing.T, body, want string) {
 	t.Helper()
-	expect(t, decodeAll(t, NewChatDecoder(provider.Config{}), []byte(body)), want)
+	expect(t, providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(body)), want)
 }
 
 func expectResponses(t *testing.T, body, want string) {
 	t.Helper()
-	expect(t, decodeAll(t, NewResponsesDecoder(provider.Config{}), []byte(body)), want)
+	expect(t, providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(body)), want)
 }
 
 func expect(t *testing.T, events []schema.Event, want string) {
 	t.Helper()
-	checkEvents(t, events)
-	if got := story(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
-		t.Errorf("\n got\n%s\nwant\n%s", got, want)
-	}
+	providertest.CheckStory(t, events, want)
 }
 
 const (
@@ -160,8 +158,8 @@ func TestChatCalls(t *testing.T) {
 				for _, d := range tt.deltas {
 					frames = append(frames, delta(d))
 				}
-				events := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(append(frames, finish(reason), done)...)))
-				checkEvents(t, events)
+				events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(append(frames, finish(reason), done)...)))
+				providertest.CheckEvents(t, events)
 				var got []c
 				for _, e := range events {
 					p, _ := provider.Parse(e.Payload)
@@ -181,7 +179,7 @@ func TestChatCalls(t *testing.T) {
 					}
 				}
 				if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-					t.Errorf("got %v, want %v\n%s", got, tt.want, story(events))
+					t.Errorf("got %v, want %v\n%s", got, tt.want, providertest.Story(events))
 				}
 			})
 		}
@@ -219,9 +217,9 @@ func TestChatChoices(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, chunk(fmt.Sprintf(`{"index":%d,"delta":{"content":"x"},"finish_reason":"stop"}`, i)))
 	}
-	events := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(many...)))
-	checkEvents(t, events)
-	if told := story(events); strings.Count(told, "custom.openai.choice") != 999 || strings.Count(told[strings.Index(told, "message.end"):], `"index":`) != maxChoices-1 {
+	events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(many...)))
+	providertest.CheckEvents(t, events)
+	if told := providertest.Story(events); strings.Count(told, "custom.openai.choice") != 999 || strings.Count(told[strings.Index(told, "message.end"):], `"index":`) != maxChoices-1 {
 		t.Error("many choices are not bounded, or not kept")
 	}
 }
@@ -264,8 +262,8 @@ func TestChatSeveral(t *testing.T) {
 		"id is late":  {[]string{strings.Replace(delta(role), `"id":"c1"`, `"id":""`, 1), delta(role), finish("stop")}, "msg_unnamed_1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			events := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(tt.frames...)))
-			checkEvents(t, events)
+			events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(tt.frames...)))
+			providertest.CheckEvents(t, events)
 			var ids []string
 			for _, e := range events {
 				if p, _ := provider.Parse(e.Payload); e.Type == schema.TypeMessageEnd {
@@ -273,7 +271,7 @@ func TestChatSeveral(t *testing.T) {
 				}
 			}
 			if got := strings.Join(ids, " "); got != tt.want {
-				t.Errorf("messages %s\n%s", got, story(events))
+				t.Errorf("messages %s\n%s", got, providertest.Story(events))
 			}
 		})
 	}
@@ -291,7 +289,7 @@ custom.openai.replaced {"channel":"a"}
 `+textEnd+"custom.openai.chunk {\"x\":1}\n"+
 			messageEnd(`{"type":"text","text":"Hi"}`, `"end_turn"`, `,"channel":"b","native_finish_reason":"end","finish_reason":"stop"`)+
 			"custom.openai.chunk {\"id\":\"c1\",\"choices\":[],\"usage\":{\"a\":1}}\n")
-	audio := decodeAll(t, NewChatDecoder(provider.Config{}), []byte(sse(delta(`"audio":{"id":"a1","data":"AAAA"}`), delta(`"audio":{"data":"BBBB","expires_at":5}`), delta(`"audio":{"data":"AAAAA"}`), finish("stop"))))
+	audio := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(delta(`"audio":{"id":"a1","data":"AAAA"}`), delta(`"audio":{"data":"BBBB","expires_at":5}`), delta(`"audio":{"data":"AAAAA"}`), finish("stop"))))
 	expect(t, audio, chatStart+`block.start {"index":0,"kind":"data","message_id":"c1"}
 data.delta {"media_type":"audio/pcm","data":"AAAA","index":0,"name":"audio"}
 custom.openai.delta {"audio":{"id":"a1"}}

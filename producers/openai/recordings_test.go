@@ -9,6 +9,7 @@ import (
 
 	"agentstream/producers/openai/openaitest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -20,23 +21,14 @@ func decoderOf(name string) *provider.Decoder {
 	return NewResponsesDecoder(provider.Config{})
 }
 
-func decodeAll(t testing.TB, d *provider.Decoder, body []byte) []schema.Event {
-	t.Helper()
-	events, err := d.Write(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(events, d.Close()...)
-}
-
 // TestRecordings holds the canonical events of every recorded stream to what the provider's own
 // client libraries make of it.
 func TestRecordings(t *testing.T) {
 	want, read := openaitest.Recorded(t)
 	for name := range want {
 		t.Run(name, func(t *testing.T) {
-			events := decodeAll(t, decoderOf(name), read(name))
-			checkEvents(t, events)
+			events := providertest.Decode(t, decoderOf(name), read(name))
+			providertest.CheckEvents(t, events)
 			openaitest.Check(t, name, events)
 			if o := openaitest.FromFold(t, events); o.Incomplete {
 				t.Error("a whole stream is incomplete")
@@ -50,32 +42,12 @@ func TestPieces(t *testing.T) {
 	want, read := openaitest.Recorded(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name := range want {
-		data := read(name)
-		whole := lines(decodeAll(t, decoderOf(name), data))
-		for _, size := range []func() int{func() int { return 1 }, func() int { return 7 }, func() int { return 1 + rng.IntN(4096) }} {
-			d := decoderOf(name)
-			var events []schema.Event
-			for rest := data; len(rest) > 0; {
-				n := min(len(rest), size())
-				more, err := d.Write(rest[:n])
-				if err != nil {
-					t.Fatal(err)
-				}
-				events, rest = append(events, more...), rest[n:]
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []func() int{func() int { return 1 }, func() int { return 7 }, func() int { return 1 + rng.IntN(4096) }} {
+				providertest.CheckPieces(t, func() *provider.Decoder { return decoderOf(name) }, read(name), size)
 			}
-			if got := lines(append(events, d.Close()...)); got != whole {
-				t.Fatalf("%s in pieces of %d bytes differs", name, size())
-			}
-		}
+		})
 	}
-}
-
-func lines(events []schema.Event) string {
-	var b []byte
-	for i := range events {
-		b = append(events[i].AppendLine(b), '\n')
-	}
-	return string(b)
 }
 
 // TestCuts ends the recorded streams where a broken connection may end them: at every byte of some of
@@ -97,7 +69,7 @@ func TestCuts(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			whole := openaitest.FromFold(t, decodeAll(t, decoderOf(name), data))
+			whole := openaitest.FromFold(t, providertest.Decode(t, decoderOf(name), data))
 			for _, at := range offsets {
 				checkCut(t, name, whole, data[:at], w.Error != nil)
 			}
@@ -109,8 +81,8 @@ func TestCuts(t *testing.T) {
 func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, fails bool) {
 	t.Helper()
 	at := len(data)
-	events := decodeAll(t, decoderOf(name), data)
-	checkFraming(t, events)
+	events := providertest.Decode(t, decoderOf(name), data)
+	providertest.CheckFraming(t, events)
 	got := openaitest.FromFold(t, events)
 	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || !strings.HasPrefix(whole.Refusal, got.Refusal) || len(got.Calls) > len(whole.Calls) {
 		t.Fatalf("cut at %d: %q is no beginning", at, got.Text)
@@ -142,7 +114,7 @@ func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, 
 func TestRejoin(t *testing.T) {
 	_, read := openaitest.Recorded(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
-	whole := decodeAll(t, NewResponsesDecoder(provider.Config{}), first)
+	whole := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), first)
 	want := openaitest.FromFold(t, whole)
 	zero := bytes.Index(first, []byte("\n\n")) + 2
 	for at := zero; at <= len(first); at++ {
@@ -152,10 +124,10 @@ func TestRejoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Rejoin()
-		events = append(events, decodeAll(t, d, second)...)
-		checkFraming(t, events)
+		events = append(events, providertest.Decode(t, d, second)...)
+		providertest.CheckFraming(t, events)
 		if got := openaitest.FromFold(t, events); len(events) != len(whole) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("cut at %d: %s", at, story(events))
+			t.Fatalf("cut at %d: %s", at, providertest.Story(events))
 		}
 	}
 }
@@ -164,12 +136,12 @@ func TestRejoin(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	_, read := openaitest.Recorded(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
-	events := decodeAll(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), second...))
-	checkEvents(t, events)
+	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), second...))
+	providertest.CheckEvents(t, events)
 	openaitest.Check(t, "openai-responses/background-create.sse", events)
 	other := bytes.ReplaceAll(first, []byte("resp_0850765c"), []byte("resp_other"))
-	events = decodeAll(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), other...))
-	checkEvents(t, events)
+	events = providertest.Decode(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), other...))
+	providertest.CheckEvents(t, events)
 	if o := openaitest.FromFold(t, events); o.Text != "2 + 2 equals 4.2 + 2 equals 4." || len(o.Messages) != 2 {
 		t.Errorf("%q in %v", o.Text, o.Messages)
 	}

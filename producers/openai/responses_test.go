@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -171,7 +172,7 @@ func TestResponsesBuiltin(t *testing.T) {
 		})
 	}
 	shell := `{"id":"l1","type":"local_shell_call","call_id":"call_1","status":"completed","action":{"type":"exec"}}`
-	if told := story(decodeAll(t, NewResponsesDecoder(provider.Config{}), []byte(sse(created, done(shell), completed)))); strings.Contains(told, "tool.end") || !strings.Contains(told, `"stop_reason":"tool_use"`) {
+	if told := providertest.Story(providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(created, done(shell), completed)))); strings.Contains(told, "tool.end") || !strings.Contains(told, `"stop_reason":"tool_use"`) {
 		t.Error("a call that the client runs has a result: " + told)
 	}
 	list := `{"id":"l1","type":"mcp_list_tools","tools":[]}`
@@ -191,17 +192,17 @@ func TestResponsesImage(t *testing.T) {
 	body := sse(created, ev("output_item.added", `"output_index":0,"item":{"id":"g1","type":"image_generation_call","status":"in_progress"}`),
 		ev("image_generation_call.partial_image", `"output_index":0,"partial_image_index":0,"partial_image_b64":"AA\/A","size":"1x1"`),
 		ev("output_item.done", `"output_index":0,"item":{"id":"g1","type":"image_generation_call","status":"completed","output_format":"webp","result":"`+image+`"}`), completed)
-	events := decodeAll(t, NewResponsesDecoder(provider.Config{}), []byte(body))
-	checkEvents(t, events)
+	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(body))
+	providertest.CheckEvents(t, events)
 	var f schema.Fold
 	for i := range events {
 		f.Add(&events[i])
 	}
 	blocks := f.Messages[0].Blocks
 	if len(blocks) != 3 || blocks[1].Data[0] != "AA/A" || blocks[1].MediaType != "image/png" || strings.Join(blocks[2].Data, "") != image || blocks[2].MediaType != "image/webp" || len(blocks[2].Data) < 2 {
-		t.Errorf("%d blocks: %.3000s", len(blocks), story(events))
+		t.Errorf("%d blocks: %.3000s", len(blocks), providertest.Story(events))
 	}
-	told := story(events)
+	told := providertest.Story(events)
 	for _, want := range []string{`"size":"1x1"`, `"output":{"index":2}`, `{"type":"data","media_type":"image/webp","name":"image"}`} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %s", want)
@@ -252,9 +253,9 @@ func TestSequence(t *testing.T) {
 		"all are 0":    {zero(created), zero(strings.Replace(created, "created", "in_progress", 1)), zero(addedMsg), zero(textPiece("H")), zero(textPiece("i")), zero(completed)},
 		"out of order": {strings.Replace(created, `{`, `{"sequence_number":5,`, 1), strings.Replace(addedMsg, `{`, `{"sequence_number":4,`, 1), textPiece("H"), textPiece("i"), completed},
 	} {
-		events := decodeAll(t, NewResponsesDecoder(provider.Config{}), []byte(sse(frames...)))
-		checkEvents(t, events)
-		if told := story(events); !strings.Contains(told, `"text":"Hi"`) {
+		events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(frames...)))
+		providertest.CheckEvents(t, events)
+		if told := providertest.Story(events); !strings.Contains(told, `"text":"Hi"`) {
 			t.Errorf("%s: %s", name, told)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"agentstream/producers/openai"
 	"agentstream/producers/openai/openaitest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/producers/proxy"
 	"agentstream/schema"
 )
@@ -93,7 +94,7 @@ func TestRecordings(t *testing.T) {
 				check(t, told(events))
 				d := list.decoder(provider.Config{})
 				want, _ := d.Write(bodies[name])
-				if w, g := lines(append(want, d.Close()...)), lines(told(events)); w != g {
+				if w, g := providertest.Story(append(want, d.Close()...)), providertest.Story(told(events)); w != g {
 					t.Errorf("the log has\n%.2000s\nwant\n%.2000s", g, w)
 				}
 			})
@@ -102,13 +103,4 @@ func TestRecordings(t *testing.T) {
 	if l := r.losses(); len(l) != 0 {
 		t.Errorf("losses %v", l)
 	}
-}
-
-// lines are types and payloads.
-func lines(events []schema.Event) string {
-	var b strings.Builder
-	for _, e := range events {
-		b.WriteString(e.Type + " " + string(e.Payload) + "\n")
-	}
-	return b.String()
 }

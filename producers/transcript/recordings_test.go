@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/producers/transcript/transcripttest"
 	"agentstream/schema"
 )
@@ -23,14 +24,6 @@ func decodeAll(t testing.TB, format string, body []byte, cfg Config) []schema.Ev
 		events = append(events, e)
 	}
 	return events
-}
-
-func lines(events []schema.Event) string {
-	var b []byte
-	for i := range events {
-		b = append(events[i].AppendLine(b), '\n')
-	}
-	return string(b)
 }
 
 var whole = Config{RunID: "run_1", Lifecycle: true}
@@ -79,7 +72,7 @@ func TestPieces(t *testing.T) {
 	want, read := transcripttest.Recorded(t)
 	for name, w := range want {
 		data := read(name)
-		all := lines(decodeAll(t, w.Format, data, whole))
+		all := providertest.Lines(decodeAll(t, w.Format, data, whole))
 		var events []schema.Event
 		for e, err := range Decode(w.Format, iotest.OneByteReader(bytes.NewReader(data)), whole) {
 			if err != nil {
@@ -87,7 +80,7 @@ func TestPieces(t *testing.T) {
 			}
 			events = append(events, e)
 		}
-		if lines(events) != all {
+		if providertest.Lines(events) != all {
 			t.Errorf("%s byte by byte differs", name)
 		}
 	}

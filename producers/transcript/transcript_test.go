@@ -10,9 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"agentstream/producers/gemini/geminitest"
+	"agentstream/producers/provider/providertest"
 	"agentstream/producers/transcript/transcripttest"
 	"agentstream/schema"
 )
@@ -21,79 +19,21 @@ import (
 // that nothing stays open.
 func checkEvents(t testing.TB, events []schema.Event, lifecycle bool) {
 	t.Helper()
-	open, ended := map[string]string{}, map[string]bool{}
+	providertest.CheckEvents(t, events)
+	ended := map[string]bool{}
 	for i := range events {
 		e := &events[i]
-		if err := e.CheckNew("run_1"); err != nil {
-			t.Fatalf("event %d: %v\n%.300s", i, err, e.Payload)
-		}
-		numbered := *e
-		numbered.ID, numbered.RunID, numbered.Seq = "evt_1", "run_1", 1
-		if numbered.TS == "" {
-			numbered.TS = "2026-01-02T03:04:05Z"
-		}
-		line := numbered.AppendLine(nil)
-		if bytes.ContainsAny(line, "\n\r") {
-			t.Fatalf("event %d breaks its line: %.300q", i, line)
-		}
-		if back, err := schema.DecodeLine(line); err != nil || !bytes.Equal(back.Payload, e.Payload) {
-			t.Fatalf("event %d does not come back: %v\n%.300s", i, err, line)
-		}
-		if err := validate(t, e); err != nil {
-			t.Fatalf("event %d, %s: %v\n%.300s", i, e.Type, err, e.Payload)
-		}
 		if ended[e.ChildID] {
 			t.Fatalf("event %d, %s: lane %q has ended", i, e.Type, e.ChildID)
 		}
-		switch p := geminitest.Object(t, e.Payload); e.Type {
-		case schema.TypeMessageStart:
-			if open[e.ChildID] != "" {
-				t.Fatalf("event %d: message %v begins within %s", i, p["message_id"], open)
-			}
-			open[e.ChildID] = p["message_id"].(string)
-		case schema.TypeMessageEnd:
-			if p["message_id"] != open[e.ChildID] {
-				t.Fatalf("event %d: %v ends while %v are open", i, p["message_id"], open)
-			}
-			delete(open, e.ChildID)
-		case schema.TypeRunLifecycle:
-			ended[e.ChildID] = schema.RunState(p["state"].(string)).Final()
+		if e.Type == schema.TypeRunLifecycle {
+			ended[e.ChildID] = schema.RunState(providertest.Object(t, e.Payload)["state"].(string)).Final()
 		}
 	}
-	if len(open) > 0 || ended[""] != lifecycle {
-		t.Fatalf("messages %v are never closed; the run has ended: %v", open, ended[""])
+	if ended[""] != lifecycle {
+		t.Fatalf("the run has ended: %v", ended[""])
 	}
 	transcripttest.FromFold(t, events) // complains of calls and children
-}
-
-var compiled = map[string]*jsonschema.Schema{}
-
-func validate(t testing.TB, e *schema.Event) error {
-	if strings.HasPrefix(e.Type, "custom.") {
-		return nil
-	}
-	s := compiled[e.Type]
-	if s == nil {
-		info, err := schema.Lookup(e.Type)
-		if err != nil {
-			return err
-		}
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(info.Schema))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("s", doc); err != nil {
-			t.Fatal(err)
-		}
-		s = c.MustCompile("s")
-		compiled[e.Type] = s
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(e.Payload))
-	if err != nil {
-		return err
-	}
-	return s.Validate(doc)
 }
 
 // told prints events as lane, type and payload, one a line.
@@ -329,7 +269,7 @@ func TestRecogniseStreams(t *testing.T) {
 	_, read := transcripttest.Recorded(t)
 	entries := 0
 	for _, folder := range []string{Anthropic, OpenAIChat, OpenAIResponses, Gemini} {
-		files, err := os.ReadDir(geminitest.Dir(t) + "/" + folder)
+		files, err := os.ReadDir(providertest.Dir(t) + "/" + folder)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +330,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			pieces = append(pieces, e)
 		}
-		if lines(pieces) != lines(events) {
+		if providertest.Lines(pieces) != providertest.Lines(events) {
 			t.Fatalf("byte by byte\n%s\nwhole\n%s", told(pieces), told(events))
 		}
 		Recognise(body)

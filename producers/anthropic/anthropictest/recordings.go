@@ -1,79 +1,29 @@
 package anthropictest
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
 // Dir is where the recordings lie: beside the repository.
-func Dir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(filepath.Dir(dir), "shared", "recordings")
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	t.Fatal("not in the repository")
-	return ""
-}
+func Dir(t testing.TB) string { return providertest.Dir(t) }
 
 // Recorded gives the expectations of the recorded streams by name (anthropic/FILE) and a way to
 // read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	recordings := Dir(t)
-	raw, err := os.ReadFile(filepath.Join(recordings, "expected.json"))
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("the recordings are missing: %v", err)
-		}
-		t.Skipf("NOT TESTED AGAINST RECORDED STREAMS: %v", err)
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
-	want := make(map[string]Expectation)
-	for name, v := range all {
-		if !strings.HasPrefix(name, "anthropic/") {
-			continue
-		}
-		var e Expectation
-		if err := json.Unmarshal(v, &e); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		want[name] = e
-	}
-	if len(want) < 19 {
-		t.Fatalf("only %d recordings", len(want))
-	}
-	return want, func(name string) []byte {
-		b, err := os.ReadFile(filepath.Join(recordings, filepath.FromSlash(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
+	return providertest.Recorded[Expectation](t, 19, "anthropic")
 }
 
 // Expectation is what the provider's own client libraries make of one recording.
 type Expectation struct {
 	MessageIDs                       []string `json:"messageIds"`
 	Models                           []string
-	Text, Reasoning                  Digest
+	Text, Reasoning                  providertest.Digest
 	Signatures                       int
 	ToolCalls, OpenToolCalls         []Call
 	Blocks                           []struct{ Type string }
@@ -83,23 +33,12 @@ type Expectation struct {
 	OpenBlocksAtEnd, AbandonedBlocks int
 }
 
-// Digest stands for a text.
-type Digest struct {
-	Bytes, Chars int
-	SHA256       string `json:"sha256"`
-}
-
 // Call is one tool call.
 type Call struct {
 	ID, Name, Kind string
 	Input          any
 	InputComplete  bool
-	RawInput       Digest
-}
-
-func digestOf(s string) Digest {
-	sum := sha256.Sum256([]byte(s))
-	return Digest{len(s), len([]rune(s)), hex.EncodeToString(sum[:])}
+	RawInput       providertest.Digest
 }
 
 // Outcome is what a reader of the canonical events knows in the end.
@@ -127,7 +66,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 		if e.Type != schema.TypeToolStart && e.Type != schema.TypeBlockEnd && e.Type != schema.TypeMessageEnd {
 			continue
 		}
-		p := object(t, e.Payload)
+		p := providertest.Object(t, e.Payload)
 		switch e.Type {
 		case schema.TypeToolStart:
 			kind[p["call_id"].(string)] = p["kind"].(string)
@@ -136,7 +75,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 				o.Signatures++
 			}
 		case schema.TypeMessageEnd:
-			o.Stop, o.Sequence, o.Details, o.Usage = text(p["stop_reason"]), text(p["stop_sequence"]), p["stop_details"], p["usage"]
+			o.Stop, o.Sequence, o.Details, o.Usage = providertest.Text(p["stop_reason"]), providertest.Text(p["stop_sequence"]), p["stop_details"], p["usage"]
 			if p["error"] != nil {
 				o.Err = p["error"]
 			}
@@ -153,7 +92,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			if b.Call == "" || b.Tool == "" {
 				continue
 			}
-			c := Call{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete, RawInput: digestOf(b.Text.String())}
+			c := Call{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
 			if !b.Complete {
 				o.Open = append(o.Open, c)
 				continue
@@ -161,12 +100,12 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			if kind[b.Call] != b.Kind {
 				t.Errorf("tool.start says kind %q, block.start %q", kind[b.Call], b.Kind)
 			}
-			c.Input = value(t, b.Input)
+			c.Input = providertest.Value(t, b.Input)
 			o.Calls = append(o.Calls, c)
 		}
 	}
 	for _, c := range f.Calls {
-		if i := indexOf(o.Calls, c.ID); i >= 0 && !reflect.DeepEqual(value(t, c.Input), o.Calls[i].Input) {
+		if i := indexOf(o.Calls, c.ID); i >= 0 && !reflect.DeepEqual(providertest.Value(t, c.Input), o.Calls[i].Input) {
 			t.Errorf("tool.start of %s has another input", c.ID)
 		}
 	}
@@ -190,7 +129,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 		if e.Type != schema.TypeMessageEnd {
 			continue
 		}
-		for _, item := range object(t, e.Payload)["content"].([]any) {
+		for _, item := range providertest.Object(t, e.Payload)["content"].([]any) {
 			b := item.(map[string]any)
 			kind := b["type"].(string)
 			o.Kinds = append(o.Kinds, kind)
@@ -205,7 +144,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 			case strings.HasSuffix(kind, "tool_use"):
 				c := Call{ID: b["id"].(string), Name: b["name"].(string), Kind: kind, Input: b["input"]}
 				if partial, cut := b["partial_json"]; cut {
-					c.RawInput, c.Input = digestOf(partial.(string)), nil
+					c.RawInput, c.Input = providertest.DigestOf(partial.(string)), nil
 					o.Open = append(o.Open, c)
 				} else {
 					o.Calls = append(o.Calls, c)
@@ -216,41 +155,16 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 	return o
 }
 
-func object(t testing.TB, raw []byte) map[string]any {
-	t.Helper()
-	m, ok := value(t, raw).(map[string]any)
-	if !ok {
-		t.Fatalf("not an object: %.200s", raw)
-	}
-	return m
-}
-
-func value(t testing.TB, raw []byte) any {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v: %.200s", err, raw)
-	}
-	return v
-}
-
-func text(v any) *string {
-	if s, ok := v.(string); ok {
-		return &s
-	}
-	return nil
-}
-
 // Check holds the canonical events of one recorded stream to what is expected of it: assembled by a
 // fold over all of them, and independently from the content of message.end alone.
 func Check(t *testing.T, events []schema.Event, w Expectation) {
 	t.Helper()
 	folded, content := FromFold(t, events), FromContent(t, events)
 	for how, got := range map[string]Outcome{"fold": folded, "content": content} {
-		if d := digestOf(got.Text); d != w.Text {
+		if d := providertest.DigestOf(got.Text); d != w.Text {
 			t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
 		}
-		if d := digestOf(got.Reasoning); d != w.Reasoning {
+		if d := providertest.DigestOf(got.Reasoning); d != w.Reasoning {
 			t.Errorf("%s: reasoning %+v, want %+v", how, d, w.Reasoning)
 		}
 		if got.Signatures != w.Signatures {

@@ -1,10 +1,10 @@
 package geminitest
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -41,11 +41,11 @@ func FromFold(t testing.TB, events []schema.Event) []Outcome {
 		case schema.TypeMessageStart:
 			signatures = append(signatures, 0)
 		case schema.TypeBlockEnd:
-			if Object(t, e.Payload)["signature"] != nil {
+			if providertest.Object(t, e.Payload)["signature"] != nil {
 				signatures[len(signatures)-1]++
 			}
 		case schema.TypeMessageEnd:
-			ends = append(ends, Object(t, e.Payload))
+			ends = append(ends, providertest.Object(t, e.Payload))
 		}
 	}
 	if len(ends) != len(f.Messages) {
@@ -69,7 +69,7 @@ func FromFold(t testing.TB, events []schema.Event) []Outcome {
 			case !b.Complete:
 				o.Open = append(o.Open, MadeCall{b.Call, b.Tool, nil, b.Text.String()})
 			default:
-				o.Calls = append(o.Calls, MadeCall{b.Call, b.Tool, Value(t, b.Input), b.Text.String()})
+				o.Calls = append(o.Calls, MadeCall{b.Call, b.Tool, providertest.Value(t, b.Input), b.Text.String()})
 				checkStart(t, &f, b)
 			}
 		}
@@ -82,7 +82,7 @@ func FromFold(t testing.TB, events []schema.Event) []Outcome {
 func checkStart(t testing.TB, f *schema.Fold, b *schema.FoldBlock) {
 	t.Helper()
 	for _, c := range f.Calls {
-		if c.ID == b.Call && c.Tool == b.Tool && reflect.DeepEqual(Value(t, c.Input), Value(t, b.Input)) {
+		if c.ID == b.Call && c.Tool == b.Tool && reflect.DeepEqual(providertest.Value(t, c.Input), providertest.Value(t, b.Input)) {
 			return
 		}
 	}
@@ -90,7 +90,7 @@ func checkStart(t testing.TB, f *schema.Fold, b *schema.FoldBlock) {
 }
 
 func ending(end map[string]any) Outcome {
-	return Outcome{Others: map[string]int{}, Stop: text(end["stop_reason"]), Finish: text(end["finish_reason"]), Usage: end["usage"],
+	return Outcome{Others: map[string]int{}, Stop: providertest.Text(end["stop_reason"]), Finish: providertest.Text(end["finish_reason"]), Usage: end["usage"],
 		Err: end["error"], Feedback: end["promptFeedback"]}
 }
 
@@ -101,12 +101,12 @@ func FromContent(t testing.TB, events []schema.Event) []Outcome {
 	model := ""
 	for _, e := range events {
 		if e.Type == schema.TypeMessageStart {
-			model, _ = Object(t, e.Payload)["model"].(string)
+			model, _ = providertest.Object(t, e.Payload)["model"].(string)
 		}
 		if e.Type != schema.TypeMessageEnd {
 			continue
 		}
-		end := Object(t, e.Payload)
+		end := providertest.Object(t, e.Payload)
 		o := ending(end)
 		o.Model = model
 		for _, item := range end["content"].([]any) {
@@ -161,10 +161,10 @@ func Compare(t testing.TB, events []schema.Event, want ...Expectation) {
 
 func compare(t testing.TB, how string, got Outcome, w Expectation) {
 	t.Helper()
-	if d := DigestOf(got.Text); d != w.Text {
+	if d := providertest.DigestOf(got.Text); d != w.Text {
 		t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
 	}
-	if d := DigestOf(got.Reasoning); d != w.Reasoning {
+	if d := providertest.DigestOf(got.Reasoning); d != w.Reasoning {
 		t.Errorf("%s: reasoning %+v, want %+v", how, d, w.Reasoning)
 	}
 	if got.Signatures != w.Signatures || len(got.Open) > 0 != w.DanglingCall {
@@ -205,35 +205,8 @@ func compareCalls(t testing.TB, how string, got []MadeCall, want []Call) {
 		if how == "fold" && (c.Deltas != "") != w.StreamedArgs {
 			t.Errorf("call %d: deltas %q", i, c.Deltas)
 		}
-		if c.Deltas != "" && !reflect.DeepEqual(Value(t, []byte(c.Deltas)), w.Input) {
+		if c.Deltas != "" && !reflect.DeepEqual(providertest.Value(t, []byte(c.Deltas)), w.Input) {
 			t.Errorf("call %d: its deltas join to %s", i, c.Deltas)
 		}
 	}
-}
-
-// Object decodes a JSON object.
-func Object(t testing.TB, raw []byte) map[string]any {
-	t.Helper()
-	m, ok := Value(t, raw).(map[string]any)
-	if !ok {
-		t.Fatalf("not an object: %.200s", raw)
-	}
-	return m
-}
-
-// Value decodes a JSON value.
-func Value(t testing.TB, raw []byte) any {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v: %.200s", err, raw)
-	}
-	return v
-}
-
-func text(v any) *string {
-	if s, ok := v.(string); ok {
-		return &s
-	}
-	return nil
 }

@@ -1,12 +1,12 @@
 package openaitest
 
 import (
-	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -39,10 +39,10 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 		f.Add(&e)
 		switch e.Type {
 		case schema.TypeToolStart:
-			p := object(t, e.Payload)
+			p := providertest.Object(t, e.Payload)
 			kind[p["call_id"].(string)] = p["kind"].(string)
 		case schema.TypeMessageEnd:
-			o.ended(object(t, e.Payload))
+			o.ended(providertest.Object(t, e.Payload))
 		case "custom.openai.logprobs":
 			o.Logprobs++
 		}
@@ -55,14 +55,14 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 		o.Messages, o.Models = append(o.Messages, m.ID), append(o.Models, m.Model)
 		for _, b := range m.Blocks {
 			switch {
-			case b.Kind == "reasoning" && b.Raw != nil && object(t, b.Raw)["type"] == "reasoning_text":
+			case b.Kind == "reasoning" && b.Raw != nil && providertest.Object(t, b.Raw)["type"] == "reasoning_text":
 				o.RawReasoning += b.Text.String()
 			case b.Kind == "reasoning":
 				o.Reasoning += b.Text.String()
 			case b.Kind == "tool_use":
-				c := Call{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete, RawInput: digestOf(b.Text.String())}
+				c := Call{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
 				if b.Complete {
-					c.Input = value(t, b.Input)
+					c.Input = providertest.Value(t, b.Input)
 				}
 				o.Calls = append(o.Calls, c)
 			}
@@ -70,7 +70,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 	}
 	for _, c := range f.Calls {
 		i := slices.IndexFunc(o.Calls, func(k Call) bool { return k.ID == c.ID })
-		if i >= 0 && !reflect.DeepEqual(value(t, c.Input), o.Calls[i].Input) {
+		if i >= 0 && !reflect.DeepEqual(providertest.Value(t, c.Input), o.Calls[i].Input) {
 			t.Errorf("tool.start of %s has another input", c.ID)
 		}
 	}
@@ -78,7 +78,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 }
 
 func (o *Outcome) ended(p map[string]any) {
-	o.Stop, o.Finish, o.Status, o.Usage, o.Err = text(p["stop_reason"]), text(p["finish_reason"]), text(p["status"]), p["usage"], p["error"]
+	o.Stop, o.Finish, o.Status, o.Usage, o.Err = providertest.Text(p["stop_reason"]), providertest.Text(p["finish_reason"]), providertest.Text(p["status"]), p["usage"], p["error"]
 	o.Incomplete = p["incomplete"] == true
 }
 
@@ -88,7 +88,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 	var o Outcome
 	for _, e := range events {
 		if e.Type == schema.TypeMessageEnd {
-			p := object(t, e.Payload)
+			p := providertest.Object(t, e.Payload)
 			o.ended(p)
 			o.content(p["content"].([]any))
 		}
@@ -173,7 +173,7 @@ func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectatio
 	var others []any
 	for _, e := range events {
 		if e.Type == schema.TypeMessageEnd {
-			others, _ = object(t, e.Payload)["choices"].([]any)
+			others, _ = providertest.Object(t, e.Payload)["choices"].([]any)
 		}
 	}
 	if len(others) != len(w.Choices)-1 || folded.Logprobs != w.Choices[0].LogprobChunks {
@@ -184,12 +184,12 @@ func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectatio
 		var o Outcome
 		o.ended(p)
 		o.content(p["content"].([]any))
-		compareTexts(t, "choice", o, wc.Text, wc.Refusal, wc.Reasoning, digestOf(""))
+		compareTexts(t, "choice", o, wc.Text, wc.Refusal, wc.Reasoning, providertest.DigestOf(""))
 		compareCalls(t, "content", o.Calls, wc.ToolCalls)
 		if p["index"] != float64(wc.Index) || !reflect.DeepEqual(o.Finish, wc.FinishReason) {
 			t.Errorf("choice %v ends with %v, want %d with %v", p["index"], show(o.Finish), wc.Index, show(wc.FinishReason))
 		}
-		if got := digestOf(streamed(t, events, wc.Index)); got != wc.Text {
+		if got := providertest.DigestOf(streamed(t, events, wc.Index)); got != wc.Text {
 			t.Errorf("the pieces of choice %d say %+v, want %+v", wc.Index, got, wc.Text)
 		}
 	}
@@ -199,7 +199,7 @@ func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectatio
 func streamed(t *testing.T, events []schema.Event, index int) (out string) {
 	for _, e := range events {
 		if e.Type == "custom.openai.choice" {
-			if p := object(t, e.Payload); p["index"] == float64(index) {
+			if p := providertest.Object(t, e.Payload); p["index"] == float64(index) {
 				delta, _ := p["delta"].(map[string]any)
 				s, _ := delta["content"].(string)
 				out += s
@@ -236,14 +236,14 @@ func checkResponse(t *testing.T, folded, content Outcome, w Expectation) {
 	}
 }
 
-func compareTexts(t *testing.T, how string, got Outcome, w, refusal, reasoning, raw Digest) {
+func compareTexts(t *testing.T, how string, got Outcome, w, refusal, reasoning, raw providertest.Digest) {
 	t.Helper()
-	for what, pair := range map[string][2]Digest{
-		"text": {digestOf(got.Text), w}, "refusal": {digestOf(got.Refusal), refusal},
-		"reasoning": {digestOf(got.Reasoning), reasoning}, "raw reasoning": {digestOf(got.RawReasoning), raw},
+	for what, pair := range map[string][2]providertest.Digest{
+		"text": {providertest.DigestOf(got.Text), w}, "refusal": {providertest.DigestOf(got.Refusal), refusal},
+		"reasoning": {providertest.DigestOf(got.Reasoning), reasoning}, "raw reasoning": {providertest.DigestOf(got.RawReasoning), raw},
 	} {
-		if pair[1] == (Digest{}) {
-			pair[1] = digestOf("")
+		if pair[1] == (providertest.Digest{}) {
+			pair[1] = providertest.DigestOf("")
 		}
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %s %+v, want %+v", how, what, pair[0], pair[1])
@@ -263,7 +263,7 @@ func compareCalls(t *testing.T, how string, got, want []Call) {
 			c.Kind, c.RawInput = w.Kind, w.RawInput // it has the input, not its spelling
 		}
 		if s, ok := c.Input.(string); ok && strings.HasPrefix(w.Kind, "custom") { // free text
-			if c.Input = nil; digestOf(s) != w.RawInput {
+			if c.Input = nil; providertest.DigestOf(s) != w.RawInput {
 				t.Errorf("%s: call %d has the input %q", how, i, s)
 			}
 		}
@@ -271,31 +271,6 @@ func compareCalls(t *testing.T, how string, got, want []Call) {
 			t.Errorf("%s: call %d\n got %+v\nwant %+v", how, i, c, w)
 		}
 	}
-}
-
-func object(t testing.TB, raw []byte) map[string]any {
-	t.Helper()
-	m, ok := value(t, raw).(map[string]any)
-	if !ok {
-		t.Fatalf("not an object: %.200s", raw)
-	}
-	return m
-}
-
-func value(t testing.TB, raw []byte) any {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v: %.200s", err, raw)
-	}
-	return v
-}
-
-func text(v any) *string {
-	if s, ok := v.(string); ok {
-		return &s
-	}
-	return nil
 }
 
 func show(s *string) string {

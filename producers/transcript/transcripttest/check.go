@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentstream/producers/gemini/geminitest"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -37,14 +38,14 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 		case e.Type == schema.TypeStepBoundary:
 			o.Steps++
 		case e.Type == schema.TypeToolEnd:
-			p := geminitest.Object(t, e.Payload)
+			p := providertest.Object(t, e.Payload)
 			o.Results++
 			if s, ok := p["output"].(string); ok {
 				o.Observations += s
 			}
 			o.EventIDs = append(o.EventIDs, word(p["event_id"]))
 		case strings.HasPrefix(e.Type, "custom."):
-			p := geminitest.Object(t, e.Payload)
+			p := providertest.Object(t, e.Payload)
 			o.Customs[e.Type] = append(o.Customs[e.Type], p)
 			o.EventIDs = append(o.EventIDs, word(p["id"]))
 		}
@@ -70,7 +71,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			case b.Kind == "text" && m.Role == "assistant":
 				o.Text += b.Text.String()
 			case b.Kind == "tool_use" && b.Complete:
-				o.Calls = append(o.Calls, Call{ID: b.Call, Name: b.Tool, Input: geminitest.Value(t, b.Input), RawInput: geminitest.DigestOf(b.Text.String())})
+				o.Calls = append(o.Calls, Call{ID: b.Call, Name: b.Tool, Input: providertest.Value(t, b.Input), RawInput: providertest.DigestOf(b.Text.String())})
 			}
 		}
 	}
@@ -85,7 +86,7 @@ func FromContent(t testing.TB, events []schema.Event) (text string, calls []Call
 		if e.Type != schema.TypeMessageStart && e.Type != schema.TypeMessageEnd {
 			continue
 		}
-		p := geminitest.Object(t, e.Payload)
+		p := providertest.Object(t, e.Payload)
 		lane := e.ChildID + "/" + word(p["message_id"])
 		if e.Type == schema.TypeMessageStart {
 			role[lane] = word(p["role"])
@@ -135,12 +136,12 @@ func Check(t testing.TB, name string, events []schema.Event) {
 // checkText compares what the model said and called, told in both ways.
 func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) {
 	t.Helper()
-	var digest geminitest.Digest
+	var digest providertest.Digest
 	if err := json.Unmarshal(w.Text, &digest); err != nil {
 		t.Fatal(err)
 	}
 	text, calls := FromContent(t, events)
-	if geminitest.DigestOf(got.Text) != digest || text != got.Text {
+	if providertest.DigestOf(got.Text) != digest || text != got.Text {
 		t.Errorf("text of %d bytes by deltas, %d by content, want %d", len(got.Text), len(text), digest.Bytes)
 	}
 	if len(got.Calls) != len(w.ToolCalls) || len(calls) != len(w.ToolCalls) {
@@ -151,7 +152,7 @@ func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) 
 		if !reflect.DeepEqual(got.Calls[i], c) {
 			t.Errorf("call %d\n got %+v\nwant %+v", i, got.Calls[i], c)
 		}
-		c.RawInput = geminitest.Digest{}
+		c.RawInput = providertest.Digest{}
 		if !reflect.DeepEqual(calls[i], c) {
 			t.Errorf("call %d by content\n got %+v\nwant %+v", i, calls[i], c)
 		}
@@ -160,11 +161,11 @@ func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) 
 
 func checkTrajectory(t testing.TB, got Outcome, w Expectation) {
 	t.Helper()
-	var seen geminitest.Digest
+	var seen providertest.Digest
 	if err := json.Unmarshal(w.Observations, &seen); err != nil {
 		t.Fatal(err)
 	}
-	if d := geminitest.DigestOf(got.Observations); d != seen {
+	if d := providertest.DigestOf(got.Observations); d != seen {
 		t.Errorf("observations %+v, want %+v", d, seen)
 	}
 	messages := 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentstream/producers/gemini/geminitest"
+	"agentstream/producers/provider/providertest"
 )
 
 // Expectation is what one transcript comes to. Fields of other formats than its own are zero.
@@ -30,20 +31,15 @@ type Expectation struct {
 type Call struct {
 	ID, Name, Kind string
 	Input          any
-	RawInput       geminitest.Digest
+	RawInput       providertest.Digest
 }
 
 // Recorded gives the expectations of the recorded transcripts by name (transcripts/FILE) and a way to
 // read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	all, read := geminitest.Load(t, "transcripts", 4)
-	want := make(map[string]Expectation)
-	for name, v := range all {
-		var e Expectation
-		if err := json.Unmarshal(v, &e); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+	want, read := providertest.Recorded[Expectation](t, 4, "transcripts")
+	for name, e := range want {
 		parts := strings.Split(name, ".")
 		e.Format = parts[len(parts)-2]
 		want[name] = e

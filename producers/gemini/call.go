@@ -56,15 +56,7 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 }
 
 func (a *answer) beginCall(id, name string) *provider.Block {
-	id = a.callID(id)
-	if name = provider.Bounded(name); name == "" {
-		name = "unnamed"
-	}
-	return a.m.Begin(&provider.Block{
-		Index: len(a.m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: "functionCall",
-		Base: provider.Fields{{Name: "type", Value: provider.Quote("tool_use")}, {Name: "id", Value: provider.Quote(id)}, {Name: "name", Value: provider.Quote(name)},
-			{Name: "input", Value: json.RawMessage("{}")}},
-	})
+	return a.m.Begin(&provider.Block{Index: len(a.m.Blocks), Kind: "tool_use", ToolUse: true, Call: a.callID(id), Tool: name, CallKind: "functionCall"})
 }
 
 // feed takes the arguments that a piece brings.

@@ -312,9 +312,7 @@ func (a *answer) settle(finished bool) {
 	a.media.end(finished)
 	a.media = nil
 	if a.code != "" {
-		a.out.Result(a.code, true, provider.Fields{
-			{Name: "type", Value: provider.Quote("no_result")}, {Name: "message", Value: provider.Quote("the answer holds no result of this code")},
-		}.Encode(), "codeExecutionResult")
+		a.out.Result(a.code, true, provider.ErrorOf("no_result", "the answer holds no result of this code"), "codeExecutionResult")
 		a.code = ""
 	}
 }

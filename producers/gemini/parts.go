@@ -56,14 +56,13 @@ func (a *answer) text(value json.RawMessage, thought bool, sig json.RawMessage) 
 	if len(provider.Inner(value)) == 0 && sig == nil {
 		return
 	}
-	kind, name := "text", "text"
+	kind := "text"
 	if thought {
-		kind, name = "reasoning", "thinking"
+		kind = "reasoning"
 	}
 	if b := a.block; b == nil || b.Kind != kind || sig != nil && b.Late != nil {
 		a.close()
-		a.block = a.m.Begin(&provider.Block{Index: len(a.m.Blocks), Kind: kind, Field: name,
-			Base: provider.Fields{{Name: "type", Value: provider.Quote(name)}, {Name: name, Value: provider.Quote("")}}})
+		a.block = a.m.Begin(provider.TextBlock(len(a.m.Blocks), kind))
 	}
 	a.block.Text(value)
 	sign(a.block, sig)

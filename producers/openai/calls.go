@@ -166,18 +166,9 @@ func (c *choice) beginCall(k *call) {
 	if k.kind == "" {
 		k.kind = "function"
 	}
-	b := &provider.Block{Index: c.next(), Kind: "tool_use", ToolUse: true, Call: k.id, Tool: k.name, CallKind: provider.Bounded(k.kind), FreeText: k.kind == "custom"}
-	k.b = beginUse(c.msg, b)
-}
-
-// beginUse begins the block of a call. Its content has the id and name that were made up.
-func beginUse(m *provider.Message, b *provider.Block) *provider.Block {
-	m.Begin(b)
-	b.Base = provider.Fields{
-		{Name: "type", Value: provider.Quote("tool_use")}, {Name: "id", Value: provider.Quote(b.Call)},
-		{Name: "name", Value: provider.Quote(b.Tool)}, {Name: "input", Value: json.RawMessage("{}")},
-	}
-	return b
+	k.b = c.msg.Begin(&provider.Block{
+		Index: c.next(), Kind: "tool_use", ToolUse: true, Call: k.id, Tool: k.name, CallKind: provider.Bounded(k.kind), FreeText: k.kind == "custom",
+	})
 }
 
 // beginWaiting begins the calls of which too little came to begin them before.

@@ -69,15 +69,10 @@ func (c *choice) next() int {
 
 // plainBlock makes a block that holds text of some kind.
 func plainBlock(index int, kind string) *provider.Block {
-	b := &provider.Block{Index: index, Kind: kind, Field: kind}
-	typ := kind
-	switch kind {
-	case "reasoning":
-		b.Field, typ = "thinking", "thinking"
-	case "audio_transcript":
-		b.Field = "transcript"
+	b := provider.TextBlock(index, kind)
+	if kind == "audio_transcript" {
+		b.Field, b.Base[1].Name = "transcript", "transcript"
 	}
-	b.Base = provider.Fields{{Name: "type", Value: provider.Quote(typ)}, {Name: b.Field, Value: provider.Quote("")}}
 	return b
 }
 

@@ -113,7 +113,7 @@ func (d *responses) begin(n int, src provider.Fields) *item {
 	case it.typ == "function_call" || it.typ == "custom_tool_call":
 		d.calls = true
 		it.keep(src, "id", "type", "status", "call_id", "name", "arguments", "input")
-		it.head = beginUse(d.msg, &provider.Block{
+		it.head = d.msg.Begin(&provider.Block{
 			Index: d.next(), Kind: "tool_use", ToolUse: true, Call: callID(src), Tool: src.Str("name"), CallKind: it.typ, FreeText: it.typ == "custom_tool_call",
 		})
 	default:

@@ -14,7 +14,7 @@ type Block struct {
 	Index int
 	Kind  string // in events: text, reasoning, tool_use, or the provider's own name of it
 	// Base are the block's members in the content of message.end, as they were when it began; the first
-	// is "type".
+	// is "type". Begin makes those of a tool call that has none.
 	Base Fields
 	// Field is the member of Base that the text fills: "text", "thinking". "" for a tool call.
 	Field string
@@ -41,6 +41,16 @@ type Block struct {
 	closed bool
 }
 
+// TextBlock makes a block that a text fills. The kinds text and reasoning are named in the content as
+// everywhere, text and thinking; any other has its own name there.
+func TextBlock(index int, kind string) *Block {
+	field := kind
+	if kind == "reasoning" {
+		field = "thinking"
+	}
+	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(field)}, {field, Quote("")}}}
+}
+
 // Begin says block.start.
 func (m *Message) Begin(b *Block) *Block {
 	m.room()
@@ -63,6 +73,9 @@ func (m *Message) Begin(b *Block) *Block {
 		}
 		if b.CallKind == "" {
 			b.CallKind = b.Kind
+		}
+		if b.Base == nil {
+			b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
 		}
 		start = append(start, Field{"call_id", Quote(b.Call)}, Field{"tool", Quote(b.Tool)})
 	} else if b.Answers != "" {

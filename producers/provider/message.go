@@ -172,7 +172,7 @@ const errorCut = "stream_cut"
 func (m *Message) Abandon(why string) {
 	more := Fields{{"incomplete", Bool(true)}}
 	if m.Stop == nil || IsNull(m.Stop) {
-		more = append(more, Field{"error", Fields{{"type", Quote(errorCut)}, {"message", Quote(why)}}.Encode()})
+		more = append(more, Field{"error", ErrorOf(errorCut, why)})
 	}
 	m.End(more)
 }

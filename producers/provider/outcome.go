@@ -67,6 +67,11 @@ func (o *Outcome) Damage() string {
 // maxReason bounds a reason that is made of what a provider said, in bytes.
 const maxReason = 1 << 10
 
+// ErrorOf makes an error as payloads have it.
+func ErrorOf(typ, message string) json.RawMessage {
+	return Fields{{"type", Quote(typ)}, {"message", Quote(message)}}.Encode()
+}
+
 // ErrorText puts a provider's error, an object or a string, into words.
 func ErrorText(v json.RawMessage) string {
 	text := ""

@@ -325,8 +325,7 @@ func (c *call) finish(ctx context.Context, how result) error {
 		end = append(end, provider.Field{Name: "status", Value: provider.Number(c.status)})
 	}
 	if how.reason != "" {
-		end = append(end, provider.Field{Name: "error", Value: provider.Fields{
-			{Name: "type", Value: provider.Quote(string(how.state))}, {Name: "message", Value: provider.Quote(how.reason)}}.Encode()})
+		end = append(end, provider.Field{Name: "error", Value: provider.ErrorOf(string(how.state), how.reason)})
 	}
 	events := []schema.Event{c.here(schema.Event{Type: schema.TypeModelEnd, Payload: end.Encode()})}
 	if c.asked.child != "" && c.asked.end != "" {

@@ -102,5 +102,5 @@ func (f *failed) Close() {
 	if text == "" {
 		text = "no text"
 	}
-	f.say(provider.Fields{{Name: "type", Value: provider.Quote(typ)}, {Name: "message", Value: provider.Quote(text)}}.Encode())
+	f.say(provider.ErrorOf(typ, text))
 }

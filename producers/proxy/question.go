@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"strings"
 
@@ -129,8 +130,7 @@ func (q *question) message(parts []part, index int, scope string, last bool) {
 	m := q.out.Start("user_"+q.c.mint, "user", nil, nil)
 	for i, p := range parts {
 		if p.text != nil {
-			b := m.Begin(&provider.Block{Index: i, Kind: "text", Field: "text",
-				Base: provider.Fields{{Name: "type", Value: provider.Quote("text")}, {Name: "text", Value: provider.Quote("")}}})
+			b := m.Begin(provider.TextBlock(i, "text"))
 			b.Text(p.text)
 			b.End(true)
 			continue
@@ -149,7 +149,7 @@ func slim(raw []byte) []byte {
 	}
 	all, _ := provider.Parse(raw)
 	var keep provider.Fields
-	var names [][]byte
+	var names []json.RawMessage
 	left := 0
 	for _, f := range all {
 		if len(f.Value) <= maxPart/8 && len(names)+len(keep) < 64 {
@@ -161,18 +161,7 @@ func slim(raw []byte) []byte {
 			names = append(names, provider.Quote(f.Name[:min(len(f.Name), 64)]))
 		}
 	}
-	list := []byte("[" + string(joined(names)) + "]")
-	return append(keep, provider.Field{Name: "omitted", Value: list}, provider.Field{Name: "omitted_bytes", Value: provider.Number(left)}).Encode()
-}
-
-func joined(list [][]byte) (out []byte) {
-	for i, v := range list {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, v...)
-	}
-	return out
+	return append(keep, provider.Field{Name: "omitted", Value: provider.List(names)}, provider.Field{Name: "omitted_bytes", Value: provider.Number(left)}).Encode()
 }
 
 // result tells what a tool answered, once, if the lane has seen the call.

@@ -16,19 +16,18 @@ func field(name string, value json.RawMessage) provider.Field {
 // textBlock tells text that came as a whole; value is a JSON string. Empty text says nothing.
 func textBlock(m *provider.Message, value json.RawMessage) {
 	if provider.IsString(value) && len(value) > len(`""`) {
-		wholeText(m, "text", "text", value, nil)
+		wholeText(m, "text", value, nil)
 	}
 }
 
 func thinkingBlock(m *provider.Message, value, signature json.RawMessage) {
 	if provider.IsString(value) && (len(value) > len(`""`) || signature != nil) {
-		wholeText(m, "reasoning", "thinking", value, signature)
+		wholeText(m, "reasoning", value, signature)
 	}
 }
 
-func wholeText(m *provider.Message, kind, name string, value, signature json.RawMessage) {
-	b := m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Field: name,
-		Base: provider.Fields{field("type", provider.Quote(name)), field(name, provider.Quote(""))}})
+func wholeText(m *provider.Message, kind string, value, signature json.RawMessage) {
+	b := m.Begin(provider.TextBlock(len(m.Blocks), kind))
 	b.Text(value)
 	if provider.IsString(signature) && len(signature) > len(`""`) {
 		b.Late = b.Late.Set("signature", bytes.Clone(signature))
@@ -39,15 +38,7 @@ func wholeText(m *provider.Message, kind, name string, value, signature json.Raw
 // callBlock tells a call. arguments is a JSON string that holds JSON, or the input itself. raw may be
 // nil.
 func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.RawMessage) *provider.Block {
-	id, name = provider.Bounded(id), provider.Bounded(name)
-	if id == "" {
-		id = "call_" + m.ID + "_" + string(provider.Number(len(m.Blocks)))
-	}
-	if name == "" {
-		name = "unnamed"
-	}
-	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw,
-		Base: provider.Fields{field("type", provider.Quote("tool_use")), field("id", provider.Quote(id)), field("name", provider.Quote(name)), field("input", json.RawMessage("{}"))}}
+	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw}
 	if !provider.IsString(arguments) {
 		b.Input = bytes.Clone(arguments)
 	}

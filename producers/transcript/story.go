@@ -240,13 +240,9 @@ func (s *story) endOpen(c openCall, answered bool) {
 	if answered {
 		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")}, provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
 	} else {
-		payload = append(payload, provider.Field{Name: "error", Value: problem("no_result", "the transcript holds no result of this call")})
+		payload = append(payload, provider.Field{Name: "error", Value: provider.ErrorOf("no_result", "the transcript holds no result of this call")})
 	}
 	s.say(c.w, schema.TypeToolEnd, payload)
-}
-
-func problem(typ, message string) json.RawMessage {
-	return provider.Fields{{Name: "type", Value: provider.Quote(typ)}, {Name: "message", Value: provider.Quote(message)}}.Encode()
 }
 
 // endLane ends what is open in the lane of a child, and the child itself.

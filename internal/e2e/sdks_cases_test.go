@@ -26,15 +26,20 @@ func turn(t testing.TB, kind, name, file string) sdkCase {
 // troubles are the cases of an API's errors: the library gives up, or comes again by itself.
 func troubles(t testing.TB, kind, abort, long string, overloaded int, busy, limited, key string) []sdkCase {
 	t.Helper()
-	good := recording(t, long)
+	good, packed := recording(t, long), recording(t, long)
+	packed.packed = true
 	return []sdkCase{
 		{Name: kind + "-anonymous", Kind: kind, state: schema.StateDone, answers: []answer{good}},
+		{Name: kind + "-packed", Kind: kind, Run: "named", End: true, state: schema.StateDone, answers: []answer{packed}},
 		{Name: kind + "-key", Kind: kind, Run: "named", End: true, state: schema.StateError, answers: []answer{refused(401, key)}},
 		// Each attempt is a call of the same run.
 		{Name: kind + "-limited", Kind: kind, Run: "named", Retry: true, state: schema.StateRunning, answers: []answer{refused(429, limited), good}},
 		{Name: kind + "-busy", Kind: kind, Run: "named", Retry: true, state: schema.StateRunning, answers: []answer{refused(overloaded, busy), refused(overloaded, busy), good}},
 		{Name: kind + "-too-busy", Kind: kind, Run: "named", Retry: true, End: true, state: schema.StateError,
 			answers: []answer{refused(overloaded, busy), refused(overloaded, busy), refused(overloaded, busy)}},
+		{Name: kind + "-header", Kind: kind, Run: "no run", wrong: true},
+		// The library has waited long enough, leaves, and comes again.
+		{Name: kind + "-late", Kind: kind, Run: "named", Retry: true, Timeout: 1500, state: schema.StateRunning, answers: []answer{{after: silent, fails: true}, good}},
 		{Name: kind + "-cut", Kind: kind, Run: "named", End: true, state: schema.StateError, answers: []answer{part(t, long, 5, broken)}},
 		{Name: kind + "-abort", Kind: abort, Run: "named", End: true, state: schema.StateAborted, answers: []answer{part(t, long, 5, held)}},
 	}
@@ -53,6 +58,7 @@ func anthropicCases(t testing.TB) []sdkCase {
 		`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}`,
 		`{"type":"error","error":{"type":"rate_limit_error","message":"Number of requests has exceeded your limit"}}`,
 		`{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key `+sdkKey+`"}}`)...)
+	list = append(list, sdkCase{Name: "overloaded", Kind: "stream", Run: "named", End: true, state: schema.StateError, answers: []answer{overloaded(t, "anthropic/text-long.sse")}})
 	return append(list, sdkCase{Name: "abort-anonymous", Kind: "abort", state: schema.StateAborted, answers: []answer{part(t, "anthropic/text-long.sse", 5, held)}})
 }
 

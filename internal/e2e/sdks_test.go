@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,9 +25,12 @@ type sdkCase struct {
 	Run   string `json:"run,omitempty"` // "": the proxy makes one up
 	End   bool   `json:"end,omitempty"` // every call says that the run ends with it
 	Retry bool   `json:"retry,omitempty"`
+	// Timeout is how long the library waits for an answer, in ms; 0: as long as it does by itself.
+	Timeout int `json:"timeout,omitempty"`
 
 	answers []answer
 	state   schema.RunState
+	wrong   bool // the proxy takes no call with such a header
 	refuses bool // the library throws what was streamed away: its input of a tool never became JSON
 }
 
@@ -71,23 +76,15 @@ func TestClientLibrariesThroughTheProxy(t *testing.T) {
 			at := up.start(t)
 			proxy := newProc(t, "proxy", append(log, "--upstream", "anthropic="+at, "--upstream", "openai="+at, "--upstream", "gemini="+at)...)
 			proxy.start()
-			for script, cases := range map[string][]sdkCase{"anthropic": anthropicCases(t), "openai": openaiCases(t), "gemini": geminiCases(t)} {
-				t.Run(script, func(t *testing.T) {
-					for i := range cases {
-						c := &cases[i]
-						if c.Run != "" {
-							c.Run = way + "_" + script + "_" + c.Name
-						}
-						c.Name = script + "-" + c.Name
-						up.mu.Lock()
-						up.answers[c.Name] = slices.Clone(c.answers)
-						up.mu.Unlock()
-					}
-					said := playCases(t, node, script, proxy.url(""), cases)
-					for _, c := range cases {
-						t.Run(c.Name, func(t *testing.T) { c.check(t, server.url("/v1/agent/runs/"), said[c.Name]) })
-					}
-				})
+			libraries := map[string][]sdkCase{"anthropic": anthropicCases(t), "openai": openaiCases(t), "gemini": geminiCases(t)}
+			for script, cases := range libraries {
+				up.expect(way, script, cases)
+			}
+			said := playAll(t, node, proxy.url(""), libraries)
+			for script, cases := range libraries {
+				for _, c := range cases {
+					t.Run(c.Name, func(t *testing.T) { c.check(t, server.url("/v1/agent/runs/"), said[script][c.Name]) })
+				}
 			}
 			for _, err := range up.left() {
 				t.Error(err)
@@ -111,12 +108,35 @@ func needSDKs(t *testing.T) string {
 	return node
 }
 
-// playCases runs a script and gives what it says of each case.
-func playCases(t *testing.T, node, script, proxy string, cases []sdkCase) map[string][]sdkCall {
+// playAll runs all scripts at the same time and gives what each says of its cases.
+func playAll(t *testing.T, node, proxy string, libraries map[string][]sdkCase) map[string]map[string][]sdkCall {
 	t.Helper()
+	all := make(map[string]map[string][]sdkCall)
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for script, cases := range libraries {
+		running.Go(func() {
+			said, err := playCases(node, script, proxy, cases)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all[script] = said
+		})
+	}
+	running.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return all
+}
+
+// playCases runs a script and gives what it says of each case.
+func playCases(node, script, proxy string, cases []sdkCase) (map[string][]sdkCall, error) {
 	list, err := json.Marshal(cases)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	cmd := command(node, script+".mjs")
 	cmd.Dir = jsDir
@@ -127,7 +147,7 @@ func playCases(t *testing.T, node, script, proxy string, cases []sdkCase) map[st
 	defer kill.Stop()
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", script, err, tail(string(out), 2000), tail(complaints.String(), 4000))
+		return nil, fmt.Errorf("%s: %w\n%s%s", script, err, tail(string(out), 2000), tail(complaints.String(), 4000))
 	}
 	said := make(map[string][]sdkCall)
 	for line := range strings.Lines(string(out)) {
@@ -136,17 +156,26 @@ func playCases(t *testing.T, node, script, proxy string, cases []sdkCase) map[st
 			Calls []sdkCall
 		}
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			t.Fatalf("%v: %.300s", err, line)
+			return nil, fmt.Errorf("%s: %w: %.300s", script, err, line)
 		}
 		said[one.Name] = one.Calls
 	}
-	return said
+	return said, nil
 }
 
 // check compares what the library says with the run.
 func (c *sdkCase) check(t *testing.T, runs string, calls []sdkCall) {
 	var got []sdkMessage
 	var fault *sdkError
+	if len(calls) == 0 {
+		t.Fatal("the library says nothing")
+	}
+	if c.wrong {
+		if fault := calls[0].Error; fault == nil || fault.Status != http.StatusBadRequest || !strings.Contains(fault.Message, "Agentstream-Run: want 1 to 128 of") {
+			t.Errorf("the library says %+v", fault)
+		}
+		return
+	}
 	run := c.Run
 	for _, call := range calls {
 		got = append(got, call.Messages...)

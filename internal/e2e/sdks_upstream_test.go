@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +26,7 @@ type answer struct {
 	status int
 	body   []byte
 	fails  bool // the library gives no message for it
+	packed bool // gzip
 	after  behind
 	header map[string]string
 }
@@ -34,6 +38,7 @@ const (
 	whole  behind = iota
 	broken        // the connection breaks off
 	held          // nothing, until the client leaves
+	silent        // there is no answer at all, until the client leaves
 )
 
 // recording is a recorded stream, as it came.
@@ -59,6 +64,15 @@ func refused(status int, body string) answer {
 	return answer{status: status, body: []byte(body), fails: true, header: map[string]string{"Retry-After-Ms": "5"}}
 }
 
+// overloaded is a part of a recorded stream of Anthropic's, behind which comes an error.
+func overloaded(t testing.TB, name string) answer {
+	t.Helper()
+	a := part(t, name, 5, whole)
+	a.body = append(a.body[:bytes.LastIndex(a.body, []byte("\n\n"))+2:len(a.body)],
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"...)
+	return a
+}
+
 // models is the upstream of all cases. A path begins with the name of its case.
 type models struct {
 	mu      sync.Mutex
@@ -72,6 +86,20 @@ func (m *models) start(t testing.TB) string {
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// expect names the cases and their runs, and takes their answers.
+func (m *models) expect(way, script string, cases []sdkCase) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range cases {
+		c := &cases[i]
+		if c.Run == "named" {
+			c.Run = way + "_" + script + "_" + c.Name
+		}
+		c.Name = script + "-" + c.Name
+		m.answers[c.Name] = slices.Clone(c.answers)
+	}
 }
 
 // next gives the answer to a case's next request.
@@ -100,6 +128,10 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusGone)
 		return
 	}
+	if a.after == silent {
+		<-r.Context().Done()
+		return
+	}
 	typ := "text/event-stream; charset=utf-8"
 	if a.status != http.StatusOK {
 		typ = "application/json"
@@ -108,21 +140,35 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, v := range a.header {
 		w.Header().Set(name, v)
 	}
-	w.WriteHeader(a.status)
-	flush := http.NewResponseController(w)
-	for rest := a.body; len(rest) > 0; {
-		n := min(len(rest), 1500)
-		if _, err := w.Write(rest[:n]); err != nil {
-			return
-		}
-		_ = flush.Flush() // the next write says what is wrong
-		rest = rest[n:]
+	if a.packed {
+		w.Header().Set("Content-Encoding", "gzip")
 	}
+	w.WriteHeader(a.status)
+	a.stream(w)
 	switch a.after {
 	case broken:
 		panic(http.ErrAbortHandler)
 	case held:
 		<-r.Context().Done()
+	}
+}
+
+// stream writes the body in pieces, until one does not get through.
+func (a *answer) stream(w http.ResponseWriter) {
+	flush := http.NewResponseController(w).Flush
+	out := io.Writer(w)
+	if a.packed {
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		to := flush
+		out, flush = z, func() error { return errors.Join(z.Flush(), to()) }
+	}
+	for rest := a.body; len(rest) > 0; {
+		n := min(len(rest), 1500)
+		if _, err := out.Write(rest[:n]); err != nil || flush() != nil {
+			return
+		}
+		rest = rest[n:]
 	}
 }
 

@@ -1,9 +1,9 @@
 // The Anthropic library: messages.stream() and its finalMessage().
 import Anthropic from "@anthropic-ai/sdk";
-import { address, attempt, key, naming, play, runOf } from "./sdk.mjs";
+import { address, attempt, key, naming, patience, play, runOf } from "./sdk.mjs";
 
 const ask = { model: "claude-test", max_tokens: 1000, messages: [{ role: "user", content: "Grüße 🌍" }] };
-const open = (c) => new Anthropic({ apiKey: key, baseURL: address("anthropic", c), defaultHeaders: naming(c) });
+const open = (c) => new Anthropic({ apiKey: key, baseURL: address("anthropic", c), defaultHeaders: naming(c), ...patience(c) });
 const fault = (e) => ({ status: e.status ?? null, body: e.error?.error ?? null, run: runOf(e.headers) });
 
 const join = (m, type) => m.content.filter((b) => b.type === type).map((b) => b[type]).join("");

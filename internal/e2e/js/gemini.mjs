@@ -1,9 +1,10 @@
 // The Gemini library: a chat's sendMessageStream(), and the history that it keeps.
 import { GoogleGenAI } from "@google/genai";
-import { address, attempt, input, key, naming, play } from "./sdk.mjs";
+import { address, attempt, input, key, naming, patience, play } from "./sdk.mjs";
 
 const asked = "Grüße 🌍";
-const client = (c) => new GoogleGenAI({ apiKey: key, httpOptions: { baseUrl: address("gemini", c), headers: naming(c), ...(c.retry ? { retryOptions: { attempts: 3, initialDelay: 0.02, maxDelay: 0.05 } } : {}) } });
+const again = { retryOptions: { attempts: 3, initialDelay: 0.02, maxDelay: 0.05 } }; // it does not by itself
+const client = (c) => new GoogleGenAI({ apiKey: key, httpOptions: { baseUrl: address("gemini", c), headers: naming(c), ...patience(c), ...(c.retry ? again : {}) } });
 const fault = (e) => ({ status: e.status ?? null, body: input(e.message)?.error ?? null });
 
 const text = (parts, thought) => parts.filter((p) => p.text !== undefined && !!p.thought === thought).map((p) => p.text).join("");

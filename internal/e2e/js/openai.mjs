@@ -2,12 +2,12 @@
 // finalResponse(), and a response of the background that is watched again.
 import OpenAI from "openai";
 import { ChatCompletionStream } from "openai/lib/ChatCompletionStream";
-import { address, attempt, input, key, naming, play, runOf } from "./sdk.mjs";
+import { address, attempt, input, key, naming, patience, play, runOf } from "./sdk.mjs";
 
 const model = "gpt-test";
 const asked = { role: "user", content: "Grüße 🌍" };
 const chat = { model, messages: [asked], stream_options: { include_usage: true } };
-const open = (c) => new OpenAI({ apiKey: key, baseURL: address("openai", c) + "/v1", defaultHeaders: naming(c) });
+const open = (c) => new OpenAI({ apiKey: key, baseURL: address("openai", c) + "/v1", defaultHeaders: naming(c), ...patience(c) });
 const fault = (e) => ({ status: e.status ?? null, body: e.error ?? null, run: runOf(e.headers) });
 const over = { headers: { "Agentstream-Run-End": "done" } };
 

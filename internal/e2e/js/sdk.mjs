@@ -13,6 +13,9 @@ export const naming = (c) => ({
   ...(c.end ? { "Agentstream-Run-End": "done" } : {}),
 });
 
+/** How long the library waits for an answer, where the case says so. */
+export const patience = (c) => (c.timeout ? { timeout: c.timeout } : {});
+
 /** The run that an answer names. */
 export const runOf = (headers) => headers?.get("agentstream-run") ?? null;
 

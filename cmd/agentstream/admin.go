@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -96,20 +94,5 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 // run serves ln until ctx ends.
 func (a *admin) run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // a profile that is being taken: it ends here
-	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve: %w", err)
-	}
-	return nil
+	return serveHTTP(ctx, srv, ln, time.Second) // a profile that is being taken is broken off
 }

@@ -132,22 +132,7 @@ func (c *ProxyCmd) serve(ctx context.Context, ln net.Listener, h http.Handler) e
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain)
-	defer cancel()
-	if err := srv.Shutdown(stop); err != nil {
-		_ = srv.Close() // their callers see them break off; the runs say so
-	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve: %w", err)
-	}
-	return nil
+	return serveHTTP(ctx, srv, ln, c.Drain) // of calls that are broken off the runs say so
 }
 
 // sinks gives the way to the log, what to ask about its health, and what to do at the end.

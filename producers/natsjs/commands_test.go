@@ -128,6 +128,22 @@ func startProcess(t *testing.T, test, url string) *agent {
 	return a
 }
 
+// wakeFenced lets an agent go on that was stopped while its run went to another: it is told, and ends.
+func wakeFenced(t *testing.T, a *agent) {
+	t.Helper()
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-a.ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the stopped agent goes on")
+	}
+	if last := fmt.Sprint(a.last.Load()); !strings.Contains(last, producers.ErrFenced.Error()) {
+		t.Fatalf("the stopped agent: %s", last)
+	}
+}
+
 func (a *agent) kill() {
 	_ = a.cmd.Process.Kill() // it may have ended
 	<-a.ended
@@ -280,17 +296,7 @@ func TestCommandsOfAStoppedAgent(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- obey(ctx, l) }()
 	time.Sleep(300 * time.Millisecond)
-	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-a.ended:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the stopped agent goes on")
-	}
-	if last := fmt.Sprint(a.last.Load()); !strings.Contains(last, producers.ErrFenced.Error()) {
-		t.Fatalf("the stopped agent: %s", last)
-	}
+	wakeFenced(t, a)
 	awaitEffects(t, l, stop())
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -175,17 +175,7 @@ func TestReapersEndTheRunOfAStoppedAgent(t *testing.T) {
 	}
 	stop := reapers(t, l, 1)
 	awaitState(t, l, schema.StateError, 20*time.Second)
-	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-a.ended:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the stopped agent goes on")
-	}
-	if last := fmt.Sprint(a.last.Load()); !strings.Contains(last, producers.ErrFenced.Error()) {
-		t.Fatalf("the stopped agent: %s", last)
-	}
+	wakeFenced(t, a)
 	if n := stop(); n != 1 {
 		t.Fatalf("ended %d times", n)
 	}

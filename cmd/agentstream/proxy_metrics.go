@@ -13,6 +13,7 @@ type proxyMetrics struct {
 	bytes     *prometheus.CounterVec
 	lost      *prometheus.CounterVec
 	lostBytes *prometheus.CounterVec
+	kept      *prometheus.CounterVec
 	took      *prometheus.HistogramVec
 }
 
@@ -26,10 +27,11 @@ func newProxyMetrics(r *prometheus.Registry) *proxyMetrics {
 		bytes:     prometheus.NewCounterVec(opts("bytes_total", "Bytes of bodies, by direction as the client sees it."), []string{"upstream", "direction"}),
 		lost:      prometheus.NewCounterVec(opts("losses_total", "Parts of calls that runs lack. told is no where only this process's log says so."), []string{"reason", "told"}),
 		lostBytes: prometheus.NewCounterVec(opts("lost_bytes_total", "Bytes of them, as they came over the wire."), []string{"reason", "told"}),
+		kept:      prometheus.NewCounterVec(opts("kept_total", "Events of providers that the catalogue has no place for, or that cannot be read: they are under custom.*."), []string{"provider"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_proxy_call_seconds", Help: "Time of requests, answers included.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 3, 10)}, []string{"upstream"}),
 	}
-	r.MustRegister(m.calls, m.open, m.bytes, m.lost, m.lostBytes, m.took)
+	r.MustRegister(m.calls, m.open, m.bytes, m.lost, m.lostBytes, m.kept, m.took)
 	return m
 }
 
@@ -59,6 +61,7 @@ func (m *proxyMetrics) hooks() proxy.Hooks {
 			m.bytes.WithLabelValues(d.Upstream, "received").Add(float64(d.Received))
 			m.took.WithLabelValues(d.Upstream).Observe(d.Took.Seconds())
 		},
+		Kept: func(provider string, events int) { m.kept.WithLabelValues(provider).Add(float64(events)) },
 		Lost: func(l proxy.Loss) {
 			m.lost.WithLabelValues(l.Reason, word(l.Told)).Inc()
 			m.lostBytes.WithLabelValues(l.Reason, word(l.Told)).Add(float64(l.Bytes))

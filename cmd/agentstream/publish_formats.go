@@ -67,6 +67,9 @@ func calls(newDecoder func(provider.Config) *provider.Decoder) func(context.Cont
 		})
 		p.state, p.reason = went.End()
 		p.damaged(in, went.Damage())
+		if n := went.Kept(); n > 0 {
+			p.meter.notice("%s: %d events that the catalogue has no place for, or that cannot be read, are kept under custom.*", in.name, n)
+		}
 		if err != nil || p.state != schema.StateDone {
 			return err
 		}

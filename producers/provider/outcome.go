@@ -15,10 +15,18 @@ type Outcome struct {
 	reason   string // why it failed; "" when it did not
 	cut      bool   // that was the end of the stream, and not the provider
 	broken   string // why the first frame that cannot be read cannot
+	kept     int    // events under custom.*
 }
+
+// Kept counts what the adapter has no place for in the catalogue, or cannot read: unknown events and blocks,
+// bad frames. They are in the run under custom.*.
+func (o *Outcome) Kept() int { return o.kept }
 
 // See takes the next event of a decoder.
 func (o *Outcome) See(e *schema.Event) {
+	if strings.HasPrefix(e.Type, "custom.") {
+		o.kept++
+	}
 	switch {
 	case e.Type == schema.TypeMessageStart:
 		o.messages++

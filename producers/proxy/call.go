@@ -339,6 +339,9 @@ func (c *call) finish(ctx context.Context, how result) error {
 	if err := c.send(ctx, events); err != nil {
 		return err
 	}
+	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.Kept() > 0 {
+		h(c.api.provider, c.seen.Kept())
+	}
 	return c.run.end(ctx, c, how)
 }
 

@@ -79,6 +79,7 @@ type Hooks struct {
 	Opened func(upstream string) // a request is handed on
 	Closed func(Done)            // its client's side is over
 	Lost   func(Loss)
+	Kept   func(provider string, events int) // an answer's events under custom.*, when it is stored
 }
 
 // Outcome is how a call went for its client.

@@ -38,6 +38,7 @@ type rig struct {
 	mu   sync.Mutex
 	lost []proxy.Loss
 	done []proxy.Done
+	kept int
 
 	stop func() // ends the proxy and waits for it
 }
@@ -82,6 +83,7 @@ func startAt(t testing.TB, upstreams map[string]string, change ...func(*proxy.Co
 		Logger: slog.New(slog.NewTextHandler(r.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Hooks: proxy.Hooks{
 			Lost:   func(l proxy.Loss) { r.mu.Lock(); r.lost = append(r.lost, l); r.mu.Unlock() },
+			Kept:   func(_ string, n int) { r.mu.Lock(); r.kept += n; r.mu.Unlock() },
 			Closed: func(d proxy.Done) { r.mu.Lock(); r.done = append(r.done, d); r.mu.Unlock() },
 		},
 	}

@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -26,8 +27,13 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 	if id == "" {
 		id = r.cfg.NewID("call")
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := shortNames(id, tool); err != nil || tool == "" {
+		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shortened(tool, maxName), cmp.Or(err, schema.ErrMalformed))
+	}
+	if err := m.turn.enter("call a tool in message " + m.id); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	if err := m.alive("call a tool in"); err != nil {
 		return nil, err
 	}
@@ -52,9 +58,10 @@ func (c *Call) Args() json.RawMessage { return c.input }
 
 // Input says a piece of the input, which is JSON when it is whole.
 func (c *Call) Input(piece string) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := c.turn.enter("go on with call " + c.id); err != nil {
+		return err
+	}
+	defer c.turn.lane.run.leave()
 	if err := c.writable(); err != nil {
 		return err
 	}
@@ -75,26 +82,40 @@ func (c *Call) Ready(input any) error {
 	if err != nil {
 		return fmt.Errorf("producers: call %s: input: %w", c.id, err)
 	}
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := c.turn.enter("go on with call " + c.id); err != nil {
+		return err
+	}
+	defer c.turn.lane.run.leave()
 	if err := c.writable(); err != nil {
 		return err
 	}
+	r := c.turn.lane.run
 	if whole == nil {
 		if whole, err = c.block.said(); err != nil {
 			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
 		}
 	}
-	if err := c.msg.endBlock(c.block, object(nil).text("call_id", c.id).raw("input", whole)); err != nil {
+	end := object(nil).text("call_id", c.id).raw("input", whole)
+	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
+		integer("index", int64(c.block.index)).end())
+	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is said
+		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
+	}
+	if err := c.msg.endBlock(c.block, end); err != nil {
 		return err
 	}
 	c.input, c.began = whole, r.cfg.Now()
-	return c.turn.say(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).integer("index", int64(c.block.index)).end())
+	return c.turn.say(schema.TypeToolStart, start.Payload)
 }
+
+// nameRoom is what names take of an event beside its payload, at most.
+const nameRoom = 4 << 10
 
 // said is the input that the pieces make; {} when there were none.
 func (b *openBlock) said() (json.RawMessage, error) {
+	if b.cut > 0 {
+		return nil, fmt.Errorf("an input of %d bytes or more: %w", b.cut, schema.ErrTooLarge)
+	}
 	if len(b.text) == 0 {
 		return json.RawMessage("{}"), nil
 	}
@@ -110,13 +131,22 @@ func (b *openBlock) said() (json.RawMessage, error) {
 
 // Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
 func (c *Call) Output(text string) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := c.turn.enter("go on with call " + c.id); err != nil {
+		return err
+	}
+	defer c.turn.lane.run.leave()
 	if err := c.runs("print in"); err != nil {
 		return err
 	}
-	return c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text).end())
+	for {
+		n := pieceOf(text)
+		if err := c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).end()); err != nil {
+			return err
+		}
+		if text = text[n:]; text == "" {
+			return nil
+		}
+	}
 }
 
 // runs says whether the tool runs. Called with the run's lock held.
@@ -140,13 +170,14 @@ func (c *Call) Finish(output any) error {
 // Fail ends the call with the tool's error: tool.end with ok false.
 func (c *Call) Fail(cause error) error {
 	return c.end(object(nil).text("call_id", c.id).yes("ok", false).
-		raw("error", object(nil).text("type", "error").text("message", cause.Error()).end()))
+		raw("error", errorOf(cause)))
 }
 
 func (c *Call) end(o object) error {
-	r := c.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := c.turn.enter("go on with call " + c.id); err != nil {
+		return err
+	}
+	defer c.turn.lane.run.leave()
 	if err := c.runs("end"); err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package producers
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -31,7 +33,10 @@ type Message struct {
 	over  bool
 }
 
-// Message begins one: message.start. ErrOpen: the turn has one already.
+var messageRoles = []string{"user", "assistant", "system", "tool"}
+
+// Message begins one: message.start. ErrOpen: the turn has one already. ErrTooLarge: ids and names have at most
+// maxName bytes.
 func (t *Turn) Message(info MessageInfo) (*Message, error) { return t.begin(info, "") }
 
 func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
@@ -42,10 +47,21 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	if info.Role == "" {
 		info.Role = "assistant"
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	fail := func(err error) (*Message, error) {
+		return nil, fmt.Errorf("producers: run %s: begin message %s: %w", r.cfg.RunID, shortened(info.ID, maxName), err)
+	}
+	if err := shortNames(info.ID, info.Model, info.Provider); err != nil {
+		return fail(err)
+	}
+	if !slices.Contains(messageRoles, info.Role) {
+		return fail(fmt.Errorf("role %q: %w", shortened(info.Role, maxName), schema.ErrMalformed))
+	}
+	if err := t.enter("begin message " + info.ID); err != nil {
+		return nil, err
+	}
+	defer r.leave()
 	if l := r.open.lanes[t.lane.id]; !t.over && l != nil && l.msg != nil {
-		return nil, fmt.Errorf("producers: run %s: begin message %s: message %s: %w", r.cfg.RunID, info.ID, l.msg.id, ErrOpen)
+		return fail(fmt.Errorf("message %s: %w", l.msg.id, ErrOpen))
 	}
 	err := t.sayAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
 	if err != nil {
@@ -80,9 +96,10 @@ func (m *Message) Reasoning(text string) error {
 }
 
 func (m *Message) speak(kind, typ, text string) error {
-	r := m.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := m.turn.enter("go on with message " + m.id); err != nil {
+		return err
+	}
+	defer m.turn.lane.run.leave()
 	if err := m.alive("speak in"); err != nil {
 		return err
 	}
@@ -103,7 +120,7 @@ func (m *Message) speak(kind, typ, text string) error {
 
 // begin says block.start, with members behind the usual ones. Called with the run's lock held.
 func (m *Message) begin(kind string, more object) (*openBlock, error) {
-	index := len(m.state.blocks)
+	index := m.state.next
 	o := object(nil).integer("index", int64(index)).text("kind", kind).text("message_id", m.id)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
@@ -111,7 +128,7 @@ func (m *Message) begin(kind string, more object) (*openBlock, error) {
 	if err := m.say(schema.TypeBlockStart, o.end()); err != nil {
 		return nil, err
 	}
-	return m.state.blocks[index], nil
+	return m.state.blocks[len(m.state.blocks)-1], nil
 }
 
 // endBlock says block.end. Called with the run's lock held.
@@ -125,10 +142,14 @@ func (m *Message) endBlock(b *openBlock, more object) error {
 
 func (m *Message) endSaid() error {
 	b := m.said
-	if m.said = nil; b == nil {
+	if b == nil {
 		return nil
 	}
-	return m.endBlock(b, nil)
+	err := m.endBlock(b, nil)
+	if b.closed {
+		m.said = nil
+	}
+	return err
 }
 
 // maxScratch bounds the space for payloads that is kept, in bytes.
@@ -140,16 +161,22 @@ const maxPiece = 64 << 10
 // delta says a piece of a block. Called with the lock held.
 func (m *Message) delta(b *openBlock, typ, text string) error {
 	for len(text) > maxPiece {
-		n := maxPiece
-		for n > maxPiece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
-			n--
-		}
+		n := pieceOf(text)
 		if err := m.deltaOne(b, typ, text[:n]); err != nil {
 			return err
 		}
 		text = text[n:]
 	}
 	return m.deltaOne(b, typ, text)
+}
+
+// pieceOf is how much of a long text one event says: whole characters.
+func pieceOf(text string) int {
+	n := min(len(text), maxPiece)
+	for n < len(text) && n > maxPiece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
 }
 
 // deltaOne is the hot path: the payload is written into space that is used again, and the block's text is
@@ -183,9 +210,7 @@ func (m *Message) deltaOne(b *openBlock, typ, text string) error {
 	err := r.cfg.Sink.Send(t.ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
 	if err != nil {
-		if t.ctx.Err() == nil {
-			r.err = err
-		}
+		r.failed(t.ctx, err)
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, typ, err)
 	}
 	m.state.add(b, inner)
@@ -194,18 +219,22 @@ func (m *Message) deltaOne(b *openBlock, typ, text string) error {
 
 // Signed ends the open block of reasoning with the provider's signature.
 func (m *Message) Signed(signature string) error {
-	r := m.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := m.turn.enter("go on with message " + m.id); err != nil {
+		return err
+	}
+	defer m.turn.lane.run.leave()
 	if err := m.alive("sign a thought of"); err != nil {
 		return err
 	}
 	b := m.said
 	if b == nil || b.kind != "reasoning" {
-		return fmt.Errorf("producers: run %s: sign message %s: no thought is open", r.cfg.RunID, m.id)
+		return fmt.Errorf("producers: run %s: sign message %s: no thought is open", m.turn.lane.run.cfg.RunID, m.id)
 	}
-	m.said = nil
-	return m.endBlock(b, object(nil).text("signature", signature))
+	err := m.endBlock(b, object(nil).text("signature", signature))
+	if b.closed {
+		m.said = nil
+	}
+	return err
 }
 
 // dataPiece is how much of an image or a file one event carries, in bytes before base64.
@@ -213,11 +242,15 @@ const dataPiece = 96 << 10
 
 // Data says a block of bytes: kind image, audio or file, with a media type and a name that may be "".
 func (m *Message) Data(kind, mediaType, name string, data []byte) error {
-	r := m.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := m.turn.enter("go on with message " + m.id); err != nil {
+		return err
+	}
+	defer m.turn.lane.run.leave()
 	if err := m.alive("put data in"); err != nil {
 		return err
+	}
+	if err := shortNames(kind, mediaType, name); err != nil || kind == "" {
+		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shortened(kind, maxName), cmp.Or(err, schema.ErrMalformed))
 	}
 	if err := m.endSaid(); err != nil {
 		return err
@@ -241,13 +274,17 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 // End ends the message: message.end with all that was said, the stop reason (end_turn, tool_use, …) and
 // the usage, which encoding/json takes or nil. Calls whose input still streams are cut short.
 func (m *Message) End(stop string, usage any) error {
-	used, err := jsonOf(usage)
-	if err != nil {
-		return fmt.Errorf("producers: message %s: usage: %w", m.id, err)
+	used, err := usageOf(usage)
+	if err == nil {
+		err = shortNames(stop)
 	}
-	r := m.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("producers: message %s: %w", m.id, err)
+	}
+	if err := m.turn.enter("go on with message " + m.id); err != nil {
+		return err
+	}
+	defer m.turn.lane.run.leave()
 	if err := m.alive("end"); err != nil {
 		return err
 	}
@@ -271,28 +308,31 @@ func (m *Message) End(stop string, usage any) error {
 		o = o.raw("stop_reason", []byte("null"))
 	}
 	o = o.str("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
-	if m.state.lost > 0 {
-		o = o.raw("omitted", []byte(`["content"]`)).integer("omitted_bytes", int64(m.state.size+m.state.lost))
+	if err := m.say(schema.TypeMessageEnd, m.state.omitted(o, 0).end()); err != nil {
+		return err
 	}
 	m.over = true
-	return m.say(schema.TypeMessageEnd, o.end())
+	return nil
 }
 
 // Fail ends a message that the model did not: what was said so far, and why there is no more. The turn can
 // go on, with another try.
 func (m *Message) Fail(cause error) error {
-	r := m.turn.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := m.turn.enter("go on with message " + m.id); err != nil {
+		return err
+	}
+	defer m.turn.lane.run.leave()
 	if err := m.alive("fail"); err != nil {
 		return err
 	}
-	m.over, m.said = true, nil
 	var err error
-	m.state.close(Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
+	m.state.close(Closing{Failed: true, Reason: errorText(cause)}, func(typ string, payload json.RawMessage) {
 		if err == nil {
 			err = m.say(typ, payload)
 		}
 	})
+	if err == nil {
+		m.over, m.said = true, nil
+	}
 	return err
 }

@@ -15,24 +15,28 @@ import (
 // wrote them, and knows by [Open.Close] how to end all that honestly: when the agent is cancelled, when
 // it fails, and when it is gone and somebody else has to.
 //
-// Its size is that of what is open, and at most about maxKept for each open message. The zero value is
-// a run without events. An Open belongs to one goroutine at a time.
+// Its size is that of what is open, at most about maxKept for each open message, and a little for each
+// lane that there ever was. Of more than maxOpen things of a kind in one lane the oldest are forgotten, and
+// what has an id of more than maxOpenID bytes is not looked at: only the end of the lane ends it. The zero
+// value is a run without events. An Open belongs to one goroutine at a time.
 type Open struct {
 	lanes map[string]*openLane
-	order []*openLane // as they began
+	kept  int // bytes of the inputs of calls
+	// whole keeps all of those, for who made them. Others keep maxInputs.
+	whole bool
 }
 
 type openLane struct {
-	id     string // "" is the run itself
-	path   []string
-	parent string // id of the lane that spawned it
-	state  schema.RunState
-	turn   string // id of the open turn
-	model  string // id of the open model call
-	msg    *openMessage
-	calls  []openCall // without an end, as they began
-	tasks  []string   // the same
-	asks   []string   // input requests without an answer
+	id       string // "" is the run itself
+	path     []string
+	depth    int
+	children []*openLane // as they became known
+	state    schema.RunState
+	turn     string   // id of the open turn
+	models   []string // ids of model calls without an end, as they began
+	tasks    []string // the same
+	calls    []openCall
+	msg      *openMessage
 }
 
 type openCall struct {
@@ -40,30 +44,14 @@ type openCall struct {
 	input    json.RawMessage
 }
 
-// openMessage is a message between its start and its end.
-type openMessage struct {
-	id     string
-	blocks []*openBlock
-	usage  json.RawMessage
-	size   int // bytes kept of its blocks
-	lost   int // bytes that were not kept any more
-}
-
-type openBlock struct {
-	index      int
-	kind       string
-	call, tool string
-	text       []byte          // inside of the JSON string
-	raw        json.RawMessage // "block" of block.start
-	input      json.RawMessage
-	signature  json.RawMessage
-	media      string // of data
-	closed     bool
-	complete   bool
-}
-
-// maxKept bounds what is kept of one open message, in bytes: more would not fit the event that ends it.
-const maxKept = 384 << 10
+// Bounds of what is known at a time.
+const (
+	maxOpen   = 1 << 14  // calls, model calls and tasks of a lane, and blocks of a message
+	maxOpenID = 1 << 10  // bytes of an id; adapters shorten theirs to less
+	maxInputs = 16 << 20 // bytes of all inputs of calls that somebody else made
+	maxNested = 32       // lanes in a path, as everywhere
+	maxTurnID = 256      // bytes of a turn's id that an envelope holds
+)
 
 // State is the lane's newest state, "" before it has one. child "" is the run itself.
 func (o *Open) State(child string) schema.RunState {
@@ -85,52 +73,82 @@ func (o *Open) inTurn(child string) bool {
 	if l == nil {
 		return false
 	}
-	if l.model != "" || l.msg != nil || len(l.calls) > 0 || len(l.tasks) > 0 {
+	if len(l.models) > 0 || l.msg != nil || len(l.calls) > 0 || len(l.tasks) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(o.order, func(c *openLane) bool { return c.parent == child && c != l && !c.state.Final() })
+	return slices.ContainsFunc(l.children, func(c *openLane) bool { return !c.state.Final() || o.Any(c.id) })
 }
 
-// lane gives a lane, which its first event brings about.
-func (o *Open) lane(id string, path []string) *openLane {
+// lane gives a lane, which its first event brings about, and its ancestors with it.
+func (o *Open) lane(id, run string, path []string) *openLane {
 	if l := o.lanes[id]; l != nil {
 		return l
 	}
+	parent := o.root()
+	if id == "" {
+		return parent
+	}
+	if n := len(path); n > 1 && path[n-1] == id { // path[0] is the root run
+		for i, up := range path[1 : n-1] {
+			if up == run || up == path[0] || up == id {
+				continue
+			}
+			l := o.lanes[up]
+			if l == nil {
+				l = o.below(parent, up, path[:i+2])
+			}
+			parent = l
+		}
+	}
+	return o.below(parent, id, path)
+}
+
+func (o *Open) root() *openLane {
 	if o.lanes == nil {
-		o.lanes = make(map[string]*openLane)
+		o.lanes = map[string]*openLane{"": {}}
 	}
-	l := &openLane{id: id, path: path}
-	if n := len(path); n > 2 { // path[0] is the root run
-		l.parent = path[n-2]
+	return o.lanes[""]
+}
+
+// below makes a lane known. A parent is known before its children, so that there are no circles.
+func (o *Open) below(parent *openLane, id string, path []string) *openLane {
+	if parent.depth > maxNested {
+		parent = o.root()
 	}
+	l := &openLane{id: id, path: path, depth: parent.depth + 1}
+	parent.children = append(parent.children, l)
 	o.lanes[id] = l
-	o.order = append(o.order, l)
 	return l
 }
 
-// openFields are the members of payloads that decide what is open.
-type openFields struct {
-	ChildID   string          `json:"child_id"`
-	CallID    string          `json:"call_id"`
-	Tool      string          `json:"tool"`
-	TurnID    string          `json:"turn_id"`
-	MessageID string          `json:"message_id"`
-	TaskID    string          `json:"task_id"`
-	RequestID string          `json:"request_id"`
-	Kind      string          `json:"kind"`
-	MediaType string          `json:"media_type"`
-	Index     *int            `json:"index"`
-	Complete  *bool           `json:"complete"`
-	Block     json.RawMessage `json:"block"`
-	Input     json.RawMessage `json:"input"`
-	Signature json.RawMessage `json:"signature"`
-	Usage     json.RawMessage `json:"usage"`
-	Text      json.RawMessage `json:"text"`
+// openFields are the members of a payload. One that is not what its type says counts as absent.
+type openFields map[string]json.RawMessage
+
+func (f openFields) str(name string) (s string) {
+	_ = json.Unmarshal(f[name], &s)
+	return s
+}
+
+// id is a name that things are known by; "" when it is too long to be one.
+func (f openFields) id(name string) string {
+	if s := f.str(name); len(s) <= maxOpenID {
+		return s
+	}
+	return ""
+}
+
+// index is -1 where there is none.
+func (f openFields) index() int {
+	var n float64
+	if json.Unmarshal(f["index"], &n) != nil || len(f["index"]) == 0 || f["index"][0] == 'n' || n < 0 || n > 1<<30 || n != float64(int(n)) {
+		return -1
+	}
+	return int(n)
 }
 
 // See takes the run's next event. Its payload is not kept.
 func (o *Open) See(e *schema.Event) {
-	l := o.lane(e.ChildID, e.Path)
+	l := o.lane(e.ChildID, e.RunID, e.Path)
 	switch e.Type {
 	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta:
 		o.delta(l, e)
@@ -150,39 +168,83 @@ func (o *Open) See(e *schema.Event) {
 		return
 	}
 	var f openFields
-	if json.Unmarshal(e.Payload, &f) != nil {
-		return // of a type that says nothing here, or a payload that no reader understands
+	if json.Unmarshal(e.Payload, &f) == nil { // else no reader understands it
+		o.control(l, e, f)
 	}
+}
+
+func (o *Open) control(l *openLane, e *schema.Event, f openFields) {
 	switch e.Type {
 	case schema.TypeChildSpawn:
-		o.spawn(l, e, f.ChildID)
+		o.spawn(l, e, f.str("child_id"))
 	case schema.TypeTurnStart:
-		l.turn = f.TurnID
+		l.turn = f.id("turn_id")
 	case schema.TypeTurnEnd:
 		l.turn = ""
 	case schema.TypeModelStart:
-		l.model = f.CallID
+		l.models = with(l.models, f.id("call_id"))
 	case schema.TypeModelEnd:
-		l.model = ""
+		l.models = without(l.models, f.id("call_id"))
 	case schema.TypeToolStart:
-		l.calls = append(l.calls, openCall{f.CallID, f.Tool, bytes.Clone(f.Input)})
+		o.begin(l, f)
 	case schema.TypeToolEnd:
-		l.calls = slices.DeleteFunc(l.calls, func(c openCall) bool { return c.id == f.CallID })
+		o.end(l, f.id("call_id"))
 	case schema.TypeTaskStart:
-		l.tasks = append(l.tasks, f.TaskID)
+		l.tasks = with(l.tasks, f.id("task_id"))
 	case schema.TypeTaskEnd:
-		l.tasks = slices.DeleteFunc(l.tasks, func(id string) bool { return id == f.TaskID })
-	case schema.TypeInputRequested:
-		l.asks = append(l.asks, f.RequestID)
-	case schema.TypeInputAnswered:
-		l.asks = slices.DeleteFunc(l.asks, func(id string) bool { return id == f.RequestID })
+		l.tasks = without(l.tasks, f.id("task_id"))
 	case schema.TypeMessageStart:
-		l.msg = &openMessage{id: f.MessageID, usage: bytes.Clone(f.Usage)}
+		l.msg = newOpenMessage(f)
 	case schema.TypeMessageEnd:
 		l.msg = nil
 	case schema.TypeBlockStart, schema.TypeBlockEnd, schema.TypeDataDelta:
 		if l.msg != nil {
-			l.msg.see(e.Type, &f)
+			l.msg.see(e.Type, f)
+		}
+	}
+}
+
+// with adds an id, as the newest. "" is none.
+func with(ids []string, id string) []string {
+	if id == "" {
+		return ids
+	}
+	if ids = append(without(ids, id), id); len(ids) > maxOpen {
+		ids = slices.Delete(ids, 0, maxOpen/2)
+	}
+	return ids
+}
+
+func without(ids []string, id string) []string {
+	if len(ids) == 1 && ids[0] == id {
+		return nil
+	}
+	return slices.DeleteFunc(ids, func(other string) bool { return other == id })
+}
+
+// begin takes a call up. One that begins again is one.
+func (o *Open) begin(l *openLane, f openFields) {
+	c := openCall{id: f.id("call_id"), tool: f.id("tool")}
+	if c.id == "" {
+		return
+	}
+	o.end(l, c.id)
+	if in := f["input"]; o.whole || o.kept+len(in) <= maxInputs {
+		c.input = in
+		o.kept += len(in)
+	}
+	l.calls = append(l.calls, c)
+	for len(l.calls) > maxOpen {
+		o.end(l, l.calls[0].id)
+	}
+}
+
+func (o *Open) end(l *openLane, call string) {
+	for i := range l.calls {
+		if l.calls[i].id == call {
+			o.kept -= len(l.calls[i].input)
+			l.calls = slices.Delete(l.calls, i, i+1)
+			return
 		}
 	}
 }
@@ -194,29 +256,39 @@ func (o *Open) lifecycle(l *openLane, e *schema.Event) {
 		return
 	}
 	l.state = s.State
-	if !s.State.Final() {
-		return
-	}
-	for _, other := range o.order {
-		if other == l || l.id == "" {
-			other.turn, other.model, other.msg, other.calls, other.tasks, other.asks = "", "", nil, nil, nil, nil
-			if l.id == "" && !other.state.Final() {
+	switch {
+	case !s.State.Final():
+	case l.id != "":
+		o.clear(l)
+	default:
+		for _, other := range o.lanes {
+			o.clear(other)
+			if !other.state.Final() {
 				other.state = s.State
 			}
 		}
 	}
 }
 
+func (o *Open) clear(l *openLane) {
+	for _, c := range l.calls {
+		o.kept -= len(c.input)
+	}
+	l.turn, l.models, l.msg, l.calls, l.tasks = "", nil, nil, nil, nil
+}
+
 func (o *Open) spawn(parent *openLane, e *schema.Event, child string) {
-	if child == "" || o.lanes[child] != nil {
+	if schema.ValidRunID(child) != nil || child == e.RunID || o.lanes[child] != nil {
 		return
 	}
 	path := e.Path
 	if len(path) == 0 && e.RunID != "" {
 		path = []string{e.RunID}
 	}
-	l := o.lane(child, append(slices.Clone(path), child))
-	l.parent = parent.id
+	if path = append(slices.Clone(path), child); len(path) > maxNested {
+		path = nil
+	}
+	o.below(parent, child, path)
 }
 
 // delta takes a piece of text. Payloads as this package and the adapters write them are not decoded.
@@ -235,16 +307,12 @@ func (o *Open) delta(l *openLane, e *schema.Event) {
 		if json.Unmarshal(e.Payload, &f) != nil {
 			return
 		}
-		call = f.CallID
-		if index = -1; f.Index != nil {
-			index = *f.Index
-		}
+		call, index = f.id("call_id"), f.index()
 	}
 	kind := kindOf(e.Type)
 	b := m.find(index, call)
 	if b == nil || index < 0 && call == "" && (b.closed || b.kind != kind) {
-		b = &openBlock{index: max(index, len(m.blocks)), kind: kind, call: call}
-		m.blocks = append(m.blocks, b)
+		b = m.begin(index, kind, call, "")
 	}
 	m.add(b, text)
 }
@@ -260,22 +328,15 @@ func kindOf(typ string) string {
 	return "text"
 }
 
-// add keeps a piece of a block, while there is room.
-func (m *openMessage) add(b *openBlock, text []byte) {
-	if m.lost > 0 || m.size+len(text) > maxKept {
-		m.lost += len(text)
-		return
-	}
-	m.size += len(text)
-	b.text = append(b.text, text...)
-}
-
 // place reads index and call_id out of what stands around a text, where nothing else does.
 func place(before, after []byte) (index int, call string, ok bool) {
 	index = -1
 	if rest, found := bytes.CutPrefix(before, []byte(`{"call_id":"`)); found {
 		id, rest, found := bytes.Cut(rest, []byte{'"'})
 		if !found || bytes.IndexByte(id, '\\') >= 0 || string(rest) != `,"text":"` {
+			return 0, "", false
+		}
+		if len(id) > maxOpenID {
 			return 0, "", false
 		}
 		call = string(id)
@@ -290,51 +351,4 @@ func place(before, after []byte) (index int, call string, ok bool) {
 		return -1, call, true
 	}
 	return 0, "", false
-}
-
-// find gives the newest block with an index, or of a call, or the last one where neither is said.
-func (m *openMessage) find(index int, call string) *openBlock {
-	for i := len(m.blocks) - 1; i >= 0; i-- {
-		b := m.blocks[i]
-		if index >= 0 && b.index == index || index < 0 && (call == "" || b.call == call) {
-			return b
-		}
-	}
-	return nil
-}
-
-func (m *openMessage) see(typ string, f *openFields) {
-	index := -1
-	if f.Index != nil {
-		index = *f.Index
-	}
-	switch typ {
-	case schema.TypeBlockStart:
-		b := &openBlock{index: max(index, 0), kind: f.Kind, call: f.CallID, tool: f.Tool}
-		if index < 0 {
-			b.index = len(m.blocks)
-		}
-		if len(f.Block)+m.size <= maxKept {
-			b.raw = bytes.Clone(f.Block)
-			m.size += len(f.Block)
-		} else {
-			m.lost += len(f.Block)
-		}
-		m.blocks = append(m.blocks, b)
-	case schema.TypeBlockEnd:
-		if b := m.find(index, f.CallID); b != nil {
-			b.closed, b.complete = true, f.Complete == nil || *f.Complete
-			b.signature = bytes.Clone(f.Signature)
-			if len(f.Input)+m.size <= maxKept {
-				b.input = bytes.Clone(f.Input)
-				m.size += len(f.Input)
-			} else {
-				m.lost += len(f.Input)
-			}
-		}
-	case schema.TypeDataDelta:
-		if b := m.find(index, ""); b != nil {
-			b.media = f.MediaType
-		}
-	}
 }

@@ -39,13 +39,14 @@ func (c Closing) state() schema.RunState {
 //
 //   - block.end with complete false for each open block,
 //   - message.end with what was said so far and stop_reason cancelled or error,
-//   - model.end with ok false,
+//   - model.end with ok false for each call of a model,
 //   - tool.end with ok false for each call that has begun, in that order, and task.end for each task,
 //   - turn.end with the same stop reason,
 //   - run.lifecycle aborted or error, except for the lane of a Closing with TurnOnly.
 //
 // What is not open has no event, so that closing twice closes once: See the events given. They have
-// type, lane, turn, actor and payload.
+// type, lane, turn, actor and payload, and each fits the log. A reason of more than maxReason bytes is cut. A
+// lane that has ended gets no second end, but what goes on in it or below it all the same does.
 func (o *Open) Close(c Closing) []schema.Event {
 	l := o.lanes[c.Child]
 	if l == nil {
@@ -54,19 +55,21 @@ func (o *Open) Close(c Closing) []schema.Event {
 		}
 		l = &openLane{id: c.Child}
 	}
+	if o.State("").Final() {
+		return nil
+	}
+	c.Reason = shortened(c.Reason, maxReason)
 	return o.close(nil, l, c, !c.TurnOnly)
 }
 
 func (o *Open) close(out []schema.Event, l *openLane, c Closing, end bool) []schema.Event {
-	if l.state.Final() {
-		return out
-	}
-	for _, child := range o.order {
-		if child != l && child.id != "" && child.parent == l.id {
-			out = o.close(out, child, c, true)
-		}
+	for _, child := range l.children {
+		out = o.close(out, child, c, true)
 	}
 	turn := l.turn
+	if len(turn) > maxTurnID {
+		turn = ""
+	}
 	add := func(typ string, payload json.RawMessage) {
 		out = append(out, schema.Event{Type: typ, ChildID: l.id, Path: l.path, TurnID: turn, Actor: c.Actor, Payload: payload})
 	}
@@ -74,8 +77,8 @@ func (o *Open) close(out []schema.Event, l *openLane, c Closing, end bool) []sch
 		l.msg.close(c, add)
 	}
 	why := object(nil).text("type", c.word()).str("message", c.Reason).end()
-	if l.model != "" {
-		add(schema.TypeModelEnd, object(nil).text("call_id", l.model).yes("ok", false).raw("error", why).end())
+	for _, call := range l.models {
+		add(schema.TypeModelEnd, object(nil).text("call_id", call).yes("ok", false).raw("error", why).end())
 	}
 	for _, call := range l.calls {
 		add(schema.TypeToolEnd, object(nil).text("call_id", call.id).yes("ok", false).raw("error", why).end())
@@ -83,10 +86,10 @@ func (o *Open) close(out []schema.Event, l *openLane, c Closing, end bool) []sch
 	for _, task := range l.tasks {
 		add(schema.TypeTaskEnd, object(nil).text("task_id", task).yes("ok", false).end())
 	}
-	if turn != "" {
-		add(schema.TypeTurnEnd, object(nil).text("turn_id", turn).text("stop_reason", c.word()).str("reason", c.Reason).end())
+	if l.turn != "" {
+		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.turn).text("stop_reason", c.word()).str("reason", c.Reason).end())
 	}
-	if end {
+	if end && !l.state.Final() {
 		add(schema.TypeRunLifecycle, lifecyclePayload(c.state(), c.Reason))
 	}
 	return out
@@ -98,60 +101,4 @@ func lifecyclePayload(s schema.RunState, reason string) json.RawMessage {
 		return o.raw("reason", []byte("null")).end()
 	}
 	return o.text("reason", reason).end()
-}
-
-// close says the end of a message that was cut short.
-func (m *openMessage) close(c Closing, add func(string, json.RawMessage)) {
-	for _, b := range m.blocks {
-		if !b.closed {
-			add(schema.TypeBlockEnd, object(nil).integer("index", int64(b.index)).text("message_id", m.id).
-				yes("complete", false).text("problem", "cut short").str("call_id", b.call).end())
-		}
-	}
-	end := object(nil).text("message_id", m.id)
-	if m.lost == 0 {
-		end = end.raw("content", m.content())
-	}
-	end = end.text("stop_reason", c.word()).raw("stop_sequence", []byte("null")).raw("usage", m.usage).yes("incomplete", true)
-	if c.Failed {
-		end = end.raw("error", object(nil).text("type", "error").str("message", c.Reason).end())
-	}
-	if m.lost > 0 {
-		end = end.raw("omitted", []byte(`["content"]`)).integer("omitted_bytes", int64(m.size+m.lost))
-	}
-	add(schema.TypeMessageEnd, end.end())
-}
-
-// content is the message so far as a list of blocks.
-func (m *openMessage) content() json.RawMessage {
-	out := []byte{'['}
-	for i, b := range m.blocks {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, b.content()...)
-	}
-	return append(out, ']')
-}
-
-// content is the block so far. A call whose input is not complete carries what there is of it as
-// partial_json.
-func (b *openBlock) content() json.RawMessage {
-	switch {
-	case b.tool != "" && b.complete:
-		input := b.input
-		if input == nil {
-			input = json.RawMessage("{}")
-		}
-		return object(nil).text("type", b.kind).text("id", b.call).text("name", b.tool).raw("input", input).end()
-	case b.tool != "" || b.kind == "tool_use":
-		return object(nil).text("type", b.kind).text("id", b.call).text("name", b.tool).inner("partial_json", b.text).end()
-	case b.kind == "reasoning":
-		return object(nil).text("type", "thinking").inner("thinking", b.text).raw("signature", b.signature).end()
-	case b.media != "":
-		return object(nil).text("type", b.kind).text("media_type", b.media).raw("source", []byte(`{"kind":"deltas"}`)).end()
-	case b.raw != nil && len(b.text) == 0:
-		return b.raw
-	}
-	return object(nil).text("type", b.kind).inner("text", b.text).end()
 }

@@ -1,9 +1,13 @@
 package producers
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"agentstream/schema"
 )
 
 // object is a JSON object that is being written, member by member in the order of the calls. The zero
@@ -59,6 +63,84 @@ func (o object) end() json.RawMessage {
 	return json.RawMessage(append(o, '}'))
 }
 
+// maxReason bounds why something ended, in bytes: it is said wherever something does.
+const maxReason = 4 << 10
+
+// maxError bounds what is said of one error, in bytes.
+const maxError = 64 << 10
+
+// shortened cuts a text for people, and says how much is missing.
+func shortened(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	n := most
+	for n > most-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return fmt.Sprintf("%s… (%d bytes more)", s[:n], len(s)-n)
+}
+
+// maxName bounds ids and names that an agent gives, in bytes.
+const maxName = 256
+
+// shortNames refuses names that would not fit everywhere they are said.
+func shortNames(names ...string) error {
+	for _, s := range names {
+		if len(s) > maxName {
+			return fmt.Errorf("a name of %d bytes, %d allowed: %w", len(s), maxName, schema.ErrTooLarge)
+		}
+	}
+	return nil
+}
+
+// errorOf is an error as events say it.
+func errorOf(err error) json.RawMessage {
+	return object(nil).text("type", "error").text("message", shortened(errorText(err), maxError)).end()
+}
+
+// usageOf is what a model used, an object; nil where nothing is said.
+func usageOf(usage any) (json.RawMessage, error) {
+	v, err := jsonOf(usage)
+	if err != nil {
+		return nil, fmt.Errorf("usage: %w", err)
+	}
+	v = bytes.TrimSpace(v)
+	switch {
+	case len(v) == 0 || string(v) == "null":
+		return nil, nil
+	case v[0] != '{':
+		return nil, fmt.Errorf("usage is not an object: %w", schema.ErrMalformed)
+	case len(v) > maxUsage:
+		return nil, fmt.Errorf("usage of %d bytes, %d allowed: %w", len(v), maxUsage, schema.ErrTooLarge)
+	}
+	return v, nil
+}
+
+// errorText is an error in words.
+func errorText(err error) string {
+	if err == nil {
+		return "unknown error"
+	}
+	return err.Error()
+}
+
+// escapedLen is the length of what appendEscaped appends, at most.
+func escapedLen(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ':
+			n += len(`\u0000`) - 1
+		case c == '"' || c == '\\':
+			n++
+		case c >= utf8.RuneSelf: // a byte of its own becomes U+FFFD
+			n += 2
+		}
+	}
+	return n
+}
+
 const hexDigits = "0123456789abcdef"
 
 // appendEscaped appends text as the inside of a JSON string. Bytes that are no UTF-8 become U+FFFD.
@@ -106,6 +188,12 @@ func jsonOf(v any) (json.RawMessage, error) {
 	case nil:
 		return nil, nil
 	case json.RawMessage:
+		if len(v) > 0 && !json.Valid(v) {
+			return nil, fmt.Errorf("json.RawMessage of %d bytes is not JSON: %w", len(v), schema.ErrMalformed)
+		}
+		if len(v) == 0 {
+			return nil, nil
+		}
 		return v, nil
 	case string:
 		return append(appendEscaped([]byte{'"'}, v), '"'), nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"agentstream/schema"
@@ -71,13 +70,17 @@ type Run struct {
 	Lane
 	cfg RunConfig
 
-	mu    sync.Mutex
+	// lock is that of what is below. Who speaks holds it while the sink has no space, so that everybody
+	// else can give up waiting for it.
+	lock  chan struct{}
 	open  *Open
 	lanes map[string]*Lane
-	live  live            // turns that have not ended; has a lock of its own
 	err   error           // of the sink: it is final
 	one   [1]schema.Event // handed to the sink, which copies what it keeps
 	buf   object          // the payload of a delta, handed to the sink like one
+
+	live  live // who may have to be interrupted
+	heard heard
 }
 
 // NewRun makes a pen. It says nothing.
@@ -88,8 +91,12 @@ func NewRun(cfg RunConfig) (*Run, error) {
 	if err := schema.ValidRunID(cfg.RunID); err != nil {
 		return nil, fmt.Errorf("producers: run config: %w", err)
 	}
+	if len(cfg.Actor) > maxName {
+		return nil, fmt.Errorf("producers: run config: actor of %d bytes: %w", len(cfg.Actor), schema.ErrTooLarge)
+	}
 	cfg = cfg.withDefaults()
-	r := &Run{cfg: cfg, open: cfg.Open}
+	r := &Run{cfg: cfg, open: cfg.Open, lock: make(chan struct{}, 1)}
+	r.open.whole = true
 	r.Lane.run = r
 	r.lanes = map[string]*Lane{"": &r.Lane}
 	return r, nil
@@ -100,7 +107,7 @@ type Lane struct {
 	run  *Run
 	id   string   // "" is the run itself
 	path []string // of a child
-	turn *Turn    // the open one; guarded by run.mu
+	turn *Turn    // the open one; guarded by the run's lock
 }
 
 // ID is the child's run id, "" for the run itself.
@@ -122,9 +129,7 @@ func (r *Run) send(ctx context.Context, events ...schema.Event) error {
 		}
 	}
 	if err := r.cfg.Sink.Send(ctx, events...); err != nil {
-		if ctx.Err() == nil {
-			r.err = err
-		}
+		r.failed(ctx, err)
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, events[0].Type, err)
 	}
 	for i := range events {
@@ -152,8 +157,11 @@ func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
 	}
-	l.run.mu.Lock()
-	defer l.run.mu.Unlock()
+	ctx, done, err := l.speak(ctx)
+	if err != nil {
+		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
+	}
+	defer done()
 	return l.say(ctx, typ, body)
 }
 
@@ -162,8 +170,11 @@ func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
 // a payload; lane, turn and actor are set here.
 func (l *Lane) SayAll(ctx context.Context, events ...schema.Event) error {
 	r := l.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	ctx, done, err := l.speak(ctx)
+	if err != nil {
+		return fmt.Errorf("producers: run %s: say %d events: %w", r.cfg.RunID, len(events), err)
+	}
+	defer done()
 	all := make([]schema.Event, len(events))
 	for i, e := range events {
 		if err := l.over(e.Type); err != nil {
@@ -207,8 +218,11 @@ func (l *Lane) sayAs(ctx context.Context, actor, typ string, payload json.RawMes
 
 // State says run.lifecycle. For final states use Done, Cancel and Fail, which end what is open first.
 func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) error {
-	l.run.mu.Lock()
-	defer l.run.mu.Unlock()
+	ctx, done, err := l.speak(ctx)
+	if err != nil {
+		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, err)
+	}
+	defer done()
 	switch open := l.run.open; {
 	case s.Final() && open.State(l.id).Final():
 		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, ErrOver)
@@ -235,7 +249,7 @@ func (l *Lane) Cancel(ctx context.Context, reason string) error {
 
 // Fail is Cancel for a failure: the lane ends in state error.
 func (l *Lane) Fail(ctx context.Context, cause error) error {
-	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: cause.Error()}, nil)
+	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: errorText(cause)}, nil)
 }
 
 // Recover ends what another life of the agent left open, as a failure with this reason, and leaves the
@@ -244,61 +258,9 @@ func (l *Lane) Recover(ctx context.Context, reason string) error {
 	return l.run.close(ctx, l, Closing{Child: l.id, TurnOnly: true, Failed: true, Reason: reason}, nil)
 }
 
-// close says the closing sequence. Everybody who speaks within it is told first, so that nobody who
-// waits for space holds it up. With a turn, it is that one that is closed, and never the one behind it.
-func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn) error {
-	if !r.hush(l, c, of) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Grace)
-	defer cancel()
-	r.mu.Lock()
-	if of != nil && of.over {
-		r.mu.Unlock()
-		return nil
-	}
-	said, err := r.closing(ctx, l, c)
-	r.mu.Unlock()
-	if err != nil || !said {
-		return err
-	}
-	return r.cfg.Sink.Flush(ctx)
-}
-
-// closing is called with the lock held. said is false when there was nothing to say.
-func (r *Run) closing(ctx context.Context, l *Lane, c Closing) (said bool, err error) {
-	if r.open.State(l.id).Final() {
-		return false, nil
-	}
-	events := r.open.Close(c)
-	for _, e := range events {
-		if e.Type == schema.TypeTurnEnd {
-			r.lanes[e.ChildID].endTurn()
-		}
-	}
-	return len(events) > 0, r.send(ctx, events...)
-}
-
-// hush ends the contexts of the turns that are about to be closed. It does not take the run's lock,
-// which somebody who waits for space may hold. false: the turn that was meant has ended.
-func (r *Run) hush(l *Lane, c Closing, of *Turn) bool {
-	cause := fmt.Errorf("%s: %w", c.word(), ErrOver)
-	if c.Reason != "" {
-		cause = fmt.Errorf("%s: %s: %w", c.word(), c.Reason, ErrOver)
-	}
-	turns := r.live.below(l)
-	if of != nil && !slices.Contains(turns, of) {
-		return false
-	}
-	for _, t := range turns {
-		t.cancel(cause)
-	}
-	return true
-}
-
 // Spawn announces a child and gives its lane. call is the tool call that delegates to it, where one does
 // ("" else): when the child is cancelled with its parent, its end comes before the call's. An empty id is
-// made up. The announcement is stored before Spawn returns, so that the child cannot overtake it.
+// made up; one that the run knows already wraps ErrOpen. The announcement is stored before Spawn returns, so that the child cannot overtake it.
 func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*Lane, error) {
 	r := l.run
 	if id == "" {
@@ -320,23 +282,38 @@ func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...stri
 		}
 		payload = payload.raw("tools_allowed", list)
 	}
-	r.mu.Lock()
-	if r.lanes[id] != nil || id == r.cfg.RunID {
-		r.mu.Unlock()
-		return nil, fmt.Errorf("producers: run %s: spawn %s: it exists already: %w", r.cfg.RunID, id, ErrOpen)
-	}
-	err := l.say(ctx, schema.TypeChildSpawn, payload.end())
-	if err == nil {
-		r.lanes[id] = child
-	}
-	r.mu.Unlock()
-	if err != nil {
+	if err := child.announce(ctx, l, payload.end()); err != nil {
 		return nil, err
 	}
 	if err := r.cfg.Sink.Flush(ctx); err != nil {
 		return nil, err
 	}
 	return child, child.State(ctx, schema.StateRunning, "")
+}
+
+// announce says child.spawn, if the child can say something then.
+func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) error {
+	r := l.run
+	fail := func(err error) error {
+		return fmt.Errorf("producers: run %s: spawn %s: %w", r.cfg.RunID, l.id, err)
+	}
+	first := l.event(schema.TypeRunLifecycle, lifecyclePayload(schema.StateRunning, ""))
+	if err := first.Prepare(r.cfg.RunID); err != nil {
+		return fail(err)
+	}
+	ctx, done, err := by.speak(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	defer done()
+	if r.lanes[l.id] != nil || r.open.lanes[l.id] != nil {
+		return fail(fmt.Errorf("it exists already: %w", ErrOpen))
+	}
+	if err := by.say(ctx, schema.TypeChildSpawn, payload); err != nil {
+		return err
+	}
+	r.lanes[l.id] = l
+	return nil
 }
 
 // Step says a step.boundary. kind is one of native §3.5; checkpoint may be "".
@@ -376,11 +353,9 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 
 // Heard tells the pen of an event that somebody else wrote into the run: a command that the agent obeys. A
 // message that takes the run up again, behind its end, is one that it must know of.
-func (r *Run) Heard(e *schema.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open.See(e)
-}
+//
+// It waits for nobody, so that whoever hears a cancellation next can obey it.
+func (r *Run) Heard(e *schema.Event) { r.heard.add(e) }
 
 // Flush returns when everything said is stored.
 func (r *Run) Flush(ctx context.Context) error { return r.cfg.Sink.Flush(ctx) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"agentstream/schema"
@@ -19,42 +18,8 @@ type Turn struct {
 	id     string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	over   bool     // guarded by run.mu
-	msg    *Message // the open one; guarded by run.mu
-}
-
-// live are the open turns, by lane. It has a lock of its own: whoever cancels must find them while
-// another one waits for space with the run's lock.
-type live struct {
-	mu    sync.Mutex
-	turns map[*Turn]struct{}
-}
-
-func (l *live) add(t *Turn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.turns == nil {
-		l.turns = make(map[*Turn]struct{})
-	}
-	l.turns[t] = struct{}{}
-}
-
-func (l *live) remove(t *Turn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.turns, t)
-}
-
-// below gives the turns of a lane and of those below it.
-func (l *live) below(lane *Lane) (out []*Turn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for t := range l.turns {
-		if lane.id == "" || lane.id == t.lane.id || slices.Contains(t.lane.path, lane.id) {
-			out = append(out, t)
-		}
-	}
-	return out
+	over   bool     // guarded by the run's lock
+	msg    *Message // the open one; guarded by the run's lock
 }
 
 // Turn begins a turn: turn.start. ctx is the agent's work on it; when it ends, call Close, which says
@@ -62,13 +27,16 @@ func (l *live) below(lane *Lane) (out []*Turn) {
 func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 	r := l.run
 	t := &Turn{lane: l, id: r.cfg.NewID("turn")}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	speaking, done, err := l.speak(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: %w", r.cfg.RunID, l.id, err)
+	}
+	defer done()
 	if l.turn != nil {
 		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: turn %s: %w", r.cfg.RunID, l.id, l.turn.id, ErrOpen)
 	}
 	l.turn = t
-	if err := l.say(ctx, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
+	if err := l.say(speaking, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
 		l.turn = nil
 		return nil, err
 	}
@@ -110,9 +78,19 @@ func (t *Turn) sayAs(actor, typ string, payload json.RawMessage) error {
 	return t.lane.sayAs(t.ctx, actor, typ, payload)
 }
 
+// enter takes the run's lock, or gives up when the turn's context ends before.
+func (t *Turn) enter(doing string) error {
+	if err := t.lane.run.enter(t.ctx); err != nil {
+		return fmt.Errorf("producers: run %s: %s in turn %s: %w", t.lane.run.cfg.RunID, doing, t.id, err)
+	}
+	return nil
+}
+
 func (t *Turn) locked(typ string, payload json.RawMessage) error {
-	t.lane.run.mu.Lock()
-	defer t.lane.run.mu.Unlock()
+	if err := t.enter("say " + typ); err != nil {
+		return err
+	}
+	defer t.lane.run.leave()
 	return t.say(typ, payload)
 }
 
@@ -120,8 +98,10 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 // or a child has not ended.
 func (t *Turn) End(stop string) error {
 	r := t.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := t.enter("end"); err != nil {
+		return err
+	}
+	defer r.leave()
 	if !t.over && r.open.inTurn(t.lane.id) {
 		return fmt.Errorf("producers: run %s: end turn %s: %w", r.cfg.RunID, t.id, ErrOpen)
 	}
@@ -140,7 +120,7 @@ func (t *Turn) Cancel(reason string) error {
 
 // Fail is Cancel for a failure.
 func (t *Turn) Fail(cause error) error {
-	return t.close(Closing{Child: t.lane.id, TurnOnly: true, Failed: true, Reason: cause.Error()})
+	return t.close(Closing{Child: t.lane.id, TurnOnly: true, Failed: true, Reason: errorText(cause)})
 }
 
 func (t *Turn) close(c Closing) error { return t.lane.run.close(t.ctx, t.lane, c, t) }
@@ -158,8 +138,10 @@ func (t *Turn) Close() error {
 // here.
 func (t *Turn) Feed(events ...schema.Event) error {
 	r := t.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if err := t.enter("feed events"); err != nil {
+		return err
+	}
+	defer r.leave()
 	for i := range events {
 		if t.over {
 			return fmt.Errorf("producers: run %s: say %s in turn %s: %w", r.cfg.RunID, events[i].Type, t.id, ErrOver)
@@ -189,21 +171,34 @@ func (t *Turn) User(text string) error {
 
 // Task says task.start and gives what ends it.
 func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
+	if err := shortNames(name); err != nil {
+		return nil, fmt.Errorf("producers: run %s: begin a task: %w", t.lane.run.cfg.RunID, err)
+	}
 	id := t.lane.run.cfg.NewID("task")
 	if err := t.locked(schema.TypeTaskStart, object(nil).text("task_id", id).str("name", name).end()); err != nil {
 		return nil, err
 	}
 	return func(ok bool) error {
-		return t.locked(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
+		r := t.lane.run
+		if err := t.enter("end task " + id); err != nil {
+			return err
+		}
+		defer r.leave()
+		if l := r.open.lanes[t.lane.id]; l == nil || t.over || !slices.Contains(l.tasks, id) {
+			return fmt.Errorf("producers: run %s: end task %s: %w", r.cfg.RunID, id, ErrOver)
+		}
+		return t.say(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
 	}, nil
 }
 
 // Calls gives the tool calls of the turn's lane that have begun and not ended, as they began, whoever
-// announced them: what the agent has to run next.
+// announced them: what the agent has to run next. None when the turn is over.
 func (t *Turn) Calls() []*Call {
 	r := t.lane.run
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if t.enter("look at calls") != nil {
+		return nil // the turn is over, and somebody waits for space
+	}
+	defer r.leave()
 	var out []*Call
 	if l := r.open.lanes[t.lane.id]; l != nil && !t.over {
 		for _, c := range l.calls {

@@ -1,10 +1,12 @@
 package producers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"agentstream/schema"
@@ -26,28 +28,39 @@ type ModelCall struct {
 
 // BeginModel says model.start. provider and model may be "".
 func (t *Turn) BeginModel(provider, model string) (*ModelCall, error) {
+	if err := shortNames(provider, model); err != nil {
+		return nil, fmt.Errorf("producers: run %s: begin a model call: %w", t.lane.run.cfg.RunID, err)
+	}
 	c := &ModelCall{turn: t, id: t.lane.run.cfg.NewID("model"), began: t.lane.run.cfg.Now()}
 	return c, t.locked(schema.TypeModelStart, object(nil).text("call_id", c.id).str("model", model).str("provider", provider).end())
 }
 
 // End says model.end of a call that went well. usage is what encoding/json takes, or nil.
 func (c *ModelCall) End(usage any) error {
-	used, err := jsonOf(usage)
+	used, err := usageOf(usage)
 	if err != nil {
-		return fmt.Errorf("producers: model call %s: usage: %w", c.id, err)
+		return fmt.Errorf("producers: model call %s: %w", c.id, err)
 	}
-	return c.end(used, nil)
+	return c.end(true, used, nil)
 }
 
 // Fail says model.end of a call that failed.
-func (c *ModelCall) Fail(cause error) error { return c.end(nil, cause) }
+func (c *ModelCall) Fail(cause error) error { return c.end(false, nil, cause) }
 
-func (c *ModelCall) end(usage json.RawMessage, cause error) error {
-	o := object(nil).text("call_id", c.id).yes("ok", cause == nil).raw("usage", usage).integer("duration_ms", c.turn.since(c.began))
-	if cause != nil {
-		o = o.raw("error", object(nil).text("type", "error").text("message", cause.Error()).end())
+func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
+	o := object(nil).text("call_id", c.id).yes("ok", ok).raw("usage", usage).integer("duration_ms", c.turn.since(c.began))
+	if !ok {
+		o = o.raw("error", errorOf(cause))
 	}
-	return c.turn.locked(schema.TypeModelEnd, o.end())
+	r := c.turn.lane.run
+	if err := c.turn.enter("end model call " + c.id); err != nil {
+		return err
+	}
+	defer r.leave()
+	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !slices.Contains(l.models, c.id) {
+		return fmt.Errorf("producers: run %s: end model call %s: %w", r.cfg.RunID, c.id, ErrOver)
+	}
+	return c.turn.say(schema.TypeModelEnd, o.end())
 }
 
 // Model streams one call of a model: model.start, what the decoder makes of the body as it comes, and
@@ -63,17 +76,46 @@ func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
 	if err = t.pour(d, body, &o); errors.Is(err, ErrOver) {
 		return err
 	}
-	if err == nil {
+	if err != nil {
+		err = errors.Join(err, t.failMessage(err))
+	} else {
 		err = o.err()
 	}
-	return errors.Join(err, c.end(o.usage, err))
+	return errors.Join(err, c.end(err == nil, o.usage, err))
 }
+
+// failMessage ends the message that the lane has open, if it has one.
+func (t *Turn) failMessage(cause error) (err error) {
+	if err := t.enter("fail a message"); err != nil {
+		return err
+	}
+	defer t.lane.run.leave()
+	if l := t.lane.run.open.lanes[t.lane.id]; l != nil && l.msg != nil && !t.over {
+		l.msg.close(Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
+			if err == nil {
+				err = t.say(typ, payload)
+			}
+		})
+	}
+	return err
+}
+
+// maxIdle is how many reads in a row may give nothing.
+const maxIdle = 100
 
 // pour says what the decoder makes of the body.
 func (t *Turn) pour(d Decoder, body io.Reader, o *modelOutcome) error {
 	buf := make([]byte, 16<<10)
-	for {
+	for idle := 0; ; idle++ {
+		if t.ctx.Err() != nil { // the body may go on for ever without an event
+			return fmt.Errorf("producers: run %s: model's answer in turn %s: %w", t.lane.run.cfg.RunID, t.id, context.Cause(t.ctx))
+		}
 		n, rerr := body.Read(buf)
+		if n > 0 {
+			idle = 0
+		} else if rerr == nil && idle > maxIdle {
+			rerr = io.ErrNoProgress
+		}
 		events, err := d.Write(buf[:n])
 		if rerr != nil {
 			events = append(events, d.Close()...)

@@ -52,7 +52,7 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"a"}],"stop_reas
 	second := strings.Replace(parts(`{"text":"b"}`, stop), "r1", "r2", 1)
 	anonymous := strings.ReplaceAll(parts(`{"text":"c"}`, stop), `,"responseId":"r1"`, "")
 	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), second, anonymous, anonymous)))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	if o := geminitest.FromFold(t, events); len(o) != 4 || o[0].Err == nil || o[1].Text != "b" || o[3].Text != "c" || o[3].Err != nil {
 		t.Error(providertest.Story(events))
 	}
@@ -91,7 +91,7 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(tt.body))
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			told := providertest.Story(events)
 			for _, w := range tt.want {
 				if !strings.Contains(told, w) {
@@ -136,7 +136,7 @@ func FuzzDecoder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
 		events := decodeAll(t, body)
-		providertest.CheckEvents(t, events)
+		checkEvents(t, events)
 		checkDeltas(t, events)
 		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
 	})

@@ -32,10 +32,18 @@ func parts(list string, more ...string) string {
 
 const stop = `,"finishReason":"STOP"`
 
+// checkEvents: the indexes of blocks are the adapter's own.
+func checkEvents(t testing.TB, events []schema.Event) {
+	t.Helper()
+	providertest.CheckEvents(t, events)
+	providertest.CheckNumbered(t, events)
+}
+
 func expect(t *testing.T, body, want string) {
 	t.Helper()
 	events := decodeAll(t, []byte(body))
 	providertest.CheckStory(t, events, want)
+	providertest.CheckNumbered(t, events)
 }
 
 const head = `message.start {"message_id":"r1","role":"assistant","model":"m","provider":"gemini"}
@@ -119,7 +127,7 @@ func TestStreamedArguments(t *testing.T) {
 				chunks = append(chunks, parts(p))
 			}
 			events := decodeAll(t, []byte(sse(append(chunks, parts("", stop))...)))
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			o := geminitest.FromFold(t, events)[0]
 			if len(o.Calls)+len(o.Open) != tt.blocks || tt.input == "" && len(o.Calls) > 0 {
 				t.Fatalf("%+v\n%s", o, providertest.Story(events))
@@ -142,7 +150,7 @@ func TestStreamedArguments(t *testing.T) {
 func TestCallIDs(t *testing.T) {
 	body := sse(parts(`{"functionCall":{"name":"f","id":"x"}},{"functionCall":{"name":"f"}},{"functionCall":{"name":"f"}},{"functionCall":{"id":"y","args":{}}}`, stop))
 	a, b := decodeAll(t, []byte(body)), decodeAll(t, []byte(body))
-	providertest.CheckEvents(t, a)
+	checkEvents(t, a)
 	if providertest.Lines(a) != providertest.Lines(b) {
 		t.Error("the ids change")
 	}
@@ -191,13 +199,13 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 		return parts(`{"inlineData":{"mimeType":"audio/L16;rate=24000","data":"` + data + `"}}`)
 	}
 	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"), parts("", stop))))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	if told := providertest.Story(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
 		t.Error(told)
 	}
 	big := strings.Repeat("QUJD", 300<<10) // 1.2 MB
 	events = decodeAll(t, []byte(sse(parts(`{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"`+big+`"}}`, stop))))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	joined := ""
 	for _, e := range events {
 		if e.Type == schema.TypeDataDelta {
@@ -218,7 +226,7 @@ func TestStops(t *testing.T) {
 	for reason, want := range map[string]string{"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal", "RECITATION": "refusal", "PROHIBITED_CONTENT": "refusal",
 		"BLOCKLIST": "refusal", "SPII": "refusal", "IMAGE_SAFETY": "refusal", "MALFORMED_FUNCTION_CALL": "error", "UNEXPECTED_TOOL_CALL": "error", "OTHER": "other", "NEW_ONE": "new_one"} {
 		events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), parts("", `,"finishReason":"`+reason+`","finishMessage":"why"`))))
-		providertest.CheckEvents(t, events)
+		checkEvents(t, events)
 		o := geminitest.FromFold(t, events)[0]
 		if *o.Stop != want || *o.Finish != reason || (o.Err != nil) != (want == "error") {
 			t.Errorf("%s: %s %s %v", reason, *o.Stop, *o.Finish, o.Err)
@@ -270,7 +278,7 @@ func TestUsage(t *testing.T) {
 		return strings.Replace(chunk, `"modelVersion"`, `"usageMetadata":`+usage+`,"modelVersion"`, 1)
 	}
 	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`), with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	if told := providertest.Story(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
 		t.Error(told)
 	}
@@ -284,7 +292,7 @@ func TestMetadata(t *testing.T) {
 		parts(`{"text":"b"}`, `,"groundingMetadata":{"webSearchQueries":["q"]},"safetyRatings":[{"x":2}]`),
 		parts(`{"text":"c"}`, `,"groundingMetadata":{},"citationMetadata":{"citationSources":[]}`),
 		parts(`{"text":"d"}`, stop, `,"groundingMetadata":{"groundingChunks":[1]},"avgLogprobs":-0.10,"error":"odd","stop_reason":"odd"`))))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	told := providertest.Story(events)
 	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`, `"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
 		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`, `custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
@@ -300,7 +308,7 @@ func TestCandidates(t *testing.T) {
 		return fmt.Sprintf(`{"candidates":[{"index":%d,"content":{"parts":[{"text":%q}],"role":"model"}%s}],"usageMetadata":{"n":1},"responseId":"r1"}`, index, text, more)
 	}
 	events := decodeAll(t, []byte(sse(chunk(0, "a", ""), chunk(2, "x", ""), chunk(1, "m", ""), chunk(0, "b", stop), chunk(1, "n", ""), chunk(2, "y", `,"finishReason":"SAFETY"`))))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	var got []string
 	for _, o := range geminitest.FromFold(t, events) {
 		got = append(got, fmt.Sprint(o.Text, o.Usage != nil, o.Stop != nil, o.Err != nil))
@@ -311,7 +319,7 @@ func TestCandidates(t *testing.T) {
 	// What there is no room for is kept as it came.
 	long := chunk(1, strings.Repeat("x", 300<<10), "")
 	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")}, strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	told := providertest.Story(events)
 	text := geminitest.FromFold(t, events)[1].Text
 	if n := strings.Count(told, "custom.gemini.candidate "); n < 5 || n*(300<<10)+len(text) != 20*(300<<10) {

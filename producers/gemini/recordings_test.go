@@ -16,7 +16,7 @@ func TestRecordings(t *testing.T) {
 	for name := range want {
 		t.Run(strings.TrimPrefix(name, "gemini/"), func(t *testing.T) {
 			events := decodeAll(t, read(name))
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			geminitest.Check(t, name, events)
 			for _, e := range events {
 				if strings.HasPrefix(e.Type, "custom.") {

@@ -47,7 +47,7 @@ func TestBadInput(t *testing.T) {
 				if took := time.Since(began); took > 10*time.Second {
 					t.Errorf("it took %v", took)
 				}
-				providertest.CheckFraming(t, events)
+				providertest.CheckNumbered(t, events)
 				told := providertest.Story(events)
 				if !strings.Contains(told, tt.want) {
 					t.Errorf("no %s in %.2000s", tt.want, told)
@@ -69,7 +69,7 @@ func TestWrongEncoding(t *testing.T) {
 		}
 		for api, decoder := range decoders {
 			events := providertest.Decode(t, decoder(provider.Config{}), body)
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			if told := providertest.Story(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
 				t.Errorf("%s: %.500s", api, told)
 			}
@@ -123,7 +123,7 @@ func TestMuch(t *testing.T) {
 				began := time.Now()
 				events := providertest.Decode(t, decoders[tt.api](provider.Config{}), body)
 				took := time.Since(began)
-				providertest.CheckFraming(t, events)
+				providertest.CheckNumbered(t, events)
 				return took
 			}
 			few, all := cost(n/8), cost(n)
@@ -173,12 +173,12 @@ func FuzzDecoders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, step uint8, cut uint16) {
 		for _, decoder := range decoders {
 			events := providertest.Decode(t, decoder(provider.Config{}), body)
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			providertest.CheckPieces(t, func() *provider.Decoder { return decoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
 			d := decoder(provider.Config{})
 			events, _ = d.Write(body[:min(int(cut), len(body))])
 			d.Rejoin()
-			providertest.CheckFraming(t, append(events, providertest.Decode(t, d, body)...))
+			providertest.CheckNumbered(t, append(events, providertest.Decode(t, d, body)...))
 		}
 	})
 }

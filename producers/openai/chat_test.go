@@ -40,6 +40,7 @@ func expectResponses(t *testing.T, body, want string) {
 func expect(t *testing.T, events []schema.Event, want string) {
 	t.Helper()
 	providertest.CheckStory(t, events, want)
+	providertest.CheckNumbered(t, events)
 }
 
 const (
@@ -159,7 +160,7 @@ func TestChatCalls(t *testing.T) {
 					frames = append(frames, delta(d))
 				}
 				events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(append(frames, finish(reason), done)...)))
-				providertest.CheckEvents(t, events)
+				checkEvents(t, events)
 				var got []c
 				for _, e := range events {
 					p, _ := provider.Parse(e.Payload)
@@ -218,7 +219,7 @@ func TestChatChoices(t *testing.T) {
 		many = append(many, chunk(fmt.Sprintf(`{"index":%d,"delta":{"content":"x"},"finish_reason":"stop"}`, i)))
 	}
 	events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(many...)))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	if told := providertest.Story(events); strings.Count(told, "custom.openai.choice") != 999 || strings.Count(told[strings.Index(told, "message.end"):], `"index":`) != maxChoices-1 {
 		t.Error("many choices are not bounded, or not kept")
 	}
@@ -263,7 +264,7 @@ func TestChatSeveral(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(tt.frames...)))
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			var ids []string
 			for _, e := range events {
 				if p, _ := provider.Parse(e.Payload); e.Type == schema.TypeMessageEnd {

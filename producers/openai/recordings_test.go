@@ -21,6 +21,13 @@ func decoderOf(name string) *provider.Decoder {
 	return NewResponsesDecoder(provider.Config{})
 }
 
+// checkEvents: the indexes of blocks are the adapter's own.
+func checkEvents(t testing.TB, events []schema.Event) {
+	t.Helper()
+	providertest.CheckEvents(t, events)
+	providertest.CheckNumbered(t, events)
+}
+
 // TestRecordings holds the canonical events of every recorded stream to what the provider's own
 // client libraries make of it.
 func TestRecordings(t *testing.T) {
@@ -28,7 +35,7 @@ func TestRecordings(t *testing.T) {
 	for name := range want {
 		t.Run(name, func(t *testing.T) {
 			events := providertest.Decode(t, decoderOf(name), read(name))
-			providertest.CheckEvents(t, events)
+			checkEvents(t, events)
 			openaitest.Check(t, name, events)
 			if o := openaitest.FromFold(t, events); o.Incomplete {
 				t.Error("a whole stream is incomplete")
@@ -82,7 +89,7 @@ func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, 
 	t.Helper()
 	at := len(data)
 	events := providertest.Decode(t, decoderOf(name), data)
-	providertest.CheckFraming(t, events)
+	providertest.CheckNumbered(t, events)
 	got := openaitest.FromFold(t, events)
 	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || !strings.HasPrefix(whole.Refusal, got.Refusal) || len(got.Calls) > len(whole.Calls) {
 		t.Fatalf("cut at %d: %q is no beginning", at, got.Text)
@@ -125,7 +132,7 @@ func TestRejoin(t *testing.T) {
 		}
 		d.Rejoin()
 		events = append(events, providertest.Decode(t, d, second)...)
-		providertest.CheckFraming(t, events)
+		providertest.CheckNumbered(t, events)
 		if got := openaitest.FromFold(t, events); len(events) != len(whole) || !reflect.DeepEqual(got, want) {
 			t.Fatalf("cut at %d: %s", at, providertest.Story(events))
 		}
@@ -137,11 +144,11 @@ func TestRepeated(t *testing.T) {
 	_, read := openaitest.Recorded(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
 	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), second...))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	openaitest.Check(t, "openai-responses/background-create.sse", events)
 	other := bytes.ReplaceAll(first, []byte("resp_0850765c"), []byte("resp_other"))
 	events = providertest.Decode(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), other...))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	if o := openaitest.FromFold(t, events); o.Text != "2 + 2 equals 4.2 + 2 equals 4." || len(o.Messages) != 2 {
 		t.Errorf("%q in %v", o.Text, o.Messages)
 	}

@@ -193,7 +193,7 @@ func TestResponsesImage(t *testing.T) {
 		ev("image_generation_call.partial_image", `"output_index":0,"partial_image_index":0,"partial_image_b64":"AA\/A","size":"1x1"`),
 		ev("output_item.done", `"output_index":0,"item":{"id":"g1","type":"image_generation_call","status":"completed","output_format":"webp","result":"`+image+`"}`), completed)
 	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(body))
-	providertest.CheckEvents(t, events)
+	checkEvents(t, events)
 	var f schema.Fold
 	for i := range events {
 		f.Add(&events[i])
@@ -254,7 +254,7 @@ func TestSequence(t *testing.T) {
 		"out of order": {strings.Replace(created, `{`, `{"sequence_number":5,`, 1), strings.Replace(addedMsg, `{`, `{"sequence_number":4,`, 1), textPiece("H"), textPiece("i"), completed},
 	} {
 		events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(frames...)))
-		providertest.CheckEvents(t, events)
+		checkEvents(t, events)
 		if told := providertest.Story(events); !strings.Contains(told, `"text":"Hi"`) {
 			t.Errorf("%s: %s", name, told)
 		}

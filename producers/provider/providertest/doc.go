@@ -4,7 +4,7 @@
 //
 // [Recorded] gives recorded streams and what is expected of them, [Digest] stands for their long texts.
 // [Decode] gives the events of a body; [CheckEvents], [CheckFraming] and [CheckPieces] hold an adapter
-// to what all of them promise, whatever the provider.
+// to what all of them promise, whatever the provider, [CheckNumbered] to what some promise on top.
 //
 // # Contract
 //

@@ -67,15 +67,21 @@ func CheckEvents(t testing.TB, events []schema.Event) {
 	CheckFraming(t, events)
 }
 
-// lane is what is open in one lane of a run.
-type lane struct {
-	message      string
-	blocks, used map[string]bool // of the message, by index
-}
-
-// CheckFraming: in each lane every message and block that begins ends, once and within the other, and
+// CheckFraming: in each lane every message and block that begins ends, the one within the other, and
 // every event may be appended.
 func CheckFraming(t testing.TB, events []schema.Event) {
+	t.Helper()
+	checkFraming(t, events, false)
+}
+
+// CheckNumbered is CheckFraming for adapters that number the blocks themselves: no index comes again in
+// a message, and deltas are of a block that is open. Indexes of a provider may be anything.
+func CheckNumbered(t testing.TB, events []schema.Event) {
+	t.Helper()
+	checkFraming(t, events, true)
+}
+
+func checkFraming(t testing.TB, events []schema.Event, numbered bool) {
 	t.Helper()
 	lanes := map[string]*lane{}
 	for i := range events {
@@ -91,7 +97,7 @@ func CheckFraming(t testing.TB, events []schema.Event) {
 			l = &lane{}
 			lanes[e.ChildID] = l
 		}
-		if problem := l.add(e); problem != "" {
+		if problem := l.add(e, numbered); problem != "" {
 			t.Fatalf("event %d, %s in lane %q: %s", i, e.Type, e.ChildID, problem)
 		}
 	}
@@ -102,8 +108,15 @@ func CheckFraming(t testing.TB, events []schema.Event) {
 	}
 }
 
+// lane is what is open in one lane of a run.
+type lane struct {
+	message string
+	blocks  map[string]int // how many of the message are open, by index
+	used    map[string]bool
+}
+
 // add says what is wrong with the next event.
-func (l *lane) add(e *schema.Event) string {
+func (l *lane) add(e *schema.Event, numbered bool) string {
 	p, _ := provider.Parse(e.Payload)
 	index, id := string(p.Get("index")), p.Str("message_id")
 	switch e.Type {
@@ -111,25 +124,28 @@ func (l *lane) add(e *schema.Event) string {
 		if l.message != "" {
 			return fmt.Sprintf("%s begins within %s", id, l.message)
 		}
-		l.message, l.blocks, l.used = id, map[string]bool{}, map[string]bool{}
+		l.message, l.blocks, l.used = id, map[string]int{}, map[string]bool{}
 	case schema.TypeMessageEnd:
 		if id != l.message || len(l.blocks) > 0 {
 			return fmt.Sprintf("%s ends while %q and the blocks %v are open", id, l.message, l.blocks)
 		}
 		l.message = ""
 	case schema.TypeBlockStart:
-		if l.message == "" || l.used[index] {
+		if l.message == "" || numbered && l.used[index] {
 			return fmt.Sprintf("block %s begins outside of a message or again in %q", index, l.message)
 		}
-		l.blocks[index], l.used[index] = true, true
+		l.blocks[index]++
+		l.used[index] = true
 	case schema.TypeBlockEnd:
-		if !l.blocks[index] {
+		if l.blocks[index] == 0 {
 			return fmt.Sprintf("block %s ends and is not open", index)
 		}
-		delete(l.blocks, index)
+		if l.blocks[index]--; l.blocks[index] == 0 {
+			delete(l.blocks, index)
+		}
 	case schema.TypeToolStart:
 	default:
-		if index != "" && !l.blocks[index] {
+		if numbered && index != "" && l.blocks[index] == 0 {
 			return fmt.Sprintf("block %s is not open", index)
 		}
 	}

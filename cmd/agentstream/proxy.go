@@ -178,13 +178,18 @@ type edgeSink struct {
 	run    string
 }
 
-// Send stores the events in order, in batches that are each stored whole or not at all.
+// Send stores the events in order, in batches that are each stored whole or not at all. Of several, the
+// first may be stored when there is an error. Nothing of the events is kept: a batch is a copy.
 func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
 	for len(events) > 0 {
 		var body []byte
 		n := 0
-		for n < len(events) && n < maxBatchEvents && len(body) < maxBatchBytes && events[n].ChildID == events[0].ChildID {
-			body = append(agentstream.AppendNew(body, &events[n]), '\n')
+		for n < len(events) && n < maxBatchEvents && events[n].ChildID == events[0].ChildID {
+			more := append(agentstream.AppendNew(body, &events[n]), '\n')
+			if n > 0 && len(more) > maxBatchBytes {
+				break // one that is larger goes alone
+			}
+			body = more
 			n++
 		}
 		if _, err := s.client.AppendLines(ctx, s.run, "", body); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	agentstream "agentstream/clients/go"
 	"agentstream/internal/testkit"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
@@ -151,6 +152,52 @@ func TestProxyCommandThroughAnEdge(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("stored:\n%s", s.lines(run))
 		}
+	}
+}
+
+// TestEdgeSinkBatches: each batch is small enough for the server to store it whole or not at all, and
+// everything arrives in order, whatever becomes of the bytes afterwards.
+func TestEdgeSinkBatches(t *testing.T) {
+	s := newStandIn(t)
+	client, err := agentstream.New(agentstream.Config{BaseURL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	large := schema.MaxEventBytes - 1000
+	var events []schema.Event
+	add := func(child string, size int) {
+		payload := fmt.Appendf(nil, `{"text":"%03d %s"}`, len(events), strings.Repeat("x", size))
+		events = append(events, schema.Event{Type: schema.TypeTextDelta, ChildID: child, Payload: payload})
+	}
+	for _, size := range []int{10, large, 10, large, large, 300 << 10, 300 << 10, 10} {
+		add("", size)
+	}
+	for range maxBatchEvents + 1 {
+		add("run_child", 1)
+	}
+	sink := &edgeSink{client: client, run: "run_batches"}
+	if err := sink.Send(t.Context(), events...); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		clear(e.Payload)
+	}
+	batches := 0
+	for _, r := range s.log() {
+		if r.events > maxBatchEvents || r.events > 1 && len(r.body) > maxBatchBytes || len(r.body) > schema.MaxPackBytes {
+			t.Errorf("a batch of %d events and %d bytes", r.events, len(r.body))
+		}
+		batches++
+	}
+	lines := s.lines("run_batches")
+	for i, line := range lines {
+		if !strings.Contains(line, fmt.Sprintf(`{"text":"%03d x`, i)) {
+			t.Fatalf("event %d is %.200s", i, line)
+		}
+	}
+	if len(lines) != len(events) || batches != 7 {
+		t.Errorf("%d events of %d in %d batches", len(lines), len(events), batches)
 	}
 }
 

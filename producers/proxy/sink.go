@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"agentstream/producers"
@@ -31,10 +32,33 @@ type published struct {
 }
 
 // Send waits until the events are stored, so that what is not stored yet stays in the proxy's buffer,
-// which is bounded and counted.
+// which is bounded and counted. When ctx ends before, the publisher goes on with a copy.
 func (s *published) Send(ctx context.Context, events ...schema.Event) error {
-	_, err := s.pub.Append(ctx, events...)
+	_, err := s.pub.Append(ctx, owned(events)...)
 	return err
+}
+
+// owned copies events with their bytes, which Publisher.Append keeps.
+func owned(events []schema.Event) []schema.Event {
+	size := 0
+	for i := range events {
+		size += len(events[i].Payload) + len(events[i].Extra)
+	}
+	room := make([]byte, 0, size)
+	keep := func(b []byte) []byte {
+		from := len(room)
+		room = append(room, b...)
+		return room[from:len(room):len(room)]
+	}
+	events = slices.Clone(events)
+	for i := range events {
+		e := &events[i]
+		e.Payload = keep(e.Payload)
+		if len(e.Extra) > 0 {
+			e.Extra = keep(e.Extra)
+		}
+	}
+	return events
 }
 
 // Flush has nothing to wait for.

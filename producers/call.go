@@ -30,7 +30,7 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 	if err := shortNames(id, tool); err != nil || tool == "" {
 		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shortened(tool, maxName), cmp.Or(err, schema.ErrMalformed))
 	}
-	if err := m.turn.enter("call a tool in message " + m.id); err != nil {
+	if err := m.turn.enter("call a tool in message", m.id); err != nil {
 		return nil, err
 	}
 	defer r.leave()
@@ -58,7 +58,7 @@ func (c *Call) Args() json.RawMessage { return c.input }
 
 // Input says a piece of the input, which is JSON when it is whole.
 func (c *Call) Input(piece string) error {
-	if err := c.turn.enter("go on with call " + c.id); err != nil {
+	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
 	}
 	defer c.turn.lane.run.leave()
@@ -82,7 +82,7 @@ func (c *Call) Ready(input any) error {
 	if err != nil {
 		return fmt.Errorf("producers: call %s: input: %w", c.id, err)
 	}
-	if err := c.turn.enter("go on with call " + c.id); err != nil {
+	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
 	}
 	defer c.turn.lane.run.leave()
@@ -131,7 +131,7 @@ func (b *openBlock) said() (json.RawMessage, error) {
 
 // Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
 func (c *Call) Output(text string) error {
-	if err := c.turn.enter("go on with call " + c.id); err != nil {
+	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
 	}
 	defer c.turn.lane.run.leave()
@@ -174,7 +174,7 @@ func (c *Call) Fail(cause error) error {
 }
 
 func (c *Call) end(o object) error {
-	if err := c.turn.enter("go on with call " + c.id); err != nil {
+	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
 	}
 	defer c.turn.lane.run.leave()

@@ -56,7 +56,7 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	if !slices.Contains(messageRoles, info.Role) {
 		return fail(fmt.Errorf("role %q: %w", shortened(info.Role, maxName), schema.ErrMalformed))
 	}
-	if err := t.enter("begin message " + info.ID); err != nil {
+	if err := t.enter("begin message", info.ID); err != nil {
 		return nil, err
 	}
 	defer r.leave()
@@ -96,7 +96,7 @@ func (m *Message) Reasoning(text string) error {
 }
 
 func (m *Message) speak(kind, typ, text string) error {
-	if err := m.turn.enter("go on with message " + m.id); err != nil {
+	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
 	defer m.turn.lane.run.leave()
@@ -219,7 +219,7 @@ func (m *Message) deltaOne(b *openBlock, typ, text string) error {
 
 // Signed ends the open block of reasoning with the provider's signature.
 func (m *Message) Signed(signature string) error {
-	if err := m.turn.enter("go on with message " + m.id); err != nil {
+	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
 	defer m.turn.lane.run.leave()
@@ -242,7 +242,7 @@ const dataPiece = 96 << 10
 
 // Data says a block of bytes: kind image, audio or file, with a media type and a name that may be "".
 func (m *Message) Data(kind, mediaType, name string, data []byte) error {
-	if err := m.turn.enter("go on with message " + m.id); err != nil {
+	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
 	defer m.turn.lane.run.leave()
@@ -281,7 +281,7 @@ func (m *Message) End(stop string, usage any) error {
 	if err != nil {
 		return fmt.Errorf("producers: message %s: %w", m.id, err)
 	}
-	if err := m.turn.enter("go on with message " + m.id); err != nil {
+	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
 	defer m.turn.lane.run.leave()
@@ -318,7 +318,7 @@ func (m *Message) End(stop string, usage any) error {
 // Fail ends a message that the model did not: what was said so far, and why there is no more. The turn can
 // go on, with another try.
 func (m *Message) Fail(cause error) error {
-	if err := m.turn.enter("go on with message " + m.id); err != nil {
+	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
 	defer m.turn.lane.run.leave()

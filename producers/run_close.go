@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"agentstream/schema"
 )
@@ -87,6 +88,7 @@ func (l *Lane) within(other *Lane) bool {
 
 // heard are events of others that the pen has not looked at yet.
 type heard struct {
+	some   atomic.Bool
 	mu     sync.Mutex
 	events []schema.Event
 }
@@ -97,6 +99,7 @@ func (h *heard) add(e *schema.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, own)
+	h.some.Store(true)
 }
 
 func (h *heard) take() []schema.Event {
@@ -104,6 +107,7 @@ func (h *heard) take() []schema.Event {
 	defer h.mu.Unlock()
 	out := h.events
 	h.events = nil
+	h.some.Store(false)
 	return out
 }
 
@@ -118,8 +122,10 @@ func (r *Run) enter(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	for _, e := range r.heard.take() {
-		r.open.See(&e)
+	if r.heard.some.Load() {
+		for _, e := range r.heard.take() {
+			r.open.See(&e)
+		}
 	}
 	return nil
 }

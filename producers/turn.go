@@ -79,15 +79,15 @@ func (t *Turn) sayAs(actor, typ string, payload json.RawMessage) error {
 }
 
 // enter takes the run's lock, or gives up when the turn's context ends before.
-func (t *Turn) enter(doing string) error {
+func (t *Turn) enter(doing, what string) error {
 	if err := t.lane.run.enter(t.ctx); err != nil {
-		return fmt.Errorf("producers: run %s: %s in turn %s: %w", t.lane.run.cfg.RunID, doing, t.id, err)
+		return fmt.Errorf("producers: run %s: %s %s in turn %s: %w", t.lane.run.cfg.RunID, doing, what, t.id, err)
 	}
 	return nil
 }
 
 func (t *Turn) locked(typ string, payload json.RawMessage) error {
-	if err := t.enter("say " + typ); err != nil {
+	if err := t.enter("say", typ); err != nil {
 		return err
 	}
 	defer t.lane.run.leave()
@@ -98,7 +98,7 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 // or a child has not ended.
 func (t *Turn) End(stop string) error {
 	r := t.lane.run
-	if err := t.enter("end"); err != nil {
+	if err := t.enter("end", ""); err != nil {
 		return err
 	}
 	defer r.leave()
@@ -138,7 +138,7 @@ func (t *Turn) Close() error {
 // here.
 func (t *Turn) Feed(events ...schema.Event) error {
 	r := t.lane.run
-	if err := t.enter("feed events"); err != nil {
+	if err := t.enter("feed events", ""); err != nil {
 		return err
 	}
 	defer r.leave()
@@ -180,7 +180,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 	}
 	return func(ok bool) error {
 		r := t.lane.run
-		if err := t.enter("end task " + id); err != nil {
+		if err := t.enter("end task", id); err != nil {
 			return err
 		}
 		defer r.leave()
@@ -195,7 +195,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 // announced them: what the agent has to run next. None when the turn is over.
 func (t *Turn) Calls() []*Call {
 	r := t.lane.run
-	if t.enter("look at calls") != nil {
+	if t.enter("look at calls", "") != nil {
 		return nil // the turn is over, and somebody waits for space
 	}
 	defer r.leave()

@@ -53,7 +53,7 @@ func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
 		o = o.raw("error", errorOf(cause))
 	}
 	r := c.turn.lane.run
-	if err := c.turn.enter("end model call " + c.id); err != nil {
+	if err := c.turn.enter("end model call", c.id); err != nil {
 		return err
 	}
 	defer r.leave()
@@ -86,7 +86,7 @@ func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
 
 // failMessage ends the message that the lane has open, if it has one.
 func (t *Turn) failMessage(cause error) (err error) {
-	if err := t.enter("fail a message"); err != nil {
+	if err := t.enter("fail a message", ""); err != nil {
 		return err
 	}
 	defer t.lane.run.leave()

@@ -117,8 +117,7 @@ func (a *answer) other(p provider.Fields, sig json.RawMessage) {
 		}
 		base = append(base, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 	}
-	switch kind {
-	case "", "text", "thinking", "reasoning", "tool_use", "data": // names that promise readers other members
+	if provider.Reserved(kind) {
 		kind = "part"
 		base = append(base[:1:1], provider.Field{Name: kind, Value: p.Encode()})
 	}

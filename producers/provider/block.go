@@ -51,6 +51,16 @@ func TextBlock(index int, kind string) *Block {
 	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(field)}, {field, Quote("")}}}
 }
 
+// Reserved says that a kind promises readers members of its own. What a provider calls so, and is not,
+// needs another name.
+func Reserved(kind string) bool {
+	switch kind {
+	case "", "text", "thinking", "reasoning", "tool_use", "data":
+		return true
+	}
+	return false
+}
+
 // Begin says block.start.
 func (m *Message) Begin(b *Block) *Block {
 	m.room()

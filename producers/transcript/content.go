@@ -58,11 +58,7 @@ func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 	raw = bytes.Clone(raw)
 	base, ok := provider.Parse(raw)
 	kind := base.Str("type")
-	switch kind {
-	case "", "text", "thinking", "reasoning", "tool_use", "data": // names that promise readers other members
-		ok = false
-	}
-	if !ok {
+	if !ok || provider.Reserved(kind) {
 		kind = "part"
 		base = provider.Fields{field("type", provider.Quote(kind)), field("part", raw)}
 		raw = base.Encode()

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"agentstream/producers/anthropic"
-	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -36,7 +36,7 @@ var cutRecordings = map[string]func(provider.Config) *provider.Decoder{
 // TestCutAtEveryByte: wherever an answer breaks off, the run ends, everything in it has one end, and what
 // was said is a beginning of the whole.
 func TestCutAtEveryByte(t *testing.T) {
-	if _, err := os.Stat(anthropictest.Dir(t)); err != nil {
+	if _, err := os.Stat(providertest.Dir(t)); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	for name, decoder := range cutRecordings {
 		t.Run(strings.ReplaceAll(name, "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			body, err := os.ReadFile(filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name)))
+			body, err := os.ReadFile(filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
 			must(t, err)
 			whole := said(answerOf(t, decoder, string(body)))
 			step := 1

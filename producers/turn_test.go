@@ -19,6 +19,7 @@ import (
 	"agentstream/producers/anthropic"
 	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -68,7 +69,7 @@ func TestModelAnswers(t *testing.T) {
 // TestModelBreaksOff: a body that ends early, or a connection that does, ends the message honestly, and
 // the turn can go on.
 func TestModelBreaksOff(t *testing.T) {
-	body, err := os.ReadFile(filepath.Join(anthropictest.Dir(t), "anthropic", "text-long.sse"))
+	body, err := os.ReadFile(filepath.Join(providertest.Dir(t), "anthropic", "text-long.sse"))
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

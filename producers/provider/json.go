@@ -99,14 +99,36 @@ func (l Fields) Set(name string, value json.RawMessage) Fields {
 	return append(l, Field{name, value})
 }
 
-// Overlay sets every member of with that says something.
+// Overlay sets every member of with that says something. Members that are too many, or too
+// much in all, are counted in omitted_members.
 func (l Fields) Overlay(with Fields) Fields {
 	for _, f := range with {
-		if !IsNull(f.Value) || l.Get(f.Name) == nil {
-			l = l.Set(f.Name, bytes.Clone(f.Value))
+		old := l.Get(f.Name)
+		if IsNull(f.Value) && old != nil {
+			continue
 		}
+		if old == nil && len(l) >= maxMembers || l.size()-len(old)+len(f.Name)+len(f.Value) > maxGathered {
+			n, _ := strconv.Atoi(string(l.Get(omittedMembers)))
+			l = l.Set(omittedMembers, Number(n+1))
+			continue
+		}
+		l = l.Set(f.Name, bytes.Clone(f.Value))
 	}
 	return l
+}
+
+const (
+	// maxMembers bounds the members that are gathered out of many frames.
+	maxMembers     = 256
+	maxGathered    = 16 << 20 // bytes of them; what does not fit an event is left out there
+	omittedMembers = "omitted_members"
+)
+
+func (l Fields) size() (n int) {
+	for _, f := range l {
+		n += len(f.Name) + len(f.Value)
+	}
+	return n
 }
 
 // Encode writes the object.

@@ -142,7 +142,7 @@ func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
 		}
 	}
 	if missing > len(names) {
-		rest = append(rest, Field{"omitted_members", Number(missing)})
+		rest = append(rest, Field{omittedMembers, Number(missing)})
 	}
 	return append(rest, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)}).Encode()
 }

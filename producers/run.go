@@ -66,6 +66,11 @@ var (
 // Safe for concurrent use: tools, children and a cancellation speak at the same time. Each call says
 // its events whole, and the events of one lane keep their order. Once something was cancelled, nothing
 // of it is said any more (ErrOver), so that there is exactly one ending.
+//
+// What is refused for its own sake (schema.ErrTooLarge, schema.ErrMalformed and the like) fails its call and
+// leaves all as it was; any other error of the sink is final. Ids and names have at most 256 bytes, text any
+// length: it is said in pieces. Who waits for space keeps the others waiting, each as long as its context
+// lives, and a cancellation as long as its grace.
 type Run struct {
 	Lane
 	cfg RunConfig

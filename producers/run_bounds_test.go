@@ -231,6 +231,7 @@ func TestOpenStaysSmall(t *testing.T) {
 	if testing.Short() {
 		n = 50_000
 	}
+	const many = 20_000 // more than is kept of anything
 	var o producers.Open
 	say := func(typ, payload string, args ...any) {
 		o.See(&schema.Event{Type: typ, RunID: "run_1", Payload: fmt.Appendf(nil, payload, args...)})
@@ -261,23 +262,33 @@ func TestOpenStaysSmall(t *testing.T) {
 	})
 	grown("open calls", 64, func() {
 		input := strings.Repeat("x", 2000)
-		for i := range n / 20 {
+		for i := range many {
 			say("tool.start", `{"call_id":"c%d","tool":"t","input":%q}`, i, input)
 			say("model.start", `{"call_id":"c%d"}`, i)
 			say("task.start", `{"task_id":"c%d"}`, i)
 			say("input.requested", `{"request_id":"c%d"}`, i)
 		}
 	})
-	grown("open blocks", 16, func() {
+	grown("open blocks", 12, func() {
 		say("message.start", `{"message_id":"m"}`)
-		for i := range n / 20 {
+		for i := range many {
 			say("text.delta", `{"text":"some words","index":%d}`, i)
 			say("tool.input.delta", `{"call_id":"c%d","text":"%0300d","index":%d}`, i, i, i)
-			say("block.end", `{"index":%d,"signature":"%0300d","input":"%0300d"}`, i/2, i, i)
+			if i%16 == 0 {
+				say("block.end", `{"index":%d,"signature":"%0300d","input":"%0300d"}`, i, i, i)
+			}
 		}
 	})
-	for _, e := range o.Close(producers.Closing{}) {
-		must(t, e.Prepare("run_1"))
+	closing := o.Close(producers.Closing{})
+	ends := map[string]int{}
+	for i := range closing {
+		must(t, closing[i].Prepare("run_1"))
+		ends[closing[i].Type]++
+	}
+	for typ, n := range ends {
+		if n > 1<<14 {
+			t.Errorf("%d times %s", n, typ)
+		}
 	}
 	runtime.KeepAlive(&o)
 }

@@ -265,7 +265,8 @@ func (l *Lane) Recover(ctx context.Context, reason string) error {
 
 // Spawn announces a child and gives its lane. call is the tool call that delegates to it, where one does
 // ("" else): when the child is cancelled with its parent, its end comes before the call's. An empty id is
-// made up; one that the run knows already wraps ErrOpen. The announcement is stored before Spawn returns, so that the child cannot overtake it.
+// made up; one that the run knows already wraps ErrOpen. The announcement is stored before Spawn returns, so
+// that the child cannot overtake it.
 func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*Lane, error) {
 	r := l.run
 	if id == "" {

@@ -18,8 +18,7 @@ type Turn struct {
 	id     string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	over   bool     // guarded by the run's lock
-	msg    *Message // the open one; guarded by the run's lock
+	over   bool // guarded by the run's lock
 }
 
 // Turn begins a turn: turn.start. ctx is the agent's work on it; when it ends, call Close, which says
@@ -56,7 +55,7 @@ func (l *Lane) endTurn() {
 	if l == nil || l.turn == nil {
 		return
 	}
-	l.turn.over, l.turn.msg = true, nil
+	l.turn.over = true
 	l.run.live.remove(l.turn)
 	l.turn.cancel(ErrOver)
 	l.turn = nil

@@ -1,6 +1,7 @@
 package producers_test
 
 import (
+	"agentstream/producers/provider/providertest"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 
 	"agentstream/producers"
 	"agentstream/producers/anthropic"
-	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
 	"agentstream/producers/provider"
@@ -28,7 +28,7 @@ var adapters = map[string]func(provider.Config) *provider.Decoder{
 // recordings calls fn with every recorded answer of every provider.
 func recordings(t *testing.T, fn func(t *testing.T, decoder func(provider.Config) *provider.Decoder, body string)) {
 	t.Helper()
-	dir, n := anthropictest.Dir(t), 0
+	dir, n := providertest.Dir(t), 0
 	if _, err := os.Stat(dir); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

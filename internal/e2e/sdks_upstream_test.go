@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"agentstream/producers/anthropic/anthropictest"
+	"agentstream/producers/provider/providertest"
 )
 
 // sdkKey is what the libraries show; it must stand nowhere but at the upstream.
@@ -44,7 +44,7 @@ const (
 // recording is a recorded stream, as it came.
 func recording(t testing.TB, name string) answer {
 	t.Helper()
-	body, err := os.ReadFile(filepath.Join(anthropictest.Dir(t), filepath.FromSlash(name)))
+	body, err := os.ReadFile(filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,5 +98,8 @@ func ErrorText(v json.RawMessage) string {
 	if text == "" {
 		text = string(v)
 	}
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return Clip(text)
 }
+
+// Clip shortens words that become a reason, at a character's end.
+func Clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxReason)], "") }

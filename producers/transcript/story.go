@@ -133,16 +133,9 @@ func (s *story) lifecycle(state schema.RunState, reason string) {
 func stateOf(state schema.RunState, reason string) provider.Fields {
 	p := provider.Fields{{Name: "state", Value: provider.Quote(string(state))}}
 	if reason != "" {
-		p = append(p, provider.Field{Name: "reason", Value: provider.Quote(clip(reason))})
+		p = append(p, provider.Field{Name: "reason", Value: provider.Quote(provider.Clip(reason))})
 	}
 	return p
-}
-
-// maxReason bounds a reason, in bytes.
-const maxReason = 1 << 10
-
-func clip(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
 }
 
 // laneOf gives the steps of an event's lane.

@@ -9,9 +9,6 @@ import (
 	"agentstream/schema"
 )
 
-// Dir is where the recordings lie: beside the repository.
-func Dir(t testing.TB) string { return providertest.Dir(t) }
-
 // Recorded gives the expectations of the recorded streams by name (anthropic/FILE) and a way to
 // read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {

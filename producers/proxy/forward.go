@@ -27,6 +27,7 @@ type passage struct {
 	key           schema.RunKey // zero: the request is no model call
 	call          *call         // nil: it is not recorded
 	why           string        // a model call is not
+	switched      bool          // the connection is another protocol's now
 
 	sent, received atomic.Int64
 	mu             sync.Mutex
@@ -118,6 +119,7 @@ func answered(resp *http.Response) error {
 		resp.Header.Set(HeaderRun, g.key.Run)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		g.switched = true
 		g.ended(OutcomeOK)
 		return nil
 	}

@@ -88,6 +88,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The answer that breaks off ends the handler with a panic that belongs to the server.
 	defer g.ended(OutcomeCancelled)
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, g)))
+	if !g.switched {
+		// The transport may still look for the body's end. An HTTP/1 server that finds it after the handler, in full
+		// duplex, begins to read in the background and panics over its own next read.
+		_ = r.Body.Close()
+	}
 }
 
 func (p *Proxy) prefixes() string {

@@ -52,6 +52,7 @@ type Row struct {
 type Result struct {
 	Inserted  int        // rows that were new
 	Repeated  int        // rows that were there, with the same line
+	Dropped   int        // rows at or below their run's floor, or of a run that is to be forgotten: not written
 	Conflicts []Conflict // rows that were not written because another content holds their place
 }
 

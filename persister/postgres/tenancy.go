@@ -1,0 +1,42 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// everyTenant is the scope of work that is done for all tenants at once: appends, upkeep, migrations. No
+// tenant can be called so.
+const everyTenant = "*"
+
+// tenantSetting is the setting that the tables' row policies compare each row's tenant with.
+const tenantSetting = "agentstream.tenant"
+
+const setScope = `select set_config('` + tenantSetting + `', $1, true)`
+
+// scope makes the statements that are queued behind it see the rows of one tenant, or of everyTenant. It
+// lasts to the end of the transaction; a batch outside of one is one by itself.
+func scope(b *pgx.Batch, tenant string) { b.Queue(setScope, tenant).Exec(discard) }
+
+func discard(pgconn.CommandTag) error { return nil }
+
+// within runs fn in a transaction that sees the rows of one tenant, or of everyTenant.
+func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, setScope, tenant); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// query runs one statement for one tenant, in one round trip, and hands its rows to read, which must read
+// them to their end.
+func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) error, text string, args ...any) error {
+	var batch pgx.Batch
+	scope(&batch, tenant)
+	batch.Queue(text, args...).Query(read)
+	return s.pool.SendBatch(ctx, &batch).Close()
+}

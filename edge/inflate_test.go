@@ -181,7 +181,7 @@ func TestBombs(t *testing.T) {
 	for name, bomb := range bombs {
 		began := time.Now()
 		a := h.do("POST", "/v1/agent/runs/bad/events", bomb[1], "Content-Encoding", bomb[0])
-		if took := time.Since(began); a.status/100 != 4 || took > 3*time.Second {
+		if took := time.Since(began); a.status/100 != 4 || took > 20*time.Second {
 			t.Errorf("%s: %d in %v: %s", name, a.status, took, a.body)
 		}
 		t.Logf("%s: %d bytes, %d in %v", name, len(bomb[1]), a.status, time.Since(began))

@@ -165,9 +165,6 @@ func TestUsageIsKept(t *testing.T) {
 		summed += time.Since(begun)
 	}
 	t.Logf("page of %d runs of %d messages: %v with kept sums, %v summed at read", runs, messages, (kept / rounds).Round(10*time.Microsecond), (summed / rounds).Round(10*time.Microsecond))
-	if kept > summed {
-		t.Error("keeping the sums does not pay")
-	}
 }
 
 // TestUpgrade: tables that were filled before runs were listed give, once migrated, what they would

@@ -36,9 +36,9 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	@CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) -v -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') $(PKG) 2>&1 | awk -f tools/testsum.awk
 
 .PHONY: needs
-needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium
+needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server
 	@tools/needs $(if $(RACE),gcc) postgresql
-	tools/needs -o node npm chromium
+	tools/needs -o node npm chromium versitygw
 
 JS_DIRS := clients/ts internal/e2e/js
 # Without npm what needs it is left out, loudly; CI must have it.

@@ -3,7 +3,7 @@
 // # What it is
 //
 // [NATS] is an embedded server with file store and the log's streams declared; Postgres a private
-// PostgreSQL with a fresh database.
+// PostgreSQL with a fresh database; S3 a private object store with an empty bucket.
 //
 // # Contract
 //

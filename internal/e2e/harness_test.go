@@ -24,6 +24,10 @@ import (
 var binDir string
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(natsChildEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, serveNATSChild(dir))
+		os.Exit(1)
+	}
 	var err error
 	if binDir, err = os.MkdirTemp("", "agentstream-e2e"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

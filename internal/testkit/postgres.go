@@ -30,6 +30,7 @@ type PostgresServer struct {
 	dir  string
 	bin  string
 	cred *syscall.Credential // nil: run as ourselves
+	set  []string            // settings beside those of Start, "name=value"
 	next atomic.Int64
 
 	mu   sync.Mutex
@@ -66,9 +67,10 @@ func Postgres(t testing.TB) string {
 }
 
 // StartPostgres starts a server of the test's own, for tests that stop it. It ends with the test.
-func StartPostgres(t testing.TB) *PostgresServer {
+// Settings ("name=value") win over those that tests are run with.
+func StartPostgres(t testing.TB, settings ...string) *PostgresServer {
 	t.Helper()
-	s, err := newPostgres()
+	s, err := newPostgres(settings...)
 	missing(t, err)
 	t.Cleanup(func() {
 		if err := s.remove(); err != nil {
@@ -115,12 +117,12 @@ func missing(t testing.TB, err error) {
 	}
 }
 
-func newPostgres() (*PostgresServer, error) {
+func newPostgres(settings ...string) (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
 	}
-	s := &PostgresServer{bin: bin}
+	s := &PostgresServer{bin: bin, set: settings}
 	if s.cred, err = unprivileged(); err != nil {
 		return nil, err
 	}
@@ -204,9 +206,13 @@ func (s *PostgresServer) Start() error {
 		return errors.New("testkit: start postgres: it runs")
 	}
 	p := &postmaster{done: make(chan struct{})}
-	p.cmd = s.command("postgres", "-D", s.data(), "-k", s.dir, "-h", "", "-p", "5432",
+	args := []string{"-D", s.data(), "-k", s.dir, "-h", "", "-p", "5432",
 		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100", "-c", "log_min_messages=warning",
-		"-c", "shared_buffers=128MB", "-c", "max_wal_size=4GB")
+		"-c", "shared_buffers=128MB", "-c", "max_wal_size=4GB"}
+	for _, setting := range s.set {
+		args = append(args, "-c", setting)
+	}
+	p.cmd = s.command("postgres", args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	started := make(chan error)
 	go func() {
@@ -269,6 +275,69 @@ func (s *PostgresServer) Stop() error {
 		<-p.done
 		return errors.New("testkit: stop postgres: it did not end within 20 s and was killed")
 	}
+}
+
+// Kill ends the server's first process with SIGKILL, which lets it tell nobody: those that serve
+// connections find out by themselves. It returns when they are gone too, before which the server
+// cannot be started again. Killing a server that is stopped does nothing.
+func (s *PostgresServer) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.proc
+	if p == nil {
+		return nil
+	}
+	s.proc = nil
+	rest := childrenOf(p.cmd.Process.Pid)
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("testkit: kill postgres: %w", err)
+	}
+	<-p.done
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	patience, limit := time.Now().Add(3*time.Second), time.Now().Add(20*time.Second)
+	for ; len(rest) > 0; <-tick.C {
+		rest = slices.DeleteFunc(rest, func(pid int) bool { return !alive(pid) })
+		if time.Now().After(limit) {
+			return fmt.Errorf("testkit: kill postgres: processes %v do not end", rest)
+		}
+		if time.Now().After(patience) { // one that waits for a client's data does not look
+			for _, pid := range rest {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	return nil
+}
+
+// PID is the server's first process, the parent of those that serve connections; 0 when it is stopped.
+func (s *PostgresServer) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.cmd.Process.Pid
+}
+
+// childrenOf lists the processes below one; empty where there is no proc(5).
+func childrenOf(pid int) (list []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, file := range tasks {
+		text, _ := os.ReadFile(file) // a thread that is gone
+		for _, f := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				list = append(list, child)
+			}
+		}
+	}
+	return list
+}
+
+// alive is false for a process that has ended and that nobody has waited for.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 // remove stops the server and deletes its directory.

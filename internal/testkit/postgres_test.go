@@ -35,19 +35,34 @@ func TestPostgresGivesFreshDatabases(t *testing.T) {
 }
 
 func TestPostgresKeepsDataOverStop(t *testing.T) {
-	s := testkit.StartPostgres(t)
-	dsn := s.Database(t)
-	run(t, dsn, "create table kept (n int)", "insert into kept values (1)")
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
+	for name, end := range map[string]func(*testkit.PostgresServer) error{
+		"stop": (*testkit.PostgresServer).Stop, "kill": (*testkit.PostgresServer).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testkit.StartPostgres(t, "work_mem=5MB")
+			dsn := s.Database(t)
+			run(t, dsn, "create table kept (n int)", "insert into kept values (1)")
+			run(t, dsn, "select 1/(current_setting('work_mem') = '5MB')::int")
+			if s.PID() != postmasterPID(t, s) {
+				t.Fatalf("process %d says that it is %d", postmasterPID(t, s), s.PID())
+			}
+			busy, err := pgx.Connect(t.Context(), dsn) // a connection that is open when the server ends
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = busy.Close(t.Context()) }()
+			if err := end(s); err != nil {
+				t.Fatal(err)
+			}
+			if err := exec1(t.Context(), dsn, "select"); err == nil || s.PID() != 0 {
+				t.Fatal("a stopped server answers")
+			}
+			if err := s.Start(); err != nil {
+				t.Fatal(err)
+			}
+			run(t, dsn, "insert into kept select n/(select count(*)::int from kept) from kept")
+		})
 	}
-	if err := exec1(t.Context(), dsn, "select"); err == nil {
-		t.Fatal("a stopped server answers")
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	run(t, dsn, "insert into kept select n/(select count(*)::int from kept) from kept")
 }
 
 // A test process that is killed must not leave a server behind.

@@ -54,14 +54,20 @@ type Rows interface {
 // not have. A row that is missing ends the walk there, without an error: what lies behind a hole is
 // not handed out.
 func Walk(ctx context.Context, rows Rows, key schema.RunKey, day string, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return WalkFrom(ctx, rows, key, schema.Head{Day: day}, after, through)
+}
+
+// WalkFrom is Walk for rows that do not begin with the run: base is the run as it was after the event
+// base.Last, at or before after. Of what rows.Frames gives, only what lies behind base counts.
+func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Head, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
-		w := walker{key: key, head: schema.Head{Day: day, Last: after}}
-		if err := w.seed(ctx, rows, day, after); err != nil {
+		w := walker{key: key, head: base.Clone()}
+		if err := w.seed(ctx, rows, after); err != nil {
 			yield(schema.Pack{}, err)
 			return
 		}
 		for w.head.Last < through {
-			page, err := rows.Page(ctx, key, day, w.head.Last, through)
+			page, err := rows.Page(ctx, key, base.Day, w.head.Last, through)
 			if err != nil {
 				yield(schema.Pack{}, err)
 				return
@@ -78,16 +84,23 @@ type walker struct {
 	head schema.Head // after the rows seen so far
 }
 
-// seed gives the head at the start of the walk: state and open messages there.
-func (w *walker) seed(ctx context.Context, rows Rows, day string, after schema.Seq) error {
-	if after == 0 {
+// seed moves the head to the start of the walk: state and open messages there.
+func (w *walker) seed(ctx context.Context, rows Rows, after schema.Seq) error {
+	base := w.head.Last
+	switch {
+	case after == base:
 		return nil
+	case after < base:
+		return fmt.Errorf("persister: walk of run %s after %d begins at %d", w.key, after, base)
 	}
-	frames, err := rows.Frames(ctx, w.key, day, after)
+	frames, err := rows.Frames(ctx, w.key, w.head.Day, after)
 	if err != nil {
 		return err
 	}
 	for _, f := range frames {
+		if f.Seq <= base {
+			continue
+		}
 		w.head.Last = f.Seq - 1
 		w.advance(f.Type, f.Child, f.Body)
 	}

@@ -28,6 +28,7 @@ type memoryRun struct {
 	head  schema.Head
 	lanes map[string]schema.Lane
 	rows  map[schema.Seq]memoryRow
+	floor schema.Seq // rows up to here have left
 
 	joined       map[string]int // lanes, counted over all runs as they come
 	first        schema.Seq
@@ -74,11 +75,21 @@ func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persiste
 	for i := range b.Runs {
 		m.move(&b.Runs[i])
 	}
-	res := persister.Result{Conflicts: b.Conflicts}
+	var res persister.Result
+	for _, c := range b.Conflicts {
+		if m.runs[chunks[c.Chunk].Key].floor == schema.MaxSeq {
+			res.Dropped++
+			continue
+		}
+		res.Conflicts = append(res.Conflicts, c)
+	}
 	for i := range b.Rows {
 		row := &b.Rows[i]
-		rows := m.runs[row.Chunk.Key].rows
+		run := m.runs[row.Chunk.Key]
+		rows := run.rows
 		switch have, ok := rows[row.Seq]; {
+		case row.Seq <= run.floor:
+			res.Dropped++
 		case !ok:
 			rows[row.Seq] = memoryRow{row.Type, row.Chunk.Child, bytes.Clone(row.Line)}
 			res.Inserted++
@@ -97,6 +108,9 @@ func (m *Memory) move(r *persister.Run) {
 		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow), joined: make(map[string]int)}
 		m.runs[r.Key] = have
 	}
+	if have.floor == schema.MaxSeq {
+		return
+	}
 	m.list(have, r)
 	if r.Head.Last > have.head.Last {
 		have.head = r.Head.Clone()
@@ -111,6 +125,32 @@ func (m *Memory) move(r *persister.Run) {
 			have.lanes[name] = l
 		}
 	}
+}
+
+// SetFloor takes the rows of a run up to floor away for good. schema.MaxSeq: the run is to be forgotten.
+func (m *Memory) SetFloor(key schema.RunKey, floor schema.Seq) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.runs[key]
+	if r == nil {
+		return
+	}
+	r.floor = floor
+	for seq := range r.rows {
+		if seq <= floor {
+			delete(r.rows, seq)
+		}
+	}
+}
+
+// Floor gives the seq up to which rows have left; 0 when none have.
+func (m *Memory) Floor(key schema.RunKey) schema.Seq {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.runs[key]; r != nil {
+		return r.floor
+	}
+	return 0
 }
 
 // Bury implements persister.Store.

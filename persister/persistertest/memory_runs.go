@@ -24,6 +24,11 @@ func (m *Memory) list(have *memoryRun, r *persister.Run) {
 	for seq := range have.rows {
 		counted[seq] = true
 	}
+	for _, u := range r.Digest.Usage {
+		if u.Seq <= have.floor {
+			counted[u.Seq] = true
+		}
+	}
 	have.usage = have.usage.Plus(r.Digest.Sum(counted))
 }
 

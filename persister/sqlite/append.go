@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,15 +27,19 @@ on conflict (koder_user_id, id) do update set
 	reason     = iif(excluded.reason_seq > r.reason_seq, excluded.reason,    r.reason),
 	reason_of  = iif(excluded.reason_seq > r.reason_seq, excluded.reason_of, r.reason_of),
 	reason_seq = max(r.reason_seq, excluded.reason_seq),
+	archived_at = iif(excluded.last_seq > r.last_seq, null, r.archived_at),
+	expired_at  = iif(excluded.last_seq > r.last_seq, null, r.expired_at),
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-returning run_day, usage`
+where r.floor_seq < ? -- the row of a run that is to be forgotten stays, and is not returned
+returning run_day, usage, floor_seq`
 
 // advanceRun moves a run that goes on as it did: nearly every batch of nearly every run. It leaves
 // alone what indexes hold, which upsertRun, though it writes the same values, takes out and puts in
 // again. It changes nothing when the run is not there or more than this must change.
 const advanceRun = `
 update agent_runs set last_seq = ?1, last_id = ?2, anchors = ?3, last_ts = ?4, updated_at = ?5
-where koder_user_id = ?6 and id = ?7 and run_day = ?8 and state = ?9 and last_seq < ?1 and first_seq <= ?10`
+where koder_user_id = ?6 and id = ?7 and run_day = ?8 and state = ?9 and last_seq < ?1 and first_seq <= ?10
+	and floor_seq < ?10 and archived_at is null and expired_at is null`
 
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
@@ -79,7 +84,7 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 		if len(b.Rows) == 0 {
 			return persister.Result{Conflicts: b.Conflicts}, nil
 		}
-		res, err := s.transact(ctx, &b, days)
+		res, err := s.transact(ctx, chunks, &b, days)
 		switch {
 		case err == nil:
 			return res, nil
@@ -95,23 +100,19 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 // errOtherDay rolls a transaction back in which a run turned out to have another day.
 var errOtherDay = errors.New("run is stored under another day")
 
-func (s *Store) transact(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
+func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
 	tx, err := s.begin(ctx)
 	if err != nil {
 		return res, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
-	if err := tx.moveRuns(ctx, b, days); err != nil {
+	floors, err := tx.moveRuns(ctx, b, days)
+	if err != nil {
 		return res, err
 	}
-	res.Conflicts = b.Conflicts
-	rows := b.Rows
-	for i, n := range insertSizes {
-		for ; len(rows) >= n; rows = rows[n:] {
-			if err := tx.insert(ctx, stInsert+statement(i), rows[:n], &res); err != nil {
-				return persister.Result{}, err
-			}
-		}
+	rows := aboveFloor(chunks, b, floors, &res)
+	if err := tx.insertAll(ctx, rows, &res); err != nil {
+		return persister.Result{}, err
 	}
 	if err := tx.Commit(); err != nil {
 		return persister.Result{}, err
@@ -119,32 +120,69 @@ func (s *Store) transact(ctx context.Context, b *persister.Batch, days map[schem
 	return res, nil
 }
 
-func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) error {
+// aboveFloor gives the rows that belong into the table, and counts the others. Of a run that is to be
+// forgotten nothing is kept, a conflict neither.
+func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.RunKey]schema.Seq, res *persister.Result) []persister.BatchRow {
+	if len(floors) == 0 {
+		res.Conflicts = b.Conflicts
+		return b.Rows
+	}
+	for _, c := range b.Conflicts {
+		if floors[chunks[c.Chunk].Key] < schema.MaxSeq {
+			res.Conflicts = append(res.Conflicts, c)
+		}
+	}
+	rows := make([]persister.BatchRow, 0, len(b.Rows))
+	for i := range b.Rows {
+		if r := &b.Rows[i]; r.Seq > floors[r.Chunk.Key] {
+			rows = append(rows, *r)
+		}
+	}
+	res.Dropped = len(b.Rows) - len(rows) + len(b.Conflicts) - len(res.Conflicts)
+	return rows
+}
+
+// moveRuns gives the floors of those runs that have rows at or below one in this batch.
+func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (map[schema.RunKey]schema.Seq, error) {
 	other := false
+	floors := make(map[schema.RunKey]schema.Seq)
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		if advanced, err := tx.advance(ctx, r); err != nil {
-			return err
+			return nil, err
 		} else if advanced {
 			continue
 		}
-		day, usage, err := tx.upsert(ctx, r)
+		stored, err := tx.upsert(ctx, r)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if day != r.Head.Day {
-			days[r.Key], other = day, true
-			continue
+		if stored.floor >= r.First {
+			floors[r.Key] = stored.floor
 		}
-		if err := tx.addUsage(ctx, r, usage); err != nil {
-			return err
+		switch {
+		case stored.floor == schema.MaxSeq:
+		case stored.day != r.Head.Day:
+			days[r.Key], other = stored.day, true
+		default:
+			err = tx.addUsage(ctx, r, stored)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	if other {
-		return errOtherDay
+		return nil, errOtherDay
 	}
+	return floors, tx.moveLanes(ctx, b, floors)
+}
+
+func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
 	for i := range b.Runs {
 		r := &b.Runs[i]
+		if floors[r.Key] == schema.MaxSeq {
+			continue
+		}
 		for name, l := range r.Lanes {
 			_, err := tx.exec(ctx, stUpsertLane, r.Key.Tenant, r.Key.Run, name, l.Owner, fmt.Sprintf("%020d", l.Epoch), stamp(tx.now))
 			if err != nil {
@@ -168,22 +206,37 @@ func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, err
 // updatedLayout is how the tables' own time stamps look.
 const updatedLayout = "2006-01-02T15:04:05.000Z"
 
-// upsert makes or moves a run and gives what is stored of its day and, before this batch, its usage.
-func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (day, usage string, err error) {
+// storedRun is what is stored of a run that its batch does not say.
+type storedRun struct {
+	day   string
+	usage string     // before this batch
+	floor schema.Seq // MaxSeq: the run is to be forgotten
+}
+
+// upsert makes or moves a run.
+func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored storedRun, err error) {
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
 		r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
-		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq)).Scan(&day, &usage)
-	return day, usage, err
+		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq), int64(schema.MaxSeq)).
+		Scan(&stored.day, &stored.usage, &stored.floor)
+	if errors.Is(err, sql.ErrNoRows) {
+		return storedRun{floor: schema.MaxSeq}, nil
+	}
+	return stored, err
 }
 
 // addUsage adds what the batch reports to what is stored, before its rows go in: what is stored
-// already has been counted, and there is no other writer.
-func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, usage string) error {
+// already has been counted, what has left the table too, and there is no other writer.
+func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored storedRun) error {
 	if len(r.Digest.Usage) == 0 {
 		return nil
 	}
 	counted := make(map[schema.Seq]bool)
 	for _, u := range r.Digest.Usage {
+		if u.Seq <= stored.floor {
+			counted[u.Seq] = true
+			continue
+		}
 		var n int
 		if err := tx.queryRow(ctx, stCountRow, r.Key.Tenant, r.Key.Run, int64(u.Seq)).Scan(&n); err != nil {
 			return err
@@ -194,18 +247,41 @@ func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, usage str
 	if len(sum) == 0 {
 		return nil
 	}
-	_, err := tx.exec(ctx, stUpdateUsage, schema.ParseUsage(usage).Plus(sum).String(), r.Key.Tenant, r.Key.Run)
+	_, err := tx.exec(ctx, stUpdateUsage, schema.ParseUsage(stored.usage).Plus(sum).String(), r.Key.Tenant, r.Key.Run)
 	return err
 }
 
-// insert writes rows with one statement, and when some were not new, looks at each.
-func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, res *persister.Result) error {
-	args := make([]any, 0, len(rows)*rowColumns)
+// insertAll writes rows with as few statements as they take.
+func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow, res *persister.Result) error {
+	args := make([]any, 0, min(len(rows), insertSizes[0])*rowColumns)
+	for i, n := range insertSizes {
+		for ; len(rows) >= n; rows = rows[n:] {
+			args = rowArgs(args[:0], rows[:n])
+			if err := tx.insert(ctx, stInsert+statement(i), rows[:n], args, res); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rowArgs appends the rows' columns. What neighbours of one chunk share is put into interfaces once.
+func rowArgs(args []any, rows []persister.BatchRow) []any {
+	var chunk *persister.Chunk
+	var tenant, run, day, child any
 	for i := range rows {
 		r := &rows[i]
-		args = append(args, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq), r.Chunk.Head.Day, r.ID, r.Chunk.Child, r.Type,
-			r.TS.Format(time.RFC3339Nano), string(r.Line))
+		if r.Chunk != chunk {
+			chunk = r.Chunk
+			tenant, run, day, child = chunk.Key.Tenant, chunk.Key.Run, chunk.Head.Day, chunk.Child
+		}
+		args = append(args, tenant, run, int64(r.Seq), day, r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano), string(r.Line))
 	}
+	return args
+}
+
+// insert writes rows with one statement, and when some were not new, looks at each.
+func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, args []any, res *persister.Result) error {
 	n, err := tx.exec(ctx, which, args...)
 	if err != nil {
 		return err

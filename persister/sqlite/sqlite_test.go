@@ -108,6 +108,74 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// setFloor does to a run what archives and retention do.
+func setFloor(t *testing.T, s *Store, key schema.RunKey, floor schema.Seq) {
+	t.Helper()
+	for _, statement := range []string{
+		`update agent_runs set floor_seq = ?3, deleted_at = iif(?3 = 9007199254740991, 'now', null) where koder_user_id = ?1 and id = ?2`,
+		`delete from agent_run_events where koder_user_id = ?1 and run_id = ?2 and seq <= ?3`,
+	} {
+		if _, err := s.write.Exec(statement, key.Tenant, key.Run, int64(floor)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFloors(t *testing.T) {
+	persistertest.Floors(t, func(t *testing.T) (persistertest.Store, persistertest.SetFloor) {
+		s := temp(t)
+		return s, func(key schema.RunKey, floor schema.Seq) { setFloor(t, s, key, floor) }
+	})
+}
+
+// TestGoesOn: a run that goes on is neither archived nor expired any more; one whose events come again is.
+func TestGoesOn(t *testing.T) {
+	s := temp(t)
+	w := persistertest.NewWriter(key, day)
+	a, b := w.Texts("", 3), w.Texts("", 2)
+	put := func(packs ...schema.Pack) {
+		t.Helper()
+		if _, err := s.Append(t.Context(), chunks(t, packs...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := func(floor schema.Seq, archived, expired any) {
+		t.Helper()
+		setFloor(t, s, key, floor)
+		if _, err := s.write.Exec(`update agent_runs set archived_seq = ?1, archived_at = ?2, expired_at = ?3, replay_uri = 'x'`, int64(floor), archived, expired); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marks := func(want string) {
+		t.Helper()
+		var got string
+		err := s.read.QueryRow(`select coalesce(archived_at, '-') || ' ' || coalesce(expired_at, '-') || ' ' || archived_seq || ' ' || replay_uri from agent_runs`).Scan(&got)
+		if err != nil || got != want {
+			t.Fatalf("%s, want %s (%v)", got, want, err)
+		}
+	}
+	put(a)
+	mark(2, "then", "then")
+	put(a)
+	marks("then then 2 x")
+	put(b) // the short way, were it not for the marks
+	marks("- - 2 x")
+	for _, m := range [][2]any{{"then", nil}, {nil, "then"}} {
+		mark(5, m[0], m[1])
+		put(w.Texts("", 1))
+		marks("- - 5 x")
+	}
+	mark(5, "then", "then")
+	put(b, w.Pack("", persistertest.Lifecycle(schema.StatePaused))) // the long way
+	marks("- - 5 x")
+	var lanes int
+	setFloor(t, s, key, schema.MaxSeq)
+	put(w.Texts("late", 1))
+	if err := s.read.QueryRow(`select count(*) from agent_run_lanes`).Scan(&lanes); err != nil || lanes != 0 {
+		t.Fatalf("%d lanes of a run that is to be forgotten (%v)", lanes, err)
+	}
+}
+
 // TestPayload is what queries see.
 func TestPayload(t *testing.T) {
 	s := temp(t)

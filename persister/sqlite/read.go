@@ -22,7 +22,7 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 		select r.run_day, r.state, r.last_seq, r.last_id, r.anchors, coalesce(l.owner, ''), coalesce(l.epoch, '0')
 		from agent_runs r left join agent_run_lanes l
 			on l.koder_user_id = r.koder_user_id and l.run_id = r.id and l.lane = ?3
-		where r.koder_user_id = ?1 and r.id = ?2`, key.Tenant, key.Run, lane).
+		where r.koder_user_id = ?1 and r.id = ?2 and r.deleted_at is null`, key.Tenant, key.Run, lane).
 		Scan(&h.Day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch)
 	if errors.Is(err, sql.ErrNoRows) {
 		return schema.Head{}, nil
@@ -40,23 +40,37 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 }
 
 // Packs walks the run's events with after < seq ≤ through in order, put together as persister.Walk
-// says. An unknown run is an empty walk. Between two packs it holds no connection.
+// says. Rows begin behind the run's floor, so the first pack may begin later than after+1. An unknown run
+// is an empty walk. Between two packs it holds no connection.
 func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
-		head, err := s.Head(ctx, key, "")
+		day, floor, err := s.begins(ctx, key)
 		if err != nil {
 			yield(schema.Pack{}, err)
 			return
 		}
-		if !head.Exists() {
+		if day == "" {
 			return
 		}
-		for p, err := range persister.Walk(ctx, rows{s}, key, head.Day, after, through) {
+		for p, err := range persister.Walk(ctx, rows{s}, key, day, max(after, floor), through) {
 			if !yield(p, err) {
 				return
 			}
 		}
 	}
+}
+
+// begins gives the day of a run, "" when there is none, and the floor that its rows lie above.
+func (s *Store) begins(ctx context.Context, key schema.RunKey) (day string, floor schema.Seq, err error) {
+	err = s.read.QueryRowContext(ctx, `select run_day, floor_seq from agent_runs where koder_user_id = ? and id = ? and deleted_at is null`,
+		key.Tenant, key.Run).Scan(&day, &floor)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", 0, nil
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("sqlite: place of run %s: %w", key, err)
+	}
+	return day, floor, nil
 }
 
 // rows reads for persister.Walk.

@@ -12,7 +12,7 @@ import (
 )
 
 // Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
-// run is listed once its first events are committed.
+// run is listed once its first events are committed, until it expires or is deleted.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	runs := []schema.RunInfo{}
 	text, args := runsQuery(tenant, q)
@@ -44,7 +44,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		args = append(args, v)
 		return fmt.Sprintf("?%d", len(args))
 	}
-	where := "koder_user_id = ?1"
+	where := "koder_user_id = ?1 and expired_at is null and deleted_at is null"
 	if !q.After.IsZero() {
 		where += " and (first_ts, id) < (" + arg(stamp(q.After.Started)) + ", " + arg(q.After.ID) + ")"
 	}
@@ -68,7 +68,8 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 
 // The index holds children alone: lane ” is the run itself.
 const parentQuery = `
-select run_id from agent_run_lanes where koder_user_id = ? and lane = ? and lane <> ''
+select run_id from agent_run_lanes l where koder_user_id = ? and lane = ? and lane <> ''
+	and not exists (select 1 from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
 order by joined_at desc, run_id desc limit 1`
 
 // Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of

@@ -1,0 +1,260 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// held is the condition that a run r is under a legal hold.
+const held = `exists (select from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
+
+// The conditions are those of the indexes.
+const (
+	isOver = `r.state in ('done', 'error', 'aborted') and r.expired_at is null and r.deleted_at is null`
+	isWarm = `r.archived_at is not null and r.floor_seq < r.archived_seq and r.deleted_at is null
+		and r.archived_seq = r.last_seq and r.state in ('done', 'error', 'aborted')`
+)
+
+// EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
+func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
+	where := isOver
+	if q.Warm {
+		where = isWarm
+	}
+	after, day := persister.EndedRun{}, time.Time{}
+	if q.After != nil {
+		after = *q.After
+		if day, err = time.Parse(dayLayout, after.Place.Day); err != nil {
+			return nil, fmt.Errorf("postgres: runs that are over: %w", err)
+		}
+	}
+	through, err := time.Parse(dayLayout, q.Through)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: runs that are over: %w", err)
+	}
+	err = s.query(ctx, everyTenant, func(result pgx.Rows) error {
+		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r persister.EndedRun, err error) {
+			var day time.Time
+			p := &r.Place
+			err = row.Scan(&r.Key.Tenant, &r.Key.Run, &r.State, &day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &r.Ended, &r.Bytes, &r.Held)
+			p.Day = day.Format(dayLayout)
+			return r, err
+		})
+		return err
+	}, `select koder_user_id, id, state, run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq,
+			least(last_ts, updated_at), archived_bytes, `+held+`
+		from agent_runs r where `+where+` and run_day <= $1 and (run_day, koder_user_id, id) > ($2, $3, $4)
+		order by run_day, koder_user_id, id limit $5`, through, day, after.Key.Tenant, after.Key.Run, q.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: runs that are over: %w", err)
+	}
+	return runs, nil
+}
+
+// keepLock is the advisory lock of a transaction: shared by those that mark runs, alone for who places a
+// hold. So a hold comes before a mark, which then sees it, or behind it, and is told.
+const keepLock = 0x6167656e746b65 // "agentke"
+
+const markShared = `select pg_advisory_xact_lock_shared($1)`
+
+// A run that somebody appends to at this moment goes on: it is not waited for. Each statement sees what was
+// committed before it began, so holds are looked at behind the lock.
+const lockRuns = `
+select r.koder_user_id, r.id from agent_runs r join unnest($1::text[], $2::text[], $3::bigint[]) as x(t, id, last)
+	on r.koder_user_id = x.t and r.id = x.id
+where r.last_seq = x.last and %s and not ` + held + `
+order by r.koder_user_id, r.id for update of r skip locked`
+
+const picked = `with picked as (select r.* from agent_runs r join unnest($1::text[], $2::text[]) as x(t, id)
+	on r.koder_user_id = x.t and r.id = x.id),
+trashed as (insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
+	select koder_user_id, id, run_day, floor_seq, %s, %s, $3, $4 from picked order by koder_user_id, id)`
+
+var markExpired = fmt.Sprintf(picked, "last_seq", "coalesce(replay_uri, '')") + `,
+lanes as (delete from agent_run_lanes l using picked p where l.koder_user_id = p.koder_user_id and l.run_id = p.id)
+update agent_runs r set floor_seq = r.last_seq, expired_seq = r.last_seq, expired_at = $4,
+	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0
+from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
+
+var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `
+update agent_runs r set floor_seq = r.archived_seq from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
+
+// Expire marks runs as gone, in one transaction, and gives those that it marked: a run that has gone on
+// since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
+func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
+	marked, err := s.mark(ctx, runs, isOver, markExpired, persister.ScrapExpired, now)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: expire %d runs: %w", len(runs), err)
+	}
+	return marked, nil
+}
+
+// Cool marks the rows of runs as gone that their blobs hold, as Expire marks runs.
+func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
+	marked, err := s.mark(ctx, runs, isWarm, markCold, persister.ScrapCold, now)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: cool %d runs: %w", len(runs), err)
+	}
+	return marked, nil
+}
+
+func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text, why string, now time.Time) (marked []persister.EndedRun, err error) {
+	var tenants, ids []string
+	var lasts []int64
+	of := make(map[schema.RunKey]persister.EndedRun, len(runs))
+	for _, r := range runs {
+		tenants, ids, lasts = append(tenants, r.Key.Tenant), append(ids, r.Key.Run), append(lasts, int64(r.Place.Last))
+		of[r.Key] = r
+	}
+	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
+			return err
+		}
+		result, err := tx.Query(ctx, fmt.Sprintf(lockRuns, where), tenants, ids, lasts)
+		if err != nil {
+			return err
+		}
+		var key schema.RunKey
+		tenants, ids = nil, nil
+		if _, err := pgx.ForEachRow(result, []any{&key.Tenant, &key.Run}, func() error {
+			tenants, ids, marked = append(tenants, key.Tenant), append(ids, key.Run), append(marked, of[key])
+			return nil
+		}); err != nil || len(marked) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, text, tenants, ids, why, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return marked, nil
+}
+
+// Scraps gives what is still to be removed, the oldest first, behind an id.
+func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
+	return s.scraps(ctx, `id > $1 order by id limit $2`, after, limit)
+}
+
+// ScrapsOf gives what is still to be removed of one run.
+func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
+	return s.scraps(ctx, `koder_user_id = $1 and run_id = $2 order by id`, key.Tenant, key.Run)
+}
+
+func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []persister.Scrap, err error) {
+	err = s.query(ctx, everyTenant, func(result pgx.Rows) error {
+		list, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (c persister.Scrap, err error) {
+			var day time.Time
+			err = row.Scan(&c.ID, &c.Key.Tenant, &c.Key.Run, &day, &c.After, &c.Through, &c.URI, &c.Why)
+			c.Day = day.Format(dayLayout)
+			return c, err
+		})
+		return err
+	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: scraps: %w", err)
+	}
+	return list, nil
+}
+
+// The day is a parameter of its own, so that no other partition is looked at.
+const removeRows = `
+delete from agent_run_events e using unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) as x(t, r, lo, hi)
+where e.run_day = $1 and e.koder_user_id = x.t and e.run_id = x.r and e.seq > x.lo and e.seq <= x.hi`
+
+// RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
+// After. It gives the number removed and whether all of these scraps have no rows any more.
+func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		ranges := make(map[string]*rowRange)
+		left := schema.Seq(limit)
+		var ids, through []int64
+		for i := range scraps {
+			c := &scraps[i]
+			if left == 0 {
+				break
+			}
+			hi, err := bound(ctx, tx, c, left)
+			if err != nil {
+				return err
+			}
+			left -= min(left, max(hi-c.After, 1))
+			if ranges[c.Day] == nil {
+				ranges[c.Day] = new(rowRange)
+			}
+			ranges[c.Day].add(c, hi)
+			ids, through = append(ids, c.ID), append(through, int64(hi))
+		}
+		for day, r := range ranges {
+			date, err := time.Parse(dayLayout, day)
+			if err != nil {
+				return err
+			}
+			tag, err := tx.Exec(ctx, removeRows, date, r.tenant, r.run, r.lo, r.hi)
+			if err != nil {
+				return err
+			}
+			removed += int(tag.RowsAffected())
+		}
+		_, err := tx.Exec(ctx, `update agent_trash t set after_seq = x.through from unnest($1::bigint[], $2::bigint[]) as x(id, through)
+			where t.id = x.id`, ids, through)
+		all = len(ids) == len(scraps)
+		for i := range ids {
+			scraps[i].After = schema.Seq(through[i])
+			all = all && scraps[i].After == scraps[i].Through
+		}
+		return err
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("postgres: remove rows of %d runs: %w", len(scraps), err)
+	}
+	return removed, all, nil
+}
+
+type rowRange struct {
+	tenant, run []string
+	lo, hi      []int64
+}
+
+func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
+	r.tenant, r.run = append(r.tenant, c.Key.Tenant), append(r.run, c.Key.Run)
+	r.lo, r.hi = append(r.lo, int64(c.After)), append(r.hi, int64(hi))
+}
+
+// bound gives the seq up to which at most limit rows of a scrap lie.
+func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, limit schema.Seq) (schema.Seq, error) {
+	if c.Through-c.After <= limit {
+		return c.Through, nil
+	}
+	day, err := time.Parse(dayLayout, c.Day)
+	if err != nil {
+		return 0, err
+	}
+	through := c.Through
+	err = tx.QueryRow(ctx, `select seq from agent_run_events where run_day = $1 and koder_user_id = $2 and run_id = $3
+		and seq > $4 and seq <= $5 order by seq limit 1 offset $6`,
+		day, c.Key.Tenant, c.Key.Run, int64(c.After), int64(c.Through), int64(limit)-1).Scan(&through)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return through, err
+}
+
+// Discard takes scraps away whose work is done.
+func (s *Store) Discard(ctx context.Context, ids []int64) error {
+	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `delete from agent_trash where id = any($1)`, ids)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("postgres: discard %d scraps: %w", len(ids), err)
+	}
+	return nil
+}

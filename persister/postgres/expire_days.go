@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Bounds of what dropping a partition may make others wait.
+const (
+	dropLockWait = 500 * time.Millisecond // for a lock: who comes behind a waiting lock waits too
+	dropTime     = 20 * time.Second       // for a transaction of somebody else's that looks at the partition
+)
+
+// DropDays drops the partitions of those days of which no run has rows any more, and gives the days. One that
+// somebody keeps busy is left for the next time.
+//
+// A partition is taken off CONCURRENTLY: nobody waits, except who wants to make another one. Then, alone with it,
+// runs of the day are looked at once more. One that has gone on in between has its rows there, also those
+// that are written into the partition itself: then it is put back. An append that finds the partition
+// gone makes it anew.
+func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
+	}
+	defer conn.Release()
+	if err := s.finishDrops(ctx, conn); err != nil {
+		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
+	}
+	for _, day := range days {
+		gone, err := s.dropDay(ctx, conn, day)
+		if busy(err) {
+			s.log.Info("postgres: partition is in use, left for later", "day", day, "err", err)
+			continue
+		}
+		if err != nil {
+			return dropped, fmt.Errorf("postgres: drop partition of %s: %w", day, err)
+		}
+		if gone {
+			dropped = append(dropped, day)
+		}
+	}
+	return dropped, nil
+}
+
+// LiveRuns says how many runs of a day have rows above their floor, and whether there is a partition.
+func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error) {
+	date, err := time.Parse(dayLayout, day)
+	if err == nil {
+		err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&runs, &partition}, func() error { return nil })
+			return err
+		}, `select count(*), to_regclass($2) is not null from agent_runs where run_day = $1 and last_seq > floor_seq`, date, partitionOf(day))
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("postgres: runs of %s: %w", day, err)
+	}
+	return runs, partition, nil
+}
+
+func partitionOf(day string) string { return "agent_run_events_" + day }
+
+// busy says that a lock was not to be had in time.
+func busy(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
+}
+
+func (s *Store) dropDay(ctx context.Context, conn *pgxpool.Conn, day string) (bool, error) {
+	if _, err := time.Parse(dayLayout, day); err != nil {
+		return false, err
+	}
+	live, exists, err := s.LiveRuns(ctx, day)
+	if err != nil || !exists || live > 0 {
+		return false, err
+	}
+	if err := limited(ctx, conn, `alter table agent_run_events detach partition `+partitionOf(day)+` concurrently`); err != nil {
+		return false, err
+	}
+	return s.removeDetached(ctx, day)
+}
+
+// limited runs a statement outside of a transaction, for a bounded time. What it leaves half done when it is
+// called off is finished by finishDrops.
+func limited(ctx context.Context, conn *pgxpool.Conn, text string) error {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set statement_timeout = %d", dropTime.Milliseconds(), dropTime.Milliseconds())); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, text)
+	if _, rerr := conn.Exec(context.WithoutCancel(ctx), "reset lock_timeout; reset statement_timeout"); err == nil {
+		err = rerr
+	}
+	return err
+}
+
+// removeDetached drops a table that was a partition, or puts it back when a run of its day has gone on.
+func (s *Store) removeDetached(ctx context.Context, day string) (dropped bool, err error) {
+	date, err := time.Parse(dayLayout, day)
+	if err != nil {
+		return false, err
+	}
+	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		dropped = false
+		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", dropLockWait.Milliseconds())); err != nil {
+			return err
+		}
+		// The same as who makes a partition: it must not make one while this one is put back.
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `lock table `+partitionOf(day)+` in access exclusive mode`); err != nil {
+			return err
+		}
+		var live bool
+		err := tx.QueryRow(ctx, `select exists (select from agent_runs where run_day = $1 and last_seq > floor_seq)`, date).Scan(&live)
+		if err != nil {
+			return err
+		}
+		if live {
+			_, err = tx.Exec(ctx, fmt.Sprintf(`alter table agent_run_events attach partition %s for values from ('%s') to ('%s')`,
+				partitionOf(day), date.Format(time.DateOnly), date.AddDate(0, 0, 1).Format(time.DateOnly)))
+			return err
+		}
+		dropped = true
+		_, err = tx.Exec(ctx, `drop table `+partitionOf(day))
+		return err
+	})
+	return dropped && err == nil, err
+}
+
+// finishDrops goes on with what was left half done: a partition that is being taken off, and tables that
+// have been and are still there.
+func (s *Store) finishDrops(ctx context.Context, conn *pgxpool.Conn) error {
+	var pending []string
+	rows, err := conn.Query(ctx, `select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+		where i.inhparent = 'agent_run_events'::regclass and i.inhdetachpending`)
+	if err == nil {
+		pending, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range pending {
+		if err := limited(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{name}.Sanitize()+` finalize`); err != nil && !busy(err) {
+			return err
+		}
+	}
+	rows, err = conn.Query(ctx, `select substr(c.relname, 18) from pg_class c
+		where c.relname ~ '^agent_run_events_[0-9]{8}$' and c.relkind = 'r' and not c.relispartition
+			and c.relnamespace = (select relnamespace from pg_class where oid = 'agent_run_events'::regclass)`)
+	var days []string
+	if err == nil {
+		days, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return err
+	}
+	for _, day := range days {
+		if _, err := s.removeDetached(ctx, day); err != nil && !busy(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// aloneLock is the advisory lock of the process that keeps house.
+const aloneLock = 0x6167656e74616c // "agental"
+
+// Alone runs fn unless another process runs one, and says whether it did.
+func (s *Store) Alone(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, fmt.Errorf("postgres: be the only one: %w", err)
+	}
+	defer conn.Release()
+	if err := conn.QueryRow(ctx, `select pg_try_advisory_lock($1)`, int64(aloneLock)).Scan(&ran); err != nil {
+		return false, fmt.Errorf("postgres: be the only one: %w", err)
+	}
+	if !ran {
+		return false, nil
+	}
+	defer func() {
+		var freed bool
+		uerr := conn.QueryRow(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(aloneLock)).Scan(&freed)
+		if uerr != nil || !freed { // a connection that may still hold it goes
+			_ = conn.Hijack().Close(context.WithoutCancel(ctx))
+		}
+	}()
+	return true, fn(ctx)
+}

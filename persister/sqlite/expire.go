@@ -1,0 +1,245 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// held is the condition that a run r is under a legal hold.
+const held = `exists (select 1 from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
+
+// The conditions are those of the indexes, word for word.
+const (
+	isOver = `state in ('done', 'error', 'aborted') and expired_at is null and deleted_at is null`
+	isWarm = `archived_at is not null and floor_seq < archived_seq and deleted_at is null
+		and archived_seq = last_seq and state in ('done', 'error', 'aborted')`
+)
+
+// EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
+func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error) {
+	where := isOver
+	if q.Warm {
+		where = isWarm
+	}
+	var after persister.EndedRun
+	if q.After != nil {
+		after = *q.After
+	}
+	var runs []persister.EndedRun
+	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var r persister.EndedRun
+		var last, stored string
+		p := &r.Place
+		err := scan(&r.Key.Tenant, &r.Key.Run, &r.State, &p.Day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &last, &stored, &r.Bytes, &r.Held)
+		if err == nil {
+			r.Ended, err = earlier(last, stored)
+		}
+		runs = append(runs, r)
+		return true, err
+	}, `select koder_user_id, id, state, run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq,
+			last_ts, updated_at, archived_bytes, `+held+`
+		from agent_runs r where `+where+` and run_day <= ?1 and (run_day, koder_user_id, id) > (?2, ?3, ?4)
+		order by run_day, koder_user_id, id limit ?5`, q.Through, after.Place.Day, after.Key.Tenant, after.Key.Run, q.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: runs that are over: %w", err)
+	}
+	return runs, nil
+}
+
+// earlier gives the earlier of an event's time and the time at which it was stored.
+func earlier(event, stored string) (time.Time, error) {
+	e, err := time.Parse(time.RFC3339Nano, event)
+	if err != nil {
+		return e, err
+	}
+	s, err := time.Parse(time.RFC3339Nano, stored)
+	if s.Before(e) {
+		e = s
+	}
+	return e, err
+}
+
+const discardRun = `insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
+	select koder_user_id, id, run_day, floor_seq, %s, %s, ?, ? from agent_runs r where koder_user_id = ? and id = ?`
+
+var (
+	trashExpired = fmt.Sprintf(discardRun, "last_seq", "coalesce(replay_uri, '')")
+	trashCold    = fmt.Sprintf(discardRun, "archived_seq", "''")
+)
+
+const markExpired = `update agent_runs set floor_seq = last_seq, expired_seq = last_seq, expired_at = ?,
+	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0 where koder_user_id = ? and id = ?`
+
+const markCold = `update agent_runs set floor_seq = archived_seq where koder_user_id = ? and id = ?`
+
+const removeLanes = `delete from agent_run_lanes where koder_user_id = ? and run_id = ?`
+
+// Expire marks runs as gone, in one transaction, and gives those that it marked: a run that has gone on
+// since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
+func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
+	return s.mark(ctx, "expire", runs, isOver, func(tx *sql.Tx, key schema.RunKey) error {
+		if err := exec(ctx, tx, trashExpired, persister.ScrapExpired, stamp(now), key.Tenant, key.Run); err != nil {
+			return err
+		}
+		if err := exec(ctx, tx, removeLanes, key.Tenant, key.Run); err != nil {
+			return err
+		}
+		return exec(ctx, tx, markExpired, stamp(now), key.Tenant, key.Run)
+	})
+}
+
+// Cool marks the rows of runs as gone that their blobs hold, as Expire marks runs.
+func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
+	return s.mark(ctx, "cool", runs, isWarm, func(tx *sql.Tx, key schema.RunKey) error {
+		if err := exec(ctx, tx, trashCold, persister.ScrapCold, stamp(now), key.Tenant, key.Run); err != nil {
+			return err
+		}
+		return exec(ctx, tx, markCold, key.Tenant, key.Run)
+	})
+}
+
+func (s *Store) mark(ctx context.Context, doing string, runs []persister.EndedRun, where string, fn func(*sql.Tx, schema.RunKey) error) (marked []persister.EndedRun, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		for _, r := range runs {
+			var n int
+			err := tx.QueryRowContext(ctx, `select count(*) from agent_runs r where koder_user_id = ? and id = ? and last_seq = ? and `+where+
+				` and not `+held, r.Key.Tenant, r.Key.Run, int64(r.Place.Last)).Scan(&n)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				continue
+			}
+			if err := fn(tx, r.Key); err != nil {
+				return err
+			}
+			marked = append(marked, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %s %d runs: %w", doing, len(runs), err)
+	}
+	return marked, nil
+}
+
+// inTx runs fn in a transaction of the one writer.
+func (s *Store) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
+	_, err := tx.ExecContext(ctx, text, args...)
+	return err
+}
+
+// Scraps gives what is still to be removed, the oldest first, behind an id.
+func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
+	return s.scraps(ctx, `id > ? order by id limit ?`, after, limit)
+}
+
+// ScrapsOf gives what is still to be removed of one run.
+func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
+	return s.scraps(ctx, `koder_user_id = ? and run_id = ? order by id`, key.Tenant, key.Run)
+}
+
+func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []persister.Scrap, err error) {
+	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var c persister.Scrap
+		err := scan(&c.ID, &c.Key.Tenant, &c.Key.Run, &c.Day, &c.After, &c.Through, &c.URI, &c.Why)
+		list = append(list, c)
+		return true, err
+	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: scraps: %w", err)
+	}
+	return list, nil
+}
+
+const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
+
+// RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
+// After. It gives the number removed and whether all of these scraps have no rows any more.
+func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+	all = true
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		for i := range scraps {
+			if removed >= limit {
+				all = false
+				return nil
+			}
+			c := &scraps[i]
+			through, err := bound(ctx, tx, c, limit-removed)
+			if err != nil {
+				return err
+			}
+			done, err := tx.ExecContext(ctx, removeRows, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
+			if err != nil {
+				return err
+			}
+			n, err := done.RowsAffected()
+			if err != nil {
+				return err
+			}
+			removed += int(n)
+			all = all && through == c.Through
+			if err := exec(ctx, tx, `update agent_trash set after_seq = ? where id = ?`, int64(through), c.ID); err != nil {
+				return err
+			}
+			c.After = through
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("sqlite: remove rows of %d runs: %w", len(scraps), err)
+	}
+	return removed, all, nil
+}
+
+// bound gives the seq up to which at most limit rows of a scrap lie.
+func bound(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (schema.Seq, error) {
+	if c.Through-c.After <= schema.Seq(limit) {
+		return c.Through, nil
+	}
+	through := c.Through
+	err := tx.QueryRowContext(ctx, `select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?
+		order by seq limit 1 offset ?`, c.Key.Tenant, c.Key.Run, int64(c.After), int64(c.Through), limit-1).Scan(&through)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return through, err
+}
+
+// DropDays drops nothing: this table has no partitions.
+func (s *Store) DropDays(context.Context, []string) ([]string, error) { return nil, nil }
+
+// Discard takes scraps away whose work is done.
+func (s *Store) Discard(ctx context.Context, ids []int64) error {
+	list, err := json.Marshal(ids)
+	if err == nil {
+		_, err = s.write.ExecContext(ctx, `delete from agent_trash where id in (select value from json_each(?))`, string(list))
+	}
+	if err != nil {
+		return fmt.Errorf("sqlite: discard %d scraps: %w", len(ids), err)
+	}
+	return nil
+}
+
+// Alone runs fn. A file has one user, or few that wait for each other's transactions.
+func (s *Store) Alone(ctx context.Context, fn func(context.Context) error) (bool, error) {
+	return true, fn(ctx)
+}

@@ -1,0 +1,276 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// forgetRun makes the row where only the log knows the run so far.
+const forgetRun = `
+insert into agent_runs as r (koder_user_id, id, run_day, last_seq, last_id, first_ts, last_ts, floor_seq, deleted_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?6)
+on conflict (koder_user_id, id) do update set floor_seq = ?7, deleted_at = coalesce(r.deleted_at, ?6), expired_at = null,
+	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null`
+
+// Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
+// late is dropped. head is what the log has of it. It gives false when neither knows the run, and wraps
+// persister.ErrHeld when a hold keeps it.
+func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (found bool, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		var holds, known int
+		if err := tx.QueryRowContext(ctx, `select count(*) from agent_holds where koder_user_id = ? and run_id in ('', ?)`,
+			key.Tenant, key.Run).Scan(&holds); err != nil {
+			return err
+		}
+		if holds > 0 {
+			return persister.ErrHeld
+		}
+		if err := tx.QueryRowContext(ctx, `select count(*) from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).Scan(&known); err != nil {
+			return err
+		}
+		if found = known > 0 || head.Exists(); !found {
+			return nil
+		}
+		// A run that has been marked before has nothing behind its floor.
+		if err := exec(ctx, tx, trashExpired+` and floor_seq < ?`, persister.ScrapDeleted, stamp(now), key.Tenant, key.Run, int64(schema.MaxSeq)); err != nil {
+			return err
+		}
+		if err := exec(ctx, tx, removeLanes, key.Tenant, key.Run); err != nil {
+			return err
+		}
+		return exec(ctx, tx, forgetRun, key.Tenant, key.Run, head.Day, int64(head.Last), head.LastID, stamp(now), int64(schema.MaxSeq))
+	})
+	if err != nil {
+		return false, fmt.Errorf("sqlite: forget run %s: %w", key, err)
+	}
+	return found, nil
+}
+
+// Forgotten says whether a run is marked as one that is to be forgotten.
+func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (bool, error) {
+	var n int
+	err := s.read.QueryRowContext(ctx, `select count(*) from agent_runs where koder_user_id = ? and id = ? and deleted_at is not null`,
+		key.Tenant, key.Run).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: mark of run %s: %w", key, err)
+	}
+	return n > 0, nil
+}
+
+// Tombstones gives runs that expired before expired, and all that are to be forgotten, at most limit.
+func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
+	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var t persister.Tombstone
+		var since string
+		err := scan(&t.Key.Tenant, &t.Key.Run, &t.Deleted, &since)
+		if err == nil {
+			t.Since, err = time.Parse(tsLayout, since)
+		}
+		list = append(list, t)
+		return true, err
+	}, `select koder_user_id, id, deleted_at is not null, coalesce(deleted_at, expired_at) from agent_runs r
+		where (deleted_at is not null or expired_at < ?1) and (koder_user_id, id) > (?2, ?3) and not `+held+`
+		order by koder_user_id, id limit ?4`, stamp(expired), after.Tenant, after.Run, limit)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: tombstones: %w", err)
+	}
+	return list, nil
+}
+
+// RemoveTombstones removes the rows of runs that are still as they were listed, whose scraps are gone and
+// that no hold keeps, with what else came late. It gives their number.
+func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone) (removed int, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		for _, t := range list {
+			done, err := tx.ExecContext(ctx, `delete from agent_runs as r where koder_user_id = ?1 and id = ?2 and iif(?3, deleted_at, expired_at) = ?4
+				and not exists (select 1 from agent_trash t where t.koder_user_id = ?1 and t.run_id = ?2) and not `+held,
+				t.Key.Tenant, t.Key.Run, t.Deleted, stamp(t.Since))
+			if err != nil {
+				return err
+			}
+			n, err := done.RowsAffected()
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				continue
+			}
+			removed += int(n)
+			if err := exec(ctx, tx, removeLanes, t.Key.Tenant, t.Key.Run); err != nil {
+				return err
+			}
+			if !t.Deleted {
+				continue
+			}
+			if err := exec(ctx, tx, removeLetters, t.Key.Tenant, t.Key.Run); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sqlite: remove %d tombstones: %w", len(list), err)
+	}
+	return removed, nil
+}
+
+const removeLetters = `delete from agent_dead_letters where koder_user_id = ? and run_id = ?`
+
+// RemoveLetters removes a run's dead letters, of all of a tenant where Run is "", and gives their number.
+func (s *Store) RemoveLetters(ctx context.Context, key schema.RunKey) (int, error) {
+	text, args := removeLetters, []any{key.Tenant, key.Run}
+	if key.Run == "" {
+		text, args = `delete from agent_dead_letters where koder_user_id = ?`, args[:1]
+	}
+	done, err := s.write.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, fmt.Errorf("sqlite: remove dead letters of %s: %w", key, err)
+	}
+	n, err := done.RowsAffected()
+	return int(n), err
+}
+
+// KnownRuns gives the ids of a tenant's runs behind one, in order, also of those that have expired and
+// those that are marked.
+func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) (ids []string, err error) {
+	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return true, err
+	}, `select id from agent_runs where koder_user_id = ? and id > ? order by id limit ?`, tenant, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: runs of %s: %w", tenant, err)
+	}
+	return ids, nil
+}
+
+// Remains counts what is left of a run, or of a whole tenant where Run is "".
+func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Remains, err error) {
+	of := func(column string) string {
+		if key.Run == "" {
+			return "koder_user_id = ?1 and ?2 = ''"
+		}
+		return "koder_user_id = ?1 and " + column + " = ?2"
+	}
+	err = s.read.QueryRowContext(ctx, `select
+		(select count(*) from agent_runs where deleted_at is null and `+of("id")+`),
+		(select count(*) from agent_run_events where `+of("run_id")+`),
+		(select count(*) from agent_run_lanes where `+of("run_id")+`),
+		(select count(*) from agent_dead_letters where `+of("run_id")+`),
+		(select count(*) from agent_trash where `+of("run_id")+`),
+		(select count(*) from agent_retention where koder_user_id = ?1 and ?2 = ''),
+		(select count(*) from agent_holds where `+of("run_id")+`),
+		(select count(*) from agent_runs where deleted_at is not null and `+of("id")+`)`, key.Tenant, key.Run).
+		Scan(&r.Runs, &r.Events, &r.Lanes, &r.Letters, &r.Scraps, &r.Overrides, &r.Holds, &r.Marks)
+	if err != nil {
+		return r, fmt.Errorf("sqlite: remains of %s: %w", key, err)
+	}
+	return r, nil
+}
+
+// Weigh counts the rows of runs behind their floors and the bytes of their lines.
+func (s *Store) Weigh(ctx context.Context, runs []persister.EndedRun) (count, bytes int64, err error) {
+	for _, r := range runs {
+		var n, size int64
+		err := s.read.QueryRowContext(ctx, `select count(*), coalesce(sum(octet_length(line)), 0) from agent_run_events
+			where koder_user_id = ? and run_id = ? and seq > ?`, r.Key.Tenant, r.Key.Run, int64(r.Place.Floor)).Scan(&n, &size)
+		if err != nil {
+			return 0, 0, fmt.Errorf("sqlite: weigh run %s: %w", r.Key, err)
+		}
+		count, bytes = count+n, bytes+size
+	}
+	return count, bytes, nil
+}
+
+// LiveRuns says how many runs of a day have rows of their own partition: none do here.
+func (s *Store) LiveRuns(context.Context, string) (runs int, partition bool, err error) {
+	return 0, false, nil
+}
+
+// Overrides gives the tenants' own retention.
+func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, error) {
+	all := make(map[string]persister.Override)
+	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var tenant string
+		var o persister.Override
+		err := scan(&tenant, &o.Completed, &o.Ended)
+		all[tenant] = o
+		return true, err
+	}, `select koder_user_id, completed_days, ended_days from agent_retention`)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: retention of tenants: %w", err)
+	}
+	return all, nil
+}
+
+// SetOverride sets a tenant's own retention; an empty one clears it.
+func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Override) error {
+	text, args := `insert into agent_retention (koder_user_id, completed_days, ended_days) values (?, ?, ?)
+		on conflict (koder_user_id) do update set completed_days = excluded.completed_days, ended_days = excluded.ended_days,
+		updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')`, []any{tenant, o.Completed, o.Ended}
+	if o == (persister.Override{}) {
+		text, args = `delete from agent_retention where koder_user_id = ?`, args[:1]
+	}
+	if _, err := s.write.ExecContext(ctx, text, args...); err != nil {
+		return fmt.Errorf("sqlite: set retention of %s: %w", tenant, err)
+	}
+	return nil
+}
+
+// AddHold places a hold; one that is there gets the new reason. expired says that the run it names has
+// expired or been deleted before.
+func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		err := exec(ctx, tx, `insert into agent_holds (koder_user_id, run_id, reason) values (?, ?, ?)
+			on conflict (koder_user_id, run_id) do update set reason = excluded.reason`, key.Tenant, key.Run, reason)
+		if err != nil {
+			return err
+		}
+		err = tx.QueryRowContext(ctx, `select expired_seq > 0 or deleted_at is not null from agent_runs where koder_user_id = ? and id = ?`,
+			key.Tenant, key.Run).Scan(&expired)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("sqlite: hold %s: %w", key, err)
+	}
+	return expired, nil
+}
+
+// RemoveHold lifts a hold and says whether there was one.
+func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (bool, error) {
+	done, err := s.write.ExecContext(ctx, `delete from agent_holds where koder_user_id = ? and run_id = ?`, key.Tenant, key.Run)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: lift hold of %s: %w", key, err)
+	}
+	n, err := done.RowsAffected()
+	return n > 0, err
+}
+
+// Holds gives the holds of a tenant, of all where it is "".
+func (s *Store) Holds(ctx context.Context, tenant string) (list []persister.Hold, err error) {
+	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+		var h persister.Hold
+		var placed string
+		err := scan(&h.Key.Tenant, &h.Key.Run, &h.Reason, &placed)
+		if err == nil {
+			h.Placed, err = time.Parse(time.RFC3339Nano, placed)
+		}
+		list = append(list, h)
+		return true, err
+	}, `select koder_user_id, run_id, reason, placed_at from agent_holds
+		where ?1 in ('', koder_user_id) order by koder_user_id, run_id`, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: holds: %w", err)
+	}
+	return list, nil
+}

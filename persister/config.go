@@ -13,10 +13,14 @@ type Config struct {
 	Queues []Queue // one per partition of the log
 	Store  Store
 
-	BatchEvents int           // rows per transaction, at most; default 2,000. One pack may exceed it
-	BatchBytes  int           // bytes held per queue, about; default 4 MiB
+	BatchEvents int           // rows per transaction, at most; default 8,000. One pack may exceed it
+	BatchStart  int           // rows per transaction at first; default 2,000 or BatchEvents, if that is less
+	BatchBytes  int           // bytes of one fetch, about; default 4 MiB
+	HeldBytes   int           // bytes held of all queues, about, each has its equal part; default 64 MiB
+	Target      time.Duration // transactions that take less may grow, slower ones shrink; default 250 ms
 	Linger      time.Duration // least time between two fetches while batches are small; default 1 s, negative: none
 	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
+	Hold        time.Duration // a batch that has failed for so long is given back until the store answers; default 30 s
 	Grace       time.Duration // time for the last batch after Run was told to stop; default 10 s
 	RetryMin    time.Duration // first pause after a failure; default 100 ms, doubled each time
 	RetryMax    time.Duration // longest pause; default 10 s
@@ -43,6 +47,8 @@ type Hooks struct {
 	Recovered func(stream string, outage time.Duration)
 	// Lag is called every LagEvery with the answer of each queue.
 	Lag func(l Lag)
+	// Lost is called when the log has dropped messages that were never confirmed: an alarm.
+	Lost func(stream string, messages uint64)
 }
 
 // Stored is one committed transaction.
@@ -50,6 +56,7 @@ type Stored struct {
 	Messages int
 	Inserted int // rows that were new
 	Repeated int // rows that had come before
+	Dropped  int // rows that were not written, because they lie below their run's floor
 	Took     time.Duration
 }
 
@@ -59,12 +66,17 @@ func (c Config) withDefaults() Config {
 			*d = v
 		}
 	}
-	if c.BatchEvents == 0 {
-		c.BatchEvents = 2000
+	size := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
 	}
-	if c.BatchBytes == 0 {
-		c.BatchBytes = 4 << 20
-	}
+	size(&c.BatchEvents, 8000)
+	size(&c.BatchStart, min(2000, c.BatchEvents))
+	size(&c.BatchBytes, 4<<20)
+	size(&c.HeldBytes, 64<<20)
+	def(&c.Target, 250*time.Millisecond)
+	def(&c.Hold, 30*time.Second)
 	def(&c.Linger, time.Second)
 	def(&c.Attempt, time.Minute)
 	def(&c.Grace, 10*time.Second)
@@ -84,8 +96,11 @@ func (c Config) validate() error {
 	if len(c.Queues) == 0 || c.Store == nil {
 		return errors.New("persister: config needs queues and a store")
 	}
-	if c.BatchEvents < 1 || c.BatchBytes < 1 {
-		return errors.New("persister: batch bounds must be positive")
+	if c.BatchEvents < 1 || c.BatchBytes < 1 || c.HeldBytes < 1 || c.Target < 0 || c.Hold < 0 {
+		return errors.New("persister: bounds must be positive")
+	}
+	if c.BatchStart < 1 || c.BatchStart > c.BatchEvents {
+		return errors.New("persister: BatchStart must be from 1 to BatchEvents")
 	}
 	if c.RetryMin < 0 || c.RetryMax < c.RetryMin {
 		return errors.New("persister: RetryMax is below RetryMin")

@@ -21,14 +21,14 @@ func New(cfg Config) (*Persister, error) {
 	}
 	p := &Persister{cfg: cfg}
 	for _, q := range cfg.Queues {
-		p.pipes = append(p.pipes, &pipeline{cfg: &p.cfg, queue: q, size: cfg.BatchEvents})
+		p.pipes = append(p.pipes, newPipeline(&p.cfg, q))
 	}
 	return p, nil
 }
 
-// Run works until ctx ends and returns nil when all that it started has returned. A batch that is
-// being written then may finish within Config.Grace; what it does not finish is released to the
-// queue, unconfirmed. Nothing else ends it: every failure is retried.
+// Run works until ctx ends and returns nil when all that it started has returned. What has been fetched
+// by then may be stored within Config.Grace; what is not, or fails, is released to the queue,
+// unconfirmed. Nothing else ends it: every failure is retried.
 func (p *Persister) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, pipe := range p.pipes {
@@ -42,15 +42,22 @@ func (p *Persister) Run(ctx context.Context) error {
 // Status is the state of one pipeline, for readiness and for people.
 type Status struct {
 	Stream        string    // "" until the first message or lag answer
+	Standby       bool      // another process fetches this partition now
 	Lag           Lag       // as of LagAt
+	LagEvents     uint64    // an estimate: Lag.Messages times the events that a message had of late
 	LagAt         time.Time // zero: not yet known
+	Alarm         string    // "" or why the log may drop, or has dropped, what is not stored
 	RetryingSince time.Time // zero: all is well
 	LastError     string    // of the current or the last outage
 	LastCommit    time.Time
+	BatchRows     int    // rows that the next transaction may have
+	HeldBytes     int    // about what is held in memory: fetched and not yet confirmed
 	Inserted      uint64 // rows
 	Repeated      uint64
+	Dropped       uint64 // rows below their run's floor
 	Buried        uint64 // dead letters, conflicts among them
 	Conflicts     uint64
+	Lost          uint64 // messages that the log dropped before they were confirmed, seen since the start
 }
 
 // Status gives the state of each pipeline, in the order of Config.Queues.

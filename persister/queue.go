@@ -45,4 +45,21 @@ type Lag struct {
 	Messages uint64        // stored by the log, not yet confirmed
 	Oldest   time.Time     // when the oldest of them was stored, by the log's clock; zero when none
 	Window   time.Duration // the log drops messages older than this, confirmed or not; 0: never
+	Room     float64       // part of the log's size that new messages may fill before it drops what is not confirmed, 0 to 1
+	Bounded  bool          // the log's size is bounded: Room means something
+	Lost     uint64        // messages that the log dropped unconfirmed, counted by this queue since it was made
+}
+
+// Holder is a Queue that hands messages out again after a while, and can be told to wait.
+type Holder interface {
+	// Hold says that the messages are worked on: their time begins anew.
+	Hold(ctx context.Context, msgs []Message) error
+	// Patience is how long a message may be held without a word; 0: for ever.
+	Patience() time.Duration
+}
+
+// Shared is a Queue that several processes serve in turn. While it is another's turn, Fetch waits and
+// gives nothing.
+type Shared interface {
+	Ours() bool
 }

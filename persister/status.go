@@ -2,6 +2,7 @@ package persister
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"agentstream/schema"
@@ -14,19 +15,79 @@ func (p *pipeline) update(fn func(*Status)) {
 }
 
 func (p *pipeline) snapshot() Status {
+	standby := !p.ours()
+	p.room.mu.Lock()
+	held := p.room.held
+	p.room.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status
+	s := p.status
+	s.Standby, s.BatchRows, s.HeldBytes = standby, p.size.rows(), held
+	s.LagEvents = p.events(s.Lag)
+	s.RetryingSince = p.since()
+	return s
 }
 
-// recovered notes that work goes on, after a fetch or a commit that followed failures of its own
-// kind: the pipeline is in one of them at a time.
-func (p *pipeline) recovered() {
+func (p *pipeline) ours() bool {
+	q, ok := p.queue.(Shared)
+	return !ok || q.Ours()
+}
+
+// trouble is an outage, as one step sees it.
+type trouble struct {
+	since    time.Time // zero: none
+	attempts int
+}
+
+// since gives the beginning of the outage, of whatever step; zero when there is none. With mu.
+func (p *pipeline) since() (first time.Time) {
+	for _, t := range p.troubles {
+		if !t.since.IsZero() && (first.IsZero() || t.since.Before(first)) {
+			first = t.since
+		}
+	}
+	return first
+}
+
+// failed counts a failed attempt of a step and gives the pause until the next.
+func (p *pipeline) failed(ctx context.Context, step int, err error) time.Duration {
+	var t trouble
 	var since time.Time
 	var stream string
 	p.update(func(s *Status) {
-		since, stream = s.RetryingSince, s.Stream
-		s.RetryingSince = time.Time{}
+		if p.troubles[step].since.IsZero() {
+			p.troubles[step].since = p.cfg.Now()
+		}
+		p.troubles[step].attempts++
+		s.LastError = stepNames[step] + ": " + err.Error()
+		t, since, stream = p.troubles[step], p.since(), s.Stream
+	})
+	pause := p.backOff(t.attempts)
+	level := slog.LevelWarn
+	if t.attempts > 1 {
+		level = slog.LevelDebug // once per outage is enough; Hooks count the rest
+	}
+	p.cfg.Logger.Log(ctx, level, "persister: attempt failed, trying again",
+		"doing", stepNames[step], "stream", stream, "attempt", t.attempts, "pause", pause, "error", err)
+	if h := p.cfg.Hooks.Retrying; h != nil {
+		h(stream, err, since, pause)
+	}
+	return pause
+}
+
+// recovered notes that a step works. The outage is over when both do.
+func (p *pipeline) recovered(step int) {
+	var since time.Time
+	var stream string
+	p.update(func(s *Status) {
+		if p.troubles[step].since.IsZero() {
+			return
+		}
+		before := p.since()
+		p.troubles[step] = trouble{}
+		if p.since().IsZero() {
+			since, stream = before, s.Stream
+		}
 	})
 	if since.IsZero() {
 		return
@@ -51,6 +112,7 @@ func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 		s.LastCommit = p.cfg.Now()
 		s.Inserted += uint64(done.Inserted)
 		s.Repeated += uint64(done.Repeated)
+		s.Dropped += uint64(done.Dropped)
 		s.Buried += uint64(len(letters))
 		s.Conflicts += conflicts
 		stream = s.Stream
@@ -71,42 +133,5 @@ func (p *pipeline) tell(stream string, l *DeadLetter) {
 	}
 	if h := p.cfg.Hooks.Conflict; h != nil && l.Reason == ReasonConflict {
 		h(stream, schema.RunKey{Tenant: l.Key.Tenant, Run: l.Key.Run}, l.Seq)
-	}
-}
-
-// watchLag asks the queue how far the store is behind, until ctx ends.
-func (p *pipeline) watchLag(ctx context.Context) {
-	tick := time.NewTicker(p.cfg.LagEvery)
-	defer tick.Stop()
-	for {
-		p.askLag(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (p *pipeline) askLag(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
-	defer cancel()
-	lag, err := p.queue.Lag(ctx)
-	if err != nil {
-		p.cfg.Logger.Debug("persister: ask for lag", "error", err)
-		return
-	}
-	now := p.cfg.Now()
-	p.update(func(s *Status) {
-		s.Lag, s.LagAt = lag, now
-		s.Stream = lag.Stream
-	})
-	if h := p.cfg.Hooks.Lag; h != nil {
-		h(lag)
-	}
-	// JetStream's MaxAge wins over messages that are not confirmed: what gets that old is lost.
-	if age := now.Sub(lag.Oldest); !lag.Oldest.IsZero() && lag.Window > 0 && age > lag.Window/2 {
-		p.cfg.Logger.Error("persister: the log will drop messages before they are stored",
-			"stream", lag.Stream, "lag", lag.Messages, "oldest", age, "window", lag.Window)
 	}
 }

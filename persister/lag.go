@@ -1,0 +1,144 @@
+package persister
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+)
+
+// watchLag asks the queue how far the store is behind, until ctx ends.
+func (p *pipeline) watchLag(ctx context.Context) {
+	tick := time.NewTicker(p.cfg.LagEvery)
+	defer tick.Stop()
+	for {
+		p.askLag(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *pipeline) askLag(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
+	defer cancel()
+	lag, err := p.queue.Lag(ctx)
+	if err != nil {
+		p.cfg.Logger.Debug("persister: ask for lag", "error", err)
+		return
+	}
+	now := p.cfg.Now()
+	next := alarmOf(lag, now)
+	var before alarm
+	var lost uint64
+	p.update(func(s *Status) {
+		if lag.Lost > s.Lag.Lost {
+			lost = lag.Lost - s.Lag.Lost
+		}
+		s.Lost += lost
+		s.Lag, s.LagAt, s.Stream = lag, now, lag.Stream
+		if s.Alarm = next.text; s.Lost > 0 {
+			s.Alarm = fmt.Sprintf("%d messages were dropped by the log before they were stored", s.Lost)
+			if next.text != "" {
+				s.Alarm += "; " + next.text
+			}
+		}
+		before, p.alarm = p.alarm, next
+	})
+	if h := p.cfg.Hooks.Lag; h != nil {
+		h(lag)
+	}
+	p.warn(lag, lost, before, next, now)
+}
+
+// warn says what an operator must know: once when it gets worse, and every minute while it is bad.
+func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time) {
+	if lost > 0 {
+		p.cfg.Logger.Error("persister: the log has dropped messages that were not stored: they are lost",
+			"stream", lag.Stream, "messages", lost)
+		if h := p.cfg.Hooks.Lost; h != nil {
+			h(lag.Stream, lost)
+		}
+	}
+	said := before.said
+	if next.level > before.level || next.level > fine && now.Sub(said) >= time.Minute {
+		said = now
+		if p.ours() { // one process says it
+			p.cfg.Logger.Log(context.Background(), next.level.log(), "persister: the log may drop messages before they are stored: "+next.text,
+				"stream", lag.Stream, "lag", lag.Messages, "oldest", lag.Oldest, "window", lag.Window)
+		}
+	}
+	p.mu.Lock()
+	p.alarm.said = said
+	p.mu.Unlock()
+}
+
+// level is how near the log is to dropping what is not stored.
+type level int
+
+const (
+	fine    level = iota
+	half          // half of the window, or of the size, is used up
+	quarter       // a quarter is left
+)
+
+func (l level) log() slog.Level {
+	if l == quarter {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+type alarm struct {
+	level level
+	text  string
+	said  time.Time // in the log
+}
+
+// WindowLeft is how long it takes until the log drops the oldest message that is not confirmed. It is
+// negative when the log is late with that, the whole window when all is confirmed, and 0 when there is
+// no window.
+func (l Lag) WindowLeft(now time.Time) time.Duration {
+	if l.Oldest.IsZero() {
+		return l.Window
+	}
+	return l.Window - now.Sub(l.Oldest)
+}
+
+// alarmOf judges a lag. JetStream's limits win over messages that are not confirmed: what gets too old,
+// or does not fit any more, is lost.
+func alarmOf(l Lag, now time.Time) alarm {
+	var a alarm
+	if l.Messages == 0 {
+		return a
+	}
+	say := func(left float64, text string) {
+		at := fine
+		switch {
+		case left <= 0.25:
+			at = quarter
+		case left <= 0.5:
+			at = half
+		}
+		if at > a.level {
+			a.level, a.text = at, text
+		}
+	}
+	if l.Window > 0 {
+		left := l.WindowLeft(now)
+		say(float64(left)/float64(l.Window), fmt.Sprintf("what is not stored is dropped in %v, the window is %v", left.Round(time.Second), l.Window))
+	}
+	if l.Bounded {
+		say(l.Room, fmt.Sprintf("what is not stored is dropped when %.0f %% of the stream's size more is written", max(0, l.Room*100)))
+	}
+	return a
+}
+
+// events estimates the events that a lag holds: a message has one or many, and what is in those that
+// wait is not known. With mu.
+func (p *pipeline) events(l Lag) uint64 {
+	return uint64(math.Round(float64(l.Messages) * max(1, p.perPack)))
+}

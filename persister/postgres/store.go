@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,9 @@ type Store struct {
 
 	mu   sync.Mutex
 	days map[string]bool // partitions that are known to exist
+
+	copyless atomic.Bool  // rows are never copied: see copyRefused
+	races    atomic.Int64 // transactions done again because keys of copied rows were taken
 }
 
 var _ persister.Store = (*Store)(nil)
@@ -157,7 +161,7 @@ const dayLayout = "20060102"
 // size and nesting (54), and will be the same next time.
 func dataError(err error) bool {
 	var pe *pgconn.PgError
-	if !errors.As(err, &pe) || len(pe.Code) != 5 {
+	if !errors.As(err, &pe) || len(pe.Code) != 5 || noPartition(err) {
 		return false
 	}
 	switch pe.Code[:2] {
@@ -167,9 +171,15 @@ func dataError(err error) bool {
 	return false
 }
 
-// noPartition says that a row found no partition for its day. PostgreSQL reports it as a violated
-// check of the partitioned table, without the name of a constraint.
+// uniqueViolation is the SQLSTATE of a key that is taken.
+const uniqueViolation = "23505"
+
+// noPartition says that a row found no partition for its day, or COPY no table. PostgreSQL reports the first
+// as a violated check of the partitioned table, without the name of a constraint.
 func noPartition(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && pe.Code == "23514" && pe.TableName == "agent_run_events" && pe.ConstraintName == ""
+	if !errors.As(err, &pe) {
+		return false
+	}
+	return pe.Code == "42P01" || pe.Code == "23514" && pe.TableName == "agent_run_events" && pe.ConstraintName == ""
 }

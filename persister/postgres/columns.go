@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"strconv"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// columns gives a batch as one array per column: a round trip takes the same time for one row and for
+// thousands. The rows' own are written when the statement is sent.
+type columns struct {
+	runTenant, runID, runState, runLastID, runAnchors []string
+	runDay, runFirst, runLast                         []time.Time
+	runSeq, runFirstSeq, runReasonSeq                 []int64
+	runReason, runReasonOf                            []string
+
+	batch *persister.Batch
+	dates map[string]time.Time
+	plain bool // see packed.plain
+
+	days map[string]bool
+}
+
+func columnsOf(b *persister.Batch, plain bool) *columns {
+	c := &columns{batch: b, dates: make(map[string]time.Time), plain: plain, days: make(map[string]bool)}
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		day, _ := time.Parse(dayLayout, r.Head.Day) // ensureDays refuses what does not parse
+		c.dates[r.Head.Day], c.days[r.Head.Day] = day, true
+		c.runTenant, c.runID = append(c.runTenant, r.Key.Tenant), append(c.runID, r.Key.Run)
+		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
+		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
+		c.runAnchors = append(c.runAnchors, schema.FormatAnchors(r.Head.Anchors))
+		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
+		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq, int64(r.Digest.ReasonSeq))
+		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
+	}
+	return c
+}
+
+func (c *columns) runs() []any {
+	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast,
+		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq, int64(schema.MaxSeq)}
+}
+
+// lanes gives the columns of the runs' lanes; nil when there are none.
+func (c *columns) lanes(b *persister.Batch, p *plan) []any {
+	var tenant, run, lane, owner, epoch []string
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		if p.gone[r.Key] {
+			continue
+		}
+		for name, l := range r.Lanes {
+			tenant, run = append(tenant, r.Key.Tenant), append(run, r.Key.Run)
+			lane, owner = append(lane, name), append(owner, l.Owner)
+			epoch = append(epoch, strconv.FormatUint(l.Epoch, 10))
+		}
+	}
+	if tenant == nil {
+		return nil
+	}
+	return []any{tenant, run, lane, owner, epoch}
+}
+
+// copied gives a day's rows of a COPY.
+func (c *columns) copied(day string, ways []way) *copyRows {
+	return &copyRows{rows: c.batch.Rows, ways: ways, day: day, value: packed{dates: c.dates}}
+}
+
+// rows gives columns of some of the rows.
+func (c *columns) rows(rows []persister.BatchRow, which ...column) []any {
+	const least = 64 // bytes of a row's values beside its line, with their lengths, about
+	room := 0
+	if !c.plain {
+		for i := range rows {
+			room += least + 2*len(rows[i].Line)
+		}
+	}
+	args := make([]any, len(which))
+	for i, name := range which {
+		p := packed{column: name, rows: rows, dates: c.dates}
+		if i == 0 {
+			p.room = room
+		}
+		args[i] = p
+		if c.plain {
+			args[i] = p.plain()
+		}
+	}
+	return args
+}

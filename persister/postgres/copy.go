@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"agentstream/persister"
+)
+
+// copyLeast is the number of rows from which a COPY is worth its round trip.
+const copyLeast = 20
+
+// copyColumns are the columns of a COPY, in the order of copyNames.
+var copyColumns = [...]column{colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload}
+
+const copyNames = "koder_user_id, run_day, run_id, seq, id, child_id, type, ts, line, payload"
+
+// partition is the name of a day's table. day is digits only: ensureDay parses it.
+func partition(day string) string { return "agent_run_events_" + day }
+
+// errDetached says that a day's table is no part of agent_run_events any more.
+var errDetached = errors.New("partition is detached")
+
+// copyDay writes a day's rows straight into its partition: COPY into the partitioned table is refused where
+// that has row security, and finding the partition of each row takes time. The second statement looks
+// whether the table is a partition still, for what goes into another one is lost to readers: until the
+// transaction ends nobody can detach it, for that waits for the lock that COPY took.
+func copyDay(ctx context.Context, tx pgx.Tx, rows *copyRows) error {
+	table := partition(rows.day)
+	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, "copy "+table+" ("+copyNames+") from stdin binary; "+
+		"select from pg_inherits where inhrelid = '"+table+"'::regclass and inhparent = 'agent_run_events'::regclass and not inhdetachpending")
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errDetached
+	}
+	if err != nil {
+		return fmt.Errorf("copy into %s: %w", table, err)
+	}
+	return nil
+}
+
+// copyRows gives a day's rows of a batch in PostgreSQL's binary COPY format
+// (https://www.postgresql.org/docs/15/sql-copy.html), as they are read.
+type copyRows struct {
+	rows  []persister.BatchRow
+	ways  []way // of the rows; those that wayCopy are given
+	day   string
+	value packed
+
+	next  int    // row
+	buf   []byte // written and not yet read from off on
+	off   int
+	ended bool
+}
+
+const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00" // signature, flags, no extension
+
+// Read implements io.Reader.
+func (c *copyRows) Read(p []byte) (int, error) {
+	if c.buf == nil {
+		c.buf = append(make([]byte, 0, 2*len(p)), copyHeader...)
+	}
+	c.buf = c.buf[:copy(c.buf, c.buf[c.off:])]
+	for !c.ended && len(c.buf) < len(p) {
+		c.write()
+	}
+	if len(c.buf) == 0 {
+		return 0, io.EOF
+	}
+	c.off = copy(p, c.buf)
+	return c.off, nil
+}
+
+// write appends the next row, or the end.
+func (c *copyRows) write() {
+	for ; c.next < len(c.rows); c.next++ {
+		if r := &c.rows[c.next]; c.ways[c.next] == wayCopy && r.Chunk.Head.Day == c.day {
+			c.next++
+			c.writeRow(r)
+			return
+		}
+	}
+	c.buf = binary.BigEndian.AppendUint16(c.buf, 0xffff)
+	c.ended = true
+}
+
+func (c *copyRows) writeRow(r *persister.BatchRow) {
+	const jsonbVersion = 1 // src/backend/utils/adt/jsonb.c, jsonb_recv
+	buf := binary.BigEndian.AppendUint16(c.buf, uint16(len(copyColumns)))
+	for _, col := range copyColumns {
+		at := len(buf)
+		buf = append(buf, 0, 0, 0, 0)
+		if col == colPayload {
+			buf = append(buf, jsonbVersion)
+		}
+		c.value.column = col
+		var isNull bool
+		if buf, isNull = c.value.value(buf, r); isNull || col == colChild && r.Chunk.Child == "" {
+			buf = buf[:at+4]
+			binary.BigEndian.PutUint32(buf[at:], 0xffffffff)
+			continue
+		}
+		binary.BigEndian.PutUint32(buf[at:], uint32(len(buf)-at-4))
+	}
+	c.buf = buf
+}
+
+// copyRefused says that the database does not let this role COPY into partitions, which is no reason to not
+// store.
+func copyRefused(err error) bool {
+	switch sqlState(err) {
+	case "42501", "0A000": // no privilege; COPY FROM with row security
+		return true
+	}
+	return false
+}
+
+// sqlState is the database's code of an error, "" when it is another's.
+func sqlState(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
+}

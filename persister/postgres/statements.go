@@ -1,0 +1,63 @@
+package postgres
+
+// upsertRuns leaves a run alone that is to be forgotten ($14 is its floor), and does not give it. RETURNING
+// sees the row as it is now and, through a query, as it was when the statement began: before it waited for
+// another transaction, perhaps.
+const upsertRuns = `
+insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
+	first_seq, reason, reason_of, reason_seq)
+select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[], $7::text[],
+	$8::timestamptz[], $9::timestamptz[], $10::bigint[], $11::text[], $12::text[], $13::bigint[])
+on conflict (koder_user_id, id) do update set
+	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
+	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
+	anchors    = case when excluded.last_seq > r.last_seq then excluded.anchors else r.anchors end,
+	last_ts    = case when excluded.last_seq > r.last_seq then excluded.last_ts else r.last_ts end,
+	last_seq   = greatest(r.last_seq, excluded.last_seq),
+	first_ts   = case when excluded.first_seq < r.first_seq then excluded.first_ts else r.first_ts end,
+	first_seq  = least(r.first_seq, excluded.first_seq),
+	reason     = case when excluded.reason_seq > r.reason_seq then excluded.reason    else r.reason    end,
+	reason_of  = case when excluded.reason_seq > r.reason_seq then excluded.reason_of else r.reason_of end,
+	reason_seq = greatest(r.reason_seq, excluded.reason_seq),
+	archived_at = case when excluded.last_seq > r.last_seq then null else r.archived_at end,
+	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
+	updated_at = now()
+where r.floor_seq < $14
+returning koder_user_id, id, run_day, usage::text, floor_seq,
+	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
+
+// upsertLanes asks first, because a conflict writes the row's lock even where nothing changes.
+const upsertLanes = `
+insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch)
+select t, r, lane, owner, epoch::numeric from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+	as x(t, r, lane, owner, epoch)
+where epoch::numeric > coalesce((select h.epoch from agent_run_lanes h
+	where h.koder_user_id = x.t and h.run_id = x.r and h.lane = x.lane), -1)
+on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
+	where excluded.epoch > l.epoch`
+
+// What is stored already has been counted. It is asked before the rows go in and behind the runs' locks,
+// so that nobody else counts the same row.
+const findCounted = `
+select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[]) with ordinality as x(t, d, r, seq, i)
+join agent_run_events e on e.koder_user_id = x.t and e.run_day = x.d and e.run_id = x.r and e.seq = x.seq`
+
+const updateUsage = `
+update agent_runs r set usage = x.usage::jsonb from unnest($1::text[], $2::text[], $3::text[]) as x(t, id, usage)
+where r.koder_user_id = x.t and r.id = x.id`
+
+const insertRows = `
+insert into agent_run_events (koder_user_id, run_day, run_id, seq, id, child_id, type, ts, line, payload)
+select t, d, r, seq, id, nullif(child, ''), typ, ts, line, payload::jsonb
+from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
+on conflict do nothing`
+
+// The row that holds the place may be of a transaction that was open when insertRows waited for it:
+// this is a statement of its own because each sees what was committed before it began.
+const findConflicts = `
+select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[])
+	with ordinality as x(t, d, r, seq, line, i)
+join agent_run_events e on e.koder_user_id = x.t and e.run_day = x.d and e.run_id = x.r and e.seq = x.seq
+where e.line <> x.line
+order by x.i`

@@ -163,6 +163,7 @@ var floors = []floor{
 	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
 	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
+	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
@@ -206,7 +207,9 @@ var testWires = map[string][]string{
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},
-	"internal/e2e":            {"**"},
+	// What is due is removed from real stores and a real log.
+	"persister/retention": {"persister/**"},
+	"internal/e2e":        {"**"},
 }
 
 func checkFloors(tr tree) (out []violation) {

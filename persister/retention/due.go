@@ -1,0 +1,80 @@
+package retention
+
+import (
+	"context"
+	"time"
+
+	"agentstream/persister"
+)
+
+// due finds runs whose time is over.
+type due struct {
+	policy    Policy
+	overrides map[string]persister.Override
+	now       time.Time
+}
+
+// Bounds of one look and of one transaction that marks.
+const (
+	lookRuns = 1000
+	markRuns = 200
+)
+
+// dayLayout is schema.Head.Day.
+const dayLayout = "20060102"
+
+// lister is how runs that are over are found.
+type lister interface {
+	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+}
+
+// expired hands out runs that are to expire, in groups, from a place on. After an error it gives the place to go
+// on from, nil at the end.
+func (d *due) expired(ctx context.Context, from lister, at *persister.EndedRun, fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
+	least := d.policy.shortest(d.overrides)
+	if least < 0 {
+		return nil, nil
+	}
+	return d.walk(ctx, from, persister.EndedQuery{After: at}, least, fn, func(r *persister.EndedRun) bool {
+		return passed(r.Ended, d.policy.For(r.State, d.overrides[r.Key.Tenant]), d.now)
+	})
+}
+
+// cold hands out runs whose rows are to go because the blob has them.
+func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
+	if d.policy.Rows < 0 {
+		return nil
+	}
+	_, err := d.walk(ctx, from, persister.EndedQuery{Warm: true}, d.policy.Rows, fn, func(r *persister.EndedRun) bool {
+		return passed(r.Ended, d.policy.Rows, d.now)
+	})
+	return err
+}
+
+func (d *due) walk(ctx context.Context, from lister, q persister.EndedQuery, least time.Duration,
+	fn func([]persister.EndedRun) error, want func(*persister.EndedRun) bool) (*persister.EndedRun, error) {
+	// A run's day is that of its first event; the last cannot be older, unless clocks disagree: then it waits.
+	q.Through, q.Limit = d.now.Add(-least).UTC().Format(dayLayout), lookRuns
+	for {
+		runs, err := from.EndedRuns(ctx, q)
+		if err != nil {
+			return q.After, err
+		}
+		var group []persister.EndedRun
+		for i := range runs {
+			if !runs[i].Held && want(&runs[i]) {
+				group = append(group, runs[i])
+			}
+			if len(group) == markRuns || i == len(runs)-1 && len(group) > 0 {
+				if err := fn(group); err != nil {
+					return q.After, err
+				}
+				group = nil
+			}
+		}
+		if len(runs) < q.Limit {
+			return nil, nil
+		}
+		q.After = &runs[len(runs)-1]
+	}
+}

@@ -1,0 +1,124 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Survey is how a store is asked what would go.
+type Survey interface {
+	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+	Overrides(ctx context.Context) (map[string]persister.Override, error)
+	Weigh(ctx context.Context, runs []persister.EndedRun) (rows, bytes int64, err error)
+	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
+}
+
+// Planned is what would happen to the runs of one tenant that ended in one state.
+type Planned struct {
+	Tenant string          `json:"tenant"`
+	State  schema.RunState `json:"state"`
+	What   string          `json:"what"` // "expire", or "cool": the rows go, the blob stays
+	Runs   int             `json:"runs"`
+	Rows   int64           `json:"rows"`
+	Bytes  int64           `json:"row_bytes"` // of the rows' lines
+	Blobs  int             `json:"blobs"`
+	Blob   int64           `json:"blob_bytes"`
+	IDs    []string        `json:"run_ids,omitempty"`
+}
+
+// Plan is what a pass would do now. Nothing is changed by making one.
+type Plan struct {
+	At     time.Time `json:"at"`
+	Groups []Planned `json:"groups"`
+	Days   []string  `json:"partitions"` // those that would be dropped whole
+}
+
+// MakePlan looks for everything that is due. withRuns adds the id of each run.
+func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, withRuns bool) (Plan, error) {
+	p := planner{store: store, withRuns: withRuns, groups: make(map[group]*Planned), days: make(map[string]int), seen: make(map[schema.RunKey]bool)}
+	overrides, err := store.Overrides(ctx)
+	if err == nil {
+		d := due{policy: policy.withDefaults(), overrides: overrides, now: now}
+		_, err = d.expired(ctx, store, nil, func(runs []persister.EndedRun) error { return p.add(ctx, "expire", runs) })
+		if err == nil {
+			err = d.cold(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "cool", runs) })
+		}
+	}
+	out := Plan{At: now, Groups: []Planned{}, Days: []string{}}
+	for _, day := range slices.Sorted(maps.Keys(p.days)) {
+		if err != nil {
+			break
+		}
+		var live int
+		var partition bool
+		if live, partition, err = store.LiveRuns(ctx, day); err == nil && partition && live <= p.days[day] {
+			out.Days = append(out.Days, day)
+		}
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("retention: plan: %w", err)
+	}
+	for _, g := range p.groups {
+		out.Groups = append(out.Groups, *g)
+	}
+	slices.SortFunc(out.Groups, func(a, b Planned) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.State, b.State), cmp.Compare(a.What, b.What))
+	})
+	return out, nil
+}
+
+type group struct {
+	tenant, what string
+	state        schema.RunState
+}
+
+type planner struct {
+	store    Survey
+	withRuns bool
+	groups   map[group]*Planned
+	days     map[string]int // runs that would lose rows
+	seen     map[schema.RunKey]bool
+}
+
+func (p *planner) add(ctx context.Context, what string, runs []persister.EndedRun) error {
+	of := make(map[*Planned][]persister.EndedRun)
+	for _, r := range runs {
+		if p.seen[r.Key] { // what expires is not cooled before
+			continue
+		}
+		p.seen[r.Key] = true
+		key := group{r.Key.Tenant, what, r.State}
+		g := p.groups[key]
+		if g == nil {
+			g = &Planned{Tenant: key.tenant, State: key.state, What: what}
+			p.groups[key] = g
+		}
+		g.Runs++
+		if what == "expire" && r.Place.URI != "" {
+			g.Blobs++
+			g.Blob += r.Bytes
+		}
+		if p.withRuns {
+			g.IDs = append(g.IDs, r.Key.Run)
+		}
+		if r.Place.Last > r.Place.Floor {
+			p.days[r.Place.Day]++
+		}
+		of[g] = append(of[g], r)
+	}
+	for g, runs := range of {
+		rows, bytes, err := p.store.Weigh(ctx, runs)
+		if err != nil {
+			return err
+		}
+		g.Rows, g.Bytes = g.Rows+rows, g.Bytes+bytes
+	}
+	return nil
+}

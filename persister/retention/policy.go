@@ -1,0 +1,126 @@
+package retention
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Never as a time to keep something means that it does not pass.
+const Never = time.Duration(-1)
+
+// Defaults of a Policy.
+const (
+	DefaultCompleted  = 90 * persister.Day
+	DefaultEnded      = 30 * persister.Day
+	DefaultTombstones = 365 * persister.Day
+	DefaultGrace      = 10 * time.Minute
+)
+
+// Policy says how long things are kept. Zero means the default, Never never.
+type Policy struct {
+	Completed  time.Duration // runs in state done; default 90 days
+	Ended      time.Duration // runs in state error or aborted; default 30 days
+	Rows       time.Duration // rows of archived runs, which are replayed from their blobs then; default Never
+	Tombstones time.Duration // what tells an old cursor that its run has expired; default 365 days
+	Grace      time.Duration // mark of a deleted run: longer than any write may be under way; default 10 minutes
+}
+
+func (p Policy) withDefaults() Policy {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&p.Completed, DefaultCompleted)
+	def(&p.Ended, DefaultEnded)
+	def(&p.Rows, Never)
+	def(&p.Tombstones, DefaultTombstones)
+	def(&p.Grace, DefaultGrace)
+	return p
+}
+
+// For gives how long a run in a final state is kept, Never for ever. Other states are never over.
+func (p Policy) For(state schema.RunState, o persister.Override) time.Duration {
+	d, days := p.Ended, o.Ended
+	switch state {
+	case schema.StateDone:
+		d, days = p.Completed, o.Completed
+	case schema.StateError, schema.StateAborted:
+	default:
+		return Never
+	}
+	if days != nil {
+		d = ofDays(*days)
+	}
+	return d
+}
+
+// maxDays is how many days are told from for ever.
+const maxDays = 100 * 365
+
+func ofDays(n int) time.Duration {
+	if n > maxDays {
+		return Never
+	}
+	return time.Duration(n) * persister.Day
+}
+
+// passed says that something that began then has been kept for so long.
+func passed(began time.Time, keep time.Duration, now time.Time) bool {
+	return keep >= 0 && began.Add(keep).Before(now)
+}
+
+// shortest gives the least time that any run is kept; Never when all are kept.
+func (p Policy) shortest(overrides map[string]persister.Override) time.Duration {
+	least := Never
+	take := func(o persister.Override) {
+		for _, state := range []schema.RunState{schema.StateDone, schema.StateError} {
+			if d := p.For(state, o); d >= 0 && (least < 0 || d < least) {
+				least = d
+			}
+		}
+	}
+	take(persister.Override{})
+	for _, o := range overrides {
+		take(o)
+	}
+	return least
+}
+
+var errDuration = errors.New("not a number of days (90d), a duration (36h) or never")
+
+// ParseKeep reads a time to keep something: "90d", "36h" or "never".
+func ParseKeep(s string) (time.Duration, error) {
+	if s == "never" {
+		return Never, nil
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > maxDays {
+			return 0, fmt.Errorf("%q: %w", s, errDuration)
+		}
+		return ofDays(n), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q: %w", s, errDuration)
+	}
+	return d, nil
+}
+
+// FormatKeep writes what ParseKeep reads.
+func FormatKeep(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "never"
+	case d%persister.Day == 0:
+		return strconv.Itoa(int(d/persister.Day)) + "d"
+	}
+	return d.String()
+}

@@ -1,0 +1,165 @@
+package export
+
+import (
+	"bytes"
+
+	"agentstream/schema"
+)
+
+// EventRow is a row of the table events: the envelope, the payload as it came, and what most questions
+// ask of a payload.
+type EventRow struct {
+	Tenant string `parquet:"tenant,dict"`
+	RunID  string `parquet:"run_id,dict"`
+	RunDay int32  `parquet:"run_day,date,dict"`
+	Seq    int64  `parquet:"seq,delta"`
+	ID     []byte `parquet:"id,string"`
+	TS     int64  `parquet:"ts,timestamp(microsecond),delta"`
+	Type   []byte `parquet:"type,string,dict"`
+
+	ChildID  []byte `parquet:"child_id,string,optional,dict"`
+	TurnID   []byte `parquet:"turn_id,string,optional,dict"`
+	FirstSeq *int64 `parquet:"first_seq,optional"`
+	Actor    []byte `parquet:"actor,string,optional,dict"`
+	Cause    []byte `parquet:"cause,string,optional"`
+	Payload  []byte `parquet:"payload,string"`
+
+	MessageID    []byte   `parquet:"message_id,string,optional,dict"`
+	Role         []byte   `parquet:"role,string,optional,dict"`
+	Model        []byte   `parquet:"model,string,optional,dict"`
+	Index        *int64   `parquet:"block_index,optional,dict"`
+	Text         []byte   `parquet:"text,string,optional"`
+	CallID       []byte   `parquet:"call_id,string,optional,dict"`
+	Tool         []byte   `parquet:"tool,string,optional,dict"`
+	OK           *bool    `parquet:"ok,optional"`
+	DurationMS   *float64 `parquet:"duration_ms,optional"`
+	State        []byte   `parquet:"state,string,optional,dict"`
+	StopReason   []byte   `parquet:"stop_reason,string,optional,dict"`
+	InputTokens  *int64   `parquet:"input_tokens,optional"`
+	OutputTokens *int64   `parquet:"output_tokens,optional"`
+	Usage        []byte   `parquet:"usage,string,optional"`
+}
+
+// maxLanes bounds the open messages that are kept, of which each takes its name.
+const maxLanes = 10_000
+
+// speaking is the message that is open in a lane.
+type speaking struct{ id, model []byte }
+
+// events writes the table events.
+type events struct {
+	rows *parquetFiles[EventRow]
+	run  *run
+	open map[string]speaking // by child
+
+	payload, inner, attributes fields
+}
+
+func (t *events) begin(r *run) error {
+	t.run, t.open = r, make(map[string]speaking)
+	t.rows.begin(r.key)
+	return nil
+}
+
+func (t *events) pack(p *schema.Pack) error {
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return err
+		}
+		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq), Type: r.Type, ChildID: r.Child}
+		row.ID, row.TS = envelope(r)
+		t.describe(&row, r)
+		t.say(&row, r)
+		if r.Seq <= t.run.skip {
+			continue
+		}
+		if err := t.rows.add(row, len(r.Line)+100); err != nil {
+			return err
+		}
+		if err := t.rows.reached(r.Seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// envelope gives id and time of a line that was scanned.
+func envelope(r schema.Record) (id []byte, ts int64) {
+	rest := r.Line[len(`{"id":"`):]
+	end := bytes.IndexByte(rest, '"')
+	id, rest = rest[:end], rest[end+len(`","ts":"`):]
+	return id, micros(rest[:bytes.IndexByte(rest, '"')])
+}
+
+// describe fills in what the optional fields of the envelope and the payload say.
+func (t *events) describe(row *EventRow, r schema.Record) {
+	row.Payload = r.Payload()
+	if a := r.Attributes(); len(a) > 1 {
+		obj := append(append(make([]byte, 0, len(a)+1), '{'), a[1:]...)
+		t.attributes = t.attributes.read(append(obj, '}'))
+		row.TurnID, row.Actor, row.Cause = t.attributes.str("turn_id"), t.attributes.str("actor"), t.attributes.str("cause")
+		row.FirstSeq = t.attributes.whole("first_seq")
+	}
+	t.payload = t.payload.read(row.Payload)
+	p := t.payload
+	row.MessageID, row.Role, row.Model = p.str("message_id"), p.str("role"), p.str("model")
+	row.Index, row.Text = p.whole("index"), p.str("text")
+	row.CallID, row.Tool, row.OK, row.DurationMS = p.str("call_id"), p.str("tool"), p.bool("ok"), p.float("duration_ms")
+	row.State, row.StopReason = p.str("state"), p.str("stop_reason")
+	if row.Usage = p.object("usage"); row.Usage != nil {
+		t.inner = t.inner.read(row.Usage)
+		row.InputTokens, row.OutputTokens = tokens(t.inner)
+	}
+}
+
+// tokens gives what went in and came out, by the names that providers use for it.
+func tokens(usage fields) (in, out *int64) {
+	first := func(names ...string) *int64 {
+		for _, name := range names {
+			if n := usage.whole(name); n != nil {
+				return n
+			}
+		}
+		return nil
+	}
+	return first("input_tokens", "prompt_tokens", "promptTokenCount"), first("output_tokens", "completion_tokens", "candidatesTokenCount")
+}
+
+// say follows the messages, so that events within one name it and its model.
+func (t *events) say(row *EventRow, r schema.Record) {
+	lane := string(r.Child)
+	switch string(r.Type) {
+	case schema.TypeMessageStart:
+		if _, known := t.open[lane]; known || len(t.open) < maxLanes {
+			t.open[lane] = speaking{bytes.Clone(row.MessageID), bytes.Clone(row.Model)}
+		}
+		return
+	case schema.TypeCommandMessage:
+		return
+	case schema.TypeRunLifecycle:
+		if schema.RunState(row.State).Final() {
+			delete(t.open, lane)
+			if lane == "" {
+				clear(t.open)
+			}
+		}
+		return
+	}
+	open, ok := t.open[lane]
+	if !ok {
+		return
+	}
+	if row.MessageID == nil {
+		row.MessageID = open.id
+	}
+	if row.Model == nil && bytes.Equal(row.MessageID, open.id) {
+		row.Model = open.model
+	}
+	if string(r.Type) == schema.TypeMessageEnd {
+		delete(t.open, lane)
+	}
+}
+
+func (t *events) end(through schema.Seq) error { return t.rows.end(through) }
+
+func (t *events) finish() (int64, error) { return t.rows.finish() }

@@ -1,0 +1,230 @@
+package export
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"agentstream/schema"
+)
+
+// ManifestName is the file in a folder that says which files are whole and what is in them.
+const ManifestName = "manifest.jsonl"
+
+// partSuffix marks a file that is being written.
+const partSuffix = ".part"
+
+// question is the first line of a manifest: a folder holds the answer to one question.
+type question struct {
+	Format      string `json:"format"`
+	Table       string `json:"table,omitempty"`
+	Compression string `json:"compression,omitempty"`
+}
+
+// answer is a line of a manifest: one whole file.
+type answer struct {
+	File  string `json:"file"`
+	Rows  int64  `json:"rows"`
+	Bytes int64  `json:"bytes"`
+	Runs  []held `json:"runs"`
+}
+
+// held says that a file has rows of a run, and up to which event the run is now exported.
+type held struct {
+	Tenant  string     `json:"tenant"`
+	Run     string     `json:"run"`
+	Through schema.Seq `json:"through"`
+}
+
+// output is where files appear. One at a time is being written.
+type output struct {
+	dir      string    // "" when there is one file or stream alone
+	file     string    // path of the one file
+	stream   io.Writer // takes everything; nil: files
+	manifest *os.File
+	done     map[schema.RunKey]schema.Seq // exported by an earlier Run
+	known    int                          // files that the manifest has
+
+	part  *part
+	files int
+	bytes int64
+}
+
+// part is a file until it is whole.
+type part struct {
+	name string
+	f    *os.File // nil: a stream
+	w    *bufio.Writer
+	n    int64
+}
+
+// Write counts what goes into the file.
+func (p *part) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	p.n += int64(n)
+	return n, err
+}
+
+func openOutput(t Target, q question, resume bool) (*output, error) {
+	o := &output{dir: t.Dir, file: t.File, stream: t.Stream}
+	if o.dir == "" {
+		return o, nil
+	}
+	if err := os.MkdirAll(o.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder: %w", err)
+	}
+	if err := o.openManifest(q, resume); err != nil {
+		if o.manifest != nil {
+			err = errors.Join(err, o.manifest.Close())
+		}
+		return nil, fmt.Errorf("%s: %w", filepath.Join(o.dir, ManifestName), err)
+	}
+	return o, nil
+}
+
+func (o *output) openManifest(q question, resume bool) (err error) {
+	path := filepath.Join(o.dir, ManifestName)
+	if o.manifest, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bufio.NewReader(o.manifest))
+	var was question
+	switch err := dec.Decode(&was); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // new, or broken off before it began
+		if err := o.manifest.Truncate(0); err != nil {
+			return err
+		}
+		_, err := o.manifest.Seek(0, io.SeekStart)
+		return errors.Join(err, o.note(q))
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrManifest, err)
+	case !resume:
+		return fmt.Errorf("the folder holds an export already: %w", ErrManifest)
+	case was != q:
+		return fmt.Errorf("the folder holds %+v, not %+v: %w", was, q, ErrManifest)
+	}
+	return o.readManifest(dec)
+}
+
+// readManifest takes up what is whole. A line that was cut short is not there.
+func (o *output) readManifest(dec *json.Decoder) error {
+	o.done = make(map[schema.RunKey]schema.Seq)
+	good := dec.InputOffset()
+	for {
+		var a answer
+		err := dec.Decode(&a)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrManifest, err)
+		}
+		good = dec.InputOffset()
+		info, err := os.Stat(filepath.Join(o.dir, filepath.FromSlash(a.File)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err != nil || info.Size() != a.Bytes {
+			return fmt.Errorf("file %s is not there with its %d bytes: %w", a.File, a.Bytes, ErrManifest)
+		}
+		o.known++
+		for _, h := range a.Runs {
+			key := schema.RunKey{Tenant: h.Tenant, Run: h.Run}
+			o.done[key] = max(o.done[key], h.Through)
+		}
+	}
+	if err := o.manifest.Truncate(good); err != nil {
+		return err
+	}
+	if _, err := o.manifest.Seek(good, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := o.manifest.WriteString("\n")
+	return err
+}
+
+func (o *output) note(v any) error {
+	line, err := json.Marshal(v)
+	if err == nil {
+		_, err = o.manifest.Write(append(line, '\n'))
+	}
+	return err
+}
+
+// create begins a file. name is its path in the folder, with slashes; a single file has its own.
+func (o *output) create(name string) (*part, error) {
+	p := &part{name: name}
+	switch {
+	case o.stream != nil:
+		p.w = bufio.NewWriterSize(o.stream, 64<<10)
+		o.part = p
+		return p, nil
+	case o.dir == "":
+		p.name = o.file
+	default:
+		p.name = filepath.Join(o.dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(p.name), 0o700); err != nil {
+			return nil, fmt.Errorf("make folder: %w", err)
+		}
+	}
+	f, err := os.OpenFile(p.name+partSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make file: %w", err)
+	}
+	p.f, p.w = f, bufio.NewWriterSize(f, 256<<10)
+	o.part = p
+	return p, nil
+}
+
+// syncAbove is how large a file is synced before it gets its name. Of small ones, which may be many, the
+// manifest's size tells whether they outlived a power cut.
+const syncAbove = 1 << 20
+
+// commit gives the file its name and notes what is in it.
+func (o *output) commit(name string, rows int64, runs []held) error {
+	p := o.part
+	if err := p.w.Flush(); err != nil {
+		return fmt.Errorf("write %s: %w", p.name, err)
+	}
+	if p.f != nil {
+		err := error(nil)
+		if p.n >= syncAbove {
+			err = p.f.Sync()
+		}
+		if err = errors.Join(err, p.f.Close()); err == nil {
+			err = os.Rename(p.name+partSuffix, p.name)
+		}
+		if err != nil {
+			return fmt.Errorf("write %s: %w", p.name, err)
+		}
+	}
+	o.part = nil
+	o.files++
+	o.bytes += p.n
+	if o.manifest == nil {
+		return nil
+	}
+	o.known++
+	if err := o.note(answer{File: name, Rows: rows, Bytes: p.n, Runs: runs}); err != nil {
+		return fmt.Errorf("write %s: %w", ManifestName, err)
+	}
+	return nil
+}
+
+// close ends the output; what is not whole goes away.
+func (o *output) close() (err error) {
+	if p := o.part; p != nil && p.f != nil {
+		_ = p.f.Close() // it is thrown away
+		err = os.Remove(p.name + partSuffix)
+	}
+	o.part = nil
+	if o.manifest != nil {
+		err = errors.Join(err, o.manifest.Close())
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package export
+
+import "agentstream/schema"
+
+// RunRow is a row of the table runs.
+type RunRow struct {
+	Tenant       string `parquet:"tenant,dict"`
+	RunID        string `parquet:"run_id"`
+	RunDay       int32  `parquet:"run_day,date,dict"`
+	State        []byte `parquet:"state,string,optional,dict"`
+	Reason       []byte `parquet:"reason,string,optional"`
+	LastSeq      int64  `parquet:"last_seq"`
+	StartedAt    int64  `parquet:"started_at,timestamp(microsecond)"`
+	UpdatedAt    int64  `parquet:"updated_at,timestamp(microsecond)"`
+	EndedAt      *int64 `parquet:"ended_at,timestamp(microsecond),optional"`
+	InputTokens  *int64 `parquet:"input_tokens,optional"`
+	OutputTokens *int64 `parquet:"output_tokens,optional"`
+	Usage        []byte `parquet:"usage,string,optional"`
+}
+
+// runs writes the table runs, of what the list says.
+type runs struct {
+	rows *parquetFiles[RunRow]
+}
+
+func (t *runs) begin(r *run) error {
+	row := RunRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, LastSeq: int64(r.info.Last),
+		State: text(string(r.info.State)), Reason: text(r.info.Reason),
+		StartedAt: r.info.Started.UnixMicro(), UpdatedAt: r.info.Updated.UnixMicro()}
+	if ended := r.info.Ended(); !ended.IsZero() {
+		row.EndedAt = new(ended.UnixMicro())
+	}
+	if len(r.info.Usage) > 0 {
+		row.Usage = []byte(r.info.Usage.String())
+		row.InputTokens, row.OutputTokens = tokens(fields(nil).read(row.Usage))
+	}
+	t.rows.begin(r.key)
+	return t.rows.add(row, len(row.Reason)+len(row.Usage)+200)
+}
+
+func (t *runs) pack(*schema.Pack) error { return nil }
+
+func (t *runs) end(through schema.Seq) error { return t.rows.end(through) }
+
+func (t *runs) finish() (int64, error) { return t.rows.finish() }
+
+// text gives nil for "".
+func text(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}

@@ -1,0 +1,145 @@
+package export
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"agentstream/schema"
+)
+
+// Source is where runs are read from: a store, or a store with the blobs behind it.
+type Source interface {
+	// Head gives the newest position stored of a run; the zero Head when the tenant has no such run.
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	// Packs walks the run's events with after < seq ≤ through in order.
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+	// Runs gives one page of the tenant's runs, newest first.
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	// NextTenant gives the first tenant behind after that has a run; "" when there is none.
+	NextTenant(ctx context.Context, after string) (string, error)
+}
+
+// Selection says which runs. Tenant must be set unless AllTenants is.
+type Selection struct {
+	Tenant     string
+	AllTenants bool
+	IDs        []string         // these runs of the tenant; empty: all that Query names
+	Query      schema.RunsQuery // States, Since and Until count
+}
+
+// Bounds of what is held of a list of runs.
+const (
+	pageRuns  = 500
+	batchRuns = 50_000
+)
+
+// job is one run that is to be written.
+type job struct {
+	key  schema.RunKey
+	info schema.RunInfo // Last alone is known of a run that was named by its id
+}
+
+// batches walks the selection: at most batchRuns runs of one tenant at a time, ordered by id within a
+// batch. last says that no other batch follows, so that all that is to come is known.
+func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		tenants := []string{s.Tenant}
+		if s.AllTenants {
+			tenants = tenants[:0]
+			for after := ""; ; {
+				next, err := src.NextTenant(ctx, after)
+				if err != nil {
+					yield(batch{}, err)
+					return
+				}
+				if next == "" {
+					break
+				}
+				tenants, after = append(tenants, next), next
+			}
+		}
+		for i, tenant := range tenants {
+			walk := s.listed(ctx, src, tenant)
+			if len(s.IDs) > 0 && !infos {
+				walk = s.named(ctx, src, tenant)
+			}
+			for b, err := range walk {
+				b.last = b.last && i == len(tenants)-1
+				if !yield(b, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+type batch struct {
+	jobs []job
+	last bool
+}
+
+// listed walks the tenant's list. When runs are named as well, it is searched for them: a list is the one
+// place that has all that is known of a run.
+func (s *Selection) listed(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		q := s.Query
+		q.Limit, q.After = pageRuns, schema.RunCursor{}
+		want := make(map[string]bool, len(s.IDs))
+		for _, id := range s.IDs {
+			want[id] = true
+		}
+		var b batch
+		for !b.last {
+			page, err := src.Runs(ctx, tenant, q)
+			if err != nil {
+				yield(batch{}, err)
+				return
+			}
+			b.last = len(page) < pageRuns
+			for _, info := range page {
+				q.After = info.Cursor()
+				if len(s.IDs) > 0 && !want[info.ID] {
+					continue
+				}
+				delete(want, info.ID)
+				b.jobs = append(b.jobs, job{schema.RunKey{Tenant: tenant, Run: info.ID}, info})
+			}
+			b.last = b.last || len(s.IDs) > 0 && len(want) == 0
+			if !b.last && len(b.jobs) < batchRuns {
+				continue
+			}
+			slices.SortFunc(b.jobs, func(x, y job) int { return cmp.Compare(x.key.Run, y.key.Run) })
+			if !yield(b, nil) {
+				return
+			}
+			b.jobs = nil
+		}
+		for id := range want {
+			yield(batch{}, fmt.Errorf("run %s/%s: %w", tenant, id, ErrNoRun))
+			return
+		}
+	}
+}
+
+// named looks the runs up by their ids.
+func (s *Selection) named(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		b := batch{last: true}
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(s.IDs))) {
+			key := schema.RunKey{Tenant: tenant, Run: id}
+			head, err := src.Head(ctx, key, "")
+			if err == nil && !head.Exists() {
+				err = fmt.Errorf("run %s: %w", key, ErrNoRun)
+			}
+			if err != nil {
+				yield(batch{}, err)
+				return
+			}
+			b.jobs = append(b.jobs, job{key, schema.RunInfo{ID: id, Last: head.Last, State: head.State}})
+		}
+		yield(b, nil)
+	}
+}

@@ -26,6 +26,7 @@ type CLI struct {
 	Runs    RunsCmd    `cmd:"" help:"List runs."`
 	Tail    TailCmd    `cmd:"" help:"Follow a run."`
 	Replay  ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
+	Export  ExportCmd  `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
 	Bench   BenchCmd   `cmd:"" help:"Load a server, check every delivery, and report."`
 
 	Approve  ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`

@@ -1,0 +1,240 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// ErrNoStore says that events are in an object and no store of objects is configured.
+var ErrNoStore = errors.New("no store of objects is configured")
+
+// Tables is where the rows are and what is known of objects. Both stores are.
+type Tables interface {
+	persister.Rows
+	// Place says where the events of a run are.
+	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
+}
+
+// Heads gives the newest positions of runs, whether their events are in rows or in objects.
+type Heads interface {
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	Ping(ctx context.Context) error
+}
+
+// Defaults of Config.
+const (
+	DefaultTimeout = 30 * time.Second
+	defaultIndexes = 64 << 20
+)
+
+// Config says what an Archive reads. Tables and Heads must be set, and are one store.
+type Config struct {
+	Tables  Tables
+	Heads   Heads
+	Store   Store         // nil: events that are in an object alone cannot be read, and asking for them says so
+	Timeout time.Duration // of one request to Store; default DefaultTimeout
+	Indexes int64         // bytes of indexes that are kept; default 64 MiB
+}
+
+// Archive is the tables and the objects as one history. Make it with New.
+type Archive struct {
+	cfg   Config
+	cache *cache
+}
+
+// New makes an Archive.
+func New(cfg Config) (*Archive, error) {
+	if cfg.Tables == nil || cfg.Heads == nil {
+		return nil, errors.New("blob: an archive needs tables")
+	}
+	return newArchive(cfg)
+}
+
+func newArchive(cfg Config) (*Archive, error) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Indexes == 0 {
+		cfg.Indexes = defaultIndexes
+	}
+	c, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	r := &reads{store: cfg.Store, codec: c, timeout: cfg.Timeout}
+	return &Archive{cfg: cfg, cache: newCache(r, cfg.Indexes)}, nil
+}
+
+// Head gives the newest position of a run; see the stores.
+func (a *Archive) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	return a.cfg.Heads.Head(ctx, key, lane)
+}
+
+// Ping says whether tables and objects can be reached.
+func (a *Archive) Ping(ctx context.Context) error {
+	err := a.cfg.Heads.Ping(ctx)
+	if p, ok := a.cfg.Store.(interface{ Ping(context.Context) error }); ok {
+		err = errors.Join(err, p.Ping(ctx))
+	}
+	return err
+}
+
+// Packs walks the run's events with after < seq ≤ through in order, from its object for what has left
+// the tables and from rows for the rest, put together as persister.Walk says. An unknown run, and one
+// that has lost what follows after, is an empty walk. A hole ends the walk without an error; an object
+// that is away or damaged ends it with one.
+func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		w := walk{a: a, key: key, pos: after, through: through, yield: yield}
+		if err := w.run(ctx); err != nil && !errors.Is(err, errStopped) {
+			yield(schema.Pack{}, err)
+		}
+	}
+}
+
+// errStopped says that the caller wants no more.
+var errStopped = errors.New("stopped")
+
+// walk is one Packs under way.
+type walk struct {
+	a            *Archive
+	key          schema.RunKey
+	pos, through schema.Seq
+	yield        func(schema.Pack, error) bool
+}
+
+// moves is how often events may move from rows to an object, or from one to the next, during a walk.
+const moves = 8
+
+// run walks, and walks on when events have moved under it: rows that were to come are in an object by
+// now, or the object has been followed by a longer one.
+func (w *walk) run(ctx context.Context) error {
+	var before persister.Place
+	var failed error
+	for try := range moves {
+		place, err := w.a.cfg.Tables.Place(ctx, w.key)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		last := place.Last
+		place.Last = 0 // a run that goes on has not moved
+		if try > 0 && place == before {
+			return failed
+		}
+		if place.Day == "" || place.Deleted || w.pos < place.Expired {
+			return nil
+		}
+		failed = w.once(ctx, place)
+		if errors.Is(failed, errStopped) || failed == nil && w.pos >= min(last, w.through) {
+			return failed
+		}
+		before = place
+	}
+	return failed
+}
+
+// once walks with the run's events where place says.
+func (w *walk) once(ctx context.Context, place persister.Place) error {
+	rows, base, err := w.a.rows(ctx, w.key, place, w.pos)
+	if err != nil {
+		return err
+	}
+	for p, err := range persister.WalkFrom(ctx, rows, w.key, base, w.pos, w.through) {
+		if err != nil {
+			if errors.Is(err, ErrCorrupt) && rows.cursor != nil {
+				w.a.cache.drop(rows.cursor.o.name)
+			}
+			return err
+		}
+		w.pos = p.Last()
+		if !w.yield(p, nil) {
+			return errStopped
+		}
+	}
+	return ctx.Err()
+}
+
+// rows gives the run's events as rows, and the newest head at or before the event after that can be
+// had for nothing.
+func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.Place, after schema.Seq) (*joined, schema.Head, error) {
+	base := beginning(place)
+	j := &joined{tables: a.cfg.Tables, floor: place.Floor}
+	if place.Floor <= place.Expired {
+		return j, base, nil
+	}
+	name, last, err := nameIn(place.URI, key)
+	if err != nil {
+		return nil, base, err
+	}
+	if last < place.Floor {
+		return nil, base, fmt.Errorf("blob: %s ends before event %d of run %s, from which on there are rows", name, place.Floor, key)
+	}
+	if a.cfg.Store == nil {
+		return nil, base, fmt.Errorf("blob: run %s up to %d: %w", key, place.Floor, ErrNoStore)
+	}
+	o, err := a.cache.open(ctx, name)
+	if err != nil {
+		return nil, base, err
+	}
+	if o.index.First > place.Expired+1 {
+		return nil, base, fmt.Errorf("blob: %s begins with event %d where %d is the first: %w", name, o.index.First, place.Expired+1, ErrCorrupt)
+	}
+	j.cursor, base = newCursor(o), o.index.before(min(after, place.Floor))
+	j.base = base.Last
+	return j, base, nil
+}
+
+// beginning is the run before the first event that is kept.
+func beginning(place persister.Place) schema.Head {
+	base := schema.Head{Day: place.Day}
+	if place.Expired > 0 {
+		// Which of the final states it was is not known, and does not matter: what follows an end is
+		// what opens the run again.
+		base.Last, base.State = place.Expired, schema.StateDone
+	}
+	return base
+}
+
+// joined is the object and the tables as one set of rows.
+type joined struct {
+	tables Tables
+	floor  schema.Seq // rows begin behind
+	cursor *cursor    // nil: there are rows alone
+	base   schema.Seq // of the walk
+}
+
+// Page implements persister.Rows.
+func (j *joined) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+	if j.cursor == nil || after >= j.floor {
+		return j.tables.Page(ctx, key, day, after, through)
+	}
+	return j.cursor.page(ctx, after, min(through, j.floor))
+}
+
+// Frames implements persister.Rows.
+func (j *joined) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) (frames []persister.Frame, err error) {
+	if j.cursor != nil {
+		if frames, err = j.cursor.frames(ctx, j.base, min(through, j.floor)); err != nil {
+			return nil, err
+		}
+	}
+	if through <= j.floor && j.cursor != nil {
+		return frames, nil
+	}
+	more, err := j.tables.Frames(ctx, key, day, through)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range more {
+		if f.Seq > j.floor || j.cursor == nil {
+			frames = append(frames, f)
+		}
+	}
+	return frames, nil
+}

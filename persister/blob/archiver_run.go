@@ -1,0 +1,136 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// One archives a run now, whether it has rested or not. A run that has not ended, is archived already, or
+// of which nothing is kept, is left as it is, without an error.
+func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.Limit, fmt.Errorf("blob: archive run %s: not done within %v", key, a.cfg.Limit))
+	defer cancel()
+	place, err := a.cfg.Tables.Place(ctx, key)
+	if err != nil {
+		return err
+	}
+	if place.Day == "" || place.Deleted || place.Last <= max(place.Expired, place.Archived) {
+		return nil
+	}
+	name := Name(key, place.Day, place.Last)
+	o, err := a.object(ctx, name, key, place)
+	if err != nil {
+		return fmt.Errorf("blob: archive run %s: %w", key, err)
+	}
+	set, err := a.cfg.Queue.SetArchived(ctx, key, place.Last, a.cfg.Base+name, o.size)
+	if err != nil {
+		return err // the object stays: the outcome is unknown, and the next attempt finds it
+	}
+	if !set {
+		return a.discard(ctx, key, name)
+	}
+	a.succeeded(key)
+	if a.cfg.Hooks.Archived != nil {
+		a.cfg.Hooks.Archived(key, o.index, o.size, time.Since(begun))
+	}
+	if old, _, err := nameIn(place.URI, key); err == nil && old != name {
+		if err := a.cfg.Store.Delete(ctx, old); err != nil {
+			a.cfg.Logger.Warn("archiver: an object that was followed by a longer one stays until the audit", "object", old, "err", err)
+		}
+	}
+	return nil
+}
+
+// object writes the run's object, or finds the one that an earlier attempt has left, and reads it back.
+func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*object, error) {
+	ix, err := a.put(ctx, name, key, place)
+	if errors.Is(err, ErrExists) {
+		ix, err = a.write(ctx, io.Discard, key, place) // for its digest
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := a.archive.cache.reads.open(ctx, name)
+	if err == nil && (o.index.SHA256 != ix.SHA256 || o.index.First != ix.First) {
+		err = fmt.Errorf("blob: %s: it holds other lines than the tables: %w", name, ErrCorrupt)
+	}
+	if err == nil {
+		err = o.verify(ctx)
+	}
+	if errors.Is(err, ErrCorrupt) {
+		err = errors.Join(err, a.discard(ctx, key, name)) // the next attempt writes it anew
+	}
+	return o, err
+}
+
+// discard removes an object unless the run names it.
+func (a *Archiver) discard(ctx context.Context, key schema.RunKey, name string) error {
+	place, err := a.cfg.Tables.Place(ctx, key)
+	if err != nil {
+		return err
+	}
+	if named, _, err := nameIn(place.URI, key); err == nil && named == name {
+		return nil
+	}
+	return a.cfg.Store.Delete(ctx, name)
+}
+
+// put streams the run into its object.
+func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*Index, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := a.cfg.Store.Put(ctx, name, r)
+		_ = r.CloseWithError(errPutEnded) // a writer that is not done must not wait
+		done <- err
+	}()
+	ix, err := a.write(ctx, w, key, place)
+	_ = w.CloseWithError(err) // nil is the end of the object; an error keeps it from being made
+	if put := <-done; err == nil || errors.Is(err, errPutEnded) {
+		err = put
+	}
+	return ix, err
+}
+
+// errPutEnded is what a writer gets when the store takes no more. Put's own error says why.
+var errPutEnded = errors.New("store takes no more")
+
+// write writes the run as an object.
+func (a *Archiver) write(ctx context.Context, out io.Writer, key schema.RunKey, place persister.Place) (*Index, error) {
+	var w *Writer
+	var failed error
+	walk := walk{a: a.archive, key: key, pos: place.Expired, through: place.Last, yield: func(p schema.Pack, _ error) bool {
+		failed = w.Add(p)
+		return failed == nil
+	}}
+	w = newWriter(out, a.archive.cache.reads.codec, key, beginning(place))
+	err := walk.once(ctx, place)
+	if failed != nil {
+		return nil, failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	if walk.pos < place.Last {
+		return nil, fmt.Errorf("event %d is not there, the newest is %d: %w", walk.pos+1, place.Last, ErrHole)
+	}
+	return w.Close()
+}
+
+// Remove removes the object at a URI that a run's row has given. One that is not there is removed.
+func Remove(ctx context.Context, s Store, key schema.RunKey, uri string) error {
+	name, _, err := nameIn(uri, key)
+	if err != nil {
+		return err
+	}
+	return s.Delete(ctx, name)
+}

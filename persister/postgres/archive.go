@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Place says where the events of a run are; the zero Place when the tenant has no such run.
+func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
+	err = s.query(ctx, key.Tenant, func(rows pgx.Rows) error {
+		var day time.Time
+		_, err := pgx.ForEachRow(rows, []any{&day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &p.Deleted}, func() error {
+			p.Day = day.Format(dayLayout)
+			return nil
+		})
+		return err
+	}, `select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
+		from agent_runs where koder_user_id = $1 and id = $2`, key.Tenant, key.Run)
+	if err != nil {
+		return persister.Place{}, fmt.Errorf("postgres: place of run %s: %w", key, err)
+	}
+	return p, nil
+}
+
+// Page implements persister.Rows: rows alone, wherever the run's events are.
+func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+	return rows{s}.Page(ctx, key, day, after, through)
+}
+
+// Frames implements persister.Rows: rows alone, wherever the run's events are.
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+	return rows{s}.Frames(ctx, key, day, through)
+}
+
+// unarchived is the condition of the index agent_runs_unarchived, word for word.
+const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
+
+// Rows that another claim or an append holds are skipped: nobody waits for anybody.
+const claimRuns = `
+update agent_runs r set archive_after = now() + make_interval(secs => $2)
+from (select koder_user_id, id from agent_runs where ` + unarchived + `
+		and updated_at <= now() - make_interval(secs => $1) and (archive_after is null or archive_after <= now())
+	limit $3 for update skip locked) c
+where r.koder_user_id = c.koder_user_id and r.id = c.id
+returning r.koder_user_id, r.id`
+
+// Claim gives runs that have ended, have rested for settle and are not archived, at most limit, and keeps
+// them from other callers for lease. The end of a lease is no more than that: who holds none may archive
+// a run as well.
+func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
+	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
+		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key schema.RunKey, err error) {
+			err = row.Scan(&key.Tenant, &key.Run)
+			return key, err
+		})
+		return err
+	}, claimRuns, settle.Seconds(), lease.Seconds(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: claim runs to archive: %w", err)
+	}
+	return keys, nil
+}
+
+// Defer keeps a run from being claimed for a while.
+func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error {
+	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `update agent_runs set archive_after = now() + make_interval(secs => $3)
+			where koder_user_id = $1 and id = $2`, key.Tenant, key.Run, wait.Seconds())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("postgres: defer run %s: %w", key, err)
+	}
+	return nil
+}
+
+// Backlog counts the runs that Claim would give if nobody had claimed them, up to limit.
+func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
+	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
+		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+		return err
+	}, `select count(*) from (select from agent_runs where `+unarchived+` and updated_at <= now() - make_interval(secs => $1) limit $2) x`,
+		settle.Seconds(), limit)
+	if err != nil {
+		return 0, fmt.Errorf("postgres: runs to archive: %w", err)
+	}
+	return n, nil
+}
+
+// SetArchived says that an object of size bytes at uri holds the run up to through. It gives false and
+// changes nothing when the run has gone on, has expired or is to be forgotten.
+func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (set bool, err error) {
+	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `update agent_runs
+			set replay_uri = $3, archived_seq = $4, archived_at = now(), archived_bytes = $5, archive_after = null
+			where koder_user_id = $1 and id = $2 and last_seq = $4 and expired_seq < $4 and expired_at is null and deleted_at is null
+				and state in ('done', 'error', 'aborted')`, key.Tenant, key.Run, uri, int64(through), size)
+		set = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("postgres: archive run %s: %w", key, err)
+	}
+	return set, nil
+}

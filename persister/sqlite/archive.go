@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Place says where the events of a run are; the zero Place when the tenant has no such run.
+func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
+	err = s.read.QueryRowContext(ctx, `select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
+		from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).
+		Scan(&p.Day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &p.Deleted)
+	if errors.Is(err, sql.ErrNoRows) {
+		return persister.Place{}, nil
+	}
+	if err != nil {
+		return persister.Place{}, fmt.Errorf("sqlite: place of run %s: %w", key, err)
+	}
+	return p, nil
+}
+
+// Page implements persister.Rows: rows alone, wherever the run's events are.
+func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+	return rows{s}.Page(ctx, key, day, after, through)
+}
+
+// Frames implements persister.Rows: rows alone, wherever the run's events are.
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+	return rows{s}.Frames(ctx, key, day, through)
+}
+
+// unarchived is the condition of the index agent_runs_unarchived, word for word.
+const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
+
+// Claim gives runs that have ended, have rested for settle and are not archived, at most limit, and keeps
+// them from other callers for lease. The end of a lease is no more than that: who holds none may archive
+// a run as well.
+func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
+	now := time.Now().UTC()
+	result, err := s.write.QueryContext(ctx, `update agent_runs set archive_after = ?1 where (koder_user_id, id) in (
+			select koder_user_id, id from agent_runs where `+unarchived+`
+				and updated_at <= ?2 and (archive_after is null or archive_after <= ?3) limit ?4)
+		returning koder_user_id, id`, stamp(now.Add(lease)), now.Add(-settle).Format(updatedLayout), stamp(now), limit)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: claim runs to archive: %w", err)
+	}
+	defer func() { err = errors.Join(err, result.Close()) }()
+	for result.Next() {
+		var key schema.RunKey
+		if err := result.Scan(&key.Tenant, &key.Run); err != nil {
+			return nil, fmt.Errorf("sqlite: claim runs to archive: %w", err)
+		}
+		keys = append(keys, key)
+	}
+	if err := result.Err(); err != nil {
+		return nil, fmt.Errorf("sqlite: claim runs to archive: %w", err)
+	}
+	return keys, nil
+}
+
+// Defer keeps a run from being claimed for a while.
+func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error {
+	_, err := s.write.ExecContext(ctx, `update agent_runs set archive_after = ? where koder_user_id = ? and id = ?`,
+		stamp(time.Now().Add(wait)), key.Tenant, key.Run)
+	if err != nil {
+		return fmt.Errorf("sqlite: defer run %s: %w", key, err)
+	}
+	return nil
+}
+
+// Backlog counts the runs that Claim would give if nobody had claimed them, up to limit.
+func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
+	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+unarchived+` and updated_at <= ? limit ?)`,
+		time.Now().UTC().Add(-settle).Format(updatedLayout), limit).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("sqlite: runs to archive: %w", err)
+	}
+	return n, nil
+}
+
+// SetArchived says that an object of size bytes at uri holds the run up to through. It gives false and
+// changes nothing when the run has gone on, has expired or is to be forgotten.
+func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error) {
+	done, err := s.write.ExecContext(ctx, `update agent_runs
+		set replay_uri = ?1, archived_seq = ?2, archived_at = ?3, archived_bytes = ?4, archive_after = null
+		where koder_user_id = ?5 and id = ?6 and last_seq = ?2 and expired_seq < ?2 and expired_at is null and deleted_at is null
+			and state in ('done', 'error', 'aborted')`,
+		uri, int64(through), stamp(time.Now()), size, key.Tenant, key.Run)
+	var n int64
+	if err == nil {
+		n, err = done.RowsAffected()
+	}
+	if err != nil {
+		return false, fmt.Errorf("sqlite: archive run %s: %w", key, err)
+	}
+	return n > 0, nil
+}

@@ -1,0 +1,274 @@
+package natsjs_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	"agentstream/persister"
+	"agentstream/persister/natsjs"
+)
+
+const rosterPartitions = 8
+
+// quick are times that let a test be short; the relations are those of the defaults.
+var quick = natsjs.RosterConfig{Beat: 200 * time.Millisecond, TTL: time.Second, Alone: 4 * time.Second}
+
+func rosterLog(t *testing.T) *testkit.Server {
+	t.Helper()
+	s := testkit.NATS(t)
+	for p := range s.Partitions {
+		if err := s.JS.DeleteStream(t.Context(), natskit.StreamName(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Partitions = rosterPartitions
+	if err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: rosterPartitions}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// member is a process that persists, as the log sees it: a connection, a roster, its queues.
+type member struct {
+	queues []persister.Queue
+	leave  func() // in order
+	kill   func() // the connection is gone, and with it everything that could be said
+}
+
+func join(t *testing.T, s *testkit.Server, cfg natsjs.RosterConfig) *member {
+	t.Helper()
+	nc := s.Dial(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := natsjs.OpenRoster(t.Context(), js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{}
+	if m.queues, err = natsjs.Queues(t.Context(), js, natsjs.Config{Roster: r, Wait: 200 * time.Millisecond, AckWait: 2 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	m.leave = sync.OnceFunc(func() { cancel(); <-done })
+	m.kill = func() { nc.Close(); m.leave() }
+	t.Cleanup(m.leave)
+	return m
+}
+
+// owns gives how many partitions each member holds, and whether each partition has exactly one holder.
+func owns(members ...*member) (loads []int, exact bool) {
+	exact = true
+	loads = make([]int, len(members))
+	for p := range rosterPartitions {
+		holders := 0
+		for i, m := range members {
+			if m.queues[p].(persister.Shared).Ours() {
+				holders++
+				loads[i]++
+			}
+		}
+		exact = exact && holders == 1
+	}
+	slices.Sort(loads)
+	return loads, exact
+}
+
+// settles waits until the members hold so many each, and gives how long it took.
+func settles(t *testing.T, want string, members ...*member) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for {
+		loads, exact := owns(members...)
+		if exact && fmt.Sprint(loads) == want {
+			return time.Since(begin)
+		}
+		if time.Since(begin) > 15*time.Second {
+			t.Fatalf("loads are %v, want %s; each exactly once: %v", loads, want, exact)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// TestRosterShares: three processes share eight partitions evenly; what a dead one held is taken over
+// when its lease ends, what a leaving one held at once, and a new one gets its part.
+func TestRosterShares(t *testing.T) {
+	s := rosterLog(t)
+	a, b, c := join(t, s, quick), join(t, s, quick), join(t, s, quick)
+	settles(t, "[2 3 3]", a, b, c)
+	a.kill()
+	if took := settles(t, "[4 4]", b, c); took > quick.TTL+2*quick.Beat+time.Second {
+		t.Errorf("a dead member's partitions were away for %v", took)
+	}
+	d := join(t, s, quick)
+	settles(t, "[2 3 3]", b, c, d)
+	b.leave()
+	if took := settles(t, "[4 4]", c, d); took > quick.TTL/2 {
+		t.Errorf("a member that left in order was missed for %v", took)
+	}
+	c.leave()
+	settles(t, "[8]", d)
+}
+
+// TestRosterWithoutBucket: who holds a partition keeps it while nobody can be asked, and in the end
+// everything is fetched all the same.
+func TestRosterWithoutBucket(t *testing.T) {
+	s := rosterLog(t)
+	a, b := join(t, s, quick), join(t, s, quick)
+	settles(t, "[4 4]", a, b)
+	gone := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // as long as the test wants it, there is no bucket
+		defer close(gone)
+		for {
+			_ = s.JS.DeleteKeyValue(context.Background(), natsjs.RosterBucket)
+			_, _ = s.JS.CreateStream(context.Background(), jetstream.StreamConfig{Name: "BLOCK", Subjects: []string{"$KV." + natsjs.RosterBucket + ".>"}})
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-stop:
+				return
+			}
+		}
+	}()
+	deadline := time.Now().Add(10 * time.Second)
+	for { // each fetches everything in the end; until then nobody has lost anything
+		loads, _ := owns(a, b)
+		if loads[0] == rosterPartitions && loads[1] == rosterPartitions {
+			break
+		}
+		if loads[0] < 4 || time.Now().After(deadline) {
+			t.Fatalf("loads are %v", loads)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	close(stop)
+	<-gone
+	if err := s.JS.DeleteStream(t.Context(), "BLOCK"); err != nil {
+		t.Fatal(err)
+	}
+	settles(t, "[4 4]", a, b)
+}
+
+// TestRosterAtRandom: members come, leave and die. No partition is with two for longer than a lease, and
+// none is with nobody for longer than a lease and what follows it.
+func TestRosterAtRandom(t *testing.T) {
+	s := rosterLog(t)
+	const most = 5
+	alive := []*member{join(t, s, quick)}
+	settles(t, "[8]", alive[0])
+	next := time.Now().Add(300 * time.Millisecond)
+	var double, none [rosterPartitions]time.Time // since when
+	var longest, missed time.Duration
+	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); {
+		if time.Now().After(next) {
+			next = time.Now().Add(time.Duration(rand.IntN(900)) * time.Millisecond)
+			switch at := rand.IntN(len(alive)); {
+			case len(alive) < most && rand.IntN(2) == 0 || len(alive) == 1:
+				alive = append(alive, join(t, s, quick))
+			case rand.IntN(2) == 0:
+				alive[at].kill()
+				alive = slices.Delete(alive, at, at+1)
+			default:
+				alive[at].leave()
+				alive = slices.Delete(alive, at, at+1)
+			}
+		}
+		for p := range rosterPartitions {
+			n := 0
+			for _, m := range alive {
+				if m.queues[p].(persister.Shared).Ours() {
+					n++
+				}
+			}
+			longest = max(longest, lasts(&double[p], n > 1))
+			missed = max(missed, lasts(&none[p], n == 0))
+		}
+		<-time.After(3 * time.Millisecond)
+	}
+	t.Logf("with two: %v at most; with nobody: %v at most", longest, missed)
+	if longest > quick.TTL {
+		t.Errorf("a partition was with two for %v, a lease is %v", longest, quick.TTL)
+	}
+	if limit := quick.TTL + 4*quick.Beat + time.Second; missed > limit {
+		t.Errorf("a partition was with nobody for %v, more than %v", missed, limit)
+	}
+	want := make([]int, 0, most)
+	for i := range alive {
+		want = append(want, (rosterPartitions+i)/len(alive))
+	}
+	settles(t, fmt.Sprint(want), alive...)
+}
+
+func lasts(since *time.Time, is bool) time.Duration {
+	if !is {
+		*since = time.Time{}
+		return 0
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	return time.Since(*since)
+}
+
+// TestRosterHandsOverInOrder: what a member has fetched is stored before the next one fetches.
+func TestRosterHandsOverInOrder(t *testing.T) {
+	s := rosterLog(t)
+	a := join(t, s, quick)
+	settles(t, "[8]", a)
+	fill(t, s, 20)
+	held, err := a.queues[0].Fetch(t.Context(), persister.Limit{Messages: 5, Bytes: 1 << 20})
+	if err != nil || len(held) != 5 {
+		t.Fatalf("%d messages, %v", len(held), err)
+	}
+	members := []*member{a}
+	for { // until another one is to have this partition
+		members = append(members, join(t, s, quick))
+		for deadline := time.Now().Add(2 * time.Second); a.queues[0].(persister.Shared).Ours() && time.Now().Before(deadline); {
+			<-time.After(5 * time.Millisecond)
+		}
+		if !a.queues[0].(persister.Shared).Ours() {
+			break
+		}
+	}
+	if got, err := a.queues[0].Fetch(t.Context(), wide); err != nil || len(got) != 0 {
+		t.Fatalf("who hands over still fetches: %d messages, %v", len(got), err)
+	}
+	for _, m := range members[1:] {
+		if m.queues[0].(persister.Shared).Ours() {
+			t.Fatal("the next one did not wait for what is being stored")
+		}
+	}
+	if err := a.queues[0].Ack(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	var rest string
+	for deadline := time.Now().Add(5 * time.Second); rest == "" && time.Now().Before(deadline); {
+		for _, m := range members[1:] {
+			got, err := m.queues[0].Fetch(t.Context(), wide)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest += positions(got)
+		}
+	}
+	if rest != "6 7 8 9 10 11 12 13 14 15 16 17 18 19 20" {
+		t.Errorf("the next one got %q", rest)
+	}
+}

@@ -367,4 +367,3 @@ func TestFaultPlanRepeats(t *testing.T) {
 		t.Error("another seed gives the same faults")
 	}
 }
-

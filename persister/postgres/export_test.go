@@ -2,9 +2,31 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"errors"
+	"io"
+
+	"agentstream/persister"
 )
+
+// CopyStatement takes a CopyBody into the partitioned table.
+const CopyStatement = "copy agent_run_events (" + copyNames + ") from stdin binary"
+
+// CopyBody gives the rows of chunks of one day as COPY takes them.
+func CopyBody(chunks []persister.Chunk, day string) []byte {
+	b := persister.Arrange(chunks, nil)
+	ways := make([]way, len(b.Rows))
+	for i := range ways {
+		ways[i] = wayCopy
+	}
+	body, err := io.ReadAll(columnsOf(&b, false).copied(day, ways))
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// Races counts the transactions that were done again because keys of copied rows were taken.
+func (s *Store) Races() int64 { return s.races.Load() }
 
 // RunsQuery and ParentQuery are statements whose plans are looked at.
 var (
@@ -12,15 +34,15 @@ var (
 	ParentQuery = parentQuery
 )
 
-// MigrateDown takes the tables back to what they were after migration version.
-func MigrateDown(ctx context.Context, dsn string, version int64) error {
-	db, err := sql.Open("pgx", dsn)
+// MigrateTo brings an empty database up to a version of old.
+func MigrateTo(ctx context.Context, dsn string, version int64) error {
+	db, err := openMigrator(dsn)
 	if err != nil {
 		return err
 	}
 	provider, err := newProvider(db)
 	if err == nil {
-		_, err = provider.DownTo(ctx, version)
+		_, err = provider.UpTo(ctx, version)
 	}
 	return errors.Join(err, db.Close())
 }

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // database/sql driver "pgx", which goose needs
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib" // goose needs database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 )
@@ -22,11 +25,24 @@ const versionTable = "agentstream_migrations"
 // migrationLock is the advisory lock that one migrating process holds; the others wait.
 const migrationLock = 0x6167656e747374 // "agentst"
 
+// ErrNewer says that the tables were made by a newer version of the product than this one. Nothing but
+// that version helps.
+var ErrNewer = errors.New("the tables are of a newer version")
+
+// How long a migration may wait for a lock: whoever comes behind it waits as well, readers too. It tries
+// again after the pause, so that what held the lock can end without holding up everybody.
+const (
+	lockTimeout = "2s"
+	lockPause   = time.Second
+	lockTries   = 200
+)
+
 // Migrate brings the tables up to date and gives the names of the migrations it ran, none when
 // there was nothing to do. With dryRun it only gives the names and changes nothing. Any number of
-// processes may call it at once.
+// processes may call it at once, and one that dies leaves its work to the next. Tables of a newer
+// version are left alone: ErrNewer.
 func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
-	db, err := sql.Open("pgx", dsn)
+	db, err := openMigrator(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: migrate: %w", err)
 	}
@@ -37,20 +53,97 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
 	return names, nil
 }
 
+// openMigrator opens connections that work for all tenants and do not wait long for locks.
+func openMigrator(dsn string) (*sql.DB, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the DSN cannot be read") // pgx's text may quote it
+	}
+	return stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `select set_config('`+tenantSetting+`', '`+everyTenant+`', false),
+			set_config('lock_timeout', '`+lockTimeout+`', false), set_config('statement_timeout', '0', false)`)
+		return err
+	})), nil
+}
+
 func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	provider, err := newProvider(db)
 	if err != nil {
 		return nil, err
 	}
-	if dryRun {
-		return pending(ctx, db, provider)
+	have, err := versionOf(ctx, db)
+	if err != nil {
+		return nil, err
 	}
-	results, err := provider.Up(ctx)
-	names := make([]string, 0, len(results))
-	for _, r := range results {
-		names = append(names, nameOf(r.Source))
+	if newest := newestOf(provider); have > newest {
+		return nil, fmt.Errorf("%w: they are at %d, this program knows up to %d", ErrNewer, have, newest)
+	}
+	if dryRun {
+		return pending(provider, have), nil
+	}
+	names, err := up(ctx, provider)
+	if err == nil {
+		err = followOwner(ctx, db)
 	}
 	return names, err
+}
+
+// up runs what is pending, and begins again where a lock was not to be had.
+func up(ctx context.Context, provider *goose.Provider) (names []string, err error) {
+	tick := time.NewTicker(lockPause)
+	defer tick.Stop()
+	for range lockTries {
+		var results []*goose.MigrationResult
+		results, err = provider.Up(ctx)
+		if partial := (*goose.PartialError)(nil); errors.As(err, &partial) {
+			results = partial.Applied
+		}
+		for _, r := range results {
+			names = append(names, nameOf(r.Source))
+		}
+		if !lockNotAvailable(err) {
+			return names, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return names, errors.Join(err, ctx.Err())
+		}
+	}
+	return names, err
+}
+
+func lockNotAvailable(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == "55P03"
+}
+
+// followOwner writes the policies anew of tables that have come to another owner: policies name it.
+func followOwner(ctx context.Context, db *sql.DB) error {
+	rows, err := db.QueryContext(ctx, `select c.oid::regclass::text from pg_policy p join pg_class c on c.oid = p.polrelid
+		where p.polname = 'agent_every_tenant' and p.polroles <> array[c.relowner] and pg_has_role(c.relowner, 'usage')
+			and pg_table_is_visible(c.oid)`)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var tables []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			return err
+		}
+		tables = append(tables, table)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if _, err := db.ExecContext(ctx, `call agent_secure($1)`, table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {
@@ -76,24 +169,28 @@ func nameOf(s *goose.Source) string {
 	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
 }
 
-// pending asks for the version table first, because the provider would create it.
-func pending(ctx context.Context, db *sql.DB, provider *goose.Provider) ([]string, error) {
-	var exists bool
-	if err := db.QueryRowContext(ctx, `select to_regclass($1) is not null`, versionTable).Scan(&exists); err != nil {
-		return nil, err
-	}
-	var names []string
-	if !exists {
-		for _, s := range provider.ListSources() {
+func newestOf(provider *goose.Provider) int64 {
+	sources := provider.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+func pending(provider *goose.Provider, have int64) (names []string) {
+	for _, s := range provider.ListSources() {
+		if s.Version > have {
 			names = append(names, nameOf(s))
 		}
-		return names, nil
 	}
-	list, err := provider.Status(ctx)
-	for _, s := range list {
-		if s.State == goose.StatePending {
-			names = append(names, nameOf(s.Source))
-		}
+	return names
+}
+
+const selectVersion = `select coalesce(max(version_id), 0) from ` + versionTable + ` where is_applied`
+
+// versionOf reads the version table itself, because the provider would create it. 0: there is none.
+func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
+	var exists bool
+	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, versionTable).Scan(&exists)
+	if err == nil && exists {
+		err = db.QueryRowContext(ctx, selectVersion).Scan(&have)
 	}
-	return names, err
+	return have, err
 }

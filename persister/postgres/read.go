@@ -15,18 +15,17 @@ import (
 )
 
 // Head gives the newest position stored of a run, and the owner of a lane ("" is the run itself);
-// the zero Head when the tenant has no such run. Head.Stored is 0: a position in the log is the
+// the zero Head when the tenant has no such run, or when it is to be forgotten. Head.Stored is 0: a position in the log is the
 // log's to give. Rows behind Head.Last may still be on their way when several persisters work.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	var h schema.Head
 	var day time.Time
 	var anchors, epoch string
-	err := s.pool.QueryRow(ctx, `
+	err := s.queryRow(ctx, key.Tenant, []any{&day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch}, `
 		select r.run_day, r.state, r.last_seq, r.last_id, r.anchors, coalesce(l.owner, ''), coalesce(l.epoch, 0)::text
 		from agent_runs r left join agent_run_lanes l
 			on l.koder_user_id = r.koder_user_id and l.run_id = r.id and l.lane = $3
-		where r.koder_user_id = $1 and r.id = $2`, key.Tenant, key.Run, lane).
-		Scan(&day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch)
+		where r.koder_user_id = $1 and r.id = $2 and r.deleted_at is null`, key.Tenant, key.Run, lane)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return schema.Head{}, nil
 	}
@@ -72,7 +71,16 @@ func (r rows) Page(ctx context.Context, key schema.RunKey, day string, after, th
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)
 	}
-	result, err := r.s.pool.Query(ctx, `
+	var page []persister.Line
+	var l persister.Line
+	err = r.s.query(ctx, key.Tenant, func(result pgx.Rows) error {
+		_, err := pgx.ForEachRow(result, []any{&l.Seq, &l.Child, &l.Body}, func() error {
+			page = append(page, l)
+			l.Body = nil
+			return nil
+		})
+		return err
+	}, `
 		select seq, child, line from (
 			select seq, coalesce(child_id, '') as child, line,
 				sum(octet_length(line)) over (order by seq rows unbounded preceding) - octet_length(line) as before
@@ -84,15 +92,6 @@ func (r rows) Page(ctx context.Context, key schema.RunKey, day string, after, th
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read run %s after %d: %w", key, after, err)
 	}
-	var page []persister.Line
-	var l persister.Line
-	if _, err = pgx.ForEachRow(result, []any{&l.Seq, &l.Child, &l.Body}, func() error {
-		page = append(page, l)
-		l.Body = nil
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("postgres: read run %s after %d: %w", key, after, err)
-	}
 	return page, nil
 }
 
@@ -102,22 +101,22 @@ func (r rows) Frames(ctx context.Context, key schema.RunKey, day string, through
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)
 	}
-	result, err := r.s.pool.Query(ctx, `
+	var frames []persister.Frame
+	var f persister.Frame
+	err = r.s.query(ctx, key.Tenant, func(result pgx.Rows) error {
+		_, err := pgx.ForEachRow(result, []any{&f.Seq, &f.Type, &f.Child, &f.Body}, func() error {
+			frames = append(frames, f)
+			f.Body = nil
+			return nil
+		})
+		return err
+	}, `
 		select seq, type, coalesce(child_id, ''), case when type = 'run.lifecycle' then line end
 		from agent_run_events
 		where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq <= $4
 			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
 		order by seq`, key.Tenant, date, key.Run, int64(through))
 	if err != nil {
-		return nil, fmt.Errorf("postgres: read frames of run %s: %w", key, err)
-	}
-	var frames []persister.Frame
-	var f persister.Frame
-	if _, err = pgx.ForEachRow(result, []any{&f.Seq, &f.Type, &f.Child, &f.Body}, func() error {
-		frames = append(frames, f)
-		f.Body = nil
-		return nil
-	}); err != nil {
 		return nil, fmt.Errorf("postgres: read frames of run %s: %w", key, err)
 	}
 	return frames, nil

@@ -15,16 +15,16 @@ import (
 // run is listed once its first events are committed.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	text, args := runsQuery(tenant, q)
-	result, err := s.pool.Query(ctx, text, args...)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: runs of %s: %w", tenant, err)
-	}
-	runs, err := pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
-		var usage string
-		err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage)
-		r.Usage = schema.ParseUsage(usage)
-		return r, err
-	})
+	var runs []schema.RunInfo
+	err := s.query(ctx, tenant, func(result pgx.Rows) (err error) {
+		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
+			var usage string
+			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage)
+			r.Usage = schema.ParseUsage(usage)
+			return r, err
+		})
+		return err
+	}, text, args...)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: runs of %s: %w", tenant, err)
 	}
@@ -40,7 +40,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	where := "koder_user_id = $1"
+	where := "koder_user_id = $1 and deleted_at is null"
 	if !q.After.IsZero() {
 		where += " and (first_ts, id) < (" + arg(q.After.Started) + ", " + arg(q.After.ID) + ")"
 	}
@@ -65,14 +65,15 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 
 // The index holds children alone: lane ” is the run itself.
 const parentQuery = `
-select run_id from agent_run_lanes where koder_user_id = $1 and lane = $2 and lane <> ''
-order by joined_at desc, run_id desc limit 1`
+select l.run_id from agent_run_lanes l where l.koder_user_id = $1 and l.lane = $2 and l.lane <> ''
+	and not exists (select from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
+order by l.joined_at desc, l.run_id desc limit 1`
 
 // Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of
 // several it gives the one that took the child up last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
 	var run string
-	err := s.pool.QueryRow(ctx, parentQuery, tenant, child).Scan(&run)
+	err := s.queryRow(ctx, tenant, []any{&run}, parentQuery, tenant, child)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}

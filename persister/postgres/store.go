@@ -45,6 +45,7 @@ type Store struct {
 
 	mu   sync.Mutex
 	days map[string]bool // partitions that are known to exist
+	told bool            // Ping has said that row security is not in force
 
 	copyless atomic.Bool  // rows are never copied: see copyRefused
 	races    atomic.Int64 // transactions done again because keys of copied rows were taken
@@ -79,23 +80,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // Close waits for the connections in use and closes all.
 func (s *Store) Close() { s.pool.Close() }
-
-// Ping says whether the database answers, holds the tables, and keeps text as UTF-8.
-func (s *Store) Ping(ctx context.Context) error {
-	var tables bool
-	var encoding string
-	err := s.pool.QueryRow(ctx, `select to_regclass('agent_dead_letters') is not null, current_setting('server_encoding')`).
-		Scan(&tables, &encoding)
-	switch {
-	case err != nil:
-		return fmt.Errorf("postgres: ping: %w", err)
-	case !tables:
-		return errors.New("postgres: ping: the tables are missing: run migrate")
-	case encoding != "UTF8":
-		return fmt.Errorf("postgres: ping: the database's encoding is %s, UTF8 is needed", encoding)
-	}
-	return nil
-}
 
 // ensureDays makes the partitions for the days. They are built beside the table and attached,
 // because attaching, unlike creating in place, lets readers and writers of other days go on.
@@ -137,7 +121,9 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 			return err
 		}
 		if !exists {
-			if _, err := tx.Exec(ctx, `create table `+name+` (like agent_run_events including all)`); err != nil {
+			// Row security that is not forced: the owner copies into the partition, nobody else sees a row of it.
+			if _, err := tx.Exec(ctx, `create table `+name+` (like agent_run_events including all);
+				alter table `+name+` enable row level security`); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // everyTenant is the scope of work that is done for all tenants at once: appends, upkeep, migrations. No
-// tenant can be called so.
+// tenant can be called so, and row security lets nobody but the tables' owner say it.
 const everyTenant = "*"
 
 // tenantSetting is the setting that the tables' row policies compare each row's tenant with.
@@ -39,4 +39,21 @@ func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) er
 	scope(&batch, tenant)
 	batch.Queue(text, args...).Query(read)
 	return s.pool.SendBatch(ctx, &batch).Close()
+}
+
+// queryRow is query for one row. Without one it gives pgx.ErrNoRows.
+func (s *Store) queryRow(ctx context.Context, tenant string, into []any, text string, args ...any) error {
+	return s.query(ctx, tenant, func(rows pgx.Rows) error {
+		if !rows.Next() {
+			if err := rows.Err(); err != nil {
+				return err
+			}
+			return pgx.ErrNoRows
+		}
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		rows.Close()
+		return rows.Err()
+	}, text, args...)
 }

@@ -9,7 +9,7 @@ import (
 // there is none. It costs one look into an index.
 func (s *Store) NextTenant(ctx context.Context, after string) (string, error) {
 	var tenant string
-	err := s.pool.QueryRow(ctx, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after).Scan(&tenant)
+	err := s.queryRow(ctx, everyTenant, []any{&tenant}, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after)
 	if err != nil {
 		return "", fmt.Errorf("postgres: tenant behind %q: %w", after, err)
 	}

@@ -76,10 +76,3 @@ create index agent_dead_letters_run on agent_dead_letters (koder_user_id, run_id
 comment on table agent_dead_letters is 'what the log took and the tables could not: original bytes, with the reason';
 comment on column agent_dead_letters.id is 'hash of place, reason and body: a message that comes again is buried once';
 comment on column agent_dead_letters.headers is 'name: value lines, ended by CR LF';
-
--- +goose Down
-
-drop table agent_dead_letters;
-drop table agent_run_events;
-drop table agent_run_lanes;
-drop table agent_runs;

@@ -16,14 +16,3 @@ alter table agent_run_lanes add column joined_at timestamptz not null default no
 
 comment on table agent_run_lanes is 'the run itself (lane '''', when it has an owner) and each child: last owner, for fencing';
 comment on column agent_run_lanes.joined_at is 'when the lane''s first event was stored';
-
--- +goose Down
-
-alter table agent_run_lanes drop column joined_at;
-
-alter table agent_runs
-    drop column first_seq,
-    drop column usage,
-    drop column reason,
-    drop column reason_of,
-    drop column reason_seq;

@@ -38,11 +38,3 @@ create table agent_holds (
 );
 
 comment on table agent_holds is 'legal holds: what they name is neither expired nor deleted. run_id '''' is the whole tenant';
-
--- +goose Down
-
-drop table agent_holds;
-drop table agent_retention;
-alter table agent_runs
-    drop column archived_seq, drop column archived_at, drop column archived_bytes, drop column floor_seq,
-    drop column expired_seq, drop column expired_at, drop column deleted_at;

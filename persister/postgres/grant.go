@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"agentstream/schema"
+)
+
+// readerTables are what an edge reads: the list of runs, their heads, their rows.
+var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events"}
+
+// GrantReader lets an existing role read what an edge reads, of whichever tenant it names in each
+// transaction. It is trusted to name the right one; it can neither write nor ask for all tenants at once.
+// It may be called again.
+func GrantReader(ctx context.Context, dsn, role string) error {
+	return grant(ctx, dsn, role, func(g *granter) error {
+		g.each(readerTables, func(table string) {
+			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
+			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+tenantSetting+`', true))`)
+		})
+		g.exec(fmt.Sprintf(`grant select on %s to %s`, versionTable, g.role))
+		return g.err
+	})
+}
+
+// GrantAnalyst lets an existing role query the views of docs/sql.md, for one tenant that it cannot change
+// by any setting: the tenant stands in the policies of the role. Called again with another tenant it
+// binds the role to that one.
+func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
+	if err := schema.ValidTenant(tenant); err != nil {
+		return fmt.Errorf("postgres: grant analyst %s: %w", role, err)
+	}
+	return grant(ctx, dsn, role, func(g *granter) error {
+		var mistaken bool
+		g.ask(&mistaken, `select exists (select from pg_policy where polname = 'agent_reader_' || $1::text::regrole::oid)
+			or exists (select from pg_roles r where r.rolname = $2 and (r.rolsuper or r.rolbypassrls))
+			or pg_has_role($2::name, (select relowner from pg_class where oid = 'agent_runs'::regclass), 'member')`, g.role, role)
+		if g.err == nil && mistaken {
+			return errors.New("the role reads for all tenants: it owns the tables, is a superuser, has BYPASSRLS, or is an edge's")
+		}
+		literal := "'" + tenant + "'" // ValidTenant allows no quotes
+		g.each(analystTables, func(table string) {
+			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
+			g.policy(table, "agent_analyst_", "koder_user_id = "+literal)
+		})
+		g.each(analystViews, func(view string) { g.exec(fmt.Sprintf(`grant select on %s to %s`, view, g.role)) })
+		return g.err
+	})
+}
+
+// analystTables are what the views read of a tenant. The views have the rights of whoever asks.
+var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage"}
+
+// analystViews are for SQL, with the prices, which are the same for all.
+var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily", "agent_model_prices"}
+
+// grant runs fn in a transaction of the tables' owner.
+func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {
+	db, err := openMigrator(dsn)
+	if err != nil {
+		return fmt.Errorf("postgres: grant %s: %w", role, err)
+	}
+	err = func() error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		g := &granter{ctx: ctx, tx: tx}
+		g.ask(&g.role, `select quote_ident($1)`, role)
+		g.ask(&g.id, `select oid::text from pg_roles where rolname = $1`, role)
+		if errors.Is(g.err, sql.ErrNoRows) {
+			g.err = fmt.Errorf("there is no role %q: create role %s login …", role, g.role)
+		}
+		var schemaName string
+		g.ask(&schemaName, `select quote_ident(relnamespace::regnamespace::text) from pg_class where oid = 'agent_runs'::regclass`)
+		g.exec(fmt.Sprintf(`grant usage on schema %s to %s`, schemaName, g.role))
+		if g.err == nil {
+			g.err = fn(g)
+		}
+		if g.err != nil {
+			return errors.Join(g.err, tx.Rollback())
+		}
+		return tx.Commit()
+	}()
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("postgres: grant %s: %w", role, err)
+	}
+	return nil
+}
+
+// granter keeps the first error; what follows it does nothing.
+type granter struct {
+	ctx  context.Context
+	tx   *sql.Tx
+	role string // quoted
+	id   string
+	err  error
+}
+
+func (g *granter) each(names []string, fn func(string)) {
+	for _, name := range names {
+		fn(name)
+	}
+}
+
+func (g *granter) exec(text string) {
+	if g.err == nil {
+		_, g.err = g.tx.ExecContext(g.ctx, text)
+	}
+}
+
+func (g *granter) ask(into any, text string, args ...any) {
+	if g.err == nil {
+		g.err = g.tx.QueryRowContext(g.ctx, text, args...).Scan(into)
+	}
+}
+
+// policy lets the role see rows of a table. It is named by the role's number, which fits any name.
+func (g *granter) policy(table, prefix, using string) {
+	name := prefix + g.id
+	g.exec(fmt.Sprintf(`drop policy if exists %s on %s`, name, table))
+	g.exec(fmt.Sprintf(`create policy %s on %s for select to %s using (%s)`, name, table, g.role, using))
+}

@@ -12,6 +12,8 @@ create table agent_trash (
     since         timestamptz not null
 );
 
+call agent_secure('agent_trash');
+
 create index agent_trash_run on agent_trash (koder_user_id, run_id);
 
 comment on table agent_trash is 'what has been marked as gone and is still to be removed, in the order in which it was marked';

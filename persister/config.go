@@ -45,8 +45,8 @@ type Hooks struct {
 	Retrying func(stream string, err error, since time.Time, pause time.Duration)
 	// Recovered is called when work goes on after an outage.
 	Recovered func(stream string, outage time.Duration)
-	// Lag is called every LagEvery with the answer of each queue.
-	Lag func(l Lag)
+	// Lag is called every LagEvery when a queue has answered, with the state that its pipeline is in then.
+	Lag func(s Status)
 	// Lost is called when the log has dropped messages that were never confirmed: an alarm.
 	Lost func(stream string, messages uint64)
 }

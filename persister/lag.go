@@ -46,10 +46,11 @@ func (p *pipeline) askLag(ctx context.Context) {
 				s.Alarm += "; " + next.text
 			}
 		}
+		s.Degraded = next.level == quarter || s.Lost > 0
 		before, p.alarm = p.alarm, next
 	})
 	if h := p.cfg.Hooks.Lag; h != nil {
-		h(lag)
+		h(p.snapshot())
 	}
 	p.warn(lag, lost, before, next, now)
 }

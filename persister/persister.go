@@ -47,6 +47,7 @@ type Status struct {
 	LagEvents     uint64    // an estimate: Lag.Messages times the events that a message had of late
 	LagAt         time.Time // zero: not yet known
 	Alarm         string    // "" or why the log may drop, or has dropped, what is not stored
+	Degraded      bool      // somebody must look at Alarm now: a quarter is left, or messages are lost
 	RetryingSince time.Time // zero: all is well
 	LastError     string    // of the current or the last outage
 	LastCommit    time.Time

@@ -25,6 +25,10 @@ type queue struct {
 	fetchErr error
 	ackErr   error
 	onAck    func([]persister.Message)
+	held     int // messages that were held, counted each time
+	lost     uint64
+	away     bool          // another process has its turn
+	takes    time.Duration // of a fetch that gives something, and of a confirmation
 }
 
 func newQueue(stream string) *queue {
@@ -59,6 +63,9 @@ func (q *queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 		return nil, err
 	}
 	if msgs, err := q.due(limit); err != nil || len(msgs) > 0 || limit.NoWait {
+		if len(msgs) > 0 {
+			time.Sleep(q.takes)
+		}
 		return msgs, err
 	}
 	timer := time.NewTimer(time.Second)
@@ -91,6 +98,7 @@ func (q *queue) due(limit persister.Limit) (msgs []persister.Message, err error)
 }
 
 func (q *queue) Ack(ctx context.Context, msgs []persister.Message) error {
+	time.Sleep(q.takes)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.onAck != nil {
@@ -118,7 +126,7 @@ func (q *queue) Release(ctx context.Context, msgs []persister.Message) error {
 func (q *queue) Lag(ctx context.Context) (persister.Lag, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lag := persister.Lag{Stream: q.stream, Window: time.Hour}
+	lag := persister.Lag{Stream: q.stream, Window: time.Hour, Lost: q.lost}
 	for _, m := range q.msgs {
 		if q.acked[m.Position] == 0 {
 			if lag.Messages++; lag.Messages == 1 {
@@ -128,6 +136,29 @@ func (q *queue) Lag(ctx context.Context) (persister.Lag, error) {
 	}
 	return lag, ctx.Err()
 }
+
+func (q *queue) Hold(_ context.Context, msgs []persister.Message) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range msgs {
+		q.out[m.Position] = time.Now().Add(q.redeliver)
+		q.held++
+	}
+	return nil
+}
+
+func (q *queue) Patience() time.Duration { return q.redeliver }
+
+func (q *queue) Ours() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.away
+}
+
+var (
+	_ persister.Holder = (*queue)(nil)
+	_ persister.Shared = (*queue)(nil)
+)
 
 func (q *queue) counts() (acked, released int) {
 	q.mu.Lock()

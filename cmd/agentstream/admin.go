@@ -40,24 +40,43 @@ func (a *admin) handler() http.Handler {
 // pipeline is one partition's persister for people.
 type pipeline struct {
 	Stream        string    `json:"stream"`
+	State         string    `json:"state"` // active, or standby while another process fetches the partition
+	Alarm         string    `json:"alarm,omitempty"`
 	LagMessages   uint64    `json:"lag_messages"`
+	LagEvents     uint64    `json:"lag_events_estimate"`
 	LagSeconds    float64   `json:"lag_seconds"`
+	WindowLeft    float64   `json:"window_left_seconds,omitempty"`
+	SizeLeft      *float64  `json:"size_left,omitempty"`
 	RetryingSince time.Time `json:"retrying_since,omitzero"`
 	LastError     string    `json:"last_error,omitempty"`
 	LastCommit    time.Time `json:"last_commit,omitzero"`
+	BatchRows     int       `json:"batch_rows"`
+	HeldBytes     int       `json:"held_bytes"`
 	Rows          uint64    `json:"rows"`
 	Repeated      uint64    `json:"repeated_rows"`
+	Dropped       uint64    `json:"dropped_rows"`
 	DeadLetters   uint64    `json:"dead_letters"`
 	Conflicts     uint64    `json:"conflicts"`
+	Lost          uint64    `json:"lost_messages"`
 }
 
 func pipelineOf(s persister.Status) pipeline {
 	p := pipeline{
-		Stream: s.Stream, LagMessages: s.Lag.Messages, RetryingSince: s.RetryingSince, LastError: s.LastError,
-		LastCommit: s.LastCommit, Rows: s.Inserted, Repeated: s.Repeated, DeadLetters: s.Buried, Conflicts: s.Conflicts,
+		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents,
+		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
+		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.Buried, Conflicts: s.Conflicts, Lost: s.Lost,
+	}
+	if s.Standby {
+		p.State = "standby"
 	}
 	if !s.Lag.Oldest.IsZero() {
 		p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
+	}
+	if s.Lag.Window > 0 {
+		p.WindowLeft = s.Lag.WindowLeft(time.Now()).Seconds()
+	}
+	if s.Lag.Bounded {
+		p.SizeLeft = &s.Lag.Room
 	}
 	return p
 }
@@ -70,6 +89,7 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 		Ready      bool              `json:"ready"`
 		Durability string            `json:"durability"`
 		Checks     map[string]string `json:"checks"`
+		Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
 		Persister  []pipeline        `json:"persister,omitempty"`
 	}{Ready: true, Durability: a.durability, Checks: make(map[string]string)}
 	for _, c := range a.checks {
@@ -82,6 +102,9 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 	if a.persister != nil {
 		for _, s := range a.persister.Status() {
 			answer.Persister = append(answer.Persister, pipelineOf(s))
+			if s.Degraded {
+				answer.Degraded = append(answer.Degraded, s.Stream+": "+s.Alarm)
+			}
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

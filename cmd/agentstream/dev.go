@@ -17,8 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
-	"agentstream/persister"
-	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	"agentstream/producers/demo"
@@ -88,11 +86,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	queues, err := perjs.Queues(ctx, js, perjs.Config{})
-	if err != nil {
-		return err
-	}
-	per, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: c.linger(), Logger: log, Hooks: m.persisterHooks()})
+	k, err := c.keeping(ctx, js, n, store, m, log)
 	if err != nil {
 		return err
 	}
@@ -100,12 +94,8 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	reaper, err := c.reaper(n.log, store, store, m, log)
-	if err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	stages := append(n.stages(ln), append(reaper, part{"persister", per.Run}))
-	a := &admin{metrics: m, checks: n.checks, durability: durability, persister: per}
+	stages := append(n.stages(ln), k.stages()...)
+	a := &admin{metrics: m, checks: n.checks, durability: durability, persister: k.persister}
 	if err := c.addAdmin(ctx, stages, a); err != nil {
 		ln.Close()
 		return err
@@ -117,6 +107,17 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), m.producerHooks(), log) }})
 	}
 	return runStages(ctx, stages...)
+}
+
+// keeping makes the parts that write the log into the store. No other process can.
+func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, m *metrics, log *slog.Logger) (*keeping, error) {
+	k, err := newKeeping(ctx, js, store, nil, c.LingerFlags, m, log)
+	if err != nil {
+		return nil, err
+	}
+	reaper, err := c.reaper(n.log, store, store, m, log)
+	k.parts = append(k.parts, reaper...)
+	return k, err
 }
 
 func (c *DevCmd) serveNATS() (*server.Server, error) {

@@ -52,6 +52,13 @@ type metrics struct {
 	persistFail *prometheus.CounterVec
 	lagMessages *prometheus.GaugeVec
 	lagSeconds  *prometheus.GaugeVec
+	lagEvents   *prometheus.GaugeVec
+	windowLeft  *prometheus.GaugeVec
+	sizeLeft    *prometheus.GaugeVec
+	active      *prometheus.GaugeVec
+	batchRows   *prometheus.GaugeVec
+	heldBytes   *prometheus.GaugeVec
+	lost        *prometheus.CounterVec
 
 	ended         atomic.Int64 // streams, for the memory keeper
 	returns       prometheus.Counter
@@ -113,6 +120,13 @@ func newMetrics() *metrics {
 	m.persistFail = counters("persist_retries_total", "Attempts to persist that failed.", "stream")
 	m.lagMessages = gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
 	m.lagSeconds = gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
+	m.lagEvents = gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
+	m.windowLeft = gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
+	m.sizeLeft = gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
+	m.active = gauges("persist_active", "1 while this process fetches the partition, 0 while another does.", "stream")
+	m.batchRows = gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
+	m.heldBytes = gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet confirmed.", "stream")
+	m.lost = counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
 	m.returns = counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
 	m.returnedBytes = counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
@@ -193,6 +207,7 @@ func (m *metrics) persisterHooks() persister.Hooks {
 		Stored: func(stream string, s persister.Stored) {
 			m.rows.WithLabelValues(stream, "new").Add(float64(s.Inserted))
 			m.rows.WithLabelValues(stream, "repeated").Add(float64(s.Repeated))
+			m.rows.WithLabelValues(stream, "dropped").Add(float64(s.Dropped))
 			m.persistTook.Observe(s.Took.Seconds())
 		},
 		Buried:   func(stream, reason string) { m.dead.WithLabelValues(stream, reason).Inc() },
@@ -200,13 +215,33 @@ func (m *metrics) persisterHooks() persister.Hooks {
 		Retrying: func(stream string, _ error, _ time.Time, _ time.Duration) {
 			m.persistFail.WithLabelValues(stream).Inc()
 		},
-		Lag: func(l persister.Lag) {
-			m.lagMessages.WithLabelValues(l.Stream).Set(float64(l.Messages))
-			age := 0.0
-			if !l.Oldest.IsZero() {
-				age = time.Since(l.Oldest).Seconds()
-			}
-			m.lagSeconds.WithLabelValues(l.Stream).Set(age)
-		},
+		Lag:  m.lag,
+		Lost: func(stream string, n uint64) { m.lost.WithLabelValues(stream).Add(float64(n)) },
 	}
+}
+
+// lag shows how far one partition is behind.
+func (m *metrics) lag(s persister.Status) {
+	set := func(g *prometheus.GaugeVec, v float64) { g.WithLabelValues(s.Stream).Set(v) }
+	set(m.lagMessages, float64(s.Lag.Messages))
+	set(m.lagEvents, float64(s.LagEvents))
+	age := 0.0
+	if !s.Lag.Oldest.IsZero() {
+		age = time.Since(s.Lag.Oldest).Seconds()
+	}
+	set(m.lagSeconds, age)
+	if s.Lag.Window > 0 {
+		set(m.windowLeft, s.Lag.WindowLeft(time.Now()).Seconds())
+	}
+	if s.Lag.Bounded {
+		set(m.sizeLeft, s.Lag.Room)
+	}
+	active := 1.0
+	if s.Standby {
+		active = 0
+	}
+	set(m.active, active)
+	set(m.batchRows, float64(s.BatchRows))
+	set(m.heldBytes, float64(s.HeldBytes))
+	m.lost.WithLabelValues(s.Stream) // 0 is an answer as well
 }

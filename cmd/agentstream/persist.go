@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/edge"
@@ -14,8 +15,8 @@ import (
 	pubjs "agentstream/producers/natsjs"
 )
 
-// PersistCmd writes the log into PostgreSQL, and ends runs whose writer is gone. A second process is safe
-// and takes over what the first leaves.
+// PersistCmd writes the log into PostgreSQL, and ends runs whose writer is gone. Several processes share
+// the partitions, and take over what one of them leaves.
 type PersistCmd struct {
 	NATSFlags
 	PostgresFlags
@@ -52,36 +53,73 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	queues, err := perjs.Queues(ctx, js, perjs.Config{})
-	if err != nil {
-		return err
-	}
 	m := newMetrics()
-	p, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: c.linger(), Logger: log, Hooks: m.persisterHooks()})
+	k, err := c.keeping(ctx, nc, store, m, log)
 	if err != nil {
 		return err
 	}
-	runs, err := pubjs.Open(ctx, nc)
-	if err != nil {
-		return err
-	}
-	reaper, err := c.reaper(runs, store, store, m, log)
-	if err != nil {
-		return err
-	}
-	stages := [][]part{append(reaper, part{"persister", p.Run})}
+	stages := k.stages()
 	l := ListenFlags{AdminListen: c.AdminListen}
-	a := &admin{metrics: m, persister: p, checks: []edge.Check{
+	a := &admin{metrics: m, persister: k.persister, checks: []edge.Check{
 		{Name: "nats", Run: natsCheck(nc)}, {Name: "postgres", Run: store.Ping}},
 		durability: "rows are committed before the log's message is confirmed"}
 	if err := l.addAdmin(ctx, stages, a); err != nil {
 		return err
 	}
 	c.addKeeper(stages, m, log)
-	log.Info("persist: writing", "partitions", len(queues), "admin", c.AdminListen)
+	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
 	return runStages(ctx, stages...)
+}
+
+// keeping makes the parts of the role.
+func (c *PersistCmd) keeping(ctx context.Context, nc *nats.Conn, store *postgres.Store, m *metrics, log *slog.Logger) (*keeping, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	roster, err := perjs.OpenRoster(ctx, js, perjs.RosterConfig{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeeping(ctx, js, store, roster, c.LingerFlags, m, log)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := pubjs.Open(ctx, nc)
+	if err != nil {
+		return nil, err
+	}
+	reaper, err := c.reaper(runs, store, store, m, log)
+	k.parts = append(k.parts, reaper...)
+	return k, err
+}
+
+// keeping is what dev and persist have in common: what writes the log into a store, and what looks after
+// what is stored.
+type keeping struct {
+	parts     []part // look after runs that are stored; they end before the persister does
+	persister *persister.Persister
+	roster    *perjs.Roster // nil where no other process can write the same log
+}
+
+func newKeeping(ctx context.Context, js jetstream.JetStream, store persister.Store, roster *perjs.Roster, f LingerFlags, m *metrics, log *slog.Logger) (*keeping, error) {
+	queues, err := perjs.Queues(ctx, js, perjs.Config{Roster: roster})
+	if err != nil {
+		return nil, err
+	}
+	p, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: f.linger(), Logger: log, Hooks: m.persisterHooks()})
+	if err != nil {
+		return nil, err
+	}
+	return &keeping{persister: p, roster: roster}, nil
+}
+
+// stages are the parts in the order in which they end. Partitions are handed over when nothing of them
+// is being written any more.
+func (k *keeping) stages() [][]part {
+	stages := [][]part{k.parts, {{"persister", k.persister.Run}}}
+	if k.roster != nil {
+		stages = append(stages, []part{{"roster", k.roster.Run}})
+	}
+	return stages
 }

@@ -70,6 +70,7 @@ const (
 // Tombstone is the row of a run that has expired or is to be forgotten.
 type Tombstone struct {
 	Key     schema.RunKey
+	Day     string
 	Deleted bool // else expired
 	Since   time.Time
 }

@@ -20,9 +20,9 @@ on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coale
 	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null`
 
 // Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It gives false when neither knows the run, and wraps
-// persister.ErrHeld when a hold keeps it.
-func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (found bool, err error) {
+// late is dropped. head is what the log has of it. It gives the run's day, "" when neither knows the run, and
+// wraps persister.ErrHeld when a hold keeps it.
+func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
 			return err
@@ -35,20 +35,19 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		if holds {
 			return persister.ErrHeld
 		}
-		var day time.Time
-		err := tx.QueryRow(ctx, `select run_day from agent_runs where koder_user_id = $1 and id = $2 for update`, key.Tenant, key.Run).Scan(&day)
+		day = head.Day
+		var date time.Time
+		err := tx.QueryRow(ctx, `select run_day from agent_runs where koder_user_id = $1 and id = $2 for update`, key.Tenant, key.Run).Scan(&date)
 		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			if found = head.Exists(); !found {
-				return nil
-			}
-			if day, err = time.Parse(dayLayout, head.Day); err != nil {
+		case err == nil:
+			day = date.Format(dayLayout)
+		case !errors.Is(err, pgx.ErrNoRows) || day == "":
+			return ignore(err, pgx.ErrNoRows)
+		default:
+			if date, err = time.Parse(dayLayout, day); err != nil {
 				return err
 			}
-		case err != nil:
-			return err
 		}
-		found = true
 		// A run that has been marked before has nothing behind its floor.
 		if _, err := tx.Exec(ctx, `insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
 			select koder_user_id, id, run_day, floor_seq, last_seq, coalesce(replay_uri, ''), $3, $4 from agent_runs
@@ -58,13 +57,20 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		if _, err := tx.Exec(ctx, removeLanes, key.Tenant, key.Run); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, forgetRun, key.Tenant, key.Run, day, int64(head.Last), head.LastID, now, int64(schema.MaxSeq))
+		_, err = tx.Exec(ctx, forgetRun, key.Tenant, key.Run, date, int64(head.Last), head.LastID, now, int64(schema.MaxSeq))
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("postgres: forget run %s: %w", key, err)
+		return "", fmt.Errorf("postgres: forget run %s: %w", key, err)
 	}
-	return found, nil
+	return day, nil
+}
+
+func ignore(err, which error) error {
+	if errors.Is(err, which) {
+		return nil
+	}
+	return err
 }
 
 // Forgotten says whether a run is marked as one that is to be forgotten.
@@ -89,11 +95,13 @@ func one(into ...any) func(pgx.Rows) error {
 func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t persister.Tombstone, err error) {
-			err = row.Scan(&t.Key.Tenant, &t.Key.Run, &t.Deleted, &t.Since)
+			var day time.Time
+			err = row.Scan(&t.Key.Tenant, &t.Key.Run, &day, &t.Deleted, &t.Since)
+			t.Day = day.Format(dayLayout)
 			return t, err
 		})
 		return err
-	}, `select koder_user_id, id, deleted_at is not null, coalesce(deleted_at, expired_at) from agent_runs r
+	}, `select koder_user_id, id, run_day, deleted_at is not null, coalesce(deleted_at, expired_at) from agent_runs r
 		where (deleted_at is not null or expired_at < $1) and (koder_user_id, id) > ($2, $3) and not `+held+`
 		order by koder_user_id, id limit $4`, expired, after.Tenant, after.Run, limit)
 	if err != nil {

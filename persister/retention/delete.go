@@ -12,7 +12,7 @@ import (
 
 // Forgetting is how a store forgets a run.
 type Forgetting interface {
-	Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (found bool, err error)
+	Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error)
 	ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error)
 	KnownRuns(ctx context.Context, tenant, after string, limit int) ([]string, error)
 	Remains(ctx context.Context, key schema.RunKey) (persister.Remains, error)
@@ -77,9 +77,11 @@ func (d *Deleter) Run(ctx context.Context, key schema.RunKey) (Deleted, error) {
 
 // one marks a run and removes all of it but the mark.
 func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (found bool, err error) {
+	var day string
 	head, err := d.cfg.Log.Head(ctx, key)
 	if err == nil {
-		found, err = d.store.Forget(ctx, key, head, d.cfg.Now())
+		day, err = d.store.Forget(ctx, key, head, d.cfg.Now())
+		found = day != ""
 	}
 	if err != nil {
 		return false, fmt.Errorf("retention: delete run %s: %w", key, err)
@@ -107,7 +109,11 @@ func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (fou
 		}
 	}
 	n, err := d.cfg.Tombstones.RemoveLetters(ctx, key)
-	if out.Letters += n; err != nil {
+	if out.Letters += n; err == nil && found && d.cfg.Blobs != nil {
+		n, err = d.cfg.Blobs.Wipe(ctx, key, day)
+		r.Blobs += n
+	}
+	if err != nil {
 		return found, fmt.Errorf("retention: delete run %s: %w", key, err)
 	}
 	return found, nil
@@ -140,6 +146,10 @@ func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done 
 	all := schema.RunKey{Tenant: tenant}
 	n, err := d.cfg.Tombstones.RemoveLetters(ctx, all)
 	out.Letters += n
+	if err == nil && d.cfg.Blobs != nil {
+		n, err = d.cfg.Blobs.Wipe(ctx, all, "")
+		out.Blobs += n
+	}
 	if err == nil {
 		err = d.settings.SetOverride(ctx, tenant, persister.Override{})
 	}

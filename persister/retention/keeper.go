@@ -47,7 +47,11 @@ type Log interface {
 
 // Blobs removes blobs. One that is not there is removed already.
 type Blobs interface {
-	Delete(ctx context.Context, uri string) error
+	// Remove removes the blob that a run's row names.
+	Remove(ctx context.Context, key schema.RunKey, uri string) error
+	// Wipe removes all blobs of a run of a day, or of a tenant where Run is "", also those that no row names
+	// any more, and gives their number. It asks for a list and is for what is deleted.
+	Wipe(ctx context.Context, key schema.RunKey, day string) (int, error)
 }
 
 // Config is what a Keeper needs. Runs, Trash and Tombstones, which are one store, must be set.

@@ -76,7 +76,7 @@ func (w *worker) scraps(ctx context.Context, scraps []persister.Scrap) error {
 		case w.Blobs == nil:
 			left[c.ID] = true
 		default:
-			if err := w.Blobs.Delete(ctx, c.URI); err != nil {
+			if err := w.Blobs.Remove(ctx, c.Key, c.URI); err != nil {
 				w.fail("remove blob "+c.URI, err)
 				left[c.ID] = true
 				continue
@@ -199,12 +199,27 @@ func (w *worker) tombstones(ctx context.Context, now time.Time) error {
 		if err := w.again(ctx, deleted); err != nil {
 			return err
 		}
-		list = slices.DeleteFunc(list, func(t persister.Tombstone) bool { return t.Deleted && !passed(t.Since, w.Policy.Grace, now) })
+		list = slices.DeleteFunc(list, func(t persister.Tombstone) bool {
+			return t.Deleted && (!passed(t.Since, w.Policy.Grace, now) || !w.wiped(ctx, t))
+		})
 		n, err := w.Config.Tombstones.RemoveTombstones(ctx, list)
 		if w.report.Tombstones += n; err != nil {
 			return err
 		}
 	}
+}
+
+// wiped removes blobs of a deleted run that nothing names: one may have been written while it was deleted.
+func (w *worker) wiped(ctx context.Context, t persister.Tombstone) bool {
+	if w.Blobs == nil {
+		return true
+	}
+	n, err := w.Blobs.Wipe(ctx, t.Key, t.Day)
+	w.report.Blobs += n
+	if err != nil {
+		w.fail("look for blobs of "+t.Key.String(), err)
+	}
+	return err == nil
 }
 
 // again removes what of deleted runs has been written behind the mark.

@@ -19,11 +19,11 @@ on conflict (koder_user_id, id) do update set floor_seq = ?7, deleted_at = coale
 	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null`
 
 // Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It gives false when neither knows the run, and wraps
-// persister.ErrHeld when a hold keeps it.
-func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (found bool, err error) {
+// late is dropped. head is what the log has of it. It gives the run's day, "" when neither knows the run, and
+// wraps persister.ErrHeld when a hold keeps it.
+func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		var holds, known int
+		var holds int
 		if err := tx.QueryRowContext(ctx, `select count(*) from agent_holds where koder_user_id = ? and run_id in ('', ?)`,
 			key.Tenant, key.Run).Scan(&holds); err != nil {
 			return err
@@ -31,11 +31,12 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		if holds > 0 {
 			return persister.ErrHeld
 		}
-		if err := tx.QueryRowContext(ctx, `select count(*) from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).Scan(&known); err != nil {
-			return err
+		err := tx.QueryRowContext(ctx, `select run_day from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).Scan(&day)
+		if errors.Is(err, sql.ErrNoRows) {
+			day, err = head.Day, nil
 		}
-		if found = known > 0 || head.Exists(); !found {
-			return nil
+		if err != nil || day == "" {
+			return err
 		}
 		// A run that has been marked before has nothing behind its floor.
 		if err := exec(ctx, tx, trashExpired+` and floor_seq < ?`, persister.ScrapDeleted, stamp(now), key.Tenant, key.Run, int64(schema.MaxSeq)); err != nil {
@@ -44,12 +45,12 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		if err := exec(ctx, tx, removeLanes, key.Tenant, key.Run); err != nil {
 			return err
 		}
-		return exec(ctx, tx, forgetRun, key.Tenant, key.Run, head.Day, int64(head.Last), head.LastID, stamp(now), int64(schema.MaxSeq))
+		return exec(ctx, tx, forgetRun, key.Tenant, key.Run, day, int64(head.Last), head.LastID, stamp(now), int64(schema.MaxSeq))
 	})
 	if err != nil {
-		return false, fmt.Errorf("sqlite: forget run %s: %w", key, err)
+		return "", fmt.Errorf("sqlite: forget run %s: %w", key, err)
 	}
-	return found, nil
+	return day, nil
 }
 
 // Forgotten says whether a run is marked as one that is to be forgotten.
@@ -68,13 +69,13 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var t persister.Tombstone
 		var since string
-		err := scan(&t.Key.Tenant, &t.Key.Run, &t.Deleted, &since)
+		err := scan(&t.Key.Tenant, &t.Key.Run, &t.Day, &t.Deleted, &since)
 		if err == nil {
 			t.Since, err = time.Parse(tsLayout, since)
 		}
 		list = append(list, t)
 		return true, err
-	}, `select koder_user_id, id, deleted_at is not null, coalesce(deleted_at, expired_at) from agent_runs r
+	}, `select koder_user_id, id, run_day, deleted_at is not null, coalesce(deleted_at, expired_at) from agent_runs r
 		where (deleted_at is not null or expired_at < ?1) and (koder_user_id, id) > (?2, ?3) and not `+held+`
 		order by koder_user_id, id limit ?4`, stamp(expired), after.Tenant, after.Run, limit)
 	if err != nil {

@@ -33,7 +33,10 @@ func (s *Store) Bury(ctx context.Context, letters []persister.DeadLetter) error 
 		subject, reason = append(subject, persister.Text(l.Subject)), append(reason, l.Reason)
 		detail, seq = append(detail, persister.Text(l.Detail)), append(seq, int64(l.Seq))
 	}
-	_, err := s.pool.Exec(ctx, insertLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
+	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, insertLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("postgres: bury %d dead letters: %w", len(letters), err)
 	}
@@ -43,24 +46,6 @@ func (s *Store) Bury(ctx context.Context, letters []persister.DeadLetter) error 
 // DeadLetters gives the newest dead letters, newest first, at most limit of them. It is for
 // operators and crosses tenants.
 func (s *Store) DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error) {
-	result, err := s.pool.Query(ctx, `
-		select stream, position::text, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, body, reason, detail
-		from agent_dead_letters order by buried_at desc, stream, position desc, seq desc limit $1`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: read dead letters: %w", err)
-	}
-	letters, err := pgx.CollectRows(result, func(row pgx.CollectableRow) (l persister.DeadLetter, err error) {
-		var headers []byte
-		var position string
-		err = row.Scan(&l.Stream, &position, &l.Seq, &l.Key.Tenant, &l.Key.Run, &l.Subject, &headers, &l.Body, &l.Reason, &l.Detail)
-		if err == nil {
-			l.Header = persister.ParseHeaderBytes(headers)
-			l.Position, err = strconv.ParseUint(position, 10, 64)
-		}
-		return l, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("postgres: read dead letters: %w", err)
-	}
-	return letters, nil
+	letters, err := s.Letters(ctx, persister.LetterQuery{Limit: limit, Bodies: true})
+	return persister.Contents(letters), err
 }

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"agentstream/persister"
 )
@@ -42,22 +41,6 @@ func (s *Store) bury(ctx context.Context, letters []persister.DeadLetter) error 
 // DeadLetters gives the newest dead letters, newest first, at most limit of them. It is for
 // operators and crosses tenants.
 func (s *Store) DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error) {
-	var letters []persister.DeadLetter
-	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
-		var l persister.DeadLetter
-		var headers []byte
-		var position string
-		err := scan(&l.Stream, &position, &l.Seq, &l.Key.Tenant, &l.Key.Run, &l.Subject, &headers, &l.Body, &l.Reason, &l.Detail)
-		if err == nil {
-			l.Header = persister.ParseHeaderBytes(headers)
-			l.Position, err = strconv.ParseUint(position, 10, 64)
-		}
-		letters = append(letters, l)
-		return true, err
-	}, `select stream, position, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, body, reason, detail
-		from agent_dead_letters order by buried_at desc, stream, position desc, seq desc limit ?`, limit)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: read dead letters: %w", err)
-	}
-	return letters, nil
+	letters, err := s.Letters(ctx, persister.LetterQuery{Limit: limit, Bodies: true})
+	return persister.Contents(letters), err
 }

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+)
+
+// where collects conditions with their arguments. A condition names its arguments %s, in their order.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+func (w *where) and(condition string, args ...any) {
+	numbers := make([]any, len(args))
+	for i, arg := range args {
+		w.args = append(w.args, arg)
+		numbers[i] = "$" + strconv.Itoa(len(w.args))
+	}
+	w.conditions = append(w.conditions, fmt.Sprintf(condition, numbers...))
+}
+
+func (w *where) text() string {
+	if len(w.conditions) == 0 {
+		return ""
+	}
+	return " where " + strings.Join(w.conditions, " and ")
+}
+
+// lettersWhere is what a query asks for, without the page.
+func lettersWhere(q persister.LetterQuery) (w where, err error) {
+	for _, f := range []struct{ column, value string }{
+		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
+	} {
+		if f.value != "" {
+			w.and(f.column+" = %s", f.value)
+		}
+	}
+	if q.Names != nil {
+		ids, err := persister.LetterIDs(q.Names)
+		if err != nil {
+			return w, err
+		}
+		w.and("id = any(%s::bytea[])", ids)
+	}
+	if q.Prefix != "" {
+		least, greatest, err := persister.LetterRange(q.Prefix)
+		if err != nil {
+			return w, err
+		}
+		w.and("id between %s and %s", least, greatest)
+	}
+	if !q.Since.IsZero() {
+		w.and("buried_at >= %s", q.Since)
+	}
+	if !q.Before.IsZero() {
+		w.and("buried_at < %s", q.Before)
+	}
+	return w, nil
+}
+
+// Letters gives dead letters, newest first. It is for operators and crosses tenants.
+func (s *Store) Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error) {
+	letters, err := s.letters(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: read dead letters: %w", err)
+	}
+	return letters, nil
+}
+
+func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters []persister.Buried, err error) {
+	w, err := lettersWhere(q)
+	if err != nil {
+		return nil, err
+	}
+	if l := q.After; l != nil {
+		ids, err := persister.LetterIDs([]string{l.Name})
+		if err != nil {
+			return nil, err
+		}
+		w.and("(buried_at, stream, position, seq, id) < (%s, %s, %s::text::numeric, %s, %s)",
+			l.Since, l.Stream, strconv.FormatUint(l.Position, 10), int64(l.Seq), ids[0])
+	}
+	body := "null::bytea"
+	if q.Bodies {
+		body = "body"
+	}
+	read := func(result pgx.Rows) error {
+		letters, err = pgx.CollectRows(result, scanLetter)
+		return err
+	}
+	w.args = append(w.args, q.Limit)
+	err = s.query(ctx, everyTenant, read, `
+		select id, stream, position::text, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, `+body+`, octet_length(body),
+			reason, detail, buried_at, tries, tried_at, last_error
+		from agent_dead_letters`+w.text()+`
+		order by buried_at desc, stream desc, position desc, seq desc, id desc limit $`+strconv.Itoa(len(w.args)), w.args...)
+	return letters, err
+}
+
+func scanLetter(row pgx.CollectableRow) (l persister.Buried, err error) {
+	var id, headers []byte
+	var position string
+	var tried *time.Time
+	err = row.Scan(&id, &l.Stream, &position, &l.Seq, &l.Key.Tenant, &l.Key.Run, &l.Subject, &headers, &l.Body, &l.Size,
+		&l.Reason, &l.Detail, &l.Since, &l.Tries, &tried, &l.Error)
+	if err != nil {
+		return l, err
+	}
+	if tried != nil {
+		l.Tried = tried.UTC()
+	}
+	l.Name, l.Header, l.Since = hex.EncodeToString(id), persister.ParseHeaderBytes(headers), l.Since.UTC()
+	l.Position, err = strconv.ParseUint(position, 10, 64)
+	return l, err
+}
+
+// CountLetters gives the number of dead letters by reason. After, Limit and Bodies do not count.
+func (s *Store) CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error) {
+	counts := make(map[string]int)
+	w, err := lettersWhere(q)
+	if err == nil {
+		var reason string
+		var n int
+		err = s.query(ctx, everyTenant, func(result pgx.Rows) error {
+			_, err := pgx.ForEachRow(result, []any{&reason, &n}, func() error { counts[reason] = n; return nil })
+			return err
+		}, `select reason, count(*) from agent_dead_letters`+w.text()+` group by reason`, w.args...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("postgres: count dead letters: %w", err)
+	}
+	return counts, nil
+}
+
+// DropLetters removes dead letters for good and gives the number of those that were there.
+func (s *Store) DropLetters(ctx context.Context, names []string) (n int, err error) {
+	ids, err := persister.LetterIDs(names)
+	if err != nil {
+		return 0, fmt.Errorf("postgres: drop dead letters: %w", err)
+	}
+	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from agent_dead_letters where id = any($1::bytea[])`, ids)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("postgres: drop %d dead letters: %w", len(names), err)
+	}
+	return n, nil
+}
+
+// NoteTries counts tries that failed. Letters that are not there are passed over.
+func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
+	names, errs := make([]string, len(failed)), make([]string, len(failed))
+	for i := range failed {
+		names[i], errs[i] = failed[i].Name, persister.Text(failed[i].Error)
+	}
+	ids, err := persister.LetterIDs(names)
+	if err == nil {
+		err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `update agent_dead_letters l set tries = l.tries + 1, tried_at = now(), last_error = x.error
+				from unnest($1::bytea[], $2::text[]) as x(id, error) where l.id = x.id`, ids, errs)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: note %d tries of dead letters: %w", len(failed), err)
+	}
+	return nil
+}

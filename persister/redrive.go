@@ -107,7 +107,7 @@ func siftLine(m *Message, l *Buried) (Chunk, []DeadLetter) {
 	if err != nil {
 		return fail(err)
 	}
-	if l.Seq < p.First || l.Seq > p.Last() || bytes.IndexByte(l.Body, '\n') >= 0 {
+	if l.Seq < p.First || l.Seq > p.Last() {
 		return fail(fmt.Errorf("seq %d of %d to %d: %w", l.Seq, p.First, p.Last(), errLine))
 	}
 	row, err := readRow(&p, l.Seq, l.Body)

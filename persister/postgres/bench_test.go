@@ -1,35 +1,35 @@
 package postgres_test
 
 import (
+	"bytes"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
+	"agentstream/persister/postgres"
 	"agentstream/schema"
 )
 
-// benchRows is the size of one transaction.
-const benchRows = 2000
-
-// batches makes n transactions of benchRows events of about 300 bytes, of 100 runs, in packs of 10.
-func batches(t testing.TB, prefix string, n int) [][]persister.Chunk {
+// batches makes n transactions of size events of about 300 bytes, of 100 runs of as many owners, in packs of 10.
+func batches(t testing.TB, prefix string, n, size int) [][]persister.Chunk {
 	t.Helper()
 	writers := make([]*persistertest.Writer, 100)
 	for i := range writers {
 		writers[i] = persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", prefix, i)}, day)
+		writers[i].Lanes[""] = schema.Lane{Owner: "w_01J9ZT3M6Q7V8X2C4B5N6M7K8J", Epoch: 1}
 	}
 	text := persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, fmt.Sprintf("%0130d", 1)))
 	events := []schema.Event{text, text, text, text, text, text, text, text, text, text}
 	out := make([][]persister.Chunk, n)
 	for i := range out {
 		var packs []schema.Pack
-		for j := range benchRows / len(events) {
+		for j := range size / len(events) {
 			packs = append(packs, writers[j%len(writers)].Pack("", events...))
 		}
 		out[i] = chunks(t, packs...)
@@ -37,24 +37,60 @@ func batches(t testing.TB, prefix string, n int) [][]persister.Chunk {
 	return out
 }
 
-// BenchmarkAppend prints rows a second beside a bare COPY of the same rows into the same table: the
-// database's own limit, which knows neither repeats nor conflicts.
-func BenchmarkAppend(b *testing.B) {
-	dsn := testkit.Postgres(b)
-	s := open(b, dsn)
+// syncing starts a server that writes through to the disk, as PostgreSQL does unless it is told not to.
+func syncing(b *testing.B) string {
+	dsn := testkit.StartPostgres(b).Database(b)
 	p := pool(b, dsn)
-	s.Append(b.Context(), batches(b, "warm", 1)[0])
-	const n = 10
+	exec(b, p, `alter system set fsync = on`)
+	exec(b, p, `alter system set full_page_writes = on`)
+	exec(b, p, `select pg_reload_conf()`)
+	return dsn
+}
+
+// BenchmarkAppend prints rows a second of 1 to 8 appenders at once beside a bare binary COPY of the same
+// rows, in batches of the same size, into the same table, by as many connections, encoded beforehand: the
+// database's own limit, which knows neither heads, repeats nor conflicts. Both take turns.
+func BenchmarkAppend(b *testing.B) {
+	for _, disk := range []struct {
+		name string
+		dsn  func(b *testing.B) string
+	}{{"nosync", func(b *testing.B) string { return testkit.Postgres(b) }}, {"sync", syncing}} {
+		for _, size := range []int{2000, 8000} {
+			for _, appenders := range []int{1, 2, 4, 8} {
+				b.Run(fmt.Sprintf("%s/batch=%d/appenders=%d", disk.name, size, appenders), func(b *testing.B) {
+					benchAppend(b, disk.dsn(b), size, appenders)
+				})
+			}
+		}
+	}
+}
+
+func benchAppend(b *testing.B, dsn string, size, appenders int) {
+	open(b, dsn)
+	s, err := postgres.Open(b.Context(), postgres.Config{DSN: dsn, MaxConns: 8})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	p := pool(b, dsn+"&pool_max_conns=8")
+	appendAll(b, s, batches(b, "warm", 1, size))
 	var own, repeat, bare time.Duration
+	n := max(1, 16_000/size/appenders) // batches of each
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
-		mine, theirs := batches(b, fmt.Sprint("a", i, "_"), n), batches(b, fmt.Sprint("c", i, "_"), n)
+		mine, theirs := make([][][]persister.Chunk, appenders), make([][][]byte, appenders)
+		for j := range appenders {
+			mine[j] = batches(b, fmt.Sprintf("a%d_%d_", i, j), n, size)
+			for _, batch := range batches(b, fmt.Sprintf("c%d_%d_", i, j), n, size) {
+				theirs[j] = append(theirs[j], postgres.CopyBody(batch, day))
+			}
+		}
 		b.StartTimer()
-		own += timed(func() { appendAll(b, s, mine) })
-		repeat += timed(func() { appendAll(b, s, mine) })
-		bare += timed(func() { copyAll(b, p, theirs) })
+		own += timed(appenders, func(j int) { appendAll(b, s, mine[j]) })
+		bare += timed(appenders, func(j int) { copyAll(b, p, theirs[j]) })
+		repeat += timed(appenders, func(j int) { appendAll(b, s, mine[j]) })
 	}
-	rows := float64(benchRows * n * b.N)
+	rows := float64(size * n * appenders * b.N)
 	b.ReportMetric(rows/own.Seconds(), "append-rows/s")
 	b.ReportMetric(rows/repeat.Seconds(), "repeat-rows/s")
 	b.ReportMetric(rows/bare.Seconds(), "copy-rows/s")
@@ -62,36 +98,36 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func timed(fn func()) time.Duration {
+// timed runs fn n times at once.
+func timed(n int, fn func(i int)) time.Duration {
+	var wg sync.WaitGroup
 	start := time.Now()
-	fn()
+	for i := range n {
+		wg.Go(func() { fn(i) })
+	}
+	wg.Wait()
 	return time.Since(start)
 }
 
 func appendAll(b *testing.B, s persister.Store, batches [][]persister.Chunk) {
 	for _, c := range batches {
 		if _, err := s.Append(b.Context(), c); err != nil {
-			b.Fatal(err)
+			b.Error(err)
 		}
 	}
 }
 
-func copyAll(b *testing.B, p *pgxpool.Pool, batches [][]persister.Chunk) {
-	date, err := time.Parse("20060102", day)
-	if err != nil {
-		b.Fatal(err)
-	}
-	columns := []string{"koder_user_id", "run_day", "run_id", "seq", "id", "child_id", "type", "ts", "line", "payload"}
-	for _, batch := range batches {
-		var rows [][]any
-		for i := range batch {
-			for _, r := range batch[i].Rows {
-				rows = append(rows, []any{batch[i].Key.Tenant, date, batch[i].Key.Run, int64(r.Seq), r.ID, nil, r.Type, r.TS, string(r.Line), string(r.Payload)})
+func copyAll(b *testing.B, p *pgxpool.Pool, bodies [][]byte) {
+	err := p.AcquireFunc(b.Context(), func(c *pgxpool.Conn) error {
+		for _, body := range bodies {
+			if _, err := c.Conn().PgConn().CopyFrom(b.Context(), bytes.NewReader(body), postgres.CopyStatement); err != nil {
+				return err
 			}
 		}
-		if _, err := p.CopyFrom(b.Context(), pgx.Identifier{"agent_run_events"}, columns, pgx.CopyFromRows(rows)); err != nil {
-			b.Fatal(err)
-		}
+		return nil
+	})
+	if err != nil {
+		b.Error(err)
 	}
 }
 

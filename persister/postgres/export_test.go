@@ -46,3 +46,9 @@ func MigrateTo(ctx context.Context, dsn string, version int64) error {
 	}
 	return errors.Join(err, db.Close())
 }
+
+// Copyless makes the store insert all rows.
+func (s *Store) Copyless() { s.copyless.Store(true) }
+
+// IsCopyless says that the store inserts all rows.
+func (s *Store) IsCopyless() bool { return s.copyless.Load() }

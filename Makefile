@@ -15,6 +15,8 @@ RUN     ?=
 BENCH   ?= .
 FUZZTIME ?= 10s
 KILLS   ?= 50
+OUTAGE  ?= 10m
+EVENTS  ?= 10000000
 ARGS    ?=
 
 .PHONY: help
@@ -125,6 +127,18 @@ golden: ## Write all golden files anew; read the diff before you commit it
 .PHONY: campaign
 campaign: needs ## Kill processes at random KILLS times and compare what was promised with what is left
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m ./internal/e2e
+
+.PHONY: kills
+kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e
+
+.PHONY: outage
+outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, under 5,000 events/s and 100 watchers
+	@AGENTSTREAM_OUTAGE=$(OUTAGE) go test -v -count=1 -timeout 180m -run 'TestPostgresAway|TestNATSAway' ./internal/e2e
+
+.PHONY: archive-rate
+archive-rate: needs ## Rows a second of the persister beside bare COPY and bare inserts, of EVENTS events (a tenth for SQLite)
+	@AGENTSTREAM_EVENTS=$(EVENTS) go test -v -count=1 -timeout 240m -run 'TestArchiveRate' ./internal/e2e
 
 .PHONY: clean
 clean: ## Remove what was built

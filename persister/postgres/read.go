@@ -43,18 +43,19 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 }
 
 // Packs walks the run's events with after < seq ≤ through in order, put together as persister.Walk
-// says. An unknown run is an empty walk. Between two packs it holds no connection.
+// says. Rows begin behind the run's floor, so the first pack may begin later than after+1. An unknown run
+// is an empty walk. Between two packs it holds no connection.
 func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
-		head, err := s.Head(ctx, key, "")
+		place, err := s.Place(ctx, key)
 		if err != nil {
 			yield(schema.Pack{}, err)
 			return
 		}
-		if !head.Exists() {
+		if place.Day == "" || place.Deleted {
 			return
 		}
-		for p, err := range persister.Walk(ctx, rows{s}, key, head.Day, after, through) {
+		for p, err := range persister.Walk(ctx, rows{s}, key, place.Day, max(after, place.Floor), through) {
 			if !yield(p, err) {
 				return
 			}

@@ -201,10 +201,25 @@ func serveRateLog(dir string) error {
 	if err := natskit.Declare(context.Background(), js, natskit.Layout{Partitions: ratePartitions}); err != nil {
 		return err
 	}
-	packs := ratePacks()
+	var packs []*nats.Msg
 	fmt.Println(s.ClientURL())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if err := publishRate(nc, packs); err != nil {
+		size, preload := strings.CutPrefix(in.Text(), "load ")
+		switch {
+		case preload:
+			err = loadLog(js, size)
+		case in.Text() == "cpu":
+			var cpu time.Duration
+			if cpu, err = ownCPU(); err == nil {
+				fmt.Println(cpu)
+			}
+		default:
+			if packs == nil {
+				packs = ratePacks()
+			}
+			err = publishRate(nc, packs)
+		}
+		if err != nil {
 			return err
 		}
 	}

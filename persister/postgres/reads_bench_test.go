@@ -3,15 +3,14 @@ package postgres_test
 import (
 	"testing"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
 )
 
 // BenchmarkReads is what one read costs a caller: a short replay, a page of the list, a head.
 func BenchmarkReads(b *testing.B) {
-	dsn := testkit.Postgres(b)
-	s, p := open(b, dsn), pool(b, dsn)
+	admin, dsn := owned(b)
+	s, p := open(b, dsn), pool(b, admin)
 	w := persistertest.NewWriter(key, day)
 	appendPacks(b, s, w.Texts("", 100), w.Texts("kid", 100))
 	fillRuns(b, p, 20_000)

@@ -40,7 +40,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	where := "koder_user_id = $1 and deleted_at is null"
+	where := ""
 	if !q.After.IsZero() {
 		where += " and (first_ts, id) < (" + arg(q.After.Started) + ", " + arg(q.After.ID) + ")"
 	}
@@ -52,7 +52,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	}
 	const order = " order by first_ts desc, id desc limit $2"
 	const columns = `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage
-		from agent_runs where `
+		from agent_runs where koder_user_id = $1 and expired_at is null and deleted_at is null`
 	if len(q.States) == 0 {
 		return columns + where + order, args
 	}

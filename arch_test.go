@@ -164,6 +164,7 @@ var floors = []floor{
 	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
 	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
+	{"persister/blob/s3", []string{"persister/blob"}, "a store of objects knows the contract and its one client library"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
@@ -207,6 +208,8 @@ var testWires = map[string][]string{
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},
+	// What has left the tables is read beside them.
+	"persister/blob": {"persister/**"},
 	// What is due is removed from real stores and a real log.
 	"persister/retention": {"persister/**"},
 	"internal/e2e":        {"**"},
@@ -294,6 +297,7 @@ var clients = []struct {
 	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
+	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"edge", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},

@@ -106,6 +106,7 @@ type walk struct {
 	a            *Archive
 	key          schema.RunKey
 	pos, through schema.Seq
+	began        bool // something was yielded
 	yield        func(schema.Pack, error) bool
 }
 
@@ -127,9 +128,10 @@ func (w *walk) run(ctx context.Context) error {
 		if try > 0 && place == before {
 			return failed
 		}
-		if place.Day == "" || place.Deleted || w.pos < place.Expired {
+		if place.Day == "" || place.Deleted || w.began && w.pos < place.Expired {
 			return nil
 		}
+		w.pos = max(w.pos, place.Expired) // whoever asks sees by the first pack what is no longer kept
 		failed = w.once(ctx, place)
 		if errors.Is(failed, errStopped) || failed == nil && w.pos >= min(last, w.through) {
 			return failed
@@ -152,7 +154,7 @@ func (w *walk) once(ctx context.Context, place persister.Place) error {
 			}
 			return err
 		}
-		w.pos = p.Last()
+		w.pos, w.began = p.Last(), true
 		if !w.yield(p, nil) {
 			return errStopped
 		}

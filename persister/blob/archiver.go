@@ -47,6 +47,7 @@ type ArchiverConfig struct {
 
 	Settle   time.Duration // rest of a run before it is archived; default a minute, negative: none
 	Parallel int           // runs at once; default 2
+	Frame    int           // bytes of lines in a frame of an object, about; default FrameBytes
 	Poll     time.Duration // pause when there is nothing to do; default 5 s
 	Lease    time.Duration // for which a run is this process's; default 10 minutes
 	Limit    time.Duration // for one run; default an hour
@@ -73,6 +74,9 @@ func (c ArchiverConfig) withDefaults() ArchiverConfig {
 	set(&c.Timeout, DefaultTimeout)
 	if c.Parallel == 0 {
 		c.Parallel = 2
+	}
+	if c.Frame == 0 {
+		c.Frame = FrameBytes
 	}
 	if c.Base == "" {
 		c.Base = FolderBase
@@ -101,8 +105,8 @@ func NewArchiver(cfg ArchiverConfig) (*Archiver, error) {
 	if cfg.Tables == nil || cfg.Queue == nil || cfg.Store == nil {
 		return nil, errors.New("blob: an archiver needs tables and a store of objects")
 	}
-	if cfg.Parallel < 0 {
-		return nil, errors.New("blob: an archiver cannot work on a negative number of runs")
+	if cfg.Parallel < 0 || cfg.Frame < 0 || cfg.Frame > maxFrame-schema.MaxPackBytes {
+		return nil, fmt.Errorf("blob: an archiver cannot work on %d runs at once with frames of %d bytes", cfg.Parallel, cfg.Frame)
 	}
 	cfg = cfg.withDefaults()
 	archive, err := newArchive(Config{Tables: cfg.Tables, Store: cfg.Store, Timeout: cfg.Timeout})

@@ -113,6 +113,7 @@ func (a *Archiver) write(ctx context.Context, out io.Writer, key schema.RunKey, 
 		return failed == nil
 	}}
 	w = newWriter(out, a.archive.cache.reads.codec, key, beginning(place))
+	w.frame = a.cfg.Frame
 	err := walk.once(ctx, place)
 	if failed != nil {
 		return nil, failed

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"agentstream/schema"
 )
@@ -113,8 +114,8 @@ func (o *output) openManifest(q question, resume bool) (err error) {
 
 // readManifest takes up what is whole. A line that was cut short is not there.
 func (o *output) readManifest(dec *json.Decoder) error {
-	o.done = make(map[schema.RunKey]schema.Seq)
 	good := dec.InputOffset()
+	files := make(map[string]answer) // a file of a run that went on is written anew
 	for {
 		var a answer
 		err := dec.Decode(&a)
@@ -125,17 +126,13 @@ func (o *output) readManifest(dec *json.Decoder) error {
 			return fmt.Errorf("%w: %w", ErrManifest, err)
 		}
 		good = dec.InputOffset()
-		info, err := os.Stat(filepath.Join(o.dir, filepath.FromSlash(a.File)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err != nil || info.Size() != a.Bytes {
-			return fmt.Errorf("file %s is not there with its %d bytes: %w", a.File, a.Bytes, ErrManifest)
-		}
 		o.known++
-		for _, h := range a.Runs {
-			key := schema.RunKey{Tenant: h.Tenant, Run: h.Run}
-			o.done[key] = max(o.done[key], h.Through)
+		files[a.File] = a
+	}
+	o.done = make(map[schema.RunKey]schema.Seq)
+	for _, a := range files {
+		if err := o.takeUp(a); err != nil {
+			return err
 		}
 	}
 	if err := o.manifest.Truncate(good); err != nil {
@@ -146,6 +143,26 @@ func (o *output) readManifest(dec *json.Decoder) error {
 	}
 	_, err := o.manifest.WriteString("\n")
 	return err
+}
+
+// takeUp counts the runs of a file as exported. A file of one run that is not as it was noted is written
+// again: a crash may have come between its name and the note. One of a table cannot be.
+func (o *output) takeUp(a answer) error {
+	info, err := os.Stat(filepath.Join(o.dir, filepath.FromSlash(a.File)))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err == nil && info.Size() == a.Bytes:
+	case strings.HasSuffix(a.File, ".parquet"):
+		return fmt.Errorf("file %s is not there with its %d bytes: %w", a.File, a.Bytes, ErrManifest)
+	default:
+		return nil
+	}
+	for _, h := range a.Runs {
+		key := schema.RunKey{Tenant: h.Tenant, Run: h.Run}
+		o.done[key] = max(o.done[key], h.Through)
+	}
+	return nil
 }
 
 func (o *output) note(v any) error {

@@ -38,6 +38,8 @@ type CLI struct {
 	Answer   AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
 	Say      SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
 
+	DeadLetters DeadLettersCmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
+
 	Auth    AuthCmd    `cmd:"" help:"Make credentials."`
 	Version VersionCmd `cmd:"" help:"Print versions."`
 }

@@ -15,7 +15,7 @@ import (
 	"agentstream/schema"
 )
 
-// Letters is what LetterSuite tests of a store beside Store.
+// Letters is what LetterSuite tests of a store beside Store, with what persister.Redriver names.
 type Letters interface {
 	Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error)
 	CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error)
@@ -23,15 +23,9 @@ type Letters interface {
 	NoteTries(ctx context.Context, failed []persister.FailedTry) error
 }
 
-// LetterStore is a store whose dead letters can be worked with.
-type LetterStore interface {
-	Store
-	Letters
-}
-
 // LetterSuite checks what a store does with dead letters, and persister.Redrive on it. refuse makes the
 // store refuse lines that contain a text, until the function that it gives is called.
-func LetterSuite(t *testing.T, open func(t *testing.T) (store LetterStore, refuse func(text string) (accept func()))) {
+func LetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
 		name string
 		test func(*letterSuite)
@@ -49,15 +43,16 @@ func LetterSuite(t *testing.T, open func(t *testing.T) (store LetterStore, refus
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&letterSuite{suite: suite{T: t, store: store}, letters: store, refuse: refuse})
+			c.test(&letterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(persister.Redriver), refuse: refuse})
 		})
 	}
 }
 
 type letterSuite struct {
 	suite
-	letters LetterStore
-	refuse  func(text string) (accept func())
+	letters  Letters
+	redriver persister.Redriver
+	refuse   func(text string) (accept func())
 }
 
 func (s *letterSuite) bury(letters ...persister.DeadLetter) {

@@ -47,7 +47,7 @@ func (s *letterSuite) appendWithout(p schema.Pack, i int) {
 func (s *letterSuite) redrive() map[uint64]persister.Outcome {
 	s.Helper()
 	letters := s.query(persister.LetterQuery{Bodies: true})
-	outcomes, err := persister.Redrive(s.Context(), s.letters, letters...)
+	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil || len(outcomes) != len(letters) {
 		s.Fatalf("%d outcomes of %d letters, %v", len(outcomes), len(letters), err)
 	}
@@ -172,7 +172,7 @@ func (s *letterSuite) redriveConflicts() {
 	s.append(a)
 	s.bury(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
 	letters := s.query(persister.LetterQuery{Bodies: true})
-	outcomes, err := persister.Redrive(s.Context(), s.letters, letters...)
+	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -196,8 +196,8 @@ func (s *letterSuite) redriveConflicts() {
 
 // crash is a store whose process dies before its nth call.
 type crash struct {
-	LetterStore
-	left int
+	store persister.Redriver
+	left  int
 }
 
 var errCrash = errors.New("crash")
@@ -213,28 +213,28 @@ func (c *crash) Append(ctx context.Context, chunks []persister.Chunk) (persister
 	if err := c.die(); err != nil {
 		return persister.Result{}, err
 	}
-	return c.LetterStore.Append(ctx, chunks)
+	return c.store.Append(ctx, chunks)
 }
 
 func (c *crash) Bury(ctx context.Context, letters []persister.DeadLetter) error {
 	if err := c.die(); err != nil {
 		return err
 	}
-	return c.LetterStore.Bury(ctx, letters)
+	return c.store.Bury(ctx, letters)
 }
 
 func (c *crash) DropLetters(ctx context.Context, names []string) (int, error) {
 	if err := c.die(); err != nil {
 		return 0, err
 	}
-	return c.LetterStore.DropLetters(ctx, names)
+	return c.store.DropLetters(ctx, names)
 }
 
 func (c *crash) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
 	if err := c.die(); err != nil {
 		return err
 	}
-	return c.LetterStore.NoteTries(ctx, failed)
+	return c.store.NoteTries(ctx, failed)
 }
 
 // redriveCrash: at every point at which the process may die, a line is a row or in a letter, or both.
@@ -246,7 +246,7 @@ func (s *letterSuite) redriveCrash() {
 		message, text := ofPack(p, broken), ofLine(p, 1, []byte("{"), persister.ReasonBadEvent)
 		s.bury(message, text)
 		mine := persister.LetterQuery{Run: w.Key.Run, Bodies: true}
-		_, err := persister.Redrive(s.Context(), &crash{s.letters, n}, s.query(mine)...)
+		_, err := persister.Redrive(s.Context(), &crash{s.redriver, n}, s.query(mine)...)
 		if calls := 4; (err == nil) != (n >= calls) || err != nil && !errors.Is(err, errCrash) {
 			s.Fatalf("a crash before call %d: %v", n, err)
 		}
@@ -257,7 +257,7 @@ func (s *letterSuite) redriveCrash() {
 			s.Fatalf("a crash before call %d has lost something: %d letters, rows %s", n, len(kept), rows)
 		}
 		for range 2 {
-			if _, err := persister.Redrive(s.Context(), s.letters, s.query(mine)...); err != nil {
+			if _, err := persister.Redrive(s.Context(), s.redriver, s.query(mine)...); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -287,7 +287,7 @@ func (s *letterSuite) redriveChanged() {
 		if l.Seq == 0 {
 			l.Body = bytes.Replace(p.Body, line(p, 1), []byte("{"), 1)
 		}
-		out, err := persister.Redrive(s.Context(), s.letters, l)
+		out, err := persister.Redrive(s.Context(), s.redriver, l)
 		if err != nil || out[0].Error == "" || len(out[0].Became) > 0 {
 			s.Fatalf("%+v, %v", out, err)
 		}
@@ -298,7 +298,7 @@ func (s *letterSuite) redriveChanged() {
 		if l.Seq == 0 {
 			l.Body = p.Body
 		}
-		if out, err := persister.Redrive(s.Context(), s.letters, l); err != nil || out[0].Error != "" {
+		if out, err := persister.Redrive(s.Context(), s.redriver, l); err != nil || out[0].Error != "" {
 			s.Fatalf("%+v, %v", out, err)
 		}
 	}

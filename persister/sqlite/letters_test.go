@@ -11,7 +11,7 @@ import (
 )
 
 func TestLetters(t *testing.T) {
-	persistertest.LetterSuite(t, func(t *testing.T) (persistertest.LetterStore, func(string) func()) {
+	persistertest.LetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
 		s := temp(t)
 		exec := func(statement string) {
 			t.Helper()

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/persister/postgres"
+	"agentstream/persister/sqlite"
+	"agentstream/schema"
+)
+
+// DeadLettersCmd is about what the log took and the archive could not store.
+type DeadLettersCmd struct {
+	List   LettersListCmd   `cmd:"" help:"List dead letters, the newest first."`
+	Show   LettersShowCmd   `cmd:"" help:"Show one dead letter, and what is stored at its place."`
+	Retry  LettersRetryCmd  `cmd:"" help:"Try to store dead letters once more."`
+	Drop   LettersDropCmd   `cmd:"" help:"Remove dead letters for good."`
+	Export LettersExportCmd `cmd:"" help:"Write dead letters into a file that retry --file reads."`
+}
+
+// LetterStoreFlags say where the dead letters are.
+type LetterStoreFlags struct {
+	PostgresFlags
+	Data string `help:"Folder of a dev server, whose archive is meant instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
+
+	Streams `kong:"-"`
+}
+
+// letterArchive is what the commands need of a store.
+type letterArchive interface {
+	persister.Redriver
+	Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error)
+	CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+}
+
+// open opens the archive. It is not created, and not migrated.
+func (f *LetterStoreFlags) open(ctx context.Context, log *slog.Logger) (letterArchive, func(), error) {
+	if f.Data == "" && f.Postgres == "" {
+		return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
+	}
+	if f.Data == "" {
+		s, err := postgres.Open(ctx, postgres.Config{DSN: f.Postgres, MaxConns: 2, Logger: log})
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := s.Ping(ctx); err != nil {
+			s.Close()
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	}
+	path := filepath.Join(f.Data, "archive.db")
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, fmt.Errorf("--data: %w", err)
+	}
+	pending, err := sqlite.Migrate(ctx, path, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(pending) > 0 {
+		return nil, nil, fmt.Errorf("--data: the archive is of an older version (%d migrations are missing): start dev with it once", len(pending))
+	}
+	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, func() { _ = s.Close() }, nil
+}
+
+// LetterFilter chooses dead letters.
+type LetterFilter struct {
+	Tenant string `help:"Only of this tenant; without it all, also those that name none." placeholder:"TENANT"`
+	Run    string `name:"run" help:"Only of this run." placeholder:"RUN"`
+	Reason string `help:"Only with this reason: bad_message, bad_event, refused, conflict." enum:",bad_message,bad_event,refused,conflict" default:"" placeholder:"REASON"`
+	Stream string `help:"Only of this stream of the log." placeholder:"STREAM"`
+	Since  string `help:"Only those set aside then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
+	Before string `help:"Only those set aside before." placeholder:"TIME"`
+}
+
+func (f *LetterFilter) empty() bool { return *f == LetterFilter{} }
+
+func (f *LetterFilter) query(now time.Time) (q persister.LetterQuery, err error) {
+	q = persister.LetterQuery{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
+	if q.Since, err = parseSince("--since", f.Since, now); err != nil {
+		return q, err
+	}
+	q.Before, err = parseSince("--before", f.Before, now)
+	return q, err
+}
+
+// lettersNamed finds letters by their ids, of which the first digits will do when no other begins so.
+func lettersNamed(ctx context.Context, s letterArchive, ids []string) ([]string, error) {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		found, err := s.Letters(ctx, persister.LetterQuery{Prefix: strings.ToLower(id), Limit: 2})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(found) == 0 || id == "":
+			return nil, fmt.Errorf("dead letter %q: there is none whose id begins so", clip(id, 64))
+		case len(found) > 1:
+			return nil, fmt.Errorf("dead letter %q: several ids begin so; give more digits", clip(id, 64))
+		}
+		names[i] = found[0].Name
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// How much of the letters is held at once.
+const (
+	letterPage      = 256
+	letterPageBytes = 4 << 20
+)
+
+// eachPage hands the letters of a query to fn in pages, newest first, bodies included. What fn removes, and
+// what is set aside meanwhile, does not disturb it.
+func eachPage(ctx context.Context, s letterArchive, q persister.LetterQuery, fn func([]persister.Buried) error) error {
+	for {
+		q.Limit, q.Bodies = letterPage, false
+		page, err := s.Letters(ctx, q)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		last := page[len(page)-1]
+		for len(page) > 0 {
+			n, size := 0, 0
+			names := make([]string, 0, len(page))
+			for n < len(page) && (n == 0 || size+page[n].Size <= letterPageBytes) {
+				names = append(names, page[n].Name)
+				size += page[n].Size
+				n++
+			}
+			whole, err := s.Letters(ctx, persister.LetterQuery{Names: names, Limit: n, Bodies: true})
+			if err != nil {
+				return err
+			}
+			if len(whole) > 0 {
+				if err := fn(whole); err != nil {
+					return err
+				}
+			}
+			page = page[n:]
+		}
+		q.After = &last
+	}
+}
+
+// total adds up counts by reason, and says them, the most first.
+func total(counts map[string]int) (n int, text string) {
+	reasons := make([]string, 0, len(counts))
+	for reason, c := range counts {
+		n += c
+		reasons = append(reasons, reason)
+	}
+	slices.SortFunc(reasons, func(a, b string) int {
+		if counts[a] != counts[b] {
+			return counts[b] - counts[a]
+		}
+		return strings.Compare(a, b)
+	})
+	for i, reason := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s", counts[reason], sanitize(reason))
+	}
+	return n, strings.Join(reasons, ", ")
+}
+
+// LettersDropCmd removes dead letters.
+type LettersDropCmd struct {
+	LetterStoreFlags
+	LetterFilter
+	IDs []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
+	All bool     `help:"Remove all that the filters name; --reason must be one of them."`
+	Yes bool     `help:"With --all: do it. Without, only their number is said."`
+}
+
+// Run removes them.
+func (c *LettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
+	q, err := c.query(time.Now())
+	switch {
+	case err != nil:
+		return err
+	case len(c.IDs) > 0 && (c.All || !c.empty()):
+		return errors.New("letters are named, or chosen by --all and filters; not both")
+	case len(c.IDs) == 0 && (!c.All || c.Reason == ""):
+		return errors.New("name letters, or give --all with --reason: what is dropped is gone")
+	}
+	s, closeStore, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	if len(c.IDs) > 0 {
+		names, err := lettersNamed(ctx, s, c.IDs)
+		if err != nil {
+			return err
+		}
+		n, err := s.DropLetters(ctx, names)
+		fmt.Fprintf(c.out(), "dropped %d\n", n)
+		return err
+	}
+	counts, err := s.CountLetters(ctx, q)
+	if err != nil {
+		return err
+	}
+	if n, text := total(counts); !c.Yes {
+		fmt.Fprintf(c.out(), "would drop %d: %s\n", n, text)
+		return errors.New("nothing is dropped without --yes")
+	}
+	return c.dropAll(ctx, s, q)
+}
+
+func (c *LettersDropCmd) dropAll(ctx context.Context, s letterArchive, q persister.LetterQuery) error {
+	q.Limit = letterPage
+	for dropped := 0; ; {
+		page, err := s.Letters(ctx, q)
+		if err != nil || len(page) == 0 {
+			fmt.Fprintf(c.out(), "dropped %d\n", dropped)
+			return err
+		}
+		names := make([]string, len(page))
+		for i := range page {
+			names[i] = page[i].Name
+		}
+		n, err := s.DropLetters(ctx, names)
+		dropped += n
+		if err != nil {
+			return fmt.Errorf("after %d: %w", dropped, err)
+		}
+		q.After = &page[len(page)-1]
+	}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"agentstream/persister"
+)
+
+// LettersRetryCmd tries to store dead letters once more.
+type LettersRetryCmd struct {
+	LetterStoreFlags
+	LetterFilter
+	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to try; the first digits will do."`
+	All    bool     `help:"Try all letters."`
+	File   string   `help:"Try the letters of a file that export has written, and that may have been mended; - is the standard input." placeholder:"FILE"`
+	DryRun bool     `help:"Say what would come of it as far as that can be known; change nothing."`
+	JSON   bool     `name:"json" help:"Print one JSON object per letter."`
+
+	// Screen says whether progress may be drawn; nil looks at Err and the environment.
+	Screen *Screen `kong:"-"`
+}
+
+var errStay = errors.New("they stay dead letters")
+
+// Run tries them. Letters that stay are an error.
+func (c *LettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	ways := 0
+	for _, given := range []bool{len(c.IDs) > 0, c.All, c.File != "", !c.empty()} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return errors.New("want one of: ids, filters, --all, --file")
+	}
+	s, closeStore, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	r := &retrying{cmd: c, store: s, meter: newMeter(c.err(), c.screen(), -1), total: -1}
+	r.said = r.meter.start
+	err = c.walk(ctx, s, q, r)
+	r.meter.clear()
+	return c.report(ctx, r, err)
+}
+
+func (c *LettersRetryCmd) walk(ctx context.Context, s letterArchive, q persister.LetterQuery, r *retrying) error {
+	each := func(page []persister.Buried) error { return r.page(ctx, page) }
+	switch {
+	case c.File == "-":
+		return readLetters(c.in(), each)
+	case c.File != "":
+		f, err := os.Open(c.File)
+		if err != nil {
+			return fmt.Errorf("--file: %w", err)
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		if err := readLetters(f, each); err != nil {
+			return fmt.Errorf("--file: %s: %w", c.File, err)
+		}
+		return nil
+	}
+	var err error
+	if len(c.IDs) > 0 {
+		if q.Names, err = lettersNamed(ctx, s, c.IDs); err != nil {
+			return err
+		}
+	}
+	counts, err := s.CountLetters(ctx, q)
+	if err != nil {
+		return err
+	}
+	r.total, _ = total(counts)
+	return eachPage(ctx, s, q, each)
+}
+
+func (c *LettersRetryCmd) report(ctx context.Context, r *retrying, err error) error {
+	if !c.JSON {
+		would := ""
+		if c.DryRun {
+			would = "would be "
+		}
+		fmt.Fprintf(c.out(), "%d tried: %d %sstored, %d %sletters of another kind, %d stay\n", r.tried, r.stored, would, r.became, would, r.stay)
+	}
+	if r.stay > stayNotices && !c.JSON {
+		fmt.Fprintf(c.err(), "agentstream: … and %d more\n", r.stay-stayNotices)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %d letters; the same command does the rest", r.tried)
+	case err != nil:
+		return err
+	case r.stay > 0:
+		return fmt.Errorf("%d of %d: %w", r.stay, r.tried, errStay)
+	}
+	return nil
+}
+
+func (c *LettersRetryCmd) screen() Screen {
+	if c.Screen != nil {
+		return *c.Screen
+	}
+	return screenOf(c.err(), os.LookupEnv)
+}
+
+// retrying counts what comes of the letters.
+type retrying struct {
+	cmd   *LettersRetryCmd
+	store letterArchive
+	meter *meter
+	said  time.Time // last plain line
+
+	total                       int // -1: not known
+	tried, stored, became, stay int
+}
+
+// stayNotices bounds how many letters that stay are named.
+const stayNotices = 20
+
+func (r *retrying) page(ctx context.Context, page []persister.Buried) error {
+	var outcomes []persister.Outcome
+	var err error
+	if r.cmd.DryRun {
+		outcomes, err = r.foresee(ctx, page)
+	} else {
+		outcomes, err = persister.Redrive(ctx, r.store, page...)
+	}
+	for i := range outcomes {
+		if err := r.outcome(&page[i], &outcomes[i]); err != nil {
+			return err
+		}
+	}
+	r.progress()
+	return err
+}
+
+func (r *retrying) outcome(l *persister.Buried, o *persister.Outcome) error {
+	r.tried++
+	what := "stored"
+	switch {
+	case o.Error != "":
+		what = "stays"
+		if r.stay++; r.stay <= stayNotices && !r.cmd.JSON {
+			r.meter.notice("%s %s: %s", l.Name[:12], sanitize(l.Reason), shorten(sanitize(o.Error)))
+		}
+	case len(o.Became) > 0:
+		what = "became"
+		r.became++
+	default:
+		r.stored++
+	}
+	if !r.cmd.JSON {
+		return nil
+	}
+	became := make([]string, len(o.Became))
+	for i := range o.Became {
+		became[i] = fmt.Sprintf("%x", o.Became[i].ID())
+	}
+	return writeLetter(r.cmd.out(), struct {
+		ID      string   `json:"id"`
+		Outcome string   `json:"outcome"`
+		Became  []string `json:"became,omitempty"`
+		Error   string   `json:"error,omitempty"`
+		DryRun  bool     `json:"dry_run,omitempty"`
+	}{o.Name, what, became, o.Error, r.cmd.DryRun})
+}
+
+// foresee reads the letters and looks at their places. Whether the store would refuse a line is not known
+// before it is tried.
+func (r *retrying) foresee(ctx context.Context, page []persister.Buried) ([]persister.Outcome, error) {
+	outcomes := make([]persister.Outcome, 0, len(page))
+	for i := range page {
+		l := &page[i]
+		rows, bad := persister.Reread(l)
+		o := persister.Outcome{Name: l.Name, Rows: len(rows), Became: bad}
+		if len(rows) == 0 && len(bad) > 0 {
+			o.Became, o.Error = nil, bad[0].Detail
+		}
+		stored, err := storedAt(ctx, r.store, l)
+		if err != nil {
+			return outcomes, err
+		}
+		if o.Error == "" && stored != nil && !bytes.Equal(stored, l.Body) {
+			o.Error = "another content is stored at this run and seq"
+		}
+		outcomes = append(outcomes, o)
+	}
+	return outcomes, nil
+}
+
+// retryLineEvery is how often progress is said where it cannot be drawn.
+const retryLineEvery = 10 * time.Second
+
+func (r *retrying) progress() {
+	now := time.Now()
+	line := fmt.Sprintf("%d letters · %d stored · %d stay", r.tried, r.stored, r.stay)
+	if r.total >= 0 {
+		line = fmt.Sprintf("%d of %d letters · %d stored · %d stay", r.tried, r.total, r.stored, r.stay)
+	}
+	m := r.meter
+	switch {
+	case !m.screen.Terminal && now.Sub(r.said) >= retryLineEvery:
+		r.said = now
+		m.notice("%s", line)
+	case m.screen.Terminal && now.Sub(m.start) >= meterAfter:
+		drawLine(m, now, line)
+	}
+}
+
+// drawLine draws over the line of progress, not too often.
+func drawLine(m *meter, now time.Time, line string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.shown) >= meterEvery {
+		m.shown = now
+		_, _ = io.WriteString(m.w, "\r\x1b[K"+line) // a terminal that is gone is seen elsewhere
+	}
+}

@@ -222,6 +222,9 @@ func (w *outageWorld) outage(away time.Duration, o outageOf) {
 	if then > 2*first+256 {
 		t.Errorf("persist: %.0f MiB before, %.0f MiB in the outage and behind it", first, then)
 	}
+	if p99 := func(a, b time.Time) time.Duration { return quantile(w.load.took(a, b), 0.99) }; away >= time.Minute && !o.watchersNotice && p99(down, back) > 10*p99(began, down)+100*time.Millisecond {
+		t.Errorf("watchers notice: p99 %s, before %s", p99(down, back), p99(began, down))
+	}
 	t.Log(w.table())
 	t.Logf("before:   %s", spread(w.load.took(began, down)))
 	t.Logf("away:     %s", spread(w.load.took(down, back)))

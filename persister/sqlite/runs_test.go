@@ -94,26 +94,20 @@ func TestUpgrade(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
-	s := reopen()
-	packs := persistertest.FillRuns(t, s, 300)
-	want := persistertest.ListRuns(t, s)
-	provider, err := newProvider(s.write)
+	kept := filepath.Join(t.TempDir(), "kept.db")
+	if _, err := Migrate(t.Context(), kept, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), Config{Path: kept})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := provider.DownTo(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	var traces int
-	if err := s.write.QueryRow(`select count(*) from sqlite_schema where sql like '%joined_at%' or sql like '%usage%' or sql like '%first_seq%'`).Scan(&traces); err != nil || traces != 0 {
-		t.Fatalf("%d traces of the new form, %v", traces, err)
-	}
-	if _, err := s.write.Exec(`update agent_runs set first_ts = '2020-01-01T00:00:00.000000000Z'`); err != nil { // it was the earliest time of any event
-		t.Fatal(err)
-	}
+	packs := persistertest.FillRuns(t, s, 300)
+	want := persistertest.ListRuns(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	oldForm(t, path, kept)
 	s = reopen()
 	persistertest.SameRuns(t, s, want)
 	// Everything comes again, as after the restart of a persister: nothing is counted twice.
@@ -121,6 +115,38 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	persistertest.SameRuns(t, s, want)
+}
+
+// oldForm makes a file with the tables of version 1 and what they would hold of the runs of another file.
+func oldForm(t *testing.T, path, kept string) {
+	t.Helper()
+	db, err := openWriter(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := newProvider(db)
+	if err == nil {
+		_, err = provider.UpTo(t.Context(), 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const runs = "koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts"
+	const lanes, events = "koder_user_id, run_id, lane, owner, epoch", "koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line"
+	for _, text := range []string{
+		`attach '` + kept + `' as kept`,
+		`insert into agent_runs (` + runs + `) select ` + runs + ` from kept.agent_runs`,
+		`update agent_runs set first_ts = '2020-01-01T00:00:00.000000000Z'`, // it was the earliest time of any event
+		`insert into agent_run_lanes (` + lanes + `) select ` + lanes + ` from kept.agent_run_lanes where owner <> ''`,
+		`insert into agent_run_events (` + events + `) select ` + events + ` from kept.agent_run_events`,
+	} {
+		if _, err := db.Exec(text); err != nil {
+			t.Fatal(text, err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestStamp: no time of a producer leaves the years that compare as text.

@@ -3,16 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite" // also registers the database/sql driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -114,103 +111,6 @@ func openDB(path string, pragmas ...string) (*sql.DB, error) {
 // Close ends the store. The log file is merged into the database when nobody else has it open.
 func (s *Store) Close() error {
 	return errors.Join(s.closeStatements(), s.read.Close(), s.write.Close())
-}
-
-// Ping says whether the file can be read and holds the tables.
-func (s *Store) Ping(ctx context.Context) error {
-	var tables int
-	err := s.read.QueryRowContext(ctx, `select count(*) from sqlite_schema where name = 'agent_dead_letters'`).Scan(&tables)
-	switch {
-	case err != nil:
-		return fmt.Errorf("sqlite: ping: %w", err)
-	case tables == 0:
-		return errors.New("sqlite: ping: the tables are missing: run migrate")
-	}
-	return nil
-}
-
-//go:embed migrations/*.sql
-var migrations embed.FS
-
-// versionTable records which migrations have run.
-const versionTable = "agentstream_migrations"
-
-// Migrate brings the tables of the file up to date, creating the file when it is not there, and
-// gives the names of the migrations it ran. With dryRun it only gives the names and changes nothing.
-func Migrate(ctx context.Context, path string, dryRun bool) ([]string, error) {
-	if path == "" {
-		return nil, errors.New("sqlite: migrate: no path")
-	}
-	open := openWriter
-	if dryRun {
-		open = func(path string) (*sql.DB, error) {
-			return openDB(path, "busy_timeout(5000)", "query_only(1)", "mode=ro")
-		}
-	}
-	db, err := open(path)
-	if err != nil {
-		return nil, err
-	}
-	names, err := migrate(ctx, db, dryRun)
-	if err = errors.Join(err, db.Close()); err != nil {
-		return names, fmt.Errorf("sqlite: migrate: %w", err)
-	}
-	return names, nil
-}
-
-func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
-	provider, err := newProvider(db)
-	if err != nil {
-		return nil, err
-	}
-	if dryRun {
-		return pending(ctx, db, provider)
-	}
-	var results []*goose.MigrationResult
-	// Another process may have been first: then its work is found at the second look.
-	for range 3 {
-		if results, err = provider.Up(ctx); err == nil {
-			break
-		}
-	}
-	names := make([]string, 0, len(results))
-	for _, r := range results {
-		names = append(names, nameOf(r.Source))
-	}
-	return names, err
-}
-
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration()))
-}
-
-// nameOf names a migration; those that are no file have no path.
-func nameOf(s *goose.Source) string {
-	if s.Path != "" {
-		return s.Path
-	}
-	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
-}
-
-// pending reads the version table itself, because the provider would create it.
-func pending(ctx context.Context, db *sql.DB, provider *goose.Provider) ([]string, error) {
-	var version int64
-	err := db.QueryRowContext(ctx, `select coalesce(max(version_id), 0) from `+versionTable).Scan(&version)
-	if err != nil && !strings.Contains(err.Error(), "no such table") && !isCode(err, sqlite3.SQLITE_CANTOPEN) {
-		return nil, err
-	}
-	var names []string
-	for _, s := range provider.ListSources() {
-		if s.Version > version {
-			names = append(names, nameOf(s))
-		}
-	}
-	return names, nil
 }
 
 // dataError says that the error is about the data and will be the same next time.

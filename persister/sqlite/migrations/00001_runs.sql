@@ -58,10 +58,3 @@ create table agent_dead_letters (
 );
 
 create index agent_dead_letters_run on agent_dead_letters (koder_user_id, run_id, seq);
-
--- +goose Down
-
-drop table agent_dead_letters;
-drop table agent_run_events;
-drop table agent_run_lanes;
-drop table agent_runs;

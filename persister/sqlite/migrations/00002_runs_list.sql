@@ -19,16 +19,3 @@ create index agent_runs_list_of_state on agent_runs (koder_user_id, state, first
 
 -- The root run of a child.
 create index agent_run_lanes_child on agent_run_lanes (koder_user_id, lane, joined_at desc, run_id desc) where lane <> '';
-
--- +goose Down
-
-drop index agent_run_lanes_child;
-drop index agent_runs_list_of_state;
-drop index agent_runs_list;
-delete from agent_run_lanes where owner = '' and lane <> '';
-alter table agent_run_lanes drop column joined_at;
-alter table agent_runs drop column reason_seq;
-alter table agent_runs drop column reason_of;
-alter table agent_runs drop column reason;
-alter table agent_runs drop column usage;
-alter table agent_runs drop column first_seq;

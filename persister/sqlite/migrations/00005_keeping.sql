@@ -22,15 +22,3 @@ create table agent_holds (
     placed_at     text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     primary key (koder_user_id, run_id)
 ) without rowid;
-
--- +goose Down
-
-drop table agent_holds;
-drop table agent_retention;
-alter table agent_runs drop column archived_seq;
-alter table agent_runs drop column archived_at;
-alter table agent_runs drop column archived_bytes;
-alter table agent_runs drop column floor_seq;
-alter table agent_runs drop column expired_seq;
-alter table agent_runs drop column expired_at;
-alter table agent_runs drop column deleted_at;

@@ -223,8 +223,10 @@ func (r *role) await(t testing.TB) {
 	eventually(t, 60*time.Second, r.name+" ready", func() bool { status, _ := r.ready(); return status == http.StatusOK })
 }
 
-func getText(url string) (int, string) {
-	client := http.Client{Timeout: 10 * time.Second}
+func getText(url string) (int, string) { return getTextWithin(10*time.Second, url) }
+
+func getTextWithin(limit time.Duration, url string) (int, string) {
+	client := http.Client{Timeout: limit}
 	resp, err := client.Get(url)
 	if err != nil {
 		return 0, err.Error()

@@ -106,8 +106,8 @@ func (w *outageWorld) sample(ctx context.Context) outageSample {
 		_, s.lagSeconds, _ = scraped(text, "agentstream_persist_lag_seconds")
 		s.rows, _, _ = scraped(text, "agentstream_persisted_rows_total")
 	}
-	s.readyPersist, _ = w.persist.ready()
-	s.readyEdg, _ = w.edge.ready()
+	s.readyPersist, _ = getTextWithin(time.Second, "http://"+w.persist.admin+"/readyz") // 0: too late
+	s.readyEdg, _ = getTextWithin(time.Second, "http://"+w.edge.admin+"/readyz")
 	return s
 }
 
@@ -154,6 +154,17 @@ func TestPostgresAway(t *testing.T) {
 	})
 }
 
+// PostgreSQL is there and answers nothing: its processes are stopped in the middle of whatever they do.
+// That is worse than to be away, because nobody is told.
+func TestPostgresHangs(t *testing.T) {
+	away := min(time.Minute, durationEnv(t, "AGENTSTREAM_OUTAGE", 10*time.Second))
+	w := newOutageWorld(t)
+	w.outage(away, outageOf{
+		stop: w.postgres.Pause, start: w.postgres.Resume, check: "postgres",
+		edgeStatus: http.StatusOK, edgeCheck: "archive", watchersNotice: false,
+	})
+}
+
 // The same with NATS away: nobody can publish, what was made meanwhile is held by the producers, and
 // goes on where it was.
 func TestNATSAway(t *testing.T) {
@@ -188,6 +199,9 @@ func (w *outageWorld) outage(away time.Duration, o outageOf) {
 	}
 	<-time.After(away / 2)
 	w.checkReady(o)
+	if !o.watchersNotice {
+		w.joinLate()
+	}
 	<-time.After(away - time.Since(down))
 	usual := w.most(func(s outageSample) float64 { return float64(s.pending) }, "before")
 	if err := o.start(); err != nil {
@@ -235,6 +249,35 @@ func (w *outageWorld) outage(away time.Duration, o outageOf) {
 	}
 	t.Logf("%s away for %s: %d events acknowledged, as many rows, same bytes; largest backlog %d messages, caught up in %s; persist %.0f MiB before, %.0f MiB at most; %d streams resumed, %d late beats, %d retries of producers",
 		o.check, back.Sub(down).Round(time.Millisecond), total, backlog, caught.Sub(back).Round(time.Millisecond), first, then, w.load.cut.Load(), w.load.behind.Load(), w.load.retry.Load())
+}
+
+// joinLate watches a run anew, from its beginning and from its middle, while the archive is not there:
+// the stream still holds all of it.
+func (w *outageWorld) joinLate() {
+	w.t.Helper()
+	for i, from := range []int64{0, w.load.see[1].last.Load() / 2} {
+		have := w.load.see[i].last.Load()
+		late := &seer{load: w.load, run: loadRun(i), client: http.DefaultClient, base: "http://" + w.edge.addr}
+		late.last.Store(from)
+		ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { late.once(ctx) })
+		var first time.Duration
+		for late.last.Load() < have && ctx.Err() == nil {
+			<-time.After(time.Millisecond)
+			if first == 0 && late.last.Load() > from {
+				first = time.Since(began)
+			}
+		}
+		took := time.Since(began)
+		cancel()
+		wg.Wait()
+		w.t.Logf("a new watcher behind %d of %d while away: first event after %s, all after %s", from, have, first.Round(time.Millisecond), took.Round(time.Millisecond))
+		if late.last.Load() < have || took > 10*time.Second {
+			w.t.Errorf("a new watcher behind %d has %d of %d after %s", from, late.last.Load(), have, took)
+		}
+	}
 }
 
 // checkReady looks at what the roles say while something is away.

@@ -310,6 +310,27 @@ func (s *PostgresServer) Kill() error {
 	return nil
 }
 
+// Pause lets no process of the server run until Resume: connections stay, are even taken, and nothing
+// answers. Processes that begin meanwhile are not there: who would start them is paused too.
+func (s *PostgresServer) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *PostgresServer) Resume() error { return s.signal(syscall.SIGCONT) }
+
+// signal goes to the first process and then to those below it.
+func (s *PostgresServer) signal(sig syscall.Signal) error {
+	first := s.PID()
+	if first == 0 {
+		return errors.New("testkit: signal postgres: it is stopped")
+	}
+	for _, pid := range append([]int{first}, childrenOf(first)...) {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("testkit: signal postgres: %w", err)
+		}
+	}
+	return nil
+}
+
 // PID is the server's first process, the parent of those that serve connections; 0 when it is stopped.
 func (s *PostgresServer) PID() int {
 	s.mu.Lock()

@@ -52,7 +52,7 @@ func (p *pipeline) limit() Limit {
 // hand takes a batch apart and hands it over. It says whether the batch was large: then more may be
 // waiting.
 func (p *pipeline) hand(msgs []Message, bound Limit, round int) (full bool) {
-	b := &batch{msgs: msgs, items: make([]item, len(msgs)), round: round, touched: time.Now()}
+	b := &batch{msgs: msgs, items: make([]item, len(msgs)), round: round, full: len(msgs) >= bound.Messages, touched: time.Now()}
 	rows, size, held := 0, 0, 0
 	for i := range msgs {
 		it := &b.items[i]

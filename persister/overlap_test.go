@@ -189,6 +189,32 @@ func TestBatchSize(t *testing.T) {
 	}
 }
 
+// TestGrowsAgain: after an outage transactions have one row; they grow whatever the number of events in a
+// message is.
+func TestGrowsAgain(t *testing.T) {
+	for _, events := range []int{1, 3, 10, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+			var attempts atomic.Int64
+			slow(store, func(int) time.Duration { return 10 * time.Millisecond })
+			works := store.Fault
+			store.Fault = func(ctx context.Context, c []persister.Chunk) error {
+				if attempts.Add(1) < 15 {
+					return errAway
+				}
+				return works(ctx, c)
+			}
+			q.put(texts("r", 20_000/events, events)...)
+			p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Hold: time.Hour})
+			time.Sleep(2 * time.Minute)
+			if n := attempts.Load(); n > 100 {
+				t.Errorf("messages of %d events took %d transactions, %d rows each in the end", events, n, p.Status()[0].BatchRows)
+			}
+			stop()
+		})
+	}
+}
+
 // TestAlarms: half a window before the log drops what is not stored there is a warning, at a quarter an
 // error, and what is lost is told, each time once.
 func TestAlarms(t *testing.T) {

@@ -55,8 +55,9 @@ type item struct {
 type batch struct {
 	msgs    []Message
 	items   []item
-	round   int // of the gate
-	done    int // messages that are confirmed or released; under the pipeline's mutex
+	round   int  // of the gate
+	full    bool // the fetch gave all that it might: more may be waiting
+	done    int  // messages that are confirmed or released; under the pipeline's mutex
 	touched time.Time
 }
 

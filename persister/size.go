@@ -27,16 +27,16 @@ func (s *sizer) rows() int { return int(s.n.Load()) }
 // slow for another reason, and would be slower with fewer. Failures shrink them down to one row.
 func (s *sizer) least() int { return max(1, s.most/32) }
 
-// stored learns from a commit. Transactions grow only when one was full, which is when more is waiting:
-// twofold while they are far below the target, slowly near it. After a failure they grow like that too.
-func (s *sizer) stored(rows int, took time.Duration) {
+// stored learns from a commit that took so long. Transactions grow only when more is waiting: twofold while
+// they are far below the target, slowly near it. After a failure they grow like that too.
+func (s *sizer) stored(took time.Duration, more bool) {
 	n := s.rows()
-	switch full := rows >= n*3/4; {
+	switch {
 	case took > 2*s.target && n > s.least():
 		n = max(s.least(), n*3/4)
-	case full && took <= s.target/2:
+	case more && took <= s.target/2:
 		n *= 2
-	case full && took <= s.target*3/4:
+	case more && took <= s.target*3/4:
 		n += max(1, n/4)
 	}
 	s.n.Store(int64(min(n, s.most)))

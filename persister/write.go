@@ -35,7 +35,9 @@ func (p *pipeline) write(ctx, work context.Context, b *batch) bool {
 		begin := time.Now()
 		err := p.commit(work, b.items[at:at+n])
 		if err == nil {
-			p.size.stored(rows, time.Since(begin))
+			// Messages have many rows or one: a transaction that was cut is as large as its bound lets it be.
+			cut := at+n < len(b.msgs)
+			p.size.stored(time.Since(begin), cut || b.full && rows >= p.size.rows()/2)
 			p.recovered(storing)
 			p.committed <- part{b, b.msgs[at : at+n], size}
 			at, failing = at+n, time.Time{}

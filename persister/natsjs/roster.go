@@ -2,6 +2,7 @@ package natsjs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"agentstream/internal/natskit"
 )
@@ -96,7 +96,7 @@ func OpenRoster(ctx context.Context, js jetstream.JetStream, cfg RosterConfig) (
 		return nil, fmt.Errorf("natsjs: roster: %w", err)
 	}
 	return &Roster{
-		cfg: cfg, js: js, nc: js.Conn(), replicas: max(1, l.Replicas), me: nuid.Next(),
+		cfg: cfg, js: js, nc: js.Conn(), replicas: max(1, l.Replicas), me: rand.Text(),
 		kicked: make(chan struct{}, 1), seats: make([]seat, l.Partitions), changed: make(chan struct{}),
 	}, nil
 }

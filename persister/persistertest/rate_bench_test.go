@@ -129,7 +129,7 @@ type rateLog struct {
 	url string
 }
 
-func startRateLog(b *testing.B) *rateLog {
+func startRateLog(b testing.TB) *rateLog {
 	b.Helper()
 	l := &rateLog{cmd: exec.Command(os.Args[0])}
 	l.cmd.Env = append(os.Environ(), rateChild+"="+b.TempDir())
@@ -150,7 +150,7 @@ func startRateLog(b *testing.B) *rateLog {
 	return l
 }
 
-func (l *rateLog) line(b *testing.B) string {
+func (l *rateLog) line(b testing.TB) string {
 	b.Helper()
 	if !l.out.Scan() {
 		b.Fatal("the log's process ended: ", l.out.Err())
@@ -175,7 +175,7 @@ func (l *rateLog) publish(b *testing.B) time.Duration {
 	return after - before
 }
 
-func (l *rateLog) stop(b *testing.B) {
+func (l *rateLog) stop(b testing.TB) {
 	b.Helper()
 	if err := errors.Join(l.in.Close(), l.cmd.Wait()); err != nil {
 		b.Fatal(err)

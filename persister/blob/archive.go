@@ -86,9 +86,10 @@ func (a *Archive) Ping(ctx context.Context) error {
 }
 
 // Packs walks the run's events with after < seq ≤ through in order, from its object for what has left
-// the tables and from rows for the rest, put together as persister.Walk says. An unknown run, and one
-// that has lost what follows after, is an empty walk. A hole ends the walk without an error; an object
-// that is away or damaged ends it with one.
+// the tables and from rows for the rest, put together as persister.Walk says. An unknown run is an empty
+// walk. Of one that has lost what follows after, the first pack begins later than after+1, with the first
+// event that is kept. A hole ends the walk without an error; an object that is away or damaged ends it with
+// one.
 func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		w := walk{a: a, key: key, pos: after, through: through, yield: yield}

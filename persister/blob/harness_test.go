@@ -187,7 +187,17 @@ func (c cooled) Frames(ctx context.Context, key schema.RunKey, day string, throu
 // that the log's writer had there.
 func read(t testing.TB, a *blob.Archive, key schema.RunKey, after, through schema.Seq, heads []schema.Head) (body []byte) {
 	t.Helper()
-	next := after + 1
+	return walked(t, a, key, after, through, after+1, heads)
+}
+
+// readFrom is read of a run whose events before next are no more.
+func readFrom(t testing.TB, a *blob.Archive, key schema.RunKey, after, next schema.Seq, heads []schema.Head) []byte {
+	t.Helper()
+	return walked(t, a, key, after, schema.MaxSeq, next, heads)
+}
+
+func walked(t testing.TB, a *blob.Archive, key schema.RunKey, after, through, next schema.Seq, heads []schema.Head) (body []byte) {
+	t.Helper()
 	for p, err := range a.Packs(t.Context(), key, after, through) {
 		if err != nil {
 			t.Fatal(err)

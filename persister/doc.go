@@ -4,7 +4,8 @@
 //
 // A [Persister] runs one pipeline per [Queue] (one partition of the log each). A pipeline fetches
 // messages, takes their packs apart into rows, writes the rows with a [Store] in one transaction and
-// confirms the messages to the queue. [Walk] is the way back: it makes packs of stored rows, for
+// confirms the messages to the queue. The three steps overlap; between two of them one batch may wait.
+// Transactions grow while they are quick and more is waiting (Config.Target). [Walk] is the way back: it makes packs of stored rows, for
 // replay of what the log no longer holds.
 //
 // What comes alone is stored at once. While events come in small numbers, a pipeline fetches them
@@ -18,15 +19,20 @@
 // seq: a message that comes again changes nothing. A row that comes again with another content is
 // never written over the first: it is set aside as a dead letter with [ReasonConflict]. What cannot
 // be stored at all is set aside with its original bytes, alone; everything around it is stored.
-// While the store is away the persister holds one batch per partition, keeps trying with jittered
-// back-off, and confirms nothing; [Persister.Status] and [Hooks] say so.
+// Batches of a queue are stored in the order of the log.
+//
+// What is held of all queues is bounded by Config.HeldBytes. While the store is away the persister keeps
+// trying with jittered back-off and confirms nothing; after Config.Hold it gives back what it holds, and
+// fetches again when the store answers. [Persister.Status] and [Hooks] say so. They also say how long it
+// takes until the log drops what is not stored, and how much it has dropped: loss is never silent.
 //
 // # Concurrency
 //
-// A Persister starts one pipeline and one lag watch per queue, all inside Run. Several processes may
-// run on the same log: the queue hands each message to one of them at a time, and a message that is
-// handed out twice is harmless. Then packs of one run may be committed out of order; readers stop
-// at the hole until it is filled.
+// A Persister starts the steps of one pipeline and one lag watch per queue, all inside Run. Several
+// processes may run on the same log: the queue hands each message to one of them at a time, and a
+// message that is handed out twice is harmless. Then packs of one run may be committed out of order;
+// readers stop at the hole until it is filled. Queues that are [Shared] are served by one process at a
+// time, which is for order and cost, not for safety.
 //
 // # What it does not do
 //

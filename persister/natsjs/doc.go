@@ -3,7 +3,7 @@
 // # What it is
 //
 // A [Queue] is the durable pull consumer "persist" on the stream of one partition. [Queues] makes
-// one for each partition of the log.
+// one for each partition of the log. A [Roster] shares the partitions among processes.
 //
 // # Contract
 //
@@ -17,14 +17,22 @@
 //
 // A confirmation is waited for once a batch, with the last message: acknowledgements of one
 // connection are processed in order, so its answer stands for those before it. A message that is
-// not confirmed within Config.AckWait is handed out again. That wait is how long the rows of a killed
-// process stay away, so it is short; a batch that takes longer to write is handed out twice, which
-// costs work and changes nothing.
+// neither confirmed nor held within Config.AckWait is handed out again. That wait is how long the rows of
+// a killed process stay away, so it is short.
+//
+// Lag counts what the stream has dropped unconfirmed: JetStream's limits win over a consumer, and its
+// floor moves past what is gone without a word. What is purged at the front of a stream before it was
+// confirmed is counted too; what a process held that died is not, when no other ran until it was gone.
+//
+// A Roster is a bucket of keys that expire: one for each member, one with the holder of each partition,
+// taken and renewed by compare-and-set. While the bucket is away, everybody keeps what they hold; after
+// RosterConfig.Alone, everybody fetches everything. Partitions are fetched by two for moments, as when a
+// process was paused for longer than its lease. Nothing depends on it.
 //
 // # Concurrency
 //
 // A Queue is safe for concurrent use, also by several processes on one log: each message is handed
-// to one of them at a time. They need no election; it would only save the doubled effort.
+// to one of them at a time, with a Roster or without. Roster.Run is the only goroutine here.
 //
 // # What it does not do
 //

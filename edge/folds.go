@@ -1,11 +1,13 @@
 package edge
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -38,6 +40,9 @@ type foldEntry struct {
 	// Of whose turn it is.
 	fold  *schema.Fold
 	first schema.Seq // first event that is still kept, when the run's beginning is gone; else 0
+
+	origin  []byte    // the first event that the fold was made of
+	checked time.Time // when the run was last seen to begin with it
 	body  []byte     // snapshot of the fold; handed out, so never changed
 }
 
@@ -88,7 +93,7 @@ func (c *foldCache) enter(ctx context.Context, key schema.RunKey) (*foldEntry, e
 func (c *foldCache) leave(e *foldEntry) {
 	size := 0
 	if e.fold.Last > 0 {
-		size = e.fold.Size() + len(e.body) + foldCost
+		size = e.fold.Size() + len(e.body) + len(e.origin) + foldCost
 	}
 	<-e.turn
 	c.drop(e, size)
@@ -120,8 +125,46 @@ func (c *foldCache) drop(e *foldEntry, size int) {
 	}
 }
 
+// foldFresh is how long a fold is believed without a look whether the run is still the same.
+const foldFresh = time.Second
+
+// renew forgets the fold of a run whose beginning has expired since, or that was deleted: another run may bear
+// its id by now.
+func (c *foldCache) renew(ctx context.Context, e *foldEntry) error {
+	if e.fold.Last == 0 || time.Since(e.checked) < foldFresh {
+		return nil
+	}
+	from := max(e.first, 1)
+	same := false
+	for p, err := range c.hub.Packs(ctx, e.key, from-1, from) {
+		switch {
+		case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			for r, err := range p.Records(from - 1) {
+				if err != nil {
+					return err
+				}
+				same = r.Seq == from && bytes.Equal(r.Line, e.origin)
+				break
+			}
+		}
+		break
+	}
+	if same {
+		e.checked = time.Now()
+		return nil
+	}
+	e.fold, e.body, e.first, e.origin = new(schema.Fold), nil, 0, nil
+	return nil
+}
+
 // advance folds up to through. What was folded before an error stays.
 func (c *foldCache) advance(ctx context.Context, e *foldEntry, through schema.Seq) error {
+	if err := c.renew(ctx, e); err != nil {
+		return err
+	}
 	if e.fold.Last >= through {
 		return c.bound(e)
 	}
@@ -134,7 +177,7 @@ func (c *foldCache) advance(ctx context.Context, e *foldEntry, through schema.Se
 	}
 	err := c.read(ctx, e, through)
 	var gone *fanout.ExpiredError
-	if errors.As(err, &gone) && gone.First > e.fold.Last+1 && gone.First <= through {
+	if errors.As(err, &gone) && gone.First > e.fold.Last+1 && gone.First <= through+1 {
 		// What decides on commands is mostly near the end. There is no snapshot of it.
 		e.first = gone.First
 		e.fold.Lighten()
@@ -161,6 +204,9 @@ func (c *foldCache) read(ctx context.Context, e *foldEntry, through schema.Seq) 
 			}
 			if r.Seq > through {
 				return nil
+			}
+			if e.origin == nil {
+				e.origin, e.checked = bytes.Clone(r.Line), time.Now()
 			}
 			e.fold.AddRecord(r)
 		}

@@ -30,6 +30,7 @@ type feed struct {
 	ready   bool       // the head is known; before that, copies only say what to expect
 	want    schema.Seq // newest seq known to be stored
 	filling bool
+	stood   time.Time       // when it was last asked why the stream has less than the readers
 	back    chan struct{}   // holds one token: who reads what precedes the ring; nil until somebody does
 	waiting []chan struct{} // of subscriptions that have everything; each holds one token
 }
@@ -108,6 +109,20 @@ func (f *feed) expect(seq schema.Seq) {
 
 // quiet says that nothing has arrived since the last call.
 func (f *feed) quiet() bool { return !f.heard.Swap(false) }
+
+// missingEvery is how often a run whose newest events have left the stream is asked for by name.
+const missingEvery = time.Minute
+
+// stands says that readers have more than the stream, where newest is its last, and that it is time to ask why.
+func (f *feed) stands(newest schema.Seq) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v := f.view.Load(); !f.ready || v.err != nil || v.hi == 0 || newest >= v.hi || time.Since(f.stood) < missingEvery {
+		return false
+	}
+	f.stood = time.Now()
+	return true
+}
 
 // appendLocked adds a pack that is next; one that has been seen is passed over.
 func (f *feed) appendLocked(p schema.Pack) {

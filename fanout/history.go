@@ -74,7 +74,8 @@ func (h *Hub) recent(ctx context.Context, key schema.RunKey, after, through sche
 	return v.packs[i:], true
 }
 
-// ExpiredError is ErrExpired with the first seq that is still kept, 0 when none is.
+// ExpiredError is ErrExpired with the first seq that is still kept: of a run that has expired whole, the one that a
+// follow-up would get. 0: not known.
 type ExpiredError struct {
 	First schema.Seq
 }
@@ -128,8 +129,10 @@ func (w *walk) run() error {
 			continue
 		case hole == 0 && first == 0:
 			return w.end()
-		case first > w.pos+1 || w.h.cfg.Archive == nil:
-			return &ExpiredError{First: max(first, hole)}
+		case first > w.pos+1:
+			return &ExpiredError{First: first}
+		case w.h.cfg.Archive == nil:
+			return &ExpiredError{First: hole}
 		case try == holeTries:
 			return w.hole(hole)
 		}
@@ -158,8 +161,8 @@ func (w *walk) end() error {
 		return err
 	}
 	if head.Last > w.pos {
-		if head.Stored == 0 {
-			return &ExpiredError{}
+		if head.Stored == 0 { // the archive knows the run's end and has none of its events
+			return &ExpiredError{First: head.Last + 1}
 		}
 		// The whole range may lie before what the stream still has.
 		for p, err := range w.h.cfg.Stream.Packs(w.ctx, w.key, w.pos, schema.MaxSeq) {

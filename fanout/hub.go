@@ -227,6 +227,36 @@ func (h *Hub) compare(ctx context.Context, keys []schema.RunKey) error {
 			f.expect(seq)
 		}
 	}
+	return h.missing(ctx, keys, newest)
+}
+
+// missingChecks bounds how many runs one comparison asks for by name.
+const missingChecks = 64
+
+// missing looks at runs that the stream has less of than their readers have seen. Mostly their events have
+// left the stream's window and the archive has them. A run that nobody has any more was deleted, and one
+// that goes no further than its readers was begun anew: both are told, for nothing else would come.
+func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[schema.RunKey]schema.Seq) error {
+	asked := 0
+	for _, key := range keys {
+		f := h.feed(key)
+		if f == nil || !f.stands(newest[key]) {
+			continue
+		}
+		if asked++; asked > missingChecks {
+			return nil // the others are asked for when these have had their turn
+		}
+		hi := f.view.Load().hi
+		head, err := h.Head(ctx, key)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			f.abandon(fmt.Errorf("fanout: %s is no longer there: %w", key, ErrNotFound))
+		case err != nil:
+			return err
+		case head.Last < hi:
+			f.abandon(fmt.Errorf("fanout: %s stands at %d, %d was delivered: %w", key, head.Last, hi, ErrFuture))
+		}
+	}
 	return nil
 }
 

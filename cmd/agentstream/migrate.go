@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -11,51 +15,133 @@ import (
 	"agentstream/persister/postgres"
 )
 
-// MigrateCmd brings streams and tables up to date. Any number may run at once.
+// MigrateCmd brings streams and tables up to date, and grants roles what they need. Any number may run at
+// once.
 type MigrateCmd struct {
 	NATSFlags
 	LayoutFlags
 	PostgresFlags
-	DryRun  bool `help:"Say what would be done to the tables; change nothing."`
-	Streams `kong:"-"`
+	DryRun       bool     `help:"Say what would be done to the streams and the tables; change nothing."`
+	JSON         bool     `name:"json" help:"Print one JSON object."`
+	GrantReader  []string `help:"Also let this database role read what an edge reads; an edge that connects as it can neither write nor look beyond the tenant it asks for." placeholder:"ROLE"`
+	GrantAnalyst []string `help:"Also let this database role query the views of docs/sql.md, for this tenant and no other." placeholder:"ROLE=TENANT"`
+	Streams      `kong:"-"`
+}
+
+// migrated is what was done, or would be.
+type migrated struct {
+	DryRun     bool             `json:"dry_run"`
+	Partitions int              `json:"partitions"`
+	Replicas   int              `json:"replicas"`
+	Window     string           `json:"window"`
+	Streams    []natskit.Change `json:"streams"`    // those that were made or changed
+	Tables     bool             `json:"tables"`     // false: no --postgres, left alone
+	Migrations []string         `json:"migrations"` // in their order
+	Grants     []string         `json:"grants"`
 }
 
 // Run declares the streams and, with --postgres, migrates the tables.
 func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if !c.DryRun {
-		nc, err := c.dial("migrate", log)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return err
-		}
-		if err := natskit.Declare(ctx, js, c.layout()); err != nil {
-			return err
-		}
-		have, err := natskit.Declared(ctx, js)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.out(), "streams: %d partitions, %d replicas, window %s\n", have.Partitions, have.Replicas, have.MaxAge)
+	if c.Postgres == "" && len(c.GrantReader)+len(c.GrantAnalyst) > 0 {
+		return errNoPostgres
 	}
-	if c.Postgres == "" {
-		fmt.Fprintln(c.out(), "tables: no --postgres, left alone")
-		return nil
+	done := migrated{DryRun: c.DryRun, Streams: []natskit.Change{}, Migrations: []string{}, Grants: []string{}}
+	if err := c.streams(ctx, log, &done); err != nil {
+		return err
 	}
-	names, err := postgres.Migrate(ctx, c.Postgres, c.DryRun)
+	if c.Postgres != "" {
+		done.Tables = true
+		names, err := postgres.Migrate(ctx, c.Postgres, c.DryRun)
+		if err != nil {
+			return err
+		}
+		done.Migrations = append(done.Migrations, names...)
+		if err := c.grants(ctx, &done); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return json.NewEncoder(c.out()).Encode(done)
+	}
+	done.print(c.out())
+	return nil
+}
+
+func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrated) error {
+	nc, err := c.dial("migrate", log)
 	if err != nil {
 		return err
 	}
-	verb := "applied"
-	if c.DryRun {
-		verb = "would apply"
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(c.out(), "tables: %s %d migrations\n", verb, len(names))
-	for _, n := range names {
-		fmt.Fprintln(c.out(), "  "+n)
+	layout, changes, err := natskit.Plan(ctx, js, c.layout())
+	if err == nil && !c.DryRun {
+		err = natskit.Declare(ctx, js, c.layout())
+	}
+	if err != nil {
+		return err
+	}
+	done.Partitions, done.Replicas, done.Window = layout.Partitions, layout.Replicas, layout.MaxAge.String()
+	done.Streams = append(done.Streams, changes...)
+	return nil
+}
+
+func (c *MigrateCmd) grants(ctx context.Context, done *migrated) error {
+	for _, role := range c.GrantReader {
+		done.Grants = append(done.Grants, role+" reads what an edge reads")
+		if c.DryRun {
+			continue
+		}
+		if err := postgres.GrantReader(ctx, c.Postgres, role); err != nil {
+			return err
+		}
+	}
+	for _, pair := range c.GrantAnalyst {
+		i := strings.LastIndexByte(pair, '=') // no tenant has one in it
+		if i < 1 {
+			return errors.New("--grant-analyst: want ROLE=TENANT")
+		}
+		role, tenant := pair[:i], pair[i+1:]
+		done.Grants = append(done.Grants, fmt.Sprintf("%s queries the views for tenant %s", role, tenant))
+		if c.DryRun {
+			continue
+		}
+		if err := postgres.GrantAnalyst(ctx, c.Postgres, role, tenant); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (m *migrated) print(w io.Writer) {
+	would := ""
+	if m.DryRun {
+		would = "would be "
+	}
+	fmt.Fprintf(w, "streams: %s%d partitions, %d replicas, window %s\n", would, m.Partitions, m.Replicas, m.Window)
+	for _, s := range m.Streams {
+		what := "changed: " + strings.Join(s.Fields, ", ")
+		if s.New {
+			what = "made"
+		}
+		fmt.Fprintf(w, "  %s %s%s\n", s.Stream, would, what)
+	}
+	if !m.Tables {
+		fmt.Fprintln(w, "tables: no --postgres, left alone")
+		return
+	}
+	verb := "applied"
+	if m.DryRun {
+		verb = "would apply"
+	}
+	fmt.Fprintf(w, "tables: %s %d migrations\n", verb, len(m.Migrations))
+	for _, n := range m.Migrations {
+		fmt.Fprintln(w, "  "+n)
+	}
+	for _, g := range m.Grants {
+		fmt.Fprintf(w, "roles: %s%s\n", map[bool]string{true: "from then on "}[m.DryRun], g)
+	}
 }

@@ -47,6 +47,15 @@ func (l Layout) withDefaults() Layout {
 	return l
 }
 
+// settle is the layout that is in force once l has been declared over what is there.
+func (l Layout) settle(have Layout) (Layout, error) {
+	if l.Partitions != 0 && have.Partitions != 0 && have.Partitions != l.Partitions {
+		return Layout{}, fmt.Errorf("natskit: declare streams: the log has %d partitions, %d asked for: the number cannot change", have.Partitions, l.Partitions)
+	}
+	l = l.or(have).withDefaults()
+	return l, l.validate()
+}
+
 func (l Layout) validate() error {
 	if l.Partitions < 1 || l.Partitions > 256 {
 		return fmt.Errorf("natskit: %d partitions, 1 to 256 allowed", l.Partitions)
@@ -74,11 +83,7 @@ func Declare(ctx context.Context, js jetstream.JetStream, l Layout) error {
 	if err != nil && !errors.Is(err, ErrNotDeclared) {
 		return err
 	}
-	if l.Partitions != 0 && have.Partitions != 0 && have.Partitions != l.Partitions {
-		return fmt.Errorf("natskit: declare streams: the log has %d partitions, %d asked for: the number cannot change", have.Partitions, l.Partitions)
-	}
-	l = l.or(have).withDefaults()
-	if err := l.validate(); err != nil {
+	if l, err = l.settle(have); err != nil {
 		return err
 	}
 	for p := range l.Partitions {

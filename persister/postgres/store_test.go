@@ -1,6 +1,9 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"testing"
 
 	"agentstream/internal/testkit"
@@ -8,7 +11,16 @@ import (
 	"agentstream/persister/postgres"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(migrateVariable); dsn != "" {
+		if _, err := postgres.Migrate(context.Background(), dsn, false); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testkit.Main(m)
+}
 
 // open gives a store on a fresh, migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	"agentstream/persister/postgres"
+)
+
+// TestMigrate: a dry run says what would be done to streams and tables and does none of it; then it is
+// done, and nothing is left to do.
+func TestMigrate(t *testing.T) {
+	server := testkit.NATS(t)
+	dsn := testkit.Postgres(t)
+	migrate := func(change func(*MigrateCmd)) (migrated, string) {
+		t.Helper()
+		c := MigrateCmd{NATSFlags: NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: PostgresFlags{Postgres: dsn}, JSON: true}
+		change(&c)
+		var out bytes.Buffer
+		c.Out = &out
+		if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		var m migrated
+		if c.JSON {
+			if err := json.Unmarshal(out.Bytes(), &m); err != nil {
+				t.Fatalf("%s: %v", out.Bytes(), err)
+			}
+		}
+		return m, out.String()
+	}
+	js, err := jetstream.New(server.Dial(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range js.StreamNames(t.Context()).Name() { // the kit has declared some
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dry := func(c *MigrateCmd) { c.DryRun, c.Partitions = true, 4 }
+	var planned migrated
+	for range 2 {
+		planned, _ = migrate(dry)
+		if len(planned.Streams) != 4 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
+			t.Fatalf("planned: %+v", planned)
+		}
+	}
+	if _, err := natskit.Declared(t.Context(), js); !errors.Is(err, natskit.ErrNotDeclared) {
+		t.Fatalf("a dry run has declared streams: %v", err)
+	}
+	if text := func() string { _, s := migrate(func(c *MigrateCmd) { dry(c); c.JSON = false }); return s }(); !strings.Contains(text, "would be made") || !strings.Contains(text, "would apply") {
+		t.Errorf("in words: %s", text)
+	}
+	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 4 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
+		t.Errorf("done: %+v, planned %+v", done, planned)
+	}
+	if m, _ := migrate(func(c *MigrateCmd) { c.DryRun = true }); len(m.Streams)+len(m.Migrations) != 0 || m.Partitions != 4 {
+		t.Errorf("left to do: %+v", m)
+	}
+	m, _ := migrate(func(c *MigrateCmd) { c.DryRun, c.Window = true, time.Hour })
+	if len(m.Streams) != 4 || len(m.Streams[3].Fields) != 1 || m.Streams[3].Fields[0] != "window: 72h0m0s → 1h0m0s" {
+		t.Errorf("another window: %+v", m)
+	}
+	if have, err := natskit.Declared(t.Context(), js); err != nil || have.MaxAge != 72*time.Hour {
+		t.Errorf("a dry run has changed the window: %+v, %v", have, err)
+	}
+	c := MigrateCmd{NATSFlags: NATSFlags{NATS: server.Server.ClientURL()}, LayoutFlags: LayoutFlags{Partitions: 5}, DryRun: true}
+	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a dry run finds nothing wrong with another number of partitions")
+	}
+	if s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn}); err != nil || s.Ping(t.Context()) != nil {
+		t.Error("the tables are not there")
+	} else {
+		s.Close()
+	}
+}

@@ -1,0 +1,125 @@
+package postgres_test
+
+import (
+	"errors"
+	"os"
+	osexec "os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister/persistertest"
+	"agentstream/persister/postgres"
+)
+
+// migrateVariable makes a process of this test migrate a database and end.
+const migrateVariable = "AGENTSTREAM_TEST_MIGRATE"
+
+func migrateChild(t *testing.T, dsn string) *osexec.Cmd {
+	t.Helper()
+	cmd := osexec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), migrateVariable+"="+dsn)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestMigrateKilled: eight processes migrate at once, and the one that is at it is killed in the middle.
+// The others finish, and each migration has run once.
+func TestMigrateKilled(t *testing.T) {
+	whole, kept := owned(t)
+	s := open(t, kept)
+	persistertest.FillRuns(t, s, 200)
+	want := persistertest.ListRuns(t, s)
+	admin, dsn := oldForm(t, pool(t, whole))
+	p := pool(t, admin)
+	tx, err := p.Begin(t.Context()) // a reader that does not end: the first change of a table waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table agent_runs in access share mode`); err != nil {
+		t.Fatal(err)
+	}
+	first := migrateChild(t, dsn)
+	deadline := time.Now().Add(20 * time.Second)
+	for ask[int](t, p, `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("no migration waits for the lock")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	var others []*osexec.Cmd
+	for range 7 {
+		others = append(others, migrateChild(t, dsn))
+	}
+	readersGoOn(t, dsn)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range others {
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := ask[int](t, p, `select count(*) - count(distinct version_id) from agentstream_migrations`); n != 0 {
+		t.Errorf("%d migrations ran twice", n)
+	}
+	s = open(t, dsn)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	persistertest.SameRuns(t, s, want)
+}
+
+// readersGoOn: while a migration waits behind a long reader, others wait for moments only.
+func readersGoOn(t *testing.T, dsn string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	var slowest time.Duration
+	for begun := time.Now(); time.Since(begun) < 4*time.Second; {
+		at := time.Now()
+		if _, err := conn.Exec(t.Context(), `select count(*) from agent_runs`); err != nil {
+			t.Fatal(err)
+		}
+		slowest = max(slowest, time.Since(at))
+	}
+	t.Logf("slowest read beside waiting migrations: %v", slowest.Round(time.Millisecond))
+	if slowest > 8*time.Second {
+		t.Error("a migration that waits stops readers")
+	}
+}
+
+// TestNewer: tables of a newer version are refused by name, and left as they are.
+func TestNewer(t *testing.T) {
+	_, dsn := owned(t)
+	s, p := open(t, dsn), pool(t, dsn)
+	exec2 := func(q string) { exec(t, p, q) }
+	exec2(`insert into agentstream_migrations (version_id, is_applied) values (9999, true)`)
+	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrNewer) || !strings.Contains(err.Error(), "9999") {
+		t.Errorf("ping: %v", err)
+	}
+	for _, dry := range []bool{true, false} {
+		if _, err := postgres.Migrate(t.Context(), dsn, dry); !errors.Is(err, postgres.ErrNewer) {
+			t.Errorf("migrate (dry %v): %v", dry, err)
+		}
+	}
+	exec2(`delete from agentstream_migrations where version_id > 5`)
+	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrOlder) {
+		t.Errorf("ping of old tables: %v", err)
+	}
+	if _, err := postgres.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
+		t.Errorf("a broken DSN: %v", err)
+	}
+}

@@ -28,13 +28,29 @@ const drainEvents = 200_000
 func BenchmarkDrain(b *testing.B) {
 	none := func() time.Duration { return 0 }
 	for _, size := range []int{1, 10, 100} {
-		b.Run(fmt.Sprint("discard/", size), func(b *testing.B) { benchDrain(b, discard{}, size, none) })
+		b.Run(fmt.Sprint("discard/", size), func(b *testing.B) { benchDrain(b, persister.Config{Store: discard{}}, size, none) })
 		b.Run(fmt.Sprint("sqlite/", size), func(b *testing.B) {
-			benchDrain(b, openSQLite(b, filepath.Join(b.TempDir(), "s.db")), size, none)
+			benchDrain(b, persister.Config{Store: openSQLite(b, filepath.Join(b.TempDir(), "s.db"))}, size, none)
 		})
 		b.Run(fmt.Sprint("postgres/", size), func(b *testing.B) {
 			dsn := testkit.Postgres(b)
-			benchDrain(b, open(b, dsn), size, postmasterCPU(b, dsn))
+			benchDrain(b, persister.Config{Store: open(b, dsn)}, size, postmasterCPU(b, dsn))
+		})
+	}
+}
+
+// BenchmarkBatchSize is BenchmarkDrain of packs of 10 with transactions of one size, into each store.
+func BenchmarkBatchSize(b *testing.B) {
+	for _, rows := range []int{250, 1000, 2000, 4000, 8000} {
+		fixed := persister.Config{BatchEvents: rows, BatchStart: rows, Target: time.Hour, HeldBytes: 256 << 20, BatchBytes: 16 << 20}
+		b.Run(fmt.Sprint("postgres/", rows), func(b *testing.B) {
+			dsn := testkit.Postgres(b)
+			fixed.Store = open(b, dsn)
+			benchDrain(b, fixed, 10, postmasterCPU(b, dsn))
+		})
+		b.Run(fmt.Sprint("sqlite/", rows), func(b *testing.B) {
+			fixed.Store = openSQLite(b, filepath.Join(b.TempDir(), "s.db"))
+			benchDrain(b, fixed, 10, func() time.Duration { return 0 })
 		})
 	}
 }
@@ -53,7 +69,7 @@ func (discard) Bury(context.Context, []persister.DeadLetter) error { return nil 
 
 func (discard) Ping(context.Context) error { return nil }
 
-func benchDrain(b *testing.B, store persister.Store, size int, serverCPU func() time.Duration) {
+func benchDrain(b *testing.B, cfg persister.Config, size int, serverCPU func() time.Duration) {
 	for b.Loop() {
 		b.StopTimer()
 		log := startRateLog(b)
@@ -64,9 +80,10 @@ func benchDrain(b *testing.B, store persister.Store, size int, serverCPU func() 
 		before := log.cpu(b)
 		self, server := cpuOfSelf(b), serverCPU()
 		counted := make(chan persister.Stored, 1<<16)
+		cfg.Hooks.Stored = func(_ string, s persister.Stored) { counted <- s }
 		begin := time.Now()
 		b.StartTimer()
-		p, stop := ratePersist(b, log.url, store, func(_ string, s persister.Stored) { counted <- s })
+		p, stop := ratePersist(b, log.url, cfg)
 		rows, commits := 0, 0
 		for deadline := time.After(2 * time.Minute); rows < drainEvents; commits++ {
 			select {

@@ -63,7 +63,7 @@ func benchRate(b *testing.B, store persister.Store, serverCPU func() time.Durati
 		log := startRateLog(b)
 		var commits, rows int
 		counted := make(chan persister.Stored, 1<<16)
-		p, stop := ratePersist(b, log.url, store, func(_ string, s persister.Stored) { counted <- s })
+		p, stop := ratePersist(b, log.url, persister.Config{Store: store, Hooks: persister.Hooks{Stored: func(_ string, s persister.Stored) { counted <- s }}})
 		self, server := cpuOfSelf(b), serverCPU()
 		b.StartTimer()
 		busy := log.publish(b)
@@ -92,7 +92,7 @@ func benchRate(b *testing.B, store persister.Store, serverCPU func() time.Durati
 	}
 }
 
-func ratePersist(b *testing.B, url string, store persister.Store, stored func(string, persister.Stored)) (p *persister.Persister, stop func()) {
+func ratePersist(b *testing.B, url string, cfg persister.Config) (p *persister.Persister, stop func()) {
 	b.Helper()
 	nc, err := natskit.Dial(url, b.Name())
 	if err != nil {
@@ -102,11 +102,10 @@ func ratePersist(b *testing.B, url string, store persister.Store, stored func(st
 	if err != nil {
 		b.Fatal(err)
 	}
-	queues, err := natsjs.Queues(b.Context(), js, natsjs.Config{})
-	if err != nil {
+	if cfg.Queues, err = natsjs.Queues(b.Context(), js, natsjs.Config{}); err != nil {
 		b.Fatal(err)
 	}
-	if p, err = persister.New(persister.Config{Queues: queues, Store: store, Hooks: persister.Hooks{Stored: stored}}); err != nil {
+	if p, err = persister.New(cfg); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

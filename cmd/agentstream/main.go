@@ -17,17 +17,20 @@ type CLI struct {
 	Log    string `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
 	Level  string `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
 
-	Dev     DevCmd     `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
-	Edge    EdgeCmd    `cmd:"" help:"Serve clients from an outside NATS."`
-	Persist PersistCmd `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
-	Migrate MigrateCmd `cmd:"" help:"Create or update streams and tables."`
-	Publish PublishCmd `cmd:"" help:"Publish files into a run."`
-	Proxy   ProxyCmd   `cmd:"" help:"Stand before model providers and write a run beside every call."`
-	Runs    RunsCmd    `cmd:"" help:"List runs."`
-	Tail    TailCmd    `cmd:"" help:"Follow a run."`
-	Replay  ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
-	Export  ExportCmd  `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
-	Bench   BenchCmd   `cmd:"" help:"Load a server, check every delivery, and report."`
+	Dev       DevCmd       `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
+	Edge      EdgeCmd      `cmd:"" help:"Serve clients from an outside NATS."`
+	Persist   PersistCmd   `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
+	Migrate   MigrateCmd   `cmd:"" help:"Create or update streams and tables."`
+	Retention RetentionCmd `cmd:"" help:"Remove runs whose time is over, and say which those are."`
+	Hold      HoldCmd      `cmd:"" help:"Legal holds: what they name is kept."`
+	Delete    DeleteCmd    `cmd:"" help:"Remove a run or a tenant everywhere."`
+	Publish   PublishCmd   `cmd:"" help:"Publish files into a run."`
+	Proxy     ProxyCmd     `cmd:"" help:"Stand before model providers and write a run beside every call."`
+	Runs      RunsCmd      `cmd:"" help:"List runs."`
+	Tail      TailCmd      `cmd:"" help:"Follow a run."`
+	Replay    ReplayCmd    `cmd:"" help:"Play a stored run with its original timing."`
+	Export    ExportCmd    `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
+	Bench     BenchCmd     `cmd:"" help:"Load a server, check every delivery, and report."`
 
 	Approve  ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
 	Reject   RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`
@@ -38,6 +41,7 @@ type CLI struct {
 	Answer   AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
 	Say      SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
 
+	Archive     ArchiveCmd     `cmd:"" help:"List, check and write runs that are kept as objects."`
 	DeadLetters DeadLettersCmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
 
 	Auth    AuthCmd    `cmd:"" help:"Make credentials."`

@@ -77,6 +77,9 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	app := producers.AppenderConfig{Log: n.log, Keys: keys, Logger: cfg.logger, Hooks: cfg.metrics.producerHooks()}
 	if cfg.archive != nil { // a nil archive in an interface would not be nil
 		hub.Archive, app.Archive = cfg.archive, cfg.archive
+		if marks, ok := cfg.runs.(forgetting); ok {
+			app.Archive = guarded(cfg.archive, marks)
+		}
 	}
 	if n.hub, err = fanout.New(hub); err != nil {
 		return nil, err

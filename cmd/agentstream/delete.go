@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"agentstream/persister/retention"
+	"agentstream/schema"
+)
+
+// DeleteCmd removes runs everywhere, at once.
+type DeleteCmd struct {
+	Run    DeleteRunCmd    `cmd:"" help:"Remove a run everywhere: rows, blob, log, keys, dead letters."`
+	Tenant DeleteTenantCmd `cmd:"" help:"Remove all runs of a tenant, and what was set for it."`
+}
+
+// DeleteFlags are those of both.
+type DeleteFlags struct {
+	NATSFlags
+	KeepStoreFlags
+	BlobFlags
+	Yes  bool `help:"Do not ask."`
+	JSON bool `name:"json" help:"Print one JSON object."`
+
+	in io.Reader
+}
+
+// DeleteRunCmd removes a run.
+type DeleteRunCmd struct {
+	DeleteFlags
+	Tenant string `arg:"" help:"Tenant."`
+	RunID  string `arg:"" name:"run" help:"Run."`
+}
+
+// Run removes the run and looks whether anything is left.
+func (c *DeleteRunCmd) Run(ctx context.Context, log *slog.Logger) error {
+	key := schema.RunKey{Tenant: c.Tenant, Run: c.RunID}
+	if err := key.Validate(); err != nil {
+		return err
+	}
+	return c.remove(ctx, log, c.RunID, func(d *retention.Deleter) (retention.Deleted, error) { return d.Run(ctx, key) })
+}
+
+// DeleteTenantCmd removes a tenant.
+type DeleteTenantCmd struct {
+	DeleteFlags
+	Tenant string `arg:"" help:"Tenant."`
+}
+
+// Run removes the tenant and looks whether anything is left.
+func (c *DeleteTenantCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := schema.ValidTenant(c.Tenant); err != nil {
+		return err
+	}
+	return c.remove(ctx, log, c.Tenant, func(d *retention.Deleter) (retention.Deleted, error) {
+		return d.Tenant(ctx, c.Tenant, func(done int) {
+			if done%1000 == 0 {
+				fmt.Fprintf(c.err(), "agentstream: %d runs removed\n", done)
+			}
+		})
+	})
+}
+
+func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string, fn func(*retention.Deleter) (retention.Deleted, error)) error {
+	if err := c.confirm(name); err != nil {
+		return err
+	}
+	s, cfg, done, err := openKeeping(ctx, &c.NATSFlags, &c.KeepStoreFlags, &c.BlobFlags, retention.Policy{}, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, err := retention.NewDeleter(cfg, s, s)
+	if err != nil {
+		return err
+	}
+	r, err := fn(d)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = json.NewEncoder(c.out()).Encode(r)
+	} else {
+		_, err = fmt.Fprintf(c.out(), "removed: %d runs, %d events, %d blobs, %d messages, %d idempotency keys, %d dead letters\nleft: %s\n",
+			r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, leftOf(r))
+	}
+	if err == nil && !r.Clean() {
+		err = errors.New("something is left; run it again")
+		if cfg.Blobs == nil && r.Left.Scraps > 0 {
+			err = errors.New("blobs are left: say where they are with --blobs, and run it again")
+		}
+	}
+	return err
+}
+
+func leftOf(r retention.Deleted) string {
+	if !r.Clean() {
+		return fmt.Sprintf("%+v, in the log %d runs", r.Left, r.LeftInLog)
+	}
+	if r.Left.Marks > 0 {
+		return fmt.Sprintf("nothing but %d marks, which go within the hour, when nothing of their runs can be under way", r.Left.Marks)
+	}
+	return "nothing"
+}
+
+// confirm has the name typed.
+func (c *DeleteFlags) confirm(name string) error {
+	if c.Yes {
+		return nil
+	}
+	in := c.in
+	if in == nil {
+		in = os.Stdin
+	}
+	fmt.Fprintf(c.err(), "This cannot be undone. Type %s to remove it everywhere: ", name)
+	line, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')
+	if err != nil && line == "" {
+		return errors.New("nothing was typed, nothing is removed; --yes does not ask")
+	}
+	if strings.TrimSpace(line) != name {
+		return errors.New("another name was typed, nothing is removed")
+	}
+	return nil
+}

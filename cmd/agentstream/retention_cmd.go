@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/persister/natsjs"
+	"agentstream/persister/retention"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+// RetentionCmd is about how long runs are kept.
+type RetentionCmd struct {
+	Plan  RetentionPlanCmd  `cmd:"" help:"Say what would be removed now; change nothing."`
+	Run   RetentionRunCmd   `cmd:"" help:"Remove now what is due."`
+	Show  RetentionShowCmd  `cmd:"" help:"Show what tenants have of their own."`
+	Set   RetentionSetCmd   `cmd:"" help:"Give a tenant times of its own."`
+	Clear RetentionClearCmd `cmd:"" help:"Take a tenant's own times away."`
+}
+
+// RetentionPlanCmd is the dry run.
+type RetentionPlanCmd struct {
+	KeepStoreFlags
+	RetentionFlags
+	Runs bool `help:"Name each run."`
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// Run prints the plan.
+func (c *RetentionPlanCmd) Run(ctx context.Context, log *slog.Logger) error {
+	policy, err := c.policy()
+	if err != nil {
+		return err
+	}
+	s, done, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	plan, err := retention.MakePlan(ctx, s, policy, time.Now(), c.Runs)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(c.out()).Encode(plan)
+	}
+	return c.table(plan)
+}
+
+func (c *RetentionPlanCmd) table(plan retention.Plan) error {
+	if len(plan.Groups) == 0 {
+		_, err := fmt.Fprintln(c.out(), "nothing is due")
+		return err
+	}
+	w := tabwriter.NewWriter(c.out(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TENANT\tSTATE\tWHAT\tRUNS\tROWS\tBYTES\tBLOBS\tBLOB BYTES")
+	for _, g := range plan.Groups {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Tenant, g.State, g.What, g.Runs, g.Rows, g.Bytes, g.Blobs, g.Blob)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(plan.Days) > 0 {
+		fmt.Fprintf(c.out(), "partitions that would be dropped whole: %s\n", strings.Join(plan.Days, " "))
+	}
+	for _, g := range plan.Groups {
+		for _, id := range g.IDs {
+			fmt.Fprintf(c.out(), "%s %s/%s\n", g.What, g.Tenant, id)
+		}
+	}
+	return nil
+}
+
+// RetentionRunCmd does one pass.
+type RetentionRunCmd struct {
+	NATSFlags
+	KeepStoreFlags
+	BlobFlags
+	RetentionFlags
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// Run passes until everything that is due is done.
+func (c *RetentionRunCmd) Run(ctx context.Context, log *slog.Logger) error {
+	policy, err := c.policy()
+	if err != nil {
+		return err
+	}
+	s, cfg, done, err := openKeeping(ctx, &c.NATSFlags, &c.KeepStoreFlags, &c.BlobFlags, policy, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_ = s
+	k, err := retention.New(cfg)
+	if err != nil {
+		return err
+	}
+	r, err := k.Pass(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = json.NewEncoder(c.out()).Encode(r)
+	} else {
+		_, err = fmt.Fprintf(c.out(), "removed: %d runs, %d events, %d partitions, %d blobs, %d messages, %d tombstones; rows of %d runs; %v\n",
+			r.Expired, r.Events, r.Days, r.Blobs, r.Messages, r.Tombstones, r.Cooled, r.Took.Round(time.Millisecond))
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Failed > 0:
+		return fmt.Errorf("%d things could not be removed and stay marked; run it again", r.Failed)
+	case r.More:
+		return errors.New("the time was over before everything was done; run it again")
+	}
+	return nil
+}
+
+// openKeeping opens everything that a removal needs.
+func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFlags, policy retention.Policy, log *slog.Logger) (upkeep, retention.Config, func(), error) {
+	objects, err := b.openBlobs()
+	if err != nil {
+		return nil, retention.Config{}, nil, err
+	}
+	nc, err := n.dial("retention", log)
+	if err != nil {
+		return nil, retention.Config{}, nil, err
+	}
+	purger, err := natsjs.NewPurger(ctx, nc, pubjs.KeysBucket)
+	if err != nil {
+		nc.Close()
+		return nil, retention.Config{}, nil, err
+	}
+	s, done, err := k.open(ctx, log)
+	if err != nil {
+		nc.Close()
+		return nil, retention.Config{}, nil, err
+	}
+	return s, keeperConfig(s, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
+}
+
+// RetentionShowCmd lists tenants with times of their own.
+type RetentionShowCmd struct {
+	KeepStoreFlags
+	JSON bool `name:"json" help:"Print one JSON object per line."`
+}
+
+// Run lists.
+func (c *RetentionShowCmd) Run(ctx context.Context, log *slog.Logger) error {
+	s, done, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := s.Overrides(ctx)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.out(), 0, 0, 2, ' ', 0)
+	if !c.JSON {
+		fmt.Fprintln(w, "TENANT\tCOMPLETED\tENDED")
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(all)) {
+		o := all[tenant]
+		if c.JSON {
+			err := json.NewEncoder(c.out()).Encode(map[string]string{"tenant": tenant, "completed": ownDays(o.Completed), "ended": ownDays(o.Ended)})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", tenant, ownDays(o.Completed), ownDays(o.Ended))
+	}
+	return w.Flush()
+}
+
+func ownDays(n *int) string {
+	switch {
+	case n == nil:
+		return "default"
+	case *n == persister.KeepForEver:
+		return "never"
+	}
+	return strconv.Itoa(*n) + "d"
+}
+
+// RetentionSetCmd sets a tenant's times.
+type RetentionSetCmd struct {
+	KeepStoreFlags
+	Tenant    string `arg:"" help:"Tenant."`
+	Completed string `help:"For runs in state done: days (90d), never, or default." placeholder:"TIME"`
+	Ended     string `help:"For runs in state error or aborted." placeholder:"TIME"`
+}
+
+// Run sets.
+func (c *RetentionSetCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := schema.ValidTenant(c.Tenant); err != nil {
+		return err
+	}
+	if c.Completed == "" && c.Ended == "" {
+		return errors.New("--completed or --ended is required")
+	}
+	s, done, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := s.Overrides(ctx)
+	if err != nil {
+		return err
+	}
+	o := all[c.Tenant]
+	if o.Completed, err = parseOwn("--completed", c.Completed, o.Completed); err != nil {
+		return err
+	}
+	if o.Ended, err = parseOwn("--ended", c.Ended, o.Ended); err != nil {
+		return err
+	}
+	return s.SetOverride(ctx, c.Tenant, o)
+}
+
+// parseOwn reads a number of days; "" leaves it as it is.
+func parseOwn(flag, text string, is *int) (*int, error) {
+	n := persister.KeepForEver
+	switch text {
+	case "":
+		return is, nil
+	case "default":
+		return nil, nil
+	case "never":
+		return &n, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(text, "d"))
+	if err != nil || n < 0 || n > 36500 || !strings.HasSuffix(text, "d") {
+		return nil, fmt.Errorf("%s %q: not a number of days (90d), never or default", flag, text)
+	}
+	return &n, nil
+}
+
+// RetentionClearCmd takes a tenant's times away.
+type RetentionClearCmd struct {
+	KeepStoreFlags
+	Tenant string `arg:"" help:"Tenant."`
+}
+
+// Run clears.
+func (c *RetentionClearCmd) Run(ctx context.Context, log *slog.Logger) error {
+	s, done, err := c.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.SetOverride(ctx, c.Tenant, persister.Override{})
+}

@@ -164,7 +164,7 @@ var floors = []floor{
 	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
 	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
-	{"persister/blob/s3", []string{"persister/blob"}, "a store of objects knows the contract and its one client library"},
+	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},

@@ -277,6 +277,11 @@ type Audit struct {
 // named, and what a longer one followed. It leaves objects younger than Grace, and whatever it cannot
 // tell from the only copy: after the tables were restored from a backup, objects know more than they.
 func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) {
+	if s, ok := a.cfg.Store.(sweeper); ok && remove {
+		if err := s.Sweep(ctx, time.Now().Add(-a.cfg.Grace)); err != nil {
+			return r, fmt.Errorf("blob: audit: %w", err)
+		}
+	}
 	for o, err := range a.cfg.Store.List(ctx, "") {
 		if err != nil {
 			return r, fmt.Errorf("blob: audit: %w", err)

@@ -126,12 +126,3 @@ func (a *Archiver) write(ctx context.Context, out io.Writer, key schema.RunKey, 
 	}
 	return w.Close()
 }
-
-// Remove removes the object at a URI that a run's row has given. One that is not there is removed.
-func Remove(ctx context.Context, s Store, key schema.RunKey, uri string) error {
-	name, _, err := nameIn(uri, key)
-	if err != nil {
-		return err
-	}
-	return s.Delete(ctx, name)
-}

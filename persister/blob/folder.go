@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Folder is a Store in a folder of the file system. Files are readable by their owner alone.
@@ -183,6 +184,30 @@ func (f *Folder) Delete(_ context.Context, name string) error {
 	}
 	if err := os.Remove(full); err != nil && !missing(err) {
 		return fmt.Errorf("blob: delete %s: %w", name, err)
+	}
+	return nil
+}
+
+// Sweep removes what a Put that was killed before has left.
+func (f *Folder) Sweep(ctx context.Context, before time.Time) error {
+	err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), tempPrefix) {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.ModTime().Before(before) {
+			err = os.Remove(p)
+		}
+		if missing(err) {
+			return nil // it has gone meanwhile
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("blob: sweep: %w", err)
 	}
 	return nil
 }

@@ -320,3 +320,19 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, 
 		}
 	}
 }
+
+// Sweep ends uploads that began before and were never finished: their parts are kept and paid for.
+func (s *Store) Sweep(ctx context.Context, before time.Time) error {
+	for u := range s.client.Client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.full(""), true) {
+		if u.Err != nil {
+			return fmt.Errorf("s3: sweep: %w", u.Err)
+		}
+		if !u.Initiated.Before(before) {
+			continue
+		}
+		if err := s.client.AbortMultipartUpload(ctx, s.cfg.Bucket, u.Key, u.UploadID); err != nil {
+			return fmt.Errorf("s3: sweep: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"agentstream/persister/blob"
+	"agentstream/schema"
+)
+
+// ArchiveCmd is about runs that are kept as objects.
+type ArchiveCmd struct {
+	List   ArchiveListCmd   `cmd:"" help:"List objects."`
+	Verify ArchiveVerifyCmd `cmd:"" help:"Read objects whole and compare them with their check sums."`
+	Run    ArchiveRunCmd    `cmd:"" help:"Archive runs now."`
+	Audit  ArchiveAuditCmd  `cmd:"" help:"Look for objects that no run needs."`
+}
+
+var errNoBlobs = errors.New("--blobs (or AGENTSTREAM_BLOBS) is required")
+
+func (f *BlobFlags) needBlobs() (*blobs, error) {
+	b, err := f.openBlobs()
+	if err == nil && b == nil {
+		err = errNoBlobs
+	}
+	return b, err
+}
+
+// ArchiveListCmd lists objects.
+type ArchiveListCmd struct {
+	BlobFlags
+	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+
+	Streams `kong:"-"`
+}
+
+// Run lists.
+func (c *ArchiveListCmd) Run(ctx context.Context) error {
+	b, err := c.needBlobs()
+	if err != nil {
+		return err
+	}
+	for o, err := range b.List(ctx, c.Prefix) {
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(c.out(), "%s\t%d\t%s\n", o.Modified.UTC().Format("2006-01-02T15:04:05Z"), o.Size, printable(o.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printable keeps what others have named from steering a terminal.
+func printable(name string) string {
+	if _, _, _, err := blob.ParseName(name); err != nil {
+		return fmt.Sprintf("%q", name)
+	}
+	return name
+}
+
+// ArchiveVerifyCmd reads objects.
+type ArchiveVerifyCmd struct {
+	BlobFlags
+	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+
+	Streams `kong:"-"`
+}
+
+// Run reads all objects, says which are damaged, and fails when one is.
+func (c *ArchiveVerifyCmd) Run(ctx context.Context) error {
+	b, err := c.needBlobs()
+	if err != nil {
+		return err
+	}
+	good, bad := 0, 0
+	for o, err := range b.List(ctx, c.Prefix) {
+		if err != nil {
+			return err
+		}
+		ix, err := blob.Verify(ctx, b.Store, o.Name)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			bad++
+			_, err = fmt.Fprintf(c.out(), "BAD\t%s\t%v\n", printable(o.Name), err)
+		} else {
+			good++
+			_, err = fmt.Fprintf(c.out(), "ok\t%s\t%d events\t%d bytes\t%s\n", o.Name, ix.Events, ix.Bytes, ix.SHA256)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("archive: %d objects are damaged or cannot be read, %d are whole", bad, good)
+	}
+	return nil
+}
+
+// ArchiveTablesFlags say where the tables are beside the objects.
+type ArchiveTablesFlags struct {
+	BlobFlags
+	LetterStoreFlags
+}
+
+// openArchiver opens tables and objects.
+func (f *ArchiveTablesFlags) openArchiver(ctx context.Context, log *slog.Logger) (*blob.Archiver, blob.Tables, func(), error) {
+	b, err := f.needBlobs()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	store, done, err := f.open(ctx, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	t, tables := store.(blob.Tables)
+	q, queue := store.(blob.Queue)
+	if !tables || !queue {
+		done()
+		return nil, nil, nil, errors.New("archive: this store does not archive")
+	}
+	a, err := f.newArchiver(t, q, b, blob.Hooks{}, log)
+	if err != nil {
+		done()
+	}
+	return a, t, done, err
+}
+
+// ArchiveRunCmd archives runs.
+type ArchiveRunCmd struct {
+	ArchiveTablesFlags
+	Tenant string   `help:"Tenant of the runs." default:"default" env:"AGENTSTREAM_TENANT"`
+	Runs   []string `arg:"" name:"run" help:"Runs to archive; each must have ended."`
+}
+
+// Run archives each run and says where it is.
+func (c *ArchiveRunCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := schema.ValidTenant(c.Tenant); err != nil {
+		return fmt.Errorf("--tenant: %w", err)
+	}
+	for _, run := range c.Runs {
+		if err := schema.ValidRunID(run); err != nil {
+			return fmt.Errorf("RUN: %w", err)
+		}
+	}
+	a, tables, done, err := c.openArchiver(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, run := range c.Runs {
+		key := schema.RunKey{Tenant: c.Tenant, Run: run}
+		if err := a.One(ctx, key); err != nil {
+			return err
+		}
+		place, err := tables.Place(ctx, key)
+		if err != nil {
+			return err
+		}
+		if place.URI == "" || place.Archived != place.Last {
+			return fmt.Errorf("archive: run %s is not there, has not ended, or has expired", run)
+		}
+		if _, err := fmt.Fprintf(c.out(), "%s\t%d events\t%s\n", run, place.Archived-place.Expired, place.URI); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ArchiveAuditCmd looks for orphans.
+type ArchiveAuditCmd struct {
+	ArchiveTablesFlags
+	Remove bool `help:"Remove them. What may be the only copy of something stays."`
+}
+
+// Run audits once.
+func (c *ArchiveAuditCmd) Run(ctx context.Context, log *slog.Logger) error {
+	a, _, done, err := c.openArchiver(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := a.Audit(ctx, c.Remove)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out(), "%d objects, %d that no run needs, %d of which the tables know nothing\n", r.Objects, r.Removed, r.Unknown)
+	return err
+}

@@ -59,9 +59,11 @@ func (p *pipeline) keepHolding(ctx context.Context) {
 	every := q.Patience() / 3
 	for every > 0 && sleep(ctx, every) {
 		for _, msgs := range p.waiting(time.Now().Add(-every)) {
-			if err := q.Hold(ctx, msgs); err != nil {
+			once, cancel := context.WithTimeout(ctx, every)
+			if err := q.Hold(once, msgs); err != nil {
 				p.cfg.Logger.Debug("persister: hold", "messages", len(msgs), "error", err)
 			}
+			cancel()
 		}
 	}
 }

@@ -23,6 +23,7 @@ func (q *Queue) Lag(ctx context.Context) (persister.Lag, error) {
 		return lag, fmt.Errorf("natsjs: lag of %s: %w", q.stream, err)
 	}
 	q.mu.Lock()
+	q.loss.confirmed(stream.State.FirstSeq, consumer.AckFloor.Stream)
 	if q.Ours() {
 		q.loss.passed(stream.State.FirstSeq, consumer.Delivered.Stream)
 	}
@@ -111,6 +112,16 @@ func (l *loss) passed(first, delivered uint64) {
 	for at := range l.owed {
 		if at <= gone {
 			l.lost++
+			delete(l.owed, at)
+		}
+	}
+}
+
+// confirmed forgets what was given back and is stored by now, perhaps by another process: it lies at or
+// below the consumer's floor while the stream still has it.
+func (l *loss) confirmed(first, floor uint64) {
+	for at := range l.owed {
+		if at >= first && at <= floor {
 			delete(l.owed, at)
 		}
 	}

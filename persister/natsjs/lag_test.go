@@ -132,6 +132,27 @@ func TestLost(t *testing.T) {
 			t.Fatalf("lost %d of 6", lag.Lost)
 		}
 	})
+	t.Run("given back and stored by another", func(t *testing.T) {
+		s := testkit.NATS(t)
+		a, b := open(t, s, natsjs.Config{Wait: 100 * time.Millisecond}), open(t, s, natsjs.Config{Wait: 100 * time.Millisecond})
+		fill(t, s, 5)
+		if err := a.Release(t.Context(), fetch(t, a, wide)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Ack(t.Context(), fetch(t, b, wide)); err != nil {
+			t.Fatal(err)
+		}
+		if lag := lagOf(t, a); lag.Lost != 0 || lag.Messages != 0 {
+			t.Fatalf("lag %+v", lag)
+		}
+		bound(t, s, time.Second, -1)
+		first(t, s, 6)
+		for _, q := range []*natsjs.Queue{a, b} {
+			if lag := lagOf(t, q); lag.Lost != 0 {
+				t.Fatalf("lost %d of nothing", lag.Lost)
+			}
+		}
+	})
 	t.Run("nothing", func(t *testing.T) { // what is purged in the middle, and what is confirmed and gone, is no loss
 		s := testkit.NATS(t)
 		q := open(t, s, natsjs.Config{Wait: 100 * time.Millisecond})
@@ -189,5 +210,29 @@ func TestLagRoom(t *testing.T) {
 	fill(t, s, 300)
 	if lag := lagOf(t, q); lag.Lost == 0 || lag.Room > 0.2 {
 		t.Errorf("lag %+v", lag)
+	}
+}
+
+// TestHold: what is held is not handed out again, what is not is.
+func TestHold(t *testing.T) {
+	s := testkit.NATS(t)
+	fill(t, s, 6)
+	q := open(t, s, natsjs.Config{Wait: 100 * time.Millisecond, AckWait: time.Second})
+	held := fetch(t, q, persister.Limit{Messages: 3, Bytes: 1 << 20})
+	fetch(t, q, persister.Limit{Messages: 3, Bytes: 1 << 20})
+	if q.Patience() != time.Second {
+		t.Fatalf("patience is %v", q.Patience())
+	}
+	for began := time.Now(); time.Since(began) < 3*time.Second; {
+		if err := q.Hold(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		if got := positions(fetch(t, q, wide)); got != "" && got != "4 5 6" {
+			t.Fatalf("positions %s came again", got)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	if err := q.Ack(t.Context(), held); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -18,7 +18,8 @@
 // the log has acknowledged is never lost between log and store. Rows are keyed by tenant, run and
 // seq: a message that comes again changes nothing. A row that comes again with another content is
 // never written over the first: it is set aside as a dead letter with [ReasonConflict]. What cannot
-// be stored at all is set aside with its original bytes, alone; everything around it is stored.
+// be stored at all is set aside with its original bytes, alone; everything around it is stored. [Redrive]
+// takes what was set aside the same way once more.
 // Batches of a queue are stored in the order of the log.
 //
 // What is held of all queues is bounded by Config.HeldBytes. While the store is away the persister keeps

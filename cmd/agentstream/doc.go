@@ -3,7 +3,8 @@
 // # What it is
 //
 // One file per mode: dev (everything in one process on embedded parts), edge, persist, migrate;
-// publish, tail, replay and the commands to a run are clients of a server, on clients/go. Flags,
+// publish, tail, replay and the commands to a run are clients of a server, on clients/go; deadletters
+// works on the archive itself. Flags,
 // wiring and metrics live here and nowhere else.
 //
 // # Contract

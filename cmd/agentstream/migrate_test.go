@@ -20,7 +20,7 @@ import (
 // done, and nothing is left to do.
 func TestMigrate(t *testing.T) {
 	server := testkit.NATS(t)
-	dsn := testkit.Postgres(t)
+	dsn := testkit.StartPostgres(t).Database(t)
 	migrate := func(change func(*MigrateCmd)) (migrated, string) {
 		t.Helper()
 		c := MigrateCmd{NATSFlags: NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: PostgresFlags{Postgres: dsn}, JSON: true}

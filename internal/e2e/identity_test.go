@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
@@ -31,6 +34,7 @@ type keeping struct {
 	t     *testing.T
 	nats  string
 	edge  *proc
+	runs  []string // all that were published
 	forms []form
 }
 
@@ -63,6 +67,7 @@ func sameBytes(t *testing.T, k *keeping) {
 	if len(want) != len(names)+len(hostileRuns) {
 		t.Fatalf("%d runs in the log of %d recordings and %d hostile runs", len(want), len(names), len(hostileRuns))
 	}
+	k.runs = slices.Sorted(maps.Keys(want))
 	hostileBytes(t, want, hostileRuns)
 	for _, f := range k.forms {
 		if f.turn == nil {
@@ -220,6 +225,8 @@ func (k *keeping) publishHostile() (runs []string) {
 	for _, p := range slices.Concat(persistertest.Hostile(), schematest.HostilePayloads()) {
 		payloads = append(payloads, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(p)})
 	}
+	const end = `{"state":"done","reason":"\u0000 \ud800"}`
+	payloads = append(payloads, schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(end)})
 	for run, events := range map[string][]schema.Event{
 		"hostile_scenario": schematest.Named("hostile").Events, "hostile_payloads": payloads, "hostile_long": schematest.Generate(3000, 5).Events,
 	} {
@@ -241,6 +248,7 @@ func (k *keeping) publishHostile() (runs []string) {
 	for _, p := range schematest.HostilePayloads() {
 		fmt.Fprintf(&body, `{"type":"text.delta","payload":%s}`+"\n", p)
 	}
+	fmt.Fprintf(&body, `{"type":"run.lifecycle","payload":%s}`+"\n", end)
 	if _, _, err := post(k.t.Context(), http.DefaultClient, k.edge.url("/v1/agent/runs/hostile_http/events"), "k", body.Bytes()); err != nil {
 		k.t.Fatal(err)
 	}
@@ -264,11 +272,21 @@ func (k *keeping) forget() {
 }
 
 func keptInSQLite(t *testing.T) *keeping {
-	nats := freeAddr(t)
+	nats, data := freeAddr(t), t.TempDir()
 	k := &keeping{t: t, nats: "nats://" + nats}
-	k.edge = newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats, "--partitions", "4")
+	k.edge = newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	k.edge.start()
-	k.forms = []form{{"stream", func() {}}, {"rows of SQLite", k.forget}, {"blobs, SQLite", k.toBlobs()}}
+	k.forms = []form{{"stream", func() {}}, {"rows of SQLite", k.forget}, {"blobs, SQLite", k.toBlobs("dev", []string{"--data", data}, func() (n int) {
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(data, "archive.db")+"?_pragma=query_only(1)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.QueryRow("select count(*) from agent_run_events").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	})}}
 	return k
 }
 
@@ -282,9 +300,50 @@ func keptInPostgres(t *testing.T) *keeping {
 	per := newProc(t, "persist", "--nats", k.nats)
 	per.env = k.edge.env
 	per.start()
-	k.forms = []form{{"stream", func() {}}, {"rows of PostgreSQL", k.forget}, {"blobs, PostgreSQL", k.toBlobs()}}
+	k.forms = []form{{"stream", func() {}}, {"rows of PostgreSQL", k.forget}, {"blobs, PostgreSQL", k.toBlobs("edge", nil, func() (n int) {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		if err := conn.QueryRow(t.Context(), "select count(*) from agent_run_events").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	})}}
 	return k
 }
 
-// toBlobs gives how runs are moved to blobs and their rows removed; nil while no command does it.
-func (k *keeping) toBlobs() func() { return nil }
+// toBlobs gives how all runs are moved to blobs, and their rows removed; nil where the role that
+// serves them reads no blobs.
+func (k *keeping) toBlobs(role string, store []string, rows func() int) func() {
+	k.t.Helper()
+	path, err := binary()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if help, err := command(path, role, "--help").CombinedOutput(); err != nil || !strings.Contains(string(help), "--blobs") {
+		return nil
+	}
+	return func() {
+		k.t.Helper()
+		env := append(k.edge.env, "AGENTSTREAM_BLOBS="+k.t.TempDir())
+		tell := func(args ...string) {
+			k.t.Helper()
+			cmd := command(path, append(args, store...)...)
+			cmd.Env = append(os.Environ(), env...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				k.t.Fatalf("agentstream %q: %v\n%s", args[:2], err, tail(string(out), 2000))
+			}
+		}
+		tell(append([]string{"archive", "run", "--archive-settle", "0s"}, k.runs...)...)
+		<-time.After(1500 * time.Millisecond)
+		tell("retention", "run", "--nats", k.nats, "--rows-for", "1s")
+		if n := rows(); n != 0 {
+			k.t.Fatalf("%d rows are still there", n)
+		}
+		k.edge.kill()
+		k.edge.env = env
+		k.edge.start()
+	}
+}

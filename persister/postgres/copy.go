@@ -14,7 +14,7 @@ import (
 )
 
 // copyLeast is the number of rows from which a COPY is worth its round trip.
-const copyLeast = 20
+const copyLeast = 10
 
 // copyColumns are the columns of a COPY, in the order of copyNames.
 var copyColumns = [...]column{colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload}

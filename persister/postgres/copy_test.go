@@ -162,6 +162,9 @@ func TestConflictsBesideCopies(t *testing.T) {
 	forged = append(forged, forger.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"forged"}`))) // seq 46
 	res := appendPacks(t, s, a, b, forged[0], forged[1], b)
 	count(t, "mixed", res, 50, 80, 0, 2)
+	if n := s.Races(); n != 0 {
+		t.Errorf("%d transactions were done again: rows that were there were copied", n)
+	}
 	if res.Conflicts[0].Chunk != 2 || res.Conflicts[1].Chunk != 3 {
 		t.Errorf("conflicts are %+v", res.Conflicts)
 	}
@@ -206,7 +209,8 @@ func TestPartitionUnderCopy(t *testing.T) {
 
 // TestLargeRows: rows larger than the driver's buffer, and many of them.
 func TestLargeRows(t *testing.T) {
-	s := open(t, testkit.Postgres(t))
+	dsn := testkit.Postgres(t)
+	s := open(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	var packs []schema.Pack
 	var want []byte
@@ -217,6 +221,11 @@ func TestLargeRows(t *testing.T) {
 	count(t, "large", appendPacks(t, s, packs...), 60, 0, 0, 0)
 	if !bytes.Equal(replayed(t, s, key), want) {
 		t.Error("stored rows differ")
+	}
+	p := pool(t, dsn)
+	if n := ask[int](t, p, `select count(*) from agent_run_events where pg_column_compression(line) = 'lz4' and pg_column_compression(payload) = 'lz4'`); n < 20 &&
+		ask[bool](t, p, `select 'lz4' = any (enumvals) from pg_settings where name = 'default_toast_compression'`) {
+		t.Errorf("%d rows are compressed by lz4", n)
 	}
 }
 

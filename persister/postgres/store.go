@@ -109,14 +109,15 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", persister.ErrPoison, err)
 	}
-	name := "agent_run_events_" + day // digits only: parsed above
+	name := partition(day)
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var exists, attached bool
+		var exists, attached, lz4 bool
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, `select to_regclass($1) is not null, exists (select from pg_inherits
-			where inhrelid = to_regclass($1) and inhparent = 'agent_run_events'::regclass)`, name).Scan(&exists, &attached)
+			where inhrelid = to_regclass($1) and inhparent = 'agent_run_events'::regclass),
+			(select 'lz4' = any (enumvals) from pg_settings where name = 'default_toast_compression')`, name).Scan(&exists, &attached, &lz4)
 		if err != nil || attached {
 			return err
 		}
@@ -124,6 +125,11 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 			// Row security that is not forced: the owner copies into the partition, nobody else sees a row of it.
 			if _, err := tx.Exec(ctx, `create table `+name+` (like agent_run_events including all);
 				alter table `+name+` enable row level security`); err != nil {
+				return err
+			}
+		}
+		if !exists && lz4 { // a server may be built without
+			if _, err := tx.Exec(ctx, `alter table `+name+` alter line set compression lz4, alter payload set compression lz4`); err != nil {
 				return err
 			}
 		}

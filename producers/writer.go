@@ -297,7 +297,7 @@ func (w *writer) patiently(ctx context.Context, read func(context.Context) error
 		once, cancel := context.WithTimeout(ctx, w.timeout)
 		err := read(once)
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) {
 			return err
 		}
 		if w.hooks.Retry != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"agentstream/persister/retention"
@@ -28,8 +27,6 @@ type DeleteFlags struct {
 	BlobFlags
 	Yes  bool `help:"Do not ask."`
 	JSON bool `name:"json" help:"Print one JSON object."`
-
-	in io.Reader
 }
 
 // DeleteRunCmd removes a run.
@@ -115,12 +112,8 @@ func (c *DeleteFlags) confirm(name string) error {
 	if c.Yes {
 		return nil
 	}
-	in := c.in
-	if in == nil {
-		in = os.Stdin
-	}
 	fmt.Fprintf(c.err(), "This cannot be undone. Type %s to remove it everywhere: ", name)
-	line, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(c.in(), 1024)).ReadString('\n')
 	if err != nil && line == "" {
 		return errors.New("nothing was typed, nothing is removed; --yes does not ask")
 	}

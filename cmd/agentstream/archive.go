@@ -10,13 +10,38 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"agentstream/persister/blob"
 	"agentstream/persister/blob/s3"
+	"agentstream/schema"
 )
 
 // BlobFlags say where runs that have ended are kept as objects.
 type BlobFlags struct {
-	Blobs         string        `help:"Where runs that have ended are kept: a folder, file:///folder, or s3://bucket/prefix?endpoint=https://host&region=…&path-style=true. Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), the AWS file or the machine's role." env:"AGENTSTREAM_BLOBS" placeholder:"URL"`
+	Blobs string `help:"Where runs that have ended are kept: a folder, file:///folder, or s3://bucket/prefix?endpoint=https://host&region=…&path-style=true. Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), the AWS file or the machine's role. With --data: the folder blobs in it, unless off." env:"AGENTSTREAM_BLOBS" placeholder:"URL"`
+}
+
+// Of --data.
+const (
+	blobFolder = "blobs" // where dev keeps objects
+	noBlobs    = "off"   // as --blobs: it keeps none
+)
+
+// beside gives the flags for the data of a dev server, which keeps objects beside its tables.
+func (f BlobFlags) beside(data string) *BlobFlags {
+	switch {
+	case f.Blobs == noBlobs:
+		f.Blobs = ""
+	case f.Blobs == "" && data != "":
+		f.Blobs = filepath.Join(data, blobFolder)
+	}
+	return &f
+}
+
+// ArchiveFlags say where runs that have ended are kept as objects, and when they are written.
+type ArchiveFlags struct {
+	BlobFlags
 	ArchiveSettle time.Duration `help:"How long a run must have ended and rested before it is archived." default:"1m" env:"AGENTSTREAM_ARCHIVE_SETTLE"`
 }
 
@@ -82,7 +107,7 @@ func archived(t archiveTables, b *blobs) (*blob.Archive, error) {
 }
 
 // archiver gives the part that writes objects; none when there is nowhere to write them.
-func (f *BlobFlags) archiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) ([]part, error) {
+func (f *ArchiveFlags) archiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) ([]part, error) {
 	if b == nil {
 		return nil, nil
 	}
@@ -93,10 +118,35 @@ func (f *BlobFlags) archiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.H
 	return []part{{"archiver", func(ctx context.Context) error { return a.Run(ctx) }}}, nil
 }
 
-func (f *BlobFlags) newArchiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) (*blob.Archiver, error) {
+func (f *ArchiveFlags) newArchiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) (*blob.Archiver, error) {
 	settle := f.ArchiveSettle
 	if settle <= 0 {
 		settle = -1 // zero means the default there
 	}
 	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Store: b.Store, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
+}
+
+func (m *metrics) archiverHooks() blob.Hooks {
+	runs := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archived_runs_total", Help: "Runs that were written as objects."})
+	size := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archived_bytes_total", Help: "Bytes of these objects."})
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_archive_failures_total",
+		Help: "Runs that could not be written as objects: hole, events of the run are missing; other, it is tried again."}, []string{"kind"})
+	backlog := prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_archive_backlog_runs", Help: "Runs that have ended and are not yet objects."})
+	orphans := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archive_orphans_total", Help: "Objects that no run needed, removed."})
+	m.registry.MustRegister(runs, size, failed, backlog, orphans)
+	return blob.Hooks{
+		Archived: func(_ schema.RunKey, _ *blob.Index, bytes int64, _ time.Duration) {
+			runs.Inc()
+			size.Add(float64(bytes))
+		},
+		Failed: func(_ schema.RunKey, err error) {
+			kind := "other"
+			if errors.Is(err, blob.ErrHole) {
+				kind = "hole"
+			}
+			failed.WithLabelValues(kind).Inc()
+		},
+		Backlog: func(n int) { backlog.Set(float64(n)) },
+		Audited: func(a blob.Audit) { orphans.Add(float64(a.Removed)) },
+	}
 }

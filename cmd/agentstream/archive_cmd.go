@@ -103,13 +103,13 @@ func (c *ArchiveVerifyCmd) Run(ctx context.Context) error {
 
 // ArchiveTablesFlags say where the tables are beside the objects.
 type ArchiveTablesFlags struct {
-	BlobFlags
+	ArchiveFlags
 	LetterStoreFlags
 }
 
 // openArchiver opens tables and objects.
 func (f *ArchiveTablesFlags) openArchiver(ctx context.Context, log *slog.Logger) (*blob.Archiver, blob.Tables, func(), error) {
-	b, err := f.needBlobs()
+	b, err := f.beside(f.Data).needBlobs()
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -54,7 +54,7 @@ func TestArchiveCommands(t *testing.T) {
 		}
 		out.Reset()
 	}
-	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{BlobFlags: flags, LetterStoreFlags: LetterStoreFlags{Data: data, Streams: streams}},
+	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{ArchiveFlags: ArchiveFlags{BlobFlags: flags}, LetterStoreFlags: LetterStoreFlags{Data: data, Streams: streams}},
 		Tenant: "default", Runs: []string{"run_1"}}
 	const name = "default/20260228/run_1.21.jsonl.zst"
 	expect(run.Run(t.Context(), log), "21 events", "file:"+name)
@@ -109,7 +109,7 @@ func TestArchived(t *testing.T) {
 		t.Error(err)
 	}
 	var _ archive = a
-	f := BlobFlags{Blobs: t.TempDir()}
+	f := ArchiveFlags{BlobFlags: BlobFlags{Blobs: t.TempDir()}}
 	b, err := f.openBlobs()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
+	"agentstream/persister/blob"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	"agentstream/producers/demo"
@@ -30,6 +31,8 @@ type DevCmd struct {
 	LayoutFlags
 	LingerFlags
 	ReapFlags
+	ArchiveFlags
+	RetentionFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
@@ -79,14 +82,18 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
+	objects, all, err := c.openArchive(store)
+	if err != nil {
+		return err
+	}
 	m := newMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: store, runs: store, flags: &c.ListenFlags,
+	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: all, runs: store, flags: &c.ListenFlags,
 		durability: durability, metrics: m, logger: log})
 	if err != nil {
 		return err
 	}
-	k, err := c.keeping(ctx, js, n, store, m, log)
+	k, err := c.keeping(ctx, js, n, store, objects, m, log)
 	if err != nil {
 		return err
 	}
@@ -110,14 +117,27 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // keeping makes the parts that write the log into the store. No other process can.
-func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, m *metrics, log *slog.Logger) (*keeping, error) {
+func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, objects *blobs, m *metrics, log *slog.Logger) (*keeping, error) {
 	k, err := newKeeping(ctx, js, store, nil, c.LingerFlags, m, log)
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := c.reaper(n.log, store, store, m, log)
+	reaper, err := c.reaper(n.log, n.archive, store, m, log)
+	if err != nil {
+		return nil, err
+	}
 	k.parts = append(k.parts, reaper...)
-	return k, err
+	return k, k.lookAfter(ctx, js.Conn(), store, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
+}
+
+// openArchive joins the tables and the objects, which lie in --data unless --blobs says otherwise.
+func (c *DevCmd) openArchive(store *sqlite.Store) (*blobs, *blob.Archive, error) {
+	b, err := c.beside(c.Data).openBlobs()
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := archived(store, b)
+	return b, all, err
 }
 
 func (c *DevCmd) serveNATS() (*server.Server, error) {

@@ -18,6 +18,7 @@ type EdgeCmd struct {
 	NATSFlags
 	ListenFlags
 	PostgresFlags
+	BlobFlags
 	InsecureNoAuth bool `help:"Ask nobody for a credential, as dev does; only on a loopback address. For load tests on one machine." env:"AGENTSTREAM_INSECURE_NO_AUTH"`
 }
 
@@ -63,7 +64,15 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer store.Close()
-		cfg.archive, cfg.runs = store, store
+		objects, err := c.openBlobs()
+		if err != nil {
+			return err
+		}
+		all, err := archived(store, objects)
+		if err != nil {
+			return err
+		}
+		cfg.archive, cfg.runs = all, store
 	}
 	n, err := newNode(ctx, cfg)
 	if err != nil {

@@ -42,6 +42,7 @@ type node struct {
 	reader   *fanjs.Log
 	log      *pubjs.Log
 	appender *producers.Appender
+	archive  archive      // nil: there is none
 	inbox    *pubjs.Inbox // nil: events are not taken over NATS
 	gate     *gate
 	checks   []edge.Check
@@ -61,7 +62,7 @@ type nodeConfig struct {
 }
 
 func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
-	n := &node{}
+	n := &node{archive: cfg.archive}
 	var err error
 	if n.log, err = pubjs.Open(ctx, cfg.nc); err != nil {
 		return nil, err

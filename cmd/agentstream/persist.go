@@ -10,6 +10,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/persister"
+	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
 	pubjs "agentstream/producers/natsjs"
@@ -23,6 +24,8 @@ type PersistCmd struct {
 	MemoryFlags
 	LingerFlags
 	ReapFlags
+	ArchiveFlags
+	RetentionFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -89,9 +92,20 @@ func (c *PersistCmd) keeping(ctx context.Context, nc *nats.Conn, store *postgres
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := c.reaper(runs, store, store, m, log)
+	objects, err := c.openBlobs()
+	if err != nil {
+		return nil, err
+	}
+	all, err := archived(store, objects)
+	if err != nil {
+		return nil, err
+	}
+	reaper, err := c.reaper(runs, all, store, m, log)
+	if err != nil {
+		return nil, err
+	}
 	k.parts = append(k.parts, reaper...)
-	return k, err
+	return k, k.lookAfter(ctx, nc, store, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
 }
 
 // keeping is what dev and persist have in common: what writes the log into a store, and what looks after
@@ -112,6 +126,28 @@ func newKeeping(ctx context.Context, js jetstream.JetStream, store persister.Sto
 		return nil, err
 	}
 	return &keeping{persister: p, roster: roster}, nil
+}
+
+// keptTables are a store as those need it that look after stored runs. Both stores are one.
+type keptTables interface {
+	blob.Tables
+	blob.Queue
+	keepStore
+}
+
+// lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
+func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t keptTables, b *blobs, af ArchiveFlags, rf RetentionFlags, m *metrics, log *slog.Logger) error {
+	archiver, err := af.archiver(t, t, b, m.archiverHooks(), log)
+	if err != nil {
+		return err
+	}
+	purger, err := perjs.NewPurger(ctx, nc, pubjs.KeysBucket)
+	if err != nil {
+		return err
+	}
+	retention, err := rf.parts(t, purger, b, m.retentionHooks(), log)
+	k.parts = append(append(k.parts, archiver...), retention...)
+	return err
 }
 
 // stages are the parts in the order in which they end. Partitions are handed over when nothing of them

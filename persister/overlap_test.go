@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -43,6 +44,24 @@ func texts(run string, packs, events int) []schema.Pack {
 		out[i] = w.Texts("", events)
 	}
 	return out
+}
+
+// logText keeps what was logged, for several goroutines.
+type logText struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // TestStepsOverlap: fetching, storing and confirming take a second each; ten batches take ten seconds
@@ -107,7 +126,7 @@ func TestHeldMessagesDoNotComeAgain(t *testing.T) {
 		if !bytes.Equal(body(t, store, key("r")), bodies(packs...)) || s.Repeated != 0 {
 			t.Errorf("%d rows came again, status %+v", s.Repeated, s)
 		}
-		if q.held == 0 {
+		if q.holds() == 0 {
 			t.Error("nothing was held: the test shows nothing")
 		}
 	})
@@ -138,10 +157,10 @@ func TestOutageGivesBack(t *testing.T) {
 		if s := p.Status()[0]; s.HeldBytes != 0 || s.RetryingSince.IsZero() {
 			t.Errorf("after a minute without a store: %+v", s)
 		}
-		held := q.held
+		held := q.holds()
 		time.Sleep(3 * time.Hour)
-		if _, released := q.counts(); released > 300 || q.held != held {
-			t.Errorf("%d messages were given back, %d held: they come again and again", released, q.held-held)
+		if _, released := q.counts(); released > 300 || q.holds() != held {
+			t.Errorf("%d messages were given back, %d held: they come again and again", released, q.holds()-held)
 		}
 		away.Store(false)
 		time.Sleep(time.Minute)
@@ -179,11 +198,11 @@ func TestBatchSize(t *testing.T) {
 				q.put(texts("r", 600, 100)...)
 				_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store})
 				time.Sleep(30 * time.Second)
+				stop()
 				last := slices.Max(all[len(all)/2:])
 				if last < c.min || last > c.max {
 					t.Errorf("transactions have %d rows in the end, want %d to %d: %v", last, c.min, c.max, all)
 				}
-				stop()
 			})
 		})
 	}
@@ -219,13 +238,13 @@ func TestGrowsAgain(t *testing.T) {
 // error, and what is lost is told, each time once.
 func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var text bytes.Buffer
+		var text logText
 		logger := slog.New(slog.NewTextHandler(&text, nil))
 		q, store := newQueue("AGENT_0"), persistertest.NewMemory()
 		store.Fault = func(context.Context, []persister.Chunk) error { return errAway }
-		var told uint64
+		var told atomic.Uint64
 		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Logger: logger, Hooks: persister.Hooks{
-			Lost: func(stream string, n uint64) { told += n },
+			Lost: func(stream string, n uint64) { told.Add(n) },
 		}})
 		q.put(texts("r", 3, 10)...)
 		seen := func(at time.Duration, degraded bool, alarm string, warnings, errors int) {
@@ -250,8 +269,8 @@ func TestAlarms(t *testing.T) {
 		q.set(func() { q.lost = 2 })
 		time.Sleep(5 * time.Minute)
 		seen(55*time.Minute, true, "2 messages were dropped", 1, 1)
-		if n := strings.Count(text.String(), "they are lost"); n != 1 || told != 2 || p.Status()[0].Lost != 2 {
-			t.Errorf("the loss was said %d times, the hook heard of %d", n, told)
+		if n := strings.Count(text.String(), "they are lost"); n != 1 || told.Load() != 2 || p.Status()[0].Lost != 2 {
+			t.Errorf("the loss was said %d times, the hook heard of %d", n, told.Load())
 		}
 		if s := p.Status()[0]; s.LagEvents != 30 {
 			t.Errorf("three messages of ten events are taken for %d events", s.LagEvents)
@@ -264,7 +283,7 @@ func TestAlarms(t *testing.T) {
 // to the other.
 func TestStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var text bytes.Buffer
+		var text logText
 		q := newQueue("AGENT_0")
 		q.away, q.fetchErr = true, fmt.Errorf("never asked")
 		q.put(texts("r", 1, 1)...)

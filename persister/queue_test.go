@@ -160,6 +160,12 @@ var (
 	_ persister.Shared = (*queue)(nil)
 )
 
+func (q *queue) holds() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held
+}
+
 func (q *queue) counts() (acked, released int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -184,6 +184,9 @@ func (r *Roster) drop(p int) {
 func (r *Roster) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
 	defer cancel()
+	if r.kv != nil {
+		_ = r.kv.Delete(ctx, memberKey+r.me) // first: who sees a lease end knows then who is left
+	}
 	for p := range r.seats {
 		r.mu.Lock()
 		held, revision := r.seats[p].lease != nil, r.seats[p].revision
@@ -195,9 +198,6 @@ func (r *Roster) leave() {
 			_ = r.kv.Delete(ctx, leaseOf(p), jetstream.LastRevision(revision)) // else it ends by itself
 		}
 		r.drop(p)
-	}
-	if r.kv != nil {
-		_ = r.kv.Delete(ctx, memberKey+r.me)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -111,16 +111,17 @@ func settles(t *testing.T, want string, members ...*member) time.Duration {
 // when its lease ends, what a leaving one held at once, and a new one gets its part.
 func TestRosterShares(t *testing.T) {
 	s := rosterLog(t)
-	a, b, c := join(t, s, quick), join(t, s, quick), join(t, s, quick)
+	cfg := natsjs.RosterConfig{Beat: time.Second, TTL: 5 * time.Second} // far enough from what a busy machine delays
+	a, b, c := join(t, s, cfg), join(t, s, cfg), join(t, s, cfg)
 	settles(t, "[2 3 3]", a, b, c)
 	a.kill()
-	if took := settles(t, "[4 4]", b, c); took > quick.TTL+2*quick.Beat+time.Second {
+	if took := settles(t, "[4 4]", b, c); took > cfg.TTL+2*cfg.Beat+time.Second || took < cfg.TTL/2 {
 		t.Errorf("a dead member's partitions were away for %v", took)
 	}
-	d := join(t, s, quick)
+	d := join(t, s, cfg)
 	settles(t, "[2 3 3]", b, c, d)
 	b.leave()
-	if took := settles(t, "[4 4]", c, d); took > quick.TTL/2 {
+	if took := settles(t, "[4 4]", c, d); took > cfg.TTL/2 {
 		t.Errorf("a member that left in order was missed for %v", took)
 	}
 	c.leave()

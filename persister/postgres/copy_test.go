@@ -207,6 +207,42 @@ func TestPartitionUnderCopy(t *testing.T) {
 	}
 }
 
+// TestHalfDetached: whoever began to detach a partition was called off. Rows for it are stored all the same.
+func TestHalfDetached(t *testing.T) {
+	dsn := testkit.Postgres(t)
+	s, p := open(t, dsn), pool(t, dsn)
+	w := persistertest.NewWriter(key, day)
+	a, b, c := w.Texts("", 50), w.Texts("", 50), w.Texts("", 1)
+	appendPacks(t, s, a)
+	for _, pack := range []schema.Pack{b, c} {
+		tx, err := p.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `select from agent_run_events limit 1`); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := p.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{`set statement_timeout = 300`, `alter table agent_run_events detach partition agent_run_events_20260228 concurrently`, `reset statement_timeout`} {
+			_, _ = conn.Exec(t.Context(), statement)
+		}
+		conn.Release()
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !ask[bool](t, p, `select inhdetachpending from pg_inherits where inhrelid = 'agent_run_events_20260228'::regclass`) {
+			t.Fatal("the partition is not half detached")
+		}
+		count(t, "half detached", appendPacks(t, s, pack), pack.Count, 0, 0, 0)
+	}
+	if got := replayed(t, s, key); !bytes.Equal(got, bytes.Join([][]byte{a.Body, b.Body, c.Body}, nil)) {
+		t.Error("stored rows differ")
+	}
+}
+
 // TestLargeRows: rows larger than the driver's buffer, and many of them.
 func TestLargeRows(t *testing.T) {
 	dsn := testkit.Postgres(t)

@@ -111,13 +111,14 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 	}
 	name := partition(day)
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var exists, attached, lz4 bool
+		var exists, attached, leaving, lz4 bool
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, `select to_regclass($1) is not null, exists (select from pg_inherits
-			where inhrelid = to_regclass($1) and inhparent = 'agent_run_events'::regclass),
-			(select 'lz4' = any (enumvals) from pg_settings where name = 'default_toast_compression')`, name).Scan(&exists, &attached, &lz4)
+			where inhrelid = to_regclass($1) and inhparent = 'agent_run_events'::regclass and not inhdetachpending),
+			exists (select from pg_inherits where inhrelid = to_regclass($1) and inhdetachpending),
+			(select 'lz4' = any (enumvals) from pg_settings where name = 'default_toast_compression')`, name).Scan(&exists, &attached, &leaving, &lz4)
 		if err != nil || attached {
 			return err
 		}
@@ -130,6 +131,11 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 		}
 		if !exists && lz4 { // a server may be built without
 			if _, err := tx.Exec(ctx, `alter table `+name+` alter line set compression lz4, alter payload set compression lz4`); err != nil {
+				return err
+			}
+		}
+		if leaving { // somebody began to detach it, and perhaps lives no more: rows could be stored nowhere
+			if _, err := tx.Exec(ctx, `alter table agent_run_events detach partition `+name+` finalize`); err != nil {
 				return err
 			}
 		}

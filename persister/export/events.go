@@ -7,7 +7,8 @@ import (
 )
 
 // EventRow is a row of the table events: the envelope, the payload as it came, and what most questions
-// ask of a payload.
+// ask of a payload. What may be absent is a pointer in all rows: of a slice that may be, parquet-go writes
+// some nulls as empty.
 type EventRow struct {
 	Tenant string `parquet:"tenant,dict"`
 	RunID  string `parquet:"run_id,dict"`
@@ -17,34 +18,34 @@ type EventRow struct {
 	TS     int64  `parquet:"ts,timestamp(microsecond),delta"`
 	Type   []byte `parquet:"type,string,dict"`
 
-	ChildID  []byte `parquet:"child_id,string,optional,dict"`
-	TurnID   []byte `parquet:"turn_id,string,optional,dict"`
-	FirstSeq *int64 `parquet:"first_seq,optional"`
-	Actor    []byte `parquet:"actor,string,optional,dict"`
-	Cause    []byte `parquet:"cause,string,optional"`
-	Payload  []byte `parquet:"payload,string"`
+	ChildID  *string `parquet:"child_id,optional,dict"`
+	TurnID   *string `parquet:"turn_id,optional,dict"`
+	FirstSeq *int64  `parquet:"first_seq,optional"`
+	Actor    *string `parquet:"actor,optional,dict"`
+	Cause    *string `parquet:"cause,optional"`
+	Payload  []byte  `parquet:"payload,string"`
 
-	MessageID    []byte   `parquet:"message_id,string,optional,dict"`
-	Role         []byte   `parquet:"role,string,optional,dict"`
-	Model        []byte   `parquet:"model,string,optional,dict"`
+	MessageID    *string  `parquet:"message_id,optional,dict"`
+	Role         *string  `parquet:"role,optional,dict"`
+	Model        *string  `parquet:"model,optional,dict"`
 	Index        *int64   `parquet:"block_index,optional,dict"`
-	Text         []byte   `parquet:"text,string,optional"`
-	CallID       []byte   `parquet:"call_id,string,optional,dict"`
-	Tool         []byte   `parquet:"tool,string,optional,dict"`
+	Text         *string  `parquet:"text,optional"`
+	CallID       *string  `parquet:"call_id,optional,dict"`
+	Tool         *string  `parquet:"tool,optional,dict"`
 	OK           *bool    `parquet:"ok,optional"`
 	DurationMS   *float64 `parquet:"duration_ms,optional"`
-	State        []byte   `parquet:"state,string,optional,dict"`
-	StopReason   []byte   `parquet:"stop_reason,string,optional,dict"`
+	State        *string  `parquet:"state,optional,dict"`
+	StopReason   *string  `parquet:"stop_reason,optional,dict"`
 	InputTokens  *int64   `parquet:"input_tokens,optional"`
 	OutputTokens *int64   `parquet:"output_tokens,optional"`
-	Usage        []byte   `parquet:"usage,string,optional"`
+	Usage        *string  `parquet:"usage,optional"`
 }
 
 // maxLanes bounds the open messages that are kept, of which each takes its name.
 const maxLanes = 10_000
 
 // speaking is the message that is open in a lane.
-type speaking struct{ id, model []byte }
+type speaking struct{ id, model *string }
 
 // events writes the table events.
 type events struct {
@@ -66,7 +67,7 @@ func (t *events) pack(p *schema.Pack) error {
 		if err != nil {
 			return err
 		}
-		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq), Type: r.Type, ChildID: r.Child}
+		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq), Type: r.Type, ChildID: text(string(r.Child))}
 		row.ID, row.TS = envelope(r)
 		t.describe(&row, r)
 		t.say(&row, r)
@@ -106,8 +107,9 @@ func (t *events) describe(row *EventRow, r schema.Record) {
 	row.Index, row.Text = p.whole("index"), p.str("text")
 	row.CallID, row.Tool, row.OK, row.DurationMS = p.str("call_id"), p.str("tool"), p.bool("ok"), p.float("duration_ms")
 	row.State, row.StopReason = p.str("state"), p.str("stop_reason")
-	if row.Usage = p.object("usage"); row.Usage != nil {
-		t.inner = t.inner.read(row.Usage)
+	if usage := p.object("usage"); usage != nil {
+		row.Usage = new(string(usage))
+		t.inner = t.inner.read(usage)
 		row.InputTokens, row.OutputTokens = tokens(t.inner)
 	}
 }
@@ -131,13 +133,13 @@ func (t *events) say(row *EventRow, r schema.Record) {
 	switch string(r.Type) {
 	case schema.TypeMessageStart:
 		if _, known := t.open[lane]; known || len(t.open) < maxLanes {
-			t.open[lane] = speaking{bytes.Clone(row.MessageID), bytes.Clone(row.Model)}
+			t.open[lane] = speaking{row.MessageID, row.Model}
 		}
 		return
 	case schema.TypeCommandMessage:
 		return
 	case schema.TypeRunLifecycle:
-		if schema.RunState(row.State).Final() {
+		if row.State != nil && schema.RunState(*row.State).Final() {
 			delete(t.open, lane)
 			if lane == "" {
 				clear(t.open)
@@ -152,7 +154,7 @@ func (t *events) say(row *EventRow, r schema.Record) {
 	if row.MessageID == nil {
 		row.MessageID = open.id
 	}
-	if row.Model == nil && bytes.Equal(row.MessageID, open.id) {
+	if row.Model == nil && open.id != nil && *row.MessageID == *open.id {
 		row.Model = open.model
 	}
 	if string(r.Type) == schema.TypeMessageEnd {

@@ -54,15 +54,15 @@ func (l fields) raw(name string) []byte {
 }
 
 // str decodes a string; nil when there is none.
-func (l fields) str(name string) []byte {
+func (l fields) str(name string) *string {
 	v := l.raw(name)
 	if len(v) < 2 || v[0] != '"' {
 		return nil
 	}
 	if inner := v[1 : len(v)-1]; bytes.IndexByte(inner, '\\') < 0 {
-		return inner
+		return new(string(inner))
 	}
-	return []byte(unquote(v))
+	return new(unquote(v))
 }
 
 // object gives a field that is an object.

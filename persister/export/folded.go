@@ -18,21 +18,21 @@ type MessageRow struct {
 	EndSeq     *int64 `parquet:"end_seq,optional"`
 	RunLastSeq int64  `parquet:"run_last_seq,dict"`
 
-	MessageID []byte `parquet:"message_id,string,optional"`
-	ChildID   []byte `parquet:"child_id,string,optional,dict"`
-	Role      []byte `parquet:"role,string,dict"`
-	Model     []byte `parquet:"model,string,optional,dict"`
-	Text      []byte `parquet:"text,string"`
-	Reasoning []byte `parquet:"reasoning,string"`
-	ToolCalls int32  `parquet:"tool_calls"`
+	MessageID *string `parquet:"message_id,optional"`
+	ChildID   *string `parquet:"child_id,optional,dict"`
+	Role      []byte  `parquet:"role,string,dict"`
+	Model     *string `parquet:"model,optional,dict"`
+	Text      []byte  `parquet:"text,string"`
+	Reasoning []byte  `parquet:"reasoning,string"`
+	ToolCalls int32   `parquet:"tool_calls"`
 
-	StartedAt    int64  `parquet:"started_at,timestamp(microsecond)"`
-	EndedAt      *int64 `parquet:"ended_at,timestamp(microsecond),optional"`
-	StopReason   []byte `parquet:"stop_reason,string,optional,dict"`
-	InputTokens  *int64 `parquet:"input_tokens,optional"`
-	OutputTokens *int64 `parquet:"output_tokens,optional"`
-	Usage        []byte `parquet:"usage,string,optional"`
-	Error        []byte `parquet:"error,string,optional"`
+	StartedAt    int64   `parquet:"started_at,timestamp(microsecond)"`
+	EndedAt      *int64  `parquet:"ended_at,timestamp(microsecond),optional"`
+	StopReason   *string `parquet:"stop_reason,optional,dict"`
+	InputTokens  *int64  `parquet:"input_tokens,optional"`
+	OutputTokens *int64  `parquet:"output_tokens,optional"`
+	Usage        *string `parquet:"usage,optional"`
+	Error        *string `parquet:"error,optional"`
 }
 
 // ToolCallRow is a row of the table tool_calls.
@@ -44,19 +44,19 @@ type ToolCallRow struct {
 	EndSeq     *int64 `parquet:"end_seq,optional"`
 	RunLastSeq int64  `parquet:"run_last_seq,dict"`
 
-	CallID  []byte `parquet:"call_id,string"`
-	ChildID []byte `parquet:"child_id,string,optional,dict"`
-	Tool    []byte `parquet:"tool,string,optional,dict"`
-	Outcome []byte `parquet:"outcome,string,dict"` // ok, error, open
+	CallID  []byte  `parquet:"call_id,string"`
+	ChildID *string `parquet:"child_id,optional,dict"`
+	Tool    *string `parquet:"tool,optional,dict"`
+	Outcome []byte  `parquet:"outcome,string,dict"` // ok, error, open
 
 	StartedAt  int64    `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt    *int64   `parquet:"ended_at,timestamp(microsecond),optional"`
 	DurationMS *float64 `parquet:"duration_ms,optional"` // as the producer said, else between both events
-	Input      []byte   `parquet:"input,string,optional"`
-	Output     []byte   `parquet:"output,string,optional"`
-	Error      []byte   `parquet:"error,string,optional"`
-	Streamed   []byte   `parquet:"streamed_output,string,optional"`
-	BlobRef    []byte   `parquet:"blob_ref,string,optional"`
+	Input      *string  `parquet:"input,optional"`
+	Output     *string  `parquet:"output,optional"`
+	Error      *string  `parquet:"error,optional"`
+	Streamed   *string  `parquet:"streamed_output,optional"`
+	BlobRef    *string  `parquet:"blob_ref,optional"`
 }
 
 // Bounds of folds that are open.
@@ -238,7 +238,7 @@ func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRo
 	for _, m := range l.Messages {
 		row := MessageRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(m.Start), RunLastSeq: int64(r.info.Last),
 			MessageID: text(valid(m.ID)), ChildID: text(m.Child), Role: []byte(valid(m.Role)), Model: text(valid(m.Model)),
-			StopReason: text(valid(m.StopReason)), Usage: m.Usage, Error: m.Error, StartedAt: l.times[m.Start]}
+			StopReason: text(valid(m.StopReason)), Usage: text(string(m.Usage)), Error: text(string(m.Error)), StartedAt: l.times[m.Start]}
 		row.EndSeq, row.EndedAt = l.ended(m.End)
 		var said, thought strings.Builder
 		for _, b := range m.Blocks {
@@ -262,15 +262,13 @@ func toolCallRows(dst []sized[ToolCallRow], r *run, l *laneFold) []sized[ToolCal
 	for _, c := range l.Calls {
 		row := ToolCallRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(c.Start), RunLastSeq: int64(r.info.Last),
 			CallID: []byte(valid(c.ID)), ChildID: text(c.Child), Tool: text(valid(c.Tool)), Outcome: []byte(outcome(c)), StartedAt: l.times[c.Start],
-			DurationMS: number(c.Duration), Input: c.Input, Output: c.Output, Error: c.Error, BlobRef: text(valid(c.Blob))}
+			DurationMS: number(c.Duration), Input: text(string(c.Input)), Output: text(string(c.Output)), Error: text(string(c.Error)), BlobRef: text(valid(c.Blob))}
 		row.EndSeq, row.EndedAt = l.ended(c.End)
 		if row.EndedAt != nil && row.DurationMS == nil {
 			row.DurationMS = new(float64(*row.EndedAt-row.StartedAt) / 1e3)
 		}
-		if c.Stream.Len() > 0 {
-			row.Streamed = []byte(c.Stream.String())
-		}
-		dst = append(dst, sized[ToolCallRow]{row, c.Start, len(c.Input) + len(c.Output) + len(c.Error) + len(row.Streamed) + 300})
+		row.Streamed = text(c.Stream.String())
+		dst = append(dst, sized[ToolCallRow]{row, c.Start, len(c.Input) + len(c.Output) + len(c.Error) + c.Stream.Len() + 300})
 	}
 	return dst
 }

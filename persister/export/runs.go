@@ -4,18 +4,18 @@ import "agentstream/schema"
 
 // RunRow is a row of the table runs.
 type RunRow struct {
-	Tenant       string `parquet:"tenant,dict"`
-	RunID        string `parquet:"run_id"`
-	RunDay       int32  `parquet:"run_day,date,dict"`
-	State        []byte `parquet:"state,string,optional,dict"`
-	Reason       []byte `parquet:"reason,string,optional"`
-	LastSeq      int64  `parquet:"last_seq"`
-	StartedAt    int64  `parquet:"started_at,timestamp(microsecond)"`
-	UpdatedAt    int64  `parquet:"updated_at,timestamp(microsecond)"`
-	EndedAt      *int64 `parquet:"ended_at,timestamp(microsecond),optional"`
-	InputTokens  *int64 `parquet:"input_tokens,optional"`
-	OutputTokens *int64 `parquet:"output_tokens,optional"`
-	Usage        []byte `parquet:"usage,string,optional"`
+	Tenant       string  `parquet:"tenant,dict"`
+	RunID        string  `parquet:"run_id"`
+	RunDay       int32   `parquet:"run_day,date,dict"`
+	State        *string `parquet:"state,optional,dict"`
+	Reason       *string `parquet:"reason,optional"`
+	LastSeq      int64   `parquet:"last_seq"`
+	StartedAt    int64   `parquet:"started_at,timestamp(microsecond)"`
+	UpdatedAt    int64   `parquet:"updated_at,timestamp(microsecond)"`
+	EndedAt      *int64  `parquet:"ended_at,timestamp(microsecond),optional"`
+	InputTokens  *int64  `parquet:"input_tokens,optional"`
+	OutputTokens *int64  `parquet:"output_tokens,optional"`
+	Usage        *string `parquet:"usage,optional"`
 }
 
 // runs writes the table runs, of what the list says.
@@ -31,11 +31,12 @@ func (t *runs) begin(r *run) error {
 		row.EndedAt = new(ended.UnixMicro())
 	}
 	if len(r.info.Usage) > 0 {
-		row.Usage = []byte(r.info.Usage.String())
-		row.InputTokens, row.OutputTokens = tokens(fields(nil).read(row.Usage))
+		usage := r.info.Usage.String()
+		row.Usage = &usage
+		row.InputTokens, row.OutputTokens = tokens(fields(nil).read([]byte(usage)))
 	}
 	t.rows.begin(r.key)
-	return t.rows.add(row, len(row.Reason)+len(row.Usage)+200)
+	return t.rows.add(row, len(r.info.Reason)+100*len(r.info.Usage)+200)
 }
 
 func (t *runs) pack(*schema.Pack) error { return nil }
@@ -45,9 +46,9 @@ func (t *runs) end(through schema.Seq) error { return t.rows.end(through) }
 func (t *runs) finish() (int64, error) { return t.rows.finish() }
 
 // text gives nil for "".
-func text(s string) []byte {
+func text(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return []byte(s)
+	return &s
 }

@@ -14,7 +14,7 @@ import (
 // Bounds of what dropping a partition may make others wait.
 const (
 	dropLockWait = 500 * time.Millisecond // for a lock: who comes behind a waiting lock waits too
-	dropTime     = 20 * time.Second       // for a transaction of somebody else's that looks at the partition
+	dropTime     = 10 * time.Second       // for a transaction of somebody else's that looks at the partition
 )
 
 // DropDays drops the partitions of those days of which no run has rows any more, and gives the days. One that
@@ -80,10 +80,22 @@ func (s *Store) dropDay(ctx context.Context, conn *pgxpool.Conn, day string) (bo
 	if err != nil || !exists || live > 0 {
 		return false, err
 	}
-	if err := limited(ctx, conn, `alter table agent_run_events detach partition `+partitionOf(day)+` concurrently`); err != nil {
+	if err := s.detach(ctx, conn, `alter table agent_run_events detach partition `+partitionOf(day)+` concurrently`); err != nil {
 		return false, err
 	}
 	return s.removeDetached(ctx, day)
+}
+
+// detach keeps those away meanwhile who make partitions: they would find one that is half gone.
+func (s *Store) detach(ctx context.Context, conn *pgxpool.Conn, text string) error {
+	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, int64(partitionLock)); err != nil {
+		return err
+	}
+	err := limited(ctx, conn, text)
+	if _, uerr := conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(partitionLock)); err == nil {
+		err = uerr
+	}
+	return err
 }
 
 // limited runs a statement outside of a transaction, for a bounded time. What it leaves half done when it is
@@ -117,9 +129,10 @@ func (s *Store) removeDetached(ctx context.Context, day string) (dropped bool, e
 		if _, err := tx.Exec(ctx, `lock table `+partitionOf(day)+` in access exclusive mode`); err != nil {
 			return err
 		}
-		var live bool
-		err := tx.QueryRow(ctx, `select exists (select from agent_runs where run_day = $1 and last_seq > floor_seq)`, date).Scan(&live)
-		if err != nil {
+		var live, back bool // an append may have put it back by itself
+		err := tx.QueryRow(ctx, `select exists (select from agent_runs where run_day = $1 and last_seq > floor_seq),
+			(select relispartition from pg_class where oid = to_regclass($2))`, date, partitionOf(day)).Scan(&live, &back)
+		if err != nil || back {
 			return err
 		}
 		if live {
@@ -147,7 +160,7 @@ func (s *Store) finishDrops(ctx context.Context, conn *pgxpool.Conn) error {
 		return err
 	}
 	for _, name := range pending {
-		if err := limited(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{name}.Sanitize()+` finalize`); err != nil && !busy(err) {
+		if err := s.detach(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{name}.Sanitize()+` finalize`); err != nil && !busy(err) {
 			return err
 		}
 	}

@@ -212,18 +212,28 @@ left join lateral (
     from agent_run_usage x where x.koder_user_id = r.koder_user_id and x.run_id = r.id) u on true
 where r.deleted_at is null;
 
+-- A function of its own, planned when it is called: few messages need it, and a plan for all partitions is dear.
+-- +goose StatementBegin
+create function agent_folded_text(tenant text, day date, run text, child text, after bigint, before bigint) returns text
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan as $$
+begin
+    return (select case when bool_and(d.payload is not null) then string_agg(d.text, '' order by d.seq) else case when count(*) = 0 then '' end end
+        from (select e.seq, e.payload, coalesce(e.payload ->> 'text', '') as text, sum(octet_length(e.payload ->> 'text')) over (order by e.seq) as upto
+            from agent_run_events e
+            where e.koder_user_id = tenant and e.run_day = day and e.run_id = run and e.seq > after and e.seq < coalesce(before, 9223372036854775807)
+                and e.type = 'text.delta' and e.child_id is not distinct from child) d
+        where d.upto is null or d.upto <= 16777216);
+end $$;
+-- +goose StatementEnd
+comment on function agent_folded_text is 'text deltas between two events of a lane, joined, up to 16 MiB; null where jsonb could not hold one of them';
+
 create view agent_v_messages with (security_invoker = true) as
 select s.koder_user_id, s.run_id, s.child_id, s.seq, e.seq as end_seq, s.payload ->> 'message_id' as message_id,
     case s.type when 'command.message' then 'user' else s.payload ->> 'role' end as role, s.payload ->> 'model' as model,
     s.ts as started, case s.type when 'command.message' then s.ts else e.ts end as ended,
     case when s.type = 'command.message' then agent_content_text(s.payload -> 'content')
         when e.type = 'message.end' and e.payload ? 'content' then agent_content_text(e.payload -> 'content')
-        else (select case when bool_and(d.payload is not null) then coalesce(string_agg(d.text, '' order by d.seq), '') end
-            from (select d.seq, d.payload, d.payload ->> 'text' as text, sum(octet_length(d.payload ->> 'text')) over (order by d.seq) as upto
-                from agent_run_events d
-                where d.koder_user_id = s.koder_user_id and d.run_day = s.run_day and d.run_id = s.run_id and d.seq > s.seq
-                    and d.seq < coalesce(e.seq, 9223372036854775807) and d.type = 'text.delta' and d.child_id is not distinct from s.child_id) d
-            where d.upto is null or d.upto <= 16777216) end as text,
+        else agent_folded_text(s.koder_user_id, s.run_day, s.run_id, s.child_id, s.seq, e.seq) end as text,
     e.payload ->> 'stop_reason' as stop_reason, e.payload -> 'error' as error, e.payload -> 'usage' as usage,
     t.input as input_tokens, t.output as output_tokens, t.cache_read as cache_read_tokens, t.cache_write as cache_write_tokens
 from agent_runs r

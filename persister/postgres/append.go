@@ -63,7 +63,9 @@ func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.R
 	cols := columnsOf(b, s.plain)
 	copying := !s.copyless.Load()
 	for range attempts {
-		if err = s.ensureDays(ctx, cols.days); err != nil {
+		if err = s.ensureDays(ctx, cols.days); sqlState(err) == undefinedTable {
+			continue // whoever was detaching the partition has done so meanwhile
+		} else if err != nil {
 			return res, err
 		}
 		res, err = s.transact(ctx, b, cols, days, copying)

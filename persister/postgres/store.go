@@ -169,8 +169,10 @@ func dataError(err error) bool {
 	return false
 }
 
-// uniqueViolation is the SQLSTATE of a key that is taken.
-const uniqueViolation = "23505"
+const (
+	uniqueViolation = "23505" // SQLSTATE of a key that is taken
+	undefinedTable  = "42P01" // of a table that is not there, or is not a partition
+)
 
 // noPartition says that a row found no partition for its day, or COPY no table. PostgreSQL reports the first
 // as a violated check of the partitioned table, without the name of a constraint.
@@ -179,5 +181,5 @@ func noPartition(err error) bool {
 	if !errors.As(err, &pe) {
 		return false
 	}
-	return pe.Code == "42P01" || pe.Code == "23514" && pe.TableName == "agent_run_events" && pe.ConstraintName == ""
+	return pe.Code == undefinedTable || pe.Code == "23514" && pe.TableName == "agent_run_events" && pe.ConstraintName == ""
 }

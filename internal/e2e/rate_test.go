@@ -344,6 +344,8 @@ func (r *pgRate) live(n int, pace float64) {
 	p := newRole(r.t, "persist", r.nats.url(), r.mine)
 	p.start()
 	p.await(r.t)
+	// The leases of the one that was killed before have to end first.
+	eventually(r.t, time.Minute, "the persister has all partitions", func() bool { return active(p) == ratePartitions })
 	began := time.Now()
 	published := make(chan time.Time, 1)
 	go func() {

@@ -74,7 +74,7 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		return err
 	}
 	defer done()
-	d, err := retention.NewDeleter(cfg, s, s)
+	d, err := retention.NewDeleter(cfg, s.forget, s.settings)
 	if err != nil {
 		return err
 	}

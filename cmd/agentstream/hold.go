@@ -47,7 +47,7 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	expired, err := s.AddHold(ctx, key, c.Reason)
+	expired, err := s.holds.AddHold(ctx, key, c.Reason)
 	if err == nil && expired {
 		fmt.Fprintf(c.err(), "agentstream: the hold is placed, but events of run %s had expired or were deleted before\n", key)
 	}
@@ -72,7 +72,7 @@ func (c *HoldRemoveCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	was, err := s.RemoveHold(ctx, key)
+	was, err := s.holds.RemoveHold(ctx, key)
 	if err == nil && !was {
 		err = errors.New("there is no such hold")
 	}
@@ -93,7 +93,7 @@ func (c *HoldListCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	holds, err := s.Holds(ctx, c.Tenant)
+	holds, err := s.settings.Holds(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}

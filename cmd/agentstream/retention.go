@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
@@ -101,20 +100,23 @@ type KeepStoreFlags struct {
 	Streams `kong:"-"`
 }
 
-// upkeep is a store as the commands need it.
-type upkeep interface {
-	keepStore
-	retention.Forgetting
-	Weigh(ctx context.Context, runs []persister.EndedRun) (rows, bytes int64, err error)
-	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
-	SetOverride(ctx context.Context, tenant string, o persister.Override) error
-	Holds(ctx context.Context, tenant string) ([]persister.Hold, error)
-	AddHold(ctx context.Context, key schema.RunKey, reason string) (bool, error)
+// upkeep is one store, by what the commands need of it.
+type upkeep struct {
+	keep     keepStore
+	forget   retention.Forgetting
+	survey   retention.Survey
+	settings retention.Settings
+	holds    holdKeeper
+}
+
+// holdKeeper places and lifts holds.
+type holdKeeper interface {
+	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
 	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
 }
 
 // open opens the archive. It is not created, and not migrated.
-func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (upkeep, func(), error) {
+func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (*upkeep, func(), error) {
 	switch {
 	case f.Data != "":
 		path := filepath.Join(f.Data, "archive.db")
@@ -125,7 +127,7 @@ func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (upkeep, fu
 		if err != nil {
 			return nil, nil, err
 		}
-		return s, func() { _ = s.Close() }, nil
+		return &upkeep{s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case f.Postgres != "":
 		s, err := postgres.Open(ctx, postgres.Config{DSN: f.Postgres, MaxConns: 3, Logger: log})
 		if err != nil {
@@ -135,7 +137,7 @@ func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (upkeep, fu
 			s.Close()
 			return nil, nil, err
 		}
-		return s, s.Close, nil
+		return &upkeep{s, s, s, s, s}, s.Close, nil
 	}
 	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
 }

@@ -48,7 +48,7 @@ func (c *RetentionPlanCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	plan, err := retention.MakePlan(ctx, s, policy, time.Now(), c.Runs)
+	plan, err := retention.MakePlan(ctx, s.survey, policy, time.Now(), c.Runs)
 	if err != nil {
 		return err
 	}
@@ -97,12 +97,11 @@ func (c *RetentionRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, cfg, done, err := openKeeping(ctx, &c.NATSFlags, &c.KeepStoreFlags, &c.BlobFlags, policy, log)
+	_, cfg, done, err := openKeeping(ctx, &c.NATSFlags, &c.KeepStoreFlags, &c.BlobFlags, policy, log)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_ = s
 	k, err := retention.New(cfg)
 	if err != nil {
 		return err
@@ -129,7 +128,7 @@ func (c *RetentionRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // openKeeping opens everything that a removal needs.
-func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFlags, policy retention.Policy, log *slog.Logger) (upkeep, retention.Config, func(), error) {
+func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFlags, policy retention.Policy, log *slog.Logger) (*upkeep, retention.Config, func(), error) {
 	objects, err := b.beside(k.Data).openBlobs()
 	if err != nil {
 		return nil, retention.Config{}, nil, err
@@ -148,7 +147,7 @@ func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFl
 		nc.Close()
 		return nil, retention.Config{}, nil, err
 	}
-	return s, keeperConfig(s, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
+	return s, keeperConfig(s.keep, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
 }
 
 // RetentionShowCmd lists tenants with times of their own.
@@ -164,7 +163,7 @@ func (c *RetentionShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	all, err := s.Overrides(ctx)
+	all, err := s.survey.Overrides(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,7 +216,7 @@ func (c *RetentionSetCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	all, err := s.Overrides(ctx)
+	all, err := s.survey.Overrides(ctx)
 	if err != nil {
 		return err
 	}
@@ -228,7 +227,7 @@ func (c *RetentionSetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if o.Ended, err = parseOwn("--ended", c.Ended, o.Ended); err != nil {
 		return err
 	}
-	return s.SetOverride(ctx, c.Tenant, o)
+	return s.settings.SetOverride(ctx, c.Tenant, o)
 }
 
 // parseOwn reads a number of days; "" leaves it as it is.
@@ -262,5 +261,5 @@ func (c *RetentionClearCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer done()
-	return s.SetOverride(ctx, c.Tenant, persister.Override{})
+	return s.settings.SetOverride(ctx, c.Tenant, persister.Override{})
 }

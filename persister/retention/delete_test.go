@@ -1,7 +1,6 @@
 package retention_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -66,9 +65,7 @@ func TestDeleteRun(t *testing.T) {
 		if h, err := s.Head(t.Context(), p.Key, ""); err != nil || h.Exists() {
 			t.Fatalf("%+v, %v", h, err)
 		}
-		if yes, err := s.(interface {
-			Forgotten(context.Context, schema.RunKey) (bool, error)
-		}).Forgotten(t.Context(), p.Key); err != nil || !yes {
+		if yes, err := s.Forgotten(t.Context(), p.Key); err != nil || !yes {
 			t.Fatal(yes, err)
 		}
 		if r := w.pass(); r.Messages != 1 || r.Tombstones != 0 {

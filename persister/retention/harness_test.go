@@ -26,22 +26,40 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// store is what both stores have.
-type store interface {
+// store is a store, by what is asked of it.
+type store struct {
 	persistertest.Store
 	persistertest.Catalog
-	retention.Runs
+	marker
 	retention.Trash
-	retention.Tombstones
+	graves
 	retention.Forgetting
+	retention.Settings
+	scales
+	holder
+	placer
+}
+
+// A field is called after its type, and would hide a method of that name.
+type (
+	marker interface{ retention.Runs }
+	graves interface{ retention.Tombstones }
+)
+
+type scales interface {
 	Weigh(ctx context.Context, runs []persister.EndedRun) (rows, bytes int64, err error)
 	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
-	SetOverride(ctx context.Context, tenant string, o persister.Override) error
-	Holds(ctx context.Context, tenant string) ([]persister.Hold, error)
+}
+
+type holder interface {
 	AddHold(ctx context.Context, key schema.RunKey, reason string) (bool, error)
 	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
+}
+
+type placer interface {
 	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
 	SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error)
+	Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
 }
 
 // both runs a test on both stores, each on an empty one.
@@ -56,7 +74,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		test(t, s)
+		test(t, store{s, s, s, s, s, s, s, s, s, s})
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.Postgres(t)
@@ -68,7 +86,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(t, s)
+		test(t, store{s, s, s, s, s, s, s, s, s, s})
 	})
 }
 

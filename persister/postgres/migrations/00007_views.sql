@@ -28,17 +28,23 @@ comment on function agent_content_text is 'the text blocks of a message''s conte
 
 -- What providers count, under common names. Tokens from a cache are part of the input at some, beside it at others:
 -- here they are beside it.
+-- Not in SQL: a function in SQL that gives a row is planned anew each time it is called.
+-- +goose StatementBegin
 create function agent_tokens(usage jsonb, out input bigint, out output bigint, out cache_read bigint, out cache_write bigint,
-    out cost double precision) language sql immutable parallel safe as $$
-select greatest(coalesce(agent_whole(usage -> 'input_tokens'), agent_whole(usage -> 'prompt_tokens'), agent_whole(usage -> 'promptTokenCount'), 0)
-        - coalesce(within, 0), 0),
-    coalesce(agent_whole(usage -> 'output_tokens'), agent_whole(usage -> 'completion_tokens'), agent_whole(usage -> 'candidatesTokenCount'), 0)
-        + coalesce(agent_whole(usage -> 'thoughtsTokenCount'), 0),
-    coalesce(agent_whole(usage -> 'cache_read_input_tokens'), within, 0),
-    coalesce(agent_whole(usage -> 'cache_creation_input_tokens'), 0),
-    coalesce(agent_number(usage -> 'cost'), agent_number(usage -> 'cost_usd'), agent_number(usage -> 'total_cost_usd'))
-from (select coalesce(agent_whole(usage -> 'input_tokens_details' -> 'cached_tokens'), agent_whole(usage -> 'prompt_tokens_details' -> 'cached_tokens'),
-    agent_whole(usage -> 'cachedContentTokenCount')) as within) x $$;
+    out cost double precision) language plpgsql immutable parallel safe as $$
+declare
+    within bigint := coalesce(agent_whole(usage -> 'input_tokens_details' -> 'cached_tokens'),
+        agent_whole(usage -> 'prompt_tokens_details' -> 'cached_tokens'), agent_whole(usage -> 'cachedContentTokenCount'));
+begin
+    input := greatest(coalesce(agent_whole(usage -> 'input_tokens'), agent_whole(usage -> 'prompt_tokens'),
+        agent_whole(usage -> 'promptTokenCount'), 0) - coalesce(within, 0), 0);
+    output := coalesce(agent_whole(usage -> 'output_tokens'), agent_whole(usage -> 'completion_tokens'),
+        agent_whole(usage -> 'candidatesTokenCount'), 0) + coalesce(agent_whole(usage -> 'thoughtsTokenCount'), 0);
+    cache_read := coalesce(agent_whole(usage -> 'cache_read_input_tokens'), within, 0);
+    cache_write := coalesce(agent_whole(usage -> 'cache_creation_input_tokens'), 0);
+    cost := coalesce(agent_number(usage -> 'cost'), agent_number(usage -> 'cost_usd'), agent_number(usage -> 'total_cost_usd'));
+end $$;
+-- +goose StatementEnd
 comment on function agent_tokens is 'input without what came from a cache, output, tokens read from and written to a cache, and the cost that the provider told';
 
 -- Usage, one row per message.end: what is summed for months must not be looked for among all events. A

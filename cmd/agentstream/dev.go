@@ -127,7 +127,7 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, s
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, js.Conn(), store, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, js.Conn(), tables{store, store, store}, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
 }
 
 // openArchive joins the tables and the objects, which lie in --data unless --blobs says otherwise.

@@ -105,7 +105,7 @@ func (c *PersistCmd) keeping(ctx context.Context, nc *nats.Conn, store *postgres
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, nc, store, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, nc, tables{store, store, store}, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
 }
 
 // keeping is what dev and persist have in common: what writes the log into a store, and what looks after
@@ -128,16 +128,16 @@ func newKeeping(ctx context.Context, js jetstream.JetStream, store persister.Sto
 	return &keeping{persister: p, roster: roster}, nil
 }
 
-// keptTables are a store as those need it that look after stored runs. Both stores are one.
-type keptTables interface {
-	blob.Tables
-	blob.Queue
-	keepStore
+// tables are one store, as those need it that look after stored runs.
+type tables struct {
+	rows  blob.Tables
+	ended blob.Queue
+	kept  keepStore
 }
 
 // lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
-func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t keptTables, b *blobs, af ArchiveFlags, rf RetentionFlags, m *metrics, log *slog.Logger) error {
-	archiver, err := af.archiver(t, t, b, m.archiverHooks(), log)
+func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *blobs, af ArchiveFlags, rf RetentionFlags, m *metrics, log *slog.Logger) error {
+	archiver, err := af.archiver(t.rows, t.ended, b, m.archiverHooks(), log)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t keptTables, b 
 	if err != nil {
 		return err
 	}
-	retention, err := rf.parts(t, purger, b, m.retentionHooks(), log)
+	retention, err := rf.parts(t.kept, purger, b, m.retentionHooks(), log)
 	k.parts = append(append(k.parts, archiver...), retention...)
 	return err
 }

@@ -295,6 +295,7 @@ var clients = []struct {
 }{
 	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**"}, wholes},
 	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
+	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
 	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},

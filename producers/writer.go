@@ -185,6 +185,13 @@ func readHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	return head, nil
 }
 
+// counted tells that a pack is stored, whether the answer came or the pack was found.
+func (w *writer) counted(p *schema.Pack, began time.Time) {
+	if w.hooks.Stored != nil {
+		w.hooks.Stored(p.Count, len(p.Body), time.Since(began))
+	}
+}
+
 // store sends one pack until its fate is known. It returns the pack as it is stored. ErrConflict:
 // it is certain that the pack is not stored and never will be.
 func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error) {
@@ -194,9 +201,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		stored, err := w.append(ctx, p)
 		if err == nil {
 			w.took(p, stored)
-			if w.hooks.Stored != nil {
-				w.hooks.Stored(p.Count, len(p.Body), time.Since(began))
-			}
+			w.counted(p, began)
 			return p, nil
 		}
 		switch {
@@ -225,6 +230,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		}
 		if found != nil {
 			w.took(found, found.Head.Stored)
+			w.counted(found, began)
 			return found, nil
 		}
 		if w.head.Stored != p.Head.Stored {

@@ -21,14 +21,14 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 		if len(b.Rows) == 0 {
 			return persister.Result{Conflicts: b.Conflicts}, nil
 		}
-		res, err := s.store(ctx, &b, days)
+		res, err := s.store(ctx, chunks, &b, days)
 		switch {
 		case err == nil:
 			return res, nil
 		case errors.Is(err, errOtherDay):
 			continue // days has learnt the right one; the next arrangement holds
 		case dataError(err) && len(b.Rows) == 1:
-			return s.storeOne(ctx, &b, days)
+			return s.storeOne(ctx, chunks, &b, days)
 		case dataError(err):
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
@@ -41,10 +41,10 @@ var errOtherDay = errors.New("run is stored under another day")
 
 // storeOne stores a row whose payload jsonb has refused although it looked fine. The line is the
 // truth and is kept; only when that fails as well is the row poison.
-func (s *Store) storeOne(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (persister.Result, error) {
+func (s *Store) storeOne(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (persister.Result, error) {
 	row := &b.Rows[0]
 	row.Payload = nil
-	res, err := s.store(ctx, b, days)
+	res, err := s.store(ctx, chunks, b, days)
 	if dataError(err) {
 		err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 	}
@@ -59,7 +59,7 @@ const attempts = 4
 
 // store runs the transaction, and once more when a partition that it counted on is gone, or when rows that
 // looked new were not.
-func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
+func (s *Store) store(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
 	cols := columnsOf(b, s.plain)
 	copying := !s.copyless.Load()
 	for range attempts {
@@ -68,7 +68,7 @@ func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.R
 		} else if err != nil {
 			return res, err
 		}
-		res, err = s.transact(ctx, b, cols, days, copying)
+		res, err = s.transact(ctx, chunks, b, cols, days, copying)
 		switch {
 		case err == nil:
 			return res, nil
@@ -90,7 +90,7 @@ func (s *Store) store(ctx context.Context, b *persister.Batch, days map[schema.R
 }
 
 // transact locks and moves the runs first, in the order of their keys, then stores the rows.
-func (s *Store) transact(ctx context.Context, b *persister.Batch, cols *columns, days map[schema.RunKey]string, copying bool) (res persister.Result, err error) {
+func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, cols *columns, days map[schema.RunKey]string, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
 	scope(&batch, everyTenant)
@@ -117,7 +117,7 @@ func (s *Store) transact(ctx context.Context, b *persister.Batch, cols *columns,
 			return res, err
 		}
 	}
-	if res, err = insert(ctx, tx, b, cols, &p, stored); err != nil {
+	if res, err = insert(ctx, tx, chunks, b, cols, &p, stored); err != nil {
 		return res, err
 	}
 	return res, tx.Commit(ctx)
@@ -155,7 +155,7 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 }
 
 // insert stores what was not copied, and what goes with the rows: lanes and sums.
-func insert(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
+func insert(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persister.Batch, cols *columns, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
 	var batch pgx.Batch
 	if args := cols.lanes(b, p); args != nil {
@@ -183,13 +183,16 @@ func insert(ctx context.Context, tx pgx.Tx, b *persister.Batch, cols *columns, p
 			}
 		}
 	}
-	res := persister.Result{Inserted: inserted, Dropped: p.dropped, Conflicts: b.Conflicts}
+	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
+	res.Conflicts = p.remembered(b.Conflicts, chunks)
+	res.Dropped -= len(res.Conflicts)
+	given := len(res.Conflicts)
 	if inserted+p.dropped < len(b.Rows) {
 		if err := conflicts(ctx, tx, p.insert, cols, &res); err != nil {
 			return persister.Result{}, err
 		}
 	}
-	res.Repeated = len(b.Rows) - p.dropped - inserted - (len(res.Conflicts) - len(b.Conflicts))
+	res.Repeated = len(b.Rows) - p.dropped - inserted - (len(res.Conflicts) - given)
 	return res, nil
 }
 

@@ -83,3 +83,14 @@ func (p *plan) divide(b *persister.Batch, fresh map[string]int) {
 		}
 	}
 }
+
+// remembered leaves out the conflicts of runs that are to be forgotten: nothing of them is kept, a dead letter
+// neither.
+func (p *plan) remembered(conflicts []persister.Conflict, chunks []persister.Chunk) (kept []persister.Conflict) {
+	for _, c := range conflicts {
+		if !p.gone[chunks[c.Chunk].Key] {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}

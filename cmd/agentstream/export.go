@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentstream/persister/blob"
 	"agentstream/persister/export"
 	"agentstream/persister/postgres"
 	"agentstream/persister/sqlite"
@@ -22,6 +23,7 @@ import (
 // ExportCmd writes runs out of the archive into files.
 type ExportCmd struct {
 	PostgresFlags
+	BlobFlags
 	Data string `help:"Folder of a dev server, whose archive is read instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
 
 	Runs       []string          `arg:"" optional:"" name:"run" help:"Runs to export; none: all that the filters name."`
@@ -42,7 +44,7 @@ type ExportCmd struct {
 	Streams `kong:"-"`
 	// Screen overrides what is found out about the standard error. Nil looks.
 	Screen *Screen `kong:"-"`
-	// archive wraps the store, for what is not in its tables any more. Nil leaves it as it is.
+	// archive wraps the source, for tests. Nil leaves it as it is.
 	archive func(export.Source) export.Source `kong:"-"`
 }
 
@@ -203,7 +205,8 @@ func (c *ExportCmd) open(ctx context.Context, log *slog.Logger) (export.Source, 
 			s.Close()
 			return nil, nil, err
 		}
-		return s, s.Close, nil
+		source, err := c.joined(s, s)
+		return source, s.Close, err
 	}
 	path := filepath.Join(c.Data, "archive.db")
 	if _, err := os.Stat(path); err != nil {
@@ -220,7 +223,30 @@ func (c *ExportCmd) open(ctx context.Context, log *slog.Logger) (export.Source, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, func() { _ = s.Close() }, nil // it was only read
+	source, err := c.joined(s, s)
+	return source, func() { _ = s.Close() }, err // it was only read
+}
+
+// exported is a source whose events may have left the tables.
+type exported struct {
+	*blob.Archive
+	runLists
+}
+
+// runLists names runs.
+type runLists interface {
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	NextTenant(ctx context.Context, after string) (string, error)
+}
+
+// joined adds the objects to a store. Both arguments are it.
+func (c *ExportCmd) joined(t archiveTables, lists runLists) (export.Source, error) {
+	b, err := c.beside(c.Data).openBlobs()
+	if err != nil {
+		return nil, err
+	}
+	all, err := archived(t, b)
+	return exported{all, lists}, err
 }
 
 func (c *ExportCmd) screen() Screen {

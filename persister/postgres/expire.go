@@ -166,14 +166,42 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []p
 
 // The day is a parameter of its own, so that no other partition is looked at.
 const removeRows = `
-delete from agent_run_events e using unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) as x(t, r, lo, hi)
+delete from %s e using unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) as x(t, r, lo, hi)
 where e.run_day = $1 and e.koder_user_id = x.t and e.run_id = x.r and e.seq > x.lo and e.seq <= x.hi`
+
+// dayTable is where the rows of a day are: its partition, also while that is taken off, or is off already. Then
+// agent_run_events does not show them, and they would be back with a run of that day that goes on.
+type dayTable struct {
+	name string
+	date time.Time
+}
+
+func tableOf(ctx context.Context, tx pgx.Tx, day string) (t dayTable, err error) {
+	if t.date, err = time.Parse(dayLayout, day); err != nil {
+		return t, err
+	}
+	err = tx.QueryRow(ctx, `select case when to_regclass($1) is null then 'agent_run_events' else $1 end`, partitionOf(day)).Scan(&t.name)
+	return t, err
+}
 
 // RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
 // After. It gives the number removed and whether all of these scraps have no rows any more.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+	for range attempts {
+		removed, all, err = s.removeRows(ctx, scraps, limit)
+		if sqlState(err) != undefinedTable { // else a partition was dropped meanwhile
+			break
+		}
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("postgres: remove rows of %d runs: %w", len(scraps), err)
+	}
+	return removed, all, nil
+}
+
+func (s *Store) removeRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
-		ranges := make(map[string]*rowRange)
+		ranges := make(map[dayTable]*rowRange)
 		left := schema.Seq(limit)
 		var ids, through []int64
 		for i := range scraps {
@@ -181,23 +209,23 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 			if left == 0 {
 				break
 			}
-			hi, err := bound(ctx, tx, c, left)
+			table, err := tableOf(ctx, tx, c.Day)
+			if err != nil {
+				return err
+			}
+			hi, err := bound(ctx, tx, c, table, left)
 			if err != nil {
 				return err
 			}
 			left -= min(left, max(hi-c.After, 1))
-			if ranges[c.Day] == nil {
-				ranges[c.Day] = new(rowRange)
+			if ranges[table] == nil {
+				ranges[table] = new(rowRange)
 			}
-			ranges[c.Day].add(c, hi)
+			ranges[table].add(c, hi)
 			ids, through = append(ids, c.ID), append(through, int64(hi))
 		}
-		for day, r := range ranges {
-			date, err := time.Parse(dayLayout, day)
-			if err != nil {
-				return err
-			}
-			tag, err := tx.Exec(ctx, removeRows, date, r.tenant, r.run, r.lo, r.hi)
+		for table, r := range ranges {
+			tag, err := tx.Exec(ctx, fmt.Sprintf(removeRows, table.name), table.date, r.tenant, r.run, r.lo, r.hi)
 			if err != nil {
 				return err
 			}
@@ -212,10 +240,7 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 		}
 		return err
 	})
-	if err != nil {
-		return 0, false, fmt.Errorf("postgres: remove rows of %d runs: %w", len(scraps), err)
-	}
-	return removed, all, nil
+	return removed, all, err
 }
 
 type rowRange struct {
@@ -229,18 +254,14 @@ func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
 }
 
 // bound gives the seq up to which at most limit rows of a scrap lie.
-func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, limit schema.Seq) (schema.Seq, error) {
+func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
 	if c.Through-c.After <= limit {
 		return c.Through, nil
 	}
-	day, err := time.Parse(dayLayout, c.Day)
-	if err != nil {
-		return 0, err
-	}
 	through := c.Through
-	err = tx.QueryRow(ctx, `select seq from agent_run_events where run_day = $1 and koder_user_id = $2 and run_id = $3
+	err := tx.QueryRow(ctx, `select seq from `+table.name+` where run_day = $1 and koder_user_id = $2 and run_id = $3
 		and seq > $4 and seq <= $5 order by seq limit 1 offset $6`,
-		day, c.Key.Tenant, c.Key.Run, int64(c.After), int64(c.Through), int64(limit)-1).Scan(&through)
+		table.date, c.Key.Tenant, c.Key.Run, int64(c.After), int64(c.Through), int64(limit)-1).Scan(&through)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}

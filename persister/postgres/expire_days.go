@@ -14,8 +14,12 @@ import (
 // Bounds of what dropping a partition may make others wait.
 const (
 	dropLockWait = 500 * time.Millisecond // for a lock: who comes behind a waiting lock waits too
-	dropTime     = 10 * time.Second       // for a transaction of somebody else's that looks at the partition
+	dropTime     = 3 * time.Second        // for a transaction of somebody else's that looks at the partition
+	quietTime    = time.Second            // for transactions that look at the table before anything is begun
 )
+
+// errWatched says that a long transaction looks at the table.
+var errWatched = errors.New("a transaction that is not done looks at the table")
 
 // DropDays drops the partitions of those days of which no run has rows any more, and gives the days. One that
 // somebody keeps busy is left for the next time.
@@ -25,16 +29,15 @@ const (
 // that are written into the partition itself: then it is put back. An append that finds the partition
 // gone makes it anew.
 func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, err error) {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
-	}
-	defer conn.Release()
-	if err := s.finishDrops(ctx, conn); err != nil {
+	if err := s.finishDrops(ctx); err != nil {
 		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
 	}
 	for _, day := range days {
-		gone, err := s.dropDay(ctx, conn, day)
+		gone, err := s.dropDay(ctx, day)
+		if errors.Is(err, errWatched) { // it would hold up the other days as well
+			s.log.Info("postgres: partitions are left for later", "err", err)
+			return dropped, nil
+		}
 		if busy(err) {
 			s.log.Info("postgres: partition is in use, left for later", "day", day, "err", err)
 			continue
@@ -69,10 +72,10 @@ func partitionOf(day string) string { return "agent_run_events_" + day }
 // busy says that a lock was not to be had in time.
 func busy(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
+	return errors.Is(err, errWatched) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
 }
 
-func (s *Store) dropDay(ctx context.Context, conn *pgxpool.Conn, day string) (bool, error) {
+func (s *Store) dropDay(ctx context.Context, day string) (bool, error) {
 	if _, err := time.Parse(dayLayout, day); err != nil {
 		return false, err
 	}
@@ -80,22 +83,58 @@ func (s *Store) dropDay(ctx context.Context, conn *pgxpool.Conn, day string) (bo
 	if err != nil || !exists || live > 0 {
 		return false, err
 	}
-	if err := s.detach(ctx, conn, `alter table agent_run_events detach partition `+partitionOf(day)+` concurrently`); err != nil {
+	if err := s.detach(ctx, partitionOf(day), "concurrently"); err != nil {
 		return false, err
 	}
 	return s.removeDetached(ctx, day)
 }
 
-// detach keeps those away meanwhile who make partitions: they would find one that is half gone.
-func (s *Store) detach(ctx context.Context, conn *pgxpool.Conn, text string) error {
+// detach keeps those away meanwhile who make partitions: they would find one that is half gone. how is
+// "concurrently" or "finalize". It takes one connection for as long as it lasts, and none before: a pool may be small.
+func (s *Store) detach(ctx context.Context, table, how string) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if err := quiet(ctx, conn, table); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, int64(partitionLock)); err != nil {
 		return err
 	}
-	err := limited(ctx, conn, text)
+	err = limited(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{table}.Sanitize()+` `+how)
 	if _, uerr := conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(partitionLock)); err == nil {
 		err = uerr
 	}
 	return err
+}
+
+// lookers are transactions that look at agent_run_events or at one table. Everybody may see who holds locks, but
+// not for how long.
+const lookers = `select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks
+	where locktype = 'relation' and pid is distinct from pg_backend_pid() and relation in ('agent_run_events'::regclass, to_regclass($1))
+		and database = (select oid from pg_database where datname = current_database())
+		and ($2::text[] is null or virtualtransaction = any ($2))`
+
+// quiet waits for those who look at the table now, for a bounded time. Who comes behind does not matter. A
+// partition that is half off, because of a report that runs for hours, takes no rows until that ends: it is
+// better not to begin.
+func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
+	var of []string
+	for end := time.Now().Add(quietTime); ; {
+		if err := conn.QueryRow(ctx, lookers, table, of).Scan(&of); err != nil || len(of) == 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: %d of them: %w", table, len(of), errWatched)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // limited runs a statement outside of a transaction, for a bounded time. What it leaves half done when it is
@@ -149,9 +188,9 @@ func (s *Store) removeDetached(ctx context.Context, day string) (dropped bool, e
 
 // finishDrops goes on with what was left half done: a partition that is being taken off, and tables that
 // have been and are still there.
-func (s *Store) finishDrops(ctx context.Context, conn *pgxpool.Conn) error {
+func (s *Store) finishDrops(ctx context.Context) error {
 	var pending []string
-	rows, err := conn.Query(ctx, `select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+	rows, err := s.pool.Query(ctx, `select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
 		where i.inhparent = 'agent_run_events'::regclass and i.inhdetachpending`)
 	if err == nil {
 		pending, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -160,11 +199,11 @@ func (s *Store) finishDrops(ctx context.Context, conn *pgxpool.Conn) error {
 		return err
 	}
 	for _, name := range pending {
-		if err := s.detach(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{name}.Sanitize()+` finalize`); err != nil && !busy(err) {
+		if err := s.detach(ctx, name, "finalize"); err != nil && !busy(err) {
 			return err
 		}
 	}
-	rows, err = conn.Query(ctx, `select substr(c.relname, 18) from pg_class c
+	rows, err = s.pool.Query(ctx, `select substr(c.relname, 18) from pg_class c
 		where c.relname ~ '^agent_run_events_[0-9]{8}$' and c.relkind = 'r' and not c.relispartition
 			and c.relnamespace = (select relnamespace from pg_class where oid = 'agent_run_events'::regclass)`)
 	var days []string

@@ -135,7 +135,8 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 			}
 		}
 		if leaving { // somebody began to detach it, and perhaps lives no more: rows could be stored nowhere
-			if _, err := tx.Exec(ctx, `alter table agent_run_events detach partition `+name+` finalize`); err != nil {
+			// Who waits here keeps everybody away who makes a partition.
+			if _, err := tx.Exec(ctx, `set local lock_timeout = 2000; alter table agent_run_events detach partition `+name+` finalize`); err != nil {
 				return err
 			}
 		}

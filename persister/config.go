@@ -96,7 +96,8 @@ func (c Config) validate() error {
 	if len(c.Queues) == 0 || c.Store == nil {
 		return errors.New("persister: config needs queues and a store")
 	}
-	if c.BatchEvents < 1 || c.BatchBytes < 1 || c.HeldBytes < 1 || c.Target < 0 || c.Hold < 0 {
+	if c.BatchEvents < 1 || c.BatchBytes < 1 || c.HeldBytes < 1 || c.Target < 0 || c.Hold < 0 ||
+		c.Attempt < 0 || c.Grace < 0 || c.LagEvery < 0 {
 		return errors.New("persister: bounds must be positive")
 	}
 	if c.BatchStart < 1 || c.BatchStart > c.BatchEvents {

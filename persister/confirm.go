@@ -16,14 +16,15 @@ func (p *pipeline) confirm(work context.Context) {
 				"stream", done.msgs[0].Stream, "messages", len(done.msgs), "error", err)
 		}
 		cancel()
-		p.let(done.of, len(done.msgs), done.bytes)
+		p.let(done.of, len(done.msgs), 0, done.bytes)
 	}
 }
 
-// let forgets messages of a batch, from its front.
-func (p *pipeline) let(b *batch, msgs, bytes int) {
+// let forgets messages of a batch: confirmed ones at its front, released ones at its end.
+func (p *pipeline) let(b *batch, confirmed, released, bytes int) {
 	p.mu.Lock()
-	if b.done += msgs; b.done >= len(b.msgs) {
+	b.done, b.left = b.done+confirmed, b.left+released
+	if b.done+b.left >= len(b.msgs) {
 		p.held = slices.DeleteFunc(p.held, func(x *batch) bool { return x == b })
 	}
 	p.mu.Unlock()
@@ -43,7 +44,7 @@ func (p *pipeline) release(b *batch, from int) {
 	for i := range b.items[from:] {
 		size += b.items[from+i].bytes
 	}
-	p.let(b, len(msgs), size)
+	p.let(b, 0, len(msgs), size)
 }
 
 // releaseWait bounds the clean-up at shutdown.
@@ -75,7 +76,7 @@ func (p *pipeline) waiting(since time.Time) (held [][]Message) {
 	for _, b := range p.held {
 		if !b.touched.After(since) {
 			b.touched = time.Now()
-			held = append(held, b.msgs[b.done:])
+			held = append(held, b.msgs[b.done:len(b.msgs)-b.left])
 		}
 	}
 	return held

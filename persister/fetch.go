@@ -19,7 +19,7 @@ func (p *pipeline) fetch(ctx, work context.Context) {
 		if !ok || !p.room.has(ctx.Done(), p.bytes) {
 			return
 		}
-		bound := p.limit()
+		bound, failures := p.limit(), p.failures()
 		msgs, err := p.queue.Fetch(ctx, bound)
 		if err != nil && ctx.Err() == nil {
 			sleep(ctx, p.failed(ctx, fetching, err))
@@ -29,6 +29,9 @@ func (p *pipeline) fetch(ctx, work context.Context) {
 			p.recovered(fetching)
 		}
 		if len(msgs) == 0 {
+			if err == nil && round == p.gate.now() {
+				p.idle(failures)
+			}
 			continue
 		}
 		fetched := time.Now()

@@ -23,13 +23,16 @@ func (p *pipeline) watchLag(ctx context.Context) {
 }
 
 func (p *pipeline) askLag(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
+	once, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
 	defer cancel()
-	lag, err := p.queue.Lag(ctx)
+	lag, err := p.queue.Lag(once)
 	if err != nil {
-		p.cfg.Logger.Debug("persister: ask for lag", "error", err)
+		if ctx.Err() == nil {
+			p.noLag(err)
+		}
 		return
 	}
+	p.unknown = false
 	now := p.cfg.Now()
 	next := alarmOf(lag, now)
 	var before alarm
@@ -53,6 +56,19 @@ func (p *pipeline) askLag(ctx context.Context) {
 		h(p.snapshot())
 	}
 	p.warn(lag, lost, before, next, now)
+}
+
+// noLag says, once until it is known again, that the lag is not known: nothing would warn of a loss.
+func (p *pipeline) noLag(err error) {
+	level := slog.LevelWarn
+	if p.unknown {
+		level = slog.LevelDebug
+	}
+	p.unknown = true
+	p.mu.Lock()
+	stream := p.status.Stream
+	p.mu.Unlock()
+	p.cfg.Logger.Log(context.Background(), level, "persister: the lag is not known, so nothing would warn of a loss", "stream", stream, "error", err)
 }
 
 // warn says what an operator must know: once when it gets worse, and every minute while it is bad.

@@ -32,6 +32,9 @@ type pipeline struct {
 	perPack  float64  // events in a message, of late; 0: none was seen
 	alarm    alarm
 
+	telling telling
+	unknown bool // the last question for the lag was not answered; of watchLag alone
+
 	perMessage, perByte float64 // bytes held for a message, and for a byte of its body, in the last batch
 }
 
@@ -57,7 +60,8 @@ type batch struct {
 	items   []item
 	round   int  // of the gate
 	full    bool // the fetch gave all that it might: more may be waiting
-	done    int  // messages that are confirmed or released; under the pipeline's mutex
+	done    int  // messages at its front that are confirmed, under the pipeline's mutex
+	left    int  // messages at its end that are released, under the pipeline's mutex
 	touched time.Time
 }
 

@@ -25,6 +25,8 @@ type queue struct {
 	fetchErr error
 	ackErr   error
 	onAck    func([]persister.Message)
+	onHold   func([]persister.Message)
+	lagErr   error
 	held     int // messages that were held, counted each time
 	lost     uint64
 	away     bool          // another process has its turn
@@ -127,6 +129,9 @@ func (q *queue) Lag(ctx context.Context) (persister.Lag, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lag := persister.Lag{Stream: q.stream, Window: time.Hour, Lost: q.lost}
+	if q.lagErr != nil {
+		return lag, q.lagErr
+	}
 	for _, m := range q.msgs {
 		if q.acked[m.Position] == 0 {
 			if lag.Messages++; lag.Messages == 1 {
@@ -140,6 +145,9 @@ func (q *queue) Lag(ctx context.Context) (persister.Lag, error) {
 func (q *queue) Hold(_ context.Context, msgs []persister.Message) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.onHold != nil {
+		q.onHold(msgs)
+	}
 	for _, m := range msgs {
 		q.out[m.Position] = time.Now().Add(q.redeliver)
 		q.held++

@@ -99,6 +99,24 @@ func (p *pipeline) recovered(step int) {
 	}
 }
 
+// failures counts those of the store in this outage.
+func (p *pipeline) failures() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.troubles[storing].attempts
+}
+
+// idle is said when there is nothing to store: an outage in which nothing has failed since is over. What
+// was given back in it may have been stored by another process; then no commit here would end it.
+func (p *pipeline) idle(failures int) {
+	p.mu.Lock()
+	over := len(p.held) == 0 && p.troubles[storing].attempts == failures
+	p.mu.Unlock()
+	if over {
+		p.recovered(storing)
+	}
+}
+
 // kept counts a commit and its dead letters, after they are durable.
 func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 	var conflicts uint64
@@ -126,12 +144,42 @@ func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 }
 
 func (p *pipeline) tell(stream string, l *DeadLetter) {
-	p.cfg.Logger.Error("persister: set aside as a dead letter", "stream", stream, "position", l.Position,
-		"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail)
+	if unsaid, ok := p.telling.next(); ok {
+		p.cfg.Logger.Error("persister: set aside as a dead letter", "stream", stream, "position", l.Position,
+			"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail, "unsaid", unsaid)
+	}
 	if h := p.cfg.Hooks.Buried; h != nil {
 		h(stream, l.Reason)
 	}
 	if h := p.cfg.Hooks.Conflict; h != nil && l.Reason == ReasonConflict {
 		h(stream, schema.RunKey{Tenant: l.Key.Tenant, Run: l.Key.Run}, l.Seq)
 	}
+}
+
+// telling bounds what the log says of dead letters. All are kept and counted; a log full of them hides
+// the rest. Of the store's step alone.
+type telling struct {
+	begin  time.Time
+	said   int
+	unsaid int // since the last one that was said
+}
+
+// Of so many dead letters in so long each is said.
+const (
+	tellMost  = 20
+	tellEvery = 10 * time.Second
+)
+
+// next says whether to speak, and of how many was not spoken before.
+func (t *telling) next() (unsaid int, ok bool) {
+	if time.Since(t.begin) >= tellEvery {
+		t.begin, t.said = time.Now(), 0
+	}
+	if t.said >= tellMost {
+		t.unsaid++
+		return 0, false
+	}
+	t.said++
+	unsaid, t.unsaid = t.unsaid, 0
+	return unsaid, true
 }

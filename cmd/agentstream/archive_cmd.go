@@ -113,21 +113,15 @@ func (f *ArchiveTablesFlags) openArchiver(ctx context.Context, log *slog.Logger)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	store, done, err := f.open(ctx, log)
+	s, done, err := openStore(ctx, f.Postgres, f.Data, log)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, tables := store.(blob.Tables)
-	q, queue := store.(blob.Queue)
-	if !tables || !queue {
-		done()
-		return nil, nil, nil, errors.New("archive: this store does not archive")
-	}
-	a, err := f.newArchiver(t, q, b, blob.Hooks{}, log)
+	a, err := f.newArchiver(s.rows, s.ended, b, blob.Hooks{}, log)
 	if err != nil {
 		done()
 	}
-	return a, t, done, err
+	return a, s.rows, done, err
 }
 
 // ArchiveRunCmd archives runs.

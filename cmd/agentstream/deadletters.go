@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"agentstream/persister"
-	"agentstream/persister/postgres"
-	"agentstream/persister/sqlite"
 	"agentstream/schema"
 )
 
@@ -45,36 +41,11 @@ type letterArchive interface {
 
 // open opens the archive. It is not created, and not migrated.
 func (f *LetterStoreFlags) open(ctx context.Context, log *slog.Logger) (letterArchive, func(), error) {
-	if f.Data == "" && f.Postgres == "" {
-		return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
-	}
-	if f.Data == "" {
-		s, err := postgres.Open(ctx, postgres.Config{DSN: f.Postgres, MaxConns: 2, Logger: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := s.Ping(ctx); err != nil {
-			s.Close()
-			return nil, nil, err
-		}
-		return s, s.Close, nil
-	}
-	path := filepath.Join(f.Data, "archive.db")
-	if _, err := os.Stat(path); err != nil {
-		return nil, nil, fmt.Errorf("--data: %w", err)
-	}
-	pending, err := sqlite.Migrate(ctx, path, true)
+	s, done, err := openStore(ctx, f.Postgres, f.Data, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(pending) > 0 {
-		return nil, nil, fmt.Errorf("--data: the archive is of an older version (%d migrations are missing): start dev with it once", len(pending))
-	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, func() { _ = s.Close() }, nil
+	return s.letters, done, nil
 }
 
 // LetterFilter chooses dead letters.

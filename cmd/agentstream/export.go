@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,8 +14,6 @@ import (
 
 	"agentstream/persister/blob"
 	"agentstream/persister/export"
-	"agentstream/persister/postgres"
-	"agentstream/persister/sqlite"
 	"agentstream/schema"
 )
 
@@ -193,38 +190,15 @@ func (c *ExportCmd) target(cfg *export.Config) error {
 // open opens the archive for reading. It is not created, and not migrated: whoever asks for files does
 // not expect a database to change.
 func (c *ExportCmd) open(ctx context.Context, log *slog.Logger) (export.Source, func(), error) {
-	if c.Data == "" && c.Postgres == "" {
-		return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
-	}
-	if c.Data == "" {
-		s, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, MaxConns: 2, Logger: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := s.Ping(ctx); err != nil {
-			s.Close()
-			return nil, nil, err
-		}
-		source, err := c.joined(s, s)
-		return source, s.Close, err
-	}
-	path := filepath.Join(c.Data, "archive.db")
-	if _, err := os.Stat(path); err != nil {
-		return nil, nil, fmt.Errorf("--data: %w", err)
-	}
-	pending, err := sqlite.Migrate(ctx, path, true)
+	s, done, err := openStore(ctx, c.Postgres, c.Data, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(pending) > 0 {
-		return nil, nil, fmt.Errorf("--data: the archive is of an older version (%d migrations are missing): start dev with it once", len(pending))
-	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
+	source, err := c.joined(s)
 	if err != nil {
-		return nil, nil, err
+		done()
 	}
-	source, err := c.joined(s, s)
-	return source, func() { _ = s.Close() }, err // it was only read
+	return source, done, err
 }
 
 // exported is a source whose events may have left the tables.
@@ -239,14 +213,14 @@ type runLists interface {
 	NextTenant(ctx context.Context, after string) (string, error)
 }
 
-// joined adds the objects to a store. Both arguments are it.
-func (c *ExportCmd) joined(t archiveTables, lists runLists) (export.Source, error) {
+// joined adds the objects to a store.
+func (c *ExportCmd) joined(s *storeUses) (export.Source, error) {
 	b, err := c.beside(c.Data).openBlobs()
 	if err != nil {
 		return nil, err
 	}
-	all, err := archived(t, b)
-	return exported{all, lists}, err
+	all, err := archived(s.rows, b)
+	return exported{all, s.lists}, err
 }
 
 func (c *ExportCmd) screen() Screen {

@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"agentstream/persister/blob"
-	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
-	"agentstream/persister/sqlite"
 	"agentstream/schema"
 )
 
@@ -100,15 +95,6 @@ type KeepStoreFlags struct {
 	Streams `kong:"-"`
 }
 
-// upkeep is one store, by what the commands need of it.
-type upkeep struct {
-	keep     keepStore
-	forget   retention.Forgetting
-	survey   retention.Survey
-	settings retention.Settings
-	holds    holdKeeper
-}
-
 // holdKeeper places and lifts holds.
 type holdKeeper interface {
 	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
@@ -116,28 +102,6 @@ type holdKeeper interface {
 }
 
 // open opens the archive. It is not created, and not migrated.
-func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (*upkeep, func(), error) {
-	switch {
-	case f.Data != "":
-		path := filepath.Join(f.Data, "archive.db")
-		if _, err := os.Stat(path); err != nil {
-			return nil, nil, fmt.Errorf("--data: %w", err)
-		}
-		s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 1})
-		if err != nil {
-			return nil, nil, err
-		}
-		return &upkeep{s, s, s, s, s}, func() { _ = s.Close() }, nil
-	case f.Postgres != "":
-		s, err := postgres.Open(ctx, postgres.Config{DSN: f.Postgres, MaxConns: 3, Logger: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := s.Ping(ctx); err != nil {
-			s.Close()
-			return nil, nil, err
-		}
-		return &upkeep{s, s, s, s, s}, s.Close, nil
-	}
-	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
+func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (*storeUses, func(), error) {
+	return openStore(ctx, f.Postgres, f.Data, log)
 }

@@ -128,7 +128,7 @@ func (c *RetentionRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // openKeeping opens everything that a removal needs.
-func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFlags, policy retention.Policy, log *slog.Logger) (*upkeep, retention.Config, func(), error) {
+func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFlags, policy retention.Policy, log *slog.Logger) (*storeUses, retention.Config, func(), error) {
 	objects, err := b.beside(k.Data).openBlobs()
 	if err != nil {
 		return nil, retention.Config{}, nil, err

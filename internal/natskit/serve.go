@@ -49,6 +49,7 @@ func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 	base := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(300*time.Millisecond, time.Second), nats.RetryOnFailedConnect(false),
+		nats.IgnoreAuthErrorAbort(), // else two refusals while a server is put in order close it for good
 	}
 	nc, err := nats.Connect(url, append(base, opts...)...)
 	if err != nil {

@@ -39,7 +39,7 @@ const heartbeat = time.Second
 func (q *Queue) request(limit persister.Limit) pullRequest {
 	// The server alone counts bytes: what it sends and nobody takes would come again only after the ack wait.
 	r := pullRequest{
-		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes), Expires: q.cfg.Wait, NoWait: true,
+		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes, int(q.wider.Load())), Expires: q.cfg.Wait, NoWait: true,
 	}
 	if limit.NoWait { // together with a time it means, since 2.9: hand out what there is, or wait for the first
 		r.Expires = 0
@@ -97,11 +97,16 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (h haul, err er
 				late.Reset(request.silence())
 				continue
 			}
-			return h, q.over(ctx, status, m.Header.Get("Description"))
+			text := m.Header.Get("Description")
+			if text == tooSmall && len(h.msgs) == 0 {
+				return h, q.widen(request.MaxBytes)
+			}
+			return h, q.over(ctx, status, text)
 		}
 		if err = h.keep(q.stream, m); err != nil {
 			return h, err
 		}
+		q.wider.Store(0)
 		if len(h.msgs)%64 == 0 { // now and then is enough
 			late.Reset(request.silence())
 		}
@@ -149,6 +154,22 @@ func (h *haul) remaining(stream string, arrived <-chan *nats.Msg) {
 // remainingWait is how long nothing has arrived when all has.
 const remainingWait = 10 * time.Millisecond
 
+// tooSmall is how the server says that the next message does not fit into a request.
+const tooSmall = "Message Size Exceeds MaxBytes"
+
+// widen makes the next request larger, because the next message fits into none of this size: it was stored
+// when the server took larger ones than it does now. It would never be handed out, nor what is behind it.
+func (q *Queue) widen(bytes int) error {
+	if bytes >= widest {
+		return fmt.Errorf("a message does not fit into %d bytes", bytes)
+	}
+	q.wider.Store(int64(min(2*bytes, widest)))
+	return nil
+}
+
+// widest is above what any server takes as one message.
+const widest = 128 << 20
+
 // errNoAnswer says that the server did not end a request in time.
 var errNoAnswer = errors.New("no answer")
 
@@ -171,7 +192,7 @@ func (q *Queue) over(ctx context.Context, status, text string) error {
 		return nil
 	case status == "408": // the time is over
 		return nil
-	case status == "409" && (text == "Message Size Exceeds MaxBytes" || text == "Batch Completed"):
+	case status == "409" && (text == tooSmall || text == "Batch Completed"):
 		return nil
 	case status == "409" && (text == "Consumer Deleted" || text == "Consumer is push based"):
 		return fmt.Errorf("%s: %w", text, errGone)

@@ -60,6 +60,7 @@ type Queue struct {
 	stream    string
 
 	usual atomic.Int64 // messages of the last fetch: about what the next one holds
+	wider atomic.Int64 // bytes that a request must allow, because the next message is larger than usual; else 0
 
 	mu    sync.Mutex
 	ready bool // the consumer is known to exist

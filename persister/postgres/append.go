@@ -154,35 +154,53 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 	return err
 }
 
-// insert stores what was not copied, and what goes with the rows: lanes and sums.
+// insert stores what was not copied, and what goes with the rows: lanes, sums and what the views read.
 func insert(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persister.Batch, cols *columns, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
 	var batch pgx.Batch
 	if args := cols.lanes(b, p); args != nil {
 		batch.Queue(upsertLanes, args...)
 	}
-	u := usageOf(b, p)
-	if len(u.seq) > 0 {
-		batch.Queue(findCounted, u.tenant, u.day, u.run, u.seq).Query(u.read)
-	} else if args := u.sums(b, stored); args != nil {
-		batch.Queue(updateUsage, args...)
-	}
+	count := func(n int) { inserted += n }
+	news := newsOf(p)
 	if len(p.insert) > 0 {
-		batch.Queue(insertRows, cols.rows(p.insert, colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload)...).
-			Exec(func(tag pgconn.CommandTag) error { inserted += int(tag.RowsAffected()); return nil })
+		cols.insert(&batch, p, news, count)
+	}
+	if news.doubtful { // what is new is known when the rows are stored
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return persister.Result{}, err
+		}
+		batch = pgx.Batch{}
+	}
+	f, old := news.collect(b, p, cols.dates)
+	f.queue(&batch)
+	if args := sums(b, stored, old); args != nil {
+		batch.Queue(updateUsage, args...)
 	}
 	if batch.Len() > 0 {
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return persister.Result{}, err
 		}
 	}
-	if len(u.seq) > 0 {
-		if args := u.sums(b, stored); args != nil {
-			if _, err := tx.Exec(ctx, updateUsage, args...); err != nil {
-				return persister.Result{}, err
-			}
-		}
+	return settle(ctx, tx, chunks, b, cols, p, inserted)
+}
+
+// insert queues the rows that are to be inserted, and learns which frames of them are new.
+func (c *columns) insert(batch *pgx.Batch, p *plan, news *news, count func(int)) {
+	args := c.rows(p.insert, colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload)
+	if !news.doubtful {
+		batch.Queue(insertRows, args...).Exec(func(tag pgconn.CommandTag) error { count(int(tag.RowsAffected())); return nil })
+		return
 	}
+	batch.Queue(insertAndTell, args...).Query(func(rows pgx.Rows) error {
+		n, err := news.read(rows)
+		count(n)
+		return err
+	})
+}
+
+// settle says what became of the rows.
+func settle(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persister.Batch, cols *columns, p *plan, inserted int) (persister.Result, error) {
 	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
 	res.Conflicts = p.remembered(b.Conflicts, chunks)
 	res.Dropped -= len(res.Conflicts)

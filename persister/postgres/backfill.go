@@ -11,7 +11,7 @@ import (
 )
 
 // goMigrations names the migrations that are code.
-var goMigrations = map[int64]string{4: "digest_runs"}
+var goMigrations = map[int64]string{4: "digest_runs", 11: "collect_frames"}
 
 // digestMigration fills in what rows of runs say of their events since it is kept: usage and reason.
 // It is not SQL because what counts as usage is decided in one place.

@@ -184,6 +184,24 @@ func tableOf(ctx context.Context, tx pgx.Tx, day string) (t dayTable, err error)
 	return t, err
 }
 
+// What the views read goes with the events.
+const (
+	removeMessages = `
+delete from agent_run_messages m using unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) as x(t, r, lo, hi)
+where m.koder_user_id = x.t and m.run_id = x.r and m.seq > x.lo and m.seq <= x.hi`
+	removeCalls = `
+delete from agent_run_tool_calls c using unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) as x(t, r, lo, hi)
+where c.koder_user_id = x.t and c.run_id = x.r and c.seq > x.lo and c.seq <= x.hi`
+)
+
+// Of a partition that was dropped as a whole nobody has removed rows.
+const (
+	discardMessages = `delete from agent_run_messages m using agent_trash t
+		where t.id = any($1) and m.koder_user_id = t.koder_user_id and m.run_id = t.run_id and m.seq <= t.through_seq`
+	discardCalls = `delete from agent_run_tool_calls c using agent_trash t
+		where t.id = any($1) and c.koder_user_id = t.koder_user_id and c.run_id = t.run_id and c.seq <= t.through_seq`
+)
+
 // RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
 // After. It gives the number removed and whether all of these scraps have no rows any more.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
@@ -230,6 +248,11 @@ func (s *Store) removeRows(ctx context.Context, scraps []persister.Scrap, limit 
 				return err
 			}
 			removed += int(tag.RowsAffected())
+			for _, text := range []string{removeMessages, removeCalls} {
+				if _, err := tx.Exec(ctx, text, r.tenant, r.run, r.lo, r.hi); err != nil {
+					return err
+				}
+			}
 		}
 		_, err := tx.Exec(ctx, `update agent_trash t set after_seq = x.through from unnest($1::bigint[], $2::bigint[]) as x(id, through)
 			where t.id = x.id`, ids, through)
@@ -271,8 +294,12 @@ func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, l
 // Discard takes scraps away whose work is done.
 func (s *Store) Discard(ctx context.Context, ids []int64) error {
 	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `delete from agent_trash where id = any($1)`, ids)
-		return err
+		for _, text := range []string{discardMessages, discardCalls, `delete from agent_trash where id = any($1)`} {
+			if _, err := tx.Exec(ctx, text, ids); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("postgres: discard %d scraps: %w", len(ids), err)

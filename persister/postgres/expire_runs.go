@@ -178,7 +178,7 @@ func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) 
 	return ids, nil
 }
 
-// Remains counts what is left of a run, or of a whole tenant where Run is "". It looks into every partition.
+// Remains counts what is left of a run, or of a whole tenant where Run is ""; what the views read counts as events. It looks into every partition.
 func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Remains, err error) {
 	of := func(column string) string {
 		if key.Run == "" {
@@ -188,7 +188,8 @@ func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Rem
 	}
 	err = s.query(ctx, everyTenant, one(&r.Runs, &r.Events, &r.Lanes, &r.Letters, &r.Scraps, &r.Overrides, &r.Holds, &r.Marks), `select
 		(select count(*) from agent_runs where deleted_at is null and `+of("id")+`),
-		(select count(*) from agent_run_events where `+of("run_id")+`),
+		(select count(*) from agent_run_events where `+of("run_id")+`) + (select count(*) from agent_run_messages where `+of("run_id")+`)
+			+ (select count(*) from agent_run_tool_calls where `+of("run_id")+`),
 		(select count(*) from agent_run_lanes where `+of("run_id")+`),
 		(select count(*) from agent_dead_letters where `+of("run_id")+`),
 		(select count(*) from agent_trash where `+of("run_id")+`),

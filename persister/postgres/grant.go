@@ -52,7 +52,7 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 }
 
 // analystTables are what the views read of a tenant. The views have the rights of whoever asks.
-var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage"}
+var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
 
 // analystViews are for SQL, with the prices, which are the same for all.
 var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily", "agent_model_prices"}

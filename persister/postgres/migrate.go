@@ -158,7 +158,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(digestMigration()))
+		goose.WithGoMigrations(digestMigration(), framesMigration()))
 }
 
 // nameOf names a migration; those that are no file have no path.

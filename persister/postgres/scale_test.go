@@ -17,13 +17,16 @@ import (
 	"agentstream/persister/postgres"
 )
 
-// scaleEvents is how many events TestViewsAtScale stores; AGENTSTREAM_SCALE_EVENTS sets it.
-const scaleEvents = 200_000
+// scaleEvents is how many events TestViewsAtScale stores, of how many days; AGENTSTREAM_SCALE_EVENTS and
+// AGENTSTREAM_SCALE_DAYS set them.
+const (
+	scaleEvents = 200_000
+	scaleDays   = 90
+)
 
 // Of the runs of TestViewsAtScale: 200 events each, ten messages and ten tool calls among them, twenty
-// tenants, ninety days.
+// tenants.
 const (
-	scaleDays    = 90
 	scalePerRun  = 200
 	scaleTenants = 20
 )
@@ -45,17 +48,33 @@ const fillDayRuns = `insert into agent_runs (koder_user_id, id, run_day, state, 
 select 'tenant_' || r %% %[4]d, 'run_%[1]s_' || r, date '%[2]s', 'done', %[5]d, 'evt', date '%[2]s' + make_interval(secs => r %% 80000),
 	date '%[2]s' + make_interval(secs => r %% 80000 + %[5]d), '{"output_tokens":700}' from generate_series(1, %[3]d) r`
 
-func fillScale(t *testing.T, p *pgxpool.Pool, events int) {
+// fillDayViews writes what an append would write for the views.
+const fillDayViews = `
+insert into agent_run_messages (koder_user_id, run_id, lane, kind, seq, run_day, ts, message_id, role, model, stop_reason)
+select koder_user_id, run_id, '', case type when 'message.start' then 'start' else 'end' end, seq, run_day, ts, coalesce(payload ->> 'message_id', ''),
+	coalesce(payload ->> 'role', ''), coalesce(payload ->> 'model', ''), coalesce(payload ->> 'stop_reason', '')
+from agent_run_events_%[1]s where type in ('message.start', 'message.end');
+insert into agent_run_tool_calls (koder_user_id, run_id, lane, call_id, kind, seq, run_day, ts, tool, outcome, duration_ms)
+select koder_user_id, run_id, '', payload ->> 'call_id', case type when 'tool.start' then 'start' else 'end' end, seq, run_day, ts,
+	coalesce(payload ->> 'tool', ''), case type when 'tool.end' then 'ok' else '' end, (payload ->> 'duration_ms')::float8
+from agent_run_events_%[1]s where type in ('tool.start', 'tool.end');
+insert into agent_run_usage (koder_user_id, run_id, seq, day, start_seq, model, reported, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens)
+select e.koder_user_id, e.run_id, e.seq, e.ts::date, e.seq - 15, s.payload ->> 'model', true, 900, 70, 0, 0
+from agent_run_events_%[1]s e join agent_run_events_%[1]s s on s.koder_user_id = e.koder_user_id and s.run_id = e.run_id and s.seq = e.seq - 15
+where e.type = 'message.end'`
+
+func fillScale(t *testing.T, p *pgxpool.Pool, events, days int) {
 	t.Helper()
-	perDay := max(events/scalePerRun/scaleDays, 8)
+	perDay := max(events/scalePerRun/days, 8)
 	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for d := range scaleDays {
+	for d := range days {
 		at := first.AddDate(0, 0, d)
 		name, date := at.Format("20060102"), at.Format(time.DateOnly)
 		exec(t, p, fmt.Sprintf(`create table agent_run_events_%s (like agent_run_events including all);
 			alter table agent_run_events attach partition agent_run_events_%s for values from ('%s') to ('%s')`, name, name, date, at.AddDate(0, 0, 1).Format(time.DateOnly)))
 		exec(t, p, fmt.Sprintf(fillDayRuns, name, date, perDay, scaleTenants, scalePerRun))
 		exec(t, p, fmt.Sprintf(fillDay, name, date, perDay, scaleTenants, scalePerRun))
+		exec(t, p, fmt.Sprintf(fillDayViews, name))
 	}
 	exec(t, p, `vacuum analyze`)
 }
@@ -66,9 +85,13 @@ var documented = []struct{ name, text string }{
 	{"runs of a day", `select * from agent_v_runs where started >= '2026-02-10' and started < '2026-02-11'`},
 	{"one run", `select * from agent_v_runs where run_id = 'run_20260210_%d'`},
 	{"messages of a run", `select seq, role, model, started, ended, text, output_tokens from agent_v_messages where run_id = 'run_20260210_%d' order by seq`},
+	{"messages, no text", `select seq, role, model, started, ended, output_tokens from agent_v_messages where run_id = 'run_20260210_%d' order by seq`},
 	{"messages, newest 20", `select run_id, seq, role, text from agent_v_messages order by started desc limit 20`},
+	{"newest 20, no text", `select run_id, seq, role, model, output_tokens from agent_v_messages order by started desc limit 20`},
 	{"messages of an hour", `select run_id, seq, model, text from agent_v_messages where started >= '2026-02-10 00:00' and started < '2026-02-10 01:00' limit 100`},
 	{"tool calls of a run", `select tool, outcome, duration_ms from agent_v_tool_calls where run_id = 'run_20260210_%d' order by seq`},
+	{"tool calls of a day", `select tool, outcome, count(*), percentile_disc(0.95) within group (order by duration_ms) as p95_ms from agent_v_tool_calls where started >= '2026-02-10' and started < '2026-02-11' group by 1, 2`},
+	{"calls with input", `select tool, input, output from agent_v_tool_calls where run_id = 'run_20260210_%d' order by seq`},
 	{"tool calls, newest 20", `select run_id, tool, outcome, duration_ms from agent_v_tool_calls order by started desc limit 20`},
 	{"usage of 90 days", `select day, model, messages, input_tokens, output_tokens, cost from agent_v_usage_daily where day >= '2026-01-01' and day < '2026-04-01' order by day, model`},
 	{"cost of a month", `select model, sum(input_tokens), sum(cost) from agent_v_usage_daily where day >= '2026-02-01' and day < '2026-03-01' group by model`},
@@ -76,7 +99,10 @@ var documented = []struct{ name, text string }{
 
 // TestViewsAtScale prints what the documented queries take for an analyst of one tenant of twenty.
 func TestViewsAtScale(t *testing.T) {
-	events, rounds := scaleEvents, 5
+	events, days, rounds := scaleEvents, scaleDays, 5
+	if n, err := strconv.Atoi(os.Getenv("AGENTSTREAM_SCALE_DAYS")); err == nil {
+		days = n
+	}
 	if n, err := strconv.Atoi(os.Getenv("AGENTSTREAM_SCALE_EVENTS")); err == nil {
 		events, rounds = n, 50
 	}
@@ -86,7 +112,7 @@ func TestViewsAtScale(t *testing.T) {
 	open(t, owner)
 	p := pool(t, admin)
 	begun := time.Now()
-	fillScale(t, p, events)
+	fillScale(t, p, events, days)
 	t.Logf("%d events stored in %v", ask[int](t, p, `select count(*) from agent_run_events`), time.Since(begun).Round(time.Second))
 	exec(t, p, `insert into agent_model_prices (model, input, output) values ('model-*', 3, 15)`)
 	exec(t, p, `create role analyst login`)
@@ -109,7 +135,7 @@ func TestViewsAtScale(t *testing.T) {
 		for i := range rounds {
 			text := q.text
 			if run := 7 + scaleTenants*i; slices.Contains([]byte(text), '%') {
-				text = fmt.Sprintf(text, run%max(events/scalePerRun/scaleDays, 8))
+				text = fmt.Sprintf(text, run%max(events/scalePerRun/days, 8))
 			}
 			begun := time.Now()
 			results, err := conn.PgConn().Exec(t.Context(), text).ReadAll()

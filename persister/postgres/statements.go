@@ -36,12 +36,6 @@ where epoch::numeric > coalesce((select h.epoch from agent_run_lanes h
 on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
 	where excluded.epoch > l.epoch`
 
-// What is stored already has been counted. It is asked before the rows go in and behind the runs' locks,
-// so that nobody else counts the same row.
-const findCounted = `
-select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[]) with ordinality as x(t, d, r, seq, i)
-join agent_run_events e on e.koder_user_id = x.t and e.run_day = x.d and e.run_id = x.r and e.seq = x.seq`
-
 const updateUsage = `
 update agent_runs r set usage = x.usage::jsonb from unnest($1::text[], $2::text[], $3::text[]) as x(t, id, usage)
 where r.koder_user_id = x.t and r.id = x.id`
@@ -52,6 +46,14 @@ select t, d, r, seq, id, nullif(child, ''), typ, ts, line, payload::jsonb
 from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
 	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
 on conflict do nothing`
+
+// insertAndTell is insertRows that gives the number of rows it stored, and the frames among them.
+const insertAndTell = `with stored as (` + insertRows + `
+	returning koder_user_id, run_id, seq, type)
+select '', '', 0::bigint, count(*) from stored
+union all
+select koder_user_id, run_id, seq, 0 from stored
+	where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end')`
 
 // The row that holds the place may be of a transaction that was open when insertRows waited for it:
 // this is a statement of its own because each sees what was committed before it began.

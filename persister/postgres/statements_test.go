@@ -28,7 +28,7 @@ var crossing = map[string]string{
 }
 
 var (
-	aboutRuns  = regexp.MustCompile(`agent_(runs|run_lanes|run_events|run_usage|run_models|dead_letters|retention|holds|trash)\b`)
+	aboutRuns  = regexp.MustCompile(`agent_(runs|run_lanes|run_events|run_usage|run_messages|run_tool_calls|dead_letters|retention|holds|trash)\b`)
 	aStatement = regexp.MustCompile(`(?is)\b(select|insert into|update|delete from|copy|with|truncate)\b`)
 )
 

@@ -84,7 +84,7 @@ func (h *house) tell(t *testing.T, day string) {
 
 var securedTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage",
 	"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily",
-	"agent_dead_letters", "agent_retention", "agent_holds", "agent_run_models"}
+	"agent_dead_letters", "agent_retention", "agent_holds", "agent_run_messages", "agent_run_tool_calls"}
 
 // looked runs a statement on a connection of its own and gives all that the server said: rows, notices,
 // errors.
@@ -130,10 +130,12 @@ func TestTenancy(t *testing.T) {
 		"leaky order":  {leak, `select 1 from agent_run_events order by leak(line)`},
 		"leaky operator": {`create function leaky_eq(a text, b text) returns boolean language plpgsql cost 0.0000001 as $$ begin raise notice '% %', a, b; return true; end $$`,
 			`create operator public.=== (procedure = leaky_eq, leftarg = text, rightarg = text)`, `select count(*) from agent_run_events where line === 'x'`},
-		"error":             {`select count(*) from agent_run_events where line::int > 0`, `select 1 / (case when line like '%SECRET%' then 0 else 1 end) from agent_run_events`},
-		"temporary view":    {`create temporary view v as select * from agent_run_events`, `select * from v`, `copy (select * from v) to stdout`},
-		"view of mine":      {`create view mine as select * from agent_run_events`, `select * from mine`},
-		"create table as":   {`create temporary table mine as select * from agent_run_events`, `select * from mine`},
+		"error":           {`select count(*) from agent_run_events where line::int > 0`, `select 1 / (case when line like '%SECRET%' then 0 else 1 end) from agent_run_events`},
+		"temporary view":  {`create temporary view v as select * from agent_run_events`, `select * from v`, `copy (select * from v) to stdout`},
+		"view of mine":    {`create view mine as select * from agent_run_events`, `select * from mine`},
+		"create table as": {`create temporary table mine as select * from agent_run_events`, `select * from mine`},
+		"functions": {`select agent_event_payload('globex', '2026-03-01', 'run_globex20260301', g) from generate_series(1, 9) g`,
+			`select agent_message_text('globex', '2026-03-01', 'run_globex20260301', '', 1, 3, 3)`, `select agent_message_text('globex', '2026-03-02', 'run_globex20260302', '', 0, null, null)`},
 		"explain":           {`explain (analyze, verbose, buffers) select * from agent_run_events where line like '%` + "S" + `%'`, `explain (verbose) select * from agent_run_events where koder_user_id > 'b'`},
 		"statistics":        {`select * from pg_stats where tablename like 'agent%'`, `select * from pg_stats_ext`, `select * from pg_statistic`, `select * from pg_stat_activity`},
 		"prepared":          {`set agentstream.tenant = 'acme'`, `prepare p as select * from agent_run_events`, `execute p`, `set agentstream.tenant = '*'`, `execute p`},
@@ -141,7 +143,7 @@ func TestTenancy(t *testing.T) {
 		"as the owner":      {`set role ` + h.ownerRole, `select * from agent_run_events`, `set session authorization ` + h.ownerRole, `select * from agent_run_events`},
 		"as postgres":       {`set role postgres`, `select * from agent_run_events`},
 		"policy":            {`drop policy agent_one_tenant on agent_run_events`, `alter table agent_run_events disable row level security`, `create policy x on agent_run_events using (true)`, `select * from agent_run_events`},
-		"owner's functions": {`call agent_secure('agent_runs')`, `select agent_lenient(line) from agent_run_events`},
+		"owner's functions": {`call agent_secure('agent_runs')`, `select agent_event_payload('globex', run_day, run_id, seq) from agent_run_events`},
 		"partitions":        {`select * from agent_run_events_20260301`, `select * from agent_run_events_20260302`, `copy agent_run_events_20260302 to stdout`, `select * from only agent_run_events`, `table agent_run_events_20260301`},
 		"inserts":           {`insert into agent_runs select * from agent_runs`, `insert into agent_runs (koder_user_id, id) values ('globex', 'run_globex20260301')`, `insert into agent_run_events_20260301 select * from agent_run_events`, `update agent_runs set reason = 'x'`, `delete from agent_runs`, `truncate agent_runs`},
 		"locks":             {`select * from agent_runs for update`, `lock table agent_runs`},

@@ -175,7 +175,7 @@ func TestUsageInAnyOrder(t *testing.T) {
 		}
 		if n%2 == 0 {
 			exec(t, p, `update agent_runs set deleted_at = now()`)
-			if left := ask[int](t, p, `select (select count(*) from agent_run_usage) + (select count(*) from agent_run_models)`); left != 0 {
+			if left := ask[int](t, p, `select (select count(*) from agent_run_usage) + (select count(*) from agent_run_messages)`); left != 0 {
 				t.Fatalf("%d rows are left of a run that is to be forgotten", left)
 			}
 		}

@@ -1,0 +1,230 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// frames are the columns of what the views read: rows of agent_run_messages, agent_run_tool_calls and
+// agent_run_usage, each of one event. They hold of events that are stored now and were not before.
+type frames struct {
+	messages, starts, ends, calls places
+
+	messageKind, messageID, role, model, stop []string
+	startModel                                []string
+
+	reported                             []bool
+	input, output, cacheRead, cacheWrite []int64
+	cost                                 []float64
+
+	callKind, callID, tool, outcome []string
+	duration                        []float64
+}
+
+// places are where rows belong.
+type places struct {
+	tenant, run, lane []string
+	day, ts           []time.Time
+	seq               []int64
+}
+
+// place is that of one event.
+type place struct {
+	key  schema.RunKey
+	lane string
+	day  time.Time
+	ts   time.Time
+	seq  schema.Seq
+}
+
+func (p *places) add(at *place) {
+	p.tenant, p.run, p.lane = append(p.tenant, at.key.Tenant), append(p.run, at.key.Run), append(p.lane, at.lane)
+	p.day, p.ts, p.seq = append(p.day, at.day), append(p.ts, at.ts), append(p.seq, int64(at.seq))
+}
+
+// isFrame says that the views read of events of a type.
+func isFrame(typ string) bool {
+	switch typ {
+	case schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeCommandMessage, schema.TypeToolStart, schema.TypeToolEnd:
+		return true
+	}
+	return false
+}
+
+// add takes an event. Whatever its payload holds is taken or passed over.
+func (f *frames) add(at *place, typ string, payload []byte) {
+	p := peek(payload)
+	switch typ {
+	case schema.TypeCommandMessage:
+		f.message(at, "user", p.name("message_id"), "user", "", "")
+	case schema.TypeMessageStart:
+		model := p.name("model")
+		f.message(at, "start", p.name("message_id"), p.name("role"), model, "")
+		f.starts.add(at)
+		f.startModel = append(f.startModel, model)
+	case schema.TypeMessageEnd:
+		f.message(at, "end", "", "", "", p.name("stop_reason"))
+		f.ends.add(at)
+		t := tokensOf(p)
+		f.reported, f.cost = append(f.reported, t.reported), append(f.cost, t.cost)
+		f.input, f.output = append(f.input, t.input), append(f.output, t.output)
+		f.cacheRead, f.cacheWrite = append(f.cacheRead, t.cacheRead), append(f.cacheWrite, t.cacheWrite)
+	case schema.TypeToolStart:
+		f.call(at, "start", p.id("call_id"), p.name("tool"), "", untold)
+	case schema.TypeToolEnd:
+		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p["ok"])]
+		took, ok := p.number("duration_ms")
+		if !ok {
+			took = untold
+		}
+		f.call(at, "end", p.id("call_id"), "", outcome, took)
+	}
+}
+
+func (f *frames) message(at *place, kind, id, role, model, stop string) {
+	f.messages.add(at)
+	f.messageKind, f.messageID = append(f.messageKind, kind), append(f.messageID, id)
+	f.role, f.model, f.stop = append(f.role, role), append(f.model, model), append(f.stop, stop)
+}
+
+func (f *frames) call(at *place, kind, id, tool, outcome string, took float64) {
+	f.calls.add(at)
+	f.callKind, f.callID, f.tool = append(f.callKind, kind), append(f.callID, id), append(f.tool, tool)
+	f.outcome, f.duration = append(f.outcome, outcome), append(f.duration, took)
+}
+
+const insertMessages = `
+insert into agent_run_messages (koder_user_id, run_id, lane, run_day, ts, seq, kind, message_id, role, model, stop_reason)
+select * from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[],
+	$9::text[], $10::text[], $11::text[])
+on conflict do nothing`
+
+// A message.end that was stored before its message.start has another start, or none.
+const linkUsage = `
+update agent_run_usage u set start_seq = x.seq, model = x.model
+from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) as x(t, r, lane, seq, model)
+	cross join lateral (select coalesce((select n.seq from agent_run_messages n
+		where n.koder_user_id = x.t and n.run_id = x.r and n.lane = x.lane and n.kind = 'start' and n.seq > x.seq
+		order by n.seq limit 1), 9223372036854775807) as seq) n
+where u.koder_user_id = x.t and u.run_id = x.r and u.seq > x.seq and u.seq < n.seq and coalesce(u.child_id, '') = x.lane`
+
+// insertUsage comes behind insertMessages, and finds what that has stored.
+const insertUsage = `
+insert into agent_run_usage (koder_user_id, run_id, child_id, day, seq, start_seq, model, reported,
+	input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost)
+select x.t, x.r, nullif(x.lane, ''), (x.ts at time zone 'UTC')::date, x.seq, coalesce(s.seq, 0), coalesce(s.model, ''), x.reported,
+	x.input, x.output, x.cache_read, x.cache_write, nullif(x.cost, -1)
+from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[], $6::boolean[], $7::bigint[], $8::bigint[],
+	$9::bigint[], $10::bigint[], $11::float8[]) as x(t, r, lane, ts, seq, reported, input, output, cache_read, cache_write, cost)
+left join lateral (select s.seq, s.model from agent_run_messages s
+	where s.koder_user_id = x.t and s.run_id = x.r and s.lane = x.lane and s.kind = 'start' and s.seq < x.seq
+	order by s.seq desc limit 1) s on true
+on conflict do nothing`
+
+const insertCalls = `
+insert into agent_run_tool_calls (koder_user_id, run_id, lane, run_day, ts, seq, kind, call_id, tool, outcome, duration_ms)
+select t, r, lane, d, ts, seq, kind, call, tool, outcome, nullif(took, -1)
+from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[],
+	$9::text[], $10::text[], $11::float8[]) as x(t, r, lane, d, ts, seq, kind, call, tool, outcome, took)
+on conflict do nothing`
+
+// each gives the statements that store the frames, in their order.
+func (f *frames) each(do func(text string, args ...any)) {
+	if m := &f.messages; len(m.seq) > 0 {
+		do(insertMessages, m.tenant, m.run, m.lane, m.day, m.ts, m.seq, f.messageKind, f.messageID, f.role, f.model, f.stop)
+	}
+	if s := &f.starts; len(s.seq) > 0 {
+		do(linkUsage, s.tenant, s.run, s.lane, s.seq, f.startModel)
+	}
+	if e := &f.ends; len(e.seq) > 0 {
+		do(insertUsage, e.tenant, e.run, e.lane, e.ts, e.seq, f.reported, f.input, f.output, f.cacheRead, f.cacheWrite, f.cost)
+	}
+	if c := &f.calls; len(c.seq) > 0 {
+		do(insertCalls, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, f.callKind, f.callID, f.tool, f.outcome, f.duration)
+	}
+}
+
+// queue makes the frames part of a batch of statements.
+func (f *frames) queue(batch *pgx.Batch) {
+	f.each(func(text string, args ...any) { batch.Queue(text, args...) })
+}
+
+// news is which of a batch's frames are new. What is copied is; of what is inserted the database is asked.
+type news struct {
+	doubtful bool // some are among what is inserted
+	stored   map[schema.RunKey]map[schema.Seq]bool
+}
+
+// newsOf looks for frames among what is inserted.
+func newsOf(p *plan) *news {
+	n := new(news)
+	for i := range p.insert {
+		if isFrame(p.insert[i].Type) {
+			n.doubtful = true
+			break
+		}
+	}
+	return n
+}
+
+// read takes the answer of insertAndTell and gives the number of rows that it stored.
+func (n *news) read(rows pgx.Rows) (inserted int, err error) {
+	n.stored = make(map[schema.RunKey]map[schema.Seq]bool)
+	var key schema.RunKey
+	var seq schema.Seq
+	var count int
+	_, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &seq, &count}, func() error {
+		if inserted += count; count > 0 {
+			return nil
+		}
+		if n.stored[key] == nil {
+			n.stored[key] = make(map[schema.Seq]bool)
+		}
+		n.stored[key][seq] = true
+		return nil
+	})
+	return inserted, err
+}
+
+// collect reads the frames of a batch that are new, and gives the usage that is not to be counted. Of rows with
+// one key only the first can have been stored.
+func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) (f frames, old map[schema.RunKey]map[schema.Seq]bool) {
+	for i := range b.Rows {
+		row := &b.Rows[i]
+		if !isFrame(row.Type) {
+			continue
+		}
+		key := row.Chunk.Key
+		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == key {
+			continue
+		}
+		if p.ways[i] == wayDrop || p.ways[i] == wayInsert && !n.stored[key][row.Seq] {
+			if old == nil {
+				old = make(map[schema.RunKey]map[schema.Seq]bool)
+			}
+			if old[key] == nil {
+				old[key] = make(map[schema.Seq]bool)
+			}
+			old[key][row.Seq] = true
+			continue
+		}
+		f.add(&place{key: key, lane: row.Chunk.Child, day: dates[row.Chunk.Head.Day], ts: row.TS, seq: row.Seq}, row.Type, payloadOf(row))
+	}
+	return f, old
+}
+
+// payloadOf gives the payload also where jsonb has refused it.
+func payloadOf(row *persister.BatchRow) []byte {
+	if row.Payload != nil {
+		return row.Payload
+	}
+	r, err := schema.ScanLine(row.Line)
+	if err != nil {
+		return nil
+	}
+	return r.Payload()
+}

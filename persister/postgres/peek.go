@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxName bounds, in bytes, a text of a payload that is kept beside its event.
+const maxName = 200
+
+// peeked is a JSON object taken apart one level deep: names and untouched values. nil is what is no object.
+type peeked map[string]json.RawMessage
+
+// peek reads an object. Of two fields with one name the last counts, as in jsonb.
+func peek(object []byte) peeked {
+	if object = bytes.TrimLeft(object, " \t\r\n"); len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	var p peeked
+	if json.Unmarshal(object, &p) != nil {
+		return nil
+	}
+	return p
+}
+
+func (p peeked) object(name string) peeked { return peek(p[name]) }
+
+// text gives a string, "" for everything else. NUL, which text columns cannot hold, and halves of surrogate pairs
+// become U+FFFD.
+func (p peeked) text(name string) string {
+	v := p[name]
+	if len(v) < 2 || v[0] != '"' {
+		return ""
+	}
+	s := string(v[1 : len(v)-1])
+	if strings.IndexByte(s, '\\') >= 0 && json.Unmarshal(v, &s) != nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// name gives a text, cut to maxName.
+func (p peeked) name(name string) string { return cut(p.text(name), maxName) }
+
+// id gives a text that others are compared with: of a long one its beginning and a hash.
+func (p peeked) id(name string) string {
+	s := p.text(name)
+	if len(s) <= maxName {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return cut(s, maxName-35) + "…" + hex.EncodeToString(sum[:16])
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// most is the greatest number that is counted.
+const most = 1e15
+
+// number gives a number from 0 to most, rounded to nine places. ok is false for all else.
+func (p peeked) number(name string) (x float64, ok bool) {
+	v := p[name]
+	if len(v) == 0 || v[0] == '"' {
+		return 0, false
+	}
+	x, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || !(x >= 0 && x <= most) {
+		return 0, false
+	}
+	if x < 1e6 {
+		x = math.Round(x*1e9) / 1e9
+	}
+	return math.Abs(x), true // not -0
+}
+
+// first gives the first whole number of some names.
+func (p peeked) first(names ...string) (n int64, ok bool) {
+	for _, name := range names {
+		v := p[name]
+		if len(v) == 0 || v[0] == '"' {
+			continue
+		}
+		if x, err := strconv.ParseFloat(string(v), 64); err == nil && x >= 0 && x <= most && x == math.Trunc(x) {
+			return int64(x), true
+		}
+	}
+	return 0, false
+}
+
+// tokens is what providers count, under common names. Tokens from a cache are part of the input at some, beside
+// it at others: here they are beside it.
+type tokens struct {
+	reported                             bool // there is a usage object
+	input, output, cacheRead, cacheWrite int64
+	cost                                 float64 // what the provider said; untold where it said nothing
+}
+
+// untold stands for a number that is not there: none is negative.
+const untold = -1
+
+func tokensOf(payload peeked) (t tokens) {
+	t.cost = untold
+	usage := payload.object("usage")
+	if usage == nil {
+		return t
+	}
+	t.reported = true
+	t.input, _ = usage.first("input_tokens", "prompt_tokens", "promptTokenCount")
+	t.output, _ = usage.first("output_tokens", "completion_tokens", "candidatesTokenCount")
+	thoughts, _ := usage.first("thoughtsTokenCount")
+	t.output += thoughts
+	within, cached := usage.object("input_tokens_details").first("cached_tokens")
+	if !cached {
+		within, cached = usage.object("prompt_tokens_details").first("cached_tokens")
+	}
+	if !cached {
+		within, _ = usage.first("cachedContentTokenCount")
+	}
+	t.input = max(t.input-within, 0)
+	if read, ok := usage.first("cache_read_input_tokens"); ok {
+		within = read
+	}
+	t.cacheRead = within
+	t.cacheWrite, _ = usage.first("cache_creation_input_tokens")
+	for _, name := range []string{"cost", "cost_usd", "total_cost_usd"} {
+		if cost, ok := usage.number(name); ok {
+			t.cost = cost
+			break
+		}
+	}
+	return t
+}

@@ -278,7 +278,7 @@ type Audit struct {
 // tell from the only copy: after the tables were restored from a backup, objects know more than they.
 func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) {
 	if s, ok := a.cfg.Store.(sweeper); ok && remove {
-		if err := s.Sweep(ctx, time.Now().Add(-a.cfg.Grace)); err != nil {
+		if err := s.Sweep(ctx, "", time.Now().Add(-a.cfg.Grace)); err != nil {
 			return r, fmt.Errorf("blob: audit: %w", err)
 		}
 	}

@@ -5,9 +5,20 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
+
+// fresh is how long an index is believed. The id of a run that was deleted is free again after ten minutes, and an
+// object of the next run may have the name of one of the last: nothing of that may be given out then.
+const fresh = 5 * time.Minute
+
+// kept is an object in the cache.
+type kept struct {
+	*object
+	since time.Time
+}
 
 // cache keeps the indexes that were used last. Who asks for one that is being read waits for it.
 type cache struct {
@@ -16,7 +27,7 @@ type cache struct {
 	group singleflight.Group
 
 	mu    sync.Mutex
-	order list.List // of *object, the newest use first
+	order list.List // of kept, the newest use first
 	names map[string]*list.Element
 	size  int64
 }
@@ -31,9 +42,10 @@ func (c *cache) open(ctx context.Context, name string) (*object, error) {
 		return o, nil
 	}
 	done := c.group.DoChan(name, func() (any, error) {
+		since := time.Now()
 		o, err := c.reads.open(context.WithoutCancel(ctx), name)
 		if err == nil {
-			c.put(o)
+			c.put(o, since)
 		}
 		return o, err
 	})
@@ -53,17 +65,22 @@ func (c *cache) get(name string) *object {
 	if e == nil {
 		return nil
 	}
+	k := e.Value.(kept)
+	if time.Since(k.since) >= fresh {
+		c.remove(e)
+		return nil
+	}
 	c.order.MoveToFront(e)
-	return e.Value.(*object)
+	return k.object
 }
 
-func (c *cache) put(o *object) {
+func (c *cache) put(o *object, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o.bytes() > c.room || c.names[o.name] != nil {
 		return
 	}
-	c.names[o.name] = c.order.PushFront(o)
+	c.names[o.name] = c.order.PushFront(kept{o, since})
 	c.size += o.bytes()
 	for c.size > c.room {
 		c.remove(c.order.Back())
@@ -80,7 +97,7 @@ func (c *cache) drop(name string) {
 }
 
 func (c *cache) remove(e *list.Element) {
-	o := e.Value.(*object)
+	o := e.Value.(kept)
 	c.order.Remove(e)
 	delete(c.names, o.name)
 	c.size -= o.bytes()

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -49,7 +50,8 @@ func (f *Folder) path(name string) (string, error) {
 	return filepath.Join(f.root, filepath.FromSlash(name)), nil
 }
 
-// tempPrefix marks files that are being written. List leaves them out; no run is called so.
+// tempPrefix marks files that are being written. The run follows, so that they can be removed with it. List leaves
+// them out; no run is called so.
 const tempPrefix = ".part-"
 
 // Put implements Store: a file of another name is written, synced and linked to its own, and the
@@ -73,7 +75,8 @@ func (f *Folder) put(ctx context.Context, full string, body io.Reader) (err erro
 	if err := f.mkdir(dir); err != nil {
 		return err
 	}
-	temp := filepath.Join(dir, tempPrefix+rand.Text())
+	run, _, _ := strings.Cut(filepath.Base(full), ".")
+	temp := filepath.Join(dir, tempPrefix+run+"."+rand.Text())
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -188,14 +191,33 @@ func (f *Folder) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// Sweep removes what a Put that was killed before has left.
-func (f *Folder) Sweep(ctx context.Context, before time.Time) error {
+// name gives the name of a file within the folder.
+func (f *Folder) name(p string) (string, error) {
+	rel, err := filepath.Rel(f.root, p)
+	return filepath.ToSlash(rel), err
+}
+
+// apart says that no name in a folder begins with prefix.
+func apart(folder, prefix string) bool {
+	return folder != "." && !strings.HasPrefix(folder+"/", prefix) && !strings.HasPrefix(prefix, folder+"/")
+}
+
+// Sweep removes what a Put, of an object whose name begins with prefix, that was killed before has left.
+func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) error {
 	err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
 		}
-		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), tempPrefix) {
+		if err != nil {
 			return err
+		}
+		name, err := f.name(p)
+		if err != nil || d.IsDir() && apart(name, prefix) {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		dir, base := path.Split(name)
+		if d.IsDir() || !strings.HasPrefix(base, tempPrefix) || !strings.HasPrefix(dir+strings.TrimPrefix(base, tempPrefix), prefix) {
+			return nil
 		}
 		info, err := d.Info()
 		if err == nil && info.ModTime().Before(before) {
@@ -222,15 +244,11 @@ func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Object, erro
 			if err != nil {
 				return err
 			}
-			rel, err := filepath.Rel(f.root, p)
-			if err != nil {
-				return err
+			name, err := f.name(p)
+			if err != nil || d.IsDir() && apart(name, prefix) {
+				return cmp.Or(err, fs.SkipDir)
 			}
-			name := filepath.ToSlash(rel)
 			if d.IsDir() {
-				if name != "." && !strings.HasPrefix(name+"/", prefix) && !strings.HasPrefix(prefix, name+"/") {
-					return fs.SkipDir
-				}
 				return nil
 			}
 			if !strings.HasPrefix(name, prefix) || strings.HasPrefix(path.Base(name), tempPrefix) {

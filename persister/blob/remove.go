@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"agentstream/persister"
 	"agentstream/schema"
 )
 
@@ -27,8 +28,22 @@ func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) erro
 	return Remove(ctx, r.Store, key, uri)
 }
 
+// Check reads all of the object that a run's row names, and says whether it holds what the row says. It is for
+// those who are about to remove what else there is of the run.
+func (r Remover) Check(ctx context.Context, key schema.RunKey, place persister.Place) error {
+	name, last, err := nameIn(place.URI, key)
+	if err != nil {
+		return err
+	}
+	ix, err := Verify(ctx, r.Store, name)
+	if err == nil && (last < place.Archived || ix.First > place.Expired+1) {
+		err = fmt.Errorf("blob: %s holds the events %d to %d of run %s, not %d to %d: %w", name, ix.First, last, key, place.Expired+1, place.Archived, ErrCorrupt)
+	}
+	return err
+}
+
 // Wipe removes all objects of a run of a day, or of a tenant where Run is "", also those that no row names
-// any more, and gives their number. It asks for a list.
+// any more and those that are being written, and gives their number. It asks for a list.
 func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int, err error) {
 	if err := schema.ValidTenant(key.Tenant); err != nil {
 		return 0, fmt.Errorf("blob: wipe: %w", err)
@@ -39,6 +54,12 @@ func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int
 			return 0, fmt.Errorf("blob: wipe: no run of a day")
 		}
 		prefix += day + "/" + key.Run + "."
+	}
+	// First: an upload that is ended here makes no object behind the list.
+	if s, ok := r.Store.(sweeper); ok {
+		if err := s.Sweep(ctx, prefix, time.Now().Add(time.Hour)); err != nil {
+			return 0, fmt.Errorf("blob: wipe %s: %w", prefix, err)
+		}
 	}
 	for o, err := range r.Store.List(ctx, prefix) {
 		if err == nil {
@@ -52,7 +73,8 @@ func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int
 	return n, nil
 }
 
-// sweeper is a Store that can remove what uploads that were never finished have left.
+// sweeper is a Store that can remove what uploads of objects whose names begin with prefix have left, or will
+// leave, that began before a time and are not finished.
 type sweeper interface {
-	Sweep(ctx context.Context, before time.Time) error
+	Sweep(ctx context.Context, prefix string, before time.Time) error
 }

@@ -321,9 +321,12 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, 
 	}
 }
 
-// Sweep ends uploads that began before and were never finished: their parts are kept and paid for.
-func (s *Store) Sweep(ctx context.Context, before time.Time) error {
-	for u := range s.client.Client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.full(""), true) {
+// Sweep ends uploads of objects whose names begin with prefix, that began before and were never finished: their
+// parts are kept and paid for.
+func (s *Store) Sweep(ctx context.Context, prefix string, before time.Time) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing when this ends early
+	defer cancel()
+	for u := range s.client.Client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.full(prefix), true) {
 		if u.Err != nil {
 			return fmt.Errorf("s3: sweep: %w", u.Err)
 		}

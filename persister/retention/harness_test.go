@@ -97,6 +97,11 @@ func (f folder) Remove(ctx context.Context, key schema.RunKey, uri string) error
 	return blob.Remove(ctx, f, key, uri)
 }
 
+func (f folder) Check(ctx context.Context, key schema.RunKey, place persister.Place) error {
+	_, _, err := f.Read(ctx, blob.Name(key, place.Day, place.Archived), 0, 1)
+	return err
+}
+
 func (f folder) Wipe(ctx context.Context, key schema.RunKey, day string) (n int, err error) {
 	prefix := key.Tenant + "/"
 	if key.Run != "" {

@@ -47,6 +47,9 @@ type Log interface {
 
 // Blobs removes blobs. One that is not there is removed already.
 type Blobs interface {
+	// Check reads the blob that a run's row names, and gives an error unless it holds what the row says. Rows
+	// are removed only behind it: nobody may have looked at the blob for months.
+	Check(ctx context.Context, key schema.RunKey, place persister.Place) error
 	// Remove removes the blob that a run's row names.
 	Remove(ctx context.Context, key schema.RunKey, uri string) error
 	// Wipe removes all blobs of a run of a day, or of a tenant where Run is "", also those that no row names
@@ -61,7 +64,7 @@ type Config struct {
 	Tombstones Tombstones
 
 	Log    Log   // nil: nothing is purged from the log
-	Blobs  Blobs // nil: scraps that name a blob wait for a Keeper that has one
+	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Keeper that has one
 	Policy Policy
 
 	Every     time.Duration // between two passes, jittered; default 1 h
@@ -195,6 +198,9 @@ func (k *Keeper) pass(ctx context.Context, w *worker) error {
 	d := due{policy: k.cfg.Policy, overrides: overrides, now: now}
 	marked := func(n *int, mark func(context.Context, []persister.EndedRun, time.Time) ([]persister.EndedRun, error)) func([]persister.EndedRun) error {
 		return func(runs []persister.EndedRun) error {
+			if len(runs) == 0 {
+				return nil
+			}
 			done, err := mark(ctx, runs, now)
 			*n += len(done)
 			return err
@@ -203,7 +209,8 @@ func (k *Keeper) pass(ctx context.Context, w *worker) error {
 	if k.from, err = d.expired(ctx, k.cfg.Runs, k.from, marked(&w.report.Expired, k.cfg.Runs.Expire)); err != nil {
 		return err
 	}
-	if err := d.cold(ctx, k.cfg.Runs, marked(&w.report.Cooled, k.cfg.Runs.Cool)); err != nil {
+	cool := marked(&w.report.Cooled, k.cfg.Runs.Cool)
+	if err := d.cold(ctx, k.cfg.Runs, func(runs []persister.EndedRun) error { return cool(w.sound(ctx, runs)) }); err != nil {
 		return err
 	}
 	if err := w.sweep(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/persister"
+	"agentstream/persister/blob"
 	"agentstream/persister/retention"
 	"agentstream/schema"
 )
@@ -181,6 +182,36 @@ func TestCooling(t *testing.T) {
 	})
 }
 
+// TestCoolingNeedsItsBlob: rows whose blob is not there stay, and are replayed.
+func TestCoolingNeedsItsBlob(t *testing.T) {
+	both(t, func(t *testing.T, s store) {
+		w := newWorld(t, s)
+		w.policy.Rows = days(7)
+		_, a := w.run("acme", "a", w.now, 5, schema.StateDone)
+		_, b := w.run("acme", "b", w.now, 5, schema.StateDone)
+		w.append(a, b)
+		w.archived(a.Key)
+		w.archived(b.Key)
+		if err := w.blobs.Delete(t.Context(), blob.Name(a.Key, a.Head.Day, 5)); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(days(8))
+		for _, blobs := range []retention.Blobs{nil, w.blobs} {
+			cfg := w.config()
+			cfg.Blobs = blobs
+			k, err := retention.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := k.Pass(t.Context())
+			if some := blobs != nil; err != nil || (r.Cooled == 1) != some || (r.Failed == 1) != some {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			w.wantEvents(a.Key, a)
+		}
+	})
+}
+
 // steps is everything that a Keeper does to the world, any of which may be its last.
 type steps struct {
 	store
@@ -251,6 +282,10 @@ func (s *steps) Remove(ctx context.Context, key schema.RunKey, uri string) error
 		return err
 	}
 	return s.blobs.Remove(ctx, key, uri)
+}
+
+func (s *steps) Check(ctx context.Context, key schema.RunKey, place persister.Place) error {
+	return s.blobs.Check(ctx, key, place)
 }
 
 func (s *steps) Wipe(ctx context.Context, key schema.RunKey, day string) (int, error) {

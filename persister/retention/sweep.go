@@ -14,12 +14,35 @@ type worker struct {
 	*Config
 	report *Report
 
+	unsound int // blobs that cannot stand for rows
+
 	tried map[string]bool // days whose partitions were looked at
 	gone  map[string]bool // days whose partitions were dropped
 }
 
 // lookScraps is how many scraps are worked at together.
 const lookScraps = 500
+
+// maxUnsound is how many blobs in one pass may turn out not to be sound until no more are looked at.
+const maxUnsound = 20
+
+// sound gives those runs whose blobs hold what their rows say.
+func (w *worker) sound(ctx context.Context, runs []persister.EndedRun) []persister.EndedRun {
+	if w.Blobs == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(runs), func(r persister.EndedRun) bool {
+		if w.unsound >= maxUnsound || ctx.Err() != nil {
+			return true
+		}
+		err := w.Blobs.Check(ctx, r.Key, r.Place)
+		if err != nil && ctx.Err() == nil {
+			w.unsound++
+			w.fail("keep the rows of "+r.Key.String(), err)
+		}
+		return err != nil
+	})
+}
 
 // sweep works at all scraps, the oldest first. One that fails is left, and the others go on.
 func (w *worker) sweep(ctx context.Context) error {

@@ -20,10 +20,10 @@ import (
 	"agentstream/schema"
 )
 
-// yearSize is days, runs a day and events a run: a year in little, or what AGENTSTREAM_YEAR says
-// ("365x500x20" is the whole form).
+// yearSize is days, runs a day and events a run: long enough for every kind of run to expire, or what
+// AGENTSTREAM_YEAR says ("365x500x20" is the whole form).
 func yearSize(t *testing.T) (n [3]int) {
-	n = [3]int{365, 5, 6}
+	n = [3]int{110, 3, 6}
 	parts := strings.Split(os.Getenv("AGENTSTREAM_YEAR"), "x")
 	for i := range n {
 		if len(parts) != len(n) {
@@ -106,9 +106,9 @@ func (y *year) holdSomething(day int) {
 		y.holds[key] = on
 	}
 	switch {
-	case day == 60:
+	case day == y.size[0]/6:
 		set(schema.RunKey{Tenant: "frozen"}, true)
-	case day == 250:
+	case day == y.size[0]*2/3:
 		set(schema.RunKey{Tenant: "frozen"}, false)
 	case day%20 == 5:
 		r := y.runs[y.rnd.IntN(len(y.runs))]

@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,14 +32,7 @@ type PostgresServer struct {
 	next atomic.Int64
 
 	mu   sync.Mutex
-	proc *postmaster
-}
-
-// postmaster is one life of the server.
-type postmaster struct {
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	done chan struct{} // closed when the process has ended
+	proc *process
 }
 
 // shared is the server of this test process; Main stops it.
@@ -193,7 +184,7 @@ func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.bin, name), args...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
-	// The kernel sends the signal when the thread that started the process ends: see Start.
+	// The kernel sends the signal when the thread that started the process ends: see startProcess.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred, Pdeathsig: syscall.SIGQUIT}
 	return cmd
 }
@@ -205,53 +196,30 @@ func (s *PostgresServer) Start() error {
 	if s.proc != nil {
 		return errors.New("testkit: start postgres: it runs")
 	}
-	p := &postmaster{done: make(chan struct{})}
 	args := []string{"-D", s.data(), "-k", s.dir, "-h", "", "-p", "5432",
 		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100", "-c", "log_min_messages=warning",
 		"-c", "shared_buffers=128MB", "-c", "max_wal_size=4GB"}
 	for _, setting := range s.set {
 		args = append(args, "-c", setting)
 	}
-	p.cmd = s.command("postgres", args...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	started := make(chan error)
-	go func() {
-		// This goroutine keeps its thread for as long as the server lives. Go would be free to end
-		// the thread earlier, and with it, by Pdeathsig, the server.
-		runtime.LockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in its log
+	p, err := startProcess(s.command("postgres", args...))
+	if err == nil {
+		s.proc = p
+		err = p.await(func(ctx context.Context) error {
+			conn, err := pgx.Connect(ctx, s.dsn("postgres"))
+			if err != nil {
+				return err
+			}
+			return conn.Close(ctx)
+		})
+	}
+	if err != nil {
+		if p.over() {
+			s.proc = nil
 		}
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
 		return fmt.Errorf("testkit: start postgres: %w", err)
 	}
-	s.proc = p
-	return s.await(p)
-}
-
-func (s *PostgresServer) await(p *postmaster) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := pgx.Connect(ctx, s.dsn("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-tick.C:
-		case <-p.done:
-			s.proc = nil
-			return fmt.Errorf("testkit: start postgres: it ended: %s", p.log.String())
-		case <-ctx.Done():
-			return fmt.Errorf("testkit: start postgres: %w", err)
-		}
-	}
+	return nil
 }
 
 // Stop ends the server at once, as a crash would: connections are cut, transactions are lost. It

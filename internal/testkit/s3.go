@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // gateway is the program that [S3] starts. tools/needs builds it, and says the version a second time.
@@ -34,14 +30,7 @@ type S3Server struct {
 	dir string
 
 	mu   sync.Mutex
-	proc *gatewayProcess
-}
-
-// gatewayProcess is one life of the server.
-type gatewayProcess struct {
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	done chan struct{} // closed when the process has ended
+	proc *process
 }
 
 // S3 starts a server of the test's own with one empty bucket. It ends with the test. Where the
@@ -114,50 +103,28 @@ func (s *S3Server) Start() error {
 	if s.proc != nil {
 		return errors.New("testkit: start s3: it runs")
 	}
-	p := &gatewayProcess{done: make(chan struct{})}
-	p.cmd = exec.Command(s.bin, "--port", s.Endpoint, "--region", s.Region, "--quiet",
+	cmd := exec.Command(s.bin, "--port", s.Endpoint, "--region", s.Region, "--quiet",
 		"posix", "--sidecar", s.sidecar(), s.root())
-	p.cmd.Dir = s.dir
-	p.cmd.Env = []string{"ROOT_ACCESS_KEY=" + s.AccessKey, "ROOT_SECRET_KEY=" + s.SecretKey}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		// The thread must outlive the server, as PostgresServer.Start says.
-		runtime.LockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in its log
+	cmd.Dir = s.dir
+	cmd.Env = []string{"ROOT_ACCESS_KEY=" + s.AccessKey, "ROOT_SECRET_KEY=" + s.SecretKey}
+	p, err := startProcess(cmd)
+	if err == nil {
+		s.proc = p
+		err = p.await(func(ctx context.Context) error {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Endpoint)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
+	if err != nil {
+		if p.over() {
+			s.proc = nil
 		}
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
 		return fmt.Errorf("testkit: start s3: %w", err)
 	}
-	s.proc = p
-	return s.await(p)
-}
-
-func (s *S3Server) await(p *gatewayProcess) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Endpoint)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-tick.C:
-		case <-p.done:
-			s.proc = nil
-			return fmt.Errorf("testkit: start s3: it ended: %s", p.log.String())
-		case <-ctx.Done():
-			return fmt.Errorf("testkit: start s3: %w", err)
-		}
-	}
+	return nil
 }
 
 // Stop kills the server: connections are cut in the middle of whatever they carry. It returns when

@@ -45,6 +45,7 @@ type pipeline struct {
 	LagMessages   uint64    `json:"lag_messages"`
 	LagEvents     uint64    `json:"lag_events_estimate"`
 	LagSeconds    float64   `json:"lag_seconds"`
+	LagAt         time.Time `json:"lag_at,omitzero"` // when the log was last asked: what is said of the lag is as old
 	WindowLeft    float64   `json:"window_left_seconds,omitempty"`
 	SizeLeft      *float64  `json:"size_left,omitempty"`
 	RetryingSince time.Time `json:"retrying_since,omitzero"`
@@ -62,7 +63,7 @@ type pipeline struct {
 
 func pipelineOf(s persister.Status) pipeline {
 	p := pipeline{
-		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents,
+		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents, LagAt: s.LagAt,
 		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
 		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.Buried, Conflicts: s.Conflicts, Lost: s.Lost,
 	}

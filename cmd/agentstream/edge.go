@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
-	"agentstream/persister/postgres"
 	pubjs "agentstream/producers/natsjs"
 )
 
@@ -59,7 +58,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")
 	} else {
-		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+		store, err := openServed(ctx, c.Postgres, log)
 		if err != nil {
 			return err
 		}

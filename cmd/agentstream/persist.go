@@ -51,7 +51,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer nc.Close()
-	store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+	store, err := openServed(ctx, c.Postgres, log)
 	if err != nil {
 		return err
 	}

@@ -52,3 +52,19 @@ func (s *Store) Copyless() { s.copyless.Store(true) }
 
 // IsCopyless says that the store inserts all rows.
 func (s *Store) IsCopyless() bool { return s.copyless.Load() }
+
+// CollectFrames does what the migration of that name does.
+func CollectFrames(ctx context.Context, dsn string) error {
+	db, err := openMigrator(dsn)
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err == nil {
+		err = collectFrames(ctx, tx)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	return errors.Join(err, db.Close())
+}

@@ -29,7 +29,10 @@ func history(r *rand.Rand) (packs []schema.Pack) {
 			if r.IntN(4) == 0 {
 				w.Lanes[child] = schema.Lane{Owner: fmt.Sprint("owner_", n), Epoch: uint64(1 + n)}
 			}
-			switch r.IntN(5) {
+			switch r.IntN(6) {
+			case 5:
+				packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"m","model":"model-%d"}`, n)),
+					persistertest.Event(schema.TypeToolStart, `{"call_id":"c","tool":"grep"}`), persistertest.Event(schema.TypeToolEnd, `{"call_id":"c","ok":true}`)))
 			case 0:
 				packs = append(packs, w.Pack(child, usageEnd(1+r.IntN(100)), persistertest.Lifecycle(schema.StateRunning)))
 			case 1:
@@ -53,7 +56,7 @@ func tables(t testing.TB, p *pgxpool.Pool) string {
 			E'\n' order by koder_user_id, id) from agent_runs r), E'\n',
 		(select string_agg((to_jsonb(l) - 'joined_at')::text, E'\n' order by koder_user_id, run_id, lane) from agent_run_lanes l), E'\n',
 		(select string_agg(concat_ws('|', koder_user_id, run_day, run_id, seq, id, coalesce(child_id, 'null'), type, ts, line,
-			coalesce(payload::text, 'null')), E'\n' order by koder_user_id, run_id, seq) from agent_run_events))`)
+			coalesce(payload::text, 'null')), E'\n' order by koder_user_id, run_id, seq) from agent_run_events))`) + ask[string](t, p, frameTables)
 }
 
 // deliver makes batches as a log would deliver packs to persisters that fail now and then: again, overlapping,

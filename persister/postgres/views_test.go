@@ -42,51 +42,70 @@ func TestViewsOfScenarios(t *testing.T) {
 	p := pool(t, dsn+"&options=-c%20agentstream.tenant%3Dacme")
 	for _, sc := range schematest.All() {
 		key := schema.RunKey{Tenant: "acme", Run: "run_" + sc.Name}
-		var fold schema.Fold
-		for i := range sc.Events {
-			e := sc.Events[i]
-			e.Seq = schema.Seq(i + 1)
-			fold.Add(&e)
-		}
 		put(t, s, key, sc.Events)
-		for _, m := range fold.Messages {
-			if m.ID == "" {
-				continue
-			}
-			var want strings.Builder
-			for _, b := range m.Blocks {
-				if b.Kind == "text" {
-					want.WriteString(b.Text.String())
-				}
-			}
-			var got *string
-			var model, stop string
-			err := p.QueryRow(t.Context(), `select text, coalesce(model, ''), coalesce(stop_reason, '') from agent_v_messages where run_id = $1 and seq = $2`,
-				key.Run, int64(m.Start)).Scan(&got, &model, &stop)
-			if err != nil {
-				t.Errorf("%s, message %q at %d: %v", sc.Name, m.ID, m.Start, err)
-				continue
-			}
-			if got == nil && strings.ContainsAny(want.String(), "\x00\uFFFD") {
-				continue // jsonb cannot hold it
-			}
-			if got == nil || *got != want.String() && sc.Name != "hostile" || model != m.Model && got != nil || stop != m.StopReason {
-				t.Errorf("%s, message %q at %d: %.80q %q %q, want %.80q %q %q", sc.Name, m.ID, m.Start, deref(got), model, stop, want.String(), m.Model, m.StopReason)
-			}
-		}
-		for _, c := range fold.Calls {
-			var tool string
-			err := p.QueryRow(t.Context(), `select coalesce(tool, '') from agent_v_tool_calls where run_id = $1 and seq = $2`, key.Run, int64(c.Start)).Scan(&tool)
-			if err != nil || tool != c.Tool && tool != "" {
-				t.Errorf("%s, call %q at %d: %q, %v", sc.Name, c.ID, c.Start, tool, err)
-			}
-		}
+		sameAsFold(t, p, sc.Name, key, sc.Events)
 	}
 	for _, v := range views {
 		if readAll(t, p, v) == 0 {
 			t.Errorf("%s is empty", v)
 		}
 	}
+}
+
+// sameAsFold compares the views with the fold of a run's events, and gives the numbers of messages and calls.
+func sameAsFold(t *testing.T, p *pgxpool.Pool, name string, key schema.RunKey, events []schema.Event) (messages, calls int) {
+	t.Helper()
+	var fold schema.Fold
+	for i := range events {
+		e := events[i]
+		e.Seq = schema.Seq(i + 1)
+		fold.Add(&e)
+	}
+	for _, m := range fold.Messages {
+		if m.ID == "" {
+			continue
+		}
+		messages++
+		var want strings.Builder
+		for _, b := range m.Blocks {
+			if b.Kind == "text" {
+				want.WriteString(b.Text.String())
+			}
+		}
+		var got *string
+		var model, stop string
+		var end int64
+		err := p.QueryRow(t.Context(), `select text, coalesce(model, ''), coalesce(stop_reason, ''), coalesce(end_seq, 0) from agent_v_messages
+			where run_id = $1 and seq = $2`, key.Run, int64(m.Start)).Scan(&got, &model, &stop, &end)
+		if err != nil {
+			t.Errorf("%s, message %q at %d: %v", name, m.ID, m.Start, err)
+			continue
+		}
+		if got == nil && strings.ContainsAny(want.String(), "\x00\uFFFD") {
+			continue // jsonb cannot hold it
+		}
+		if m.Role == "user" && m.Start == m.End {
+			end = int64(m.End) // it has no end of its own
+		}
+		if got == nil || *got != want.String() && name != "hostile" || model != m.Model || stop != m.StopReason || end != int64(m.End) {
+			t.Errorf("%s, message %q at %d to %d: %.80q %q %q, want %.80q %q %q to %d", name, m.ID, m.Start, end, deref(got), model, stop,
+				want.String(), m.Model, m.StopReason, m.End)
+		}
+	}
+	for _, c := range fold.Calls {
+		if c.Start == c.End {
+			continue // its tool.start is not there
+		}
+		calls++
+		var tool, id, outcome string
+		var end int64
+		err := p.QueryRow(t.Context(), `select coalesce(tool, ''), coalesce(call_id, ''), coalesce(outcome, ''), coalesce(end_seq, 0) from agent_v_tool_calls
+			where run_id = $1 and seq = $2`, key.Run, int64(c.Start)).Scan(&tool, &id, &outcome, &end)
+		if err != nil || tool != c.Tool && tool != "" || len(c.ID) < 200 && id != strings.ReplaceAll(c.ID, "\x00", "\uFFFD") || c.Done != (end > 0) || c.OK != (outcome == "ok") {
+			t.Errorf("%s, call %q at %d: %q %q %q to %d, %v; want %v to %d", name, c.ID, c.Start, tool, id, outcome, end, err, c.OK, c.End)
+		}
+	}
+	return messages, calls
 }
 
 func deref(s *string) string {

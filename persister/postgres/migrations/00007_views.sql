@@ -135,12 +135,12 @@ left join lateral (
     from agent_run_usage x where x.koder_user_id = r.koder_user_id and x.run_id = r.id) u on true
 where r.deleted_at is null;
 
--- What is in the events is read by functions: a session plans such a statement once for all partitions and not with
--- each query. Their rights are those of whoever asks.
+-- What is in the events is read by functions: where the day stands in the statement, one partition is planned for, where
+-- it comes from a join, all of them are. Their rights are those of whoever asks.
 
 -- +goose StatementBegin
 create function agent_event_payload(tenant text, day date, run text, at bigint) returns jsonb
-    language plpgsql stable parallel safe set plan_cache_mode = force_generic_plan as $$
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan as $$
 begin
     return (select e.payload from agent_run_events e where e.koder_user_id = tenant and e.run_day = day and e.run_id = run and e.seq = at);
 end $$;
@@ -149,7 +149,7 @@ comment on function agent_event_payload is 'the payload of an event; null where 
 
 -- +goose StatementBegin
 create function agent_message_text(tenant text, day date, run text, child text, after bigint, ended bigint, before bigint) returns text
-    language plpgsql stable parallel safe set plan_cache_mode = force_generic_plan as $$
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan as $$
 declare
     told jsonb;
 begin

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,11 +14,6 @@ import (
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -135,43 +129,6 @@ func restore(t *testing.T, from *pgxpool.Pool, to *postgres.Store) {
 		packs = append(packs, p)
 	}
 	appendPacks(t, to, packs...)
-}
-
-// recordings gives the events that the adapters make of what providers sent, by the recording's name.
-func recordings(t *testing.T) map[string][]schema.Event {
-	t.Helper()
-	all := make(map[string][]schema.Event)
-	for folder, decoder := range map[string]func(provider.Config) *provider.Decoder{
-		"anthropic": anthropic.NewDecoder, "openai-chat": openai.NewChatDecoder, "openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
-	} {
-		names, read := providertest.Recorded[json.RawMessage](t, 8, folder)
-		for name := range names {
-			all[strings.NewReplacer("/", "_", ".", "_").Replace(name)] = providertest.Decode(t, decoder(provider.Config{}), read(name))
-		}
-	}
-	return all
-}
-
-// TestViewsOfRecordings: what the views say of real providers' streams is what their folds say.
-func TestViewsOfRecordings(t *testing.T) {
-	_, dsn := owned(t)
-	s := open(t, dsn)
-	p := pool(t, dsn+"&options=-c%20agentstream.tenant%3Dacme")
-	messages, calls := 0, 0
-	for name, events := range recordings(t) {
-		key := schema.RunKey{Tenant: "acme", Run: "run_" + name}
-		put(t, s, key, events)
-		m, c := sameAsFold(t, p, name, key, events)
-		messages, calls = messages+m, calls+c
-	}
-	if messages < 50 || calls < 20 {
-		t.Errorf("only %d messages and %d calls", messages, calls)
-	}
-	for _, v := range views {
-		if readAll(t, p, v) == 0 {
-			t.Errorf("%s is empty", v)
-		}
-	}
 }
 
 // TestFramesGoWithEvents: what is kept for the views goes with the rows, whether they are removed or their partition

@@ -3,6 +3,7 @@ package natskit
 import (
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -52,6 +53,9 @@ func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.IgnoreAuthErrorAbort(), // else two refusals while a server is put in order close it for good
 	}
 	nc, err := nats.Connect(url, append(base, opts...)...)
+	if bad := new(neturl.Error); errors.As(err, &bad) { // its text is the address, password and all
+		return nil, fmt.Errorf("natskit: connect %s: the address cannot be read as a URL", name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("natskit: connect %s: %w", name, err)
 	}

@@ -30,7 +30,7 @@ const frameBytes = 8 << 10
 const statusSlack = 16
 
 // answerSlack is how long the server may take to say that a request is over.
-const answerSlack = 2 * time.Second
+const answerSlack = 4 * time.Second
 
 // heartbeat is how often the server shows during a request that it has not forgotten it, as it does when
 // it is started anew or the consumer moves to another one.

@@ -132,7 +132,7 @@ func TestNoWait(t *testing.T) {
 func TestTwoFetchers(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 20)
-	cfg := natsjs.Config{Wait: 100 * time.Millisecond, AckWait: time.Second}
+	cfg := natsjs.Config{Wait: 100 * time.Millisecond, AckWait: 4 * time.Second}
 	dies, lives := open(t, s, cfg), open(t, s, cfg)
 	if got := positions(fetch(t, dies, persister.Limit{Messages: 5, Bytes: 1 << 20})); got != "1 2 3 4 5" {
 		t.Fatalf("positions %s", got)
@@ -145,7 +145,7 @@ func TestTwoFetchers(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := make(map[uint64]bool)
-	for deadline := time.Now().Add(10 * time.Second); len(seen) < 5 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(40 * time.Second); len(seen) < 5 && time.Now().Before(deadline); {
 		for _, m := range fetch(t, lives, wide) {
 			seen[m.Position] = true
 		}
@@ -202,7 +202,7 @@ func TestCancelledFetch(t *testing.T) {
 	}
 	begin := time.Now()
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(begin) > time.Second {
+	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(begin) > 4*time.Second {
 		t.Fatalf("%v after %v", err, time.Since(begin))
 	}
 }

@@ -18,9 +18,10 @@ import (
 )
 
 // beat shows this member, renews its leases, sees who is there, and takes or hands over partitions.
-// When it fails, everything stays as it is.
+// When it fails, everything stays as it is. It may take longer than from one beat to the next, where each
+// of many leases takes its time; but not so long that the leases end meanwhile.
 func (r *Roster) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.Beat, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.TTL-r.cfg.Beat, time.Second))
 	defer cancel()
 	if r.kv == nil {
 		kv, err := r.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -91,7 +92,7 @@ func overtaken(err error) bool {
 // read gives who is there, and the partitions that have a holder.
 func (r *Roster) read(ctx context.Context) (members []string, taken map[int]string, err error) {
 	prefix := "$KV." + RosterBucket + "."
-	page, err := natskit.ReadBatch(ctx, r.nc, "KV_"+RosterBucket, natskit.BatchRequest{MultiLast: []string{prefix + ">"}}, r.cfg.Beat)
+	page, err := natskit.ReadBatch(ctx, r.nc, "KV_"+RosterBucket, natskit.BatchRequest{MultiLast: []string{prefix + ">"}}, max(r.cfg.Beat, time.Second))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read members: %w", err)
 	}

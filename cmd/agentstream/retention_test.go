@@ -14,44 +14,79 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/edge"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
+	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
 )
 
-// keptHouse is an edge over a real log, a SQLite archive and a folder of blobs.
+// keptStore is a store as these tests need it.
+type keptStore interface {
+	persister.Store
+	edge.Catalog
+	archiveTables
+	blob.Queue
+	keepStore
+	retention.Forgetting
+	retention.Settings
+	holdKeeper
+}
+
+// keptHouse is an edge over a real log, an archive and a folder of blobs.
 type keptHouse struct {
 	*testing.T
 	server *testkit.Server
-	store  *sqlite.Store
+	store  keptStore
+	where  KeepStoreFlags // for commands
 	blobs  *blobs
-	data   string
 	folder string
 	purger *natsjs.Purger
 	url    string
 	now    time.Time
 }
 
-func newKeptHouse(t *testing.T) *keptHouse {
+// bothHouses runs a test on both stores.
+func bothHouses(t *testing.T, test func(h *keptHouse)) {
+	t.Run("sqlite", func(t *testing.T) {
+		data := t.TempDir()
+		path := filepath.Join(data, "archive.db")
+		if _, err := sqlite.Migrate(t.Context(), path, false); err != nil {
+			t.Fatal(err)
+		}
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		test(newKeptHouse(t, s, KeepStoreFlags{Data: data}))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		dsn := testkit.StartPostgres(t).Database(t)
+		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+			t.Fatal(err)
+		}
+		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		test(newKeptHouse(t, s, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
+	})
+}
+
+func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHouse {
 	t.Helper()
-	h := &keptHouse{T: t, server: testkit.NATS(t), data: t.TempDir(), now: time.Now()}
-	h.folder = filepath.Join(h.data, "blobs")
-	path := filepath.Join(h.data, "archive.db")
-	_, err := sqlite.Migrate(t.Context(), path, false)
-	if err == nil {
-		h.store, err = sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.store.Close() })
+	h := &keptHouse{T: t, server: testkit.NATS(t), store: store, where: where, now: time.Now()}
+	h.folder = filepath.Join(t.TempDir(), "blobs")
 	f := BlobFlags{Blobs: h.folder}
+	var err error
 	if h.blobs, err = f.openBlobs(); err != nil {
 		t.Fatal(err)
 	}
@@ -185,8 +220,10 @@ func goOn(w *persistertest.Writer) schema.Pack {
 }
 
 // TestExpiredAtTheEdge walks every way of reading over runs that have expired whole, in part, and that are cold.
-func TestExpiredAtTheEdge(t *testing.T) {
-	h := newKeptHouse(t)
+func TestExpiredAtTheEdge(t *testing.T) { bothHouses(t, expiredAtTheEdge) }
+
+func expiredAtTheEdge(h *keptHouse) {
+	t := h.T
 	_, whole := endedRun("whole", 10)
 	part, partly := endedRun("part", 10)
 	logged, begun := endedRun("logged", 10)
@@ -244,8 +281,10 @@ func TestExpiredAtTheEdge(t *testing.T) {
 }
 
 // TestDeleteEverywhere: a run that is deleted is a run that never was, for readers, watchers and writers.
-func TestDeleteEverywhere(t *testing.T) {
-	h := newKeptHouse(t)
+func TestDeleteEverywhere(t *testing.T) { bothHouses(t, deleteEverywhere) }
+
+func deleteEverywhere(h *keptHouse) {
+	t := h.T
 	const create = `{"type":"run.lifecycle","payload":{"state":"running","reason":null}}`
 	post := func(run, body, key string) (int, string) {
 		t.Helper()
@@ -280,7 +319,8 @@ func TestDeleteEverywhere(t *testing.T) {
 	cmd := func(run string) (string, error) {
 		var out bytes.Buffer
 		c := DeleteRunCmd{Tenant: "acme", RunID: run}
-		c.NATS, c.Data, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.data, h.folder, true, &out, io.Discard
+		c.KeepStoreFlags = h.where
+		c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, &out, io.Discard
 		err := c.Run(t.Context(), slog.New(slog.DiscardHandler))
 		return out.String(), err
 	}

@@ -288,7 +288,14 @@ func (h *house) live() {
 	}
 	loop(30, 2*time.Second, func(rnd *rand.Rand) { h.delete(of(rnd, 0, 1)) })
 	all.Go(func() { _ = h.archiver.Run(ctx) })
-	time.Sleep(5 * time.Second)
+	seen := func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.reports[0] > 0 && h.reports[1] > 0
+	}
+	for end := time.Now().Add(5 * time.Second); !h.Failed() && (time.Now().Before(end) || !seen() && time.Since(end) < 20*time.Second); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	stop()
 	all.Wait()
 	h.settled()

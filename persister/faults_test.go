@@ -52,6 +52,33 @@ func TestOutageEndsElsewhere(t *testing.T) {
 	})
 }
 
+// TestAnswersButTakesNothing: a store that can be asked, and refuses each write, is not asked without a
+// pause, however soon a batch is given back.
+func TestAnswersButTakesNothing(t *testing.T) {
+	for _, hold := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			q, store := newQueue("AGENT_0"), persistertest.NewMemory()
+			var attempts atomic.Int64
+			store.Fault = func(_ context.Context, chunks []persister.Chunk) error {
+				if len(chunks) == 0 { // it was only asked
+					return nil
+				}
+				if attempts.Add(1) > 10_000 {
+					panic("without a pause")
+				}
+				return errAway
+			}
+			q.put(texts("r", 100, 10)...)
+			_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Hold: hold})
+			time.Sleep(time.Hour)
+			stop()
+			if n := attempts.Load(); n > 800 {
+				t.Errorf("%d attempts in an hour when batches are given back after %v", n, hold)
+			}
+		})
+	}
+}
+
 // TestHoldsOnlyWhatItHas: of a batch whose front waits to be confirmed and whose rest was given back, only
 // the front is held.
 func TestHoldsOnlyWhatItHas(t *testing.T) {

@@ -67,23 +67,34 @@ func (p *pipeline) write(ctx, work context.Context, b *batch) bool {
 func (p *pipeline) standBy(ctx context.Context) {
 	p.gate.close()
 	defer p.gate.open()
+	// A store that answers may still refuse what is written: it is left alone for the pause that was due.
+	if !p.giveBack(p.backOff(p.failures())) {
+		return
+	}
 	for {
 		err := p.ping(ctx)
 		if err == nil || ctx.Err() != nil {
 			return // what holds is known only by the next commit
 		}
-		timer := time.NewTimer(p.failed(ctx, storing, err))
-		for waiting := true; waiting; {
-			select {
-			case b, ok := <-p.fetched:
-				if !ok {
-					timer.Stop()
-					return
-				}
-				p.release(b, 0)
-			case <-timer.C:
-				waiting = false
+		if !p.giveBack(p.failed(ctx, storing, err)) {
+			return
+		}
+	}
+}
+
+// giveBack releases what is handed over, for so long. It says no when the first step has ended.
+func (p *pipeline) giveBack(pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case b, ok := <-p.fetched:
+			if !ok {
+				return false
 			}
+			p.release(b, 0)
+		case <-timer.C:
+			return true
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"agentstream/persister/blob"
 	"agentstream/persister/retention"
 	"agentstream/schema"
 )
@@ -74,6 +75,14 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		return err
 	}
 	defer done()
+	missing := 0
+	if b, ok := cfg.Blobs.(blob.Remover); ok {
+		b.Missing = func(uri string) {
+			missing++
+			fmt.Fprintf(c.err(), "agentstream: %s is not there\n", uri)
+		}
+		cfg.Blobs = b
+	}
 	d, err := retention.NewDeleter(cfg, s.forget, s.settings)
 	if err != nil {
 		return err
@@ -93,6 +102,9 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		if cfg.Blobs == nil && r.Left.Scraps > 0 {
 			err = errors.New("blobs are left: say where they are with --blobs, and run it again")
 		}
+	}
+	if err == nil && missing > 0 {
+		err = fmt.Errorf("%d blobs were not there: they were removed before, or are elsewhere than --blobs says; what is elsewhere is left", missing)
 	}
 	return err
 }

@@ -62,7 +62,11 @@ func (f *RetentionFlags) parts(s keepStore, log retention.Log, b *blobs, hooks r
 func keeperConfig(s keepStore, log retention.Log, b *blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
 	if b != nil { // a nil pointer in an interface would not be nil
-		cfg.Blobs = blob.Remover{Store: b.Store}
+		cfg.Blobs = blob.Remover{Store: b.Store, Missing: func(uri string) {
+			if logger != nil {
+				logger.Warn("retention: a blob that was to be removed is not there", "uri", uri)
+			}
+		}}
 	}
 	return cfg
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"agentstream/persister/blob"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/retention"
 	"agentstream/schema"
@@ -140,6 +141,29 @@ func socketsOfGoneRuns(h *keptHouse) {
 	if err := h.rpc(ctx, "doomed", 0).RecvMsg(&m); status.Code(err) != codes.NotFound {
 		t.Errorf("gRPC, again: %v", err)
 	}
+}
+
+// TestDeleteLooksElsewhere: a command that is told another place for objects does not say that all is gone.
+func TestDeleteLooksElsewhere(t *testing.T) {
+	bothHouses(t, func(h *keptHouse) {
+		_, p := endedRun("archived", 10)
+		h.stored(p)
+		a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = a.One(h.Context(), p.Key)
+		}
+		if err != nil {
+			h.Fatal(err)
+		}
+		var said bytes.Buffer
+		c := DeleteRunCmd{Tenant: "acme", RunID: "archived"}
+		c.KeepStoreFlags = h.where
+		c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.T.TempDir(), true, io.Discard, &said
+		if err := c.Run(h.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "1 blobs were not there") ||
+			!strings.Contains(said.String(), "archived.10.jsonl.zst is not there") {
+			h.Errorf("%v, %s", err, &said)
+		}
+	})
 }
 
 // oldRun is a run of some days ago.

@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,23 +10,26 @@ import (
 	"agentstream/schema"
 )
 
+// Remover removes objects for those who end runs.
+type Remover struct {
+	Store Store
+	// Missing is told of objects that Remove was to remove and that were not there: somebody did it before, or this
+	// is not the store that they are in. It may be nil.
+	Missing func(uri string)
+}
+
 // Remove removes the object at a URI that a run's row has given. One that is not there is removed.
-func Remove(ctx context.Context, s Store, key schema.RunKey, uri string) error {
+func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) error {
 	name, _, err := nameIn(uri, key)
 	if err != nil {
 		return err
 	}
-	return s.Delete(ctx, name)
-}
-
-// Remover removes objects for those who end runs.
-type Remover struct {
-	Store Store
-}
-
-// Remove removes the object that a run's row names.
-func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) error {
-	return Remove(ctx, r.Store, key, uri)
+	if _, _, err := r.Store.Read(ctx, name, 0, 1); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	} else if err != nil && r.Missing != nil {
+		r.Missing(uri)
+	}
+	return r.Store.Delete(ctx, name)
 }
 
 // Check reads all of the object that a run's row names, and says whether it holds what the row says. It is for

@@ -94,7 +94,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 type folder struct{ *blob.Folder }
 
 func (f folder) Remove(ctx context.Context, key schema.RunKey, uri string) error {
-	return blob.Remove(ctx, f, key, uri)
+	return blob.Remover{Store: f}.Remove(ctx, key, uri)
 }
 
 func (f folder) Check(ctx context.Context, key schema.RunKey, place persister.Place) error {

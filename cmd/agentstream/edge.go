@@ -58,7 +58,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")
 	} else {
-		store, err := openServed(ctx, c.Postgres, log)
+		store, err := openServed(ctx, c.Postgres, 0, log)
 		if err != nil {
 			return err
 		}

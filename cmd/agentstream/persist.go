@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/edge"
+	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
@@ -51,13 +53,21 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer nc.Close()
-	store, err := openServed(ctx, c.Postgres, log)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	partitions, err := natskit.Partitions(ctx, js)
+	if err != nil {
+		return fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	store, err := openServed(ctx, c.Postgres, persistConns(partitions), log)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	m := newMetrics()
-	k, err := c.keeping(ctx, nc, store, m, log)
+	k, err := c.keeping(ctx, js, store, m, log)
 	if err != nil {
 		return err
 	}
@@ -75,11 +85,8 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // keeping makes the parts of the role.
-func (c *PersistCmd) keeping(ctx context.Context, nc *nats.Conn, store *postgres.Store, m *metrics, log *slog.Logger) (*keeping, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
+func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *metrics, log *slog.Logger) (*keeping, error) {
+	nc := js.Conn()
 	roster, err := perjs.OpenRoster(ctx, js, perjs.RosterConfig{Logger: log})
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ func TestNoSecretsInErrors(t *testing.T) {
 		"host=127.0.0.1 port=what password=hidden", "host=127.0.0.1 password='hidden", "postgres://u:hid den@[::1/x", "hidden",
 		"host=127.0.0.1 user=u password=hidden port=1 connect_timeout=what",
 	} {
-		s, err := openServed(t.Context(), dsn, quiet)
+		s, err := openServed(t.Context(), dsn, 0, quiet)
 		if err == nil {
 			err = s.Ping(t.Context())
 			s.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"agentstream/persister/postgres"
@@ -13,8 +14,12 @@ import (
 // openServed opens PostgreSQL for a role that runs on. Tables that are missing, or of another version than
 // this program's, are an error: no time mends that, and what was begun with them would fail later and less
 // clearly. Any other failure is an outage, through which the role starts.
-func openServed(ctx context.Context, dsn string, log *slog.Logger) (*postgres.Store, error) {
-	store, err := postgres.Open(ctx, postgres.Config{DSN: dsn, Logger: log})
+// conns is the size of the pool unless the DSN says one; 0 is pgx's own.
+func openServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*postgres.Store, error) {
+	if strings.Contains(dsn, "pool_max_conns") {
+		conns = 0
+	}
+	store, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: conns, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -32,6 +37,10 @@ func openServed(ctx context.Context, dsn string, log *slog.Logger) (*postgres.St
 	}
 	return store, nil
 }
+
+// persistConns is what a persister may need at once: one connection for each partition, so that some that
+// wait for locks do not keep the others waiting, and a few for what looks after stored runs and for checks.
+func persistConns(partitions int) int { return partitions + 4 }
 
 // servedWait bounds the look at the start.
 const servedWait = 5 * time.Second

@@ -12,7 +12,8 @@ import (
 )
 
 // One archives a run now, whether it has rested or not. A run that has not ended, is archived already, or
-// of which nothing is kept, is left as it is, without an error.
+// of which nothing is kept, is left as it is, without an error. An object that is not there any more is written
+// again as long as there are rows.
 func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.Limit, fmt.Errorf("blob: archive run %s: not done within %v", key, a.cfg.Limit))
@@ -21,7 +22,10 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	if err != nil {
 		return err
 	}
-	if place.Day == "" || place.Deleted || place.Last <= max(place.Expired, place.Archived) {
+	if place.Day == "" || place.Deleted || place.Last <= place.Expired {
+		return nil
+	}
+	if place.Last <= place.Archived && (place.Floor > place.Expired || !a.lost(ctx, key, place)) {
 		return nil
 	}
 	name := Name(key, place.Day, place.Last)
@@ -46,6 +50,15 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 		}
 	}
 	return nil
+}
+
+// lost says that the object which a run names is not there. As long as the run has its rows it is written again.
+func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.Place) bool {
+	name, _, err := nameIn(place.URI, key)
+	if err == nil {
+		_, err = a.archive.cache.reads.open(ctx, name)
+	}
+	return errors.Is(err, ErrNotFound)
 }
 
 // object writes the run's object, or finds the one that an earlier attempt has left, and reads it back.

@@ -150,4 +150,10 @@ func TestCheck(t *testing.T) {
 	if err := r.Check(t.Context(), key, place); !errors.Is(err, blob.ErrNotFound) {
 		t.Errorf("no object: %v", err)
 	}
+	if err := b.archiver.One(t.Context(), key); err != nil { // the rows are there
+		t.Fatal(err)
+	}
+	if err := r.Check(t.Context(), key, place); err != nil {
+		t.Errorf("written again: %v", err)
+	}
 }

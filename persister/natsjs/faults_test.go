@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
 	"agentstream/schema"
@@ -112,5 +113,78 @@ func TestAllHandedOut(t *testing.T) {
 	}
 	if got := positions(fetch(t, q, wide)); got != "5 6 7 8" {
 		t.Errorf("then came %q", got)
+	}
+}
+
+// TestGoneUnderOurFeet: what happens to the log while messages are with the store costs neither what is
+// stored afterwards nor more than the time of a call.
+func TestGoneUnderOurFeet(t *testing.T) {
+	for name, happens := range map[string]func(t *testing.T, s *testkit.Server){
+		"purged": func(t *testing.T, s *testkit.Server) {
+			stream, err := s.JS.Stream(t.Context(), "AGENT_0")
+			if err == nil {
+				err = stream.Purge(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		"consumer deleted": func(t *testing.T, s *testkit.Server) {
+			if err := s.JS.DeleteConsumer(t.Context(), "AGENT_0", "persist"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"stream made anew": func(t *testing.T, s *testkit.Server) {
+			if err := s.JS.DeleteStream(t.Context(), "AGENT_0"); err != nil {
+				t.Fatal(err)
+			}
+			if err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: s.Partitions}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testkit.NATS(t)
+			q := open(t, s, natsjs.Config{Wait: 300 * time.Millisecond})
+			fill(t, s, 9)
+			msgs := fetch(t, q, wide)
+			if len(msgs) != 9 {
+				t.Fatalf("%d messages", len(msgs))
+			}
+			happens(t, s)
+			for what, settle := range map[string]func(context.Context, []persister.Message) error{
+				"ack": q.Ack, "release": q.Release, "hold": q.Hold,
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				begin := time.Now()
+				err := settle(ctx, msgs[:3])
+				cancel()
+				if took := time.Since(begin); took > 10*time.Second {
+					t.Errorf("%s took %v: %v", what, took, err)
+				} else {
+					t.Logf("%s: %v after %v", what, err, took)
+				}
+			}
+			fill(t, s, 4)
+			got := map[string]bool{}
+			last := ""
+			for deadline := time.Now().Add(30 * time.Second); len(got) < 4 && time.Now().Before(deadline); {
+				again, err := q.Fetch(t.Context(), wide)
+				if err != nil {
+					last = err.Error()
+				}
+				for _, m := range again {
+					if m.Stored.After(msgs[8].Stored) {
+						got[m.Token[len("$JS.ACK."):]] = true
+					}
+				}
+				if err := q.Ack(t.Context(), again); err != nil {
+					t.Errorf("then: %v", err)
+				}
+			}
+			if lag := lagOf(t, q); len(got) != 4 || lag.Messages > 9 {
+				t.Errorf("%d of 4 came, lag %+v; %s", len(got), lag, last)
+			}
+		})
 	}
 }

@@ -180,12 +180,12 @@ func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publis
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	left, start := publish(), time.Now()
-	for late := time.After(60 * time.Second); left > 0; {
+	for late := time.After(180 * time.Second); left > 0; {
 		select {
 		case n := <-stored:
 			left -= n
 		case <-late:
-			t.Errorf("%d messages are not stored after 60 s", left)
+			t.Errorf("%d messages are not stored after 180 s", left)
 			left = 0
 		}
 	}
@@ -223,7 +223,7 @@ func hostileLog(t *testing.T, f filled) {
 		t.Fatalf("%d runs are not stored as they must be", n)
 	}
 	t.Logf("%d runs and %d dead letters are stored %v after the last document", len(p.good), documents, took)
-	if took > 5*time.Second { // less than one on a machine that has nothing else to do
+	if took > 30*time.Second { // less than one on a machine that has nothing else to do
 		t.Errorf("it took %v", took)
 	}
 	counts, err := s.CountLetters(t.Context(), persister.LetterQuery{})

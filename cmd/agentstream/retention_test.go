@@ -27,17 +27,28 @@ import (
 	"agentstream/schema"
 )
 
-// keptStore is a store as these tests need it.
-type keptStore interface {
-	persister.Store
+// keptStore is a store, by what is asked of it.
+type keptStore struct {
+	appends
 	edge.Catalog
 	archiveTables
 	blob.Queue
-	keepStore
-	retention.Forgetting
+	keptRuns
+	retention.Trash
+	keptGraves
 	retention.Settings
 	holdKeeper
+	forgetting
 }
+
+// A field is called after its type, and would hide a method of that name.
+type (
+	keptRuns   interface{ retention.Runs }
+	keptGraves interface{ retention.Tombstones }
+	appends    interface {
+		Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)
+	}
+)
 
 // keptHouse is an edge over a real log, an archive and a folder of blobs.
 type keptHouse struct {
@@ -65,7 +76,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		test(newKeptHouse(t, s, KeepStoreFlags{Data: data}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data}))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.StartPostgres(t).Database(t)
@@ -77,7 +88,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(newKeptHouse(t, s, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
 	})
 }
 

@@ -25,16 +25,18 @@ import (
 )
 
 // archive is a store as everybody together sees it.
-type archive interface {
-	persistertest.Store
-	blob.Tables
-	blob.Queue
-	retention.Runs
-	retention.Trash
-	retention.Forgetting
-	retention.Settings
-	scales
-	holder
+type archive struct {
+	store
+	lines
+	claims
+}
+
+type lines interface{ persister.Rows }
+
+type claims interface {
+	Claim(ctx context.Context, settle, lease time.Duration, limit int) ([]schema.RunKey, error)
+	Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error
+	Backlog(ctx context.Context, settle time.Duration, limit int) (int, error)
 }
 
 // theRun is what has been written of a run, and what may be true of it.
@@ -47,7 +49,9 @@ type theRun struct {
 	deleted bool // or about to be
 }
 
-func (r *theRun) bytes(after, through schema.Seq) []byte { return bytes.Join(r.lines[after:through], nil) }
+func (r *theRun) bytes(after, through schema.Seq) []byte {
+	return bytes.Join(r.lines[after:through], nil)
+}
 
 // house is one store, one folder of objects and one log, and all who work on them.
 type house struct {
@@ -69,7 +73,7 @@ const (
 	keepRows = 24*time.Hour - 9*time.Second
 )
 
-func newHouse(t *testing.T, s archive, tombs retention.Tombstones) *house {
+func newHouse(t *testing.T, s archive) *house {
 	h := &house{T: t, store: s}
 	server := testkit.NATS(t)
 	if _, err := server.JS.CreateKeyValue(t.Context(), keysBucket); err != nil {
@@ -86,7 +90,7 @@ func newHouse(t *testing.T, s archive, tombs retention.Tombstones) *house {
 		h.archiver, err = blob.NewArchiver(blob.ArchiverConfig{Tables: s, Queue: s, Store: h.blobs, Settle: -1, Poll: time.Millisecond,
 			Frame: 400, Audit: 50 * time.Millisecond, Grace: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	}
-	cfg := retention.Config{Runs: s, Trash: s, Tombstones: tombs, Log: log, Blobs: blob.Remover{Store: h.blobs}, BatchRows: 7, Pause: time.Millisecond,
+	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Blobs: blob.Remover{Store: h.blobs}, BatchRows: 7, Pause: time.Millisecond,
 		Policy: retention.Policy{Completed: keepRuns, Ended: keepRuns, Rows: keepRows}}
 	for range 2 {
 		if err == nil {
@@ -242,7 +246,7 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		newHouse(t, s, s).live()
+		newHouse(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.Postgres(t)
@@ -254,7 +258,7 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		newHouse(t, s, s).live()
+		newHouse(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 }
 

@@ -1,4 +1,4 @@
-package postgres_test
+package retention_test
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/persistertest"
@@ -30,8 +33,24 @@ func (noLog) Purge(context.Context, schema.RunKey, schema.Seq) (messages, keys i
 // TestKeepAsOwner: an owner without any other right, whom row security binds, archives, cools, expires, drops
 // partitions and deletes, with no more connections than it takes.
 func TestKeepAsOwner(t *testing.T) {
-	admin, owner := owned(t)
-	look := pool(t, admin)
+	admin := testkit.Postgres(t)
+	look, err := pgx.Connect(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close(context.WithoutCancel(t.Context()))
+	ask := func(into any, text string) {
+		t.Helper()
+		if err := look.QueryRow(t.Context(), text).Scan(into); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	var name string
+	ask(&name, `select current_database()`)
+	if _, err := look.Exec(t.Context(), `create role owner_`+name+` login; alter database `+name+` owner to owner_`+name); err != nil {
+		t.Fatal(err)
+	}
+	owner := strings.Replace(admin, "//postgres@", "//owner_"+name+"@", 1)
 	if _, err := postgres.Migrate(t.Context(), owner, false); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +63,18 @@ func TestKeepAsOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := func(p schema.Pack) persister.Result {
+		t.Helper()
+		chunks, err := persister.Chunks(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.Append(t.Context(), chunks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
 	packs := make(map[string]schema.Pack)
 	for _, name := range []string{"acme/expires", "acme/held", "acme/deleted", "globex/expires", "globex/stays"} {
 		tenant, run, _ := strings.Cut(name, "/")
@@ -55,7 +86,7 @@ func TestKeepAsOwner(t *testing.T) {
 		w.At(time.Now().Add(-10 * persister.Day))
 		packs[name] = w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Event(schema.TypeCommandMessage, `{"content":"x"}`),
 			persistertest.Lifecycle(schema.StateDone))
-		appendPacks(t, s, packs[name])
+		store(packs[name])
 		if err := s.Bury(t.Context(), []persister.DeadLetter{{Stream: "S", Position: uint64(len(packs)), Key: w.Key, Subject: "s",
 			Body: []byte(name), Reason: persister.ReasonRefused}}); err != nil {
 			t.Fatal(err)
@@ -106,27 +137,29 @@ func TestKeepAsOwner(t *testing.T) {
 	if out, err := d.Run(t.Context(), packs["acme/deleted"].Key); err != nil || !out.Clean() || out.Runs != 1 || out.Blobs != 1 || out.Letters != 1 {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	more := appendPacks(t, s, packs["globex/expires"]) // redelivered
-	if more.Dropped != 3 {
+	if more := store(packs["globex/expires"]); more.Dropped != 3 { // redelivered
 		t.Fatalf("%+v", more)
 	}
 	cfg.Policy = retention.Policy{Completed: persister.Day}
 	if r := pass(); r.Expired != 3 || r.Blobs != 3 {
 		t.Fatalf("%+v", r)
 	}
-	if n := ask[int](t, look, `select count(*) from agent_run_events`); n != 3 { // of the held one
+	var n int
+	if ask(&n, `select count(*) from agent_run_events`); n != 3 { // of the held one
 		t.Fatalf("%d rows are left", n)
 	}
 	if out, err := d.Tenant(t.Context(), "globex", nil); err != nil || !out.Clean() || out.Runs != 2 || out.Letters != 2 {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if got := replayed(t, s, packs["acme/held"].Key); string(got) != string(packs["acme/held"].Body) {
+	if _, got, err := replay(s.Packs(t.Context(), packs["acme/held"].Key, 0, schema.MaxSeq)); err != nil || string(got) != string(packs["acme/held"].Body) {
 		t.Fatalf("%q", got)
 	}
-	for _, table := range strings.Fields(ask[string](t, look, `select string_agg(c.table_name, ' ') from information_schema.columns c
+	var tables string
+	ask(&tables, `select string_agg(c.table_name, ' ') from information_schema.columns c
 		join information_schema.tables t using (table_schema, table_name)
-		where c.table_schema = 'public' and c.column_name = 'koder_user_id' and t.table_type = 'BASE TABLE'`)) {
-		if n := ask[int](t, look, `select count(*) from `+table+` where koder_user_id = 'globex'`); n > 0 && table != "agent_runs" {
+		where c.table_schema = 'public' and c.column_name = 'koder_user_id' and t.table_type = 'BASE TABLE'`)
+	for _, table := range strings.Fields(tables) {
+		if ask(&n, `select count(*) from `+table+` where koder_user_id = 'globex'`); n > 0 && table != "agent_runs" {
 			t.Errorf("%s has %d rows of a tenant that was deleted", table, n)
 		}
 	}

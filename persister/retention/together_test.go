@@ -39,6 +39,19 @@ type claims interface {
 	Backlog(ctx context.Context, settle time.Duration, limit int) (int, error)
 }
 
+// slow lets others come in between a look at where events are and the reading of them.
+type slow struct{ archive }
+
+func (s slow) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+	time.Sleep(rand.N(15 * time.Millisecond))
+	return s.archive.Page(ctx, key, day, after, through)
+}
+
+func (s slow) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+	time.Sleep(rand.N(15 * time.Millisecond))
+	return s.archive.Frames(ctx, key, day, through)
+}
+
 // theRun is what has been written of a run, and what may be true of it.
 type theRun struct {
 	mu      sync.Mutex
@@ -84,10 +97,10 @@ func newHouse(t *testing.T, s archive) *house {
 		h.blobs, err = blob.OpenFolder(filepath.Join(t.TempDir(), "blobs"))
 	}
 	if err == nil {
-		h.reads, err = blob.New(blob.Config{Tables: s, Heads: s, Store: h.blobs})
+		h.reads, err = blob.New(blob.Config{Tables: slow{s}, Heads: s, Store: h.blobs})
 	}
 	if err == nil {
-		h.archiver, err = blob.NewArchiver(blob.ArchiverConfig{Tables: s, Queue: s, Store: h.blobs, Settle: -1, Poll: time.Millisecond,
+		h.archiver, err = blob.NewArchiver(blob.ArchiverConfig{Tables: slow{s}, Queue: s, Store: h.blobs, Settle: -1, Poll: time.Millisecond,
 			Frame: 400, Audit: 50 * time.Millisecond, Grace: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	}
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Blobs: blob.Remover{Store: h.blobs}, BatchRows: 7, Pause: time.Millisecond,

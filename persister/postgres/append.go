@@ -93,7 +93,7 @@ func (s *Store) store(ctx context.Context, chunks []persister.Chunk, b *persiste
 func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, cols *columns, days map[schema.RunKey]string, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
-	scope(&batch, everyTenant)
+	batch.Queue(setKeys, everyTenant).Exec(discard)
 	stored := make(map[schema.RunKey]storedRun, len(b.Runs))
 	batch.Queue(upsertRuns, cols.runs()...).Query(func(rows pgx.Rows) error { return readRuns(rows, stored) })
 	results := s.pool.SendBatch(ctx, &batch)

@@ -25,11 +25,12 @@ const framesPage = 2000
 func collectFrames(ctx context.Context, tx *sql.Tx) error {
 	for _, text := range []string{
 		`lock table agent_runs, agent_run_events in share row exclusive mode`, // readers go on, persisters wait
-		`set local enable_hashjoin = off`,                                     // what is linked is looked up
-		`set local enable_mergejoin = off`,
 		`declare frames no scroll cursor for
 			select koder_user_id, run_day, run_id, seq, coalesce(child_id, ''), type, ts, line from agent_run_events
 			where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end')`,
+		`set local enable_seqscan = off`, // see setKeys; the cursor has its plan
+		`set local enable_hashjoin = off`,
+		`set local enable_mergejoin = off`,
 	} {
 		if _, err := tx.ExecContext(ctx, text); err != nil {
 			return err

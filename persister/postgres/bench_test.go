@@ -16,8 +16,9 @@ import (
 	"agentstream/schema"
 )
 
-// batches makes n transactions of size events of about 300 bytes, of 100 runs of as many owners, in packs of 10.
-func batches(t testing.TB, prefix string, n, size int) [][]persister.Chunk {
+// batches makes n transactions of size events of about 300 bytes, of 100 runs of as many owners, in packs of 10. With
+// frames every tenth begins or ends a message or a tool call.
+func batches(t testing.TB, prefix string, n, size int, frames bool) [][]persister.Chunk {
 	t.Helper()
 	writers := make([]*persistertest.Writer, 100)
 	for i := range writers {
@@ -26,10 +27,19 @@ func batches(t testing.TB, prefix string, n, size int) [][]persister.Chunk {
 	}
 	text := persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, fmt.Sprintf("%0130d", 1)))
 	events := []schema.Event{text, text, text, text, text, text, text, text, text, text}
+	framed := []schema.Event{
+		persistertest.Event(schema.TypeMessageStart, `{"message_id":"msg_01J9ZT3M6Q7V8X2C4B5N","role":"assistant","model":"model-1"}`),
+		persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X2C4B5N","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":900,"output_tokens":70}}`, fmt.Sprintf("%0600d", 1))),
+		persistertest.Event(schema.TypeToolStart, `{"call_id":"call_01J9ZT3M6Q7V8X2C4B5N","tool":"grep","input":{"q":"x"}}`),
+		persistertest.Event(schema.TypeToolEnd, `{"call_id":"call_01J9ZT3M6Q7V8X2C4B5N","ok":true,"duration_ms":12,"output":"found"}`),
+	}
 	out := make([][]persister.Chunk, n)
 	for i := range out {
 		var packs []schema.Pack
 		for j := range size / len(events) {
+			if frames {
+				events[4] = framed[(j/len(writers)+i*size/len(events)/len(writers))%len(framed)]
+			}
 			packs = append(packs, writers[j%len(writers)].Pack("", events...))
 		}
 		out[i] = chunks(t, packs...)
@@ -58,14 +68,21 @@ func BenchmarkAppend(b *testing.B) {
 		for _, size := range []int{2000, 8000} {
 			for _, appenders := range []int{1, 2, 4, 8} {
 				b.Run(fmt.Sprintf("%s/batch=%d/appenders=%d", disk.name, size, appenders), func(b *testing.B) {
-					benchAppend(b, disk.dsn(b), size, appenders)
+					benchAppend(b, disk.dsn(b), size, appenders, false)
 				})
 			}
 		}
 	}
 }
 
-func benchAppend(b *testing.B, dsn string, size, appenders int) {
+// BenchmarkAppendFrames is BenchmarkAppend of one appender with a tenth of frames.
+func BenchmarkAppendFrames(b *testing.B) {
+	for _, size := range []int{2000, 8000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) { benchAppend(b, testkit.Postgres(b), size, 1, true) })
+	}
+}
+
+func benchAppend(b *testing.B, dsn string, size, appenders int, frames bool) {
 	open(b, dsn)
 	s, err := postgres.Open(b.Context(), postgres.Config{DSN: dsn, MaxConns: 8})
 	if err != nil {
@@ -73,15 +90,15 @@ func benchAppend(b *testing.B, dsn string, size, appenders int) {
 	}
 	defer s.Close()
 	p := pool(b, dsn+"&pool_max_conns=8")
-	appendAll(b, s, batches(b, "warm", 1, size))
+	appendAll(b, s, batches(b, "warm", 1, size, frames))
 	var own, repeat, bare time.Duration
 	n := max(1, 16_000/size/appenders) // batches of each
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
 		mine, theirs := make([][][]persister.Chunk, appenders), make([][][]byte, appenders)
 		for j := range appenders {
-			mine[j] = batches(b, fmt.Sprintf("a%d_%d_", i, j), n, size)
-			for _, batch := range batches(b, fmt.Sprintf("c%d_%d_", i, j), n, size) {
+			mine[j] = batches(b, fmt.Sprintf("a%d_%d_", i, j), n, size, frames)
+			for _, batch := range batches(b, fmt.Sprintf("c%d_%d_", i, j), n, size, frames) {
 				theirs[j] = append(theirs[j], postgres.CopyBody(batch, day))
 			}
 		}

@@ -20,6 +20,11 @@ const setScope = `select set_config('` + tenantSetting + `', $1, true)`
 // lasts to the end of the transaction; a batch outside of one is one by itself.
 func scope(b *pgx.Batch, tenant string) { b.Queue(setScope, tenant).Exec(discard) }
 
+// setKeys is setScope for statements that look up what a batch names, for which there are indexes: a plan that was made
+// while a table was small, or before anything was known of it, must not read all of it for each row.
+const setKeys = `select set_config('` + tenantSetting + `', $1, true), set_config('enable_seqscan', 'off', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+
 func discard(pgconn.CommandTag) error { return nil }
 
 // within runs fn in a transaction that sees the rows of one tenant, or of everyTenant.

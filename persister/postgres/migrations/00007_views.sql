@@ -35,7 +35,8 @@ create table agent_run_messages (
 comment on table agent_run_messages is 'one row per command.message (kind user), message.start (start) and message.end (end). Goes with its event';
 comment on column agent_run_messages.lane is 'the child; empty for the run itself';
 
-create index agent_run_messages_begun on agent_run_messages (koder_user_id, ts) where kind in ('start', 'user');
+-- Written so that a search for one kind cannot use it: for that there is the key.
+create index agent_run_messages_begun on agent_run_messages (koder_user_id, ts) where (kind = 'end') is not true;
 
 create table agent_run_tool_calls (
     koder_user_id text collate "C" not null,
@@ -55,7 +56,7 @@ create table agent_run_tool_calls (
 comment on table agent_run_tool_calls is 'one row per tool.start (kind start) and tool.end (end). Goes with its event';
 comment on column agent_run_tool_calls.call_id is 'of a long one the beginning and a hash';
 
-create index agent_run_tool_calls_begun on agent_run_tool_calls (koder_user_id, ts) where kind = 'start';
+create index agent_run_tool_calls_begun on agent_run_tool_calls (koder_user_id, ts) where (kind = 'end') is not true;
 
 create table agent_run_usage (
     koder_user_id text collate "C" not null,
@@ -189,7 +190,7 @@ left join lateral (
         and (n.seq is null or e.seq < n.seq)
     order by e.seq limit 1) e on s.kind = 'start'
 left join agent_run_usage u on u.koder_user_id = s.koder_user_id and u.run_id = s.run_id and u.seq = e.seq
-where s.kind in ('start', 'user');
+where (s.kind = 'end') is not true;
 
 create view agent_v_tool_calls with (security_invoker = true) as
 select s.koder_user_id, s.run_id, nullif(s.lane, '') as child_id, s.seq, e.seq as end_seq, nullif(s.call_id, '') as call_id, nullif(s.tool, '') as tool,
@@ -203,7 +204,7 @@ left join lateral (
     select e.seq, e.ts, e.outcome, e.duration_ms from agent_run_tool_calls e
     where e.koder_user_id = s.koder_user_id and e.run_id = s.run_id and e.lane = s.lane and e.call_id = s.call_id and e.kind = 'end' and e.seq > s.seq
     order by e.seq limit 1) e on true
-where s.kind = 'start';
+where (s.kind = 'end') is not true;
 
 create view agent_v_usage_daily with (security_invoker = true) as
 select g.koder_user_id, g.day, nullif(g.model, '') as model, g.messages, g.calls,

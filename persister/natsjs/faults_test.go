@@ -138,9 +138,7 @@ func TestGoneUnderOurFeet(t *testing.T) {
 			if err := s.JS.DeleteStream(t.Context(), "AGENT_0"); err != nil {
 				t.Fatal(err)
 			}
-			if err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: s.Partitions}); err != nil {
-				t.Fatal(err)
-			}
+			declare(t, s, s.Partitions)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,10 +32,22 @@ func rosterLog(t *testing.T) *testkit.Server {
 		}
 	}
 	s.Partitions = rosterPartitions
-	if err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: rosterPartitions}); err != nil {
-		t.Fatal(err)
-	}
+	declare(t, s, rosterPartitions)
 	return s
+}
+
+// declare makes streams that have just been deleted: the server may still be at that, and refuses until then.
+func declare(t *testing.T, s *testkit.Server, partitions int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(50 * time.Millisecond) {
+		err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: partitions})
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // member is a process that persists, as the log sees it: a connection, a roster, its queues.

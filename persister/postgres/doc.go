@@ -15,7 +15,8 @@
 // partition; and line, the event as it came, which is what replay gives out. payload is a view of
 // line for queries. It is null where jsonb cannot hold it (see jsonbHolds) and null alone never
 // means that the event is damaged. Rows that nobody can have stored yet are copied into their day's
-// partition, others are inserted (docs/decisions/0024-copy.md). Every statement names the tenant.
+// partition, others are inserted (docs/decisions/0024-copy.md). What the views of docs/sql.md read is
+// stored with them, in tables without partitions. Every statement names the tenant.
 //
 // # Concurrency
 //

@@ -43,7 +43,7 @@ type foldEntry struct {
 
 	origin  []byte    // the first event that the fold was made of
 	checked time.Time // when the run was last seen to begin with it
-	body  []byte     // snapshot of the fold; handed out, so never changed
+	body    []byte    // snapshot of the fold; handed out, so never changed
 }
 
 func newFoldCache(cfg Config) *foldCache {

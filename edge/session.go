@@ -414,7 +414,7 @@ func (c *call) endOf(err error) transport.End {
 	out := OutcomeOf(reason)
 	p := problem(reason, err)
 	p.RequestID = c.id
-	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message}
+	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, FirstSeq: p.First, LastSeq: p.Last}
 	if out.Say {
 		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
 	}

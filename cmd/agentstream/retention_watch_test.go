@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,8 +91,12 @@ func socketsOfGoneRuns(h *keptHouse) {
 	h.stored(goOn(w))
 	var m []byte
 	for _, run := range []string{"whole", "part"} {
-		if err := h.rpc(ctx, run, 3).RecvMsg(&m); status.Code(err) != codes.OutOfRange || !strings.Contains(err.Error(), schema.CodeCursorExpired) {
+		call := h.rpc(ctx, run, 3)
+		if err := call.RecvMsg(&m); status.Code(err) != codes.OutOfRange || !strings.Contains(err.Error(), schema.CodeCursorExpired) {
 			t.Errorf("gRPC of %s: %v", run, err)
+		}
+		if first := call.Trailer().Get("agentstream-first-seq"); !slices.Equal(first, []string{"11"}) {
+			t.Errorf("gRPC of %s: first kept is %q", run, first)
 		}
 	}
 	if err := h.rpc(ctx, "part", 10).RecvMsg(&m); err != nil {

@@ -1,6 +1,9 @@
 package transport
 
-import "agentstream/edge/dialect"
+import (
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
 
 // Sink is where a stream's frames go.
 type Sink interface {
@@ -24,6 +27,8 @@ type End struct {
 	GRPC    int    // status code (google.rpc.Code); 0 with Clean
 	Code    string // KAI-STREAM-… or the server's own word
 	Message string // for people
+	// Where a cursor could not be served: the first event that is kept, the newest there is; 0: not said.
+	FirstSeq, LastSeq schema.Seq
 	// Last is a last frame that explains the end, where the table of ends wants one; nil: none. It
 	// has no token, so that it moves no cursor.
 	Last *dialect.Frame

@@ -8,12 +8,14 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
+	"agentstream/schema"
 )
 
 // chunk is what is collected before it is written, in bytes.
@@ -162,7 +164,13 @@ func statusOf(e transport.End) error {
 	case e.Message != "":
 		text += ": " + e.Message
 	}
-	return connect.NewError(code, errors.New(text))
+	err := connect.NewError(code, errors.New(text))
+	for name, n := range map[string]schema.Seq{"Agentstream-First-Seq": e.FirstSeq, "Agentstream-Last-Seq": e.LastSeq} {
+		if n > 0 {
+			err.Meta().Set(name, strconv.FormatInt(int64(n), 10))
+		}
+	}
+	return err
 }
 
 // call is one call on its way through connect.

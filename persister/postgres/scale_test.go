@@ -134,8 +134,8 @@ func TestViewsAtScale(t *testing.T) {
 		rows := 0
 		for i := range rounds {
 			text := q.text
-			if run := 7 + scaleTenants*i; slices.Contains([]byte(text), '%') {
-				text = fmt.Sprintf(text, run%max(events/scalePerRun/days, 8))
+			if runs := (max(events/scalePerRun/days, 8)-7)/scaleTenants + 1; slices.Contains([]byte(text), '%') {
+				text = fmt.Sprintf(text, 7+scaleTenants*(i%runs)) // another one of the tenant
 			}
 			begun := time.Now()
 			results, err := conn.PgConn().Exec(t.Context(), text).ReadAll()

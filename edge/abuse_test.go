@@ -348,42 +348,46 @@ func TestDamagedLog(t *testing.T) {
 // TestLogAwayUnderAStream has an edge that is cut off from the log (faults 9): its readers get
 // keep-alives and then an end that no client takes for success, not a stall for ever.
 func TestLogAwayUnderAStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ln := newPipes()
-		h := newHouseOn(t, ln, ln.client())
-		h.do("POST", "/v1/agent/runs/run/events", good)
-		r := h.watch(h.client, "/v1/agent/runs/run/stream?detail=full")
-		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
-			t.Fatalf("%q %v", got, err)
-		}
-		h.log.down.Store(true)
-		begun, alive := time.Now(), 0
-		for {
-			got, err := r.next()
-			if err != nil {
-				if errors.Is(err, io.EOF) || got != "" {
-					t.Errorf("the end looks clean: %q %v", got, err)
-				}
-				break
+	for name, detail := range map[string]string{"full": "?detail=full", "joined": ""} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { logAway(t, detail) }) })
+	}
+}
+
+func logAway(t *testing.T, detail string) {
+	ln := newPipes()
+	h := newHouseOn(t, ln, ln.client())
+	h.do("POST", "/v1/agent/runs/run/events", good)
+	r := h.watch(h.client, "/v1/agent/runs/run/stream"+detail)
+	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		t.Fatalf("%q %v", got, err)
+	}
+	h.log.down.Store(true)
+	begun, alive := time.Now(), 0
+	for {
+		got, err := r.next()
+		if err != nil {
+			if errors.Is(err, io.EOF) || got != "" {
+				t.Errorf("the end looks clean: %q %v", got, err)
 			}
-			if got != ": keepalive\n\n" {
-				t.Fatalf("%q", got)
-			}
-			alive++
+			break
 		}
-		if d := time.Since(begun); d < 15*time.Second || d > 90*time.Second || alive == 0 {
-			t.Errorf("ended after %v and %d keep-alives", d, alive)
+		if got != ": keepalive\n\n" {
+			t.Fatalf("%q", got)
 		}
-		synctest.Wait()
-		if !strings.Contains(h.logs.String(), `"reason":"unavailable"`) {
-			t.Errorf("log: %s", h.logs)
-		}
-		h.log.down.Store(false)
-		h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-		if got := h.do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
-			t.Errorf("after healing: %q", got)
-		}
-	})
+		alive++
+	}
+	if d := time.Since(begun); d < 15*time.Second || d > 90*time.Second || alive == 0 {
+		t.Errorf("ended after %v and %d keep-alives", d, alive)
+	}
+	synctest.Wait()
+	if !strings.Contains(h.logs.String(), `"reason":"unavailable"`) {
+		t.Errorf("log: %s", h.logs)
+	}
+	h.log.down.Store(false)
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	if got := h.do("GET", "/v1/agent/runs/run/stream"+detail, "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+		t.Errorf("after healing: %q", got)
+	}
 }
 
 // TestSecretsAreNotLogged sends credentials and hostile text in every place that a log might take up.

@@ -40,7 +40,7 @@ type faultyLog struct {
 
 func (l *faultyLog) err() error {
 	if l.down.Load() {
-		return fmt.Errorf("broker at 10.1.2.3: no responders: %w", schema.ErrUnavailable)
+		return fmt.Errorf("broker at 10.1.2.3: no responders: %w: %w", schema.ErrUnavailable, context.DeadlineExceeded)
 	}
 	if l.bad.Load() {
 		return fmt.Errorf("secret detail: %w", schema.ErrBadPack)

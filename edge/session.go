@@ -292,9 +292,10 @@ func (ss *session) deliver() error {
 		if ss.park() {
 			return errParked
 		}
-		p, err := ss.read.next(idle.wait(ss.ctx, w.flushed))
+		wait := idle.wait(ss.ctx, w.flushed)
+		p, err := ss.read.next(wait)
 		if err != nil {
-			if ss.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			if ss.ctx.Err() != nil || wait.Err() == nil { // an error of the log may come from a deadline too: of its own
 				return err
 			}
 			if err := w.keepAlive(); err != nil {

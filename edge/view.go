@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sort"
 	"sync"
@@ -213,7 +212,7 @@ func (v *view) feed(ctx context.Context, t *tail, st stage, seen schema.Seq) err
 		switch {
 		case err == nil:
 			ended = over
-		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+		case ctx.Err() != nil || wait.Err() == nil: // an error of the log may come from a deadline too: of its own
 			return err
 		}
 		out = st.Tick(out, time.Now())

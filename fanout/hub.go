@@ -175,7 +175,8 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.cfg.Logger.Warn("compare watched runs with the stream", "runs", n, "err", err)
 		if time.Since(lastGood) > h.cfg.GiveUp {
-			h.fail(fmt.Errorf("fanout: stream is silent for %s: %w: %w", time.Since(lastGood).Round(time.Second), ErrUnavailable, err))
+			// The cause is said and not wrapped: a reader must not take the audit's deadline for its own.
+			h.fail(fmt.Errorf("fanout: stream is silent for %s: %w: %v", time.Since(lastGood).Round(time.Second), ErrUnavailable, err))
 		}
 	}
 }

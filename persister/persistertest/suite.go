@@ -67,8 +67,6 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"start of a run", (*suite).runStart},
 		{"parents", (*suite).parents},
 		{"who has runs", (*suite).whoHasRuns},
-		{"claims to archive", (*suite).claims},
-		{"places", (*suite).places},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(&suite{T: t, store: open(t)}) })
 	}

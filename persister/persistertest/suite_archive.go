@@ -3,6 +3,7 @@ package persistertest
 import (
 	"context"
 	"slices"
+	"testing"
 	"time"
 
 	"agentstream/persister"
@@ -22,12 +23,18 @@ type deferring interface {
 	Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error
 }
 
-// archiving leaves the in-memory store out: it has no objects.
+// RunArchive runs what is asked of stores whose runs become objects. open is as for Run.
+func RunArchive(t *testing.T, open func(t *testing.T) Store) {
+	t.Run("claims to archive", func(t *testing.T) { (&suite{T: t, store: open(t)}).claims() })
+	t.Run("places", func(t *testing.T) { (&suite{T: t, store: open(t)}).places() })
+}
+
+// archiving gives the store as one whose runs become objects.
 func (s *suite) archiving() Archiving {
 	s.Helper()
 	a, ok := s.store.(Archiving)
 	if !ok {
-		s.Skip("this store does not archive")
+		s.Fatal("this store does not archive")
 	}
 	return a
 }

@@ -38,7 +38,9 @@ func open(t testing.TB, dsn string) *postgres.Store {
 }
 
 func TestConformance(t *testing.T) {
-	persistertest.Run(t, func(t *testing.T) persistertest.Store { return open(t, testkit.Postgres(t)) })
+	fresh := func(t *testing.T) persistertest.Store { return open(t, testkit.Postgres(t)) }
+	persistertest.Run(t, fresh)
+	persistertest.RunArchive(t, fresh)
 }
 
 func TestFloors(t *testing.T) {

@@ -20,10 +20,12 @@ import (
 
 // TestConformanceAsOwner: row security holds the owner, and everything works under it.
 func TestConformanceAsOwner(t *testing.T) {
-	persistertest.Run(t, func(t *testing.T) persistertest.Store {
+	fresh := func(t *testing.T) persistertest.Store {
 		_, owner := owned(t)
 		return open(t, owner)
-	})
+	}
+	persistertest.Run(t, fresh)
+	persistertest.RunArchive(t, fresh)
 }
 
 // house is a database with two tenants, whose texts say whose they are, and the roles that a deployment has.

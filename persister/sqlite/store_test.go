@@ -31,5 +31,7 @@ func open(t testing.TB) (*sqlite.Store, string) {
 }
 
 func TestConformance(t *testing.T) {
-	persistertest.Run(t, func(t *testing.T) persistertest.Store { s, _ := open(t); return s })
+	fresh := func(t *testing.T) persistertest.Store { s, _ := open(t); return s }
+	persistertest.Run(t, fresh)
+	persistertest.RunArchive(t, fresh)
 }

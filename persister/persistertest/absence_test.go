@@ -216,6 +216,36 @@ func TestLeadersChange(t *testing.T) {
 		until(t, func() bool { return commits(p) == want })
 		t.Logf("without node %d: stored %v after the last was published", i, time.Since(began))
 		c.Start(t, i)
+		// Another one stopped now would be two that are away, where one is what a cluster of three bears.
+		until(t, func() bool { return caughtUp(t, js, c.Partitions) })
 	}
 	stop()
+}
+
+// caughtUp says that all copies of all streams, and of what the persister has confirmed, are current.
+func caughtUp(t *testing.T, js jetstream.JetStream, partitions int) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	current := func(c *jetstream.ClusterInfo) bool {
+		if c == nil || c.Leader == "" || len(c.Replicas) < 2 {
+			return false
+		}
+		for _, r := range c.Replicas {
+			if !r.Current || r.Offline || r.Lag > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for n := range partitions {
+		s, err := js.Stream(ctx, natskit.StreamName(n))
+		if err != nil || !current(s.CachedInfo().Cluster) {
+			return false
+		}
+		k, err := s.Consumer(ctx, "persist")
+		if err != nil || !current(k.CachedInfo().Cluster) {
+			return false
+		}
+	}
+	return true
 }

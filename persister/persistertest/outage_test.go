@@ -15,15 +15,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/schema"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	testkit.Main(m)
+	// What servers that were stopped in the test's process leave behind is theirs.
+	testkit.Main(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"))
 }
 
 // open gives a store on a migrated database.

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/schema"
 )
@@ -123,30 +122,19 @@ func readLog(t testing.TB, url string) account {
 	t.Helper()
 	a := account{heads: make(map[schema.RunKey]headRow)}
 	usage := make(map[schema.RunKey]schema.Usage)
-	eachStream(t, url, func(s jetstream.Stream) {
-		info := s.CachedInfo().State
-		for at := info.FirstSeq; at <= info.LastSeq && info.Msgs > 0; at++ {
-			m, err := s.GetMsg(t.Context(), at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := schema.ParsePack(m.Subject, m.Header, m.Data, at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seq := p.First
-			for text := range schema.Lines(p.Body) {
-				a.lines = append(a.lines, line{place{p.Key, seq}, string(text)})
-				if strings.Contains(string(text), `"type":"`+schema.TypeMessageEnd+`"`) {
-					if e, err := schema.DecodeLine(text); err == nil && e.Type == schema.TypeMessageEnd {
-						usage[p.Key] = usage[p.Key].Plus(schema.UsageOf(e.Payload))
-					}
+	eachStored(t, url, func(p schema.Pack) {
+		seq := p.First
+		for text := range schema.Lines(p.Body) {
+			a.lines = append(a.lines, line{place{p.Key, seq}, string(text)})
+			if strings.Contains(string(text), `"type":"`+schema.TypeMessageEnd+`"`) {
+				if e, err := schema.DecodeLine(text); err == nil && e.Type == schema.TypeMessageEnd {
+					usage[p.Key] = usage[p.Key].Plus(schema.UsageOf(e.Payload))
 				}
-				seq++
 			}
-			a.heads[p.Key] = headRow{p.Head.Last, p.Head.LastID, string(p.Head.State), p.Head.Day,
-				schema.FormatAnchors(p.Head.Anchors), usage[p.Key].String()}
+			seq++
 		}
+		a.heads[p.Key] = headRow{p.Head.Last, p.Head.LastID, string(p.Head.State), p.Head.Day,
+			schema.FormatAnchors(p.Head.Anchors), usage[p.Key].String()}
 	})
 	return a
 }

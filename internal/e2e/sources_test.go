@@ -92,10 +92,9 @@ func purgeAll(t testing.TB, url string) {
 	})
 }
 
-// streamLines reads all that the log holds, beside every layer of ours: tenant/run/seq → line.
-func streamLines(t testing.TB, url string) map[string]string {
+// eachStored reads all that the log holds, message by message, beside every layer of ours.
+func eachStored(t testing.TB, url string, fn func(schema.Pack)) {
 	t.Helper()
-	out := make(map[string]string)
 	eachStream(t, url, func(s jetstream.Stream) {
 		info := s.CachedInfo().State
 		for at := info.FirstSeq; at <= info.LastSeq && info.Msgs > 0; at++ {
@@ -107,15 +106,24 @@ func streamLines(t testing.TB, url string) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seq := p.First
-			for line := range schema.Lines(p.Body) {
-				key := fmt.Sprintf("%s/%d", p.Key, seq)
-				if _, twice := out[key]; twice {
-					t.Fatalf("%s stands twice in the log", key)
-				}
-				out[key] = string(line)
-				seq++
+			fn(p)
+		}
+	})
+}
+
+// streamLines reads all that the log holds, beside every layer of ours: tenant/run/seq → line.
+func streamLines(t testing.TB, url string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	eachStored(t, url, func(p schema.Pack) {
+		seq := p.First
+		for line := range schema.Lines(p.Body) {
+			key := fmt.Sprintf("%s/%d", p.Key, seq)
+			if _, twice := out[key]; twice {
+				t.Fatalf("%s stands twice in the log", key)
 			}
+			out[key] = string(line)
+			seq++
 		}
 	})
 	return out

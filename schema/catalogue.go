@@ -29,6 +29,7 @@ const (
 	FamilyProgress   Family = "progress"
 	FamilyCommand    Family = "command"
 	FamilyLoss       Family = "loss"
+	FamilySession    Family = "session"
 	FamilyCustom     Family = "custom"
 )
 
@@ -64,6 +65,11 @@ const (
 	TypeCommandMessage  = "command.message"
 	TypeCommandsTaken   = "commands.taken"
 	TypeLoss            = "loss"
+
+	TypeSessionCreated  = "session.created"
+	TypeSessionUpdated  = "session.updated"
+	TypeSessionArchived = "session.archived"
+	TypeSessionDeleted  = "session.deleted"
 )
 
 // TypeInfo is one row of the catalogue.

@@ -101,6 +101,13 @@ var catalogue = []TypeInfo{
 	{Name: TypeLoss, Family: FamilyLoss, Control: true, Schema: `{"type":"object",
 		"required":["reason"],"properties":{"reason":{"type":"string","minLength":1},
 		"events":{"type":"integer","minimum":0},"bytes":{"type":"integer","minimum":0}}}`},
+
+	// What a session is beside its conversation (qoder §1.4). session.updated holds what has changed;
+	// session.archived with a child is that of the child's thread.
+	{Name: TypeSessionCreated, Family: FamilySession, Control: true, Schema: session},
+	{Name: TypeSessionUpdated, Family: FamilySession, Control: true, Schema: session},
+	{Name: TypeSessionArchived, Family: FamilySession, Control: true, Schema: objectSchema},
+	{Name: TypeSessionDeleted, Family: FamilySession, Control: true, Schema: objectSchema},
 }
 
 const (
@@ -113,6 +120,11 @@ const (
 		"stop_reason":{"type":["string","null"]},"reason":{"type":"string"}}}`
 	task = `{"type":"object","required":["task_id"],"properties":{"task_id":{"type":"string","minLength":1},
 		"name":{"type":"string"},"ok":{"type":"boolean"}}}`
+	session = `{"type":"object","properties":{"agent":{"type":["object","string","null"]},
+		"environment_id":{"type":["string","null"]},"title":{"type":["string","null"]},
+		"metadata":{"type":["object","null"]},"resources":{"type":["array","null"]},
+		"vault_ids":{"type":["array","null"]},"memory_store_ids":{"type":["array","null"]},
+		"incremental_streaming_enabled":{"type":"boolean"}}}`
 	command = `{"type":"object","properties":{"reason":{"type":["string","null"]},
 		"instruction":{"type":"string"},"plan_id":{"type":"string"}}}`
 )

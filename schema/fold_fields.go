@@ -217,6 +217,13 @@ func (r Record) envelope() (id, ts, run []byte) {
 	return id, ts, run
 }
 
+// Envelope gives id, time and run of a line that was scanned, parts of Line.
+func (r Record) Envelope() (id, ts, run []byte) { return r.envelope() }
+
+// Attribute gives a string of the envelope between the number and the payload (turn_id, cause, actor …), decoded;
+// "" when it is absent or no string.
+func (r Record) Attribute(name string) string { return attribute(r.Attributes(), name) }
+
 // attribute gives a string of Record.Attributes.
 func attribute(attributes []byte, name string) string {
 	if len(attributes) < 2 {

@@ -21,6 +21,11 @@ type RunsQuery struct {
 	Until  time.Time  // began before this time; zero: no bound
 	After  RunCursor  // behind this run; zero: from the newest
 	Limit  int        // most runs, at least 1
+	Oldest bool       // the other way round: oldest first
+
+	Sessions bool   // leave out runs whose session is archived or deleted
+	Archived bool   // with Sessions, archived ones are not left out
+	Agent    string // sessions of this agent; "": of any, and runs that are no sessions
 }
 
 // RunInfo is what is kept of a run beside its events. Times are the producers'.
@@ -30,8 +35,9 @@ type RunInfo struct {
 	Reason  string   // the reason that the newest run.lifecycle gave, cut to MaxReason bytes; "" for none
 	Last    Seq      // newest event
 	Started time.Time
-	Updated time.Time // of the newest event
-	Usage   Usage     // summed over the run and its children
+	Updated time.Time       // of the newest event
+	Usage   Usage           // summed over the run and its children
+	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none
 }
 
 // Ended is the time of the run's end, zero while it goes on.

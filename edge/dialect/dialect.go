@@ -33,8 +33,33 @@ type Projector interface {
 	Project(out *Frames, r schema.Record) error
 }
 
-// ErrBadRequest says that a request's parameters are not what its protocol allows.
-var ErrBadRequest = errors.New("bad request")
+// Stateful is a projector whose frames depend on the records before, of the whole run from its first one. The
+// edge brings it up to a place by feeding it silently (Project with a nil Frames keeps the frames to itself),
+// and keeps copies, so that this need not begin at the run's first record. A projector that was fed the same
+// records is the same, on whatever node.
+//
+// When the beginning of a run is no longer kept, it is fed from the first record that is.
+type Stateful interface {
+	Projector
+	// For gives a copy that projects for a request, or for nobody in particular when it is zero.
+	For(req Request) Stateful
+	// Size is about what the copy holds, in bytes.
+	Size() int
+	// Admit says whether a request may be served, asked of a projector that was fed the run's newest record. The
+	// error wraps ErrNotFound, ErrBadRequest or schema.ErrBadCursor.
+	Admit(req Request) error
+}
+
+// Decisions of a caller.
+var (
+	// ErrBadRequest says that a request's parameters are not what its protocol allows.
+	ErrBadRequest = errors.New("bad request")
+	// ErrNotFound says that a part of a run, a thread of a session, say, is not there; or that the whole of it is
+	// not to be seen in this protocol any more.
+	ErrNotFound = errors.New("there is no such thing")
+	// ErrGone says that what was asked to change can no longer be changed: an archived session.
+	ErrGone = errors.New("it can no longer be changed")
+)
 
 // Info describes a dialect.
 type Info struct {
@@ -54,6 +79,9 @@ type Stream struct {
 	Shared bool
 	// Subprotocol is what a WebSocket client opts in with; "": there is none.
 	Subprotocol string
+	// Asked says that the stream is served to those who name its media type in Accept; all others get what else
+	// answers the path.
+	Asked bool
 }
 
 // Transport names what carries the frames.
@@ -98,7 +126,7 @@ type Input struct {
 }
 
 // Request is the parsed result of Open: who wants what from where. Requests that are
-// equal in Run, Filter, Detail, Bundle and Stream are served the same frames and may share them.
+// equal in Run, Filter, Detail, Bundle, Form and Stream are served the same frames and may share them.
 type Request struct {
 	Run      string // root run, session or thread, or a child of one; passed schema.ValidRunID
 	Cursor   Cursor
@@ -108,6 +136,8 @@ type Request struct {
 	Bundle   bool    // deltas of lanes that speak at the same time may come in one event
 	Snapshot bool    // begin with the fold of everything up to the newest event, when there is no cursor
 	Speed    float64 // replay with the original timing, so many times faster; 0: as fast as it goes
+	Form     string  // what else decides the frames; requests that differ in it share none
+	Newest   bool    // without a cursor, begin behind the newest event
 }
 
 // Filter says which events of a run a client wants. What is left out is explained to it by first_seq.
@@ -136,8 +166,11 @@ func (f Filter) All() bool { return len(f.Children) == 0 && len(f.Types) == 0 }
 
 // Cursor is where to begin: behind the event that the client has. The zero Cursor is the start.
 type Cursor struct {
-	Seq schema.Seq // position, when ID is empty
+	Seq schema.Seq // position, when ID and Token are empty
 	ID  string     // event id, for protocols that resume by id; passed schema.ValidEventID
+	// Token is that of a frame which a Stateful projector makes: the frame itself is looked for, from the record
+	// at Seq on, and the client has everything up to it. One that is not there is a bad cursor.
+	Token string
 }
 
 // Detail says how finely deltas are delivered.

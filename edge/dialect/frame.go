@@ -7,6 +7,7 @@ type Frame struct {
 	Event []byte // name of the event; SSE "event"
 	Data  []byte // one JSON text without line breaks
 	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
+	Last  bool   // the stream ends with this frame, cleanly
 }
 
 // Frames is the list that a projector appends to, with memory for the texts that it makes up. The

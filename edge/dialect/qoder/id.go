@@ -1,0 +1,63 @@
+package qoder
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"agentstream/schema"
+)
+
+// Prefixes of ids (qoder §1.2).
+const (
+	EventPrefix   = "evt_"
+	ThreadPrefix  = "sthr_"
+	SessionPrefix = "sess_"
+)
+
+// Slots of a record's frames. Frames are numbered from 0 as they come; the slots from slotLater on are of frames
+// that come with a later record, whose id must be known before: they are found by reading on.
+const (
+	maxSlot   = 1<<24 - 1
+	slotLater = 1 << 23
+)
+
+// eventID is the id of a frame: 48 bits of seq, 24 of slot, 56 that only this session gives to them.
+func eventID(session string, seq schema.Seq, slot int) string {
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:8], uint64(seq)<<16)
+	raw[6], raw[7], raw[8] = byte(slot>>16), byte(slot>>8), byte(slot)
+	h := sha256.New()
+	h.Write([]byte("event\x00" + session + "\x00"))
+	h.Write(raw[:9])
+	copy(raw[9:], h.Sum(nil))
+	return EventPrefix + hex.EncodeToString(raw[:])
+}
+
+// parseID takes an id apart. The error wraps schema.ErrBadCursor for what is no id of this session.
+func parseID(session, id string) (seq schema.Seq, slot int, err error) {
+	raw, herr := hex.DecodeString(trimPrefix(id, EventPrefix))
+	if herr != nil || len(raw) != 16 {
+		return 0, 0, fmt.Errorf("id is not an event's: %w", schema.ErrBadCursor)
+	}
+	seq = schema.Seq(binary.BigEndian.Uint64(raw[:8]) >> 16)
+	slot = int(raw[6])<<16 | int(raw[7])<<8 | int(raw[8])
+	if seq < 1 || seq > schema.MaxSeq || eventID(session, seq, slot) != id {
+		return 0, 0, fmt.Errorf("event is not of this session: %w", schema.ErrBadCursor)
+	}
+	return seq, slot, nil
+}
+
+func trimPrefix(id, prefix string) string {
+	if len(id) < len(prefix) || id[:len(prefix)] != prefix {
+		return ""
+	}
+	return id[len(prefix):]
+}
+
+// ThreadID is the id of a lane's thread: of a child, or of the coordinator (schema.RootLane or "").
+func ThreadID(session, child string) string {
+	sum := sha256.Sum256([]byte("thread\x00" + session + "\x00" + child))
+	return ThreadPrefix + hex.EncodeToString(sum[:16])
+}

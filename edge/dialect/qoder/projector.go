@@ -1,0 +1,240 @@
+package qoder
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
+
+// Projector reads the records of one session, all of them in order, and gives the frames of one form.
+type Projector struct {
+	story // what the log says so far
+	form  form
+	rec   record // the one at hand
+	buf   []byte // body of the frame at hand
+}
+
+var _ dialect.Stateful = (*Projector)(nil)
+
+// story is all that a projector remembers. Its parts are copied one by one; what a part points at is never
+// changed once a copy may share it.
+type story struct {
+	session  string     // id; "" before the first record
+	last     schema.Seq // the newest record
+	origin   string     // time of the first record
+	updated  string     // time of the newest record
+	info     info       // session.go
+	status   status     // status.go
+	threads  threads    // thread.go
+	tools    tools      // tools.go
+	messages messages   // message.go
+}
+
+// record is a record with what is needed of its envelope.
+type record struct {
+	schema.Record
+	ts      string // RFC 3339
+	turn    string // turn_id; "" when there is none
+	cause   string // id of the event that led to this one; "" when there is none
+	actor   string
+	payload []byte
+	thread  *thread // the lane's
+	slot    int     // of the next frame
+	out     *dialect.Frames
+}
+
+func newProjector(d Dialect, req dialect.Request) *Projector {
+	p := &Projector{form: parseForm(req.Form)}
+	p.info.incremental = d.Increments
+	return p
+}
+
+// For gives a copy for a request.
+func (p *Projector) For(req dialect.Request) dialect.Stateful {
+	q := &Projector{story: p.story, form: parseForm(req.Form)}
+	q.info, q.status = p.info.clone(), p.status.clone()
+	q.threads, q.tools, q.messages = p.threads.clone(), p.tools.clone(), p.messages.clone()
+	return q
+}
+
+// Size is about what is remembered, in bytes.
+func (p *Projector) Size() int {
+	return 512 + p.info.size() + p.threads.size() + p.tools.size() + p.messages.size()
+}
+
+// Admit refuses what is not there: a session that was deleted, a thread that it has not got; and a cursor in
+// what is archived (qoder §1.6).
+func (p *Projector) Admit(req dialect.Request) error {
+	if p.info.deleted {
+		return fmt.Errorf("session %s is deleted: %w", req.Run, dialect.ErrNotFound)
+	}
+	f := parseForm(req.Form)
+	archived := p.info.archived != ""
+	if f.thread != "" {
+		t := p.threads.byID(f.thread)
+		if t == nil {
+			return fmt.Errorf("session %s has no such thread: %w", req.Run, dialect.ErrNotFound)
+		}
+		archived = archived || t.archived != ""
+	}
+	if archived && req.Cursor.Token != "" {
+		return fmt.Errorf("session or thread is archived: %w", schema.ErrBadCursor)
+	}
+	return nil
+}
+
+// Project gives the frames of the next record that its form shows; with a nil out only the story goes on. A
+// payload that does not fit its type is passed over, as everywhere: the log is older than its readers.
+func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
+	if err := p.open(out, r); err != nil {
+		return err
+	}
+	p.before()
+	switch string(r.Type) {
+	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeDataDelta,
+		schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeBlockStart, schema.TypeBlockEnd:
+		p.message()
+	case schema.TypeToolStart, schema.TypeToolEnd, schema.TypeInputRequested, schema.TypeInputAnswered:
+		p.tool()
+	case schema.TypeModelStart, schema.TypeModelEnd, schema.TypeTurnStart, schema.TypeTurnEnd, schema.TypeRunLifecycle:
+		p.state()
+	case schema.TypeChildSpawn:
+		p.spawn()
+	case schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted:
+		p.describe()
+	default:
+		p.command()
+	}
+	p.rec = record{}
+	return nil
+}
+
+// open reads what every record has.
+func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
+	id, ts, run := r.Envelope()
+	_ = id
+	if p.session == "" {
+		p.session, p.origin = string(run), string(ts)
+	}
+	p.last, p.updated = r.Seq, string(ts)
+	p.rec = record{Record: r, ts: p.updated, payload: r.Payload(), out: out}
+	if p.rec.payload == nil {
+		return fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
+	}
+	if attributes := r.Attributes(); len(attributes) > 0 {
+		p.rec.turn = r.Attribute("turn_id")
+		p.rec.cause = r.Attribute("cause")
+		p.rec.actor = r.Attribute("actor")
+	}
+	p.rec.thread = p.threads.of(p, string(r.Child))
+	return nil
+}
+
+// emission is a frame before it has an id.
+type emission struct {
+	typ       string
+	id        string  // "": that of the record and slot
+	thread    *thread // whose it is; nil: the record's
+	also      bool    // shown in the session as well, when it is of a child
+	increment bool    // only shown when the session has increments
+	preview   bool    // only shown to those who asked for previews; has no id of its own in its JSON
+	turn      string  // "": the record's
+	body      []byte  // fields behind the common ones, each with a comma before it
+	last      bool    // the stream ends behind it
+}
+
+// id gives the id that the next frame will have.
+func (p *Projector) nextID() string { return eventID(p.session, p.rec.Seq, p.rec.slot) }
+
+// emit appends a frame, if this form shows it. Every frame takes a slot, shown or not, so that ids are the same
+// in all forms. It gives the frame's id.
+func (p *Projector) emit(e emission) string {
+	slot := p.rec.slot
+	p.rec.slot++
+	id := e.id
+	if p.rec.out == nil && id != "" {
+		return id
+	}
+	own := ""
+	if id == "" {
+		own = eventID(p.session, p.rec.Seq, slot)
+		id = own
+	}
+	if e.thread == nil {
+		e.thread = p.rec.thread
+	}
+	if p.rec.out == nil || slot > maxSlot || !p.shows(e) {
+		return id
+	}
+	b := p.buf[:0]
+	if e.preview {
+		b = append(append(append(b, `{"type":"`...), e.typ...), '"')
+	} else {
+		b = p.appendCommon(b, e, id)
+	}
+	b = append(append(b, e.body...), '}')
+	p.buf = b
+	p.rec.out.Add(dialect.Frame{Event: []byte(e.typ), Data: p.rec.out.Text(b), Token: []byte(id), Last: e.last})
+	return id
+}
+
+// appendCommon begins an event's object with what all events have (qoder §1.7).
+func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {
+	b = append(append(b, `{"id":"`...), id...)
+	b = append(append(b, `","type":"`...), e.typ...)
+	b = append(append(b, `","session_id":"`...), p.session...)
+	b = append(append(b, `","session_thread_id":"`...), e.thread.id...)
+	b = append(b, `","turn_id":`...)
+	if e.turn == "" {
+		e.turn = p.rec.turn
+	}
+	if e.turn == "" {
+		b = append(b, `null`...)
+	} else {
+		b = appendString(b, e.turn)
+	}
+	b = append(append(b, `,"created_at":"`...), p.rec.ts...)
+	b = append(append(b, `","processed_at":"`...), p.rec.ts...)
+	return append(b, `","schema_version":"1.0"`...)
+}
+
+// shows says whether a frame belongs to what this client is shown.
+func (p *Projector) shows(e emission) bool {
+	switch {
+	case p.form.silent, e.increment && !p.info.incremental:
+		return false
+	case p.form.thread == "":
+		return e.thread.child == "" || e.also
+	}
+	return e.thread.id == p.form.thread
+}
+
+// appendString appends a JSON string.
+func appendString(b []byte, s string) []byte {
+	quoted, _ := json.Marshal(s) // a string always encodes
+	return append(b, quoted...)
+}
+
+func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
+
+// field gives the untouched value of a field of a JSON object, nil when there is none.
+func field(object []byte, name string) (value []byte) {
+	_ = schema.EachField(object, func(n string, v []byte) error { // what is no object has no fields
+		if n == name {
+			value = v
+		}
+		return nil
+	})
+	return value
+}
+
+// text gives a field that is a string, decoded; "" otherwise.
+func text(object []byte, name string) (s string) {
+	if v := field(object, name); len(v) > 0 && v[0] == '"' {
+		_ = json.Unmarshal(v, &s) // it stays empty
+	}
+	return s
+}

@@ -136,9 +136,12 @@ func (c *call) refuse(reason dialect.Reason) {
 		return
 	}
 	var body []byte
-	if c.route != nil && c.route.stream != nil {
+	switch {
+	case c.route != nil && c.route.words != nil:
+		body = c.route.words.AppendError(nil, p)
+	case c.route != nil && c.route.stream != nil:
 		body = c.route.stream.dialect.AppendError(nil, p)
-	} else {
+	default:
 		body = p.AppendJSON(nil)
 	}
 	c.reply(p.Status, body)

@@ -20,6 +20,7 @@ type Config struct {
 	Hub      *fanout.Hub
 	Appender *producers.Appender
 	Dialects []dialect.Dialect // whose streams are served
+	APIs     []API             // what dialects answer beside their streams
 
 	// Authenticate gives the caller of a request. Its error wraps auth.ErrUnauthorized or
 	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:

@@ -175,6 +175,8 @@ var reasons = []struct {
 	{schema.ErrBadCursor, dialect.ReasonBadCursor},
 	{schema.ErrBadID, dialect.ReasonBadID},
 	{dialect.ErrBadRequest, dialect.ReasonBadRequest},
+	{dialect.ErrNotFound, dialect.ReasonNotFound},
+	{dialect.ErrGone, dialect.ReasonState},
 
 	{fanout.ErrNotFound, dialect.ReasonNotFound},
 	{fanout.ErrExpired, dialect.ReasonExpired},

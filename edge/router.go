@@ -19,8 +19,9 @@ type route struct {
 	method   string
 	segments []string
 	serve    func(*call) error
-	needs    auth.Scope   // of the caller; 0: open to everybody
-	stream   *boundStream // nil for routes of the server itself
+	needs    auth.Scope      // of the caller; 0: open to everybody
+	stream   *boundStream    // nil for routes of the server itself
+	words    dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
 }
 
 // newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.

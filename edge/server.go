@@ -36,6 +36,7 @@ type Server struct {
 	ids     *schema.IDs
 	views   views
 	folds   *foldCache
+	tracks  tracks
 	held    holds
 	batches batches
 	inflate *inflater
@@ -125,6 +126,16 @@ func (s *Server) bind() error {
 	}
 	if err := s.bindServices(); err != nil {
 		return err
+	}
+	for i := range s.cfg.APIs {
+		a := &s.cfg.APIs[i]
+		for j := range a.Routes {
+			rt := &a.Routes[j]
+			if err := s.add(rt.Pattern, s.api(a, rt), rt.Needs, nil); err != nil {
+				return err
+			}
+			s.routes[len(s.routes)-1].words = a.Dialect
+		}
 	}
 	for _, d := range s.cfg.Dialects {
 		info := d.Info()

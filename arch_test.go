@@ -303,6 +303,7 @@ var clients = []struct {
 	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
+	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"edge", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 

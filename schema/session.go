@@ -1,13 +1,215 @@
 package schema
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxSession bounds the description of a session, in bytes, without the times that MergeSession adds to it. Whoever
+// takes a change from a client refuses what MergeSession would not take.
+const MaxSession = 64 << 10
+
+// Names of the times that MergeSession adds. Payloads cannot set them.
+const (
+	sessionArchived = "archived_at"
+	sessionDeleted  = "deleted_at"
+	sessionMetadata = "metadata"
+)
 
 // MergeSession gives the description of a session after one more event of the family session: old is the
 // description before, nil for none. Fields of session.created and session.updated take the place of those of
 // the same name, null takes one away; metadata is merged by its own keys in the same way. session.archived adds
-// archived_at, session.deleted deleted_at, both with the event's time; events of children change nothing. It is
-// the only reader of these events that stores and dialects have, so that all agree. A payload that is no object
-// changes nothing.
+// archived_at, session.deleted deleted_at, both with the event's time; payloads cannot set these. It is the only
+// reader of these events that stores and dialects have, so that all agree. A payload that is no object changes
+// nothing, and neither does one that would make the description longer than MaxSession: old is kept whole.
+//
+// Events of children are not for it: the caller passes over them. Values stay as they were written. Of each name
+// the last event decides, so it does no harm to hand in again, in their order, all events from some place on.
+// Neither old nor payload is changed, and nothing of payload is kept.
 func MergeSession(old json.RawMessage, typ, ts string, payload []byte) json.RawMessage {
-	return old
+	if len(payload) == 0 {
+		payload = []byte("{}")
+	}
+	change, ok := readSession(payload)
+	if !ok {
+		return old
+	}
+	s, _ := readSession(old)
+	switch typ {
+	case TypeSessionCreated, TypeSessionUpdated:
+		if !s.change(change) {
+			return old
+		}
+	case TypeSessionArchived:
+		s.set(sessionArchived, appendString(nil, sessionArchived), appendString(nil, ts))
+	case TypeSessionDeleted:
+		s.set(sessionDeleted, appendString(nil, sessionDeleted), appendString(nil, ts))
+	default:
+		return old
+	}
+	return s.append(nil)
+}
+
+// sessionFields is an object whose fields keep their order, each name once.
+type sessionFields struct {
+	list []sessionField
+	at   map[string]int // by decoded name
+}
+
+// sessionField is a field as it was written, with its name's quotes. value nil: it was taken away.
+type sessionField struct {
+	name  string
+	raw   []byte
+	value []byte
+}
+
+// readSession takes an object apart. Of two fields with one name the last counts. false: it is no object.
+func readSession(object []byte) (s sessionFields, ok bool) {
+	if i := skipSpace(object, 0); i >= len(object) || object[i] != '{' || checkNested(object, maxViewDepth) != nil {
+		return s, false
+	}
+	err := eachRawField(object, func(raw, value []byte) error {
+		s.set(decodeExact(raw), raw, value)
+		return nil
+	})
+	return s, err == nil
+}
+
+func (s *sessionFields) set(name string, raw, value []byte) {
+	if i, ok := s.at[name]; ok {
+		s.list[i].value = value
+		return
+	}
+	if s.at == nil {
+		s.at = make(map[string]int)
+	}
+	s.at[name] = len(s.list)
+	s.list = append(s.list, sessionField{name, raw, value})
+}
+
+// get gives a field's value, nil when there is none.
+func (s *sessionFields) get(name string) []byte {
+	if i, ok := s.at[name]; ok {
+		return s.list[i].value
+	}
+	return nil
+}
+
+// change applies the fields of a payload and says whether what comes of it is short enough.
+func (s *sessionFields) change(by sessionFields) bool {
+	for _, f := range by.list {
+		switch f.name {
+		case sessionArchived, sessionDeleted:
+			continue
+		case sessionMetadata:
+			if f.value[0] == '{' {
+				f.value = mergeFields(s.get(sessionMetadata), f.value)
+			} else if string(f.value) != "null" {
+				continue
+			}
+		}
+		s.put(f)
+	}
+	size := len("{}")
+	for _, f := range s.list {
+		if f.value != nil && f.name != sessionArchived && f.name != sessionDeleted {
+			size += len(f.raw) + len(f.value) + len(":,")
+		}
+	}
+	return size <= MaxSession
+}
+
+// put sets a field, or takes it away.
+func (s *sessionFields) put(f sessionField) {
+	if string(f.value) == "null" {
+		f.value = nil
+	}
+	if f.value != nil || s.get(f.name) != nil {
+		s.set(f.name, f.raw, f.value)
+	}
+}
+
+// mergeFields merges an object into another, which may be none.
+func mergeFields(old, by []byte) []byte {
+	s, _ := readSession(old)
+	change, ok := readSession(by)
+	if !ok {
+		return old
+	}
+	for _, f := range change.list {
+		s.put(f)
+	}
+	return s.append(nil)
+}
+
+func (s *sessionFields) append(dst []byte) []byte {
+	dst = append(dst, '{')
+	for _, f := range s.list {
+		if f.value == nil {
+			continue
+		}
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, f.raw...)
+		dst = append(dst, ':')
+		dst = append(dst, f.value...)
+	}
+	return append(dst, '}')
+}
+
+// SessionFacts is what a list of sessions asks of a description.
+type SessionFacts struct {
+	Agent    string    // id of its agent; "" when it has none, or one that is no id: see maxAgent
+	Archived time.Time // zero: it is not archived
+	Deleted  time.Time // zero: it is not deleted
+}
+
+// maxAgent bounds the id of an agent by which sessions are found, in bytes.
+const maxAgent = 256
+
+// FactsOf reads what MergeSession has written. The agent is a string, or an object with a string id.
+func FactsOf(session json.RawMessage) (f SessionFacts) {
+	s, ok := readSession(session)
+	if !ok {
+		return f
+	}
+	agent := s.get("agent")
+	if a, ok := readSession(agent); ok {
+		agent = a.get("id")
+	}
+	f.Agent = plainID(agent)
+	f.Archived, f.Deleted = sessionTime(s.get(sessionArchived)), sessionTime(s.get(sessionDeleted))
+	return f
+}
+
+// plainID gives a text that every database can hold and look for.
+func plainID(value []byte) string {
+	if len(value) == 0 || value[0] != '"' {
+		return ""
+	}
+	id := decodeExact(value)
+	if len(id) > maxAgent || !utf8.ValidString(id) {
+		return ""
+	}
+	for i := range len(id) {
+		if id[i] == 0 {
+			return ""
+		}
+	}
+	return id
+}
+
+// sessionTime reads a time. One that cannot be read is long ago: that something has happened is said by the
+// field.
+func sessionTime(value []byte) time.Time {
+	if len(value) == 0 {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, decodeExact(value))
+	if err != nil || t.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return t.UTC()
 }

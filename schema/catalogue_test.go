@@ -115,6 +115,10 @@ func TestSchemasRefuse(t *testing.T) {
 		"command.message":    {`{}`, `{"content":1}`},
 		"command.cancel":     {`{"reason":1}`},
 		"command.answer":     {`{}`},
+		"session.created":    {`[]`, `{"agent":7}`, `{"title":1}`, `{"metadata":[]}`, `{"resources":{}}`, `{"vault_ids":"v"}`, `{"incremental_streaming_enabled":null}`},
+		"session.updated":    {`{"metadata":"x"}`, `{"environment_id":1}`, `{"memory_store_ids":0}`},
+		"session.archived":   {`[]`, `null`},
+		"session.deleted":    {`"now"`},
 		"custom.any":         {`[]`, `"x"`},
 	} {
 		for _, p := range payloads {

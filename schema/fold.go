@@ -89,7 +89,8 @@ type foldEvent struct {
 	payload []byte
 }
 
-// Add takes the next event. Events that say nothing to a fold only move Last. A payload that does
+// Add takes the next event. Events that say nothing to a fold only move Last, those of sessions too: see
+// MergeSession. A payload that does
 // not fit its type is passed over: the log is older than any reader's opinion of it. Payloads must be
 // valid JSON.
 func (f *Fold) Add(e *Event) {

@@ -69,6 +69,7 @@ var scenarios = []entry{
 	{"plan", plan},
 	{"native", native},
 	{"follow-up", followUp},
+	{"session", session},
 	{"long", long},
 	{"unicode", unicodeText},
 	{"hostile", hostile},

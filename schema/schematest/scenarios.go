@@ -216,6 +216,45 @@ func followUp(s *script) {
 	s.state(schema.StateDone, "")
 }
 
+// session is opened and archived through an API of sessions: a person asks, allows a tool, a child helps.
+func session(s *script) {
+	s.by("user", func() {
+		s.add(schema.TypeSessionCreated, "agent", raw(`{"id":"agent_1","type":"agent","version":1}`), "environment_id", "env_1",
+			"title", "Queues", "metadata", raw(`{"team":"log","draft":"1"}`), "resources", []string{}, "vault_ids", []string{},
+			"memory_store_ids", []string{}, "incremental_streaming_enabled", true)
+		s.add(schema.TypeCommandMessage, "content", raw(`[{"type":"text","text":"Empty the queue."}]`))
+	})
+	s.turn = "turn_1"
+	s.add(schema.TypeTurnStart, "turn_id", "turn_1")
+	s.state(schema.StateRunning, "")
+	s.message("msg_1", "tool_use", smallUsage,
+		block{kind: "text", text: "That needs a tool."},
+		block{kind: "tool_use", call: "call_1", tool: "empty_queue", text: `{"queue":"mail"}`})
+	s.add(schema.TypeInputRequested, "request_id", "req_1", "call_id", "call_1", "prompt", "Empty the queue mail?")
+	s.by("user", func() {
+		s.add("command.answer", "request_id", "req_1", "answer", raw(`{"type":"user.tool_confirmation","result":"allow"}`))
+	})
+	s.add(schema.TypeInputAnswered, "request_id", "req_1", "answer", raw(`{"result":"allow"}`))
+	s.add(schema.TypeToolEnd, "call_id", "call_1", "ok", true, "output", "12 letters", "duration_ms", 40)
+	s.add(schema.TypeChildSpawn, "child_id", ChildA, "prompt", "Count what is left.", "tools_allowed", []string{})
+	s.as(ChildA, []string{Root, ChildA}, func() {
+		s.state(schema.StateRunning, "")
+		s.message("msg_a", "end_turn", "", block{kind: "text", text: "Nothing is left."})
+		s.state(schema.StateDone, "")
+	})
+	s.message("msg_2", "end_turn", smallUsage, block{kind: "text", text: "The queue is empty."})
+	s.add(schema.TypeTurnEnd, "turn_id", "turn_1", "stop_reason", "end_turn")
+	s.state(schema.StateDone, "")
+	s.turn = ""
+	s.add(schema.TypeRunLifecycle, "state", schema.StatePlanning, "reason", nil, "session", true)
+	s.by("user", func() {
+		s.add(schema.TypeSessionUpdated, "title", "The empty queue", "metadata", raw(`{"draft":null,"stage":"2"}`))
+		s.as(ChildA, []string{Root, ChildA}, func() { s.raw(schema.TypeSessionArchived, `{}`) })
+		s.raw(schema.TypeSessionArchived, `{}`)
+	})
+	s.add(schema.TypeRunLifecycle, "state", schema.StateDone, "reason", nil, "session", true)
+}
+
 // long has LongEvents events: turn after turn of thought, text and tools.
 func long(s *script) {
 	s.state(schema.StatePlanning, "")

@@ -48,6 +48,18 @@ type Obj = Readonly<Record<string, unknown>>;
 interface Turn { readonly turn_id: string; readonly stop_reason?: string | null; readonly reason?: string }
 interface Task { readonly task_id: string; readonly name?: string; readonly ok?: boolean }
 
+/** What a session is beside its conversation. */
+export interface SessionFields {
+  readonly agent?: string | Obj | null;
+  readonly environment_id?: string | null;
+  readonly title?: string | null;
+  readonly metadata?: Obj | null;
+  readonly resources?: readonly unknown[] | null;
+  readonly vault_ids?: readonly unknown[] | null;
+  readonly memory_store_ids?: readonly unknown[] | null;
+  readonly incremental_streaming_enabled?: boolean;
+}
+
 /** Type name → payload. */
 export interface Payloads {
   "reasoning.delta": TextDelta;
@@ -90,6 +102,12 @@ export interface Payloads {
   "commands.taken": { readonly through: number };
   /** A producer had to let something go. */
   loss: { readonly reason: string; readonly events?: number; readonly bytes?: number };
+  "session.created": SessionFields;
+  /** What has changed; null takes a field, or a key of metadata, away. */
+  "session.updated": SessionFields;
+  /** The session's, or with a child_id that of the child's thread. */
+  "session.archived": Obj;
+  "session.deleted": Obj;
   /** In views alone: deltas of several speakers within one window. See unbundle. */
   "delta.bundle": { readonly deltas: readonly BundledDelta[] };
   /** In views alone: everything up to its seq, summed up. See Snapshot. */
@@ -103,5 +121,6 @@ export const knownTypes = [
   "tool.output.delta", "data.delta", "model.start", "model.end", "turn.start", "turn.end", "input.requested",
   "input.answered", "state.values", "state.update", "checkpoint.created", "task.start", "task.end", "progress",
   "command.message", "command.cancel", "command.pause", "command.resume", "command.redirect",
-  "command.approve_plan", "command.reject_plan", "command.answer", "commands.taken", "loss", "delta.bundle", "run.snapshot",
+  "command.approve_plan", "command.reject_plan", "command.answer", "commands.taken", "loss",
+  "session.created", "session.updated", "session.archived", "session.deleted", "delta.bundle", "run.snapshot",
 ] as const satisfies readonly (keyof Payloads)[];

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
@@ -18,6 +19,9 @@ import (
 type API struct {
 	Dialect dialect.Dialect // in whose words refusals are written
 	Routes  []APIRoute
+	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the
+	// dialect's words.
+	Below []string
 }
 
 // APIRoute is one path of an API.
@@ -180,4 +184,41 @@ func (s *Server) api(a *API, rt *APIRoute) func(*call) error {
 		return s.metered(serve)
 	}
 	return serve
+}
+
+// bindAPIs adds the routes of the APIs. They come before the streams, whose paths some of them share.
+func (s *Server) bindAPIs() error {
+	for i := range s.cfg.APIs {
+		a := &s.cfg.APIs[i]
+		for j := range a.Routes {
+			rt := &a.Routes[j]
+			if err := s.add(rt.Pattern, s.api(a, rt), rt.Needs, nil); err != nil {
+				return err
+			}
+			s.routes[len(s.routes)-1].words = a.Dialect
+		}
+	}
+	return nil
+}
+
+// speaks says that a dialect has an API here.
+func (s *Server) speaks(name string) bool {
+	for i := range s.cfg.APIs {
+		if s.cfg.APIs[i].Dialect.Info().Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// wordsFor gives the dialect in which a request is refused that has no route: nil is the server's own.
+func (s *Server) wordsFor(path string) dialect.Dialect {
+	for i := range s.cfg.APIs {
+		for _, below := range s.cfg.APIs[i].Below {
+			if rest, ok := strings.CutPrefix(path, below); ok && (rest == "" || rest[0] == '/') {
+				return s.cfg.APIs[i].Dialect
+			}
+		}
+	}
+	return nil
 }

@@ -25,6 +25,7 @@ type call struct {
 	r      *http.Request
 	route  *route            // nil until found
 	path   map[string]string // values of the route's {names}, unchecked
+	words  dialect.Dialect   // in which it is refused; nil: the stream's, or the server's own
 	caller auth.Caller
 	id     string // of the request
 	begun  time.Time
@@ -60,6 +61,9 @@ func (c *call) set(name string, place int, value string) {
 	c.values[place] = value
 	c.w.Header()[name] = c.values[place : place+1 : place+1]
 }
+
+// named puts the request's id where the clients of APIs look for it.
+func (c *call) named() { c.w.Header()["Request-Id"] = []string{c.id} }
 
 // taken says that the connection is not the HTTP server's any more.
 func (c *call) taken(status int) {
@@ -137,8 +141,8 @@ func (c *call) refuse(reason dialect.Reason) {
 	}
 	var body []byte
 	switch {
-	case c.route != nil && c.route.words != nil:
-		body = c.route.words.AppendError(nil, p)
+	case c.words != nil:
+		body = c.words.AppendError(nil, p)
 	case c.route != nil && c.route.stream != nil:
 		body = c.route.stream.dialect.AppendError(nil, p)
 	default:

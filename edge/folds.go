@@ -134,23 +134,9 @@ func (c *foldCache) renew(ctx context.Context, e *foldEntry) error {
 	if e.fold.Last == 0 || time.Since(e.checked) < foldFresh {
 		return nil
 	}
-	from := max(e.first, 1)
-	same := false
-	for p, err := range c.hub.Packs(ctx, e.key, from-1, from) {
-		switch {
-		case errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			for r, err := range p.Records(from - 1) {
-				if err != nil {
-					return err
-				}
-				same = r.Seq == from && bytes.Equal(r.Line, e.origin)
-				break
-			}
-		}
-		break
+	same, err := beginsWith(ctx, c.hub, e.key, max(e.first, 1), e.origin)
+	if err != nil {
+		return err
 	}
 	if same {
 		e.checked = time.Now()

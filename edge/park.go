@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,14 +24,17 @@ type outlet struct {
 	bound   *boundStream
 	detail  dialect.Detail // of the request, for dialects that project by it
 	bundle  bool
+	form    string
 	enc     *transport.Encoding
-	project dialect.Projector
+	project dialect.Projector // one with a state was fed all that the view has shown
 	frames  dialect.Frames
 	buf     []byte // memory for the next write
 
 	parked []*session
-	events int   // that everybody here got since it began
-	bytes  int64 // and in how many bytes
+	spoke  time.Time // when something was written
+	over   bool      // the streams end with what was written last
+	events int       // that everybody here got since it began
+	bytes  int64     // and in how many bytes
 }
 
 // place is where a session is parked, and what the outlet had said by then. The view's mu guards it.
@@ -75,18 +79,24 @@ func (ss *session) park() bool {
 	o := v.outlet(ss, enc)
 	ss.place = place{at: o, index: len(o.parked), events: o.events, bytes: o.bytes}
 	o.parked = append(o.parked, ss)
+	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
+		ss.w.project, ss.project = nil, nil // the outlet's knows the same
+	}
 	return true
 }
 
 func (v *view) outlet(ss *session, enc *transport.Encoding) *outlet {
 	for _, o := range v.outlets {
-		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle {
+		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle && o.form == ss.req.Form {
 			return o
 		}
 	}
 	o := &outlet{
-		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle,
-		enc: enc, project: ss.bound.dialect.Projector(ss.req),
+		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form,
+		enc: enc, project: ss.bound.dialect.Projector(ss.req), spoke: time.Now(),
+	}
+	if p, ok := ss.w.project.(dialect.Stateful); ok {
+		o.project = p.For(ss.req)
 	}
 	v.outlets = append(v.outlets, o)
 	return o
@@ -122,7 +132,15 @@ func (v *view) take(ss *session) {
 	}
 	ss.live.parked.Store(nil)
 	ss.place = place{}
-	if n == 0 { // no memory is kept for nobody
+	p, stateful := o.project.(dialect.Stateful)
+	if stateful {
+		ss.w.project = p.For(ss.req)
+	}
+	switch {
+	case n > 0:
+	case stateful: // what it knows would grow old
+		v.outlets = slices.DeleteFunc(slices.Clone(v.outlets), func(other *outlet) bool { return other == o })
+	default: // no memory is kept for nobody
 		o.buf = nil
 	}
 }
@@ -155,16 +173,33 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 			continue
 		}
 		o.events += len(out)
+		if len(b) == 0 { // nothing of it is shown here
+			left = v.quiet(left, o)
+			continue
+		}
+		o.spoke = v.spoke
 		o.bytes += int64(len(b))
 		before := len(left)
 		left = o.write(left, b)
 		if len(left) > before {
 			o.buf = nil // the rest is theirs
 		}
+		if o.over {
+			for _, ss := range o.parked {
+				if !slices.ContainsFunc(left[before:], func(l leaver) bool { return l.ss == ss }) {
+					left = append(left, leaver{ss, nil, errOver})
+				}
+			}
+			for i := range left[before:] {
+				if l := &left[before+i]; l.err == nil {
+					l.err = errOver
+				}
+			}
+		}
 		if h := v.all.hooks.EventsSent; h != nil {
 			took := len(o.parked)
 			for _, l := range left[before:] {
-				if l.err != nil {
+				if l.err != nil && l.err != errOver { //nolint:errorlint // it is handed over, never wrapped
 					took--
 				}
 			}
@@ -194,7 +229,11 @@ func (o *outlet) encode(out []shape.Out) (b []byte, err error) {
 			return nil, projectError(out[i].Record, err)
 		}
 		for _, f := range o.frames.List {
+			if o.over {
+				break
+			}
 			buf = o.enc.Append(buf, f)
+			o.over = f.Last
 		}
 		o.frames.Reset()
 	}
@@ -245,21 +284,36 @@ func (v *view) releaseAll(left []leaver) []leaver {
 	return left
 }
 
+// quiet shows a sign of life to those to whom nothing of a busy view was shown for long. It needs mu.
+func (v *view) quiet(left []leaver, o *outlet) []leaver {
+	if v.spoke.Sub(o.spoke) < v.all.keepAlive {
+		return left
+	}
+	return v.remind(left, o)
+}
+
+// remind shows a sign of life to all who are parked at an outlet. It needs mu.
+func (v *view) remind(left []leaver, o *outlet) []leaver {
+	o.spoke = v.spoke
+	for _, ss := range o.parked {
+		rest, err := ss.direct.TryKeepAlive()
+		if err != nil || len(rest) > 0 {
+			left = append(left, leaver{ss, rest, err})
+		}
+		if h := v.all.hooks.KeptAlive; h != nil && err == nil {
+			h(o.bound.name)
+		}
+	}
+	return left
+}
+
 // keepAlive shows a sign of life to all who are parked: a view that was silent was so for all of them.
 func (v *view) keepAlive() {
 	v.mu.Lock()
 	v.spoke = time.Now()
 	var left []leaver
 	for _, o := range v.outlets {
-		for _, ss := range o.parked {
-			rest, err := ss.direct.TryKeepAlive()
-			if err != nil || len(rest) > 0 {
-				left = append(left, leaver{ss, rest, err})
-			}
-			if h := v.all.hooks.KeptAlive; h != nil && err == nil {
-				h(o.bound.name)
-			}
-		}
+		left = v.remind(left, o)
 	}
 	for _, l := range left {
 		v.take(l.ss)

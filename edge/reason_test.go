@@ -95,6 +95,8 @@ var sentinels = map[string]struct {
 	"fanout.ErrUnavailable":     {fanout.ErrUnavailable, dialect.ReasonUnavailable},
 	"fanout.ErrClosed":          {fanout.ErrClosed, dialect.ReasonShutdown},
 	"dialect.ErrBadRequest":     {dialect.ErrBadRequest, dialect.ReasonBadRequest},
+	"dialect.ErrNotFound":       {dialect.ErrNotFound, dialect.ReasonNotFound},
+	"dialect.ErrGone":           {dialect.ErrGone, dialect.ReasonState},
 	"dialect.ErrSlowClient":     {dialect.ErrSlowClient, dialect.ReasonSlowClient},
 	"dialect.ErrClientGone":     {dialect.ErrClientGone, dialect.ReasonClientGone},
 	"auth.ErrUnauthorized":      {auth.ErrUnauthorized, dialect.ReasonUnauthorized},

@@ -21,6 +21,7 @@ type route struct {
 	serve    func(*call) error
 	needs    auth.Scope      // of the caller; 0: open to everybody
 	stream   *boundStream    // nil for routes of the server itself
+	twin     bool            // the path has a stream for those who ask for one
 	words    dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
 }
 
@@ -84,13 +85,21 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 	var plain *route
 	var plainPath map[string]string
 	upgrade := r.ProtoMajor == 1 && ws.Requested(r)
+	streams := false
 	for _, rt := range routes {
 		path, ok := rt.match(segments)
 		if !ok {
 			continue
 		}
 		socket := rt.transport() == dialect.WebSocket
+		if rt.twin {
+			streams = asksForStream(r.Header)
+		}
 		switch {
+		case rt.asked() && !streams:
+			continue // its plain twin answers, and says which methods there are
+		case rt.method == method && rt.twin && streams:
+			plain, plainPath = rt, path
 		case rt.method == method && socket == upgrade:
 			return rt, path, nil, nil
 		case rt.method == method && !socket:
@@ -111,4 +120,21 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 	}
 	slices.Sort(allow)
 	return nil, nil, slices.Compact(allow), errMethod
+}
+
+// asked says that the route is a stream for those who ask for one on the path of something else.
+func (rt *route) asked() bool { return rt.stream != nil && rt.stream.Asked }
+
+// asksForStream says that a request names the media type of server-sent events, and so wants a stream: a
+// client that takes anything does not.
+func asksForStream(h http.Header) bool {
+	for _, line := range h["Accept"] {
+		for part := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(name), "text/event-stream") {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -36,7 +36,7 @@ type Server struct {
 	ids     *schema.IDs
 	views   views
 	folds   *foldCache
-	tracks  tracks
+	tracks  *tracks
 	held    holds
 	batches batches
 	inflate *inflater
@@ -86,7 +86,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		inflate: bodies, limits: newLimiter(cfg),
-		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg),
+		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg), tracks: newTracks(cfg),
 		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
 		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}
@@ -127,15 +127,8 @@ func (s *Server) bind() error {
 	if err := s.bindServices(); err != nil {
 		return err
 	}
-	for i := range s.cfg.APIs {
-		a := &s.cfg.APIs[i]
-		for j := range a.Routes {
-			rt := &a.Routes[j]
-			if err := s.add(rt.Pattern, s.api(a, rt), rt.Needs, nil); err != nil {
-				return err
-			}
-			s.routes[len(s.routes)-1].words = a.Dialect
-		}
+	if err := s.bindAPIs(); err != nil {
+		return err
 	}
 	for _, d := range s.cfg.Dialects {
 		info := d.Info()
@@ -146,6 +139,9 @@ func (s *Server) bind() error {
 			}
 			if err := s.add(st.Pattern, serve, auth.ScopeRead, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
 				return err
+			}
+			if s.speaks(info.Name) {
+				s.routes[len(s.routes)-1].words = d
 			}
 		}
 	}
@@ -158,9 +154,13 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
 	}
 	for _, other := range s.routes {
-		if other.method == rt.method && (other.transport() == dialect.WebSocket) == (st != nil && st.Transport == dialect.WebSocket) && slices.EqualFunc(other.segments, rt.segments, sameSegment) {
+		if other.method != rt.method || (other.transport() == dialect.WebSocket) != (st != nil && st.Transport == dialect.WebSocket) || !slices.EqualFunc(other.segments, rt.segments, sameSegment) {
+			continue
+		}
+		if st == nil || !st.Asked || other.asked() {
 			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 		}
+		other.twin = true
 	}
 	rt.needs, rt.stream = needs, st
 	s.routes = append(s.routes, rt)
@@ -208,7 +208,13 @@ func (s *Server) dispatch(c *call) (err error) {
 		if len(allow) > 0 {
 			c.w.Header().Set("Allow", strings.Join(allow, ", "))
 		}
+		if c.words = s.wordsFor(c.r.URL.Path); c.words != nil {
+			c.named()
+		}
 		return err
+	}
+	if c.words = c.route.words; c.words != nil {
+		c.named()
 	}
 	if c.route.needs != 0 {
 		if err := s.authorize(c); err != nil {

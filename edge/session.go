@@ -24,6 +24,9 @@ type session struct {
 	opened
 	first *shape.Out // snapshot that the stream begins with
 
+	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
+	lead    []dialect.Frame   // of the last record that the client has, what it has not
+
 	ctx    context.Context // of live
 	read   reader
 	sink   transport.Sink
@@ -81,6 +84,9 @@ func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
 		ss.live.end(fmt.Errorf("open %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
 	defer limit.Stop()
+	if p, ok := ss.bound.dialect.Projector(ss.req).(dialect.Stateful); ok {
+		return ss.openStateful(ctx, key, p)
+	}
 	cursor := ss.req.Cursor
 	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
 		if ss.first, cursor.Seq, err = s.snapshotEvent(ctx, key); err != nil {
@@ -94,6 +100,36 @@ func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
 		return errComplete
 	}
 	return nil
+}
+
+// openStateful opens a run for a dialect whose frames depend on what was before the cursor.
+func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) error {
+	s := ss.s
+	head, err := s.existing(ctx, key)
+	if err != nil {
+		return err
+	}
+	now, err := s.tracks.at(ctx, key, ss.bound.dialect, head.Last, ss.req)
+	if err != nil {
+		return err
+	}
+	if err := now.Admit(ss.req); err != nil {
+		return err
+	}
+	after := schema.Seq(0)
+	switch cursor := ss.req.Cursor; {
+	case cursor.Token != "":
+		at, err := s.find(ctx, key, ss.bound.dialect, cursor, ss.req)
+		if err != nil {
+			return err
+		}
+		after, p, ss.lead = at.seq, at.p, at.rest
+	case ss.req.Newest:
+		after, p = head.Last, now
+	}
+	ss.project = p
+	ss.opened, err = s.openRoot(ctx, key, dialect.Cursor{Seq: after})
+	return err
 }
 
 // snapshotEvent gives the fold of a run as the event that stands for all up to it.
@@ -230,7 +266,13 @@ func (ss *session) begin() (err error) {
 	if ss.read, err = ss.reader(ss.ctx); err != nil {
 		return err
 	}
-	ss.w = writer{ss: ss, sink: ss.sink, project: ss.bound.dialect.Projector(ss.req), flushed: time.Now()}
+	ss.w = writer{ss: ss, sink: ss.sink, project: ss.project, flushed: time.Now()}
+	if ss.project == nil {
+		ss.w.project = ss.bound.dialect.Projector(ss.req)
+	}
+	if err := ss.w.lead(); err != nil {
+		return cleanly(err)
+	}
 	if ss.first != nil {
 		if err := ss.w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
 			return err
@@ -251,11 +293,11 @@ func (ss *session) resume(rest []byte, err error) {
 			}
 		}()
 		err := ss.carry(func() error {
-			if err != nil {
+			if err != nil && err != errOver { //nolint:errorlint // it is handed over, never wrapped
 				return err
 			}
-			if err := ss.w.rest(rest); err != nil {
-				return err
+			if err := errors.Join(ss.w.rest(rest), err); err != nil {
+				return cleanly(err)
 			}
 			return ss.deliver()
 		})
@@ -304,106 +346,15 @@ func (ss *session) deliver() error {
 			continue
 		}
 		if err := w.send(p); err != nil {
+			return cleanly(err)
+		}
+		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
 			return err
 		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {
 			return nil
 		}
 	}
-}
-
-// writer turns portions into frames and hands them to the sink.
-type writer struct {
-	ss      *session
-	sink    transport.Sink
-	project dialect.Projector
-	frames  dialect.Frames
-	flushed time.Time
-}
-
-// rest writes what is left of ready frames.
-func (w *writer) rest(b []byte) error {
-	begun := time.Now()
-	w.flushed = begun
-	if len(b) == 0 {
-		return nil
-	}
-	if err := w.ss.direct.Rest(b); err != nil {
-		return err
-	}
-	if _, err := w.sink.Flush(); err != nil { // its bytes were counted when they were ready
-		return err
-	}
-	w.flushed = time.Now()
-	w.ss.read.wrote(w.flushed.Sub(begun))
-	return nil
-}
-
-// send writes a portion: all of its frames, then one flush.
-func (w *writer) send(p portion) error {
-	c := w.ss.c
-	events := c.events
-	begun := time.Now()
-	for i := range p.batch.Packs {
-		for r, err := range p.batch.Packs[i].Records(p.batch.After) {
-			if err != nil {
-				return err
-			}
-			if err := w.record(r); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range p.records {
-		if err := w.record(p.records[i].Record); err != nil {
-			return err
-		}
-	}
-	if c.events == events {
-		return nil
-	}
-	n, err := w.sink.Flush()
-	c.sent += n
-	if err != nil {
-		return err
-	}
-	w.flushed = time.Now()
-	w.ss.read.wrote(w.flushed.Sub(begun))
-	if h := w.ss.s.cfg.Hooks.EventsSent; h != nil {
-		h(w.ss.bound.name, c.events-events, n)
-	}
-	return nil
-}
-
-func (w *writer) record(r schema.Record) error {
-	if err := w.project.Project(&w.frames, r); err != nil {
-		return projectError(r, err)
-	}
-	if err := w.sink.Write(w.frames.List); err != nil {
-		return err
-	}
-	w.frames.Reset()
-	w.ss.c.seq = r.Seq
-	w.ss.c.events++
-	return nil
-}
-
-func projectError(r schema.Record, err error) error {
-	return fmt.Errorf("project seq %d: %w", r.Seq, err)
-}
-
-func (w *writer) keepAlive() error {
-	if time.Since(w.flushed) < w.ss.s.cfg.KeepAlive {
-		return nil // something was sent since the clock was set
-	}
-	if err := w.sink.KeepAlive(); err != nil {
-		return err
-	}
-	w.flushed = time.Now()
-	if h := w.ss.s.cfg.Hooks.KeptAlive; h != nil {
-		h(w.ss.bound.name)
-	}
-	return nil
 }
 
 // endOf says the last word about an error in every transport's terms.

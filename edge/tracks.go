@@ -1,29 +1,338 @@
 package edge
 
 import (
+	"bytes"
+	"container/list"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/fanout"
 	"agentstream/schema"
 )
 
-// tracks keeps copies of stateful projectors along runs.
-type tracks struct{}
+// tracks keeps copies of stateful projectors along runs, those of the runs used last: a stream that begins in the
+// middle, or a page, is fed from the copy before it and not from the run's beginning. A track is read on by one
+// request at a time; the others of its run and dialect wait for that, and mostly have nothing left to read then.
+type tracks struct {
+	hub   *fanout.Hub
+	total int           // bytes of all copies; those in use may exceed it
+	each  int           // bytes of one
+	turns chan struct{} // bounds how many read history at once
 
-func (t *tracks) at(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
-	panic("not yet")
+	mu    sync.Mutex
+	runs  map[trackKey]*track
+	idle  *list.List // of *track without users, the one left last in front
+	bytes int
 }
 
-// found is where a frame is.
+type trackKey struct {
+	run     schema.RunKey
+	dialect string
+}
+
+// track is one run as one dialect reads it.
+type track struct {
+	key   trackKey
+	turn  chan struct{} // holds one token
+	users int
+	idle  *list.Element
+	size  int // as counted in tracks.bytes
+
+	// Of whose turn it is.
+	marks   []mark     // at growing places, spacing apart
+	newest  mark       // the furthest that was asked for
+	spacing schema.Seq // between marks
+
+	origin  []byte     // the first record that was read
+	first   schema.Seq // its seq
+	checked time.Time  // when the run was last seen to begin with it
+}
+
+// mark is a projector that was fed everything up to a place. It is never fed again.
+type mark struct {
+	seq schema.Seq
+	p   dialect.Stateful
+}
+
+// How many marks a track has, and how far apart they are at first. When there are more, every second one goes.
+const (
+	maxMarks   = 32
+	markApart  = 512
+	trackCost  = 1 << 10
+	trackBytes = 64 << 20
+	trackReads = 8
+)
+
+func newTracks(cfg Config) *tracks {
+	return &tracks{
+		hub: cfg.Hub, total: trackBytes, each: cfg.MaxFoldBytes, turns: make(chan struct{}, trackReads),
+		runs: make(map[trackKey]*track), idle: list.New(),
+	}
+}
+
+// at gives a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
+// fanout.ErrExpired when that is before what is kept.
+func (ts *tracks) at(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
+	none, ok := d.Projector(dialect.Request{}).(dialect.Stateful)
+	if !ok {
+		return nil, fmt.Errorf("dialect %s keeps no state", d.Info().Name)
+	}
+	if through == 0 {
+		return none.For(req), nil
+	}
+	t, err := ts.enter(ctx, trackKey{key, d.Info().Name})
+	if err != nil {
+		return nil, err
+	}
+	defer ts.leave(t)
+	if err := ts.renew(ctx, t); err != nil {
+		return nil, err
+	}
+	m := t.before(through)
+	if m.seq == through {
+		return m.p.For(req), nil
+	}
+	if m.p == nil {
+		m.p = none
+	}
+	p, err := ts.advance(ctx, t, m, through)
+	if err != nil {
+		return nil, fmt.Errorf("read %s up to %d: %w", key, through, err)
+	}
+	return p.For(req), nil
+}
+
+// before gives the nearest mark at or before a place; the zero mark when there is none.
+func (t *track) before(through schema.Seq) (best mark) {
+	for _, m := range t.marks {
+		if m.seq <= through {
+			best = m
+		}
+	}
+	if t.newest.seq <= through && t.newest.seq > best.seq {
+		best = t.newest
+	}
+	return best
+}
+
+// advance feeds a copy of m up to through and leaves marks on the way.
+func (ts *tracks) advance(ctx context.Context, t *track, m mark, through schema.Seq) (dialect.Stateful, error) {
+	select {
+	case ts.turns <- struct{}{}:
+		defer func() { <-ts.turns }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	p, pos := m.p.For(dialect.Request{}), m.seq
+	err := ts.feed(ctx, t, p, &pos, through)
+	gone := new(fanout.ExpiredError)
+	if pos == 0 && errors.As(err, &gone) && gone.First > 1 && gone.First <= through {
+		pos = gone.First - 1
+		err = ts.feed(ctx, t, p, &pos, through)
+	}
+	if err == nil && pos < through {
+		err = fmt.Errorf("history ends at %d: %w", pos, fanout.ErrUnavailable)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if through > t.newest.seq {
+		t.newest = mark{through, p}
+	}
+	return p, nil
+}
+
+func (ts *tracks) feed(ctx context.Context, t *track, p dialect.Stateful, pos *schema.Seq, through schema.Seq) error {
+	for r, err := range (source{key: t.key.run}).walk(ctx, ts.hub, *pos, through) {
+		if err != nil {
+			return err
+		}
+		if t.origin == nil {
+			t.origin, t.first, t.checked = bytes.Clone(r.Line), r.Seq, time.Now()
+		}
+		if err := p.Project(nil, r); err != nil {
+			return projectError(r, err)
+		}
+		*pos = r.Seq
+		if r.Seq%markApart != 0 {
+			continue
+		}
+		if size := p.Size(); size > ts.each {
+			return fmt.Errorf("%d bytes to remember: %w", size, schema.ErrTooLarge)
+		}
+		t.mark(r.Seq, p)
+	}
+	return nil
+}
+
+// mark leaves a copy of p at seq, unless there is one nearby.
+func (t *track) mark(seq schema.Seq, p dialect.Stateful) {
+	t.spacing = max(t.spacing, markApart)
+	if n := len(t.marks); n > 0 && seq < t.marks[n-1].seq+t.spacing {
+		return
+	}
+	t.marks = append(t.marks, mark{seq, p.For(dialect.Request{})})
+	if len(t.marks) <= maxMarks {
+		return
+	}
+	kept := t.marks[:0]
+	for i, m := range t.marks {
+		if i%2 == 1 {
+			kept = append(kept, m)
+		}
+	}
+	clear(t.marks[len(kept):])
+	t.marks = kept
+	t.spacing *= 2
+}
+
+// renew forgets what was read of a run whose beginning has expired since, or that was deleted: another run may
+// bear its id by now.
+func (ts *tracks) renew(ctx context.Context, t *track) error {
+	if t.origin == nil || time.Since(t.checked) < foldFresh {
+		return nil
+	}
+	same, err := beginsWith(ctx, ts.hub, t.key.run, t.first, t.origin)
+	switch {
+	case err != nil:
+		return err
+	case same:
+		t.checked = time.Now()
+	default:
+		t.marks, t.newest, t.origin = nil, mark{}, nil
+	}
+	return nil
+}
+
+// beginsWith says whether the first record that is kept of a run is still this one.
+func beginsWith(ctx context.Context, hub *fanout.Hub, key schema.RunKey, first schema.Seq, line []byte) (bool, error) {
+	for p, err := range hub.Packs(ctx, key, first-1, first) {
+		if errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrNotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for r, err := range p.Records(first - 1) {
+			return err == nil && r.Seq == first && bytes.Equal(r.Line, line), err
+		}
+	}
+	return false, nil
+}
+
+// enter waits for the turn at a track.
+func (ts *tracks) enter(ctx context.Context, key trackKey) (*track, error) {
+	ts.mu.Lock()
+	t := ts.runs[key]
+	if t == nil {
+		t = &track{key: key, turn: make(chan struct{}, 1)}
+		ts.runs[key] = t
+	}
+	if t.idle != nil {
+		ts.idle.Remove(t.idle)
+		t.idle = nil
+	}
+	t.users++
+	ts.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+		return t, nil
+	case <-ctx.Done():
+		ts.drop(t, -1)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (ts *tracks) leave(t *track) {
+	size := 0
+	if t.newest.p != nil {
+		size = trackCost + len(t.origin) + t.newest.p.Size()
+		for _, m := range t.marks {
+			size += m.p.Size()
+		}
+	}
+	<-t.turn
+	ts.drop(t, size)
+}
+
+// drop gives a track up. Size -1 leaves it as it was counted, 0 forgets one that holds nothing.
+func (ts *tracks) drop(t *track, size int) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if size >= 0 {
+		ts.bytes += size - t.size
+		t.size = size
+	}
+	if t.users--; t.users > 0 {
+		return
+	}
+	if t.size == 0 {
+		delete(ts.runs, t.key)
+		return
+	}
+	t.idle = ts.idle.PushFront(t)
+	for ts.bytes > ts.total && ts.idle.Len() > 0 {
+		old := ts.idle.Remove(ts.idle.Back()).(*track)
+		delete(ts.runs, old.key)
+		ts.bytes -= old.size
+	}
+}
+
+// found is where a frame is, and how a client that has it goes on.
 type found struct {
 	seq   schema.Seq
-	index int
+	index int              // frames of the record up to it
+	p     dialect.Stateful // fed the record
+	rest  []dialect.Frame  // frames of the record behind it
 }
 
+// find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
 func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect, c dialect.Cursor, req dialect.Request) (found, error) {
-	panic("not yet")
+	bad := fmt.Errorf("no such event to go on behind: %w", schema.ErrBadCursor)
+	head, err := s.existing(ctx, key)
+	if err != nil {
+		return found{}, err
+	}
+	if c.Seq < 1 || c.Seq > head.Last {
+		return found{}, bad
+	}
+	p, err := s.tracks.at(ctx, key, d, c.Seq-1, req)
+	if err != nil {
+		return found{}, err
+	}
+	through := c.Seq
+	if c.Later {
+		through = head.Last
+	}
+	var frames dialect.Frames
+	for r, err := range (source{key: key}).walk(ctx, s.hub, c.Seq-1, through) {
+		if err != nil {
+			return found{}, err
+		}
+		if err := p.Project(&frames, r); err != nil {
+			return found{}, projectError(r, err)
+		}
+		for i, f := range frames.List {
+			if string(f.Token) != c.Token {
+				continue
+			}
+			at := found{seq: r.Seq, index: i + 1, p: p}
+			for _, f := range frames.List[i+1:] {
+				at.rest = append(at.rest, dialect.Frame{
+					Event: bytes.Clone(f.Event), Data: bytes.Clone(f.Data), Token: bytes.Clone(f.Token), Last: f.Last,
+				})
+			}
+			return at, nil
+		}
+		frames.Reset()
+	}
+	return found{}, bad
 }
 
 // newHex gives 32 hex digits that nobody has used.

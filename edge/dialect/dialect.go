@@ -171,6 +171,7 @@ type Cursor struct {
 	// Token is that of a frame which a Stateful projector makes: the frame itself is looked for, from the record
 	// at Seq on, and the client has everything up to it. One that is not there is a bad cursor.
 	Token string
+	Later bool // the frame may come with a record behind Seq
 }
 
 // Detail says how finely deltas are delivered.

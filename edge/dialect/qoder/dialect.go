@@ -87,8 +87,8 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 // CursorOf is the place behind an event's frame. The error wraps schema.ErrBadCursor for what is no id of this
 // session's events.
 func CursorOf(session, id string) (dialect.Cursor, error) {
-	seq, _, err := parseID(session, id)
-	return dialect.Cursor{Seq: seq, Token: id}, err
+	seq, slot, err := parseID(session, id)
+	return dialect.Cursor{Seq: seq, Token: id, Later: slot >= slotLater}, err
 }
 
 // Request is what the history of a session, or of one thread ("" for none), is projected for.

@@ -1,0 +1,155 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+)
+
+// writer turns portions into frames and hands them to the sink.
+type writer struct {
+	ss      *session
+	sink    transport.Sink
+	project dialect.Projector
+	frames  dialect.Frames
+	flushed time.Time
+	shown   int  // frames since the last flush
+	last    bool // the stream is over with them
+}
+
+// errOver says that the stream has ended with its last frame.
+var errOver = errors.New("the last frame was sent")
+
+// cleanly makes the end that a frame has brought the clean one that it is.
+func cleanly(err error) error {
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// lead writes what the client has not of the last record that it has.
+func (w *writer) lead() error {
+	list := w.ss.lead
+	w.ss.lead = nil
+	if len(list) == 0 {
+		return nil
+	}
+	if err := w.write(list); err != nil {
+		return err
+	}
+	return w.flush(time.Now(), 0)
+}
+
+// rest writes what is left of ready frames.
+func (w *writer) rest(b []byte) error {
+	begun := time.Now()
+	w.flushed = begun
+	if len(b) == 0 {
+		return nil
+	}
+	if err := w.ss.direct.Rest(b); err != nil {
+		return err
+	}
+	if _, err := w.sink.Flush(); err != nil { // its bytes were counted when they were ready
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	return nil
+}
+
+// send writes a portion: all of its frames, then one flush.
+func (w *writer) send(p portion) error {
+	c := w.ss.c
+	events := c.events
+	begun := time.Now()
+	for i := range p.batch.Packs {
+		for r, err := range p.batch.Packs[i].Records(p.batch.After) {
+			if err != nil {
+				return err
+			}
+			if err := w.record(r); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range p.records {
+		if err := w.record(p.records[i].Record); err != nil {
+			return err
+		}
+	}
+	return w.flush(begun, c.events-events)
+}
+
+// flush hands what was written to the client; begun is when that began, events how many records it is of.
+func (w *writer) flush(begun time.Time, events int) error {
+	if w.shown == 0 {
+		return nil
+	}
+	w.shown = 0
+	n, err := w.sink.Flush()
+	w.ss.c.sent += n
+	if err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	if h := w.ss.s.cfg.Hooks.EventsSent; h != nil {
+		h(w.ss.bound.name, events, n)
+	}
+	if w.last {
+		return errOver
+	}
+	return nil
+}
+
+// write writes frames, up to the last one that the stream has.
+func (w *writer) write(list []dialect.Frame) error {
+	for i := range list {
+		if list[i].Last {
+			list, w.last = list[:i+1], true
+			break
+		}
+	}
+	w.shown += len(list)
+	return w.sink.Write(list)
+}
+
+func (w *writer) record(r schema.Record) error {
+	if w.last { // nothing comes behind it
+		return nil
+	}
+	if err := w.project.Project(&w.frames, r); err != nil {
+		return projectError(r, err)
+	}
+	if err := w.write(w.frames.List); err != nil {
+		return err
+	}
+	w.frames.Reset()
+	w.ss.c.seq = r.Seq
+	w.ss.c.events++
+	return nil
+}
+
+func projectError(r schema.Record, err error) error {
+	return fmt.Errorf("project seq %d: %w", r.Seq, err)
+}
+
+func (w *writer) keepAlive() error {
+	if time.Since(w.flushed) < w.ss.s.cfg.KeepAlive {
+		return nil // something was sent since the clock was set
+	}
+	if err := w.sink.KeepAlive(); err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	if h := w.ss.s.cfg.Hooks.KeptAlive; h != nil {
+		h(w.ss.bound.name)
+	}
+	return nil
+}

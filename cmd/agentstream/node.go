@@ -13,6 +13,8 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/edge/sessions"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/producers"
@@ -102,9 +104,11 @@ func newNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	session := qoder.Dialect{Increments: cfg.flags.Increments}
 	n.server, err = edge.New(edge.Config{
 		IngestLimit: all, TenantLimits: tenants,
-		Hub: n.hub, Appender: n.appender, Dialects: []dialect.Dialect{native.Dialect{}},
+		Hub: n.hub, Appender: n.appender,
+		Dialects: []dialect.Dialect{native.Dialect{}, session}, APIs: []edge.API{sessions.API(session)},
 		Authenticate: n.gate.authenticate, Still: n.gate.still, Tickets: n.gate.tickets, Origins: cfg.flags.CORSOrigin,
 		Catalog: newCatalog(cfg.runs, n.reader.Parent),
 		Checks:  n.checks, Durability: cfg.durability,

@@ -1,17 +1,69 @@
 package sessions
 
 import (
+	"context"
+	"strings"
+
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect/qoder"
 )
 
 // API gives the routes, below all bases of the dialect.
-func API(d qoder.Dialect) edge.API { return edge.API{Dialect: d, Below: below()} }
-
-// below gives the beginnings of paths that are the API's, whatever follows.
-func below() (paths []string) {
+func API(d qoder.Dialect) edge.API {
+	api := edge.API{Dialect: d}
 	for _, base := range qoder.Bases() {
-		paths = append(paths, base+"/sessions")
+		a := routes{d: d, limit: defaultLimit}
+		if strings.HasSuffix(base, qoder.BaseV1) {
+			a.limit = defaultLimitV1
+		}
+		for _, rt := range a.all() {
+			method, path, _ := strings.Cut(rt.Pattern, " ")
+			rt.Pattern = method + " " + base + path
+			api.Routes = append(api.Routes, rt)
+		}
 	}
-	return paths
+	return api
+}
+
+// Pages' sizes when none is asked for: Qoder's, and that of the clients which put /v1 before every path (qoder
+// §1.5, §2).
+const (
+	defaultLimit   = 20
+	defaultLimitV1 = 1000
+)
+
+// routes are those below one base.
+type routes struct {
+	d     qoder.Dialect
+	limit int // of pages, when none is asked for
+}
+
+func (a routes) all() []edge.APIRoute {
+	read := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeRead, Serve: serve}
+	}
+	write := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: serve}
+	}
+	// Not counted, as the commands of the native protocol are not: an agent is told to stop whatever it has sent.
+	command := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeCommand, Serve: serve}
+	}
+	return []edge.APIRoute{
+		write("POST /sessions", a.create),
+		read("GET /sessions", a.list),
+		read("GET /sessions/{run}", a.get),
+		write("POST /sessions/{run}", a.update),
+		write("PATCH /sessions/{run}", a.update),
+		write("DELETE /sessions/{run}", a.remove),
+		write("POST /sessions/{run}/archive", a.archive),
+		command("POST /sessions/{run}/cancel", a.cancel),
+		command("POST /sessions/{run}/events", a.send),
+		read("GET /sessions/{run}/events", a.history),
+		read("GET /sessions/{run}/threads", a.threads),
+		read("GET /sessions/{run}/threads/{thread}", a.thread),
+		write("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
+		read("GET /sessions/{run}/threads/{thread}/events", a.history),
+	}
 }

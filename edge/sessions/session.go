@@ -1,0 +1,168 @@
+package sessions
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Bodies are JSON, whatever a client that cannot say so calls them.
+var bodyTypes = []string{"application/json", "text/plain"}
+
+// create begins a session. With an Idempotency-Key its id is made of that, so that a repeat, also one that
+// another node takes, is the same session and answers the same.
+func (a routes) create(ctx context.Context, x *edge.Exchange) error {
+	opt, err := x.Keyed()
+	if err != nil {
+		return err
+	}
+	body, err := x.Body(bodyTypes...)
+	if err != nil {
+		return err
+	}
+	payload, err := qoder.CreatePayload(body)
+	if err != nil {
+		return err
+	}
+	run := x.NewRun(qoder.SessionPrefix)
+	if opt.IdempotencyKey != "" {
+		sum := sha256.Sum256([]byte("session\x00" + x.Caller().Tenant + "\x00" + opt.IdempotencyKey))
+		run = qoder.SessionPrefix + hex.EncodeToString(sum[:16])
+	}
+	opt.MustBeNew = true
+	first := schema.Event{Type: schema.TypeSessionCreated, Actor: "user", Payload: payload}
+	receipt, err := x.Append(ctx, run, []schema.Event{first}, opt)
+	if err != nil {
+		return err
+	}
+	return a.answer(ctx, x, run, receipt.Last)
+}
+
+// get answers with a session as it stands.
+func (a routes) get(ctx context.Context, x *edge.Exchange) error {
+	run := x.Path("run")
+	_, p, err := a.newest(ctx, x, run, qoder.Request(run, ""))
+	if err != nil {
+		return err
+	}
+	x.Reply(http.StatusOK, p.AppendSession(nil))
+	return nil
+}
+
+// answer answers with a session as it was at a place.
+func (a routes) answer(ctx context.Context, x *edge.Exchange, run string, through schema.Seq) error {
+	p, err := a.at(ctx, x, run, through, qoder.Request(run, ""))
+	if err != nil {
+		return err
+	}
+	x.Reply(http.StatusOK, p.AppendSession(nil))
+	return nil
+}
+
+// update changes what was said of a session.
+func (a routes) update(ctx context.Context, x *edge.Exchange) error {
+	opt, err := x.Keyed()
+	if err != nil {
+		return err
+	}
+	body, err := x.Body(bodyTypes...)
+	if err != nil {
+		return err
+	}
+	payload, err := qoder.UpdatePayload(body)
+	if err != nil {
+		return err
+	}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionUpdated, "", payload), opt: opt, allow: alive}
+	receipt, err := a.store(ctx, x, c)
+	if err != nil {
+		return err
+	}
+	return a.answer(ctx, x, c.run, receipt.Last)
+}
+
+// about is an event about a session, or about the thread of a child.
+func about(typ, child string, payload []byte) []schema.Event {
+	return []schema.Event{{Type: typ, ChildID: child, Actor: "user", Payload: payload}}
+}
+
+// errDone says that there is nothing to do any more.
+var errDone = errors.New("it is so already")
+
+// once stores a change that is there to be made once: allow gives errDone when it has been made.
+func (a routes) once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
+	receipt, err := a.store(ctx, x, c)
+	if errors.Is(err, errDone) {
+		head, err := x.Head(ctx, c.run)
+		return producers.Receipt{First: head.Last, Last: head.Last}, err
+	}
+	return receipt, err
+}
+
+// archive closes a session: it can be read, and takes no more events.
+func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
+	opt, err := x.Keyed()
+	if err != nil {
+		return err
+	}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionArchived, "", []byte(`{}`)), opt: opt}
+	c.allow = func(p *qoder.Projector) error {
+		if p.Archived() {
+			return errDone
+		}
+		return nil
+	}
+	receipt, err := a.once(ctx, x, c)
+	if err != nil {
+		return err
+	}
+	return a.answer(ctx, x, c.run, receipt.Last)
+}
+
+// remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
+func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
+	opt, err := x.Keyed()
+	if err != nil {
+		return err
+	}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt}
+	if _, err := a.store(ctx, x, c); err != nil {
+		return err
+	}
+	x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session_deleted"}`, c.run))
+	return nil
+}
+
+// cancel tells the agent to end its turn. Without a turn there is nothing to end, which status 200 says (qoder
+// §1.4). It is taken of archived sessions too: an agent that still runs must be stoppable.
+func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
+	opt, err := x.Keyed()
+	if err != nil {
+		return err
+	}
+	c := change{run: x.Path("run"), events: about(typeCancel, "", []byte(`{}`)), opt: opt}
+	c.allow = func(p *qoder.Projector) error {
+		if !p.Running() {
+			return errDone
+		}
+		return nil
+	}
+	status := http.StatusAccepted
+	if _, err := a.store(ctx, x, c); errors.Is(err, errDone) {
+		status = http.StatusOK
+	} else if err != nil {
+		return err
+	}
+	x.Reply(status, fmt.Appendf(nil, `{"id":%q,"type":"session","status":"canceling"}`, c.run))
+	return nil
+}
+
+const typeCancel = "command.cancel"

@@ -1,0 +1,52 @@
+package sessions
+
+import (
+	"context"
+	"fmt"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/schema"
+)
+
+// at gives a projector that was fed a session up to through, which must exist or be 0.
+func (a routes) at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
+	var found dialect.Projector
+	if through == 0 {
+		found = a.d.Projector(req)
+	} else {
+		kept, err := x.At(ctx, run, through, req)
+		if err != nil {
+			return nil, err
+		}
+		found = kept
+	}
+	p, ok := found.(*qoder.Projector)
+	if !ok {
+		return nil, fmt.Errorf("projector of session %s is a %T", run, found)
+	}
+	return p, nil
+}
+
+// newest gives a session as it stands. The error wraps fanout.ErrNotFound for one that is not there, and
+// dialect.ErrNotFound for one that was deleted.
+func (a routes) newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
+	head, err := x.Head(ctx, run)
+	if err != nil {
+		return head, nil, err
+	}
+	p, err := a.at(ctx, x, run, head.Last, req)
+	if err != nil {
+		return head, nil, err
+	}
+	return head, p, p.Admit(req)
+}
+
+// alive refuses what changes an archived session (qoder §1.4).
+func alive(p *qoder.Projector) error {
+	if p.Archived() {
+		return fmt.Errorf("session is archived: %w", dialect.ErrGone)
+	}
+	return nil
+}

@@ -77,7 +77,11 @@ func (c *Call) writable() error {
 }
 
 // Ready ends the input: block.end and tool.start. input is the whole where pieces were not said, or nil.
-func (c *Call) Ready(input any) error {
+func (c *Call) Ready(input any) error { return c.ReadyAs(input, "") }
+
+// ReadyAs is Ready for a call that is not simply allowed: permission is ask (somebody must confirm it first) or
+// deny, and stands in tool.start; "" says nothing of it.
+func (c *Call) ReadyAs(input any, permission string) error {
 	whole, err := jsonOf(input)
 	if err != nil {
 		return fmt.Errorf("producers: call %s: input: %w", c.id, err)
@@ -97,7 +101,7 @@ func (c *Call) Ready(input any) error {
 	}
 	end := object(nil).text("call_id", c.id).raw("input", whole)
 	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
-		integer("index", int64(c.block.index)).end())
+		integer("index", int64(c.block.index)).str("permission", permission).end())
 	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is said
 		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
 	}

@@ -180,18 +180,25 @@ func (l *Lane) SayAll(ctx context.Context, events ...schema.Event) error {
 		return fmt.Errorf("producers: run %s: say %d events: %w", r.cfg.RunID, len(events), err)
 	}
 	defer done()
-	all := make([]schema.Event, len(events))
-	for i, e := range events {
-		if err := l.over(e.Type); err != nil {
+	for i := range events {
+		if err := l.over(events[i].Type); err != nil {
 			return err
 		}
+	}
+	return r.send(ctx, l.together(events)...)
+}
+
+// together makes events the lane's own. Called with the lock held.
+func (l *Lane) together(events []schema.Event) []schema.Event {
+	all := make([]schema.Event, len(events))
+	for i, e := range events {
 		all[i] = l.event(e.Type, e.Payload)
 		all[i].Actor, all[i].Cause = e.Actor, e.Cause
 		if l.turn != nil {
 			all[i].TurnID = l.turn.id
 		}
 	}
-	return r.send(ctx, all...)
+	return all
 }
 
 // over says that a lane takes no event of a type any more. Only the run itself can go on behind its end:

@@ -94,8 +94,9 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 }
 
 // End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
-// or a child has not ended.
-func (t *Turn) End(stop string) error {
+// or a child has not ended. with are events of the turn's lane that are said together with the end, as by
+// [Lane.SayAll]: the mark that the command which the turn has answered is taken ([Command.Taken]).
+func (t *Turn) End(stop string, with ...schema.Event) error {
 	r := t.lane.run
 	if err := t.enter("end", ""); err != nil {
 		return err
@@ -104,7 +105,12 @@ func (t *Turn) End(stop string) error {
 	if !t.over && r.open.inTurn(t.lane.id) {
 		return fmt.Errorf("producers: run %s: end turn %s: %w", r.cfg.RunID, t.id, ErrOpen)
 	}
-	if err := t.say(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()); err != nil {
+	if t.over || t.lane.over(schema.TypeTurnEnd) != nil {
+		return t.say(schema.TypeTurnEnd, nil) // which says why not
+	}
+	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()))
+	events[len(with)].TurnID = t.id
+	if err := r.send(t.ctx, events...); err != nil {
 		return err
 	}
 	t.lane.endTurn()

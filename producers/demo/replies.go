@@ -1,0 +1,355 @@
+package demo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/producers/desk"
+	"agentstream/schema"
+)
+
+// Replies answer sessions with a script ([desk.Answer]). What a message holds decides what is said:
+//
+//	anything    one short sentence that quotes the message
+//	"think"     a signed thought before it
+//	"tool"      a call of a tool, whose input and output stream, and a second call of the model
+//	"confirm"   the same, but the tool waits until somebody allows it, or does not
+//	"delegate"  a child with a turn and a message of its own, and a second call of the model
+//
+// Of the last three the last one that is found counts. Confirmations, and cancellations of the child, are heeded;
+// other commands are not. The zero value waits nowhere.
+type Replies struct {
+	// Speed multiplies the pace: 1 is natural. 0 waits nowhere, except for a person.
+	Speed float64
+	// Patience is how long a tool waits for its confirmation; then it is denied. Default 10 minutes.
+	Patience time.Duration
+}
+
+var _ desk.Answer = Replies{}.Answer
+
+// Answer says the answer to one message.
+func (r Replies) Answer(ctx context.Context, q *desk.Question) (stop string, err error) {
+	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Message.Text(), read: systemTokens}
+	if s.cfg.Patience <= 0 {
+		s.cfg.Patience = 10 * time.Minute
+	}
+	s.read += len(words(s.said))
+	has := func(word string) bool { return strings.Contains(strings.ToLower(s.said), word) }
+	if has("think") {
+		s.thought = "Somebody says " + quoteOr(s.said, "nothing") + ". A short answer is enough."
+	}
+	switch {
+	case has("delegate"):
+		err = s.delegated()
+	case has("confirm"):
+		err = s.confirmed()
+	case has("tool"):
+		err = s.tooled()
+	default:
+		err = s.model(s.speech("You say " + quoteOr(s.said, "nothing") + "."))
+	}
+	return "end_turn", err
+}
+
+// reply is one answer that is being said.
+type reply struct {
+	cfg     Replies
+	ctx     context.Context // of the turn
+	q       *desk.Question
+	turn    *producers.Turn // that speaks: the session's, or the child's
+	child   *producers.Lane // nil: none is at work
+	said    string          // what is answered
+	thought string          // before the first message; "" for none
+	read    int             // tokens that the model has read
+	spoken  int             // tokens of the message that is being said
+	heard   *producers.Command
+}
+
+// errChild says that somebody cancelled the child.
+var errChild = errors.New("the child was cancelled")
+
+// pause lets a moment pass, and heeds what is said meanwhile.
+func (s *reply) pause(d time.Duration) error {
+	if s.cfg.Speed <= 0 {
+		d = 0
+	} else {
+		d = time.Duration(float64(d) / s.cfg.Speed)
+	}
+	return s.await(d, func() bool { return false })
+}
+
+// await waits until something holds, for so long at most.
+func (s *reply) await(most time.Duration, until func() bool) error {
+	over := time.NewTimer(most)
+	defer over.Stop()
+	for !until() {
+		select {
+		case <-over.C:
+			return nil
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		case c := <-s.q.Told:
+			if err := s.heed(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *reply) heed(c *producers.Command) error {
+	switch {
+	case c.Name == "answer":
+		s.heard = c
+	case c.Name == "cancel" && s.child != nil && c.Child == s.child.ID():
+		if err := s.child.Cancel(s.ctx, errCancelled.Error()); err != nil {
+			return err
+		}
+		return errChild
+	}
+	return nil
+}
+
+// line is a piece of a message.
+type line func(*producers.Message) error
+
+// model is one call of the model: a message. What its lines ask for decides why it stops.
+func (s *reply) model(lines ...line) error {
+	call, err := s.turn.BeginModel(agentProvider, agentModel)
+	if err != nil {
+		return err
+	}
+	m, err := s.turn.Message(producers.MessageInfo{Model: agentModel, Provider: agentProvider})
+	if err != nil {
+		return err
+	}
+	s.spoken = 0
+	if s.thought != "" {
+		lines = append([]line{s.thinks(s.thought)}, lines...)
+		s.thought = ""
+	}
+	for _, say := range lines {
+		if err := say(m); err != nil {
+			return err
+		}
+	}
+	stop := "end_turn"
+	if len(s.turn.Calls()) > 0 {
+		stop = "tool_use"
+	}
+	used := usage{Input: s.read, Output: s.spoken}
+	s.read += s.spoken
+	if err := m.End(stop, used); err != nil {
+		return err
+	}
+	return call.End(used)
+}
+
+// spell says pieces at a pace.
+func (s *reply) spell(pieces []string, pace time.Duration, say func(string) error) error {
+	for _, p := range pieces {
+		if err := s.pause(pace); err != nil {
+			return err
+		}
+		if err := say(p); err != nil {
+			return err
+		}
+		s.spoken++
+	}
+	return nil
+}
+
+func (s *reply) speech(text string) line {
+	return func(m *producers.Message) error { return s.spell(words(text), textPace, m.Text) }
+}
+
+func (s *reply) thinks(text string) line {
+	return func(m *producers.Message) error {
+		if err := s.spell(words(text), thoughtPace, m.Reasoning); err != nil {
+			return err
+		}
+		sum := sha256.Sum256([]byte(text))
+		return m.Signed(base64.StdEncoding.EncodeToString(sum[:]))
+	}
+}
+
+// asks calls a tool. With permission, the call says that somebody must allow it.
+func (s *reply) asks(tool, input, permission string) line {
+	return func(m *producers.Message) error {
+		c, err := m.Call("", tool)
+		if err != nil {
+			return err
+		}
+		var pieces []string
+		for rest := input; rest != ""; {
+			n := min(5, len(rest))
+			pieces, rest = append(pieces, rest[:n]), rest[n:]
+		}
+		if err := s.spell(pieces, inputPace, c.Input); err != nil {
+			return err
+		}
+		return c.ReadyAs(nil, permission)
+	}
+}
+
+const (
+	lookedFor = `{"path":"notes.txt","lines":3}`
+	notes     = "one log, many readers\nnothing is lost\nnothing comes twice\n"
+)
+
+// tooled lets a tool find the answer.
+func (s *reply) tooled() error {
+	if err := s.model(s.speech("I look into my notes. "), s.asks("read_file", lookedFor, "")); err != nil {
+		return err
+	}
+	return s.reads("My notes say: nothing is lost, and nothing comes twice.")
+}
+
+// reads runs the tool, and says what came of it.
+func (s *reply) reads(answer string) error {
+	for _, c := range s.turn.Calls() {
+		for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
+			if err := s.pause(3 * textPace); err != nil {
+				return err
+			}
+			if err := c.Output(text); err != nil {
+				return err
+			}
+		}
+		if err := c.Finish(notes); err != nil {
+			return err
+		}
+		s.read += len(words(notes))
+	}
+	return s.model(s.speech(answer))
+}
+
+// confirmed is tooled, if somebody says so.
+func (s *reply) confirmed() error {
+	if err := s.model(s.speech("I would look into my notes. "), s.asks("read_file", lookedFor, "ask")); err != nil {
+		return err
+	}
+	calls := s.turn.Calls()
+	if len(calls) == 0 {
+		return nil
+	}
+	c := calls[0]
+	if err := s.q.Run.Say(s.ctx, schema.TypeInputRequested, confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
+		return err
+	}
+	if err := s.await(s.cfg.Patience, func() bool { return s.heard != nil && s.heard.RequestID() == c.ID() }); err != nil {
+		return err
+	}
+	if s.heard == nil || s.heard.RequestID() != c.ID() {
+		if err := s.q.Run.Answered(s.ctx, c.ID(), nil); err != nil {
+			return err
+		}
+		return s.denied(c, "nobody has answered")
+	}
+	if err := s.q.Run.Answered(s.ctx, c.ID(), s.heard.Answer()); err != nil {
+		return err
+	}
+	if why, yes := allowed(s.heard.Answer()); !yes {
+		return s.denied(c, why)
+	}
+	return s.reads("You have allowed it, and my notes say: nothing is lost.")
+}
+
+// confirmation is the payload of input.requested about a call.
+type confirmation struct {
+	RequestID string   `json:"request_id"`
+	CallID    string   `json:"call_id"`
+	Prompt    string   `json:"prompt"`
+	Options   []string `json:"options"`
+}
+
+func (s *reply) denied(c *producers.Call, why string) error {
+	if err := c.Fail(fmt.Errorf("denied: %s", why)); err != nil {
+		return err
+	}
+	return s.model(s.speech("Then I leave my notes closed."))
+}
+
+// allowed reads an answer: true, a word, or a tool confirmation of the sessions API. why is for people.
+func allowed(answer json.RawMessage) (why string, yes bool) {
+	var word string
+	var sent struct {
+		Result   string `json:"result"`
+		Decision string `json:"decision"`
+		Message  string `json:"deny_message"`
+	}
+	switch {
+	case json.Unmarshal(answer, &yes) == nil:
+	case json.Unmarshal(answer, &word) == nil:
+	case json.Unmarshal(answer, &sent) == nil:
+		word, why = sent.Result+sent.Decision, sent.Message
+	}
+	switch strings.ToLower(word) {
+	case "allow", "approve", "yes":
+		yes = true
+	}
+	if why == "" {
+		why = "the user says no"
+	}
+	return why, yes
+}
+
+// delegated lets a child find the answer.
+func (s *reply) delegated() error {
+	task := "Answer " + quoteOr(s.said, "nothing") + " in one sentence."
+	input, err := json.Marshal(struct {
+		Task string `json:"task"`
+	}{task})
+	if err != nil {
+		return err
+	}
+	if err := s.model(s.speech("I ask somebody who knows. "), s.asks("delegate", string(input), "")); err != nil {
+		return err
+	}
+	calls := s.turn.Calls()
+	if len(calls) == 0 {
+		return nil
+	}
+	answer, err := s.sent(task, calls[0].ID())
+	switch {
+	case errors.Is(err, errChild) && s.ctx.Err() == nil:
+		if err := calls[0].Fail(err); err != nil {
+			return err
+		}
+		return s.model(s.speech("Nobody could answer that."))
+	case err != nil:
+		return err
+	}
+	if err := calls[0].Finish(answer); err != nil {
+		return err
+	}
+	return s.model(s.speech("I have asked, and this is the answer: " + answer))
+}
+
+// sent sends a child out and gives what it says.
+func (s *reply) sent(task, call string) (answer string, err error) {
+	id := "child_" + strings.TrimPrefix(s.turn.ID(), "turn_")
+	if s.child, err = s.q.Spawn(s.ctx, id, task, call); err != nil {
+		return "", err
+	}
+	own := *s // the child reads what it is asked, and nothing else
+	own.read, own.thought = systemTokens+len(words(task)), ""
+	if own.turn, err = s.child.Turn(s.ctx); err != nil {
+		return "", err
+	}
+	answer = "It is as it is."
+	if err := own.model(own.speech(answer)); err != nil {
+		return "", err
+	}
+	if err := own.turn.End("end_turn"); err != nil {
+		return "", err
+	}
+	return answer, s.child.Done(s.ctx)
+}

@@ -1,0 +1,176 @@
+package desk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Answer says what there is to say to one message, with the pen of its turn. It returns when all is said, with the
+// stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
+// turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
+// asked for many sessions at the same time.
+type Answer func(ctx context.Context, q *Question) (stop string, err error)
+
+// Config is what a Desk needs. Log and Answer are required.
+type Config struct {
+	Log    producers.Log
+	Answer Answer
+	Waker  producers.Waker // of commands; see producers.CommandsConfig
+	// Attend lets a publisher answer that its process is there, and Ask asks whether another one's is; both of
+	// natsjs.Log. nil: nobody is asked, and a reaper takes silent turns for left.
+	Attend func(context.Context, *producers.Publisher) (leave func(), err error)
+	Ask    func(ctx context.Context, key schema.RunKey, owner string) (bool, error)
+	// Archive and Past know what the log no longer holds; see producers.Config and producers.CommandsConfig.
+	Archive producers.Archive
+	Past    producers.Past
+	// Serves says by its first event whether a run is answered. nil: those that begin with session.created.
+	Serves func(key schema.RunKey, first *schema.Event) bool
+
+	Idle   time.Duration // how long a session keeps its place when nothing is said; default 1 min
+	Most   int           // sessions that have a place at a time; default 256
+	Logger *slog.Logger
+	Hooks  producers.Hooks // of the publishers
+}
+
+func (c Config) withDefaults() Config {
+	if c.Idle == 0 {
+		c.Idle = time.Minute
+	}
+	if c.Most == 0 {
+		c.Most = 256
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Serves == nil {
+		c.Serves = func(_ schema.RunKey, first *schema.Event) bool { return first.Type == schema.TypeSessionCreated }
+	}
+	return c
+}
+
+// Desk answers sessions.
+type Desk struct {
+	cfg  Config
+	news chan struct{} // holds a token when a session waits, or a place is free
+
+	mu      sync.Mutex
+	visits  map[schema.RunKey]*visit // that wait or have a place
+	waiting []*visit                 // without a place, as they came
+	busy    int                      // places that are taken
+	others  map[schema.RunKey]bool   // runs that are not served
+}
+
+// maxOthers bounds how many runs are remembered not to be served.
+const maxOthers = 1 << 14
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config) (*Desk, error) {
+	switch {
+	case cfg.Log == nil || cfg.Answer == nil:
+		return nil, errors.New("desk: config: log and answer are needed")
+	case cfg.Idle < 0 || cfg.Most < 0:
+		return nil, fmt.Errorf("desk: config: idle %v, most %d", cfg.Idle, cfg.Most)
+	}
+	return &Desk{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
+}
+
+// typeMessage is what a pack must hold to matter. Text in payloads has its quotes escaped.
+var typeMessage = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
+
+// Hear tells of a pack that was stored. done is called once, from any goroutine, when whatever message is in it
+// is settled in the log: answered, cancelled, or taken by somebody else. It is not called when that could not be
+// found out, or when the desk ended before: then tell of the pack again, after a while. What is told twice is
+// answered once.
+func (d *Desk) Hear(p schema.Pack, done func()) {
+	if p.Child != "" || !bytes.Contains(p.Body, typeMessage) {
+		done()
+		return
+	}
+	d.mu.Lock()
+	if d.others[p.Key] {
+		d.mu.Unlock()
+		done()
+		return
+	}
+	v := d.visits[p.Key]
+	if v == nil {
+		v = newVisit(d, p.Key)
+		d.visits[p.Key] = v
+		d.waiting = append(d.waiting, v)
+	}
+	v.heard = append(v.heard, call{seq: p.Last(), done: done})
+	v.rung = true
+	d.mu.Unlock()
+	d.wake()
+}
+
+func (d *Desk) wake() {
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run answers until ctx ends. Turns that are under way then are cancelled, and their messages are answered by
+// whoever opens the session next. An outage of the log is waited for.
+func (d *Desk) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	defer group.Wait()
+	for {
+		for v := d.next(); v != nil; v = d.next() {
+			group.Go(func() {
+				v.run(ctx)
+				d.wake()
+			})
+		}
+		select {
+		case <-d.news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// next gives a place to the session that waits longest. Without a free one, a session in which nothing is said
+// is asked to give up its own.
+func (d *Desk) next() *visit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waiting) == 0 {
+		return nil
+	}
+	if d.busy < d.cfg.Most {
+		v := d.waiting[0]
+		d.waiting = d.waiting[1:]
+		d.busy++
+		return v
+	}
+	for _, v := range d.visits {
+		if v.idle && len(v.heard) == 0 {
+			v.idle = false
+			close(v.hurry)
+			break
+		}
+	}
+	return nil
+}
+
+// pass notes that a run is not served.
+func (v *visit) pass() {
+	d := v.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.others) >= maxOthers {
+		clear(d.others)
+	}
+	d.others[v.key] = true
+	v.rung = false
+}

@@ -1,0 +1,397 @@
+package desk_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentstream/internal/testkit"
+	"agentstream/producers"
+	"agentstream/producers/desk"
+	"agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))
+}
+
+// office is a real log, with somebody who writes into it.
+type office struct {
+	t        *testing.T
+	log      *natsjs.Log
+	appender *producers.Appender
+	lives    int
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	k := testkit.NATS(t)
+	o := &office{t: t}
+	var err error
+	if o.log, err = natsjs.Open(t.Context(), k.Conn); err != nil {
+		t.Fatal(err)
+	}
+	if o.appender, err = producers.NewAppender(producers.AppenderConfig{Log: o.log}); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *office) put(run, typ, payload string) schema.Seq {
+	o.t.Helper()
+	key := schema.RunKey{Tenant: "acme", Run: run}
+	r, err := o.appender.Append(o.t.Context(), key, []schema.Event{{Type: typ, Actor: "user", Payload: json.RawMessage(payload)}}, producers.AppendOptions{})
+	if err != nil {
+		o.t.Fatalf("%s of %s: %v", typ, run, err)
+	}
+	return r.Last
+}
+
+func (o *office) session(run string) { o.t.Helper(); o.put(run, schema.TypeSessionCreated, `{}`) }
+func (o *office) say(run, text string) schema.Seq {
+	o.t.Helper()
+	return o.put(run, schema.TypeCommandMessage, fmt.Sprintf(`{"content":%q}`, text))
+}
+
+// staff is a desk at work. leave ends it.
+func (o *office) staff(cfg desk.Config) (leave func()) {
+	o.t.Helper()
+	o.lives++
+	cfg.Log, cfg.Waker, cfg.Attend, cfg.Ask = o.log, o.log, o.log.Attend, o.log.Ask
+	cfg.Logger = slog.New(slog.NewTextHandler(o.t.Output(), nil))
+	d, err := desk.New(cfg)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			o.t.Error(err)
+		}
+	})
+	group.Go(func() {
+		err := o.log.Follow(ctx, natsjs.FollowConfig{Name: "desk", Again: time.Second, Logger: cfg.Logger}, d.Hear)
+		if err != nil {
+			o.t.Error(err)
+		}
+	})
+	leave = sync.OnceFunc(func() { cancel(); group.Wait() })
+	o.t.Cleanup(leave)
+	return leave
+}
+
+// events gives what is in a run, as type and, of what matters here, text.
+func (o *office) events(run string) (out []string) {
+	o.t.Helper()
+	for p, err := range o.log.Since(o.t.Context(), schema.RunKey{Tenant: "acme", Run: run}, 0) {
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				o.t.Fatal(err)
+			}
+			var f struct {
+				Text    string          `json:"text"`
+				Content json.RawMessage `json:"content"`
+				Stop    string          `json:"stop_reason"`
+				Through int             `json:"through"`
+			}
+			_ = json.Unmarshal(r.Payload(), &f)
+			line := string(r.Type)
+			switch line {
+			case schema.TypeTextDelta:
+				line += " " + f.Text
+			case schema.TypeCommandMessage:
+				line += " " + string(f.Content)
+			case schema.TypeTurnEnd:
+				line += " " + f.Stop
+			case schema.TypeCommandsTaken:
+				line += fmt.Sprint(" ", f.Through)
+			case schema.TypeProgress: // how the first lane of a run is taken over
+				continue
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// await waits until a run holds so many events like this.
+func (o *office) await(run, event string, n int) []string {
+	o.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		all := o.events(run)
+		got := 0
+		for _, e := range all {
+			if e == event {
+				got++
+			}
+		}
+		if got >= n {
+			return all
+		}
+		if time.Now().After(end) {
+			o.t.Fatalf("%s: %q was awaited %d times:\n%s", run, event, n, strings.Join(all, "\n"))
+		}
+	}
+}
+
+// echo says what it is told, in one delta.
+func echo(_ context.Context, q *desk.Question) (string, error) {
+	m, err := q.Turn.Message(producers.MessageInfo{})
+	if err != nil {
+		return "", err
+	}
+	if err := m.Text("re: " + q.Message.Text()); err != nil {
+		return "", err
+	}
+	return "", m.End("end_turn", nil)
+}
+
+// Two sessions, one run that is none: each message is answered once, in order, and the session stays open.
+func TestAnswers(t *testing.T) {
+	o := newOffice(t)
+	o.staff(desk.Config{Answer: echo})
+	o.put("other", schema.TypeRunLifecycle, `{"state":"running","reason":null}`)
+	o.session("s1")
+	o.session("s2")
+	o.say("other", "nobody is asked")
+	o.say("s1", "one")
+	o.say("s1", "two")
+	o.say("s2", "three")
+	all := o.await("s1", "turn.end end_turn", 2)
+	var got []string
+	for _, e := range all {
+		if strings.HasPrefix(e, schema.TypeTextDelta) || strings.HasPrefix(e, schema.TypeTurnEnd) {
+			got = append(got, e)
+		}
+	}
+	want := []string{"text.delta re: one", "turn.end end_turn", "text.delta re: two", "turn.end end_turn"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	o.await("s2", "text.delta re: three", 1)
+	o.say("s1", "four")
+	o.await("s1", "text.delta re: four", 1)
+	if all := o.events("other"); len(all) != 2 {
+		t.Errorf("a run that is no session is answered: %v", all)
+	}
+}
+
+// What is said while nobody is there is answered by who comes; what was answered is not answered again; a turn
+// that was cut is ended, and its message answered from the beginning.
+func TestComesBack(t *testing.T) {
+	o := newOffice(t)
+	o.session("s1")
+	first := o.say("s1", "one")
+	began := make(chan struct{}, 1)
+	leave := o.staff(desk.Config{Answer: func(ctx context.Context, q *desk.Question) (string, error) {
+		if q.Message.Event.Seq == first {
+			return echo(ctx, q)
+		}
+		m, err := q.Turn.Message(producers.MessageInfo{})
+		if err != nil {
+			return "", err
+		}
+		if err := m.Text("half"); err != nil {
+			return "", err
+		}
+		began <- struct{}{}
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	}})
+	o.await("s1", "turn.end end_turn", 1)
+	o.say("s1", "two")
+	<-began
+	leave()
+	o.await("s1", "turn.end cancelled", 1)
+	o.say("s1", "three")
+	o.staff(desk.Config{Answer: echo})
+	o.await("s1", "text.delta re: three", 1)
+	all := o.await("s1", "turn.end end_turn", 3)
+	for _, text := range []string{"one", "two", "three"} {
+		if n := count(all, "text.delta re: "+text); n != 1 {
+			t.Errorf("%s is answered %d times:\n%s", text, n, strings.Join(all, "\n"))
+		}
+	}
+}
+
+func count(all []string, event string) (n int) {
+	for _, e := range all {
+		if e == event {
+			n++
+		}
+	}
+	return n
+}
+
+// A desk that dies in the middle of a turn leaves it open: the next one ends it and answers again.
+func TestDiesAndComesBack(t *testing.T) {
+	o := newOffice(t)
+	o.session("s1")
+	o.say("s1", "one")
+	key := schema.RunKey{Tenant: "acme", Run: "s1"}
+	pub, err := producers.New(producers.Config{Log: o.log, Key: key}) // whose process is gone, and answers nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []schema.Event{{Type: schema.TypeTurnStart, Payload: json.RawMessage(`{"turn_id":"t"}`)}, {Type: schema.TypeTextDelta, Payload: json.RawMessage(`{"text":"ha"}`)}} {
+		if _, err := pub.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pub.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.staff(desk.Config{Answer: echo})
+	all := o.await("s1", "turn.end end_turn", 1)
+	if count(all, "turn.end error") != 1 || count(all, "text.delta re: one") != 1 {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
+// A cancellation ends the turn and what waits before it; what is said behind it is answered.
+func TestCancels(t *testing.T) {
+	o := newOffice(t)
+	began := make(chan struct{}, 1)
+	var calls atomic.Int32
+	o.staff(desk.Config{Answer: func(ctx context.Context, q *desk.Question) (string, error) {
+		if calls.Add(1) > 1 {
+			return echo(ctx, q)
+		}
+		began <- struct{}{}
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	}})
+	o.session("s1")
+	o.say("s1", "one")
+	<-began
+	o.say("s1", "two")
+	at := o.put("s1", "command.cancel", `{"reason":"enough"}`)
+	o.await("s1", "turn.end cancelled", 1)
+	o.await("s1", fmt.Sprint("commands.taken ", int(at)), 1)
+	o.say("s1", "three")
+	all := o.await("s1", "text.delta re: three", 1)
+	if count(all, "text.delta re: two") != 0 || count(all, "turn.start") != 2 {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
+// An answer that fails, or leaves something open, fails its turn; the next message is answered.
+func TestFails(t *testing.T) {
+	o := newOffice(t)
+	o.staff(desk.Config{Answer: func(ctx context.Context, q *desk.Question) (string, error) {
+		switch q.Message.Text() {
+		case "fail":
+			return "", errors.New("no")
+		case "leave":
+			_, err := q.Turn.Message(producers.MessageInfo{})
+			return "", err
+		}
+		return echo(ctx, q)
+	}})
+	o.session("s1")
+	o.say("s1", "fail")
+	o.say("s1", "leave")
+	o.say("s1", "speak")
+	all := o.await("s1", "text.delta re: speak", 1)
+	if count(all, "turn.end error") != 2 {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
+// With one place, sessions take turns; a session in which nothing is said gives its place up at once, and what is
+// said while it waits for a person stays in the log.
+func TestPlaces(t *testing.T) {
+	o := newOffice(t)
+	var now, most atomic.Int32
+	o.staff(desk.Config{Most: 2, Idle: time.Hour, Answer: func(ctx context.Context, q *desk.Question) (string, error) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		return echo(ctx, q)
+	}})
+	const sessions = 12
+	for i := range sessions {
+		o.session(fmt.Sprint("s", i))
+		o.say(fmt.Sprint("s", i), "one")
+	}
+	for i := range sessions {
+		o.await(fmt.Sprint("s", i), "text.delta re: one", 1)
+	}
+	for i := range sessions {
+		o.say(fmt.Sprint("s", i), "two")
+	}
+	for i := range sessions {
+		all := o.await(fmt.Sprint("s", i), "text.delta re: two", 1)
+		if count(all, "text.delta re: one") != 1 {
+			t.Errorf("session %d: %s", i, strings.Join(all, "\n"))
+		}
+	}
+	if most.Load() > 2 {
+		t.Errorf("%d sessions were answered at a time", most.Load())
+	}
+}
+
+// A session is left when nothing is said, and opened again.
+func TestIdles(t *testing.T) {
+	o := newOffice(t)
+	o.staff(desk.Config{Idle: 50 * time.Millisecond, Answer: echo})
+	o.session("s1")
+	for i := range 6 {
+		o.say("s1", fmt.Sprint(i))
+		o.await("s1", fmt.Sprint("text.delta re: ", i), 1)
+		time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+	}
+	if all := o.events("s1"); count(all, "turn.end end_turn") != 6 {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
+// Two desks share the sessions: each message is answered once, and nobody's turn is taken over.
+func TestTwoDesks(t *testing.T) {
+	o := newOffice(t)
+	slow := func(ctx context.Context, q *desk.Question) (string, error) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+		return echo(ctx, q)
+	}
+	o.staff(desk.Config{Answer: slow, Idle: 100 * time.Millisecond})
+	o.staff(desk.Config{Answer: slow, Idle: 100 * time.Millisecond})
+	const sessions, messages = 4, 5
+	for i := range sessions {
+		o.session(fmt.Sprint("s", i))
+	}
+	for m := range messages {
+		for i := range sessions {
+			o.say(fmt.Sprint("s", i), fmt.Sprint(m))
+		}
+	}
+	for i := range sessions {
+		all := o.await(fmt.Sprint("s", i), "turn.end end_turn", messages)
+		for m := range messages {
+			if n := count(all, fmt.Sprint("text.delta re: ", m)); n != 1 {
+				t.Errorf("session %d: message %d is answered %d times:\n%s", i, m, n, strings.Join(all, "\n"))
+			}
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// visit is a session that waits for a place, or has one: it lives from the first message that is heard until
+// nothing was said for a while.
+type visit struct {
+	d   *Desk
+	key schema.RunKey
+
+	// Guarded by the desk's lock.
+	heard []call        // what the desk was told of and is not settled yet
+	rung  bool          // something was heard since it was looked at last
+	idle  bool          // nothing is to do
+	hurry chan struct{} // closed when somebody else needs the place
+
+	pub      *producers.Publisher
+	commands *producers.Commands
+	pen      *producers.Run
+	told     chan *producers.Command // by the goroutine that reads them
+	failed   chan error              // why it reads no more
+	queue    []*producers.Command    // messages and cancellations that wait, in the order of the log
+	newest   *producers.Command      // of the run's own lane, of those that were handed over and are no messages
+
+	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
+}
+
+// call is one thing that was heard.
+type call struct {
+	seq  schema.Seq
+	done func()
+}
+
+// maxQueue bounds the messages of a session that are kept while it answers another one. The rest stays in the
+// log until there is room; so do cancellations behind it.
+const maxQueue = 256
+
+func newVisit(d *Desk, key schema.RunKey) *visit {
+	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *producers.Command), failed: make(chan error, 1)}
+}
+
+// settle says done to what was heard up to a seq.
+func (v *visit) settle(through schema.Seq) {
+	v.d.mu.Lock()
+	var out, kept []call
+	for _, c := range v.heard {
+		if c.seq <= through {
+			out = append(out, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	if v.heard = kept; len(kept) == 0 {
+		v.rung = false
+	}
+	v.d.mu.Unlock()
+	for _, c := range out {
+		c.done()
+	}
+}
+
+// errLeftAlone says that somebody else answers the session.
+var errLeftAlone = errors.New("another process answers it")
+
+// run has the place.
+func (v *visit) run(ctx context.Context) {
+	err := v.serve(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, errLeftAlone), errors.Is(err, producers.ErrFenced):
+		v.d.cfg.Logger.Debug("desk: a session is left to another process", "run", v.key.String(), "err", err)
+	case errors.Is(err, schema.ErrBadPack):
+		v.d.cfg.Logger.Error("desk: a session cannot be read; what was said in it is not answered", "run", v.key.String(), "err", err)
+		err = nil // trying again does not cure it
+	default:
+		v.d.cfg.Logger.Warn("desk: a session cannot be answered; it is tried again", "run", v.key.String(), "err", err)
+	}
+	v.leave(err)
+}
+
+// leave gives the place up, when all that the visit used is closed. What was heard and not settled in a whole
+// silence is settled. What was heard at the last moment opens the session again. After an error it is told of
+// again by whoever heard it.
+func (v *visit) leave(err error) {
+	v.d.mu.Lock()
+	v.d.busy--
+	delete(v.d.visits, v.key)
+	out := v.heard
+	switch {
+	case err != nil:
+		out = nil
+	case v.rung:
+		again := newVisit(v.d, v.key)
+		again.heard, again.rung, out = v.heard, true, nil
+		v.d.visits[v.key] = again
+		v.d.waiting = append(v.d.waiting, again)
+	}
+	v.d.mu.Unlock()
+	for _, c := range out {
+		c.done()
+	}
+}
+
+// serve opens the session, answers what is said and returns nil after a silence.
+func (v *visit) serve(ctx context.Context) error {
+	served, err := v.served(ctx)
+	if err != nil {
+		return err
+	}
+	if !served {
+		v.pass()
+		return nil
+	}
+	if err := v.alone(ctx); err != nil {
+		return err
+	}
+	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
+		return err
+	}
+	defer v.closePub(ctx)
+	if v.d.cfg.Attend != nil {
+		leave, err := v.d.cfg.Attend(ctx, v.pub)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	v.commands, err = producers.NewCommands(producers.CommandsConfig{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
+	if err != nil {
+		return err
+	}
+	defer v.commands.Close()
+	if err := v.open(ctx); err != nil {
+		return err
+	}
+	return v.listen(ctx)
+}
+
+// ours says which lanes' commands are for us.
+func (v *visit) ours(lane string) bool {
+	_, child := v.lanes.Load(lane)
+	return lane == "" || child
+}
+
+// closeLimit bounds the wait for the last events of a session, when its desk ends.
+const closeLimit = 5 * time.Second
+
+func (v *visit) closePub(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if err := v.pub.Close(ctx); err != nil && !errors.Is(err, producers.ErrFenced) {
+		v.d.cfg.Logger.Warn("desk: the last events of a session may be lost", "run", v.key.String(), "err", err)
+	}
+}
+
+// served asks for the first event of the run, which says what it is.
+func (v *visit) served(ctx context.Context) (bool, error) {
+	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+		if err != nil {
+			return false, fmt.Errorf("read the first event: %w", err)
+		}
+		if p.First == 1 || v.d.cfg.Past == nil {
+			return v.serves(&p)
+		}
+		break // the beginning has left the log
+	}
+	if v.d.cfg.Past != nil {
+		for p, err := range v.d.cfg.Past.Packs(ctx, v.key, 0, 1) {
+			if err != nil {
+				return false, fmt.Errorf("read the first event of the past: %w", err)
+			}
+			return v.serves(&p)
+		}
+	}
+	return false, nil
+}
+
+func (v *visit) serves(p *schema.Pack) (bool, error) {
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return false, fmt.Errorf("read the first event: %w", err)
+		}
+		e, err := r.Event()
+		if err != nil {
+			return false, fmt.Errorf("read the first event: %w: %w", schema.ErrBadPack, err)
+		}
+		return e.Seq == 1 && v.d.cfg.Serves(v.key, &e), nil
+	}
+	return false, nil
+}
+
+// alone asks whoever owns the run whether it is there.
+func (v *visit) alone(ctx context.Context) error {
+	if v.d.cfg.Ask == nil {
+		return nil
+	}
+	head, err := v.d.cfg.Log.Head(ctx, v.key, "")
+	if err != nil || head.Lane.Owner == "" {
+		return err
+	}
+	there, err := v.d.cfg.Ask(ctx, v.key, head.Lane.Owner)
+	if err == nil && there {
+		return errLeftAlone
+	}
+	return err
+}
+
+// open takes what is said already, and then ends what a former life has left open. In that order: the first
+// command that is handed over makes the run ours, and nothing more is begun by anybody else.
+func (v *visit) open(ctx context.Context) error {
+	v.d.mu.Lock()
+	v.rung = false
+	early := schema.Seq(0) // newest of what was heard before the log is read
+	for _, c := range v.heard {
+		early = max(early, c.seq)
+	}
+	v.d.mu.Unlock()
+	for len(v.queue) < maxQueue {
+		c, err := v.commands.TryNext(ctx)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			break
+		}
+		v.take(c)
+	}
+	open, _, err := producers.ReadOpen(ctx, v.d.cfg.Log, v.key)
+	if err != nil {
+		return err
+	}
+	if v.pen, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
+		return err
+	}
+	if len(v.queue) > 0 {
+		return v.pen.Recover(ctx, "the agent began again")
+	}
+	if early > 0 && v.newest == nil {
+		v.settle(early) // all of it was taken before
+	}
+	return nil
+}
+
+// take puts a command where it waits. A cancellation takes what was said before it away.
+func (v *visit) take(c *producers.Command) {
+	switch {
+	case asks(c):
+		v.queue = append(v.queue, c)
+	case c.Name == "cancel" && c.Child == "":
+		v.queue = append(v.queue[:0], c)
+	case c.Child == "":
+		v.newest = c
+	}
+}
+
+// asks says whether a command is a message to be answered. One of the system (role system) is something to know.
+func asks(c *producers.Command) bool {
+	var f struct {
+		Role string `json:"role"`
+	}
+	if c.Name != "message" || c.Child != "" {
+		return false
+	}
+	return json.Unmarshal(c.Event.Payload, &f) != nil || f.Role != "system"
+}

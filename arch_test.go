@@ -147,7 +147,8 @@ var floors = []floor{
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
 	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
 	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"producers/demo", []string{"producers", "schema"}, "the demo is a producer like any other"},
+	{"producers/desk", []string{"producers", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"producers/demo", []string{"producers", "producers/desk", "schema"}, "the demo is a producer like any other"},
 	{"producers/anthropic/anthropictest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/gemini/geminitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
@@ -207,6 +208,8 @@ var testWires = map[string][]string{
 	"producers/natsjs": {"producers/anthropic", "producers/provider"},
 	// The demo agent is cancelled on a real log.
 	"producers/demo": {"producers/natsjs"},
+	// What is said in sessions is heard on a real log.
+	"producers/desk": {"producers/natsjs"},
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},

@@ -46,6 +46,10 @@ type EndedQuery struct {
 	After   *EndedRun // behind this one; nil: from the first
 	Warm    bool      // only runs that the blob holds whole and whose rows are still there
 	Limit   int
+
+	// Unwanted asks instead for all runs whose session was deleted and which are not marked as such yet, also those
+	// that go on or have expired.
+	Unwanted bool
 }
 
 // Scrap is something that has been marked as gone and is still to be removed. It is stored in the

@@ -18,6 +18,7 @@ type Run struct {
 	LastTS  time.Time              // time of the newest event
 	Rows    int
 	Digest  Digest
+	Session []SessionEvent // of the root, in the order of their seqs; some may be stored already
 }
 
 // Batch is an append, ordered for a transaction. All stores write runs and rows in the order given
@@ -101,7 +102,8 @@ func (b *Batch) digest() {
 	run := 0
 	for i := range b.Rows {
 		row := &b.Rows[i]
-		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle {
+		session := row.Chunk.Child == "" && IsSession(row.Type)
+		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session {
 			continue
 		}
 		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {
@@ -110,7 +112,11 @@ func (b *Batch) digest() {
 		for b.Runs[run].Key != row.Chunk.Key { // both are in the order of keys
 			run++
 		}
-		b.Runs[run].Digest.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)
+		if !session {
+			b.Runs[run].Digest.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)
+		} else if e, ok := SessionEventOf(row.Seq, row.Type, row.Line); ok {
+			b.Runs[run].Session = append(b.Runs[run].Session, e)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -161,7 +162,7 @@ func (s *sessionFields) append(dst []byte) []byte {
 
 // SessionFacts is what a list of sessions asks of a description.
 type SessionFacts struct {
-	Agent    string    // id of its agent; "" when it has none, or one that is no id: see maxAgent
+	Agent    string    // id of its agent; "" when it has none, or one by which it cannot be found: see FindableAgent
 	Archived time.Time // zero: it is not archived
 	Deleted  time.Time // zero: it is not deleted
 }
@@ -179,37 +180,30 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 	if a, ok := readSession(agent); ok {
 		agent = a.get("id")
 	}
-	f.Agent = plainID(agent)
+	if len(agent) > 0 && agent[0] == '"' {
+		if id := decodeExact(agent); FindableAgent(id) {
+			f.Agent = id
+		}
+	}
 	f.Archived, f.Deleted = sessionTime(s.get(sessionArchived)), sessionTime(s.get(sessionDeleted))
 	return f
 }
 
-// plainID gives a text that every database can hold and look for.
-func plainID(value []byte) string {
-	if len(value) == 0 || value[0] != '"' {
-		return ""
-	}
-	id := decodeExact(value)
-	if len(id) > maxAgent || !utf8.ValidString(id) {
-		return ""
-	}
-	for i := range len(id) {
-		if id[i] == 0 {
-			return ""
-		}
-	}
-	return id
+// FindableAgent says that sessions can be looked for by an agent's id: every database holds such a text. It is not
+// empty, has at most 256 bytes of valid UTF-8 and no NUL.
+func FindableAgent(id string) bool {
+	return id != "" && len(id) <= maxAgent && utf8.ValidString(id) && strings.IndexByte(id, 0) < 0
 }
 
-// sessionTime reads a time. One that cannot be read is long ago: that something has happened is said by the
-// field.
+// sessionTime reads a time. One that cannot be read, or that not every database can hold, is the beginning of 1970:
+// that something has happened is said by the field.
 func sessionTime(value []byte) time.Time {
 	if len(value) == 0 {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, decodeExact(value))
-	if err != nil || t.IsZero() {
+	if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
 		return time.Unix(0, 0).UTC()
 	}
-	return t.UTC()
+	return t
 }

@@ -157,6 +157,7 @@ func TestFactsOf(t *testing.T) {
 		{`{"agent":"` + strings.Repeat("a", 257) + `"}`, schema.SessionFacts{}},
 		{`{"archived_at":"` + stamp1 + `"}`, schema.SessionFacts{Archived: at}},
 		{`{"deleted_at":"2026-01-02T05:04:05+02:00"}`, schema.SessionFacts{Deleted: at}},
+		{`{"deleted_at":"0000-01-01T00:00:00Z","archived_at":"9999-12-31T23:59:59-01:00"}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
 		{`{"deleted_at":"yesterday","archived_at":7}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
 	} {
 		if got := schema.FactsOf(json.RawMessage(tt.session)); got != tt.want {

@@ -35,6 +35,7 @@ type memoryRun struct {
 	started, end time.Time
 	digest       persister.Digest
 	usage        schema.Usage
+	session      persister.Session
 }
 
 type memoryRow struct {

@@ -30,6 +30,29 @@ func (m *Memory) list(have *memoryRun, r *persister.Run) {
 		}
 	}
 	have.usage = have.usage.Plus(r.Digest.Sum(counted))
+	have.describe(r.Session)
+}
+
+// describe merges events that are not stored yet.
+func (r *memoryRun) describe(events []persister.SessionEvent) {
+	events = slices.DeleteFunc(slices.Clone(events), func(e persister.SessionEvent) bool {
+		_, stored := r.rows[e.Seq]
+		return stored || e.Seq <= r.floor
+	})
+	if len(events) == 0 {
+		return
+	}
+	if r.session.Late(events) {
+		first := events[0].Seq
+		for seq, row := range r.rows {
+			if seq > first && row.child == "" && persister.IsSession(row.typ) {
+				if e, ok := persister.SessionEventOf(seq, row.typ, row.line); ok {
+					events = append(events, e)
+				}
+			}
+		}
+	}
+	r.session.Merge(events)
 }
 
 // Runs gives one page of the tenant's runs.
@@ -41,7 +64,8 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	defer m.mu.Unlock()
 	runs := []schema.RunInfo{}
 	for key, r := range m.runs {
-		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage}
+		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
+			Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
 			info.Reason = r.digest.Reason
 		}
@@ -49,14 +73,25 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 			runs = append(runs, info)
 		}
 	}
-	slices.SortFunc(runs, func(a, b schema.RunInfo) int { return newestFirst(a.Cursor(), b.Cursor()) })
+	slices.SortFunc(runs, func(a, b schema.RunInfo) int { return inOrder(q, a.Cursor(), b.Cursor()) })
 	return runs[:min(q.Limit, len(runs))], nil
 }
 
 func wanted(r *schema.RunInfo, q schema.RunsQuery) bool {
-	return (q.After.IsZero() || newestFirst(q.After, r.Cursor()) < 0) &&
+	facts := schema.FactsOf(r.Session)
+	if q.Sessions && (!facts.Deleted.IsZero() || !q.Archived && !facts.Archived.IsZero()) || q.Agent != "" && facts.Agent != q.Agent {
+		return false
+	}
+	return (q.After.IsZero() || inOrder(q, q.After, r.Cursor()) < 0) &&
 		(q.Since.IsZero() || !r.Started.Before(q.Since)) && (q.Until.IsZero() || r.Started.Before(q.Until)) &&
 		(len(q.States) == 0 || slices.Contains(q.States, r.State))
+}
+
+func inOrder(q schema.RunsQuery, a, b schema.RunCursor) int {
+	if q.Oldest {
+		a, b = b, a
+	}
+	return newestFirst(a, b)
 }
 
 func newestFirst(a, b schema.RunCursor) int {

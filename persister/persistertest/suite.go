@@ -65,6 +65,10 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"usage under redelivery", (*suite).usageOnce},
 		{"usage and reason of hostile payloads", (*suite).hostileUsage},
 		{"start of a run", (*suite).runStart},
+		{"sessions", (*suite).sessions},
+		{"sessions in any order", (*suite).sessionsAnyOrder},
+		{"sessions of hostile payloads", (*suite).hostileSessions},
+		{"lists of sessions", (*suite).sessionLists},
 		{"parents", (*suite).parents},
 		{"who has runs", (*suite).whoHasRuns},
 	} {

@@ -182,6 +182,9 @@ func insert(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persist
 			return persister.Result{}, err
 		}
 	}
+	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {
+		return persister.Result{}, err
+	}
 	return settle(ctx, tx, chunks, b, cols, p, inserted)
 }
 

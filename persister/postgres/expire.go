@@ -20,12 +20,16 @@ const (
 	isOver = `r.state in ('done', 'error', 'aborted') and r.expired_at is null and r.deleted_at is null`
 	isWarm = `r.archived_at is not null and r.floor_seq < r.archived_seq and r.deleted_at is null
 		and r.archived_seq = r.last_seq and r.state in ('done', 'error', 'aborted')`
+	isUnwanted = `r.session_deleted_at is not null and r.deleted_at is null`
 )
 
 // EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
 	where := isOver
-	if q.Warm {
+	switch {
+	case q.Unwanted:
+		where = isUnwanted
+	case q.Warm:
 		where = isWarm
 	}
 	after, day := persister.EndedRun{}, time.Time{}

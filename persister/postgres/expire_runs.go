@@ -17,7 +17,8 @@ const forgetRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, last_seq, last_id, first_ts, last_ts, floor_seq, deleted_at)
 values ($1, $2, $3, $4, $5, $6, $6, $7, $6)
 on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coalesce(r.deleted_at, $6), expired_at = null,
-	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null`
+	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null,
+	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
 
 // Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
 // late is dropped. head is what the log has of it. It gives the run's day, "" when neither knows the run, and

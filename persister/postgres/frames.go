@@ -153,17 +153,17 @@ func (f *frames) queue(batch *pgx.Batch) {
 	f.each(func(text string, args ...any) { batch.Queue(text, args...) })
 }
 
-// news is which of a batch's frames are new. What is copied is; of what is inserted the database is asked.
+// news is which of a batch's frames, and events of sessions, are new. What is copied is; of what is inserted the database is asked.
 type news struct {
 	doubtful bool // some are among what is inserted
 	stored   map[schema.RunKey]map[schema.Seq]bool
 }
 
-// newsOf looks for frames among what is inserted.
+// newsOf looks for them among what is inserted.
 func newsOf(p *plan) *news {
 	n := new(news)
 	for i := range p.insert {
-		if isFrame(p.insert[i].Type) {
+		if isFrame(p.insert[i].Type) || persister.IsSession(p.insert[i].Type) {
 			n.doubtful = true
 			break
 		}

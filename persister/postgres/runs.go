@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,12 +15,19 @@ import (
 // Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
 // run is listed once its first events are committed.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
+		return nil, nil
+	}
 	text, args := runsQuery(tenant, q)
 	var runs []schema.RunInfo
 	err := s.query(ctx, tenant, func(result pgx.Rows) (err error) {
 		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
 			var usage string
-			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage)
+			var session *string
+			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage, &session)
+			if session != nil {
+				r.Session = json.RawMessage(*session)
+			}
 			r.Usage = schema.ParseUsage(usage)
 			return r, err
 		})
@@ -40,9 +48,12 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
-	where := ""
+	where, order, behind := "", " order by first_ts desc, id desc limit $2", "<"
+	if q.Oldest {
+		order, behind = " order by first_ts, id limit $2", ">"
+	}
 	if !q.After.IsZero() {
-		where += " and (first_ts, id) < (" + arg(q.After.Started) + ", " + arg(q.After.ID) + ")"
+		where += " and (first_ts, id) " + behind + " (" + arg(q.After.Started) + ", " + arg(q.After.ID) + ")"
 	}
 	if !q.Since.IsZero() {
 		where += " and first_ts >= " + arg(q.Since)
@@ -50,8 +61,11 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if !q.Until.IsZero() {
 		where += " and first_ts < " + arg(q.Until)
 	}
-	const order = " order by first_ts desc, id desc limit $2"
-	const columns = `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage
+	where += sessionsOnly(q)
+	if q.Agent != "" {
+		where += " and session_agent = " + arg(q.Agent)
+	}
+	const columns = `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage, session
 		from agent_runs where koder_user_id = $1 and expired_at is null and deleted_at is null`
 	if len(q.States) == 0 {
 		return columns + where + order, args
@@ -61,6 +75,17 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		parts[i] = "(" + columns + where + " and state = " + arg(string(state)) + order + ")"
 	}
 	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, args
+}
+
+// sessionsOnly is the condition of a list of sessions. The indexes for it have it word for word.
+func sessionsOnly(q schema.RunsQuery) string {
+	switch {
+	case !q.Sessions:
+		return ""
+	case q.Archived:
+		return " and session_deleted_at is null"
+	}
+	return " and session_archived_at is null and session_deleted_at is null"
 }
 
 // The index holds children alone: lane ” is the run itself.

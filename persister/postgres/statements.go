@@ -47,13 +47,15 @@ from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::te
 	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
 on conflict do nothing`
 
-// insertAndTell is insertRows that gives the number of rows it stored, and the frames among them.
+// insertAndTell is insertRows that gives the number of rows it stored, and the frames and events of sessions among
+// them.
 const insertAndTell = `with stored as (` + insertRows + `
 	returning koder_user_id, run_id, seq, type)
 select '', '', 0::bigint, count(*) from stored
 union all
 select koder_user_id, run_id, seq, 0 from stored
-	where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end')`
+	where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end',
+		'session.created', 'session.updated', 'session.archived', 'session.deleted')`
 
 // The row that holds the place may be of a transaction that was open when insertRows waited for it:
 // this is a statement of its own because each sees what was committed before it began.

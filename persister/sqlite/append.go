@@ -151,6 +151,9 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days ma
 		if advanced, err := tx.advance(ctx, r); err != nil {
 			return nil, err
 		} else if advanced {
+			if err := tx.describe(ctx, r, 0); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		stored, err := tx.upsert(ctx, r)
@@ -165,7 +168,9 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days ma
 		case stored.day != r.Head.Day:
 			days[r.Key], other = stored.day, true
 		default:
-			err = tx.addUsage(ctx, r, stored)
+			if err = tx.addUsage(ctx, r, stored); err == nil {
+				err = tx.describe(ctx, r, stored.floor)
+			}
 		}
 		if err != nil {
 			return nil, err

@@ -20,12 +20,16 @@ const (
 	isOver = `state in ('done', 'error', 'aborted') and expired_at is null and deleted_at is null`
 	isWarm = `archived_at is not null and floor_seq < archived_seq and deleted_at is null
 		and archived_seq = last_seq and state in ('done', 'error', 'aborted')`
+	isUnwanted = `session_deleted_at is not null and deleted_at is null`
 )
 
 // EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error) {
 	where := isOver
-	if q.Warm {
+	switch {
+	case q.Unwanted:
+		where = isUnwanted
+	case q.Warm:
 		where = isWarm
 	}
 	var after persister.EndedRun

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,11 +16,15 @@ import (
 // run is listed once its first events are committed, until it expires or is deleted.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	runs := []schema.RunInfo{}
+	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
+		return runs, nil
+	}
 	text, args := runsQuery(tenant, q)
 	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var r schema.RunInfo
 		var started, updated, usage string
-		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage)
+		var session sql.NullString
+		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage, &session)
 		if err == nil {
 			r.Started, err = time.Parse(tsLayout, started)
 		}
@@ -27,6 +32,9 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 			r.Updated, err = time.Parse(tsLayout, updated)
 		}
 		r.Usage = schema.ParseUsage(usage)
+		if session.Valid {
+			r.Session = json.RawMessage(session.String)
+		}
 		runs = append(runs, r)
 		return true, err
 	}, text, args...)
@@ -45,8 +53,12 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		return fmt.Sprintf("?%d", len(args))
 	}
 	where := "koder_user_id = ?1 and expired_at is null and deleted_at is null"
+	order, behind := " order by first_ts desc, id desc limit ?2", "<"
+	if q.Oldest {
+		order, behind = " order by first_ts, id limit ?2", ">"
+	}
 	if !q.After.IsZero() {
-		where += " and (first_ts, id) < (" + arg(stamp(q.After.Started)) + ", " + arg(q.After.ID) + ")"
+		where += " and (first_ts, id) " + behind + " (" + arg(stamp(q.After.Started)) + ", " + arg(q.After.ID) + ")"
 	}
 	if !q.Since.IsZero() {
 		where += " and first_ts >= " + arg(stamp(q.Since))
@@ -54,8 +66,12 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if !q.Until.IsZero() {
 		where += " and first_ts < " + arg(stamp(q.Until))
 	}
-	const order = " order by first_ts desc, id desc limit ?2"
-	const columns = `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage from agent_runs where `
+	where += sessionsOnly(q)
+	if q.Agent != "" {
+		where += " and session_agent = " + arg(q.Agent)
+	}
+	const columns = `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage, session
+		from agent_runs where `
 	if len(q.States) == 0 {
 		return columns + where + order, args
 	}
@@ -64,6 +80,17 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		parts[i] = "select * from (" + columns + where + " and state = " + arg(string(state)) + order + ")"
 	}
 	return strings.Join(parts, " union all ") + order, args
+}
+
+// sessionsOnly is the condition of a list of sessions. The indexes for it have it word for word.
+func sessionsOnly(q schema.RunsQuery) string {
+	switch {
+	case !q.Sessions:
+		return ""
+	case q.Archived:
+		return " and session_deleted_at is null"
+	}
+	return " and session_archived_at is null and session_deleted_at is null"
 }
 
 // The index holds children alone: lane ” is the run itself.

@@ -17,6 +17,9 @@ const (
 	stCountRow
 	stUpdateUsage
 	stStoredLine
+	stSession
+	stUpdateSession
+	stSessionEvents
 	stInsert // the first of those in insertSizes
 )
 
@@ -29,6 +32,7 @@ const statementCount = int(stInsert) + len(insertSizes)
 var statementTexts = func() (texts [statementCount]string) {
 	texts[stAdvanceRun], texts[stUpsertRun], texts[stUpsertLane] = advanceRun, upsertRun, upsertLane
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
+	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)
 	}

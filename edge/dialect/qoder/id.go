@@ -28,11 +28,12 @@ func eventID(session string, seq schema.Seq, slot int) string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], uint64(seq)<<16)
 	raw[6], raw[7], raw[8] = byte(slot>>16), byte(slot>>8), byte(slot)
-	h := sha256.New()
-	h.Write([]byte("event\x00" + session + "\x00"))
-	h.Write(raw[:9])
-	copy(raw[9:], h.Sum(nil))
-	return EventPrefix + hex.EncodeToString(raw[:])
+	var space [len("event\x00") + schema.MaxRunID + 16]byte
+	in := append(append(append(space[:0], "event\x00"...), session...), 0)
+	sum := sha256.Sum256(append(in, raw[:9]...))
+	copy(raw[9:], sum[:])
+	var id [len(EventPrefix) + 32]byte
+	return string(hex.AppendEncode(append(id[:0], EventPrefix...), raw[:]))
 }
 
 // parseID takes an id apart. The error wraps schema.ErrBadCursor for what is no id of this session.

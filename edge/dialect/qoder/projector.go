@@ -1,6 +1,7 @@
 package qoder
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -14,7 +15,9 @@ type Projector struct {
 	story // what the log says so far
 	form  form
 	rec   record // the one at hand
-	buf   []byte // body of the frame at hand
+	buf   []byte // the frame at hand
+	body  []byte // its own fields, while they are written
+	names [2]name
 }
 
 var _ dialect.Stateful = (*Projector)(nil)
@@ -124,13 +127,46 @@ func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
 	if p.rec.payload == nil {
 		return fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
 	}
-	if attributes := r.Attributes(); len(attributes) > 0 {
-		p.rec.turn = r.Attribute("turn_id")
-		p.rec.cause = r.Attribute("cause")
-		p.rec.actor = r.Attribute("actor")
-	}
+	p.attributes(r.Attributes())
 	p.rec.thread = p.threads.of(p, string(r.Child))
 	return nil
+}
+
+// attributes reads the optional part of the envelope. Turn and actor are mostly those of the record before.
+func (p *Projector) attributes(list []byte) {
+	for len(list) > 1 && list[0] == ',' {
+		end := skipValue(list, 1)
+		if end < 0 || end >= len(list) || list[end] != ':' {
+			return
+		}
+		name, from := list[1:end], end+1
+		if end = skipValue(list, from); end < 0 {
+			return
+		}
+		switch v := list[from:end]; string(name) {
+		case `"turn_id"`:
+			p.rec.turn = p.names[0].of(v)
+		case `"actor"`:
+			p.rec.actor = p.names[1].of(v)
+		case `"cause"`:
+			_ = json.Unmarshal(v, &p.rec.cause) // it stays empty
+		}
+		list = list[end:]
+	}
+}
+
+// name is a string that was decoded, which need not be done again.
+type name struct {
+	raw   []byte
+	value string
+}
+
+func (n *name) of(raw []byte) string {
+	if n.raw == nil || !bytes.Equal(n.raw, raw) {
+		n.raw, n.value = append(n.raw[:0], raw...), ""
+		_ = json.Unmarshal(raw, &n.value) // what is no string is none
+	}
+	return n.value
 }
 
 // emission is a frame before it has an id.
@@ -154,19 +190,18 @@ func (p *Projector) nextID() string { return eventID(p.session, p.rec.Seq, p.rec
 func (p *Projector) emit(e emission) string {
 	slot := p.rec.slot
 	p.rec.slot++
-	id := e.id
-	if p.rec.out == nil && id != "" {
-		return id
-	}
-	own := ""
-	if id == "" {
-		own = eventID(p.session, p.rec.Seq, slot)
-		id = own
-	}
 	if e.thread == nil {
 		e.thread = p.rec.thread
 	}
-	if p.rec.out == nil || slot > maxSlot || !p.shows(e) {
+	shown := p.rec.out != nil && slot <= maxSlot && p.shows(e)
+	if !shown && (e.increment || e.preview) {
+		return "" // nobody refers to these
+	}
+	id := e.id
+	if id == "" {
+		id = eventID(p.session, p.rec.Seq, slot)
+	}
+	if !shown {
 		return id
 	}
 	b := p.buf[:0]
@@ -176,10 +211,29 @@ func (p *Projector) emit(e emission) string {
 		b = p.appendCommon(b, e, id)
 	}
 	b = append(append(b, e.body...), '}')
+	n := len(b)
+	if e.preview {
+		b = append(append(b, e.typ...), id...)
+	}
 	p.buf = b
-	p.rec.out.Add(dialect.Frame{Event: []byte(e.typ), Data: p.rec.out.Text(b), Token: []byte(id), Last: e.last})
+	data := p.rec.out.Text(b)
+	f := dialect.Frame{Data: data[:n:n], Last: e.last}
+	if e.preview {
+		f.Event, f.Token = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):]
+	} else { // they stand in it
+		f.Token = data[idAt : idAt+len(id) : idAt+len(id)]
+		at := idAt + len(id) + typeAt
+		f.Event = data[at : at+len(e.typ) : at+len(e.typ)]
+	}
+	p.rec.out.Add(f)
 	return id
 }
+
+// Where an event's object has its id, and how far behind that its type.
+const (
+	idAt   = len(`{"id":"`)
+	typeAt = len(`","type":"`)
+)
 
 // appendCommon begins an event's object with what all events have (qoder §1.7).
 func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {

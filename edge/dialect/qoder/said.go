@@ -1,6 +1,9 @@
 package qoder
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // maxTold bounds the messages of people that a lane remembers, so as not to show them twice.
 const maxTold = 64
@@ -24,10 +27,14 @@ func (m *messages) said(r *record, content, messageID []byte) {
 // message's id, or it is the oldest that says the same. Each is repeated once.
 func (l *lane) repeats(cause string, messageID, content []byte) bool {
 	of := told{event: tallyOf([]byte(cause)), message: tallyOf(inner(messageID)), content: contentTally(content)}
-	for i, t := range l.told {
-		if cause != "" && t.event == of.event || of.message.units > 0 && t.message == of.message ||
-			of.content.units > 0 && t.content == of.content {
-			l.told = append(l.told[:i:i], l.told[i+1:]...)
+	same := []func(t told) bool{
+		func(t told) bool { return cause != "" && t.event == of.event },
+		func(t told) bool { return of.message.units > 0 && t.message == of.message },
+		func(t told) bool { return of.content.units > 0 && t.content == of.content },
+	}
+	for _, fn := range same {
+		if i := slices.IndexFunc(l.told, fn); i >= 0 {
+			l.told = slices.Delete(slices.Clone(l.told), i, i+1)
 			return true
 		}
 	}

@@ -1,0 +1,150 @@
+package qoder
+
+// Increments are what the seed's event model has: message_start, content blocks with their deltas, message_delta and
+// message_stop, in the words of the provider's own stream. What is shown to nobody takes its slot all the same.
+
+const zeroUsage = `{"input_tokens":0,"output_tokens":0}`
+
+// tells says whether increments of the record's thread are to be written; if not, n of them take their slots.
+func (p *Projector) tells(m *message, n int) bool {
+	if m.role != roleAssistant {
+		return false
+	}
+	if p.rec.out != nil && p.shows(emission{thread: p.rec.thread, increment: true}) {
+		return true
+	}
+	p.rec.slot += n
+	return false
+}
+
+// envelope begins the fields of an increment, in space that is used again.
+func (p *Projector) envelope(m *message) []byte {
+	o := append(append(p.body[:0], `,"message_id":`...), m.id...)
+	o = append(o, `,"parent_tool_use_id":`...)
+	if id := p.parent(p.rec.thread); id != "" {
+		return append(append(append(o, '"'), id...), '"')
+	}
+	return append(o, `null`...)
+}
+
+func (p *Projector) tell(m *message, typ string, body []byte) {
+	p.body = body
+	p.emit(emission{typ: typ, increment: true, turn: m.turn, body: body})
+}
+
+func (p *Projector) tellStart(m *message, model, usage []byte) {
+	if !p.tells(m, 1) {
+		return
+	}
+	o := append(append(p.envelope(m), `,"message":{"id":`...), m.id...)
+	o = append(o, `,"type":"message","role":"assistant","model":`...)
+	if isString(model) {
+		o = append(o, model...)
+	} else {
+		o = append(o, `null`...)
+	}
+	o = append(o, `,"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...)
+	p.tell(m, "agent.message_start", append(appendUsage(o, usage), '}'))
+}
+
+func appendUsage(o, usage []byte) []byte {
+	if len(usage) > 0 && usage[0] == '{' {
+		return append(o, usage...)
+	}
+	return append(o, zeroUsage...)
+}
+
+func (p *Projector) tellBlockStart(m *message, place int, start []byte) {
+	if !p.tells(m, 1) {
+		return
+	}
+	o := appendInt(append(p.envelope(m), `,"index":`...), int64(place))
+	p.tell(m, "agent.content_block_start", append(append(o, `,"content_block":`...), start...))
+}
+
+func (p *Projector) tellBlockStop(m *message, place int) {
+	if p.tells(m, 1) {
+		p.tell(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(place)))
+	}
+}
+
+// delta begins the delta of a block, up to its value.
+func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
+	o := appendInt(append(p.envelope(m), `,"index":`...), int64(place))
+	o = append(append(append(o, `,"delta":{"type":"`...), typ...), `","`...)
+	return append(append(o, name...), `":`...)
+}
+
+// tellPiece tells a piece of a block's text, with a low surrogate before it unless that is 0.
+func (p *Projector) tellPiece(m *message, b *block, k kind, low uint16, said []byte) {
+	if p.tells(m, 1) {
+		var o []byte
+		switch {
+		case b.kind == kindThinking:
+			o = p.deltaOf(m, b.place, "thinking_delta", "thinking")
+		case k == kindCall:
+			o = p.deltaOf(m, b.place, "input_json_delta", "partial_json")
+		default:
+			o = p.deltaOf(m, b.place, "text_delta", "text")
+		}
+		o = append(o, '"')
+		if low != 0 {
+			o = appendLow(o, low)
+		}
+		p.tell(m, "agent.content_block_delta", append(append(o, said...), `"}`...))
+	}
+	if len(said) > 0 || low != 0 {
+		p.previewPiece(m, b, low, said)
+	}
+}
+
+// tellInput tells the whole input of a call at once.
+func (p *Projector) tellInput(m *message, b *block, input []byte) {
+	if p.tells(m, 1) {
+		o := append(p.deltaOf(m, b.place, "input_json_delta", "partial_json"), '"')
+		p.tell(m, "agent.content_block_delta", append(appendQuoted(o, input), `"}`...))
+	}
+}
+
+func (p *Projector) tellSignature(m *message, place int, signature []byte) {
+	if p.tells(m, 1) {
+		o := p.deltaOf(m, place, "signature_delta", "signature")
+		p.tell(m, "agent.content_block_delta", append(append(o, signature...), '}'))
+	}
+}
+
+// maxCitations bounds the frames that one list of citations becomes. The content has them all.
+const maxCitations = 256
+
+func (p *Projector) tellCitations(m *message, place int, citations []byte) {
+	list := readList(citations)
+	for range maxCitations {
+		c, ok := list.next()
+		if !ok {
+			return
+		}
+		if p.tells(m, 1) {
+			o := p.deltaOf(m, place, "citations_delta", "citation")
+			p.tell(m, "agent.content_block_delta", append(append(o, c...), '}'))
+		}
+	}
+}
+
+// tellEnd tells message_delta and message_stop.
+func (p *Projector) tellEnd(m *message, e *ending) {
+	if !p.tells(m, 2) {
+		return
+	}
+	o := append(p.envelope(m), `,"delta":{"stop_reason":`...)
+	o = append(append(o, orNull(e.stop)...), `,"stop_sequence":`...)
+	o = append(append(o, orNull(e.sequence)...), `,"container":null},"usage":`...)
+	p.tell(m, "agent.message_delta", appendUsage(o, e.usage))
+	p.tell(m, "agent.message_stop", p.envelope(m))
+}
+
+func orNull(v []byte) []byte {
+	if len(v) == 0 {
+		return []byte("null")
+	}
+	return v
+}

@@ -1,0 +1,60 @@
+package qoder
+
+import "agentstream/schema"
+
+// Previews are for clients that ask for them with event_deltas[] (qoder §2): the id of an event that will come, and
+// its text as it does. They are shown whatever the session's setting is, and never in the history.
+
+// previewPiece tells a piece of a block to those who preview.
+func (p *Projector) previewPiece(m *message, b *block, low uint16, said []byte) {
+	switch {
+	case m.role != roleAssistant:
+	case b.kind == kindThinking:
+		if !b.thought {
+			b.thought = true
+			p.previewStart(previewThinking, "agent.thinking", b.seq, thoughtSlot(b))
+		}
+	case b.kind == kindText:
+		if !m.announced {
+			m.announced = true
+			p.previewStart(previewMessage, "agent.message", m.start, slotLater)
+		}
+		for ; m.previewed < b.text; m.previewed++ { // clients want each index
+			p.previewText(m, m.previewed, 0, nil)
+		}
+		m.previewed = max(m.previewed, b.text+1)
+		p.previewText(m, b.text, low, said)
+	}
+}
+
+// previews says whether this client is to see a preview; if not, it takes its slot.
+func (p *Projector) previews(kind previews) bool {
+	if p.rec.out != nil && p.form.previews&kind != 0 && p.shows(emission{thread: p.rec.thread}) {
+		return true
+	}
+	p.rec.slot++
+	return false
+}
+
+func (p *Projector) previewStart(kind previews, typ string, seq schema.Seq, slot int) {
+	if !p.previews(kind) {
+		return
+	}
+	o := append(append(p.body[:0], `,"event":{"id":"`...), eventID(p.session, seq, slot)...)
+	p.body = append(append(append(o, `","type":"`...), typ...), `"}`...)
+	p.emit(emission{typ: "event_start", preview: true, body: p.body})
+}
+
+func (p *Projector) previewText(m *message, index int, low uint16, said []byte) {
+	if !p.previews(previewMessage) {
+		return
+	}
+	o := append(append(p.body[:0], `,"event_id":"`...), eventID(p.session, m.start, slotLater)...)
+	o = appendInt(append(o, `","delta":{"type":"content_delta","index":`...), int64(index))
+	o = append(o, `,"content":{"type":"text","text":"`...)
+	if low != 0 {
+		o = appendLow(o, low)
+	}
+	p.body = append(append(o, said...), `"}}`...)
+	p.emit(emission{typ: "event_delta", preview: true, body: p.body})
+}

@@ -13,7 +13,8 @@ import (
 func API(d qoder.Dialect) edge.API {
 	api := edge.API{Dialect: d}
 	for _, base := range qoder.Bases() {
-		a := routes{d: d, limit: defaultLimit}
+		api.Below = append(api.Below, base+"/sessions")
+		a := routes{limit: defaultLimit}
 		if strings.HasSuffix(base, qoder.BaseV1) {
 			a.limit = defaultLimitV1
 		}
@@ -35,7 +36,6 @@ const (
 
 // routes are those below one base.
 type routes struct {
-	d     qoder.Dialect
 	limit int // of pages, when none is asked for
 }
 

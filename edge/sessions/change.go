@@ -31,7 +31,7 @@ var errMoved = errors.New("the run has ended or goes on since")
 // store appends a change. What it is made for is checked on the very head that it follows.
 //
 // The form in which events are appended depends on whether the run has ended, so a key stands for one form alone.
-func (a routes) store(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
+func store(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
 	for range maxTries {
 		head, err := x.Head(ctx, c.run)
 		if err != nil {
@@ -43,7 +43,7 @@ func (a routes) store(ctx context.Context, x *edge.Exchange, c change) (producer
 		}
 		opt := c.opt
 		opt.Whole = true
-		opt.Check = a.check(x, c, head)
+		opt.Check = check(x, c, head)
 		if opt.IdempotencyKey != "" && head.State.Final() {
 			opt.IdempotencyKey += "\x00ended"
 		}
@@ -56,7 +56,7 @@ func (a routes) store(ctx context.Context, x *edge.Exchange, c change) (producer
 }
 
 // check gives the condition of an append that was made for a head.
-func (a routes) check(x *edge.Exchange, c change, made schema.Head) func(context.Context, schema.Head) error {
+func check(x *edge.Exchange, c change, made schema.Head) func(context.Context, schema.Head) error {
 	return func(ctx context.Context, head schema.Head) error {
 		switch ended := head.State.Final(); {
 		case !head.Exists():
@@ -65,7 +65,7 @@ func (a routes) check(x *edge.Exchange, c change, made schema.Head) func(context
 			return errMoved
 		}
 		req := qoder.Request(c.run, "")
-		p, err := a.at(ctx, x, c.run, head.Last, req)
+		p, err := at(ctx, x, c.run, head.Last, req)
 		if err != nil {
 			return err
 		}

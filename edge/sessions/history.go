@@ -65,7 +65,6 @@ func (w *wanted) has(f dialect.Frame, r schema.Record) bool {
 
 // pages reads the history of a session, or of a thread, for one page.
 type pages struct {
-	a      routes
 	x      *edge.Exchange
 	run    string
 	req    dialect.Request
@@ -92,14 +91,14 @@ func (a routes) history(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	p := pages{a: a, x: x, run: run, req: qoder.Request(run, thread), found: list{limit: w.limit}}
+	p := pages{x: x, run: run, req: qoder.Request(run, thread), found: list{limit: w.limit}}
 	if p.want.types, err = q.names("types", "types[]", "type"); err != nil {
 		return err
 	}
 	if p.want.span, err = q.created(); err != nil {
 		return err
 	}
-	head, _, err := a.newest(ctx, x, run, p.req)
+	head, _, err := newest(ctx, x, run, p.req)
 	if err != nil {
 		return err
 	}
@@ -256,7 +255,7 @@ func (p *pages) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Reco
 	if lo >= hi {
 		return nil
 	}
-	projector, err := p.a.at(ctx, p.x, p.run, lo, p.req)
+	projector, err := at(ctx, p.x, p.run, lo, p.req)
 	if err != nil {
 		return err
 	}

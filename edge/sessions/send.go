@@ -43,7 +43,7 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	run := x.Path("run")
-	_, p, err := a.newest(ctx, x, run, qoder.Request(run, ""))
+	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -51,21 +51,21 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	answer := list{limit: len(events)}
+	replies := list{limit: len(events)}
 	for i, group := range byLane(events) {
 		c := change{run: run, events: group, opt: opt, allow: alive}
 		if opt.IdempotencyKey != "" {
 			c.opt.IdempotencyKey += "\x00" + strconv.Itoa(i)
 		}
-		receipt, err := a.store(ctx, x, c)
+		receipt, err := store(ctx, x, c)
 		if err == nil {
-			err = a.stored(ctx, x, &answer, group[0].ChildID, receipt)
+			err = stored(ctx, x, &replies, group[0].ChildID, receipt)
 		}
 		if err != nil {
-			return partly(err, len(answer.items), len(events))
+			return partly(err, len(replies.items), len(events))
 		}
 	}
-	x.Reply(http.StatusOK, append(answer.data([]byte(`{"data":[`)), `]}`...))
+	x.Reply(http.StatusOK, append(replies.data([]byte(`{"data":[`)), `]}`...))
 	return nil
 }
 
@@ -113,12 +113,12 @@ func byLane(events []schema.Event) (groups [][]schema.Event) {
 }
 
 // stored adds the frames of what was stored for a lane, as those who read its thread get them.
-func (a routes) stored(ctx context.Context, x *edge.Exchange, answer *list, child string, receipt producers.Receipt) error {
+func stored(ctx context.Context, x *edge.Exchange, answer *list, child string, receipt producers.Receipt) error {
 	run, thread := x.Path("run"), ""
 	if child != "" {
 		thread = qoder.ThreadID(run, child)
 	}
-	p, err := a.at(ctx, x, run, receipt.First-1, qoder.Request(run, thread))
+	p, err := at(ctx, x, run, receipt.First-1, qoder.Request(run, thread))
 	if err != nil {
 		return err
 	}

@@ -43,13 +43,13 @@ func (a routes) create(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(ctx, x, run, receipt.Last)
+	return answer(ctx, x, run, receipt.Last)
 }
 
 // get answers with a session as it stands.
 func (a routes) get(ctx context.Context, x *edge.Exchange) error {
 	run := x.Path("run")
-	_, p, err := a.newest(ctx, x, run, qoder.Request(run, ""))
+	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (a routes) get(ctx context.Context, x *edge.Exchange) error {
 }
 
 // answer answers with a session as it was at a place.
-func (a routes) answer(ctx context.Context, x *edge.Exchange, run string, through schema.Seq) error {
-	p, err := a.at(ctx, x, run, through, qoder.Request(run, ""))
+func answer(ctx context.Context, x *edge.Exchange, run string, through schema.Seq) error {
+	p, err := at(ctx, x, run, through, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -82,11 +82,11 @@ func (a routes) update(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionUpdated, "", payload), opt: opt, allow: alive}
-	receipt, err := a.store(ctx, x, c)
+	receipt, err := store(ctx, x, c)
 	if err != nil {
 		return err
 	}
-	return a.answer(ctx, x, c.run, receipt.Last)
+	return answer(ctx, x, c.run, receipt.Last)
 }
 
 // about is an event about a session, or about the thread of a child.
@@ -98,8 +98,8 @@ func about(typ, child string, payload []byte) []schema.Event {
 var errDone = errors.New("it is so already")
 
 // once stores a change that is there to be made once: allow gives errDone when it has been made.
-func (a routes) once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
-	receipt, err := a.store(ctx, x, c)
+func once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
+	receipt, err := store(ctx, x, c)
 	if errors.Is(err, errDone) {
 		head, err := x.Head(ctx, c.run)
 		return producers.Receipt{First: head.Last, Last: head.Last}, err
@@ -120,11 +120,11 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 		}
 		return nil
 	}
-	receipt, err := a.once(ctx, x, c)
+	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err
 	}
-	return a.answer(ctx, x, c.run, receipt.Last)
+	return answer(ctx, x, c.run, receipt.Last)
 }
 
 // remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
@@ -134,7 +134,7 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt}
-	if _, err := a.store(ctx, x, c); err != nil {
+	if _, err := store(ctx, x, c); err != nil {
 		return err
 	}
 	x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session_deleted"}`, c.run))
@@ -156,7 +156,7 @@ func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 		return nil
 	}
 	status := http.StatusAccepted
-	if _, err := a.store(ctx, x, c); errors.Is(err, errDone) {
+	if _, err := store(ctx, x, c); errors.Is(err, errDone) {
 		status = http.StatusOK
 	} else if err != nil {
 		return err

@@ -11,32 +11,26 @@ import (
 )
 
 // at gives a projector that was fed a session up to through, which must exist or be 0.
-func (a routes) at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
-	var found dialect.Projector
-	if through == 0 {
-		found = a.d.Projector(req)
-	} else {
-		kept, err := x.At(ctx, run, through, req)
-		if err != nil {
-			return nil, err
-		}
-		found = kept
+func at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
+	kept, err := x.At(ctx, run, through, req)
+	if err != nil {
+		return nil, err
 	}
-	p, ok := found.(*qoder.Projector)
+	p, ok := kept.(*qoder.Projector)
 	if !ok {
-		return nil, fmt.Errorf("projector of session %s is a %T", run, found)
+		return nil, fmt.Errorf("projector of session %s is a %T", run, kept)
 	}
 	return p, nil
 }
 
 // newest gives a session as it stands. The error wraps fanout.ErrNotFound for one that is not there, and
 // dialect.ErrNotFound for one that was deleted.
-func (a routes) newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
+func newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
 	head, err := x.Head(ctx, run)
 	if err != nil {
 		return head, nil, err
 	}
-	p, err := a.at(ctx, x, run, head.Last, req)
+	p, err := at(ctx, x, run, head.Last, req)
 	if err != nil {
 		return head, nil, err
 	}

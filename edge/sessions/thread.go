@@ -35,7 +35,7 @@ func (a routes) threads(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	_, p, err := a.newest(ctx, x, run, qoder.Request(run, ""))
+	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -93,14 +93,14 @@ func (a routes) thread(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	return a.answerThread(ctx, x, head.Last)
+	return answerThread(ctx, x, head.Last)
 }
 
 // answerThread answers with the thread of the path as it was at a place.
-func (a routes) answerThread(ctx context.Context, x *edge.Exchange, through schema.Seq) error {
+func answerThread(ctx context.Context, x *edge.Exchange, through schema.Seq) error {
 	run, id := x.Path("run"), x.Path("thread")
 	req := qoder.Request(run, id)
-	p, err := a.at(ctx, x, run, through, req)
+	p, err := at(ctx, x, run, through, req)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	run, id := x.Path("run"), x.Path("thread")
-	_, p, err := a.newest(ctx, x, run, qoder.Request(run, id))
+	_, p, err := newest(ctx, x, run, qoder.Request(run, id))
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
 		}
 		return alive(p)
 	}
-	receipt, err := a.once(ctx, x, c)
+	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err
 	}
-	return a.answerThread(ctx, x, receipt.Last)
+	return answerThread(ctx, x, receipt.Last)
 }
 
 func threadOf(p *qoder.Projector, id string) (qoder.ThreadInfo, bool) {

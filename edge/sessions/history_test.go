@@ -1,0 +1,328 @@
+package sessions_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentstream/edge/dialect/qoder"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// ask is a filter and an order.
+type ask struct {
+	types []string
+	span  [2]time.Time // from, before; zero: no bound
+	desc  bool
+}
+
+func (a ask) query() url.Values {
+	q := url.Values{}
+	if a.types != nil {
+		q.Set("types", strings.Join(a.types, ","))
+	}
+	if !a.span[0].IsZero() {
+		q.Set("created_at[gte]", a.span[0].Format(time.RFC3339Nano))
+	}
+	if !a.span[1].IsZero() {
+		q.Set("created_at[lt]", a.span[1].Format(time.RFC3339Nano))
+	}
+	if a.desc {
+		q.Set("order", "desc")
+	}
+	return q
+}
+
+func (a ask) of(all []shown) (want []string) {
+	for _, f := range all {
+		if a.types != nil && !slices.Contains(a.types, f.typ) || f.at.Before(a.span[0]) || !a.span[1].IsZero() && !f.at.Before(a.span[1]) {
+			continue
+		}
+		want = append(want, f.data)
+	}
+	if a.desc {
+		slices.Reverse(want)
+	}
+	return want
+}
+
+// walk follows next_page from a first request on, with pages of random size, and gives all pages.
+func (h *house) walk(path string, q url.Values, size func() int) (pages [][]string) {
+	h.t.Helper()
+	seen := map[string]bool{}
+	for {
+		limit := size()
+		q.Set("limit", fmt.Sprint(limit))
+		p := h.page(path + "?" + q.Encode())
+		if len(p.Data) > limit {
+			h.t.Fatalf("%d objects of %d", len(p.Data), limit)
+		}
+		pages = append(pages, texts(p.Data))
+		if p.Next == nil {
+			return pages
+		}
+		if seen[*p.Next] {
+			h.t.Fatalf("%s: cursor comes again after %d pages", path, len(pages))
+		}
+		seen[*p.Next] = true
+		q.Del("after_id")
+		q.Del("before_id")
+		q.Set("page", *p.Next)
+	}
+}
+
+// threadsOf gives the ids of a run's threads and "" for the session.
+func (h *house) threadsOf(run string) []string {
+	ids := []string{""}
+	for _, o := range h.page(cloud + "/" + run + "/threads?limit=1000").Data {
+		ids = append(ids, idOf(o))
+	}
+	return ids
+}
+
+func eventsPath(run, thread string) string {
+	if thread == "" {
+		return cloud + "/" + run + "/events"
+	}
+	return cloud + "/" + run + "/threads/" + thread + "/events"
+}
+
+// TestHistoryIsTheStream pages through sessions and threads with random sizes, orders and filters: what comes
+// together is exactly what the stream shows.
+func TestHistoryIsTheStream(t *testing.T) {
+	h := newHouse(t, false)
+	rng := rand.New(rand.NewPCG(1, 7))
+	scenarios := append(schematest.All(), schematest.Generate(3000, 11), schematest.Generate(1500, 12))
+	for i, s := range scenarios {
+		run := fmt.Sprintf("run_%d", i)
+		h.fill(run, s, 1+rng.IntN(40))
+		some := 0
+		for _, thread := range h.threadsOf(run) {
+			all := h.frames(run, thread)
+			some += len(all)
+			for range 4 {
+				a := randomAsk(rng, all)
+				size := func() int { return 1 + rng.IntN(60) }
+				if len(all) > 1000 {
+					size = func() int { return 1 + rng.IntN(1000) }
+				}
+				pages := h.walk(eventsPath(run, thread), a.query(), size)
+				same(t, fmt.Sprintf("%s thread %q %+v", s.Name, thread, a), slices.Concat(pages...), a.of(all))
+			}
+		}
+		if some == 0 {
+			t.Errorf("scenario %s shows nothing", s.Name)
+		}
+	}
+}
+
+func randomAsk(rng *rand.Rand, all []shown) (a ask) {
+	a.desc = rng.IntN(2) == 0
+	if len(all) == 0 {
+		return a
+	}
+	if rng.IntN(2) == 0 {
+		for range 1 + rng.IntN(3) {
+			a.types = append(a.types, all[rng.IntN(len(all))].typ)
+		}
+	}
+	switch rng.IntN(4) {
+	case 0:
+		a.span[0] = all[rng.IntN(len(all))].at
+	case 1:
+		a.span[1] = all[rng.IntN(len(all))].at
+	}
+	return a
+}
+
+// TestCursorsInTheMiddle begins behind and in front of random events: after_id goes on in the order of the list,
+// before_id gives what is in front of it, the nearest first.
+func TestCursorsInTheMiddle(t *testing.T) {
+	h := newHouse(t, false)
+	rng := rand.New(rand.NewPCG(3, 4))
+	h.fill("run", schematest.Generate(1200, 5), 16)
+	for _, thread := range h.threadsOf("run") {
+		all := h.frames("run", thread)
+		for range 25 {
+			i := rng.IntN(len(all))
+			a := randomAsk(rng, all)
+			rest, cursor := all[i+1:], "after_id"
+			before := rng.IntN(2) == 0
+			if before {
+				rest, cursor = all[:i], "before_id"
+			}
+			if a.desc { // what comes later in the list is what is older
+				rest = all[:i]
+				if before {
+					rest = all[i+1:]
+				}
+			}
+			q := a.query()
+			q.Set(cursor, all[i].id)
+			pages := h.walk(eventsPath("run", thread), q, func() int { return 1 + rng.IntN(300) })
+			if before {
+				slices.Reverse(pages) // each page lies in front of the one before it
+			}
+			same(t, fmt.Sprintf("thread %q %s %d of %d %+v", thread, cursor, i, len(all), a), slices.Concat(pages...), a.of(rest))
+		}
+	}
+}
+
+// TestPagesWhileItGrows appends while pages are read: each event comes once, none is passed over.
+func TestPagesWhileItGrows(t *testing.T) {
+	h := newHouse(t, false)
+	h.fill("run", schematest.Generate(600, 21), 8)
+	before := h.frames("run", "")
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				h.do("POST", eventsPath("run", ""), fmt.Sprintf(`{"events":[{"type":"user.message","content":[{"type":"text","text":"%d"}]}]}`, i)).ok(200)
+			}
+		}
+	})
+	size := func() int { return 7 }
+	down := h.walk(eventsPath("run", ""), url.Values{"order": {"desc"}}, size)
+	q := url.Values{"limit": {"7"}}
+	var up []string
+	for len(up) < len(before)+50 {
+		p := h.page(eventsPath("run", "") + "?" + q.Encode())
+		if up = append(up, texts(p.Data)...); p.Next == nil {
+			q.Del("page")
+			q.Set("after_id", *p.LastID)
+			continue
+		}
+		q.Del("after_id")
+		q.Set("page", *p.Next)
+	}
+	close(stop)
+	wg.Wait()
+	all := ask{}.of(h.frames("run", ""))
+	same(t, "upwards", up, all[:len(up)])
+	got := slices.Concat(down...)
+	if len(got) < len(before) {
+		t.Fatalf("%d of %d events downwards", len(got), len(before))
+	}
+	slices.Reverse(got)
+	same(t, "downwards", got, all[:len(got)])
+}
+
+// TestPagesAreBounded reads a session of which little is shown, and one whose events are large.
+func TestPagesAreBounded(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.says(id, event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`))
+	deltas := make([]schema.Event, 1000)
+	for range 45 {
+		for i := range deltas {
+			deltas[i] = event(schema.TypeTextDelta, `{"text":"x"}`)
+		}
+		h.says(id, deltas...)
+	}
+	h.says(id, event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"much"}]}`))
+	for _, order := range []string{"asc", "desc"} {
+		all := ask{desc: order == "desc"}.of(h.frames(id, ""))
+		pages := h.walk(eventsPath(id, ""), url.Values{"order": {order}}, func() int { return 100 })
+		same(t, order, slices.Concat(pages...), all)
+		if len(pages) < 3 {
+			t.Errorf("%s: %d records were looked at in %d pages", order, h.head(id).Last, len(pages))
+		}
+	}
+}
+
+func TestPagesOfLargeEvents(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	for range 20 {
+		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"`+strings.Repeat("x", 400<<10)+`"}]}]}`).ok(200)
+	}
+	for _, order := range []string{"asc", "desc"} {
+		all := ask{desc: order == "desc"}.of(h.frames(id, ""))
+		pages := h.walk(eventsPath(id, ""), url.Values{"order": {order}}, func() int { return 1000 })
+		same(t, order, slices.Concat(pages...), all)
+		for i, p := range pages {
+			if size := len(strings.Join(p, "")); size > 5<<20 || i < len(pages)-1 && size < 3<<20 {
+				t.Errorf("%s: page %d of %d has %d bytes", order, i, len(pages), size)
+			}
+		}
+	}
+}
+
+// TestHistoryWithoutItsBeginning reads a session whose first records are no longer kept.
+func TestHistoryWithoutItsBeginning(t *testing.T) {
+	h := newHouse(t, false)
+	h.fill("run", schematest.Generate(2000, 31), 10)
+	h.log.Expire(key("run"), 900)
+	h.do("GET", eventsPath("run", ""), "").refused(410, "invalid_request_error")
+	kept := 0
+	q := url.Values{"order": {"desc"}, "limit": {"50"}}
+	for {
+		a := h.do("GET", eventsPath("run", "")+"?"+q.Encode(), "")
+		if a.status == 410 {
+			break
+		}
+		a.ok(200)
+		p := h.page(eventsPath("run", "") + "?" + q.Encode())
+		kept += len(p.Data)
+		if p.Next == nil {
+			t.Fatal("what is missing was not said")
+		}
+		q.Set("page", *p.Next)
+	}
+	if kept == 0 {
+		t.Error("nothing of what is kept was given")
+	}
+}
+
+// TestDefaults holds the sizes of pages that nobody asked for.
+func TestDefaults(t *testing.T) {
+	h := newHouse(t, false)
+	h.fill("run", schematest.Generate(3000, 9), 50)
+	if n := len(h.page(eventsPath("run", "")).Data); n != 20 {
+		t.Errorf("%d events on a page of Qoder's", n)
+	}
+	for _, base := range []string{qoder.BaseV1, qoder.BaseDoubled} {
+		if n := len(h.page(base + "/sessions/run/events?beta=true").Data); n != 1000 {
+			t.Errorf("%d events on a page below %s", n, base)
+		}
+	}
+	if n := len(h.page(eventsPath("run", "") + "?types[]=nothing.like.it").Data); n != 0 {
+		t.Errorf("%d events of a type that is none", n)
+	}
+}
+
+// TestStreamAndHistoryAgree compares what comes over the wire.
+func TestStreamAndHistoryAgree(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(`{"agent":"a","environment_id":"e","incremental_streaming_enabled":true}`)
+	h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"hello"}]}]}`).ok(200)
+	h.says(id,
+		event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
+		event(schema.TypeBlockStart, `{"index":0,"kind":"text"}`),
+		event(schema.TypeTextDelta, `{"text":"hel","index":0}`), event(schema.TypeTextDelta, `{"text":"lo","index":0}`),
+		event(schema.TypeBlockEnd, `{"index":0}`),
+		event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn"}`),
+		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	h.do("POST", cloud+"/"+id+"/archive", "").ok(200) // the stream ends behind it
+	var streamed []string
+	for _, line := range strings.Split(h.do("GET", cloud+"/"+id+"/events/stream", "", "Accept", "text/event-stream").body, "\n") {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			streamed = append(streamed, data)
+		}
+	}
+	if len(streamed) < 10 {
+		t.Fatalf("only %d frames were streamed", len(streamed))
+	}
+	same(t, "history", slices.Concat(h.walk(eventsPath(id, ""), url.Values{}, func() int { return 3 })...), streamed)
+}

@@ -1,0 +1,120 @@
+package sessions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentstream/edge/dialect/qoder"
+	"agentstream/schema"
+)
+
+// sentData gives the events of an answer, as they were written.
+func (a answer) sentData() []string {
+	a.t.Helper()
+	a.ok(200)
+	var o struct{ Data []json.RawMessage }
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
+		a.t.Fatal(err)
+	}
+	return texts(o.Data)
+}
+
+// framesOf gives the frames of a history that clients have sent.
+func (h *house) framesOf(run, thread string) (said []string) {
+	for _, f := range h.frames(run, thread) {
+		if strings.HasPrefix(f.typ, "user.") || f.typ == "system.message" {
+			said = append(said, f.data)
+		}
+	}
+	return said
+}
+
+// TestSendAnswersWhatIsShown holds that an event is the same in the answer, the history and the stream.
+func TestSendAnswersWhatIsShown(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`), event(schema.TypeTextDelta, `{"text":"in the middle of"}`))
+	got := h.do("POST", eventsPath(id, ""), `{"events":[
+		{"type":"user.message","content":[{"type":"text","text":"\ud800 caf\u00e9 <&>"}],"file_attachments":[1.0]},
+		{"type":"system.message","content":[{"type":"text","text":"be brief"}]},
+		{"type":"user.interrupt","reason":"enough"}]}`).sentData()
+	if len(got) != 3 {
+		t.Fatalf("%d events: %q", len(got), got)
+	}
+	same(t, "the stream's", h.framesOf(id, ""), got)
+	for i, want := range []string{`"\ud800 caf\u00e9 <&>"`, `"be brief"`, `"enough"`} {
+		if !strings.Contains(got[i], want) {
+			t.Errorf("%s lacks %s", got[i], want)
+		}
+	}
+	same(t, "the history's", texts(h.page(eventsPath(id, "")+"?types=user.message,system.message,user.interrupt").Data), got)
+	p := h.page(eventsPath(id, "") + "?after_id=" + idOf([]byte(got[0])) + "&types=system.message")
+	same(t, "behind the first", texts(p.Data), got[1:2])
+}
+
+func TestSendAgain(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+	kid := qoder.ThreadID(id, "kid")
+	body := fmt.Sprintf(`{"events":[{"type":"user.message","content":[{"type":"text","text":"a"}]},{"type":"user.interrupt","session_thread_id":%q},
+		{"type":"user.message","content":[{"type":"text","text":"b"}]}]}`, kid)
+	first := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k")
+	if got := first.sentData(); len(got) != 3 || !strings.Contains(got[1], kid) {
+		t.Fatalf("%q", got)
+	}
+	last := h.head(id).Last
+	h.do("POST", eventsPath(id, ""), hello).ok(200)
+	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.body != first.body || again.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%s\n%s", again.body, first.body)
+	}
+	if h.head(id).Last != last+1 {
+		t.Errorf("%v", h.types(id))
+	}
+	h.do("POST", eventsPath(id, ""), hello, "Idempotency-Key", "k").refused(422, "invalid_request_error")
+}
+
+// TestSendAllOrNothing holds that one bad event keeps all of its request out.
+func TestSendAllOrNothing(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	last := h.head(id).Last
+	good := `{"type":"user.message","content":[{"type":"text","text":"a"}]}`
+	for _, bad := range []string{
+		`{"type":"agent.message","content":[]}`, `{"type":"no.such"}`, `{}`, `null`, `1`, `"x"`, `[]`, `{"type":1}`,
+		`{"type":"user.message","content":[{"type":"text","text":"` + strings.Repeat("x", 600<<10) + `"}]}`,
+		`{"type":"user.interrupt","session_thread_id":"sthr_none"}`,
+		`{"type":"user.tool_confirmation","result":"allow"}`,
+	} {
+		a := h.do("POST", eventsPath(id, ""), `{"events":[`+good+`,`+bad+`]}`)
+		if a.status < 400 || a.status >= 500 {
+			t.Errorf("%.80s: %d %.200s", bad, a.status, a.body)
+		}
+		if h.head(id).Last != last {
+			t.Fatalf("%.80s: %v", bad, h.types(id))
+		}
+	}
+	many := `{"events":[` + strings.Repeat(good+",", 256) + good + `]}`
+	h.do("POST", eventsPath(id, ""), many).refused(400, "invalid_request_error")
+	h.do("POST", eventsPath(id, ""), `{"events":[]}`).refused(400, "invalid_request_error")
+	if got := h.do("POST", eventsPath(id, ""), `{"events":[`+strings.Repeat(good+",", 255)+good+`]}`).sentData(); len(got) != 256 {
+		t.Errorf("%d of 256", len(got))
+	}
+}
+
+// TestArchivedMeanwhile archives a session between the look at it and the append.
+func TestArchivedMeanwhile(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.log.mu.Lock()
+	h.log.before = func() { h.says(id, event(schema.TypeSessionArchived, `{}`)) }
+	h.log.mu.Unlock()
+	h.do("POST", eventsPath(id, ""), hello).refused(409, "conflict_error")
+	if types := h.types(id); slices.Contains(types, schema.TypeCommandMessage) {
+		t.Errorf("%v", types)
+	}
+}

@@ -22,7 +22,7 @@ import (
 // for Node does, with ?beta=true on every path; a base without a slash behind it gets one. Its accumulator drops
 // what it has of a message when the model call ends, and takes a message for whole by its processed_at: so the
 // message comes before span.model_request_end, and always with its time. Answers are JSON for it by their
-// Content-Type. It passes over fields that have another type than it knows, so the tests look at what it has read.
+// Content-Type. It passes over fields that are missing or of another type than it knows: fits looks at those.
 func TestSessionsLibraryForGo(t *testing.T) {
 	w := sessionsFor(t)
 	for _, base := range []string{"", "/api/v1/cloud"} {
@@ -63,6 +63,7 @@ func (s sdkSessions) create(t *testing.T, incremental bool) *anthropic.BetaManag
 	if err != nil {
 		t.Fatal(err)
 	}
+	fits(t, "session", session)
 	return session
 }
 
@@ -79,6 +80,7 @@ func (s sdkSessions) send(t *testing.T, id string, events ...anthropic.BetaManag
 	if err != nil {
 		t.Fatal(err)
 	}
+	fits(t, "sent", sent)
 	if len(sent.Data) != len(events) || sent.Data[0].ID == "" || !sent.Data[0].JSON.ProcessedAt.Valid() {
 		t.Errorf("sent: %s", sent.RawJSON())
 	}
@@ -102,6 +104,7 @@ func (s sdkSessions) turn(t *testing.T, id, text string, params anthropic.BetaSe
 	s.send(t, id, userSays(text))
 	for stream.Next() {
 		e := stream.Current()
+		fits(t, e.Type, e)
 		all = append(all, e)
 		if act != nil {
 			act(e)
@@ -209,6 +212,7 @@ func useSessions(t *testing.T, here, there sdkSessions) {
 	list := func(order anthropic.BetaSessionListParamsOrder) (ids []string) {
 		pages := here.ListAutoPaging(t.Context(), anthropic.BetaSessionListParams{Limit: anthropic.Int(2), Order: order, AgentID: anthropic.String(agent)})
 		for pages.Next() {
+			fits(t, "listed", pages.Current())
 			ids = append(ids, pages.Current().ID)
 		}
 		if err := pages.Err(); err != nil {
@@ -315,6 +319,7 @@ func useThreads(t *testing.T, here, there sdkSessions) {
 	pages := there.Threads.ListAutoPaging(t.Context(), s.ID, anthropic.BetaSessionThreadListParams{Limit: anthropic.Int(1)})
 	var threads []anthropic.BetaManagedAgentsSessionThread
 	for pages.Next() {
+		fits(t, "thread", pages.Current())
 		threads = append(threads, pages.Current())
 	}
 	if err := pages.Err(); err != nil || len(threads) != 2 || threads[0].ParentThreadID != "" || threads[1].ParentThreadID != threads[0].ID {
@@ -328,6 +333,7 @@ func useThreads(t *testing.T, here, there sdkSessions) {
 	var lines, ids, texts []string
 	for events.Next() {
 		e := events.Current()
+		fits(t, e.Type, e)
 		lines, ids = append(lines, e.RawJSON()), append(ids, e.ID)
 		if e.Type == "agent.message" {
 			texts = append(texts, textOf(e)...)

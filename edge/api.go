@@ -27,7 +27,7 @@ type API struct {
 // APIRoute is one path of an API.
 type APIRoute struct {
 	Pattern string     // "POST /v1/sessions/{run}/events"; {run} is a run's id wherever one stands
-	Needs   auth.Scope // of the caller
+	Needs   auth.Scope // of the caller; not 0
 	Writes  bool       // counts against the tenant's limits
 	// Serve answers by Exchange.Reply, or gives an error that the server's table of ends knows: its sentinels and
 	// those of dialect, schema, fanout and producers.
@@ -192,6 +192,9 @@ func (s *Server) bindAPIs() error {
 		a := &s.cfg.APIs[i]
 		for j := range a.Routes {
 			rt := &a.Routes[j]
+			if rt.Needs == 0 {
+				return fmt.Errorf("edge: %s says not what its callers need", rt.Pattern)
+			}
 			if err := s.add(rt.Pattern, s.api(a, rt), rt.Needs, nil); err != nil {
 				return err
 			}

@@ -128,6 +128,9 @@ func (c *call) refuse(reason dialect.Reason) {
 	if errors.Is(c.err, errCoding) {
 		h.Set("Accept-Encoding", bodyCodings)
 	}
+	if errors.Is(c.err, dialect.ErrGone) {
+		h.Set("X-Should-Retry", "false") // clients of sessions repeat a 409 as they do a 503
+	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}

@@ -126,6 +126,9 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		after, p, ss.lead = at.seq, at.p, at.rest
 	case ss.req.Newest:
 		after, p = head.Last, now
+		if ss.lead, err = s.prelude(ctx, key, ss.bound.dialect, now, head.Last, ss.req); err != nil {
+			return err
+		}
 	}
 	ss.project = p
 	ss.opened, err = s.openRoot(ctx, key, dialect.Cursor{Seq: after})

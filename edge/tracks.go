@@ -324,15 +324,48 @@ func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect,
 			}
 			at := found{seq: r.Seq, index: i + 1, p: p}
 			for _, f := range frames.List[i+1:] {
-				at.rest = append(at.rest, dialect.Frame{
-					Event: bytes.Clone(f.Event), Data: bytes.Clone(f.Data), Token: bytes.Clone(f.Token), Last: f.Last,
-				})
+				at.rest = append(at.rest, clone(f))
 			}
 			return at, nil
 		}
 		frames.Reset()
 	}
 	return found{}, bad
+}
+
+// prelude gives the frames that a client needs who begins behind all that now was fed.
+func (s *Server) prelude(ctx context.Context, key schema.RunKey, d dialect.Dialect, now dialect.Stateful, through schema.Seq, req dialect.Request) (list []dialect.Frame, err error) {
+	pre, ok := now.(dialect.Preluder)
+	if !ok || pre.Prelude() == 0 {
+		return nil, nil
+	}
+	from := pre.Prelude()
+	p, err := s.tracks.at(ctx, key, d, from-1, req)
+	if err != nil {
+		return nil, err
+	}
+	var frames dialect.Frames
+	for r, err := range (source{key: key}).walk(ctx, s.hub, from-1, through) {
+		if err != nil {
+			return nil, err
+		}
+		if err := p.Project(&frames, r); err != nil {
+			return nil, projectError(r, err)
+		}
+		for _, f := range frames.List {
+			if f.Again {
+				list = append(list, clone(f))
+			}
+		}
+		frames.Reset()
+	}
+	return list, nil
+}
+
+// clone gives a frame of its own memory.
+func clone(f dialect.Frame) dialect.Frame {
+	f.Event, f.Data, f.Token = bytes.Clone(f.Event), bytes.Clone(f.Data), bytes.Clone(f.Token)
+	return f
 }
 
 // newHex gives 32 hex digits that nobody has used.

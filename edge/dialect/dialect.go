@@ -50,6 +50,14 @@ type Stateful interface {
 	Admit(req Request) error
 }
 
+// Preluder is a Stateful projector of whose frames some make sense only with others before them. A stream that
+// begins at the newest event begins with those that are marked Again.
+type Preluder interface {
+	// Prelude gives the record from which on such frames are needed, asked of a projector that was fed the run's
+	// newest record; 0: none are.
+	Prelude() schema.Seq
+}
+
 // Decisions of a caller.
 var (
 	// ErrBadRequest says that a request's parameters are not what its protocol allows.

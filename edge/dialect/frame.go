@@ -8,6 +8,9 @@ type Frame struct {
 	Data  []byte // one JSON text without line breaks
 	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
 	Last  bool   // the stream ends with this frame, cleanly
+	// Again marks what a client must have heard to understand what comes: one that begins behind it is given it
+	// once more (Preluder).
+	Again bool
 }
 
 // Frames is the list that a projector appends to, with memory for the texts that it makes up. The

@@ -105,7 +105,10 @@ func (x *Exchange) Find(ctx context.Context, run string, c dialect.Cursor, req d
 		return 0, 0, err
 	}
 	f, err := x.s.find(ctx, key, x.d, c, req)
-	return f.seq, f.index, err
+	if err != nil {
+		return 0, 0, err
+	}
+	return f.seq, f.index - 1, nil
 }
 
 // Records walks a run's records with after < seq ≤ through. They are valid until the next one; the walk ends with

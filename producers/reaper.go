@@ -82,6 +82,9 @@ func (c ReaperConfig) withDefaults() ReaperConfig {
 //	Lister ─▶ silent for long? ─▶ the owner, asked three times, does not answer? ─▶ lanes taken over,
 //	            (log's clock)                                                        all that is open closed
 //
+// A session (a run that begins with session.created) in which nothing is open is silent because nobody has said
+// anything, and is left alone.
+//
 // Silence alone is no reason: who owns a lane and answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only behind the very event that the silence began with, so a writer
 // that speaks meanwhile is left alone, and one that speaks afterwards is refused with ErrFenced. So any
@@ -93,7 +96,8 @@ type Reaper struct {
 	cfg ReaperConfig
 
 	mu    sync.Mutex
-	later map[schema.RunKey]time.Time // when a run that was fine is looked at again
+	later map[schema.RunKey]time.Time  // when a run that was fine is looked at again
+	rests map[schema.RunKey]schema.Seq // sessions in which nothing is open, at this event
 }
 
 // Bounds of a round.
@@ -113,7 +117,7 @@ func NewReaper(cfg ReaperConfig) (*Reaper, error) {
 	case cfg.Grace < 0 || cfg.Every <= 0 || cfg.AtOnce < 1:
 		return nil, fmt.Errorf("producers: reaper config: grace %v, every %v, %d at once", cfg.Grace, cfg.Every, cfg.AtOnce)
 	}
-	return &Reaper{cfg: cfg, later: make(map[schema.RunKey]time.Time)}, nil
+	return &Reaper{cfg: cfg, later: make(map[schema.RunKey]time.Time), rests: make(map[schema.RunKey]schema.Seq)}, nil
 }
 
 // Run looks at the runs every so often until ctx ends. An outage is waited for.
@@ -176,6 +180,9 @@ func (r *Reaper) forget(now time.Time) {
 	if len(r.later) > reapLater {
 		clear(r.later)
 	}
+	if len(r.rests) > reapLater {
+		clear(r.rests)
+	}
 }
 
 func (r *Reaper) fine(key schema.RunKey) bool {
@@ -189,6 +196,28 @@ func (r *Reaper) fineUntil(key schema.RunKey, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.later[key] = at
+}
+
+// restsAt notes a session in which nothing is open.
+func (r *Reaper) restsAt(key schema.RunKey, last schema.Seq) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rests[key] = last
+	r.later[key] = r.cfg.Now().Add(r.cfg.Every + max(r.cfg.After, 0))
+}
+
+// resting says that a session was found to rest, and nothing was said since.
+func (r *Reaper) resting(key schema.RunKey, last schema.Seq) bool {
+	r.mu.Lock()
+	at, known := r.rests[key]
+	if known && at != last {
+		delete(r.rests, key)
+	}
+	r.mu.Unlock()
+	if known && at == last {
+		r.restsAt(key, last)
+	}
+	return known && at == last
 }
 
 // suspect is a run that may have been left.
@@ -248,8 +277,8 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !head.Exists() || head.State.Final() || last != 0 && last != head.Last {
-		return false, nil // over; or it has just spoken
+	if !head.Exists() || head.State.Final() || last != 0 && last != head.Last || r.resting(s.key, head.Last) {
+		return false, nil // over; or it has just spoken; or nobody has said anything
 	}
 	s.owner, s.last = head.Lane.Owner, head.Last
 	patience := r.cfg.After

@@ -19,6 +19,7 @@ type ending struct {
 	open   Open
 	last   schema.Seq
 	pos    uint64
+	talk   bool              // it is a session
 	owners map[string]string // of lanes
 }
 
@@ -29,6 +30,10 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 		return false, err
 	}
 	if e.last != s.last || e.open.State("").Final() {
+		return false, nil
+	}
+	if e.talk && e.open.still() {
+		r.restsAt(s.key, e.last)
 		return false, nil
 	}
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
@@ -164,6 +169,9 @@ func (e *ending) see(p *schema.Pack) error {
 		if err != nil {
 			return err
 		}
+		if ev.Seq == 1 {
+			e.talk = ev.Type == schema.TypeSessionCreated
+		}
 		e.open.See(&ev)
 	}
 	e.last = p.Last()
@@ -171,4 +179,14 @@ func (e *ending) see(p *schema.Pack) error {
 		e.owners[p.Child] = o
 	}
 	return nil
+}
+
+// still says that nothing is under way in any lane, whatever state the lanes are in.
+func (o *Open) still() bool {
+	for _, l := range o.lanes {
+		if l.turn != "" || l.msg != nil || len(l.models) > 0 || len(l.calls) > 0 || len(l.tasks) > 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -99,6 +99,15 @@ func TestReaperPatience(t *testing.T) {
 		put(t, other, text("c1", "x"))
 		w.there[other.WriterID()] = true
 	}
+	session := func(t *testing.T, w *world) { // in which everything that was said is answered
+		tell(t, w, "", schema.TypeSessionCreated, `{}`)
+		put(t, writerOf(t, w), schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t1"}`)},
+			schema.Event{Type: schema.TypeTurnEnd, Payload: []byte(`{"turn_id":"t1"}`)})
+	}
+	cut := func(t *testing.T, w *world) {
+		session(t, w)
+		put(t, writerOf(t, w), schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t2"}`)})
+	}
 	for name, c := range map[string]struct {
 		begin  func(*testing.T, *world)
 		silent time.Duration
@@ -112,6 +121,8 @@ func TestReaperPatience(t *testing.T) {
 		"nobody, early":       {unowned, 23 * time.Hour, 0, schema.StateRunning},
 		"over":                {over, 100 * time.Hour, 0, schema.StateDone},
 		"nobody knows":        {unclear, 100 * time.Hour, 0, schema.StateRunning},
+		"session at rest":     {session, 100 * time.Hour, 0, ""},
+		"session in a turn":   {cut, 6 * time.Minute, 1, schema.StateError},
 		"child's owner there": {child, 100 * time.Hour, 0, schema.StateRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,6 +143,25 @@ func TestReaperPatience(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A session that rested, and in which an agent then left a turn open, is ended.
+func TestReaperAndASessionThatWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, reaped := newWorld(), 0
+		tell(t, w, "", schema.TypeSessionCreated, `{}`)
+		r := w.reaper(t, &reaped)
+		for _, want := range []int{0, 0, 1} {
+			time.Sleep(25 * time.Hour)
+			if want == 1 {
+				put(t, writerOf(t, w), schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t1"}`)})
+				time.Sleep(10 * time.Minute)
+			}
+			if err := r.Round(t.Context()); err != nil || reaped != want {
+				t.Fatalf("%d reaped, want %d, %v", reaped, want, err)
+			}
+		}
+	})
 }
 
 // What is left of a run is closed in order, and its writer is fenced.

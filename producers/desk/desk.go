@@ -163,14 +163,17 @@ func (d *Desk) next() *visit {
 	return nil
 }
 
-// pass notes that a run is not served.
-func (v *visit) pass() {
+// pass leaves a run that is not served, and remembers it where it is one.
+func (v *visit) pass(remember bool) {
 	d := v.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	v.rung = false
+	if !remember {
+		return
+	}
 	if len(d.others) >= maxOthers {
 		clear(d.others)
 	}
 	d.others[v.key] = true
-	v.rung = false
 }

@@ -113,12 +113,12 @@ func (v *visit) leave(err error) {
 
 // serve opens the session, answers what is said and returns nil after a silence.
 func (v *visit) serve(ctx context.Context) error {
-	served, err := v.served(ctx)
+	first, err := v.first(ctx)
 	if err != nil {
 		return err
 	}
-	if !served {
-		v.pass()
+	if first == nil || first.Seq != 1 || !v.d.cfg.Serves(v.key, first) {
+		v.pass(first != nil)
 		return nil
 	}
 	if err := v.alone(ctx); err != nil {
@@ -163,40 +163,41 @@ func (v *visit) closePub(ctx context.Context) {
 	}
 }
 
-// served asks for the first event of the run, which says what it is.
-func (v *visit) served(ctx context.Context) (bool, error) {
+// first gives the first event of the run, which says what it is; nil when there is no such run any more.
+func (v *visit) first(ctx context.Context) (*schema.Event, error) {
 	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
 		if err != nil {
-			return false, fmt.Errorf("read the first event: %w", err)
+			return nil, fmt.Errorf("read the first event: %w", err)
 		}
 		if p.First == 1 || v.d.cfg.Past == nil {
-			return v.serves(&p)
+			return firstOf(&p)
 		}
 		break // the beginning has left the log
 	}
-	if v.d.cfg.Past != nil {
-		for p, err := range v.d.cfg.Past.Packs(ctx, v.key, 0, 1) {
-			if err != nil {
-				return false, fmt.Errorf("read the first event of the past: %w", err)
-			}
-			return v.serves(&p)
-		}
+	if v.d.cfg.Past == nil {
+		return nil, nil
 	}
-	return false, nil
+	for p, err := range v.d.cfg.Past.Packs(ctx, v.key, 0, 1) {
+		if err != nil {
+			return nil, fmt.Errorf("read the first event of the past: %w", err)
+		}
+		return firstOf(&p)
+	}
+	return nil, nil
 }
 
-func (v *visit) serves(p *schema.Pack) (bool, error) {
+func firstOf(p *schema.Pack) (*schema.Event, error) {
 	for r, err := range p.Records(0) {
 		if err != nil {
-			return false, fmt.Errorf("read the first event: %w", err)
+			return nil, fmt.Errorf("read the first event: %w", err)
 		}
 		e, err := r.Event()
 		if err != nil {
-			return false, fmt.Errorf("read the first event: %w: %w", schema.ErrBadPack, err)
+			return nil, fmt.Errorf("read the first event: %w: %w", schema.ErrBadPack, err)
 		}
-		return e.Seq == 1 && v.d.cfg.Serves(v.key, &e), nil
+		return &e, nil
 	}
-	return false, nil
+	return nil, nil
 }
 
 // alone asks whoever owns the run whether it is there.

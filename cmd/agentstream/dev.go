@@ -34,8 +34,8 @@ type DevCmd struct {
 	ArchiveFlags
 	RetentionFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
-	Demo       bool    `help:"Publish a demo run at start." default:"true" negatable:""`
-	DemoSpeed  float64 `help:"Speed of the demo run; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
+	Demo       bool    `help:"Publish a demo run at start, and answer the sessions that people create." default:"true" negatable:""`
+	DemoSpeed  float64 `help:"Speed of the demo run and of answers in sessions; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
 	DemoScript string  `help:"What the demo run tells: tour, plan (it waits until its plan is approved), failure, or quick (two seconds)." enum:"tour,plan,failure,quick" default:"tour" env:"AGENTSTREAM_DEMO_SCRIPT"`
 	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved. Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
@@ -44,7 +44,7 @@ type DevCmd struct {
 
 // Run serves until ctx ends, then drains, finishes persisting and stops NATS.
 //
-//	demo ─▶ log ◀─ edge ◀─ clients       stages end from the left:
+//	demo ─▶ log ◀─ edge ◀─ clients       stages end from the left (the demo answers sessions, too):
 //	         │      │                    edge and demo, hub, copies, persister,
 //	         ▼      ▼ older runs         then NATS and SQLite below
 //	     persister ─▶ SQLite
@@ -111,7 +111,12 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
-		stages[0] = append(stages[0], part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), m.producerHooks(), log) }})
+		sessions, err := c.answerSessions(n, store, m.producerHooks(), log)
+		if err != nil {
+			ln.Close()
+			return err
+		}
+		stages[0] = append(stages[0], sessions, part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), m.producerHooks(), log) }})
 	}
 	return runStages(ctx, stages...)
 }

@@ -1,15 +1,90 @@
 package qoder
 
 import (
-	"encoding/json"
+	"strings"
 
 	"agentstream/schema"
 )
 
-// command reads what people say to the session, and all other records.
-func (p *Projector) command() {}
+// Types of what clients send (qoder §1.7).
+const (
+	sentMessage      = "user.message"
+	sentSystem       = "system.message"
+	sentInterrupt    = "user.interrupt"
+	sentConfirmation = "user.tool_confirmation"
+	sentCustomResult = "user.custom_tool_result"
+	sentResult       = "user.tool_result"
+	sentOutcome      = "user.define_outcome"
+)
 
-// Command translates an event that a client sends (user.message, user.interrupt, …) into what is appended to the
-// log, for a session as it stands at the newest record. The error wraps dialect.ErrBadRequest or
-// dialect.ErrNotFound, and is in words for the client.
-func (p *Projector) Command(sent json.RawMessage) (schema.Event, error) { return schema.Event{}, nil }
+// Types of commands that the schema has no names for.
+const (
+	typeCancel   = "command.cancel"
+	typeAnswer   = "command.answer"
+	typeRedirect = "command.redirect"
+)
+
+// command reads what people say to the session, and all other records: of those only what was lost is shown.
+func (p *Projector) command() {
+	switch string(p.rec.Type) {
+	case schema.TypeCommandMessage:
+		p.sentMessage()
+	case typeCancel:
+		p.emit(emission{typ: sentInterrupt, body: appendRest(nil, p.rec.payload, "interrupt")})
+		p.change(p.rec.thread, func(t *thread) { t.cancelled = true })
+	case typeAnswer:
+		p.answer()
+	case typeRedirect:
+		p.outcome()
+	case schema.TypeLoss:
+		p.loss()
+	}
+}
+
+// sentMessage shows a message when it is sent; the agent's own message that repeats it is not shown again.
+func (p *Projector) sentMessage() {
+	typ, content := sentMessage, field(p.rec.payload, "content")
+	if text(p.rec.payload, "role") == "system" {
+		typ = sentSystem
+	}
+	body := appendContent([]byte(`,"content":`), content)
+	p.emit(emission{typ: typ, body: appendRest(body, p.rec.payload, "content", "role")})
+	p.messages.said(&p.rec, content, field(p.rec.payload, "message_id"))
+	if t := p.rec.thread; typ == sentMessage && !t.running && !t.asked {
+		p.change(t, func(t *thread) { t.asked = true })
+	}
+}
+
+// outcome shows a redirect that was sent as an outcome to reach. Others are shown by what comes of them.
+func (p *Projector) outcome() {
+	event := field(p.rec.payload, "event")
+	if text(event, "type") != sentOutcome {
+		return
+	}
+	body := appendRest(nil, event, "type")
+	if field(event, "outcome_id") == nil {
+		body = appendString(append(body, `,"outcome_id":`...), "outc_"+strings.TrimPrefix(p.nextID(), EventPrefix))
+	}
+	p.emit(emission{typ: sentOutcome, body: body})
+}
+
+// loss says what was let go: it is never silent.
+func (p *Projector) loss() {
+	b := []byte(`"`)
+	for _, of := range []string{"events", "bytes"} {
+		if n := whole(field(p.rec.payload, of)); n > 0 {
+			if len(b) > 1 {
+				b = append(b, ", "...)
+			}
+			b = append(append(appendInt(b, n), ' '), of...)
+		}
+	}
+	if len(b) == 1 {
+		b = append(b, "events"...)
+	}
+	b = append(b, " of this session were lost"...)
+	if why := field(p.rec.payload, "reason"); isString(why) {
+		b = append(append(b, ": "...), inner(why)...)
+	}
+	p.fail(p.rec.thread, append(b, '"'), "terminal")
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -95,11 +96,19 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	if err := p.open(out, r); err != nil {
 		return err
 	}
+	p.arrive()
 	p.before()
+	p.stir()
 	switch string(r.Type) {
 	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeDataDelta,
-		schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeBlockStart, schema.TypeBlockEnd:
+		schema.TypeMessageStart, schema.TypeBlockEnd:
 		p.message()
+	case schema.TypeBlockStart:
+		p.serve()
+		p.message()
+	case schema.TypeMessageEnd:
+		p.message()
+		p.spoke()
 	case schema.TypeToolStart, schema.TypeToolEnd, schema.TypeInputRequested, schema.TypeInputAnswered:
 		p.tool()
 	case schema.TypeModelStart, schema.TypeModelEnd, schema.TypeTurnStart, schema.TypeTurnEnd, schema.TypeRunLifecycle:
@@ -129,6 +138,9 @@ func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
 	}
 	p.attributes(r.Attributes())
 	p.rec.thread = p.threads.of(p, string(r.Child))
+	if p.rec.turn == "" {
+		p.rec.turn = p.rec.thread.turn
+	}
 	return nil
 }
 
@@ -179,7 +191,8 @@ type emission struct {
 	preview   bool    // only shown to those who asked for previews; has no id of its own in its JSON
 	turn      string  // "": the record's
 	body      []byte  // fields behind the common ones, each with a comma before it
-	last      bool    // the stream ends behind it
+	all       bool    // shown in every form
+	last      bool    // the stream ends behind it; of what is a child's, the child's own
 }
 
 // id gives the id that the next frame will have.
@@ -255,21 +268,28 @@ func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {
 	return append(b, `","schema_version":"1.0"`...)
 }
 
-// shows says whether a frame belongs to what this client is shown.
+// shows says whether a frame belongs to what this client is shown. The coordinator's thread is shown as the session.
 func (p *Projector) shows(e emission) bool {
 	switch {
 	case p.form.silent, e.increment && !p.info.incremental:
 		return false
+	case e.all || e.thread.id == p.form.thread:
+		return true
 	case p.form.thread == "":
 		return e.thread.child == "" || e.also
 	}
-	return e.thread.id == p.form.thread
+	return e.also && p.form.thread == p.threads.coordinator().id
 }
 
 // appendString appends a JSON string.
 func appendString(b []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string always encodes
-	return append(b, quoted...)
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, _ := json.Marshal(s) // a string always encodes
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }

@@ -1,14 +1,18 @@
 package qoder
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 
+	"agentstream/edge/dialect"
 	"agentstream/schema"
 )
 
 // info is what was said of the session.
 type info struct {
 	description json.RawMessage // schema.MergeSession
+	created     bool            // as a session, and not only as a run
 	incremental bool
 	archived    string // time; "" when it is not
 	deleted     bool
@@ -17,24 +21,91 @@ type info struct {
 func (i *info) clone() info { return *i } // the description is replaced, never changed
 func (i *info) size() int   { return len(i.description) }
 
-// describe reads what is said of the session itself.
-func (p *Projector) describe() {}
+const incrementalField = "incremental_streaming_enabled"
 
-// CreatePayload checks the body of POST /sessions and gives the payload of session.created. The error wraps
-// dialect.ErrBadRequest and is in words for the client.
-func CreatePayload(body []byte) (json.RawMessage, error) { return body, nil }
+// describe reads what is said of the session itself. Of children only that their thread is archived.
+func (p *Projector) describe() {
+	t := p.rec.thread
+	if typ := string(p.rec.Type); t.child != "" {
+		if typ == schema.TypeSessionArchived && t.archived == "" {
+			p.terminate(p.change(t, func(t *thread) { t.archived = p.rec.ts }), true)
+		}
+		return
+	}
+	old := p.info.description
+	p.info.description = schema.MergeSession(old, string(p.rec.Type), p.rec.ts, p.rec.payload)
+	switch string(p.rec.Type) {
+	case schema.TypeSessionCreated:
+		p.info.created = true
+		p.stream()
+	case schema.TypeSessionUpdated:
+		p.stream()
+		if !bytes.Equal(old, p.info.description) {
+			p.updatedFields()
+		}
+	case schema.TypeSessionArchived:
+		if p.info.archived == "" {
+			p.info.archived = p.rec.ts
+			p.emit(emission{typ: "session.status_terminated", all: true, last: true})
+		}
+	case schema.TypeSessionDeleted:
+		if !p.info.deleted {
+			p.info.deleted = true
+			p.emit(emission{typ: "session.deleted", all: true, last: true})
+		}
+	}
+}
 
-// UpdatePayload does the same for POST /sessions/{id} and session.updated.
-func UpdatePayload(body []byte) (json.RawMessage, error) { return body, nil }
+// stream reads whether increments are shown from here on. A session that does not say so has none; a run that is
+// no session keeps the dialect's setting.
+func (p *Projector) stream() {
+	v := field(p.info.description, incrementalField)
+	if v != nil || p.info.created {
+		p.info.incremental = string(v) == "true"
+	}
+}
 
-// AppendSession appends the session's object as of the newest record (qoder §1.4).
-func (p *Projector) AppendSession(dst []byte) []byte { return dst }
+// updatedFields says what has changed: metadata as all of it is now, everything else as it was said.
+func (p *Projector) updatedFields() {
+	body := appendRest(nil, p.rec.payload, "metadata")
+	if field(p.rec.payload, "metadata") != nil {
+		body = append(append(body, `,"metadata":`...), valueOr(field(p.info.description, "metadata"), '{', `{}`)...)
+	}
+	p.emit(emission{typ: "session.updated", body: body})
+}
 
 // Archived says that the session takes no more events.
 func (p *Projector) Archived() bool { return p.info.archived != "" }
 
-// Running says that a turn is under way.
-func (p *Projector) Running() bool { return false }
+// Deleted says that the session is not there any more.
+func (p *Projector) Deleted() bool { return p.info.deleted }
 
-// AppendListed appends the object of a session of a list, of which less is known.
-func AppendListed(dst []byte, r *schema.RunInfo) []byte { return dst }
+// Running says that a turn is under way: the coordinator runs, or waits for the client.
+func (p *Projector) Running() bool {
+	t := p.threads.coordinator()
+	return t != nil && (t.running || t.stop == stopAction)
+}
+
+// Accepts says whether the session, as it stands, can take a payload of UpdatePayload: what it would then say of
+// itself may be too much though the change alone is not. The error wraps dialect.ErrBadRequest.
+func (p *Projector) Accepts(payload json.RawMessage) error {
+	patch := field(payload, "metadata")
+	if len(patch) > 0 && patch[0] == '{' {
+		after := schema.MergeSession(p.info.description, schema.TypeSessionUpdated, p.updated, payload)
+		if n := countFields(field(after, "metadata")); n > maxPairs {
+			return refuse("metadata", "would have %d pairs, more than %d", n, maxPairs)
+		}
+	}
+	if len(p.info.description)+len(payload) > schema.MaxSession {
+		return fmt.Errorf("the session's own fields would be more than %d bytes: %w", schema.MaxSession, dialect.ErrBadRequest)
+	}
+	return nil
+}
+
+func countFields(object []byte) (n int) {
+	for r := readObject(object); ; n++ {
+		if _, _, ok := r.next(); !ok {
+			return n
+		}
+	}
+}

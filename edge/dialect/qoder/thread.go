@@ -1,41 +1,76 @@
 package qoder
 
-import "maps"
+import (
+	"encoding/json"
+	"slices"
+	"time"
 
-// thread is a lane of the session: the coordinator's, or a child's.
+	"agentstream/schema"
+)
+
+// thread is a lane of the session: the coordinator's, or a child's. One that others may share is replaced, never
+// changed: Projector.change.
 type thread struct {
 	id       string // sthr_…
 	child    string // id of the child; "" is the coordinator
 	archived string // time; "" when it is not
+	parent   string // child that spawned it; "" is the coordinator
+	use      string // event id of the agent.tool_use that spawned it; "" when that is not known
+	name     string // of its agent
+	order    int    // how many were known before
+	created  string // time
+	updated  string // time of its newest status
+	told     bool   // session.thread_created was said
+
+	running    bool
+	terminated bool
+	asked      bool      // something was asked of it since it last ran: its next end is said even when it did not run
+	cancelled  bool      // by a command, in this turn
+	held       bool      // its state is one that waits: paused, awaiting approval
+	open       bool      // a message of the assistant is open
+	pending    bool      // something waits that is said when that message has ended
+	stop       stop      // why it is idle
+	turn       string    // turn_id of the open turn
+	since      time.Time // when it began to run
+	active     time.Duration
+	usage      counts
+	called     counts // by messages since the open model call began
 }
 
 // threads are a session's threads.
 type threads struct {
-	lanes map[string]*thread // by child
+	lanes shared[string, *thread] // by child
 }
 
-func (t *threads) clone() threads {
-	return threads{lanes: maps.Clone(t.lanes)} // threads themselves are replaced, never changed
-}
+func (t *threads) clone() threads { return threads{lanes: t.lanes.clone()} }
 
-func (t *threads) size() int { return 256 * len(t.lanes) }
+func (t *threads) size() int { return 1 << 10 * len(t.lanes.m) }
 
-// of gives a lane's thread, which it makes known.
+// coordinator gives the thread of the run itself.
+func (t *threads) coordinator() *thread { return t.lanes.m[""] }
+
+// of gives a lane's thread, which it makes known, and the coordinator with it.
 func (t *threads) of(p *Projector, child string) *thread {
-	if th := t.lanes[child]; th != nil {
+	if th := t.lanes.m[child]; th != nil {
 		return th
 	}
-	th := &thread{id: ThreadID(p.session, child), child: child}
-	if t.lanes == nil {
-		t.lanes = map[string]*thread{}
+	if child != "" {
+		t.of(p, "")
 	}
-	t.lanes[child] = th
+	th := &thread{
+		id: ThreadID(p.session, child), child: child, name: child, order: len(t.lanes.m), asked: true,
+		created: p.updated, updated: p.updated, told: child == "",
+	}
+	if child == "" {
+		th.created = p.origin
+	}
+	t.lanes.set(child, th)
 	return th
 }
 
 // byID gives a thread by its id; nil when there is none. The coordinator is always there.
 func (t *threads) byID(id string) *thread {
-	for _, th := range t.lanes {
+	for _, th := range t.lanes.m {
 		if th.id == id {
 			return th
 		}
@@ -43,19 +78,210 @@ func (t *threads) byID(id string) *thread {
 	return nil
 }
 
-// spawn reads a child that is announced.
-func (p *Projector) spawn() {}
+// sorted gives all threads in the order in which they became known.
+func (t *threads) sorted() []*thread {
+	all := make([]*thread, 0, len(t.lanes.m))
+	for _, th := range t.lanes.m {
+		all = append(all, th)
+	}
+	slices.SortFunc(all, func(a, b *thread) int { return a.order - b.order })
+	return all
+}
+
+// change replaces a thread with a changed copy, which it gives.
+func (p *Projector) change(t *thread, fn func(*thread)) *thread {
+	next := *t
+	fn(&next)
+	p.threads.lanes.set(next.child, &next)
+	if p.rec.thread == t {
+		p.rec.thread = &next
+	}
+	return &next
+}
+
+// arrive tells of a child whose first record this is, and which nobody has announced.
+func (p *Projector) arrive() {
+	if t := p.rec.thread; !t.told {
+		p.created(t, p.above(), "", "")
+	}
+}
+
+// above gives the child whose child the record's is, as its path has it.
+func (p *Projector) above() string {
+	raw := p.rec.Attributes()
+	if len(raw) == 0 {
+		return ""
+	}
+	object := append(append([]byte{'{'}, raw[1:]...), '}')
+	var path []string
+	if err := json.Unmarshal(field(object, "path"), &path); err != nil {
+		return ""
+	}
+	if n := len(path); n > 2 && path[n-1] == string(p.rec.Child) { // path[0] is the run
+		if t := p.threads.lanes.m[path[n-2]]; t != nil {
+			return t.child
+		}
+	}
+	return ""
+}
+
+// created says that there is a child.
+func (p *Projector) created(t *thread, parent, use, name string) *thread {
+	t = p.change(t, func(t *thread) {
+		t.told, t.parent, t.use = true, parent, use
+		if name != "" {
+			t.name = name
+		}
+	})
+	b := appendString([]byte(`,"agent_name":`), t.name)
+	b = appendString(append(b, `,"parent_thread_id":`...), p.parentID(t))
+	b = appendOptional(append(b, `,"parent_tool_use_id":`...), t.use)
+	p.emit(emission{typ: "session.thread_created", thread: t, also: true, body: append(b, `,"workflow_run_id":null`...)})
+	return t
+}
+
+// parentID is the id of the thread above a child's.
+func (p *Projector) parentID(t *thread) string {
+	if up := p.threads.lanes.m[t.parent]; up != nil {
+		return up.id
+	}
+	return p.threads.coordinator().id
+}
+
+// maxName bounds the name of an agent, in bytes.
+const maxName = 256
+
+// spawn reads a child that is announced: that it is there, and what it is told to do.
+func (p *Projector) spawn() {
+	child, from := text(p.rec.payload, "child_id"), p.rec.thread
+	if schema.ValidRunID(child) != nil || child == from.child {
+		return
+	}
+	to := p.threads.of(p, child)
+	if !to.told {
+		use := ""
+		if c := p.tools.call(callKey(from.child, field(p.rec.payload, "call_id"))); c != nil {
+			use = c.id
+		}
+		to = p.created(to, from.child, use, p.agentName())
+	}
+	prompt := field(p.rec.payload, "prompt")
+	if !isString(prompt) {
+		return
+	}
+	content := appendContent([]byte(`,"content":`), prompt)
+	sent := append(appendString(append(slices.Clip(content), `,"to_agent_name":`...), to.name), `,"direction":"sent","to_session_thread_id":"`...)
+	p.emit(emission{typ: "agent.thread_message_sent", also: true, body: append(append(sent, to.id...), '"')})
+	received := append(appendString(append(slices.Clip(content), `,"from_agent_name":`...), from.name), `,"direction":"received","from_session_thread_id":"`...)
+	p.emit(emission{typ: "agent.thread_message_received", thread: to, body: append(append(received, from.id...), '"')})
+}
+
+// agentName is what a spawn calls the child's agent.
+func (p *Projector) agentName() string {
+	for _, name := range []string{"agent_name", "agent", "name"} {
+		if s := text(p.rec.payload, name); s != "" && len(s) <= maxName {
+			return s
+		}
+	}
+	return ""
+}
+
+// Lane gives the child whose thread has an id; "" is the coordinator.
+func (p *Projector) Lane(id string) (child string, ok bool) {
+	t := p.threads.byID(id)
+	if t == nil || t.id != id {
+		return "", false
+	}
+	return t.child, true
+}
 
 // ThreadInfo is what a list of threads is filtered by.
 type ThreadInfo struct {
 	ID       string
 	Child    string // id of the child; "" is the coordinator
-	Status   string // idle, running, archived, terminated or blocked
+	Status   string // idle, running, archived or terminated
 	Archived bool
 }
 
 // Threads gives all threads, the coordinator first, then children in the order in which they became known.
-func (p *Projector) Threads() []ThreadInfo { return nil }
+func (p *Projector) Threads() []ThreadInfo {
+	sorted := p.threads.sorted()
+	all := make([]ThreadInfo, 0, len(sorted))
+	for _, t := range sorted {
+		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archivedAt(t) != ""})
+	}
+	return all
+}
 
-// AppendThread appends the object of a thread (qoder §1.4).
-func (p *Projector) AppendThread(dst []byte, id string) ([]byte, bool) { return dst, false }
+// archivedAt is when a thread was archived: by itself, or the coordinator's with the session; "" when it was not.
+func (p *Projector) archivedAt(t *thread) string {
+	if t.child == "" && t.archived == "" {
+		return p.info.archived
+	}
+	return t.archived
+}
+
+func (p *Projector) threadStatus(t *thread) string {
+	switch {
+	case p.archivedAt(t) != "":
+		return "archived"
+	case t.running:
+		return "running"
+	case t.terminated:
+		return "terminated"
+	}
+	return "idle"
+}
+
+// AppendThread appends the object of a thread (qoder §1.4, and what its clients' libraries expect of it).
+func (p *Projector) AppendThread(dst []byte, id string) ([]byte, bool) {
+	t := p.threads.byID(id)
+	if t == nil {
+		return dst, false
+	}
+	role, agent := "coordinator", p.agent()
+	if t.child != "" {
+		role, agent = "child", snapshot{name: t.name}
+	}
+	b := appendString(append(dst, `{"id":`...), t.id)
+	b = appendString(append(b, `,"type":"session_thread","session_id":`...), p.session)
+	b = append(b, `,"parent_thread_id":`...)
+	if t.child == "" {
+		b = append(b, `null`...)
+	} else {
+		b = appendString(b, p.parentID(t))
+	}
+	b = agent.appendJSON(append(b, `,"agent":`...))
+	b = agent.appendID(append(b, `,"agent_id":`...))
+	b = agent.appendVersion(append(b, `,"agent_version":`...))
+	b = append(b, `,"name":`...)
+	if t.child == "" {
+		b = agent.appendName(b)
+	} else {
+		b = appendString(b, t.name)
+	}
+	b = append(append(b, `,"role":"`...), role...)
+	b = append(append(b, `","status":"`...), p.threadStatus(t)...)
+	b = append(b, `","stop_reason":`...)
+	if t.running || t.stop == stopNone {
+		b = append(b, `null`...)
+	} else {
+		b = p.appendStop(b, t)
+	}
+	b = appendOptional(append(b, `,"created_by_tool_use_id":`...), t.use)
+	b = p.appendStats(append(b, `,"stats":`...), t)
+	b = appendUsage(append(b, `,"usage":`...), t.usage)
+	b = append(b, `,"workflow_run_id":null`...)
+	b = appendOptional(append(b, `,"archived_at":`...), p.archivedAt(t))
+	b = appendString(append(b, `,"created_at":`...), t.created)
+	b = appendString(append(b, `,"updated_at":`...), t.updated)
+	return append(b, '}'), true
+}
+
+// appendOptional appends a JSON string, or null for "".
+func appendOptional(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, `null`...)
+	}
+	return appendString(b, s)
+}

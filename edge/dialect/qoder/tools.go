@@ -1,10 +1,409 @@
 package qoder
 
-// tools is what is remembered of tool calls and requests for input.
-type tools struct{}
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
 
-func (t *tools) clone() tools { return *t }
-func (t *tools) size() int    { return 0 }
+	"agentstream/schema"
+)
+
+// tools is what is remembered of calls, of tools and of models, and of requests for input, while they are open.
+type tools struct {
+	open    shared[string, *call] // by callKey and its like
+	waiting []*call               // for the client, oldest first; replaced, never changed
+}
+
+// callKind says what a client is shown of a call, and how it answers.
+type callKind uint8
+
+const (
+	callTool    callKind = iota
+	callCustom           // the client's own
+	callMCP              // of an MCP server
+	callRequest          // a request for input, shown as a custom tool
+	callModel            // a model request
+	callServer           // no call yet: the MCP server of one that is being written
+	callAlias            // the id of a request for input about a call
+)
+
+// call is one that is open. It is replaced, never changed.
+type call struct {
+	id       string // event id; for callServer the server's name as a JSON string, for callAlias the call's key
+	child    string // lane
+	key      string // its own
+	request  []byte // what an answer names: the call's id or the request's, a JSON string
+	seq      schema.Seq
+	kind     callKind
+	also     bool // shown in the session, too, when it is of a child
+	answered bool // the client's result was shown
+}
+
+// Bounds of what is open at a time, in a session. The oldest is forgotten: its end is shown as that of a call that
+// nobody began. What waits beyond its bound can be answered, and is not among the events that a status names.
+const (
+	maxCalls   = 4096
+	maxWaiting = 256
+	maxKey     = 128 // bytes of an id that stands in a key
+)
+
+func (t *tools) clone() tools { return tools{open: t.open.clone(), waiting: t.waiting} }
+
+func (t *tools) size() int {
+	n := 0
+	for _, c := range t.open.m {
+		n += 256 + len(c.id) + len(c.key) + len(c.request)
+	}
+	return n + 8*len(t.waiting)
+}
+
+// callKey is the place of a lane's call with an id, a JSON value.
+func callKey(child string, id []byte) string { return keyOf('c', child, id) }
+
+// requestKey is that of a request for input, which is the whole session's.
+func requestKey(id []byte) string { return keyOf('r', "", id) }
+
+func modelKey(child string, id []byte) string  { return keyOf('m', child, id) }
+func serverKey(child string, id []byte) string { return keyOf('s', child, id) }
+
+func keyOf(kind byte, child string, id []byte) string {
+	s := unquoted(id)
+	if len(s) > maxKey {
+		sum := sha256.Sum256([]byte(s))
+		s = "\x00" + hex.EncodeToString(sum[:])
+	}
+	return string(kind) + child + "\x00" + s
+}
+
+// call gives one that is open; nil when there is none.
+func (t *tools) call(key string) *call { return t.open.m[key] }
+
+// byID gives the tool use, or request, with an event id.
+func (t *tools) byID(id string) *call {
+	for _, c := range t.open.m {
+		if c.id == id && c.kind <= callRequest {
+			return c
+		}
+	}
+	return nil
+}
+
+// put opens a call, in the place of the one with its key.
+func (t *tools) put(c *call) *call {
+	t.drop(c.key)
+	if len(t.open.m) >= maxCalls {
+		t.drop(t.oldest())
+	}
+	t.open.set(c.key, c)
+	return c
+}
+
+// oldest gives the key of the call that is forgotten first. What waits for the client is not: a status names it.
+func (t *tools) oldest() string {
+	kept := make(map[string]bool, len(t.waiting))
+	for _, c := range t.waiting {
+		kept[c.key] = true
+	}
+	var oldest *call
+	for key, c := range t.open.m {
+		if !kept[key] && (oldest == nil || c.seq < oldest.seq || c.seq == oldest.seq && key < oldest.key) {
+			oldest = c
+		}
+	}
+	return oldest.key // there are more than wait
+}
+
+// drop closes a call.
+func (t *tools) drop(key string) *call {
+	c := t.open.m[key]
+	if c == nil {
+		return nil
+	}
+	t.open.remove(key)
+	t.release(key)
+	return c
+}
+
+// hold makes a call wait for the client.
+func (t *tools) hold(c *call) {
+	if len(t.waiting) < maxWaiting && !t.held(c.key) {
+		t.waiting = append(slices.Clip(t.waiting), c)
+	}
+}
+
+func (t *tools) held(key string) bool {
+	return slices.ContainsFunc(t.waiting, func(c *call) bool { return c.key == key })
+}
+
+// release lets a call go on. It says whether it has waited.
+func (t *tools) release(key string) bool {
+	if !t.held(key) {
+		return false
+	}
+	t.waiting = slices.DeleteFunc(slices.Clone(t.waiting), func(c *call) bool { return c.key == key })
+	return true
+}
+
+// waits counts what waits in a lane; for the coordinator in the session.
+func (t *tools) waits(child string) (n int) {
+	if child == "" {
+		return len(t.waiting)
+	}
+	for _, c := range t.waiting {
+		if c.child == child {
+			n++
+		}
+	}
+	return n
+}
+
+// forget closes all calls of a lane; for the coordinator those of the session.
+func (t *tools) forget(child string) {
+	if child == "" {
+		t.open, t.waiting = shared[string, *call]{}, nil
+		return
+	}
+	for key, c := range t.open.m {
+		if c.child == child {
+			t.drop(key)
+		}
+	}
+}
 
 // tool reads tool calls and requests for input.
-func (p *Projector) tool() {}
+func (p *Projector) tool() {
+	switch string(p.rec.Type) {
+	case schema.TypeToolStart:
+		p.use()
+	case schema.TypeToolEnd:
+		p.result()
+	case schema.TypeInputRequested:
+		p.ask()
+	case schema.TypeInputAnswered:
+		if c := p.asked(field(p.rec.payload, "request_id")); c != nil {
+			p.replied(c, field(p.rec.payload, "answer"))
+		}
+	}
+}
+
+// serve remembers the MCP server that a block names, for the call which that block becomes.
+func (p *Projector) serve() {
+	id, block := field(p.rec.payload, "call_id"), field(p.rec.payload, "block")
+	if server := serverOf(block); server != nil && isString(id) {
+		p.tools.put(&call{id: string(server), child: p.rec.thread.child, key: serverKey(p.rec.thread.child, id), seq: p.rec.Seq, kind: callServer})
+	}
+}
+
+// serverOf gives the name of the MCP server that an object names, a JSON string; nil when there is none.
+func serverOf(object []byte) []byte {
+	for _, name := range []string{"mcp_server_name", "server_name", "server_label"} {
+		if v := field(object, name); isString(v) && len(v) > 2 && len(v) <= maxName {
+			return v
+		}
+	}
+	return nil
+}
+
+// use reads a tool call that begins.
+func (p *Projector) use() {
+	t, id := p.rec.thread, field(p.rec.payload, "call_id")
+	c := &call{child: t.child, key: callKey(t.child, id), request: clip(id), seq: p.rec.Seq}
+	server := serverOf(p.rec.payload)
+	if told := p.tools.drop(serverKey(t.child, id)); told != nil && server == nil {
+		server = []byte(told.id)
+	}
+	switch {
+	case string(field(p.rec.payload, "custom")) == "true":
+		c.kind = callCustom
+	case server != nil:
+		c.kind = callMCP
+	}
+	permission := p.permission()
+	waits := c.kind == callCustom || permission == "ask"
+	c.also = waits
+	c.id = p.begin(c, emission{also: waits}, field(p.rec.payload, "tool"), field(p.rec.payload, "input"), server, permission)
+	p.tools.put(c)
+	if !waits {
+		return
+	}
+	p.tools.hold(c)
+	if t := p.rec.thread; t.open {
+		p.change(t, func(t *thread) { t.pending = true })
+		return
+	}
+	p.waiting(p.rec.thread)
+}
+
+// permission is what was decided about a call, before it began.
+func (p *Projector) permission() string {
+	for _, name := range []string{"permission", "evaluated_permission"} {
+		switch s := text(p.rec.payload, name); s {
+		case "allow", "ask", "deny":
+			return s
+		}
+	}
+	return "allow"
+}
+
+// begin says that a call begins and gives its event id.
+func (p *Projector) begin(c *call, e emission, name, input, server []byte, permission string) string {
+	if !isString(name) {
+		name = []byte(`"unknown"`)
+	}
+	if len(input) == 0 || string(input) == "null" {
+		input = []byte(`{}`)
+	}
+	if p.rec.out == nil {
+		return p.emit(e)
+	}
+	b := append(append(e.body, `,"name":`...), name...)
+	b = append(append(b, `,"input":`...), input...)
+	e.typ = "agent.tool_use"
+	switch c.kind {
+	case callCustom, callRequest:
+		e.typ = "agent.custom_tool_use"
+	case callMCP:
+		e.typ = "agent.mcp_tool_use"
+		b = append(append(b, `,"mcp_server_name":`...), server...)
+	}
+	if e.typ != "agent.custom_tool_use" {
+		b = append(append(append(b, `,"evaluated_permission":"`...), permission...), '"')
+	}
+	if c.kind != callRequest && len(c.request) > 0 {
+		b = append(append(b, `,"call_id":`...), c.request...)
+	}
+	e.body = b
+	return p.emit(e)
+}
+
+// result reads a tool call that ends. One that nobody began is begun first: a result is always that of a use.
+func (p *Projector) result() {
+	t, id := p.rec.thread, field(p.rec.payload, "call_id")
+	key := callKey(t.child, id)
+	c, waited := p.tools.call(key), p.tools.held(key)
+	if c == nil {
+		c = &call{child: t.child, key: key, request: clip(id), seq: p.rec.Seq}
+		c.id = p.begin(c, emission{}, field(p.rec.payload, "tool"), nil, nil, "allow")
+	}
+	p.tools.drop(key)
+	if c.kind != callCustom || !c.answered {
+		e := emission{typ: "agent.tool_result", also: c.also}
+		name := `,"tool_use_id":"`
+		if c.kind == callMCP {
+			e.typ, name = "agent.mcp_tool_result", `,"mcp_tool_use_id":"`
+		}
+		b := append(append(append([]byte(name), c.id...), `","content":`...), resultContent(p.rec.payload)...)
+		b = append(b, `,"is_error":`...)
+		b = append(b, isFalse(field(p.rec.payload, "ok"))...)
+		for _, extra := range []string{"call_id", "duration_ms", "blob_ref"} {
+			if v := field(p.rec.payload, extra); len(v) > 0 {
+				b = append(append(appendString(append(b, ','), extra), ':'), v...)
+			}
+		}
+		e.body = b
+		p.emit(e)
+	}
+	if waited {
+		p.settleAll(c.child)
+	}
+}
+
+// settleAll brings a lane and the session in line with something that does not wait any more.
+func (p *Projector) settleAll(child string) {
+	if t := p.threads.lanes.m[child]; t != nil && child != "" {
+		p.settle(t, false)
+	}
+	p.settle(p.threads.coordinator(), false)
+}
+
+// isFalse gives JSON's true for JSON's false, and false for the rest.
+func isFalse(v []byte) string {
+	if string(v) == "false" {
+		return "true"
+	}
+	return "false"
+}
+
+// maxRequest bounds the id of a call that is remembered for who answers it, in bytes; of a longer one only the
+// answer's own form is known.
+const maxRequest = 1 << 10
+
+// clip copies a short value of a record.
+func clip(v []byte) []byte {
+	if len(v) > maxRequest || !isString(v) {
+		return nil
+	}
+	return slices.Clone(v)
+}
+
+// resultContent gives blocks for what a tool has answered: what is a list of blocks as it is, a text as it is
+// written, everything else as its JSON.
+func resultContent(payload []byte) []byte {
+	b := []byte{'['}
+	output, problem := field(payload, "output"), field(payload, "error")
+	switch {
+	case len(output) == 0 || string(output) == "null":
+	case isBlocks(output):
+		b = append(b, output[1:len(output)-1]...)
+	default:
+		b = appendTextBlock(b, output)
+	}
+	if len(problem) > 0 && string(problem) != "null" {
+		if message := field(problem, "message"); isString(message) && len(message) > 2 {
+			problem = message
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = appendTextBlock(b, problem)
+	}
+	return append(b, ']')
+}
+
+// isBlocks says that a value is a list of blocks that a result may have.
+func isBlocks(v []byte) bool {
+	n := 0
+	for list := readList(v); ; n++ {
+		block, ok := list.next()
+		if !ok {
+			return n > 0
+		}
+		switch text(block, "type") {
+		case "text":
+			if !isString(field(block, "text")) {
+				return false
+			}
+		case "image", "document", "search_result":
+		default:
+			return false
+		}
+	}
+}
+
+// appendTextBlock appends a block of text: a string as it is written, or the JSON of anything else.
+func appendTextBlock(b, v []byte) []byte {
+	b = append(b, `{"type":"text","text":`...)
+	if isString(v) {
+		return append(append(b, v...), '}')
+	}
+	return append(appendQuoted(append(b, '"'), v), `"}`...)
+}
+
+// appendContent appends a content: blocks as they are, a text as one block.
+func appendContent(b, v []byte) []byte {
+	if len(v) > 0 && v[0] == '[' {
+		return append(b, v...)
+	}
+	if len(v) == 0 || string(v) == "null" {
+		return append(b, `[]`...)
+	}
+	return append(appendTextBlock(append(b, '['), v), ']')
+}
+
+// unquoted decodes a string, and gives the JSON of everything else.
+func unquoted(v []byte) string {
+	if s, err := unquote(v); err == nil {
+		return s
+	}
+	return string(v)
+}

@@ -1,0 +1,211 @@
+package qoder
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"agentstream/schema"
+)
+
+// ask reads a request for input. One about a call of the coordinator makes that call wait. Every other one is
+// shown as a custom tool: of a child's call the session has not been shown the use, which its status must name.
+func (p *Projector) ask() {
+	t, id := p.rec.thread, field(p.rec.payload, "request_id")
+	if !isString(id) {
+		return
+	}
+	if c := p.tools.requested(id); c != nil && p.tools.held(c.key) {
+		return // asked already, and not answered yet
+	}
+	var c *call
+	if t.child == "" {
+		c = p.tools.call(callKey(t.child, field(p.rec.payload, "call_id")))
+	}
+	if c != nil {
+		p.tools.put(&call{id: c.key, child: t.child, key: requestKey(id), seq: p.rec.Seq, kind: callAlias})
+		next := *c
+		next.request = clip(id)
+		c = &next
+		p.tools.open.set(c.key, c)
+		p.tools.release(c.key)
+	} else {
+		c = &call{child: t.child, key: requestKey(id), request: clip(id), seq: p.rec.Seq, kind: callRequest, also: true}
+		c.id = p.begin(c, emission{also: true}, []byte(`"request_input"`), p.question(), nil, "")
+		p.tools.put(c)
+	}
+	p.tools.hold(c)
+	p.waiting(p.rec.thread)
+}
+
+// question is the input of the tool that a request for input is shown as.
+func (p *Projector) question() []byte {
+	b := []byte{'{'}
+	for _, name := range []string{"prompt", "schema", "options", "call_id"} {
+		if v := field(p.rec.payload, name); len(v) > 0 {
+			if len(b) > 1 {
+				b = append(b, ',')
+			}
+			b = append(append(appendString(b, name), ':'), v...)
+		}
+	}
+	return append(b, '}')
+}
+
+// asked gives the call that an answer with a request's id is for; nil when nothing of that id is open. Ids of
+// calls stand for themselves.
+func (p *Projector) asked(id []byte) *call {
+	if !isString(id) {
+		return nil
+	}
+	c := p.tools.requested(id)
+	if c == nil {
+		c = p.tools.call(callKey(p.rec.thread.child, id))
+	}
+	return c
+}
+
+// requested gives what a request for input waits for: a call of its own, or the one it is about.
+func (t *tools) requested(id []byte) *call {
+	c := t.call(requestKey(id))
+	if c != nil && c.kind == callAlias {
+		return t.call(c.id)
+	}
+	return c
+}
+
+// answer reads a command.answer: what a client of this protocol has sent, exactly, or what somebody else has said.
+func (p *Projector) answer() {
+	c, said := p.asked(field(p.rec.payload, "request_id")), field(p.rec.payload, "answer")
+	switch typ := text(said, "type"); typ {
+	case sentConfirmation, sentCustomResult, sentResult:
+		also := c != nil && c.also
+		p.emit(emission{typ: typ, also: also, body: appendRest(nil, said, "type")})
+		if c != nil {
+			p.answered(c, typ != sentConfirmation)
+		}
+	default:
+		if c != nil {
+			p.replied(c, said)
+		}
+	}
+}
+
+// replied shows an answer that was given in other words than this protocol's.
+func (p *Projector) replied(c *call, said []byte) {
+	if !p.tools.held(c.key) && c.kind != callRequest {
+		return // the first answer counts
+	}
+	b := append(append([]byte(`,"custom_tool_use_id":"`), c.id...), `","content":`...)
+	b = append(replyContent(b, said), `,"is_error":false`...)
+	p.emit(emission{typ: sentCustomResult, thread: p.threads.lanes.m[c.child], also: c.also, body: b})
+	p.answered(c, true)
+}
+
+func replyContent(b, said []byte) []byte {
+	if isBlocks(said) {
+		return append(b, said...)
+	}
+	return appendContent(b, asText(said))
+}
+
+// asText keeps a list that is none of blocks from being taken for one.
+func asText(v []byte) []byte {
+	if len(v) == 0 || v[0] != '[' {
+		return v
+	}
+	return append(appendQuoted([]byte{'"'}, v), '"')
+}
+
+// answered lets go on what has waited. result says that the client has done what the tool is there for.
+func (p *Projector) answered(c *call, result bool) {
+	waited := p.tools.release(c.key)
+	if c.kind == callRequest {
+		p.tools.drop(c.key)
+	} else {
+		if a := p.tools.call(requestKey(c.request)); a != nil && a.kind == callAlias && a.id == c.key {
+			p.tools.drop(a.key)
+		}
+		next := *c
+		next.answered = c.answered || result
+		p.tools.open.set(next.key, &next)
+	}
+	if waited {
+		p.settleAll(c.child)
+	}
+}
+
+// request says that a model is asked.
+func (p *Projector) request() {
+	t := p.rec.thread
+	c := &call{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq, kind: callModel}
+	c.id = p.emit(emission{typ: "span.model_request_start", body: p.extra("model", "provider")})
+	p.tools.put(c)
+	p.change(p.rec.thread, func(t *thread) { t.called = counts{} })
+}
+
+// response says that it has answered. One that nobody asked is asked first: an end is always that of a start.
+func (p *Projector) response() {
+	t := p.rec.thread
+	c := p.tools.drop(modelKey(t.child, field(p.rec.payload, "call_id")))
+	if c == nil {
+		c = &call{id: p.emit(emission{typ: "span.model_request_start"})}
+	}
+	n := countsOf(schema.UsageOf(p.rec.payload))
+	if n == (counts{}) {
+		n = t.called
+	}
+	failed := isFalse(field(p.rec.payload, "ok"))
+	if v := field(p.rec.payload, "error"); len(v) > 0 && v[0] == '{' {
+		failed = "true"
+	}
+	b := append(append([]byte(`,"model_request_start_id":"`), c.id...), `","is_error":`...)
+	b = fmt.Appendf(append(b, failed...), `,"model_usage":{"input_tokens":%d,"output_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"speed":null}`,
+		n.input, n.output, n.cacheCreated, n.cacheRead)
+	p.emit(emission{typ: "span.model_request_end", body: append(b, p.extra("error", "duration_ms")...)})
+}
+
+// extra gives fields of the record's payload as fields of an event.
+func (p *Projector) extra(names ...string) (b []byte) {
+	for _, name := range names {
+		if v := field(p.rec.payload, name); len(v) > 0 {
+			b = append(append(appendString(append(b, ','), name), ':'), v...)
+		}
+	}
+	return b
+}
+
+// Names that every event has of its own, or that no event takes from a payload.
+var common = []string{
+	"id", "type", "session_id", "session_thread_id", "turn_id", "created_at", "processed_at", "schema_version",
+}
+
+// appendRest appends the fields of an object as fields of an event, each with a comma before it, as they are
+// written; of those that stand twice the last. Fields that all events have, and those that are left out, are not
+// among them.
+func appendRest(b, object []byte, without ...string) []byte {
+	var names []string
+	last := map[string][]byte{}
+	_ = schema.EachField(object, func(name string, v []byte) error { // what is no object has no fields
+		if slices.Contains(common, name) || slices.Contains(without, name) {
+			return nil
+		}
+		if _, twice := last[name]; !twice {
+			names = append(names, name)
+		}
+		last[name] = v
+		return nil
+	})
+	for _, name := range names {
+		b = append(append(appendString(append(b, ','), name), ':'), last[name]...)
+	}
+	return b
+}
+
+// unquote decodes a JSON string.
+func unquote(v []byte) (s string, err error) {
+	if !isString(v) {
+		return "", fmt.Errorf("not a string: %w", schema.ErrMalformed)
+	}
+	return s, json.Unmarshal(v, &s)
+}

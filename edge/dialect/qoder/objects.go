@@ -1,0 +1,248 @@
+package qoder
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"agentstream/schema"
+)
+
+// object is what a session's object says beside its description (qoder §1.4, and what the types of its clients'
+// libraries require).
+type object struct {
+	id, status       string
+	turn             string // "": there was none
+	created, updated string
+	incremental      string // JSON
+	stats, usage     []byte
+	description      []byte
+}
+
+// AppendSession appends the session's object as of the newest record.
+func (p *Projector) AppendSession(dst []byte) []byte {
+	t := p.threads.coordinator()
+	if t == nil {
+		t = &thread{}
+	}
+	o := object{
+		id: p.session, status: "idle", turn: turnStatus(t), created: p.origin, updated: p.updated,
+		incremental: strconv.FormatBool(p.info.incremental), stats: p.appendStats(nil, t),
+		usage: appendUsage(nil, p.status.usage), description: p.info.description,
+	}
+	switch {
+	case p.info.archived != "":
+		o.status = "terminated"
+	case t.running:
+		o.status = "running"
+	}
+	return o.append(dst)
+}
+
+func turnStatus(t *thread) string {
+	switch {
+	case t.running:
+		return "running"
+	case t.stop == stopNone:
+		return ""
+	case t.stop == stopAction:
+		return "requires_action"
+	case t.stop == stopCancelled:
+		return "cancelled"
+	case t.stop == stopFailed:
+		return "failed"
+	}
+	return "completed"
+}
+
+// AppendListed appends the object of a session of a list, of which less is known: where it stands is what its
+// newest lifecycle says.
+func AppendListed(dst []byte, r *schema.RunInfo) []byte {
+	o := object{
+		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
+		incremental: "null", usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
+	}
+	o.stats = fmt.Appendf(nil, `{"active_seconds":null,"duration_seconds":%s}`, seconds(r.Updated.Sub(r.Started)))
+	if r.Session != nil {
+		o.incremental = strconv.FormatBool(string(field(r.Session, incrementalField)) == "true")
+	}
+	switch r.State {
+	case schema.StatePlanning, schema.StateRunning, schema.StateRedirecting:
+		o.status, o.turn = "running", "running"
+	case schema.StatePaused, schema.StateAwaitingApproval:
+		o.turn = "requires_action"
+	case schema.StateDone:
+		o.turn = "completed"
+	case schema.StateAborted:
+		o.turn = "cancelled"
+	case schema.StateError:
+		o.turn = "failed"
+	}
+	if isString(field(r.Session, "archived_at")) {
+		o.status = "terminated"
+	}
+	return o.append(dst)
+}
+
+func (o *object) append(b []byte) []byte {
+	d, agent := o.description, agentOf(field(o.description, "agent"))
+	b = appendString(append(b, `{"id":`...), o.id)
+	b = agent.appendJSON(append(b, `,"type":"session","agent":`...))
+	b = agent.appendID(append(b, `,"agent_id":`...))
+	b = append(append(b, `,"environment_id":`...), valueOr(field(d, "environment_id"), '"', `null`)...)
+	b = append(append(append(b, `,"status":"`...), o.status...), '"')
+	b = appendOptional(append(b, `,"turn_status":`...), o.turn)
+	b = append(append(b, `,"title":`...), valueOr(field(d, "title"), '"', `null`)...)
+	b = append(append(b, `,"metadata":`...), valueOr(field(d, "metadata"), '{', `{}`)...)
+	for _, name := range []string{"resources", "vault_ids", "memory_store_ids"} {
+		b = append(appendString(append(b, ','), name), ':')
+		b = append(b, valueOr(field(d, name), '[', `[]`)...)
+	}
+	b = append(append(b, `,"incremental_streaming_enabled":`...), o.incremental...)
+	b = append(append(b, `,"stats":`...), o.stats...)
+	b = append(append(b, `,"usage":`...), o.usage...)
+	b = append(b, `,"outcome_evaluations":[],"budget":null,"deployment_id":null`...)
+	b = append(append(b, `,"archived_at":`...), valueOr(field(d, "archived_at"), '"', `null`)...)
+	b = appendString(append(b, `,"created_at":`...), o.created)
+	b = appendString(append(b, `,"updated_at":`...), o.updated)
+	return append(appendRest(b, d, ownFields...), '}')
+}
+
+// ownFields are those of a session's object that its description does not add to as they are.
+var ownFields = []string{
+	"agent", "agent_id", "environment_id", "status", "turn_status", "title", "metadata", "resources", "vault_ids",
+	"memory_store_ids", incrementalField, "stats", "usage", "outcome_evaluations", "budget", "deployment_id",
+	"archived_at", "updated_at", "deleted_at",
+}
+
+// valueOr gives a value that begins as its kind does, and something else for all others.
+func valueOr(v []byte, begins byte, or string) []byte {
+	if len(v) == 0 || v[0] != begins {
+		return []byte(or)
+	}
+	return v
+}
+
+// snapshot is what is known of an agent: what the client said of it.
+type snapshot struct {
+	object []byte // JSON; nil when only the id was said
+	id     []byte // a JSON string; nil when it is not known
+	name   string // of a child's
+}
+
+func agentOf(v []byte) snapshot {
+	switch {
+	case isString(v):
+		return snapshot{id: v}
+	case len(v) > 0 && v[0] == '{':
+		s := snapshot{object: v}
+		if id := field(v, "id"); isString(id) {
+			s.id = id
+		}
+		return s
+	}
+	return snapshot{}
+}
+
+// agent is the coordinator's.
+func (p *Projector) agent() snapshot { return agentOf(field(p.info.description, "agent")) }
+
+func (s snapshot) appendID(b []byte) []byte { return append(b, valueOr(s.id, '"', `null`)...) }
+
+func (s snapshot) appendVersion(b []byte) []byte {
+	if n := whole(field(s.object, "version")); n >= 0 {
+		return appendInt(b, n)
+	}
+	return append(b, `null`...)
+}
+
+func (s snapshot) appendName(b []byte) []byte {
+	if s.name != "" {
+		return appendString(b, s.name)
+	}
+	if v := field(s.object, "name"); isString(v) {
+		return append(b, v...)
+	}
+	return s.appendID(b)
+}
+
+// appendJSON appends the snapshot with all fields that libraries read of it.
+func (s snapshot) appendJSON(b []byte) []byte {
+	b = s.appendID(append(b, `{"id":`...))
+	b = s.appendVersion(append(b, `,"type":"agent","version":`...))
+	b = s.appendName(append(b, `,"name":`...))
+	b = append(b, `,"model":`...)
+	switch model := field(s.object, "model"); {
+	case isString(model):
+		b = append(append(append(b, `{"id":`...), model...), '}')
+	default:
+		b = append(b, valueOr(model, '{', `{"id":null}`)...)
+	}
+	for _, f := range []struct {
+		name, or string
+		begins   byte
+	}{
+		{"description", `null`, '"'}, {"system", `null`, '"'}, {"tools", `[]`, '['}, {"skills", `[]`, '['}, {"mcp_servers", `[]`, '['},
+		{"multiagent", `null`, '{'}, {"execution_identity", `{"type":"service_account"}`, '{'},
+	} {
+		b = append(appendString(append(b, ','), f.name), ':')
+		b = append(b, valueOr(field(s.object, f.name), f.begins, f.or)...)
+	}
+	return append(appendRest(b, s.object, agentFields...), '}')
+}
+
+var agentFields = []string{
+	"version", "name", "model", "description", "system", "tools", "skills", "mcp_servers", "multiagent", "execution_identity",
+}
+
+// appendStats appends how long a thread has run and been there, in seconds, up to the newest record.
+func (p *Projector) appendStats(b []byte, t *thread) []byte {
+	active, now := t.active, clock(p.updated)
+	if t.running {
+		active += max(0, now.Sub(t.since))
+	}
+	return fmt.Appendf(b, `{"active_seconds":%s,"duration_seconds":%s}`, seconds(active), seconds(now.Sub(clock(t.created))))
+}
+
+// seconds writes a span with milliseconds; none is negative.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(float64(max(d, 0).Milliseconds())/1000, 'f', -1, 64)
+}
+
+// counts are those of a usage that this protocol names.
+type counts struct{ input, output, cacheCreated, cacheRead int64 }
+
+// countsOf reads a usage in whatever provider's words it was given.
+func countsOf(u schema.Usage) counts {
+	first := func(names ...string) int64 {
+		for _, name := range names {
+			if n, ok := u[name]; ok {
+				return n
+			}
+		}
+		return 0
+	}
+	return counts{
+		input:        first("input_tokens", "prompt_tokens", "promptTokenCount"),
+		output:       added(first("output_tokens", "completion_tokens", "candidatesTokenCount"), u["thoughtsTokenCount"]),
+		cacheCreated: first("cache_creation_input_tokens"),
+		cacheRead:    first("cache_read_input_tokens", "cachedContentTokenCount"),
+	}
+}
+
+func (c counts) plus(d counts) counts {
+	return counts{
+		input: added(c.input, d.input), output: added(c.output, d.output),
+		cacheCreated: added(c.cacheCreated, d.cacheCreated), cacheRead: added(c.cacheRead, d.cacheRead),
+	}
+}
+
+// added stops at the greatest number that all readers of JSON take.
+func added(a, b int64) int64 {
+	return min(a, int64(schema.MaxSeq)) + min(b, int64(schema.MaxSeq)-min(a, int64(schema.MaxSeq)))
+}
+
+func appendUsage(b []byte, n counts) []byte {
+	return fmt.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d,`+
+		`"cache_creation":null,"server_tool_use":null,"list_cost":null,"total_credits":null}`, n.input, n.output, n.cacheRead, n.cacheCreated)
+}

@@ -44,6 +44,7 @@ type keepStore interface {
 	retention.Runs
 	retention.Trash
 	retention.Tombstones
+	retention.Forgetting
 }
 
 // parts gives the part that removes runs whose time is over. log and b may be nil.
@@ -60,7 +61,7 @@ func (f *RetentionFlags) parts(s keepStore, log retention.Log, b *blobs, hooks r
 }
 
 func keeperConfig(s keepStore, log retention.Log, b *blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
-	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
+	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
 	if b != nil { // a nil pointer in an interface would not be nil
 		cfg.Blobs = blob.Remover{Store: b.Store, Missing: func(uri string) {
 			if logger != nil {
@@ -73,13 +74,13 @@ func keeperConfig(s keepStore, log retention.Log, b *blobs, policy retention.Pol
 
 func (m *metrics) retentionHooks() retention.Hooks {
 	removed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_retention_removed_total",
-		Help: "What retention has removed: runs (marked as expired), cooled (runs whose rows went), events, partitions, blobs, messages (of the log), tombstones."}, []string{"kind"})
+		Help: "What retention has removed: runs (marked as expired), deleted (runs whose session was deleted), cooled (runs whose rows went), events, partitions, blobs, messages (of the log), tombstones."}, []string{"kind"})
 	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_retention_failures_total", Help: "Things that retention could not do and tries again."})
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_retention_pass_seconds", Help: "Time of one pass.",
 		Buckets: []float64{.01, .1, 1, 10, 60, 300, 900}})
 	m.registry.MustRegister(removed, failed, took)
 	return retention.Hooks{Passed: func(r retention.Report, err error) {
-		for kind, n := range map[string]int64{"runs": int64(r.Expired), "cooled": int64(r.Cooled), "events": r.Events, "partitions": int64(r.Days),
+		for kind, n := range map[string]int64{"runs": int64(r.Expired), "deleted": int64(r.Deleted), "cooled": int64(r.Cooled), "events": r.Events, "partitions": int64(r.Days),
 			"blobs": int64(r.Blobs), "messages": int64(r.Messages), "tombstones": int64(r.Tombstones)} {
 			removed.WithLabelValues(kind).Add(float64(n))
 		}

@@ -114,7 +114,7 @@ func (c *RetentionRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 		err = json.NewEncoder(c.out()).Encode(r)
 	} else {
 		_, err = fmt.Fprintf(c.out(), "removed: %d runs, %d events, %d partitions, %d blobs, %d messages, %d tombstones; rows of %d runs; %v\n",
-			r.Expired, r.Events, r.Days, r.Blobs, r.Messages, r.Tombstones, r.Cooled, r.Took.Round(time.Millisecond))
+			r.Expired+r.Deleted, r.Events, r.Days, r.Blobs, r.Messages, r.Tombstones, r.Cooled, r.Took.Round(time.Millisecond))
 	}
 	switch {
 	case err != nil:

@@ -4,12 +4,13 @@
 // # What it is
 //
 // A [Keeper] looks once an hour for runs that are over for longer than [Policy] keeps them, marks them as
-// expired and removes their events: rows, blob, and what the log still has. A [Deleter] removes one run or one
-// tenant everywhere, and looks afterwards whether anything is left. [Plan] says what a Keeper would do.
+// expired and removes their events: rows, blob, and what the log still has. Runs whose session was deleted
+// (session.deleted) it removes like a Deleter. A [Deleter] removes one run or one tenant everywhere, and looks
+// afterwards whether anything is left. [Plan] says what a Keeper would do.
 //
 // # Contract
 //
-// A run that has not ended is never touched, nor is one under a legal hold. A run that has ended counts
+// A run that has not ended is never touched, unless its session was deleted; one under a legal hold never. A run that has ended counts
 // from its newest event, but not from later than the store took it in: a producer's clock that is ahead keeps
 // nothing alive.
 //

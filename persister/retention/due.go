@@ -23,6 +23,9 @@ const (
 // dayLayout is schema.Head.Day.
 const dayLayout = "20060102"
 
+// lastDay is behind every day that a run can have.
+const lastDay = "99991231"
+
 // lister is how runs that are over are found.
 type lister interface {
 	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
@@ -51,10 +54,18 @@ func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRu
 	return err
 }
 
+// unwanted hands out runs whose session was deleted, whatever their state and their day.
+func (d *due) unwanted(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
+	_, err := d.walk(ctx, from, persister.EndedQuery{Unwanted: true, Through: lastDay}, 0, fn, func(*persister.EndedRun) bool { return true })
+	return err
+}
+
 func (d *due) walk(ctx context.Context, from lister, q persister.EndedQuery, least time.Duration,
 	fn func([]persister.EndedRun) error, want func(*persister.EndedRun) bool) (*persister.EndedRun, error) {
 	// A run's day is that of its first event; the last cannot be older, unless clocks disagree: then it waits.
-	q.Through, q.Limit = d.now.Add(-least).UTC().Format(dayLayout), lookRuns
+	if q.Limit = lookRuns; q.Through == "" {
+		q.Through = d.now.Add(-least).UTC().Format(dayLayout)
+	}
 	for {
 		runs, err := from.EndedRuns(ctx, q)
 		if err != nil {

@@ -150,7 +150,7 @@ func newWorld(t *testing.T, s store) *world {
 }
 
 func (w *world) config() retention.Config {
-	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
+	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
 		Pause: -1, Now: func() time.Time { return w.now }}
 }
 

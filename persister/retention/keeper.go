@@ -11,7 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// Runs is how a store names runs that are over, and marks them. See persister/postgres for each.
+// Runs is how a store names runs that are over or unwanted, and marks those that are over. See persister/postgres for
+// each.
 type Runs interface {
 	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 	Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
@@ -63,6 +64,8 @@ type Config struct {
 	Trash      Trash
 	Tombstones Tombstones
 
+	Forgetting Forgetting // the same store; nil, or without Log: runs whose session was deleted stay
+
 	Log    Log   // nil: nothing is purged from the log
 	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Keeper that has one
 	Policy Policy
@@ -109,6 +112,7 @@ func (c Config) withDefaults() Config {
 // Report counts what a pass did.
 type Report struct {
 	Expired    int           // runs
+	Deleted    int           // runs whose session was deleted
 	Cooled     int           // runs whose rows went, because their blobs have them
 	Events     int64         // rows that were removed, with partitions about
 	Days       int           // partitions dropped
@@ -178,7 +182,7 @@ func (k *Keeper) Pass(ctx context.Context) (r Report, err error) {
 		k.cfg.Logger.Error("retention: pass", "err", err)
 	}
 	if ran && !r.nothing() {
-		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
+		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
 			"blobs", r.Blobs, "messages", r.Messages, "tombstones", r.Tombstones, "failed", r.Failed, "more", r.More, "took", r.Took)
 	}
 	if k.cfg.Hooks.Passed != nil && (ran || err != nil) {
@@ -196,6 +200,9 @@ func (k *Keeper) pass(ctx context.Context, w *worker) error {
 	}
 	now := k.cfg.Now()
 	d := due{policy: k.cfg.Policy, overrides: overrides, now: now}
+	if err := w.forget(ctx, &d); err != nil {
+		return err
+	}
 	marked := func(n *int, mark func(context.Context, []persister.EndedRun, time.Time) ([]persister.EndedRun, error)) func([]persister.EndedRun) error {
 		return func(runs []persister.EndedRun) error {
 			if len(runs) == 0 {

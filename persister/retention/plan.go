@@ -20,11 +20,11 @@ type Survey interface {
 	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
 }
 
-// Planned is what would happen to the runs of one tenant that ended in one state.
+// Planned is what would happen to the runs of one tenant that are in one state.
 type Planned struct {
 	Tenant string          `json:"tenant"`
 	State  schema.RunState `json:"state"`
-	What   string          `json:"what"` // "expire", or "cool": the rows go, the blob stays
+	What   string          `json:"what"` // "expire", "delete": its session was deleted, or "cool": the rows go, the blob stays
 	Runs   int             `json:"runs"`
 	Rows   int64           `json:"rows"`
 	Bytes  int64           `json:"row_bytes"` // of the rows' lines
@@ -46,7 +46,10 @@ func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, w
 	overrides, err := store.Overrides(ctx)
 	if err == nil {
 		d := due{policy: policy.withDefaults(), overrides: overrides, now: now}
-		_, err = d.expired(ctx, store, nil, func(runs []persister.EndedRun) error { return p.add(ctx, "expire", runs) })
+		err = d.unwanted(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "delete", runs) })
+		if err == nil {
+			_, err = d.expired(ctx, store, nil, func(runs []persister.EndedRun) error { return p.add(ctx, "expire", runs) })
+		}
 		if err == nil {
 			err = d.cold(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "cool", runs) })
 		}
@@ -90,7 +93,7 @@ type planner struct {
 func (p *planner) add(ctx context.Context, what string, runs []persister.EndedRun) error {
 	of := make(map[*Planned][]persister.EndedRun)
 	for _, r := range runs {
-		if p.seen[r.Key] { // what expires is not cooled before
+		if p.seen[r.Key] { // what is deleted does not expire before, and what expires is not cooled
 			continue
 		}
 		p.seen[r.Key] = true
@@ -101,7 +104,7 @@ func (p *planner) add(ctx context.Context, what string, runs []persister.EndedRu
 			p.groups[key] = g
 		}
 		g.Runs++
-		if what == "expire" && r.Place.URI != "" {
+		if what != "cool" && r.Place.URI != "" {
 			g.Blobs++
 			g.Blob += r.Bytes
 		}

@@ -8,6 +8,9 @@
 // a file, sends out two children while it measures with three tools, shows a picture, asks a person and
 // answers. Others wait for a plan to be approved, fail in every way, or are over in two seconds.
 //
+// [Replies] answer sessions that people open, for as long as these talk: what a message holds decides whether the
+// agent thinks, uses a tool, asks for a confirmation or sends a child out before it answers.
+//
 // # Contract
 //
 // The words and their order are always the same, at any speed; commands change them, and the same
@@ -22,7 +25,7 @@
 // # Concurrency
 //
 // Run works on the caller's goroutine and calls the sink from it alone: what happens side by side in the
-// story are coroutines, one of which speaks at a time. While the sink makes it wait, the agent hears
+// story are coroutines, one of which speaks at a time. Replies have no state. While the sink makes it wait, the agent hears
 // nothing; nor could its end be stored then. An Agent may run many runs, also at the same time.
 //
 // # What it does not do

@@ -199,6 +199,8 @@ var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schema
 var testWires = map[string][]string{
 	"edge": {"edge/dialect/*", "producers/**", "fanout/**"},
 	"edge/sessions": {"edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
+	// What adapters make of recorded streams is read as increments.
+	"edge/dialect/qoder": {"producers/**"},
 	// A client is tested against the server that it is for.
 	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},

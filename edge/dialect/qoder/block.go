@@ -33,7 +33,41 @@ func (p *Projector) startBlock(m *message) {
 	b.kind = kindOf(kind)
 	b.isCall = b.kind == kindCall || isString(tool)
 	b.call = tallyOf(inner(call))
-	p.beginBlock(m, b, startOf(b, kind, call, tool, raw))
+	start := startOf(b, kind, call, tool, raw)
+	if b.kind == kindOther && !b.isCall {
+		b.word, b.field = wordOf(kind, start)
+	}
+	p.beginBlock(m, b, start)
+}
+
+// wordOf gives the type of a provider's own block, and the member of it that pieces of text fill, which is empty
+// when the block begins: what clients append as the answer's text is not the text of a summary, say. Both are
+// empty where nothing is known.
+func wordOf(kind, start []byte) (word, field string) {
+	if len(kind) > maxWord {
+		return "", ""
+	}
+	for r := readObject(start); ; {
+		name, v, ok := r.next()
+		switch {
+		case !ok:
+			return "", ""
+		case string(v) == `""` && isWord(name):
+			return string(inner(kind)), string(name)
+		}
+	}
+}
+
+const maxWord = 64
+
+// isWord says that a name needs no escapes.
+func isWord(name []byte) bool {
+	for _, c := range name {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return len(name) > 0 && len(name) <= maxWord
 }
 
 func kindOf(v []byte) kind {

@@ -44,10 +44,10 @@ func (p *Projector) tellStart(m *message, model, usage []byte) {
 		o = append(o, `null`...)
 	}
 	o = append(o, `,"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	p.tell(m, "agent.message_start", append(appendUsage(o, usage), '}'))
+	p.tell(m, "agent.message_start", append(appendTokens(o, usage), '}'))
 }
 
-func appendUsage(o, usage []byte) []byte {
+func appendTokens(o, usage []byte) []byte {
 	if len(usage) > 0 && usage[0] == '{' {
 		return append(o, usage...)
 	}
@@ -84,6 +84,8 @@ func (p *Projector) tellPiece(m *message, b *block, k kind, low uint16, said []b
 			o = p.deltaOf(m, b.place, "thinking_delta", "thinking")
 		case k == kindCall:
 			o = p.deltaOf(m, b.place, "input_json_delta", "partial_json")
+		case b.word != "":
+			o = p.deltaOf(m, b.place, b.word+"_delta", b.field)
 		default:
 			o = p.deltaOf(m, b.place, "text_delta", "text")
 		}
@@ -138,7 +140,7 @@ func (p *Projector) tellEnd(m *message, e *ending) {
 	o := append(p.envelope(m), `,"delta":{"stop_reason":`...)
 	o = append(append(o, orNull(e.stop)...), `,"stop_sequence":`...)
 	o = append(append(o, orNull(e.sequence)...), `,"container":null},"usage":`...)
-	p.tell(m, "agent.message_delta", appendUsage(o, e.usage))
+	p.tell(m, "agent.message_delta", appendTokens(o, e.usage))
 	p.tell(m, "agent.message_stop", p.envelope(m))
 }
 

@@ -63,6 +63,8 @@ type block struct {
 	seq      schema.Seq
 	call     tally // of the call's id
 	isCall   bool
+	word     string // type of a provider's own block, and its field; "" where its text is told as text
+	field    string
 	said     tally // of the text or input so far
 	text     int   // which of the blocks of text
 	thought  bool  // a preview of it has begun
@@ -343,4 +345,4 @@ func (m *message) lose() {
 }
 
 // parent is the agent.tool_use that began a child's thread; "" where that is not known.
-func (p *Projector) parent(*thread) string { return "" }
+func (p *Projector) parent(t *thread) string { return t.use }

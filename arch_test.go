@@ -197,7 +197,7 @@ var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schema
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
-	"edge": {"edge/dialect/*", "producers/**", "fanout/**"},
+	"edge":          {"edge/dialect/*", "producers/**", "fanout/**"},
 	"edge/sessions": {"edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.
 	"edge/dialect/qoder": {"producers/**"},

@@ -53,7 +53,7 @@ func (s *suite) sessions() {
 	s.wantSession(key, strings.TrimSuffix(second, "}")+`,"archived_at":"`+w.now.UTC().Format(schema.TimeLayout)+`"}`)
 	forger := NewWriter(key, day)
 	forger.Texts("", 2)
-	s.append(forger.Pack("", Event(schema.TypeSessionCreated, `{"title":"forged"}`))) // another content of seq 3
+	s.append(forger.Pack("", Event(schema.TypeSessionCreated, `{"forged":true}`))) // another content of seq 3
 	if got := s.described(key); strings.Contains(got, "forged") {
 		s.Fatalf("what is not stored is merged: %s", got)
 	}

@@ -40,13 +40,11 @@ func errorType(p dialect.Problem) string {
 		return "timeout_error"
 	case p.Status == 409:
 		return "conflict_error"
-	case p.Status == 413:
-		return "request_too_large"
 	case p.Status == 429:
 		return "rate_limit_error"
 	case p.Status == 529:
 		return "overloaded_error"
-	case p.Status >= 400 && p.Status < 499: // 410 and 412 too: the same request will not do
+	case p.Status >= 400 && p.Status < 499: // 410, 412, 413 too: the same request will not do
 		return "invalid_request_error"
 	}
 	return "api_error"

@@ -1,6 +1,7 @@
 package qoder
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -22,17 +23,23 @@ func (p *Projector) ask() {
 	if t.child == "" {
 		c = p.tools.call(callKey(t.child, field(p.rec.payload, "call_id")))
 	}
-	if c != nil {
-		p.tools.put(&call{id: c.key, child: t.child, key: requestKey(id), seq: p.rec.Seq, kind: callAlias})
-		next := *c
-		next.request = clip(id)
-		c = &next
-		p.tools.open.set(c.key, c)
-		p.tools.release(c.key)
-	} else {
+	switch {
+	case c == nil:
 		c = &call{child: t.child, key: requestKey(id), request: clip(id), seq: p.rec.Seq, kind: callRequest, also: true}
 		c.id = p.begin(c, emission{also: true}, []byte(`"request_input"`), p.question(), nil, "")
 		p.tools.put(c)
+	case len(c.settled) > 0 && bytes.Equal(c.settled, id):
+		return // the client was faster
+	case bytes.Equal(c.request, id):
+	default:
+		p.tools.put(&call{id: c.key, child: t.child, key: requestKey(id), seq: p.rec.Seq, kind: callAlias})
+		next := *c
+		next.request, next.answered = clip(id), false
+		c = &next
+		p.tools.open.set(c.key, c)
+	}
+	if p.tools.held(c.key) {
+		return // the status has named it
 	}
 	p.tools.hold(c)
 	p.waiting(p.rec.thread)
@@ -127,7 +134,7 @@ func (p *Projector) answered(c *call, result bool) {
 			p.tools.drop(a.key)
 		}
 		next := *c
-		next.answered = c.answered || result
+		next.answered, next.settled = c.answered || result, c.request
 		p.tools.open.set(next.key, &next)
 	}
 	if waited {

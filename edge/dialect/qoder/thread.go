@@ -172,7 +172,7 @@ func (p *Projector) spawn() {
 	content := appendContent([]byte(`,"content":`), prompt)
 	sent := append(appendString(append(slices.Clip(content), `,"to_agent_name":`...), to.name), `,"direction":"sent","to_session_thread_id":"`...)
 	p.emit(emission{typ: "agent.thread_message_sent", also: true, body: append(append(sent, to.id...), '"')})
-	received := append(appendString(append(slices.Clip(content), `,"from_agent_name":`...), from.name), `,"direction":"received","from_session_thread_id":"`...)
+	received := append(appendOptional(append(slices.Clip(content), `,"from_agent_name":`...), from.name), `,"direction":"received","from_session_thread_id":"`...)
 	p.emit(emission{typ: "agent.thread_message_received", thread: to, body: append(append(received, from.id...), '"')})
 }
 

@@ -33,6 +33,7 @@ type call struct {
 	child    string // lane
 	key      string // its own
 	request  []byte // what an answer names: the call's id or the request's, a JSON string
+	settled  []byte // what the newest answer named
 	seq      schema.Seq
 	kind     callKind
 	also     bool // shown in the session, too, when it is of a child
@@ -52,7 +53,7 @@ func (t *tools) clone() tools { return tools{open: t.open.clone(), waiting: t.wa
 func (t *tools) size() int {
 	n := 0
 	for _, c := range t.open.m {
-		n += 256 + len(c.id) + len(c.key) + len(c.request)
+		n += 256 + len(c.id) + len(c.key) + len(c.request) + len(c.settled)
 	}
 	return n + 8*len(t.waiting)
 }

@@ -69,7 +69,7 @@ func (x *Exchange) NewRun(prefix string) string { return prefix + newHex() }
 
 func (x *Exchange) key(run string) (schema.RunKey, error) {
 	if err := schema.ValidRunID(run); err != nil {
-		return schema.RunKey{}, fmt.Errorf("%w: %w", fanout.ErrNotFound, err)
+		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
 	if only := x.c.caller.Run; only != "" && only != run {
 		return schema.RunKey{}, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)

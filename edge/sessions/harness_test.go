@@ -235,7 +235,7 @@ func (a answer) ok(status int) map[string]any {
 	return o
 }
 
-// refused holds that a request was refused in the dialect's words.
+// refused holds that a request was refused in the dialect's words; typ "" is any.
 func (a answer) refused(status int, typ string) {
 	a.t.Helper()
 	var o struct {
@@ -243,7 +243,7 @@ func (a answer) refused(status int, typ string) {
 		RequestID string `json:"request_id"`
 		Error     struct{ Type, Message string }
 	}
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status || o.Type != "error" || o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status || o.Type != "error" || o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
 		a.t.Errorf("%s: %d, want %d %s: %s", a.asked, a.status, status, typ, a.body)
 	}
 }

@@ -287,7 +287,7 @@ func TestHistoryWithoutItsBeginning(t *testing.T) {
 // TestDefaults holds the sizes of pages that nobody asked for.
 func TestDefaults(t *testing.T) {
 	h := newHouse(t, false)
-	h.fill("run", schematest.Generate(3000, 9), 50)
+	h.fill("run", schematest.Generate(9000, 9), 50)
 	if n := len(h.page(eventsPath("run", "")).Data); n != 20 {
 		t.Errorf("%d events on a page of Qoder's", n)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"agentstream/schema"
 )
@@ -26,6 +27,7 @@ func TestList(t *testing.T) {
 	var all []string
 	for i := range 14 {
 		all = append(all, h.create(fmt.Sprintf(`{"agent":"agent_%d","environment_id":"e","title":"%d"}`, i%2, i)))
+		time.Sleep(2 * time.Millisecond) // they are listed by the time of their beginning
 	}
 	h.create(plainBody, as, "tenant:globex")
 	h.says("run", event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`))

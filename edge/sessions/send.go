@@ -43,26 +43,26 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	run := x.Path("run")
-	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
+	head, p, err := newest(ctx, x, run, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
-	events, err := translate(p, run, said)
-	if err != nil {
+	m := messages{x: x, run: run, newest: head.Last, keyed: opt.IdempotencyKey != "", said: said}
+	if err := m.translate(ctx, p); err != nil {
 		return err
 	}
-	replies := list{limit: len(events)}
-	for i, group := range byLane(events) {
-		c := change{run: run, events: group, opt: opt, allow: alive}
+	replies := list{limit: len(said)}
+	for i, group := range m.byLane() {
+		c := change{run: run, events: m.events[group.from:group.to], opt: opt, allow: m.allow(group)}
 		if opt.IdempotencyKey != "" {
 			c.opt.IdempotencyKey += "\x00" + strconv.Itoa(i)
 		}
 		receipt, err := store(ctx, x, c)
 		if err == nil {
-			err = stored(ctx, x, &replies, group[0].ChildID, receipt)
+			err = stored(ctx, x, &replies, c.lane(), receipt)
 		}
 		if err != nil {
-			return partly(err, len(replies.items), len(events))
+			return partly(err, group.from, len(said))
 		}
 	}
 	x.Reply(http.StatusOK, append(replies.data([]byte(`{"data":[`)), `]}`...))
@@ -80,36 +80,108 @@ func readSent(body []byte) ([]json.RawMessage, error) {
 	return in.Events, nil
 }
 
-// translate makes all events and holds each to what the log takes.
-func translate(p *qoder.Projector, run string, said []json.RawMessage) ([]schema.Event, error) {
-	events := make([]schema.Event, len(said))
-	for i, raw := range said {
-		e, err := p.Command(raw)
-		if err != nil {
-			return nil, fmt.Errorf("events[%d]: %w", i, err)
-		}
-		if e.Actor == "" {
-			e.Actor = "user"
-		}
-		if err := e.Prepare(run); err != nil {
-			return nil, fmt.Errorf("events[%d]: %w", i, err)
-		}
-		events[i] = e
-	}
-	return events, nil
+// messages are the events of a request and what they become.
+type messages struct {
+	x      *edge.Exchange
+	run    string
+	newest schema.Seq
+	keyed  bool
+	said   []json.RawMessage
+	events []schema.Event
 }
 
-// byLane cuts events into runs of those for one lane, in their order.
-func byLane(events []schema.Event) (groups [][]schema.Event) {
-	for from := 0; from < len(events); {
+// translate makes all events and holds each to what the log takes.
+func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
+	m.events = make([]schema.Event, len(m.said))
+	for i := range m.said {
+		e, err := m.event(p, i)
+		if err != nil && m.keyed {
+			if again, ok := m.again(ctx, i); ok {
+				e, err = again, nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		m.events[i] = e
+	}
+	return nil
+}
+
+// event makes one event of a session as it stands for p.
+func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
+	e, err := p.Command(m.said[i])
+	if err == nil {
+		err = e.Prepare(m.run)
+	}
+	place := fmt.Sprintf("events[%d]", i)
+	if wrong := new(qoder.ParamError); errors.As(err, &wrong) {
+		return e, &qoder.ParamError{Param: place + "." + wrong.Param, Reason: wrong.Reason}
+	}
+	if err != nil {
+		return e, fmt.Errorf("%s: %w", place, err)
+	}
+	return e, nil
+}
+
+// again looks for a record that is what an event became when the session would still take it: an answer, say, that
+// is sent a second time. Whether it is a repeat its key decides; if it is not, allow refuses it.
+func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok bool) {
+	from := max(m.newest-maxScan, 0)
+	p, err := at(ctx, m.x, m.run, from, qoder.Request(m.run, ""))
+	if err != nil {
+		return found, false // the refusal tells more
+	}
+	for r, err := range m.x.Records(ctx, m.run, from, m.newest) {
+		if err != nil {
+			return found, false
+		}
+		if bytes.HasPrefix(r.Type, []byte("command.")) {
+			e, err := m.event(p, i)
+			if err == nil && e.Type == string(r.Type) && e.ChildID == string(r.Child) && bytes.Equal(e.Payload, r.Payload()) {
+				return e, true
+			}
+		}
+		if err := p.Project(nil, r); err != nil {
+			return found, false
+		}
+	}
+	return found, false
+}
+
+// group is a stretch of events for one lane.
+type group struct{ from, to int }
+
+// byLane cuts the events into runs of those for one lane, in their order.
+func (m *messages) byLane() (groups []group) {
+	for from := 0; from < len(m.events); {
 		to := from + 1
-		for to < len(events) && events[to].ChildID == events[from].ChildID {
+		for to < len(m.events) && m.events[to].ChildID == m.events[from].ChildID {
 			to++
 		}
-		groups = append(groups, events[from:to])
+		groups = append(groups, group{from, to})
 		from = to
 	}
 	return groups
+}
+
+// allow holds that the session takes a group as it stands right before it, and that the events mean the same.
+func (m *messages) allow(g group) func(*qoder.Projector) error {
+	return func(p *qoder.Projector) error {
+		if err := alive(p); err != nil {
+			return err
+		}
+		for i := g.from; i < g.to; i++ {
+			e, err := m.event(p, i)
+			if err != nil {
+				return err
+			}
+			if was := &m.events[i]; e.Type != was.Type || e.ChildID != was.ChildID || !bytes.Equal(e.Payload, was.Payload) {
+				return fmt.Errorf("what events[%d] is about has changed: %w", i, schema.ErrConflict)
+			}
+		}
+		return nil
+	}
 }
 
 // stored adds the frames of what was stored for a lane, as those who read its thread get them.

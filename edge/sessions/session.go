@@ -81,7 +81,13 @@ func (a routes) update(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(schema.TypeSessionUpdated, "", payload), opt: opt, allow: alive}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionUpdated, "", payload), opt: opt}
+	c.allow = func(p *qoder.Projector) error {
+		if err := alive(p); err != nil {
+			return err
+		}
+		return p.Accepts(payload)
+	}
 	receipt, err := store(ctx, x, c)
 	if err != nil {
 		return err

@@ -216,7 +216,7 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%v", o)
 		}
 		h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").ok(200)
-		if h.head("run").State != state || h.head("run").Last != 5 {
+		if h.head("run").State != state || h.head("run").Last != 5 { // opened, changed, ended
 			t.Fatalf("%s: %v", h.head("run").State, h.types("run"))
 		}
 		var payload string

@@ -58,7 +58,7 @@ func (Dialect) Info() dialect.Info {
 func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	req.Run, req.Stream = in.Path["run"], in.Stream
 	if err := schema.ValidRunID(req.Run); err != nil {
-		return req, fmt.Errorf("%w: %w", dialect.ErrNotFound, err) // no session has such an id
+		return req, fmt.Errorf("%w: %s", dialect.ErrNotFound, err) // no session has such an id
 	}
 	f := form{thread: in.Path["thread"]}
 	if f.previews, err = previewsOf(in.Query["event_deltas[]"]); err != nil {

@@ -230,7 +230,7 @@ func (p *Projector) emit(e emission) string {
 	}
 	p.buf = b
 	data := p.rec.out.Text(b)
-	f := dialect.Frame{Data: data[:n:n], Last: e.last}
+	f := dialect.Frame{Data: data[:n:n], Last: e.last && (e.all || e.thread.id == p.form.thread)} // not the session with one of its threads
 	if e.preview {
 		f.Event, f.Token = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):]
 	} else { // they stand in it

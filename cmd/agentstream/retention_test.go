@@ -37,6 +37,7 @@ type keptStore struct {
 	retention.Trash
 	keptGraves
 	retention.Settings
+	retention.Forgetting
 	holdKeeper
 	forgetting
 }
@@ -76,7 +77,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data}))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.StartPostgres(t).Database(t)
@@ -88,7 +89,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
 	})
 }
 

@@ -83,7 +83,10 @@ func (p *Projector) turnEnd() {
 	if t.cancelled && why != stopFailed {
 		why = stopCancelled
 	}
-	if why == stopEndTurn && p.tools.waits(t.child) > 0 {
+	switch {
+	case why == stopCancelled || why == stopFailed:
+		p.tools.abandon(t.child)
+	case why == stopEndTurn && p.tools.waits(t.child) > 0:
 		why = stopAction
 	}
 	if why == stopFailed {
@@ -210,10 +213,10 @@ func (p *Projector) failed(t *thread) {
 	p.fail(t, message, "exhausted")
 }
 
-// finish says that a thread does not run any more, and why. One that has not run, and of which nothing was asked,
-// is idle already.
+// finish says that a thread does not run any more, and why. One that has not run, of which nothing was asked, and
+// which does not wait for the client, is idle already.
 func (p *Projector) finish(t *thread, why stop) *thread {
-	if t.asked {
+	if t.asked || t.stop == stopAction && why != stopAction {
 		t = p.run(t)
 	}
 	if !t.running {

@@ -175,7 +175,22 @@ func TestToolFrames(t *testing.T) {
 			command.answer {"request_id":"r1","answer":"late"}`, `
 			session.status_running {}
 			agent.custom_tool_use {"name":"request_input","input":{"prompt":"A?"}}
-			session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e2"]},"stop_details":null}`},
+			session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e2"]},"stop_details":null}
+			session.status_running {}
+			session.status_idle {"stop_reason":{"type":"cancelled"},"stop_details":null}`},
+		"a turn that is cancelled with something waiting": {`
+			turn.start {"turn_id":"t1"}
+			input.requested {"request_id":"r1","prompt":"A?"}
+			turn.end {"turn_id":"t1","stop_reason":"cancelled"}
+			turn.start {"turn_id":"t2"}
+			turn.end {"turn_id":"t2"}`, `
+			session.status_running {}
+			agent.custom_tool_use {"name":"request_input","input":{"prompt":"A?"}}
+			session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e2"]},"stop_details":null}
+			session.status_running {}
+			session.status_idle {"stop_reason":{"type":"cancelled"},"stop_details":null}
+			session.status_running {}
+			session.status_idle {"stop_reason":{"type":"end_turn"},"stop_details":null}`},
 	} {
 		t.Run(name, func(t *testing.T) { hasFrames(t, c.log, "", c.want) })
 	}

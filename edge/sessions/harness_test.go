@@ -47,17 +47,30 @@ type keptLog struct {
 	*memory.Log
 	store *sqlite.Store // nil: nothing is persisted
 
-	mu     sync.Mutex
-	before func() // called once, before the next append
+	mu   sync.Mutex
+	in   int    // appends until then is called
+	then func() // called once, before an append
+}
+
+// when calls fn once, right before the nth append from now on.
+func (l *keptLog) when(n int, fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in, l.then = n, fn
+}
+
+func (l *keptLog) due() (fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.in--; l.in == 0 {
+		fn = l.then
+	}
+	return fn
 }
 
 func (l *keptLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
-	l.mu.Lock()
-	before := l.before
-	l.before = nil
-	l.mu.Unlock()
-	if before != nil {
-		before()
+	if fn := l.due(); fn != nil {
+		fn()
 	}
 	at, err := l.Log.Append(ctx, p, after)
 	if err != nil || l.store == nil {

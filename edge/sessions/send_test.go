@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"agentstream/edge/dialect/qoder"
@@ -110,11 +111,87 @@ func TestSendAllOrNothing(t *testing.T) {
 func TestArchivedMeanwhile(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.log.mu.Lock()
-	h.log.before = func() { h.says(id, event(schema.TypeSessionArchived, `{}`)) }
-	h.log.mu.Unlock()
+	h.log.when(1, func() { h.says(id, event(schema.TypeSessionArchived, `{}`)) })
 	h.do("POST", eventsPath(id, ""), hello).refused(409, "conflict_error")
 	if types := h.types(id); slices.Contains(types, schema.TypeCommandMessage) {
 		t.Errorf("%v", types)
+	}
+}
+
+// waits makes a session whose agent waits for a person, and gives the id of the event to answer.
+func (h *house) waits(id string) (use string) {
+	h.t.Helper()
+	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"empty_queue","input":{"q":1}}`),
+		event(schema.TypeInputRequested, `{"request_id":"req","call_id":"c","prompt":"Empty it?"}`))
+	for _, f := range h.frames(id, "") {
+		if f.typ == "agent.tool_use" {
+			use = f.id
+		}
+	}
+	return use
+}
+
+// TestAnswerAgain sends an answer a second time: with its key that is a repeat, without it is refused.
+func TestAnswerAgain(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	body := fmt.Sprintf(`{"events":[{"type":"user.tool_confirmation","tool_use_id":%q,"result":"allow"}]}`, h.waits(id))
+	first := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k")
+	if got := first.sentData(); len(got) != 1 || !strings.Contains(got[0], `"user.tool_confirmation"`) {
+		t.Fatalf("%q", got)
+	}
+	h.says(id, event(schema.TypeInputAnswered, `{"request_id":"req","answer":{}}`),
+		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	last := h.head(id).Last
+	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.body != first.body {
+		t.Errorf("%d %s\n%s", again.status, again.body, first.body)
+	}
+	h.do("POST", eventsPath(id, ""), body).refused(400, "invalid_request_error")
+	h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k2").refused(400, "invalid_request_error")
+	if h.head(id).Last != last {
+		t.Errorf("%v", h.types(id))
+	}
+}
+
+// TestAnsweredMeanwhile answers what somebody else answers between the look at it and the append.
+func TestAnsweredMeanwhile(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	body := fmt.Sprintf(`{"events":[{"type":"user.tool_confirmation","tool_use_id":%q,"result":"deny"}]}`, h.waits(id))
+	h.log.when(1, func() {
+		h.says(id, event("command.answer", `{"request_id":"req","answer":{"type":"user.tool_confirmation","result":"allow"}}`), event(schema.TypeInputAnswered, `{"request_id":"req"}`),
+			event(schema.TypeToolEnd, `{"call_id":"c","ok":true}`))
+	})
+	h.do("POST", eventsPath(id, ""), body).refused(400, "invalid_request_error")
+	if n := count(h.types(id), "command.answer"); n != 1 {
+		t.Errorf("answered %d times", n)
+	}
+}
+
+// TestSendTogether sends from many sides: each answer is about the events of its own request.
+func TestSendTogether(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	var wg sync.WaitGroup
+	for i := range 24 {
+		wg.Go(func() {
+			text := func(j int) string {
+				return fmt.Sprintf(`{"type":"user.message","content":[{"type":"text","text":"%d of %d"}]}`, j, i)
+			}
+			got := h.do("POST", eventsPath(id, ""), `{"events":[`+text(1)+`,`+text(2)+`]}`, "Idempotency-Key", fmt.Sprint(i%12)).body
+			if i < 12 && strings.Contains(got, `"error"`) {
+				return // the key is the other's
+			}
+			for j := 1; j <= 2; j++ {
+				if strings.Contains(got, `"data"`) && strings.Count(got, fmt.Sprintf(`"%d of %d"`, j, i)) != 1 {
+					t.Errorf("%d: %s", i, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := count(h.types(id), schema.TypeCommandMessage); n != 24 {
+		t.Errorf("%d messages are stored", n)
 	}
 }

@@ -263,9 +263,7 @@ func TestEndsMeanwhile(t *testing.T) {
 			h.says(run, event(schema.TypeRunLifecycle, then))
 			then = `{"state":"running","reason":null}`
 		}
-		h.log.mu.Lock()
-		h.log.before = func() { h.says(run, event(schema.TypeRunLifecycle, then)) }
-		h.log.mu.Unlock()
+		h.log.when(1, func() { h.says(run, event(schema.TypeRunLifecycle, then)) })
 		if o := h.do("POST", cloud+"/"+run, `{"title":"x"}`, "Idempotency-Key", "k").ok(200); o["title"] != "x" {
 			t.Errorf("%v", o)
 		}

@@ -10,6 +10,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 BIN     := bin/agentstream
 # make test RACE= leaves the race detector out, which needs a C compiler.
 RACE    ?= -race
+# Packages without a goroutine, which the race detector would make ten times as slow for nothing
+# (arch_race_test.go holds them to it), and those that take longest: begun first, nobody waits for them.
+UNRACED := producers/anthropic producers/gemini producers/openai producers/transcript
+LONGEST := internal/e2e cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...
 RUN     ?=
 BENCH   ?= .
@@ -35,7 +39,18 @@ build: ## Build the static binary bin/agentstream
 
 .PHONY: test
 test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
-	@CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) -v -count=1 -timeout 20m $(if $(RUN),-run '$(RUN)') $(PKG) 2>&1 | awk -f tools/testsum.awk
+	@all=$$(go list $(PKG))
+	of() { for dir; do grep -xF "agentstream/$$dir" <<<"$$all" || true; done; }
+	unraced=$$([ -z '$(RACE)' ] || of $(UNRACED))
+	raced=$$({ of $(LONGEST); echo "$$all"; } | grep -vxF -e "$$unraced" | awk '!seen[$$0]++') || true
+	# Tests wait a lot: half as many packages again as there are processors are tested at a time.
+	flags=(-v -count=1 -timeout 20m -p $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) $(if $(RUN),-run '$(RUN)'))
+	{
+		failed=
+		[ -z "$$unraced" ] || CGO_ENABLED=1 go test "$${flags[@]}" $$unraced 2>&1 || failed=yes
+		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) "$${flags[@]}" $$raced 2>&1 || failed=yes
+		[ -z "$$failed" ]
+	} | awk -f tools/testsum.awk
 
 .PHONY: needs
 needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server

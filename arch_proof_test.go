@@ -92,6 +92,12 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"paths", "docs/x.md", "cd /wo" + "rk/main\n", "rk"},
 		{"paths", "docs/x.md", "see " + "/ho" + "me/me\n", "me"},
 		{"paths", "Dockerfile", "FROM gc" + "r.io/x\n", "io"},
+		{"race", "producers/openai/x.go", "package openai\nfunc f() { go f() }\n", "starts a goroutine"},
+		{"race", "producers/openai/x_test.go", "package openai\nimport \"sync\"\nvar mu sync.Mutex\n", "sync"},
+		{"race", "producers/openai/x.go", "package openai\nimport \"strings\"\nvar b strings.Builder\n", ""},
+		{"race", "producers/x.go", "package producers\nfunc f() { go f() }\n", ""},
+		{"race", "Makefile", "\nUNRACED := producers/openai\n", "UNRACED is not"},
+
 		{"paths", "docs/x.md", "see ../shared/work/home and http://x/home, docs/root.md, a/root\n", ""},
 	} {
 		for _, r := range rules {

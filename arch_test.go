@@ -93,6 +93,7 @@ var rules = []rule{
 	{"sleep", "sleeping hides a missing signal and cannot be told to stop: wait on a timer and a context", checkSleep},
 	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
 	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
+	{"race", "what is tested without the race detector starts nothing and shares nothing", checkRace},
 }
 
 // load reads all Go files and texts below a folder. Folders that the tools make are left out.
@@ -204,8 +205,8 @@ var testWires = map[string][]string{
 	// A client is tested against the server that it is for.
 	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
-	// An agent's turn streams a model's answer through an adapter.
-	"producers": {"producers/anthropic", "producers/openai", "producers/gemini", "producers/provider"},
+	// An agent's turn streams a model's answer through an adapter, and all adapters work at the same time.
+	"producers": {"producers/anthropic", "producers/openai", "producers/gemini", "producers/provider", "producers/transcript"},
 	// What a recorded delta costs on its way into the log.
 	"producers/natsjs": {"producers/anthropic", "producers/provider"},
 	// The demo agent is cancelled on a real log.

@@ -1,0 +1,39 @@
+package agentstream_test
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// unraced are the packages that are tested without the race detector, which makes them ten times as slow:
+// they only turn bytes into events. Their tests take the same input apart very often. That decoders share
+// nothing when many work at the same time is shown with the detector, by TestDecodersShareNothing of
+// producers. The Makefile says the list a second time.
+var unraced = []string{"producers/anthropic", "producers/gemini", "producers/openai", "producers/transcript"}
+
+// concurrent is what packages need that have something for the race detector to find.
+var concurrent = []string{"sync", "sync/atomic", "testing/synctest", "unsafe", "C"}
+
+func checkRace(tr tree) (out []violation) {
+	if text, ok := tr.texts["Makefile"]; ok && !strings.Contains(text, "\nUNRACED := "+strings.Join(unraced, " ")+"\n") {
+		out = append(out, violation{"Makefile", "UNRACED is not " + strings.Join(unraced, " "), "race:Makefile"})
+	}
+	for _, s := range tr.sources {
+		if !slices.Contains(unraced, s.dir) {
+			continue
+		}
+		for _, imp := range imports(s) {
+			if slices.Contains(concurrent, imp) {
+				out = append(out, violation{s.path, "imports " + imp, "race:" + s.path})
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if g, ok := n.(*ast.GoStmt); ok {
+				out = append(out, violation{at(s, g), "starts a goroutine", "race:" + s.path})
+			}
+			return true
+		})
+	}
+	return out
+}

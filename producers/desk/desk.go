@@ -85,10 +85,10 @@ func New(cfg Config) (*Desk, error) {
 // typeMessage is what a pack must hold to matter. Text in payloads has its quotes escaped.
 var typeMessage = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
 
-// Hear tells of a pack that was stored. done is called once, from any goroutine, when whatever message is in it
+// Hear tells of a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
 // is settled in the log: answered, cancelled, or taken by somebody else. It is not called when that could not be
-// found out, or when the desk ended before: then tell of the pack again, after a while. What is told twice is
-// answered once.
+// found out, or when the desk ended before: then tell of the pack again, after a while. What is told again is
+// answered once, and the last done is the one that counts.
 func (d *Desk) Hear(p schema.Pack, done func()) {
 	if p.Child != "" || !bytes.Contains(p.Body, typeMessage) {
 		done()
@@ -106,10 +106,22 @@ func (d *Desk) Hear(p schema.Pack, done func()) {
 		d.visits[p.Key] = v
 		d.waiting = append(d.waiting, v)
 	}
-	v.heard = append(v.heard, call{seq: p.Last(), done: done})
-	v.rung = true
+	v.hear(call{seq: p.Last(), done: done})
 	d.mu.Unlock()
 	d.wake()
+}
+
+// hear notes a call. One that comes again takes the place of the first, which nobody waits for any more. Called
+// with the desk's lock held.
+func (v *visit) hear(c call) {
+	for i := range v.heard {
+		if v.heard[i].seq == c.seq {
+			v.heard[i] = c
+			return
+		}
+	}
+	v.heard = append(v.heard, c)
+	v.rung = true
 }
 
 func (d *Desk) wake() {

@@ -19,14 +19,14 @@ import (
 type FollowConfig struct {
 	Name   string        // of the durable consumers that keep the place; [A-Za-z0-9_-]{1,64}
 	Tenant string        // "": all tenants
-	Again  time.Duration // a pack that is not done after this is handed over again; default 30 s
+	Again  time.Duration // a pack that is not done after this is handed over again; default 5 s
 	Held   int           // packs of one partition that are not done; at so many no more are handed over; default 1,000
 	Logger *slog.Logger
 }
 
 func (c FollowConfig) withDefaults() (FollowConfig, error) {
 	if c.Again == 0 {
-		c.Again = 30 * time.Second
+		c.Again = 5 * time.Second
 	}
 	if c.Held == 0 {
 		c.Held = 1000

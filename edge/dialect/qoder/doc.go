@@ -27,6 +27,7 @@
 //
 // # Where to look next
 //
-// projector.go reads records, message.go has increments and messages, session.go what a session is; docs/dialects/qoder.md
-// for users.
+// projector.go reads records, message.go has increments and messages, tools.go and input.go calls and what waits,
+// status.go who runs, session.go and objects.go what a session is, send.go what clients say; docs/dialects/qoder.md for
+// users.
 package qoder

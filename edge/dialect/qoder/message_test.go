@@ -243,7 +243,7 @@ func TestMessages(t *testing.T) {
 }
 
 // TestGolden has one file per scenario: the events of the log above the rule, the frames below, of the session and
-// of each child's thread.
+// of each child's thread. Of blocks there is what is their own, but for the scenario plain.
 func TestGolden(t *testing.T) {
 	for _, s := range schematest.All() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -261,6 +261,10 @@ func TestGolden(t *testing.T) {
 			for i, f := range forms {
 				fmt.Fprintf(&got, "%s %s\n", strings.Repeat("-", 60), names[i])
 				for _, f := range projected(t, true, f, list) {
+					if _, increment := strings.CutPrefix(f.event, "agent.content_block"); increment && s.Name != "plain" {
+						fmt.Fprintf(&got, "%s %s", f.id, brief([]shown{f}))
+						continue
+					}
 					fmt.Fprintf(&got, "event %s, id %s, data %s\n", f.event, f.id, f.data)
 				}
 			}
@@ -368,5 +372,42 @@ func TestPreviewsNameWhatComes(t *testing.T) {
 	}
 	if n < 100 {
 		t.Errorf("only %d events", n)
+	}
+}
+
+// TestCopiesKeepTheirOwn: two copies that are fed different things by turns do not write into each other's memory.
+func TestCopiesKeepTheirOwn(t *testing.T) {
+	start := records(t, scenario(`
+		command.message {"content":"one"}
+		command.message {"content":"two"}
+		command.message {"content":"three"}
+		message.start {"message_id":"m","role":"assistant"}
+		text.delta {"text":"so far, it is long enough for more"}
+		text.delta {"text":", "}`))
+	rest := func(letter string) []schema.Record {
+		s := scenario(strings.Repeat("custom.x {}\n", len(start)) + strings.ReplaceAll(`
+			command.message {"content":"said X"}
+			text.delta {"text":"X"}
+			text.delta {"text":"XX"}
+			message.end {"message_id":"m"}
+			message.start {"message_id":"u","role":"user"}
+			message.end {"message_id":"u","content":[{"type":"text","text":"said X"}]}`, "X", letter))
+		return records(t, s)[len(start):]
+	}
+	first := Dialect{}.Projector(dialect.Request{Run: testRun}).(dialect.Stateful)
+	feed(t, first, start)
+	request := dialect.Request{Run: testRun, Form: form{}.key()}
+	a, b := first.For(request), first.For(request)
+	var gotA, gotB []shown
+	logA, logB := rest("A"), rest("B")
+	for i := range logA {
+		gotA = append(gotA, feed(t, a, logA[i:i+1])...)
+		gotB = append(gotB, feed(t, b, logB[i:i+1])...)
+	}
+	for letter, got := range map[string][]shown{"A": gotA, "B": gotB} {
+		text := brief(spoken(got))
+		if !strings.Contains(text, `"so far, it is long enough for more, `+strings.Repeat(letter, 3)+`"`) || strings.Count(text, "said "+letter) != 1 {
+			t.Errorf("copy %s has\n%s", letter, text)
+		}
 	}
 }

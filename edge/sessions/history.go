@@ -20,7 +20,7 @@ import (
 // Bounds of one request for a page of events.
 const (
 	maxScan = 20_000 // records that it looks at, shown or not
-	minScan = 256    // of which downwards so many first, then twice as many, and so on
+	minScan = 1024   // of which downwards so many first, then twice as many, and so on
 )
 
 // spot is a place between the frames of a history: in front of frame n of a record, counted from 0 among all that
@@ -177,7 +177,7 @@ func (p *pages) up(ctx context.Context, from spot) error {
 // in front of the one before it.
 func (p *pages) down(ctx context.Context, from spot) error {
 	p.next = from
-	look := max(minScan, p.found.limit)
+	look := max(minScan, 2*p.found.limit)
 	for left := maxScan; p.next.seq > 1 || p.next.n > 0; look *= 2 {
 		if p.found.bytes > maxPageBytes || left == 0 {
 			p.more = true
@@ -217,9 +217,9 @@ func (p *pages) shorten(err error) error {
 }
 
 // stretch adds the events of the records behind lo and up to hi that lie in front of p.next, the newest first. cut
-// says that the page is full and that there is a next one.
+// says that the page was full before it had them all, so that there is a next one.
 func (p *pages) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err error) {
-	kept := tail{most: p.found.limit - len(p.found.items) + 1, room: maxPageBytes - p.found.bytes}
+	kept := tail{most: p.found.limit - len(p.found.items), room: maxPageBytes - p.found.bytes}
 	err = p.walk(ctx, lo, hi, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
 			if r.Seq == p.next.seq && i >= p.next.n {
@@ -235,10 +235,6 @@ func (p *pages) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err e
 		return false, err
 	}
 	for i := len(kept.list) - 1; i >= 0; i-- {
-		if p.found.full() {
-			p.more = true
-			return true, nil
-		}
 		p.found.add(kept.list[i].id, kept.list[i].data)
 		p.next = kept.list[i].at
 	}

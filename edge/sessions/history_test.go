@@ -315,14 +315,27 @@ func TestStreamAndHistoryAgree(t *testing.T) {
 		event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn"}`),
 		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	h.do("POST", cloud+"/"+id+"/archive", "").ok(200) // the stream ends behind it
-	var streamed []string
-	for _, line := range strings.Split(h.do("GET", cloud+"/"+id+"/events/stream", "", "Accept", "text/event-stream").body, "\n") {
-		if data, ok := strings.CutPrefix(line, "data: "); ok {
-			streamed = append(streamed, data)
-		}
-	}
+	streamed := h.streamed(cloud + "/" + id + "/events/stream")
 	if len(streamed) < 10 {
 		t.Fatalf("only %d frames were streamed", len(streamed))
 	}
 	same(t, "history", slices.Concat(h.walk(eventsPath(id, ""), url.Values{}, func() int { return 3 })...), streamed)
+	same(t, "asked for as a stream", h.streamed(eventsPath(id, "")), streamed)
+	main := h.threadsOf(id)[1]
+	same(t, "thread", slices.Concat(h.walk(eventsPath(id, main), url.Values{}, func() int { return 3 })...), h.streamed(cloud+"/"+id+"/threads/"+main+"/stream"))
+}
+
+// streamed gives the data of all frames of a stream that ends.
+func (h *house) streamed(path string) (all []string) {
+	h.t.Helper()
+	a := h.do("GET", path, "", "Accept", "text/event-stream")
+	if a.header.Get("Content-Type") != "text/event-stream" {
+		h.t.Fatalf("%s: %d %s", path, a.status, a.body)
+	}
+	for line := range strings.SplitSeq(a.body, "\n") {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			all = append(all, data)
+		}
+	}
+	return all
 }

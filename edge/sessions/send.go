@@ -112,6 +112,7 @@ func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
 func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 	e, err := p.Command(m.said[i])
 	if err == nil {
+		e.Payload = by(m.x, e.Payload)
 		err = e.Prepare(m.run)
 	}
 	place := fmt.Sprintf("events[%d]", i)
@@ -122,6 +123,20 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 		return e, fmt.Errorf("%s: %w", place, err)
 	}
 	return e, nil
+}
+
+// by adds to a command's payload who gives it, as the credential says: agents go by that, so no client says it.
+func by(x *edge.Exchange, payload json.RawMessage) json.RawMessage {
+	subject := x.Caller().Subject
+	if subject == "" {
+		return payload
+	}
+	name, _ := json.Marshal(subject) // a string always encodes
+	comma := ","
+	if len(payload) == len(`{}`) {
+		comma = ""
+	}
+	return fmt.Appendf(nil, `%s%s"by":%s}`, payload[:len(payload)-1], comma, name)
 }
 
 // again looks for a record that is what an event became when the session would still take it: an answer, say, that

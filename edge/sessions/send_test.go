@@ -195,3 +195,26 @@ func TestSendTogether(t *testing.T) {
 		t.Errorf("%d messages are stored", n)
 	}
 }
+
+// TestWhoSaysIt holds that the credential alone says who gives a command.
+func TestWhoSaysIt(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`))
+	got := h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":"hi","by":"root"},{"type":"user.interrupt","by":"root"},
+		{"type":"user.define_outcome","description":"x","by":"root"}]}`).sentData()
+	h.do("POST", cloud+"/"+id+"/cancel", `{"by":"root"}`).ok(202)
+	said := 0
+	h.records(id, func(r schema.Record) {
+		if strings.HasPrefix(string(r.Type), "command.") {
+			said++
+			var payload struct{ By string }
+			if err := json.Unmarshal(r.Payload(), &payload); err != nil || payload.By != "ann" {
+				t.Errorf("%s: %s", r.Type, r.Payload())
+			}
+		}
+	})
+	if said != 4 || strings.Contains(fmt.Sprint(got), `"by"`) {
+		t.Errorf("%d commands, %q", said, got)
+	}
+}

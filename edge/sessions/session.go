@@ -154,7 +154,7 @@ func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(typeCancel, "", []byte(`{}`)), opt: opt}
+	c := change{run: x.Path("run"), events: about(typeCancel, "", by(x, []byte(`{}`))), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
 		if !p.Running() {
 			return errDone

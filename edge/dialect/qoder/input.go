@@ -185,6 +185,7 @@ func (p *Projector) extra(names ...string) (b []byte) {
 // Names that every event has of its own, or that no event takes from a payload.
 var common = []string{
 	"id", "type", "session_id", "session_thread_id", "turn_id", "created_at", "processed_at", "schema_version",
+	"by", // who gave a command, as the credential says: no client says it, and none is told
 }
 
 // appendRest appends the fields of an object as fields of an event, each with a comma before it, as they are

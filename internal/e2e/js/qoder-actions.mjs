@@ -116,8 +116,9 @@ const confirmed = until(watch, async (e) => {
   }
   return settled(e);
 });
-for await (const call of open().sessions.events.toolRunner(held.id, { tools: [], maxIdleMs: 300 })) {
+for await (const call of open().sessions.events.toolRunner(held.id, { tools: [] })) {
   assert.deepEqual([call.name, call.posted, call.confirmation], ["weather", false, "allow"]); // it has no such tool
+  break;
 }
 assert.equal(told(await confirmed), "It is sunny.");
 end();

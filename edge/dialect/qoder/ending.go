@@ -68,7 +68,7 @@ func (p *Projector) endMessage(l *lane) {
 		if m != nil && m.held {
 			p.release(m)
 		}
-		other := &message{id: p.messageID(e.id), start: p.rec.Seq, turn: p.rec.turn}
+		other := &message{id: p.messageID(e.id), start: p.rec.Seq, turn: p.rec.turn, told: p.info.incremental}
 		if p.rec.actor == "user" {
 			other.role = roleUser
 		}
@@ -241,7 +241,7 @@ func (p *Projector) whole(m *message, e *ending) {
 		if !first {
 			body = append(body, ',')
 		}
-		if c := readPart(part); p.info.incremental {
+		if c := readPart(part); m.told {
 			body = c.appendFull(body)
 		} else if t := c.appendPlain(body); t != nil {
 			body, said = t, said || len(c.text) > 0 || len(c.refusal) > 0
@@ -251,7 +251,7 @@ func (p *Projector) whole(m *message, e *ending) {
 		}
 		first = false
 	}
-	if !said && !p.info.incremental {
+	if !said && !m.told {
 		p.rec.slot++
 		return
 	}

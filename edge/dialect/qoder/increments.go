@@ -1,7 +1,8 @@
 package qoder
 
 // Increments are what the seed's event model has: message_start, content blocks with their deltas, message_delta and
-// message_stop, in the words of the provider's own stream. What is shown to nobody takes its slot all the same.
+// message_stop, in the words of the provider's own stream. What is shown to nobody takes its slot all the same. A
+// message has all of them or none, also when the session's setting changes in its midst.
 
 const zeroUsage = `{"input_tokens":0,"output_tokens":0}`
 
@@ -10,7 +11,7 @@ func (p *Projector) tells(m *message, n int) bool {
 	if m.role != roleAssistant {
 		return false
 	}
-	if p.rec.out != nil && p.shows(emission{thread: p.rec.thread, increment: true}) {
+	if m.told && p.rec.out != nil && p.shows(emission{thread: p.rec.thread}) {
 		return true
 	}
 	p.rec.slot += n
@@ -29,7 +30,7 @@ func (p *Projector) envelope(m *message) []byte {
 
 func (p *Projector) tell(m *message, typ string, body []byte) {
 	p.body = body
-	p.emit(emission{typ: typ, increment: true, turn: m.turn, body: body})
+	p.emit(emission{typ: typ, turn: m.turn, body: body})
 }
 
 func (p *Projector) tellStart(m *message, model, usage []byte) {

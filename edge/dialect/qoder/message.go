@@ -30,6 +30,7 @@ type message struct {
 	turn    string
 	cause   string
 	made    bool // nobody announced it
+	told    bool // it has increments: the session's setting when it began
 
 	blocks []block // the newest
 	base   int     // blocks before them
@@ -140,7 +141,7 @@ func (l *lane) clone() *lane {
 func (m *messages) size() int {
 	n := 0
 	for child, l := range m.lanes {
-		n += 64 + len(child) + 48*len(l.told)
+		n += 64 + len(child) + 80*len(l.told)
 		if l.open != nil {
 			n += 256 + len(l.open.id) + l.open.kept + 256*len(l.open.blocks)
 		}
@@ -228,7 +229,7 @@ func (p *Projector) startMessage(l *lane) {
 	if l.open != nil {
 		p.cut(l)
 	}
-	m := &message{start: p.rec.Seq, turn: p.rec.turn, cause: p.rec.cause}
+	m := &message{start: p.rec.Seq, turn: p.rec.turn, cause: p.rec.cause, told: p.info.incremental}
 	var model, usage []byte
 	for r := readObject(p.rec.payload); ; {
 		name, v, ok := r.next()
@@ -289,7 +290,7 @@ func (p *Projector) opened(l *lane) *message {
 		p.cut(l)
 	}
 	if l.open == nil {
-		l.open = &message{id: p.messageID(nil), start: p.rec.Seq, turn: p.rec.turn, made: true}
+		l.open = &message{id: p.messageID(nil), start: p.rec.Seq, turn: p.rec.turn, made: true, told: p.info.incremental}
 		p.tellStart(l.open, nil, nil)
 	}
 	return l.open

@@ -137,7 +137,9 @@ func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
 		return fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
 	}
 	p.attributes(r.Attributes())
-	p.rec.thread = p.threads.of(p, string(r.Child))
+	if p.rec.thread = p.threads.lanes.m[string(r.Child)]; p.rec.thread == nil {
+		p.rec.thread = p.threads.of(p, string(r.Child))
+	}
 	if p.rec.turn == "" {
 		p.rec.turn = p.rec.thread.turn
 	}
@@ -183,16 +185,15 @@ func (n *name) of(raw []byte) string {
 
 // emission is a frame before it has an id.
 type emission struct {
-	typ       string
-	id        string  // "": that of the record and slot
-	thread    *thread // whose it is; nil: the record's
-	also      bool    // shown in the session as well, when it is of a child
-	increment bool    // only shown when the session has increments
-	preview   bool    // only shown to those who asked for previews; has no id of its own in its JSON
-	turn      string  // "": the record's
-	body      []byte  // fields behind the common ones, each with a comma before it
-	all       bool    // shown in every form
-	last      bool    // the stream ends behind it; of what is a child's, the child's own
+	typ     string
+	id      string  // "": that of the record and slot
+	thread  *thread // whose it is; nil: the record's
+	also    bool    // shown in the session as well, when it is of a child
+	preview bool    // only shown to those who asked for previews; has no id of its own in its JSON
+	turn    string  // "": the record's
+	body    []byte  // fields behind the common ones, each with a comma before it
+	all     bool    // shown in every form
+	last    bool    // the stream ends behind it; of what is a child's, the child's own
 }
 
 // id gives the id that the next frame will have.
@@ -207,9 +208,6 @@ func (p *Projector) emit(e emission) string {
 		e.thread = p.rec.thread
 	}
 	shown := p.rec.out != nil && slot <= maxSlot && p.shows(e)
-	if !shown && (e.increment || e.preview) {
-		return "" // nobody refers to these
-	}
 	id := e.id
 	if id == "" {
 		id = eventID(p.session, p.rec.Seq, slot)
@@ -271,7 +269,7 @@ func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {
 // shows says whether a frame belongs to what this client is shown. The coordinator's thread is shown as the session.
 func (p *Projector) shows(e emission) bool {
 	switch {
-	case p.form.silent, e.increment && !p.info.incremental:
+	case p.form.silent:
 		return false
 	case e.all || e.thread.id == p.form.thread:
 		return true

@@ -53,9 +53,9 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	} | awk -f tools/testsum.awk
 
 .PHONY: needs
-needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server
+needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl
 	@tools/needs $(if $(RACE),gcc) postgresql
-	tools/needs -o node npm chromium versitygw
+	tools/needs -o node npm chromium versitygw jq curl
 
 JS_DIRS := clients/ts internal/e2e/js
 # Without npm what needs it is left out, loudly; CI must have it.

@@ -33,13 +33,13 @@ type office struct {
 	t        *testing.T
 	log      *natsjs.Log
 	appender *producers.Appender
-	lives    int
+	again    time.Duration // until what is not done is told again
 }
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
 	k := testkit.NATS(t)
-	o := &office{t: t}
+	o := &office{t: t, again: time.Second}
 	var err error
 	if o.log, err = natsjs.Open(t.Context(), k.Conn); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,6 @@ func (o *office) say(run, text string) schema.Seq {
 // staff is a desk at work. leave ends it.
 func (o *office) staff(cfg desk.Config) (leave func()) {
 	o.t.Helper()
-	o.lives++
 	cfg.Log, cfg.Waker, cfg.Attend, cfg.Ask = o.log, o.log, o.log.Attend, o.log.Ask
 	cfg.Logger = slog.New(slog.NewTextHandler(o.t.Output(), nil))
 	d, err := desk.New(cfg)
@@ -84,7 +83,7 @@ func (o *office) staff(cfg desk.Config) (leave func()) {
 		}
 	})
 	group.Go(func() {
-		err := o.log.Follow(ctx, natsjs.FollowConfig{Name: "desk", Again: time.Second, Logger: cfg.Logger}, d.Hear)
+		err := o.log.Follow(ctx, natsjs.FollowConfig{Name: "desk", Again: o.again, Logger: cfg.Logger}, d.Hear)
 		if err != nil {
 			o.t.Error(err)
 		}
@@ -292,6 +291,21 @@ func TestCancels(t *testing.T) {
 	}
 }
 
+// What was cancelled before anybody came is not answered.
+func TestCancelledBefore(t *testing.T) {
+	o := newOffice(t)
+	o.session("s1")
+	o.say("s1", "one")
+	o.put("s1", "command.cancel", `{}`)
+	o.say("s1", "two")
+	o.put("s1", schema.TypeCommandMessage, `{"content":"know this","role":"system"}`)
+	o.staff(desk.Config{Answer: echo})
+	all := o.await("s1", "commands.taken 5", 1)
+	if count(all, "text.delta re: two") != 1 || count(all, "turn.start") != 1 {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
 // An answer that fails, or leaves something open, fails its turn; the next message is answered.
 func TestFails(t *testing.T) {
 	o := newOffice(t)
@@ -349,19 +363,33 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A session is left when nothing is said, and opened again.
+// With one place, a session in which nothing is said gives its place to the next.
+func TestGivesItsPlace(t *testing.T) {
+	o := newOffice(t)
+	o.staff(desk.Config{Most: 1, Idle: time.Hour, Answer: echo})
+	o.session("s1")
+	o.session("s2")
+	for i := range 4 {
+		run := fmt.Sprint("s", 1+i%2)
+		o.say(run, fmt.Sprint(i))
+		o.await(run, fmt.Sprint("text.delta re: ", i), 1)
+	}
+}
+
+// A session is left when nothing is said, and opened again, also by what is said in the moment of leaving.
 func TestIdles(t *testing.T) {
 	o := newOffice(t)
-	o.staff(desk.Config{Idle: 50 * time.Millisecond, Answer: echo})
+	o.again = time.Hour
+	o.staff(desk.Config{Idle: time.Millisecond, Answer: echo})
 	o.session("s1")
-	for i := range 6 {
+	const messages = 200
+	for i := range messages {
 		o.say("s1", fmt.Sprint(i))
-		o.await("s1", fmt.Sprint("text.delta re: ", i), 1)
-		time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+		if i%4 == 0 {
+			o.await("s1", fmt.Sprint("text.delta re: ", i), 1)
+		}
 	}
-	if all := o.events("s1"); count(all, "turn.end end_turn") != 6 {
-		t.Errorf("%s", strings.Join(all, "\n"))
-	}
+	o.await("s1", "turn.end end_turn", messages)
 }
 
 // Two desks share the sessions: each message is answered once, and nobody's turn is taken over.
@@ -388,6 +416,9 @@ func TestTwoDesks(t *testing.T) {
 	}
 	for i := range sessions {
 		all := o.await(fmt.Sprint("s", i), "turn.end end_turn", messages)
+		if count(all, "turn.end error") != 0 {
+			t.Errorf("session %d: a turn was cut:\n%s", i, strings.Join(all, "\n"))
+		}
 		for m := range messages {
 			if n := count(all, fmt.Sprint("text.delta re: ", m)); n != 1 {
 				t.Errorf("session %d: message %d is answered %d times:\n%s", i, m, n, strings.Join(all, "\n"))

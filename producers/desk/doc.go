@@ -18,7 +18,7 @@
 // taken are one pack. A desk that is killed in the middle ends that turn as failed when it comes back, and
 // answers the message again from the beginning. A cancellation ends the turn under way, and what was said before
 // it and still waits is not answered; what is said behind it is. A session whose owner is another process that
-// answers is left to it. What was heard is done ([Desk.Hear]) when it is settled in the log, and not before:
+// answers is left to it, so several desks may be told of the same messages. What was heard is done ([Desk.Hear]) when it is settled in the log, and not before:
 // whoever tells of it keeps it until then.
 //
 // # Concurrency

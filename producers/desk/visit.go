@@ -121,9 +121,6 @@ func (v *visit) serve(ctx context.Context) error {
 		v.pass(first != nil)
 		return nil
 	}
-	if err := v.alone(ctx); err != nil {
-		return err
-	}
 	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
 		return err
 	}
@@ -134,6 +131,12 @@ func (v *visit) serve(ctx context.Context) error {
 			return err
 		}
 		defer leave()
+	}
+	if err := v.own(ctx, first); errors.Is(err, schema.ErrEnded) {
+		v.pass(false) // what was said was settled by the end of the run
+		return nil
+	} else if err != nil {
+		return err
 	}
 	v.commands, err = producers.NewCommands(producers.CommandsConfig{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
 	if err != nil {
@@ -200,24 +203,45 @@ func firstOf(p *schema.Pack) (*schema.Event, error) {
 	return nil, nil
 }
 
-// alone asks whoever owns the run whether it is there.
-func (v *visit) alone(ctx context.Context) error {
-	if v.d.cfg.Ask == nil {
-		return nil
+// ownTries bounds how often the session is asked for, while others write into it.
+const ownTries = 20
+
+// own makes the run ours, unless its owner is there: by an event that must be stored right behind those that were
+// there when the owner was asked. So of two who come at once one is left. The event says that what was said up to
+// the run's first event is taken, which is none, or nothing at all.
+func (v *visit) own(ctx context.Context, first *schema.Event) error {
+	claim := schema.Event{Type: schema.TypeCommandsTaken, Payload: json.RawMessage(`{"through":1}`)}
+	if first.Type == schema.TypeCommandMessage {
+		claim = schema.Event{Type: schema.TypeProgress, Payload: json.RawMessage(`{}`)}
 	}
-	head, err := v.d.cfg.Log.Head(ctx, v.key, "")
-	if err != nil || head.Lane.Owner == "" {
-		return err
+	absent := ""
+	for range ownTries {
+		head, err := v.d.cfg.Log.Head(ctx, v.key, "")
+		if err != nil {
+			return err
+		}
+		if owner := head.Lane.Owner; owner != absent && v.d.cfg.Ask != nil {
+			there, err := v.d.cfg.Ask(ctx, v.key, owner)
+			if err != nil {
+				return err
+			}
+			if there {
+				return errLeftAlone
+			}
+			absent = owner
+		}
+		if head.Exists() {
+			claim.Seq = head.Last + 1
+		}
+		if _, err = v.pub.Append(ctx, claim); !errors.Is(err, schema.ErrSeqMismatch) {
+			return err
+		}
 	}
-	there, err := v.d.cfg.Ask(ctx, v.key, head.Lane.Owner)
-	if err == nil && there {
-		return errLeftAlone
-	}
-	return err
+	return fmt.Errorf("others have written %d times while it was asked for", ownTries)
 }
 
-// open takes what is said already, and then ends what a former life has left open. In that order: the first
-// command that is handed over makes the run ours, and nothing more is begun by anybody else.
+// open takes what is said already, and ends what a former life has left open: the run is ours, and nothing more
+// is begun by anybody else.
 func (v *visit) open(ctx context.Context) error {
 	v.d.mu.Lock()
 	v.rung = false

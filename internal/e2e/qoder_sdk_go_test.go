@@ -179,7 +179,7 @@ func sameLines(t *testing.T, what string, got, want []string) {
 }
 
 func at(lines []string, i int) string {
-	if i < len(lines) {
+	if i >= 0 && i < len(lines) {
 		return lines[i]
 	}
 	return "none"
@@ -267,7 +267,7 @@ func useTurns(t *testing.T, here, there sdkSessions) {
 		t.Errorf("%d deltas make %q", deltas, text)
 	}
 
-	since := first[len(first)-1].ProcessedAt
+	since := first[len(first)-1].ProcessedAt.Truncate(time.Second) // the library writes no fractions
 	var later, users []string
 	for _, e := range append(slices.Clone(first), second...) {
 		if e.ProcessedAt.After(since) {

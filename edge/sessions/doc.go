@@ -11,6 +11,13 @@
 // answers is what the stream shows. Events are acknowledged when they are durable. A list of sessions is of what
 // was persisted and may be a moment behind; everything else is as of the log's newest event.
 //
+// What a request is allowed by is checked on the very head that its events follow. All of a request are checked
+// before any is stored; those for one thread that follow each other are stored all or none. A repeat with the same
+// Idempotency-Key stores nothing and answers the same, also when the run has ended or begun anew in between.
+//
+// A page of a history ends after 1 to 1,000 events, 4 MiB, or 20,000 records looked at. Following next_page gives
+// every event once, whatever is appended meanwhile.
+//
 // # Concurrency
 //
 // All is safe for concurrent use; nothing here starts a goroutine or keeps anything between requests.

@@ -1,9 +1,11 @@
 package sessions
 
 import (
+	"errors"
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/schema"
 )
 
 // TestTail holds how much is kept of a stretch while it is read: neither more frames nor more bytes than a page takes,
@@ -20,4 +22,27 @@ func TestTail(t *testing.T) {
 	if len(kept.list) != 1 || kept.list[0].at.seq != 2 || !kept.cut {
 		t.Errorf("%d frames, the first at %v", len(kept.list), kept.list[0].at)
 	}
+}
+
+// FuzzToken reads anything as a page: what is taken is what was made.
+func FuzzToken(f *testing.F) {
+	made := window{scope: "events", desc: true, back: true}
+	f.Add(made.token("12.3"))
+	f.Add("MWFmMS4wLjEyMzQ")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, token string) {
+		w := window{scope: "events", page: token}
+		if err := w.open(""); err != nil {
+			if !errors.Is(err, schema.ErrBadCursor) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if again := w.token(w.page); again != token {
+			t.Errorf("%q is %q", token, again)
+		}
+		if s, err := parseSpot(w.page); err == nil && s.String() != w.page {
+			t.Errorf("%q is %v", w.page, s)
+		}
+	})
 }

@@ -149,13 +149,14 @@ func (w *window) open(order string) error {
 		return bad
 	}
 	i := strings.LastIndexByte(string(raw), '.')
-	if i < 4 || string(raw[i+1:]) != sumOf(w.scope, string(raw[:i])) || raw[0] != '1' {
+	if i < 4 {
 		return bad
 	}
-	if !strings.ContainsRune("ad", rune(raw[1])) || !strings.ContainsRune("fb", rune(raw[2])) {
-		return bad
-	}
+	token := w.page
 	w.desc, w.back, w.page = raw[1] == 'd', raw[2] == 'b', string(raw[3:i])
+	if w.token(w.page) != token { // also the decoder passes over line breaks
+		return bad
+	}
 	if order != "" && w.desc != (order == "desc") {
 		return fmt.Errorf("page is of the other order: %w", dialect.ErrBadRequest)
 	}

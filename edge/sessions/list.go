@@ -44,7 +44,7 @@ func (a routes) list(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	ask.Since, ask.Until = created.from, created.to
+	ask.Since, ask.Until = roundUp(created.from), roundUp(created.to)
 	statuses, err := q.names("statuses", "statuses[]", "status")
 	if err == nil {
 		err = known("statuses", statuses, sessionStatuses)
@@ -62,6 +62,15 @@ func (a routes) list(ctx context.Context, x *edge.Exchange) error {
 	}
 	x.Reply(http.StatusOK, found.body(w, next.String()))
 	return nil
+}
+
+// roundUp rounds a bound up to the microseconds that stores compare: one that is a nanosecond behind a time would
+// be that time to them.
+func roundUp(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
 // flag reads a parameter that is true or false; false when it is absent.

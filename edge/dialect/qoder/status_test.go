@@ -72,8 +72,9 @@ func TestStatusFrames(t *testing.T) {
 			run.lifecycle {"state":"paused"}
 			run.lifecycle {"state":"paused"}
 			text.delta {"text":"a"}
+			command.cancel {}
 			run.lifecycle {"state":"running"}
-			turn.end {"turn_id":"t1"}`, lines(running, action, running, end)},
+			turn.end {"turn_id":"t1"}`, lines(running, action, `user.interrupt {}`, running, cancelled)},
 		"a plan waits": {`
 			run.lifecycle {"state":"awaiting_approval"}
 			plan.proposal {"plan":{"id":"p","steps":[]}}

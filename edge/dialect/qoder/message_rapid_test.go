@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -423,7 +424,7 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 		var fields map[string]json.RawMessage
-		if !json.Valid(b) || json.Unmarshal(b, &fields) != nil {
+		if !utf8.Valid(b) || !json.Valid(b) || json.Unmarshal(b, &fields) != nil {
 			return
 		}
 		for r := readObject(b); ; {

@@ -1,7 +1,6 @@
 package qoder
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -18,7 +17,7 @@ type Projector struct {
 	rec   record // the one at hand
 	buf   []byte // the frame at hand
 	body  []byte // its own fields, while they are written
-	names [2]name
+	head  head   // optional part of the envelope of the record at hand
 }
 
 var _ dialect.Stateful = (*Projector)(nil)
@@ -126,17 +125,16 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 
 // open reads what every record has.
 func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
-	id, ts, run := r.Envelope()
-	_ = id
+	_, ts, run := r.Envelope()
 	if p.session == "" {
 		p.session, p.origin = string(run), string(ts)
 	}
 	p.last, p.updated = r.Seq, string(ts)
-	p.rec = record{Record: r, ts: p.updated, payload: r.Payload(), out: out}
-	if p.rec.payload == nil {
+	p.rec = record{Record: r, ts: p.updated, out: out}
+	if p.rec.payload = p.head.payload(r); p.rec.payload == nil {
 		return fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
 	}
-	p.attributes(r.Attributes())
+	p.rec.turn, p.rec.actor, p.rec.cause = p.head.turn, p.head.actor, p.head.cause
 	if p.rec.thread = p.threads.lanes.m[string(r.Child)]; p.rec.thread == nil {
 		p.rec.thread = p.threads.of(p, string(r.Child))
 	}
@@ -144,43 +142,6 @@ func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
 		p.rec.turn = p.rec.thread.turn
 	}
 	return nil
-}
-
-// attributes reads the optional part of the envelope. Turn and actor are mostly those of the record before.
-func (p *Projector) attributes(list []byte) {
-	for len(list) > 1 && list[0] == ',' {
-		end := skipValue(list, 1)
-		if end < 0 || end >= len(list) || list[end] != ':' {
-			return
-		}
-		name, from := list[1:end], end+1
-		if end = skipValue(list, from); end < 0 {
-			return
-		}
-		switch v := list[from:end]; string(name) {
-		case `"turn_id"`:
-			p.rec.turn = p.names[0].of(v)
-		case `"actor"`:
-			p.rec.actor = p.names[1].of(v)
-		case `"cause"`:
-			_ = json.Unmarshal(v, &p.rec.cause) // it stays empty
-		}
-		list = list[end:]
-	}
-}
-
-// name is a string that was decoded, which need not be done again.
-type name struct {
-	raw   []byte
-	value string
-}
-
-func (n *name) of(raw []byte) string {
-	if n.raw == nil || !bytes.Equal(n.raw, raw) {
-		n.raw, n.value = append(n.raw[:0], raw...), ""
-		_ = json.Unmarshal(raw, &n.value) // what is no string is none
-	}
-	return n.value
 }
 
 // emission is a frame before it has an id.

@@ -26,7 +26,8 @@ func (h *head) payload(r schema.Record) []byte {
 	if i < 0 {
 		return nil
 	}
-	for i += len(seqMark); i < len(r.Line) && r.Line[i] >= '0' && r.Line[i] <= '9' {
+	i += len(seqMark)
+	for i < len(r.Line) && r.Line[i] >= '0' && r.Line[i] <= '9' {
 		i++
 	}
 	if rest := r.Line[i:]; len(h.raw) > 0 && len(rest) > len(h.raw) && bytes.Equal(rest[:len(h.raw)], h.raw) {

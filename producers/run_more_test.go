@@ -1,6 +1,7 @@
 package producers_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -121,4 +122,48 @@ func TestSayAll(t *testing.T) {
 		t.Errorf("behind the end: %v", err)
 	}
 	must(t, pub.Close(ctx))
+}
+
+// packsOf is a sink that notes how many events each call has.
+type packsOf struct {
+	told
+	sizes []int
+}
+
+func (s *packsOf) Send(ctx context.Context, events ...schema.Event) error {
+	s.sizes = append(s.sizes, len(events))
+	return s.told.Send(ctx, events...)
+}
+
+// A turn's end and what is said with it are one call of the sink; a turn that is over says neither. A call that
+// must be confirmed says so.
+func TestTurnEndsWithAMark(t *testing.T) {
+	var s packsOf
+	r := newRun(t, &s)
+	turn, err := r.Turn(t.Context())
+	must(t, err)
+	m, err := turn.Message(producers.MessageInfo{})
+	must(t, err)
+	c, err := m.Call("", "rm")
+	must(t, err, c.ReadyAs(nil, "ask"), m.End("tool_use", nil))
+	mark := schema.Event{Type: schema.TypeCommandsTaken, Payload: []byte(`{"through":2}`)}
+	if err := turn.End("end_turn", mark); !errors.Is(err, producers.ErrOpen) {
+		t.Fatalf("a call is open, and the turn ends: %v", err)
+	}
+	must(t, c.Finish("done"))
+	n := len(s.events)
+	must(t, turn.End("end_turn", mark))
+	last := s.events[n:]
+	if len(last) != 2 || s.sizes[len(s.sizes)-1] != 2 || last[0].Type != mark.Type || last[1].Type != schema.TypeTurnEnd || last[0].TurnID != turn.ID() {
+		t.Fatalf("%d calls, %+v", len(s.sizes), last)
+	}
+	if err := turn.End("end_turn", mark); !errors.Is(err, producers.ErrOver) || len(s.events) != n+2 {
+		t.Fatalf("the turn ends twice: %v", err)
+	}
+	if !strings.Contains(s.story(), `"index":0,"permission":"ask"}`) {
+		t.Fatal(s.story())
+	}
+	if _, err := r.Turn(t.Context()); err != nil {
+		t.Fatalf("the next turn: %v", err)
+	}
 }

@@ -382,7 +382,7 @@ func TestIdles(t *testing.T) {
 	o.again = time.Hour
 	o.staff(desk.Config{Idle: time.Millisecond, Answer: echo})
 	o.session("s1")
-	const messages = 200
+	const messages = 80
 	for i := range messages {
 		o.say("s1", fmt.Sprint(i))
 		if i%4 == 0 {

@@ -237,6 +237,13 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	if errors.As(err, &at) {
 		p.Field = at.field
 	}
+	var named interface {
+		error
+		Field() string
+	}
+	if errors.As(err, &named) { // a parameter, in the dialect's words
+		p.Field = named.Field()
+	}
 	var pos *positionError
 	if errors.As(err, &pos) {
 		p.Last = pos.last

@@ -47,7 +47,7 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	m := messages{x: x, run: run, newest: head.Last, keyed: opt.IdempotencyKey != "", said: said}
+	m := messages{x: x, run: run, newest: head.Last, keyed: opt.IdempotencyKey != "", said: said, name: "events"}
 	if err := m.translate(ctx, p); err != nil {
 		return err
 	}
@@ -87,6 +87,7 @@ type messages struct {
 	newest schema.Seq
 	keyed  bool
 	said   []json.RawMessage
+	name   string // of the parameter that they are in
 	events []schema.Event
 }
 
@@ -115,7 +116,7 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 		e.Payload = by(m.x, e.Payload)
 		err = e.Prepare(m.run)
 	}
-	place := fmt.Sprintf("events[%d]", i)
+	place := fmt.Sprintf("%s[%d]", m.name, i)
 	if wrong := new(qoder.ParamError); errors.As(err, &wrong) {
 		return e, &qoder.ParamError{Param: place + "." + wrong.Param, Reason: wrong.Reason}
 	}

@@ -37,13 +37,34 @@ func (a routes) create(ctx context.Context, x *edge.Exchange) error {
 		sum := sha256.Sum256([]byte("session\x00" + x.Caller().Tenant + "\x00" + opt.IdempotencyKey))
 		run = qoder.SessionPrefix + hex.EncodeToString(sum[:16])
 	}
-	opt.MustBeNew = true
-	first := schema.Event{Type: schema.TypeSessionCreated, Actor: "user", Payload: payload}
-	receipt, err := x.Append(ctx, run, []schema.Event{first}, opt)
+	opt.MustBeNew, opt.Whole = true, true
+	events := about(schema.TypeSessionCreated, "", payload)
+	said, err := initial(ctx, x, run, body)
+	if err != nil {
+		return err
+	}
+	receipt, err := x.Append(ctx, run, append(events, said...), opt)
 	if err != nil {
 		return err
 	}
 	return answer(ctx, x, run, receipt.Last)
+}
+
+// initial gives the events that a session begins with.
+func initial(ctx context.Context, x *edge.Exchange, run string, body []byte) ([]schema.Event, error) {
+	said, err := qoder.InitialEvents(body)
+	if err != nil || len(said) == 0 {
+		return nil, err
+	}
+	p, err := at(ctx, x, run, 0, qoder.Request(run, ""))
+	if err != nil {
+		return nil, err
+	}
+	m := messages{x: x, run: run, said: said, name: "initial_events"}
+	if err := m.translate(ctx, p); err != nil {
+		return nil, err
+	}
+	return m.events, nil
 }
 
 // get answers with a session as it stands.

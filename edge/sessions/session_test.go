@@ -302,3 +302,25 @@ func TestAnyRunIsASession(t *testing.T) {
 		h.do("POST", eventsPath(s.Name, ""), hello).ok(http.StatusOK)
 	}
 }
+
+// TestInitialEvents creates sessions that begin with something said: in one pack with the session itself, or not at
+// all.
+func TestInitialEvents(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(`{"agent":"a","environment_id":"e","initial_events":[
+		{"type":"user.message","content":"one"},{"type":"user.define_outcome","description":"two"}]}`)
+	if types := h.types(id); !slices.Equal(types, []string{schema.TypeSessionCreated, schema.TypeCommandMessage, "command.redirect"}) {
+		t.Errorf("%v", types)
+	}
+	for body, param := range map[string]string{
+		`[{"type":"user.interrupt"}]`:                                     "initial_events[0].type",
+		`[{"type":"user.message","content":"a"},{"type":"user.message"}]`: "initial_events[1].content",
+		`7`: "initial_events",
+	} {
+		a := h.do("POST", cloud, `{"agent":"a","environment_id":"e","initial_events":`+body+`}`)
+		a.refused(400, "invalid_request_error")
+		if want := `"param":"` + param + `"`; !strings.Contains(a.body, want) {
+			t.Errorf("%s: %s, want %s", body, a.body, want)
+		}
+	}
+}

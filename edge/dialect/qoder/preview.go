@@ -27,6 +27,20 @@ func (p *Projector) previewPiece(m *message, b *block, low uint16, said []byte) 
 	}
 }
 
+// Prelude gives the beginning of the oldest message that previews tell of: who begins within it needs what they
+// have told, since clients put a preview together from its event_start on.
+func (p *Projector) Prelude() (from schema.Seq) {
+	if p.form.previews&previewMessage == 0 {
+		return 0
+	}
+	for _, l := range p.messages.lanes {
+		if m := l.open; m != nil && m.announced && (from == 0 || m.start < from) {
+			from = m.start
+		}
+	}
+	return from
+}
+
 // previews says whether this client is to see a preview; if not, it takes its slot.
 func (p *Projector) previews(kind previews) bool {
 	if p.rec.out != nil && p.form.previews&kind != 0 && p.shows(emission{thread: p.rec.thread}) {

@@ -20,7 +20,10 @@ type Projector struct {
 	head  head   // optional part of the envelope of the record at hand
 }
 
-var _ dialect.Stateful = (*Projector)(nil)
+var (
+	_ dialect.Stateful = (*Projector)(nil)
+	_ dialect.Preluder = (*Projector)(nil)
+)
 
 // story is all that a projector remembers. Its parts are copied one by one; what a part points at is never
 // changed once a copy may share it.
@@ -191,7 +194,7 @@ func (p *Projector) emit(e emission) string {
 	data := p.rec.out.Text(b)
 	f := dialect.Frame{Data: data[:n:n], Last: e.last && (e.all || e.thread.id == p.form.thread)} // not the session with one of its threads
 	if e.preview {
-		f.Event, f.Token = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):]
+		f.Event, f.Token, f.Again = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):], true
 	} else { // they stand in it
 		f.Token = data[idAt : idAt+len(id) : idAt+len(id)]
 		at := idAt + len(id) + typeAt

@@ -87,6 +87,11 @@ for (const incremental of [true, false]) {
   assert.deepEqual(await take(await sessions.events.stream(id, { replay: "history" }), seen.length), seen);
 }
 
+// Events that come with the session.
+const begun = await create(sessions, { initial_events: [message("say at once")] });
+const answered = await until(await sessions.events.stream(begun.id, { replay: "history" }), settled);
+assert.deepEqual(only(answered, "user.message", "agent.message").map(texts), [["say at once"], [speech, "You said: at once"]]);
+
 // Threads.
 const { id } = await create(sessions, { incremental_streaming_enabled: true });
 const [main] = await collect(sessions.threads.list(id));

@@ -84,6 +84,7 @@ for (const nobody of ["sess_00000000000000000000000000000000", "a/../b?c", "x".r
 for (const call of [
   () => sessions.create({ environment_id: "env_e2e" }),
   () => sessions.create({ agent: 7, environment_id: "env_e2e" }),
+  () => create(sessions, { initial_events: [{ type: "user.interrupt" }] }),
   () => sessions.update(id, { metadata: "none" }),
   () => sessions.events.send(id, { events: [] }),
   () => sessions.events.send(id, {}),

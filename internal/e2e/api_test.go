@@ -12,6 +12,7 @@ import (
 // The TypeScript client does all that it can against both roles that serve, over fetch and over
 // WebSocket: its fold is the server's, and a snapshot, a filter or a replay leaves nothing unexplained.
 func TestTypeScriptClientAgainstTheServer(t *testing.T) {
+	beside(t)
 	node, _ := needNode(t)
 	t.Run("dev", func(t *testing.T) {
 		p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())

@@ -178,6 +178,7 @@ func (w *watcher) once(ctx context.Context, t *testing.T, base string) {
 // back on the same data. No acknowledged event is lost, none doubled, seq has no hole: in the log,
 // for every watcher, and in SQLite.
 func TestKillDev(t *testing.T) {
+	beside(t)
 	n := kills(t, 6)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d kills", seed, n)
@@ -251,6 +252,7 @@ func TestKillDev(t *testing.T) {
 
 // persist alone is killed while the SDK publishes: the rows equal the stream.
 func TestKillPersist(t *testing.T) {
+	beside(t)
 	n := kills(t, 6)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d kills", seed, n)

@@ -75,6 +75,7 @@ func viewers() []*viewer {
 // has every event once, in order, byte for byte; in the default detail all that is merged is explained
 // and sums up to the same.
 func TestT3ClientsBehindACuttingProxy(t *testing.T) {
+	beside(t)
 	node, chromium := needNode(t)
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SEED"); s != "" {

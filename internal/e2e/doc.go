@@ -14,7 +14,9 @@
 //
 // # Concurrency
 //
-// Tests run one after the other: they share two cores with the processes that they start.
+// Tests that look at times and at memory run one after the other: they share two cores with the processes
+// that they start. Those that mostly wait come behind them, some at the same time; in the long forms they
+// run alone too.
 //
 // # What it does not do
 //

@@ -23,6 +23,7 @@ import (
 // What the command exports of every recording and of the hostile run is, byte for byte, what the server
 // replays; and a Parquet reader that is not ours finds the same payloads in the table.
 func TestExportIsTheReplay(t *testing.T) {
+	beside(t)
 	node, _ := needNode(t)
 	all := recorded(t)
 	data := t.TempDir()

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,11 +36,31 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	http.DefaultTransport = withToken{http.DefaultTransport}
+	flag.Parse()
+	// Tests that run beside each other wait for processes: three at a time, also on two cores.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 3 {
+		if err := f.Value.Set("3"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	code := testkit.Run(m)
 	if err := os.RemoveAll(binDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
+}
+
+// beside lets a test that mostly waits, and judges no time, run beside the others that do: by them the
+// whole takes half as long. Long forms measure, and run alone.
+func beside(t *testing.T) {
+	t.Helper()
+	for _, long := range []string{"AGENTSTREAM_KILLS", "AGENTSTREAM_OUTAGE", "AGENTSTREAM_EVENTS"} {
+		if os.Getenv(long) != "" {
+			return
+		}
+	}
+	t.Parallel()
 }
 
 // binary builds the program once per test process.

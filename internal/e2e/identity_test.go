@@ -49,6 +49,7 @@ type form struct {
 // file and as a stream of frames; from its beginning and behind any number. The log itself, read
 // beside every layer of ours, says what the bytes are.
 func TestBytesAreTheSameFromEverywhere(t *testing.T) {
+	beside(t)
 	t.Run("SQLite", func(t *testing.T) { sameBytes(t, keptInSQLite(t)) })
 	t.Run("PostgreSQL", func(t *testing.T) { sameBytes(t, keptInPostgres(t)) })
 }

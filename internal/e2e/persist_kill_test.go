@@ -303,6 +303,7 @@ func tellers(t *testing.T, url string, n int, seed uint64) (done func() map[plac
 // producers publish: afterwards the archive is the log, row by row and head by head, and everything
 // that was acknowledged is in it. AGENTSTREAM_SEED repeats a campaign's faults.
 func TestKillArchive(t *testing.T) {
+	beside(t)
 	n := kills(t, 9)
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("AGENTSTREAM_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)), 10, 64)
 	if err != nil {

@@ -30,6 +30,7 @@ type sqliteRate struct {
 // file: one connection, the same settings, transactions of as many rows. One statement a row, and in
 // every other round as many rows to a statement as are usual.
 func TestArchiveRateSQLite(t *testing.T) {
+	beside(t)
 	events := intEnv(t, "AGENTSTREAM_EVENTS", 10*rateShort) / 10
 	rounds := intEnv(t, "AGENTSTREAM_ROUNDS", map[bool]int{true: 10, false: 2}[events >= rateJudged/10])
 	needDisk(t, int64(events)*1500+1<<29)

@@ -93,6 +93,7 @@ type pgRate struct {
 // into the same table of another database on the same server, in turn: transactions of as many rows,
 // the same indexes and partitions.
 func TestArchiveRate(t *testing.T) {
+	beside(t)
 	events := intEnv(t, "AGENTSTREAM_EVENTS", rateShort)
 	rounds := intEnv(t, "AGENTSTREAM_ROUNDS", map[bool]int{true: 10, false: 2}[events >= rateJudged])
 	needDisk(t, int64(events)*2000+6<<30/10)

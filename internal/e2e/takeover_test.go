@@ -19,6 +19,7 @@ func active(r *role) int {
 // Two persisters share the partitions. When one is killed the other takes its share over; when it comes
 // back it gets a share again. Nothing is lost over it.
 func TestPersistersShareAndTakeOver(t *testing.T) {
+	beside(t)
 	w := newArchiveWorld(t)
 	const partitions = 4 // of migrate
 	shared := func() bool {

@@ -29,8 +29,10 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	started := make(chan error)
 	go func() {
 		// This goroutine keeps its thread for as long as the server lives. Go would be free to end
-		// the thread earlier, and with it, by Pdeathsig, the server.
+		// the thread earlier, and with it, by Pdeathsig, the server. It gives the thread back, which
+		// may have started others, of tests that run beside this one, before it was locked.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {

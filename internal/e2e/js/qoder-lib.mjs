@@ -42,12 +42,15 @@ export async function collect(list) {
   return all;
 }
 
-/** Reads a stream up to and with the event that done says is the last. */
+/** Reads a stream up to and with the event that done says is the last, for a while. */
 export async function until(stream, done) {
   const all = [];
+  const patience = setTimeout(() => stream.controller.abort(), 15_000);
   for await (const event of stream) {
     all.push(event);
-    if (await done(event)) return all;
+    if (!(await done(event))) continue;
+    clearTimeout(patience);
+    return all;
   }
   assert.fail(`the stream ended behind ${JSON.stringify(all.at(-1))}`);
 }

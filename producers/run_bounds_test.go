@@ -263,7 +263,7 @@ func TestOpenStaysSmall(t *testing.T) {
 	grown("open calls", 64, func() {
 		input := strings.Repeat("x", 2000)
 		for i := range many {
-			say("tool.start", `{"call_id":"c%d","tool":"t","input":%q}`, i, input)
+			say("tool.start", `{"call_id":"c%d","tool":"t","input":"%s"}`, i, input)
 			say("model.start", `{"call_id":"c%d"}`, i)
 			say("task.start", `{"task_id":"c%d"}`, i)
 			say("input.requested", `{"request_id":"c%d"}`, i)

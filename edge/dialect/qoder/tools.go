@@ -318,12 +318,20 @@ func (p *Projector) result() {
 	}
 }
 
-// settleAll brings a lane and the session in line with something that does not wait any more.
+// settleAll brings a lane and the session in line with something that does not wait any more: where something
+// else still does, the status names what is left.
 func (p *Projector) settleAll(child string) {
-	if t := p.threads.lanes.m[child]; t != nil && child != "" {
-		p.settle(t, false)
+	for _, lane := range []string{child, ""} {
+		if t := p.threads.lanes.m[lane]; t != nil {
+			p.settle(t, false)
+		}
+		if t := p.threads.lanes.m[lane]; t != nil && p.tools.waits(lane) > 0 && !t.running && t.stop == stopAction {
+			p.finish(p.run(t), stopAction)
+		}
+		if child == "" {
+			break
+		}
 	}
-	p.settle(p.threads.coordinator(), false)
 }
 
 // isFalse gives JSON's true for JSON's false, and false for the rest.

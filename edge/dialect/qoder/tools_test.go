@@ -129,6 +129,8 @@ func TestToolFrames(t *testing.T) {
 			session.status_running {}
 			session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e2","e4"]},"stop_details":null}
 			user.custom_tool_result {"custom_tool_use_id":"X","content":[]}
+			session.status_running {}
+			session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e4"]},"stop_details":null}
 			agent.tool_result {"tool_use_id":"e4","content":[{"type":"text","text":"nobody"}],"is_error":true,"call_id":"c2"}
 			session.status_running {}`},
 		"the client is faster than the agent's request": {`
@@ -227,6 +229,10 @@ func TestToolsOfChildren(t *testing.T) {
 		session.status_running {}
 		session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e6","e9"]},"stop_details":null}
 		user.tool_confirmation {"tool_use_id":"X","result":"deny"}
+		session.thread_status_running {"agent_name":"helper"}
+		session.thread_status_idle {"agent_name":"helper","stop_reason":{"type":"requires_action","event_ids":["e9"]},"stop_details":null}
+		session.status_running {}
+		session.status_idle {"stop_reason":{"type":"requires_action","event_ids":["e9"]},"stop_details":null}
 		user.custom_tool_result {"custom_tool_use_id":"e9","content":[{"type":"text","text":"no"}],"is_error":false}
 		session.thread_status_running {"agent_name":"helper"}
 		session.status_running {}
@@ -245,6 +251,8 @@ func TestToolsOfChildren(t *testing.T) {
 		session.thread_status_running {"agent_name":"helper"}
 		session.thread_status_idle {"agent_name":"helper","stop_reason":{"type":"requires_action","event_ids":["e6","e8"]},"stop_details":null}
 		user.tool_confirmation {"tool_use_id":"X","result":"deny"}
+		session.thread_status_running {"agent_name":"helper"}
+		session.thread_status_idle {"agent_name":"helper","stop_reason":{"type":"requires_action","event_ids":["e8"]},"stop_details":null}
 		user.custom_tool_result {"custom_tool_use_id":"e8","content":[{"type":"text","text":"no"}],"is_error":false}
 		session.thread_status_running {"agent_name":"helper"}
 		agent.tool_result {"tool_use_id":"e6","content":[],"is_error":true,"call_id":"c2"}

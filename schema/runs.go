@@ -37,7 +37,7 @@ type RunInfo struct {
 	Started time.Time
 	Updated time.Time       // of the newest event
 	Usage   Usage           // summed over the run and its children
-	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none
+	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
 }
 
 // Ended is the time of the run's end, zero while it goes on.

@@ -70,6 +70,9 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 			info.Reason = r.digest.Reason
 		}
 		if key.Tenant == tenant && wanted(&info, q) {
+			if !q.Sessions {
+				info.Session = nil
+			}
 			runs = append(runs, info)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // described gives the description of a listed run, "" where it has none.
 func (s *suite) described(key schema.RunKey) string {
 	s.Helper()
-	for _, r := range s.list(key.Tenant, schema.RunsQuery{}) {
+	for _, r := range s.list(key.Tenant, schema.RunsQuery{Sessions: true, Archived: true}) {
 		if r.ID == key.Run {
 			return string(r.Session)
 		}

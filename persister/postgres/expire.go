@@ -81,10 +81,12 @@ const picked = `with picked as (select r.* from agent_runs r join unnest($1::tex
 trashed as (insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
 	select koder_user_id, id, run_day, floor_seq, %s, %s, $3, $4 from picked order by koder_user_id, id)`
 
+// What was said of a session goes with its events. That it was deleted is still to be done.
 var markExpired = fmt.Sprintf(picked, "last_seq", "coalesce(replay_uri, '')") + `,
 lanes as (delete from agent_run_lanes l using picked p where l.koder_user_id = p.koder_user_id and l.run_id = p.id)
 update agent_runs r set floor_seq = r.last_seq, expired_seq = r.last_seq, expired_at = $4,
-	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0
+	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0,
+	session = null, session_seq = 0, session_agent = null, session_archived_at = null
 from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 
 var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `

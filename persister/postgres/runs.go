@@ -65,7 +65,11 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Agent != "" {
 		where += " and session_agent = " + arg(q.Agent)
 	}
-	const columns = `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage, session
+	session := "null::text" // it may be long
+	if q.Sessions {
+		session = "session"
+	}
+	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage, ` + session + ` as session
 		from agent_runs where koder_user_id = $1 and expired_at is null and deleted_at is null`
 	if len(q.States) == 0 {
 		return columns + where + order, args

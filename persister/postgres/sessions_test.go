@@ -77,7 +77,7 @@ func TestSessionModes(t *testing.T) {
 		persistertest.Put(t, s, first)
 		persistertest.Put(t, s, last, w.Texts("", 20))
 		persistertest.Put(t, s, late)
-		runs, err := s.Runs(t.Context(), "acme", schema.RunsQuery{Agent: "é", Limit: 2})
+		runs, err := s.Runs(t.Context(), "acme", schema.RunsQuery{Sessions: true, Agent: "é", Limit: 2})
 		if err != nil || len(runs) != 1 || string(runs[0].Session) != `{"title":"b","agent":"é","x":1}` {
 			t.Errorf("%s: %+v, %v", mode, runs, err)
 		}

@@ -132,3 +132,44 @@ func overdue(w *world, key schema.RunKey) []persister.EndedRun {
 	}
 	return []persister.EndedRun{{Key: key, Place: place}}
 }
+
+// TestSessionExpires: what was said of a session, its title, say, goes with its events, and does not come back when
+// the run goes on; what is said of it from then on is kept.
+func TestSessionExpires(t *testing.T) {
+	both(t, func(t *testing.T, s store) {
+		w := newWorld(t, s)
+		wr := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "said"}, w.now.Format("20060102"))
+		wr.At(w.now)
+		w.append(wr.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"agent":"agent_1","title":"secret","metadata":{"who":"ann"}}`),
+			persistertest.Lifecycle(schema.StateDone)))
+		if done, err := s.Expire(t.Context(), overdue(w, wr.Key), w.now); err != nil || len(done) != 1 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		listed := func(q schema.RunsQuery) string {
+			t.Helper()
+			q.Limit = 9
+			runs, err := s.Runs(t.Context(), "acme", q)
+			if err != nil || len(runs) > 1 {
+				t.Fatalf("%+v, %v", runs, err)
+			}
+			if len(runs) == 0 {
+				return "none"
+			}
+			return string(runs[0].Session)
+		}
+		w.append(wr.Pack("", persistertest.Lifecycle(schema.StatePlanning)))
+		if got := listed(schema.RunsQuery{Sessions: true}); got != "" {
+			t.Errorf("what was said is there again: %s", got)
+		}
+		if got := listed(schema.RunsQuery{Sessions: true, Agent: "agent_1"}); got != "none" {
+			t.Errorf("its agent finds it: %s", got)
+		}
+		w.append(wr.Pack("", persistertest.Event(schema.TypeSessionUpdated, `{"title":"new"}`)))
+		if got := listed(schema.RunsQuery{Sessions: true}); got != `{"title":"new"}` {
+			t.Errorf("session is %s", got)
+		}
+		if got := listed(schema.RunsQuery{}); got != "" {
+			t.Errorf("who asks for runs gets %s", got)
+		}
+	})
+}

@@ -70,7 +70,11 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Agent != "" {
 		where += " and session_agent = " + arg(q.Agent)
 	}
-	const columns = `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage, session
+	session := "null" // it may be long
+	if q.Sessions {
+		session = "session"
+	}
+	columns := `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage, ` + session + ` as session
 		from agent_runs where `
 	if len(q.States) == 0 {
 		return columns + where + order, args

@@ -105,6 +105,7 @@ func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
 			return err
 		}
 		m.events[i] = e
+		p.Sent(e)
 	}
 	return nil
 }
@@ -195,6 +196,7 @@ func (m *messages) allow(g group) func(*qoder.Projector) error {
 			if was := &m.events[i]; e.Type != was.Type || e.ChildID != was.ChildID || !bytes.Equal(e.Payload, was.Payload) {
 				return fmt.Errorf("what events[%d] is about has changed: %w", i, schema.ErrConflict)
 			}
+			p.Sent(e)
 		}
 		return nil
 	}

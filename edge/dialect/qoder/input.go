@@ -126,20 +126,25 @@ func asText(v []byte) []byte {
 
 // answered lets go on what has waited. result says that the client has done what the tool is there for.
 func (p *Projector) answered(c *call, result bool) {
-	waited := p.tools.release(c.key)
-	if c.kind == callRequest {
-		p.tools.drop(c.key)
-	} else {
-		if a := p.tools.call(requestKey(c.request)); a != nil && a.kind == callAlias && a.id == c.key {
-			p.tools.drop(a.key)
-		}
-		next := *c
-		next.answered, next.settled = c.answered || result, c.request
-		p.tools.open.set(next.key, &next)
-	}
-	if waited {
+	if p.tools.settle(c, result) {
 		p.settleAll(c.child)
 	}
+}
+
+// settle notes an answer to a call. It says whether the call has waited for it.
+func (t *tools) settle(c *call, result bool) (waited bool) {
+	waited = t.release(c.key)
+	if c.kind == callRequest {
+		t.drop(c.key)
+		return waited
+	}
+	if a := t.call(requestKey(c.request)); a != nil && a.kind == callAlias && a.id == c.key {
+		t.drop(a.key)
+	}
+	next := *c
+	next.answered, next.settled = c.answered || result, c.request
+	t.open.set(next.key, &next)
+	return waited
 }
 
 // request says that a model is asked.

@@ -40,6 +40,22 @@ func (p *Projector) Command(sent json.RawMessage) (schema.Event, error) {
 	return e, err
 }
 
+// Sent notes that an event which Command gave will follow, before the next one of the same request is asked of
+// Command: what is answered in a request is not answered in it again.
+func (p *Projector) Sent(e schema.Event) {
+	if e.Type != typeAnswer {
+		return
+	}
+	id := field(e.Payload, "request_id")
+	c := p.tools.requested(id)
+	if c == nil {
+		c = p.tools.call(callKey(e.ChildID, id))
+	}
+	if c != nil {
+		p.tools.settle(c, text(field(e.Payload, "answer"), "type") != sentConfirmation)
+	}
+}
+
 // lane makes an event one of the thread that it names; of the coordinator when it names none.
 func (p *Projector) lane(e *schema.Event, fields map[string][]byte) error {
 	const name = "session_thread_id"
@@ -128,6 +144,8 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 		return refuse(name, "is no tool use of this session that waits or is open")
 	case c.answered:
 		return refuse(name, "has its result already")
+	case typ == sentConfirmation && !p.tools.held(c.key) && bytes.Equal(c.settled, c.request):
+		return refuse(name, "was allowed or denied already")
 	case typ == sentCustomResult && !custom && !p.tools.held(c.key):
 		return refuse(name, "is not the use of a custom tool")
 	case typ != sentCustomResult && custom:

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"agentstream/edge"
+	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -147,11 +148,32 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 		}
 		return nil
 	}
+	if err := stop(ctx, x, c.run, "", func(p *qoder.Projector) bool { return p.Busy() && !p.Archived() }); err != nil {
+		return err
+	}
 	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err
 	}
 	return answer(ctx, x, c.run, receipt.Last)
+}
+
+// stop tells the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
+// runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
+// for nobody.
+func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*qoder.Projector) bool) error {
+	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`)))}
+	c.allow = func(p *qoder.Projector) error {
+		if !busy(p) {
+			return errDone
+		}
+		return nil
+	}
+	_, err := store(ctx, x, c)
+	if errors.Is(err, errDone) || errors.Is(err, dialect.ErrNotFound) { // of a repeat with a key its first decides
+		return nil
+	}
+	return err
 }
 
 // remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
@@ -161,6 +183,9 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt}
+	if err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
+		return err
+	}
 	if _, err := store(ctx, x, c); err != nil {
 		return err
 	}
@@ -168,7 +193,7 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 	return nil
 }
 
-// cancel tells the agent to end its turn. Without a turn there is nothing to end, which status 200 says (qoder
+// cancel tells the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these there is nothing to end, which status 200 says (qoder
 // §1.4). It is taken of archived sessions too: an agent that still runs must be stoppable.
 func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	opt, err := x.Keyed()
@@ -177,7 +202,7 @@ func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	}
 	c := change{run: x.Path("run"), events: about(typeCancel, "", by(x, []byte(`{}`))), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
-		if !p.Running() {
+		if !p.Busy() {
 			return errDone
 		}
 		return nil

@@ -142,6 +142,13 @@ func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
 		}
 		return alive(p)
 	}
+	err = stop(ctx, x, run, t.Child, func(p *qoder.Projector) bool {
+		t, ok := threadOf(p, id)
+		return ok && t.Busy && !t.Archived && !p.Archived()
+	})
+	if err != nil {
+		return err
+	}
 	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err

@@ -31,11 +31,18 @@ func (p *Projector) command() {
 		p.sentMessage()
 	case typeCancel:
 		p.emit(emission{typ: sentInterrupt, body: appendRest(nil, p.rec.payload, "interrupt")})
-		p.change(p.rec.thread, func(t *thread) { t.cancelled = true })
+		p.change(p.rec.thread, func(t *thread) { t.cancelled, t.owed = true, 0 })
 	case typeAnswer:
 		p.answer()
 	case typeRedirect:
 		p.outcome()
+	case schema.TypeCommandsTaken:
+		through := schema.Seq(whole(field(p.rec.payload, "through")))
+		p.change(p.rec.thread, func(t *thread) {
+			if t.takes = true; t.owed <= through {
+				t.owed = 0
+			}
+		})
 	case schema.TypeLoss:
 		p.loss()
 	}
@@ -50,8 +57,8 @@ func (p *Projector) sentMessage() {
 	body := appendContent([]byte(`,"content":`), content)
 	p.emit(emission{typ: typ, body: appendRest(body, p.rec.payload, "content", "role")})
 	p.messages.said(&p.rec, content, field(p.rec.payload, "message_id"))
-	if t := p.rec.thread; typ == sentMessage && !t.running && !t.asked {
-		p.change(t, func(t *thread) { t.asked = true })
+	if typ == sentMessage {
+		p.change(p.rec.thread, func(t *thread) { t.asked, t.owed = t.asked || !t.running, p.rec.Seq })
 	}
 }
 

@@ -80,11 +80,14 @@ func (p *Projector) Archived() bool { return p.info.archived != "" }
 // Deleted says that the session is not there any more.
 func (p *Projector) Deleted() bool { return p.info.deleted }
 
-// Running says that a turn is under way: the coordinator runs, or waits for the client.
-func (p *Projector) Running() bool {
+// Busy says that there is something to cancel: a turn is under way, of the coordinator, which runs or waits for the
+// client, or a message was sent that nobody has begun to answer.
+func (p *Projector) Busy() bool {
 	t := p.threads.coordinator()
-	return t != nil && (t.running || t.stop == stopAction)
+	return t != nil && t.busy()
 }
+
+func (t *thread) busy() bool { return t.running || t.stop == stopAction || t.owed > 0 }
 
 // Accepts says whether the session, as it stands, can take a payload of UpdatePayload: what it would then say of
 // itself may be too much though the change alone is not. The error wraps dialect.ErrBadRequest.

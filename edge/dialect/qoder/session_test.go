@@ -113,8 +113,8 @@ func TestSessionFrames(t *testing.T) {
 		session.thread_status_terminated {"agent_name":"kid"}
 		session.status_terminated {}
 		session.deleted {}`)
-	if !p.Archived() || !p.Deleted() || p.Running() {
-		t.Error(p.Archived(), p.Deleted(), p.Running())
+	if !p.Archived() || !p.Deleted() || p.Busy() {
+		t.Error(p.Archived(), p.Deleted(), p.Busy())
 	}
 	if err := p.Admit(Request(testRun, "")); !errors.Is(err, dialect.ErrNotFound) {
 		t.Error(err)

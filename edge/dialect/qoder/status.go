@@ -134,7 +134,7 @@ func (p *Projector) over(t *thread, state schema.RunState) {
 	if why == stopFailed {
 		p.failed(t)
 	}
-	t = p.change(p.finish(t, why), func(t *thread) { t.held, t.open, t.pending, t.turn = false, false, false, "" })
+	t = p.change(p.finish(t, why), func(t *thread) { t.held, t.open, t.pending, t.turn, t.owed = false, false, false, "", 0 })
 	if t.child == "" {
 		return
 	}
@@ -192,6 +192,9 @@ func (p *Projector) run(t *thread) *thread {
 		t.running, t.terminated, t.asked, t.held = true, false, false, false
 		t.cancelled = t.cancelled && t.stop == stopAction
 		t.stop, t.updated, t.since = stopNone, p.rec.ts, clock(p.rec.ts)
+		if !t.takes { // what it begins is what was asked
+			t.owed = 0
+		}
 	})
 	e := emission{typ: "session.status_running", thread: t}
 	if t.child != "" {

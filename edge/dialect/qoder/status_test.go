@@ -148,7 +148,7 @@ func TestEndsAnywhere(t *testing.T) {
 				p := Dialect{}.Projector(Request(testRun, "")).(*Projector)
 				frames := feed(t, p, records(t, cut))
 				last := frames[len(frames)-1]
-				if complaint := holds(frames); complaint != "" || p.Running() {
+				if complaint := holds(frames); complaint != "" || p.Busy() {
 					t.Fatalf("%s cut at %d: %s", s.Name, at, complaint)
 				}
 				if got := text(field([]byte(last.data), "stop_reason"), "type"); got != stop && last.event == "session.status_idle" || len(p.tools.waiting)+len(p.tools.open.m) > 0 {

@@ -24,14 +24,16 @@ type thread struct {
 
 	running    bool
 	terminated bool
-	asked      bool      // something was asked of it since it last ran: its next end is said even when it did not run
-	cancelled  bool      // by a command, in this turn
-	held       bool      // its state is one that waits: paused, awaiting approval
-	open       bool      // a message of the assistant is open
-	pending    bool      // something waits that is said when that message has ended
-	stop       stop      // why it is idle
-	turn       string    // turn_id of the open turn
-	since      time.Time // when it began to run
+	asked      bool       // something was asked of it since it last ran: its next end is said even when it did not run
+	cancelled  bool       // by a command, in this turn
+	owed       schema.Seq // newest message to it that nobody is known to have begun to answer; 0: there is none
+	takes      bool       // its agent says which commands it has taken
+	held       bool       // its state is one that waits: paused, awaiting approval
+	open       bool       // a message of the assistant is open
+	pending    bool       // something waits that is said when that message has ended
+	stop       stop       // why it is idle
+	turn       string     // turn_id of the open turn
+	since      time.Time  // when it began to run
 	active     time.Duration
 	usage      counts
 	called     counts // by messages since the open model call began
@@ -201,6 +203,7 @@ type ThreadInfo struct {
 	Child    string // id of the child; "" is the coordinator
 	Status   string // idle, running, archived or terminated
 	Archived bool
+	Busy     bool // as Projector.Busy
 }
 
 // Threads gives all threads, the coordinator first, then children in the order in which they became known.
@@ -208,7 +211,7 @@ func (p *Projector) Threads() []ThreadInfo {
 	sorted := p.threads.sorted()
 	all := make([]ThreadInfo, 0, len(sorted))
 	for _, t := range sorted {
-		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archivedAt(t) != ""})
+		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archivedAt(t) != "", Busy: t.busy()})
 	}
 	return all
 }

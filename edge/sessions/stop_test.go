@@ -1,0 +1,76 @@
+package sessions_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"agentstream/schema"
+)
+
+// TestStopped holds that who closes a session stops its agent: a turn that is under way, and a message that nobody
+// has begun to answer.
+func TestStopped(t *testing.T) {
+	const cancel = "command.cancel"
+	for _, tt := range []struct {
+		name string
+		says []schema.Event
+		want bool // there is something to stop
+	}{
+		{"new", nil, false},
+		{"running", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`)}, true},
+		{"waiting", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"x","custom":true}`)}, true},
+		{"over", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)}, false},
+		{"ended", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
+		{"asked", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`)}, true},
+		{"asked after the end", []schema.Event{event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`), event(schema.TypeCommandMessage, `{"content":"a"}`)}, true},
+		{"asked, and ended", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
+		{"asked for more", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeCommandMessage, `{"content":"b"}`),
+			event(schema.TypeCommandsTaken, `{"through":1}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, true},
+		{"told something", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a","role":"system"}`)}, false},
+		{"answered and taken", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, false},
+		{"answered", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeTurnEnd, `{"turn_id":"t"}`)}, false},
+		{"cancelled", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(cancel, `{}`)}, false},
+	} {
+		h := newHouse(t, false)
+		for _, how := range []string{"POST /cancel", "POST /archive", "DELETE "} {
+			id := h.create(plainBody)
+			for _, e := range tt.says {
+				h.says(id, e)
+			}
+			before := h.types(id)
+			method, path, _ := strings.Cut(how, " ")
+			a := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how)
+			if a.status != 200 && a.status != 202 {
+				t.Fatalf("%s: %d %s", tt.name, a.status, a.body)
+			}
+			added := h.types(id)[len(before):]
+			if got := slices.Contains(added, cancel); got != tt.want || got && added[0] != cancel {
+				t.Errorf("%s, %s: %v", tt.name, how, added)
+			}
+			if path == "/cancel" && (a.status == 202) != tt.want {
+				t.Errorf("%s, cancel: %d", tt.name, a.status)
+			}
+			n := len(h.types(id))
+			if again := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how); again.status != a.status || again.body != a.body || len(h.types(id)) != n {
+				t.Errorf("%s, %s: a repeat answers %d %s, and stores %v", tt.name, how, again.status, again.body, h.types(id)[n:])
+			}
+		}
+	}
+}
+
+// TestStoppedThread: the same for the thread of a child.
+func TestStoppedThread(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+	kid := idOf(h.page(cloud + "/" + id + "/threads").Data[1])
+	h.do("POST", cloud+"/"+id+"/threads/"+kid+"/archive", "").ok(200)
+	var last []string
+	h.records(id, func(r schema.Record) { last = append(last, string(r.Type)+" of "+string(r.Child)) })
+	if last = last[len(last)-2:]; !slices.Equal(last, []string{"command.cancel of kid", "session.archived of kid"}) {
+		t.Errorf("%v", last)
+	}
+}

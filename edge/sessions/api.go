@@ -14,7 +14,7 @@ func API(d qoder.Dialect) edge.API {
 	api := edge.API{Dialect: d}
 	for _, base := range qoder.Bases() {
 		api.Below = append(api.Below, base+"/sessions")
-		a := routes{limit: defaultLimit}
+		a := routes{spoken: d, limit: defaultLimit}
 		if strings.HasSuffix(base, qoder.BaseV1) {
 			a.limit = defaultLimitV1
 		}
@@ -36,7 +36,8 @@ const (
 
 // routes are those below one base.
 type routes struct {
-	limit int // of pages, when none is asked for
+	spoken qoder.Dialect
+	limit  int // of pages, when none is asked for
 }
 
 func (a routes) all() []edge.APIRoute {

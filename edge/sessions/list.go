@@ -56,7 +56,7 @@ func (a routes) list(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	found := list{limit: w.limit}
-	next, err := found.runs(ctx, x, ask, statuses)
+	next, err := found.runs(ctx, x, a.spoken, ask, statuses)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func runsAfter(ctx context.Context, x *edge.Exchange, w window) (schema.RunCurso
 
 // runs adds sessions from a place on and gives the one behind which the next page begins; the zero cursor when there
 // is none. One more than the page takes is looked for, to know that.
-func (l *list) runs(ctx context.Context, x *edge.Exchange, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
+func (l *list) runs(ctx context.Context, x *edge.Exchange, d qoder.Dialect, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
 	ask.Limit = l.limit + 1
 	for looked := 0; looked < maxRuns; {
 		runs, err := x.Runs(ctx, ask)
@@ -112,7 +112,7 @@ func (l *list) runs(ctx context.Context, x *edge.Exchange, ask schema.RunsQuery,
 			return next, err
 		}
 		for i := range runs {
-			object := qoder.AppendListed(nil, &runs[i])
+			object := d.AppendListed(nil, &runs[i])
 			if len(statuses) > 0 && !slices.Contains(statuses, statusOf(object)) {
 				ask.After = runs[i].Cursor()
 				continue

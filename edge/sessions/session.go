@@ -193,8 +193,9 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 	return nil
 }
 
-// cancel tells the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these there is nothing to end, which status 200 says (qoder
-// §1.4). It is taken of archived sessions too: an agent that still runs must be stoppable.
+// cancel tells the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these
+// there is nothing to end, which status 200 says (qoder §1.4). It is taken of archived sessions too: an agent that
+// still runs must be stoppable.
 func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	opt, err := x.Keyed()
 	if err != nil {

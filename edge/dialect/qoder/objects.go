@@ -56,15 +56,15 @@ func turnStatus(t *thread) string {
 }
 
 // AppendListed appends the object of a session of a list, of which less is known: where it stands is what its
-// newest lifecycle says.
-func AppendListed(dst []byte, r *schema.RunInfo) []byte {
+// newest lifecycle says. A run that was not created as a session, which has no agent, has the dialect's setting.
+func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	o := object{
 		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
-		incremental: "null", usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
+		incremental: strconv.FormatBool(d.Increments), usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
 	}
 	o.stats = fmt.Appendf(nil, `{"active_seconds":null,"duration_seconds":%s}`, seconds(r.Updated.Sub(r.Started)))
-	if r.Session != nil {
-		o.incremental = strconv.FormatBool(string(field(r.Session, incrementalField)) == "true")
+	if v := field(r.Session, incrementalField); v != nil || field(r.Session, "agent") != nil {
+		o.incremental = strconv.FormatBool(string(v) == "true")
 	}
 	switch r.State {
 	case schema.StatePlanning, schema.StateRunning, schema.StateRedirecting:

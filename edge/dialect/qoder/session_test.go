@@ -69,7 +69,7 @@ func TestListedObject(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	info := &schema.RunInfo{ID: "run_golden", State: schema.StateRunning, Started: now, Updated: now.Add(1500 * time.Millisecond),
 		Usage: schema.Usage{"input_tokens": 3}, Session: json.RawMessage(`{"agent":"agent_1","title":"T","incremental_streaming_enabled":true}`)}
-	got, asked := AppendListed(nil, info), fed(t, `session.created {"agent":"agent_1"}`, "").AppendSession(nil)
+	got, asked := (Dialect{}).AppendListed(nil, info), fed(t, `session.created {"agent":"agent_1"}`, "").AppendSession(nil)
 	if !json.Valid(got) || !slices.Equal(names(got), names(asked)) {
 		t.Errorf("listed %v\nasked %v", names(got), names(asked))
 	}
@@ -84,12 +84,12 @@ func TestListedObject(t *testing.T) {
 	for state, want := range map[schema.RunState]string{
 		"": "idle/", schema.StateDone: "idle/completed", schema.StateError: "idle/failed", schema.StateAborted: "idle/cancelled", schema.StatePaused: "idle/requires_action",
 	} {
-		got := AppendListed(nil, &schema.RunInfo{ID: "r", State: state, Session: json.RawMessage(`{"archived_at":null}`)})
+		got := (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", State: state, Session: json.RawMessage(`{"archived_at":null}`)})
 		if s := text(got, "status") + "/" + text(got, "turn_status"); s != want {
 			t.Errorf("%q: %s, want %s", state, s, want)
 		}
 	}
-	got = AppendListed(nil, &schema.RunInfo{ID: "r", Session: json.RawMessage(`{"archived_at":"2026-01-02T03:04:05Z"}`)})
+	got = (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", Session: json.RawMessage(`{"archived_at":"2026-01-02T03:04:05Z"}`)})
 	if text(got, "status") != "terminated" || text(got, "archived_at") != "2026-01-02T03:04:05Z" {
 		t.Errorf("%s", got)
 	}

@@ -19,11 +19,15 @@ import (
 
 // Fixed values of the CORS headers.
 const (
-	corsMethods = "GET, HEAD, POST, PUT, OPTIONS"
+	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 	corsHeaders = "Accept, Agentstream-Atomic, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
-		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
+		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent, " +
+		// What clients' libraries send of their own with sessions; nobody reads it here.
+		"Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, Anthropic-Version, X-Stainless-Arch, X-Stainless-Helper, " +
+		"X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-Os, X-Stainless-Package-Version, X-Stainless-Retry-Count, " +
+		"X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout"
 	corsExpose = "Accept-Encoding, Allow, Content-Disposition, Etag, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
-		"Retry-After, WWW-Authenticate, X-Request-Id"
+		"Request-Id, Retry-After, WWW-Authenticate, X-Request-Id, X-Should-Retry"
 	corsMaxAge = "600" // seconds; a withdrawn origin can go on for as long
 )
 

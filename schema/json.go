@@ -224,3 +224,10 @@ func appendString(dst []byte, s string) []byte {
 // EachField calls fn with the name and the untouched value of each field of a JSON object that is known to be
 // valid, as all payloads of the log are. The value is a part of obj. It stops at fn's error.
 func EachField(obj []byte, fn func(name string, value []byte) error) error { return eachField(obj, fn) }
+
+// SkipSpace gives the index of the next byte of b from i on that is no white space of JSON.
+func SkipSpace(b []byte, i int) int { return skipSpace(b, i) }
+
+// SkipValue gives the index behind the JSON value that starts at b[i], -1 when it does not end. It reads what is
+// known to be valid: of other bytes it says nothing but where something like a value would end.
+func SkipValue(b []byte, i int) int { return skipValue(b, i) }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"unicode/utf8"
+
+	"agentstream/schema"
 )
 
 // What is below reads JSON that is known to be valid and allocates nothing: every delta of the log passes here.
@@ -17,11 +19,11 @@ type objectReader struct {
 }
 
 func readObject(b []byte) objectReader {
-	i := skipSpace(b, 0)
+	i := schema.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
 		return objectReader{}
 	}
-	return objectReader{b, skipSpace(b, i+1)}
+	return objectReader{b, schema.SkipSpace(b, i+1)}
 }
 
 // next gives a name, decoded, and the untouched value; parts of the object both, unless the name has escapes.
@@ -31,7 +33,7 @@ func (r *objectReader) next() (name, value []byte, ok bool) {
 	if i >= len(b) || b[i] != '"' {
 		return nil, nil, false
 	}
-	end := skipString(b, i)
+	end := schema.SkipValue(b, i)
 	if end < 0 {
 		return nil, nil, false
 	}
@@ -41,16 +43,16 @@ func (r *objectReader) next() (name, value []byte, ok bool) {
 		_ = json.Unmarshal(b[i:end], &s) // a name that cannot be read is nobody's
 		name = []byte(s)
 	}
-	if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+	if i = schema.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
 		return nil, nil, false
 	}
-	i = skipSpace(b, i+1)
-	if end = skipValue(b, i); end < 0 {
+	i = schema.SkipSpace(b, i+1)
+	if end = schema.SkipValue(b, i); end < 0 {
 		return nil, nil, false
 	}
 	value = b[i:end]
-	if i = skipSpace(b, end); i < len(b) && b[i] == ',' {
-		i = skipSpace(b, i+1)
+	if i = schema.SkipSpace(b, end); i < len(b) && b[i] == ',' {
+		i = schema.SkipSpace(b, i+1)
 	}
 	r.i = i
 	return name, value, true
@@ -63,11 +65,11 @@ type listReader struct {
 }
 
 func readList(b []byte) listReader {
-	i := skipSpace(b, 0)
+	i := schema.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {
 		return listReader{}
 	}
-	return listReader{b, skipSpace(b, i+1)}
+	return listReader{b, schema.SkipSpace(b, i+1)}
 }
 
 func (r *listReader) next() (value []byte, ok bool) {
@@ -76,79 +78,16 @@ func (r *listReader) next() (value []byte, ok bool) {
 	if i >= len(b) || b[i] == ']' {
 		return nil, false
 	}
-	end := skipValue(b, i)
+	end := schema.SkipValue(b, i)
 	if end < 0 {
 		return nil, false
 	}
 	value = b[i:end]
-	if i = skipSpace(b, end); i < len(b) && b[i] == ',' {
-		i = skipSpace(b, i+1)
+	if i = schema.SkipSpace(b, end); i < len(b) && b[i] == ',' {
+		i = schema.SkipSpace(b, i+1)
 	}
 	r.i = i
 	return value, true
-}
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipValue gives the index behind the value that starts at i, -1 when it does not end.
-func skipValue(b []byte, i int) int {
-	if i >= len(b) {
-		return -1
-	}
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		depth := 0
-		for i < len(b) {
-			switch b[i] {
-			case '"':
-				if i = skipString(b, i); i < 0 {
-					return -1
-				}
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-		return -1
-	}
-	start := i
-	for i < len(b) && b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] > ' ' {
-		i++
-	}
-	if i == start {
-		return -1
-	}
-	return i
-}
-
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		quote, slashes := i+n, 0
-		for quote-slashes > i && b[quote-slashes-1] == '\\' {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return quote + 1
-		}
-		i = quote + 1 // this one is escaped
-	}
-	return -1
 }
 
 // isString says that a value is a string.

@@ -48,12 +48,12 @@ func (h *head) payload(r schema.Record) []byte {
 // read takes the fields of the list, each of which has a comma before it.
 func (h *head) read(list []byte) {
 	for len(list) > 1 && list[0] == ',' {
-		end := skipValue(list, 1)
+		end := schema.SkipValue(list, 1)
 		if end < 0 || end >= len(list) || list[end] != ':' {
 			return
 		}
 		name, from := list[1:end], end+1
-		if end = skipValue(list, from); end < 0 {
+		if end = schema.SkipValue(list, from); end < 0 {
 			return
 		}
 		switch v := list[from:end]; string(name) { // what is no string is none

@@ -2,11 +2,9 @@ package edge
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"agentstream/fanout"
@@ -17,14 +15,9 @@ import (
 // is, by one request at a time; the others of its run wait for that.
 type foldCache struct {
 	hub   *fanout.Hub
-	total int           // bytes of all folds; those in use may exceed it
 	each  int           // bytes of one
 	turns chan struct{} // bounds how many read history at once
-
-	mu    sync.Mutex
-	runs  map[schema.RunKey]*foldEntry
-	idle  *list.List // of *foldEntry without users, the one left last in front
-	bytes int
+	runs  *shelf[schema.RunKey, foldEntry]
 }
 
 // foldReaders bounds how many folds read history at once: each may hold MaxFoldBytes.
@@ -32,12 +25,6 @@ const foldReaders = 8
 
 type foldEntry struct {
 	key   schema.RunKey
-	turn  chan struct{} // holds one token
-	users int
-	idle  *list.Element
-	size  int // as counted in foldCache.bytes
-
-	// Of whose turn it is.
 	fold  *schema.Fold
 	first schema.Seq // first event that is still kept, when the run's beginning is gone; else 0
 
@@ -48,82 +35,36 @@ type foldEntry struct {
 
 func newFoldCache(cfg Config) *foldCache {
 	return &foldCache{
-		hub: cfg.Hub, total: cfg.FoldCacheBytes, each: cfg.MaxFoldBytes, turns: make(chan struct{}, foldReaders),
-		runs: make(map[schema.RunKey]*foldEntry), idle: list.New(),
+		hub: cfg.Hub, each: cfg.MaxFoldBytes, turns: make(chan struct{}, foldReaders),
+		runs: newShelf(cfg.FoldCacheBytes, func(key schema.RunKey) foldEntry { return foldEntry{key: key, fold: new(schema.Fold)} }),
 	}
 }
 
 // use calls fn with a run's fold, advanced to through if it was not there or further. Through must
 // exist. The fold may be light, and may lack a beginning that is no longer kept. fn must not keep it.
 func (c *foldCache) use(ctx context.Context, key schema.RunKey, through schema.Seq, fn func(*foldEntry) error) error {
-	e, err := c.enter(ctx, key)
+	k, err := c.runs.enter(ctx, key)
 	if err != nil {
 		return err
 	}
-	defer c.leave(e)
+	e := &k.what
+	defer func() { c.runs.leave(k, e.size()) }()
 	if err := c.advance(ctx, e, through); err != nil {
 		return err
 	}
 	return fn(e)
 }
 
-// enter waits for the turn at a run's fold.
-func (c *foldCache) enter(ctx context.Context, key schema.RunKey) (*foldEntry, error) {
-	c.mu.Lock()
-	e := c.runs[key]
-	if e == nil {
-		e = &foldEntry{key: key, turn: make(chan struct{}, 1), fold: new(schema.Fold)}
-		c.runs[key] = e
+// size is what the entry holds, in bytes; 0 without events.
+func (e *foldEntry) size() int {
+	if e.fold.Last == 0 {
+		return 0
 	}
-	if e.idle != nil {
-		c.idle.Remove(e.idle)
-		e.idle = nil
-	}
-	e.users++
-	c.mu.Unlock()
-	select {
-	case e.turn <- struct{}{}:
-		return e, nil
-	case <-ctx.Done():
-		c.drop(e, -1)
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (c *foldCache) leave(e *foldEntry) {
-	size := 0
-	if e.fold.Last > 0 {
-		size = e.fold.Size() + len(e.body) + len(e.origin) + foldCost
-	}
-	<-e.turn
-	c.drop(e, size)
+	return e.fold.Size() + len(e.body) + len(e.origin) + foldCost
 }
 
 // foldCost is what an entry costs beside its fold.
 const foldCost = 1 << 10
-
-// drop gives an entry up. Size -1 leaves it as it was counted, 0 forgets an entry without events.
-func (c *foldCache) drop(e *foldEntry, size int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if size >= 0 {
-		c.bytes += size - e.size
-		e.size = size
-	}
-	if e.users--; e.users > 0 {
-		return
-	}
-	if e.size == 0 {
-		delete(c.runs, e.key)
-		return
-	}
-	e.idle = c.idle.PushFront(e)
-	for c.bytes > c.total && c.idle.Len() > 0 {
-		old := c.idle.Remove(c.idle.Back()).(*foldEntry)
-		delete(c.runs, old.key)
-		c.bytes -= old.size
-	}
-}
 
 // foldFresh is how long a fold is believed without a look whether the run is still the same.
 const foldFresh = time.Second

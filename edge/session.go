@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"agentstream/edge/auth"
@@ -25,6 +26,7 @@ type session struct {
 	first *shape.Out // snapshot that the stream begins with
 
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
+	again   stretch           // what is told again first
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
 
 	ctx    context.Context // of live
@@ -124,11 +126,10 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 			return err
 		}
 		after, p, ss.lead = at.seq, at.p, at.rest
+		ss.again = stretch{at.from, at.seq, at.index}
 	case ss.req.Newest:
 		after, p = head.Last, now
-		if ss.lead, err = s.prelude(ctx, key, ss.bound.dialect, now, head.Last, ss.req); err != nil {
-			return err
-		}
+		ss.again = stretch{preludeOf(now), head.Last, math.MaxInt}
 	}
 	ss.project = p
 	ss.opened, err = s.openRoot(ctx, key, dialect.Cursor{Seq: after})
@@ -272,6 +273,9 @@ func (ss *session) begin() (err error) {
 	ss.w = writer{ss: ss, sink: ss.sink, project: ss.project, flushed: time.Now()}
 	if ss.project == nil {
 		ss.w.project = ss.bound.dialect.Projector(ss.req)
+	}
+	if err := ss.w.prelude(ss.again); err != nil {
+		return cleanly(err)
 	}
 	if err := ss.w.lead(); err != nil {
 		return cleanly(err)

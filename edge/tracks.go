@@ -290,6 +290,7 @@ type found struct {
 	index int              // frames of the record up to it
 	p     dialect.Stateful // fed the record
 	rest  []dialect.Frame  // frames of the record behind it
+	from  schema.Seq       // Prelude before the record; 0 also where the frame is one of those that are marked Again
 }
 
 // find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
@@ -310,6 +311,7 @@ func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect,
 	if c.Later {
 		through = head.Last
 	}
+	from := preludeOf(p)
 	var frames dialect.Frames
 	for r, err := range (source{key: key}).walk(ctx, s.hub, c.Seq-1, through) {
 		if err != nil {
@@ -323,6 +325,9 @@ func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect,
 				continue
 			}
 			at := found{seq: r.Seq, index: i + 1, p: p}
+			if r.Seq == c.Seq && !f.Again { // with one that comes later all is told that it needs
+				at.from = from
+			}
 			for _, f := range frames.List[i+1:] {
 				at.rest = append(at.rest, clone(f))
 			}
@@ -333,33 +338,12 @@ func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect,
 	return found{}, bad
 }
 
-// prelude gives the frames that a client needs who begins behind all that now was fed.
-func (s *Server) prelude(ctx context.Context, key schema.RunKey, d dialect.Dialect, now dialect.Stateful, through schema.Seq, req dialect.Request) (list []dialect.Frame, err error) {
-	pre, ok := now.(dialect.Preluder)
-	if !ok || pre.Prelude() == 0 {
-		return nil, nil
+// preludeOf gives the record from which on a client that begins behind all that p was fed needs frames; 0: none.
+func preludeOf(p dialect.Stateful) schema.Seq {
+	if pre, ok := p.(dialect.Preluder); ok {
+		return pre.Prelude()
 	}
-	from := pre.Prelude()
-	p, err := s.tracks.at(ctx, key, d, from-1, req)
-	if err != nil {
-		return nil, err
-	}
-	var frames dialect.Frames
-	for r, err := range (source{key: key}).walk(ctx, s.hub, from-1, through) {
-		if err != nil {
-			return nil, err
-		}
-		if err := p.Project(&frames, r); err != nil {
-			return nil, projectError(r, err)
-		}
-		for _, f := range frames.List {
-			if f.Again {
-				list = append(list, clone(f))
-			}
-		}
-		frames.Reset()
-	}
-	return list, nil
+	return 0
 }
 
 // clone gives a frame of its own memory.

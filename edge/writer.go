@@ -32,6 +32,65 @@ func cleanly(err error) error {
 	return err
 }
 
+// stretch is a part of a run: from a record on, 0 is none of it, up to another one, of which only so many frames count.
+type stretch struct {
+	from, through schema.Seq
+	frames        int
+}
+
+// prelude writes the frames of a stretch that are marked Again. It may be long: nothing of it is kept.
+func (w *writer) prelude(of stretch) error {
+	if of.from == 0 {
+		return nil
+	}
+	ss := w.ss
+	p, err := ss.s.tracks.at(ss.ctx, ss.src.key, ss.bound.dialect, of.from-1, ss.req)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	for r, err := range ss.src.walk(ss.ctx, ss.s.hub, of.from-1, of.through) {
+		if err != nil {
+			return err
+		}
+		if err := p.Project(&w.frames, r); err != nil {
+			return projectError(r, err)
+		}
+		if r.Seq == of.through && len(w.frames.List) > of.frames {
+			w.frames.List = w.frames.List[:of.frames]
+		}
+		if err := w.write(again(w.frames.List)); err != nil {
+			return err
+		}
+		w.frames.Reset()
+		if w.shown >= preludeFrames || w.last {
+			if err := w.flush(begun, 0); err != nil {
+				return err
+			}
+			begun = time.Now()
+		}
+	}
+	return w.flush(begun, 0)
+}
+
+// preludeFrames are flushed together.
+const preludeFrames = 256
+
+// again keeps the frames that are given again, in their place. Only a last one keeps its token.
+func again(list []dialect.Frame) []dialect.Frame {
+	kept := list[:0]
+	for _, f := range list {
+		if !f.Again {
+			continue
+		}
+		if !f.Last {
+			f.Token = nil
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
 // lead writes what the client has not of the last record that it has.
 func (w *writer) lead() error {
 	list := w.ss.lead

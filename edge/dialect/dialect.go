@@ -51,10 +51,11 @@ type Stateful interface {
 }
 
 // Preluder is a Stateful projector of whose frames some make sense only with others before them. A stream that
-// begins at the newest event begins with those that are marked Again.
+// begins at the newest event, or behind a frame that is not marked Again, begins with those before its place that are.
+// They come without their tokens, so that they do not move the place of a client; but for a last one.
 type Preluder interface {
-	// Prelude gives the record from which on such frames are needed, asked of a projector that was fed the run's
-	// newest record; 0: none are.
+	// Prelude gives the record from which on such frames are needed, asked of a projector that was fed all before
+	// the stream's place; 0: none are.
 	Prelude() schema.Seq
 }
 

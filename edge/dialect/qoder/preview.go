@@ -27,18 +27,28 @@ func (p *Projector) previewPiece(m *message, b *block, low uint16, said []byte) 
 	}
 }
 
-// Prelude gives the beginning of the oldest message that previews tell of: who begins within it needs what they
-// have told, since clients put a preview together from its event_start on.
+// Prelude gives the beginning of the message that is under way where this client looks: who begins within it needs
+// what previews have told of it, since clients put one together from its event_start on. Of what is archived it is
+// the end, or who waits behind it would do so for ever.
 func (p *Projector) Prelude() (from schema.Seq) {
-	if p.form.previews&previewMessage == 0 {
+	t := p.threads.coordinator()
+	if p.form.thread != "" {
+		t = p.threads.byID(p.form.thread)
+	}
+	switch {
+	case t == nil:
+		return 0
+	case t.closed > 0 && (p.info.closed == 0 || t.closed < p.info.closed):
+		return t.closed
+	case p.info.closed > 0:
+		return p.info.closed
+	case p.form.previews&previewMessage == 0:
 		return 0
 	}
-	for _, l := range p.messages.lanes {
-		if m := l.open; m != nil && m.announced && (from == 0 || m.start < from) {
-			from = m.start
-		}
+	if l := p.messages.lanes[t.child]; l != nil && l.open != nil && l.open.announced {
+		return l.open.start
 	}
-	return from
+	return 0
 }
 
 // previews says whether this client is to see a preview; if not, it takes its slot.

@@ -196,6 +196,7 @@ func (p *Projector) emit(e emission) string {
 	if e.preview {
 		f.Event, f.Token, f.Again = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):], true
 	} else { // they stand in it
+		f.Again = f.Last // who begins behind the end must hear of it
 		f.Token = data[idAt : idAt+len(id) : idAt+len(id)]
 		at := idAt + len(id) + typeAt
 		f.Event = data[at : at+len(e.typ) : at+len(e.typ)]

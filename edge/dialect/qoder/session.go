@@ -14,7 +14,8 @@ type info struct {
 	description json.RawMessage // schema.MergeSession
 	created     bool            // as a session, and not only as a run
 	incremental bool
-	archived    string // time; "" when it is not
+	archived    string     // time; "" when it is not
+	closed      schema.Seq // where; 0 when it is not
 	deleted     bool
 }
 
@@ -28,7 +29,7 @@ func (p *Projector) describe() {
 	t := p.rec.thread
 	if typ := string(p.rec.Type); t.child != "" {
 		if typ == schema.TypeSessionArchived && t.archived == "" {
-			p.terminate(p.change(t, func(t *thread) { t.archived = p.rec.ts }), true)
+			p.terminate(p.change(t, func(t *thread) { t.archived, t.closed = p.rec.ts, p.rec.Seq }), true)
 		}
 		return
 	}
@@ -45,7 +46,7 @@ func (p *Projector) describe() {
 		}
 	case schema.TypeSessionArchived:
 		if p.info.archived == "" {
-			p.info.archived = p.rec.ts
+			p.info.archived, p.info.closed = p.rec.ts, p.rec.Seq
 			p.emit(emission{typ: "session.status_terminated", all: true, last: true})
 		}
 	case schema.TypeSessionDeleted:

@@ -11,16 +11,17 @@ import (
 // thread is a lane of the session: the coordinator's, or a child's. One that others may share is replaced, never
 // changed: Projector.change.
 type thread struct {
-	id       string // sthr_…
-	child    string // id of the child; "" is the coordinator
-	archived string // time; "" when it is not
-	parent   string // child that spawned it; "" is the coordinator
-	use      string // event id of the agent.tool_use that spawned it; "" when that is not known
-	name     string // of its agent
-	order    int    // how many were known before
-	created  string // time
-	updated  string // time of its newest status
-	told     bool   // session.thread_created was said
+	id       string     // sthr_…
+	child    string     // id of the child; "" is the coordinator
+	archived string     // time; "" when it is not
+	closed   schema.Seq // where; 0 when it is not archived
+	parent   string     // child that spawned it; "" is the coordinator
+	use      string     // event id of the agent.tool_use that spawned it; "" when that is not known
+	name     string     // of its agent
+	order    int        // how many were known before
+	created  string     // time
+	updated  string     // time of its newest status
+	told     bool       // session.thread_created was said
 
 	running    bool
 	terminated bool

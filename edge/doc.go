@@ -3,7 +3,8 @@
 //
 // # What it is
 //
-// A [Server] with these routes beside those of its dialects:
+// A [Server] with these routes beside those of its dialects, which are streams and, in an [API], all else that a
+// dialect answers (sessions, say):
 //
 //	GET  /v1/agent/runs                     the tenant's runs, newest first
 //	POST /v1/agent/runs                     begin a run

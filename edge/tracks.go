@@ -56,8 +56,9 @@ type track struct {
 
 // mark is a projector that was fed everything up to a place. It is never fed again.
 type mark struct {
-	seq schema.Seq
-	p   dialect.Stateful
+	seq  schema.Seq
+	p    dialect.Stateful
+	size int // of p
 }
 
 // How many marks a track has, and how far apart they are at first. When there are more, every second one goes.
@@ -139,14 +140,18 @@ func (ts *tracks) advance(ctx context.Context, t *track, m mark, through schema.
 	if err == nil && pos < through {
 		err = fmt.Errorf("history ends at %d: %w", pos, fanout.ErrUnavailable)
 	}
+	// Who gives up leaves what was read to the next, or nobody would get through a run that takes longer.
+	if pos > t.newest.seq && !errors.Is(err, errUnfed) {
+		t.newest = mark{seq: pos, p: p, size: p.Size()}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if through > t.newest.seq {
-		t.newest = mark{through, p}
-	}
 	return p, nil
 }
+
+// errUnfed says that a projector could not take a record, and is good for nothing any more.
+var errUnfed = errors.New("it cannot be remembered")
 
 func (ts *tracks) feed(ctx context.Context, t *track, p dialect.Stateful, pos *schema.Seq, through schema.Seq) error {
 	for r, err := range (source{key: t.key.run}).walk(ctx, ts.hub, *pos, through) {
@@ -157,30 +162,42 @@ func (ts *tracks) feed(ctx context.Context, t *track, p dialect.Stateful, pos *s
 			t.origin, t.first, t.checked = bytes.Clone(r.Line), r.Seq, time.Now()
 		}
 		if err := p.Project(nil, r); err != nil {
-			return projectError(r, err)
+			return fmt.Errorf("%w: %w", errUnfed, projectError(r, err))
 		}
 		*pos = r.Seq
 		if r.Seq%markApart != 0 {
 			continue
 		}
-		if size := p.Size(); size > ts.each {
-			return fmt.Errorf("%d bytes to remember: %w", size, schema.ErrTooLarge)
+		size := p.Size()
+		if size > ts.each {
+			return fmt.Errorf("%w: %d bytes: %w", errUnfed, size, schema.ErrTooLarge)
 		}
-		t.mark(r.Seq, p)
+		t.mark(r.Seq, p, size)
+		for len(t.marks) > maxMarks || len(t.marks) > 1 && t.weight() > ts.each {
+			t.thin()
+		}
 	}
 	return nil
 }
 
+// weight is the sum of what the marks hold, in bytes.
+func (t *track) weight() (n int) {
+	for _, m := range t.marks {
+		n += m.size
+	}
+	return n
+}
+
 // mark leaves a copy of p at seq, unless there is one nearby.
-func (t *track) mark(seq schema.Seq, p dialect.Stateful) {
+func (t *track) mark(seq schema.Seq, p dialect.Stateful, size int) {
 	t.spacing = max(t.spacing, markApart)
-	if n := len(t.marks); n > 0 && seq < t.marks[n-1].seq+t.spacing {
-		return
+	if n := len(t.marks); n == 0 || seq >= t.marks[n-1].seq+t.spacing {
+		t.marks = append(t.marks, mark{seq, p.For(dialect.Request{}), size})
 	}
-	t.marks = append(t.marks, mark{seq, p.For(dialect.Request{})})
-	if len(t.marks) <= maxMarks {
-		return
-	}
+}
+
+// thin lets every second mark go.
+func (t *track) thin() {
 	kept := t.marks[:0]
 	for i, m := range t.marks {
 		if i%2 == 1 {
@@ -252,10 +269,7 @@ func (ts *tracks) enter(ctx context.Context, key trackKey) (*track, error) {
 func (ts *tracks) leave(t *track) {
 	size := 0
 	if t.newest.p != nil {
-		size = trackCost + len(t.origin) + t.newest.p.Size()
-		for _, m := range t.marks {
-			size += m.p.Size()
-		}
+		size = trackCost + len(t.origin) + t.newest.size + t.weight()
 	}
 	<-t.turn
 	ts.drop(t, size)

@@ -20,11 +20,6 @@ import (
 // maxSent bounds the events of one request.
 const maxSent = 256
 
-// sent is the body of POST /sessions/{id}/events. Fields that are not known are passed over.
-type sent struct {
-	Events []json.RawMessage `json:"events"`
-}
-
 // send appends what a client says to a session and answers with the events as every reader gets them. All are
 // checked before anything is stored. Events for one thread that follow each other are stored all or none; of a
 // request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
@@ -38,7 +33,7 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	said, err := readSent(body)
+	said, err := qoder.SentEvents(body, maxSent)
 	if err != nil {
 		return err
 	}
@@ -67,17 +62,6 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 	}
 	x.Reply(http.StatusOK, append(replies.data([]byte(`{"data":[`)), `]}`...))
 	return nil
-}
-
-func readSent(body []byte) ([]json.RawMessage, error) {
-	var in sent
-	if err := json.Unmarshal(body, &in); err != nil {
-		return nil, fmt.Errorf("body is not the JSON object that is expected: %w", dialect.ErrBadRequest)
-	}
-	if len(in.Events) == 0 || len(in.Events) > maxSent {
-		return nil, fmt.Errorf("events is not an array of 1 to %d events: %w", maxSent, dialect.ErrBadRequest)
-	}
-	return in.Events, nil
 }
 
 // messages are the events of a request and what they become.

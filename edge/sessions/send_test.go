@@ -99,6 +99,12 @@ func TestSendAllOrNothing(t *testing.T) {
 			t.Fatalf("%.80s: %v", bad, h.types(id))
 		}
 	}
+	for _, body := range []string{`{"events":[` + good + `],"events":[` + good + `]}`, `{"EVENTS":[` + good + `]}`, `{"events":[` + good + `]} x`} {
+		h.do("POST", eventsPath(id, ""), body).refused(400, "invalid_request_error")
+	}
+	if h.head(id).Last != last {
+		t.Fatalf("%v", h.types(id))
+	}
 	many := `{"events":[` + strings.Repeat(good+",", 256) + good + `]}`
 	h.do("POST", eventsPath(id, ""), many).refused(400, "invalid_request_error")
 	h.do("POST", eventsPath(id, ""), `{"events":[]}`).refused(400, "invalid_request_error")

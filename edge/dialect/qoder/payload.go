@@ -85,6 +85,21 @@ func InitialEvents(body []byte) ([]json.RawMessage, error) {
 	return events, nil
 }
 
+// SentEvents gives the events of a body {"events":[…]}, 1 to most of them. Other fields are passed over. The error
+// wraps dialect.ErrBadRequest.
+func SentEvents(body []byte, most int) ([]json.RawMessage, error) {
+	const name = "events"
+	fields, err := readBody(body)
+	if err != nil {
+		return nil, err
+	}
+	var events []json.RawMessage
+	if err := json.Unmarshal(valueOr(fields[name], '[', `null`), &events); err != nil || len(events) == 0 || len(events) > most {
+		return nil, refuse(name, "must be a list of 1 to %d events", most)
+	}
+	return events, nil
+}
+
 // sessionFields are what a client may say of a session, in the order in which it is stored.
 var sessionFields = []string{
 	"agent", "environment_id", "title", "metadata", "resources", "vault_ids", "memory_store_ids", incrementalField,

@@ -124,12 +124,10 @@ func (t *track) before(through schema.Seq) (best mark) {
 
 // advance feeds a copy of m up to through and leaves marks on the way.
 func (ts *tracks) advance(ctx context.Context, t *track, m mark, through schema.Seq) (dialect.Stateful, error) {
-	select {
-	case ts.turns <- struct{}{}:
-		defer func() { <-ts.turns }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := ts.begin(ctx); err != nil {
+		return nil, err
 	}
+	defer ts.end()
 	p, pos := m.p.For(dialect.Request{}), m.seq
 	err := ts.feed(ctx, t, p, &pos, through)
 	gone := new(fanout.ExpiredError)
@@ -149,6 +147,18 @@ func (ts *tracks) advance(ctx context.Context, t *track, m mark, through schema.
 	}
 	return p, nil
 }
+
+// begin waits until few enough read history; the caller calls end.
+func (ts *tracks) begin(ctx context.Context) error {
+	select {
+	case ts.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (ts *tracks) end() { <-ts.turns }
 
 // errUnfed says that a projector could not take a record, and is good for nothing any more.
 var errUnfed = errors.New("it cannot be remembered")
@@ -309,7 +319,7 @@ type found struct {
 
 // find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
 func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect, c dialect.Cursor, req dialect.Request) (found, error) {
-	bad := fmt.Errorf("no such event to go on behind: %w", schema.ErrBadCursor)
+	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
 	head, err := s.existing(ctx, key)
 	if err != nil {
 		return found{}, err
@@ -322,8 +332,12 @@ func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect,
 		return found{}, err
 	}
 	through := c.Seq
-	if c.Later {
+	if c.Later { // which may be the whole of a long run, when it never comes
 		through = head.Last
+		if err := s.tracks.begin(ctx); err != nil {
+			return found{}, err
+		}
+		defer s.tracks.end()
 	}
 	from := preludeOf(p)
 	var frames dialect.Frames

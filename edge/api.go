@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -62,7 +63,13 @@ func (x *Exchange) RequestID() string { return x.c.id }
 func (x *Exchange) Caller() auth.Caller { return x.c.caller }
 
 // Body reads the whole body, inflated; at most Config.MaxBodyBytes. Media types that are not named are refused.
-func (x *Exchange) Body(types ...string) ([]byte, error) { return x.s.body(x.c, types...) }
+func (x *Exchange) Body(types ...string) ([]byte, error) {
+	body, err := x.s.body(x.c, types...)
+	if errors.Is(err, errMediaType) {
+		err = dialect.Refuse(errMediaType, "send %s, in UTF-8, and say so in Content-Type", strings.Join(types, " or "))
+	}
+	return body, err
+}
 
 // NewRun gives a new id with a prefix.
 func (x *Exchange) NewRun(prefix string) string { return prefix + newHex() }

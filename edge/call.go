@@ -255,6 +255,13 @@ func problem(reason dialect.Reason, err error) dialect.Problem {
 	if out.Detail && err != nil {
 		p.Message = clip(err.Error())
 	}
+	var said interface {
+		error
+		Words() string
+	}
+	if errors.As(err, &said) && out.Status < 500 {
+		p.Message = clip(said.Words())
+	}
 	if part != nil {
 		p.Message = fmt.Sprintf("the first %d of %d events are stored: %s", part.Stored, part.Of, p.Message)
 	}

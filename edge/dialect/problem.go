@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"agentstream/schema"
@@ -45,3 +46,24 @@ func appendQuoted(dst []byte, s string) []byte {
 	b, _ := json.Marshal(s) // a string always encodes; invalid UTF-8 is replaced
 	return append(dst, b...)
 }
+
+// Refusal is why a request is refused, in words for its client: they stand in its answer alone, without the trail
+// that leads there.
+type Refusal struct {
+	kind error
+	text string
+}
+
+// Refuse makes an error that wraps kind, a sentinel that package edge has a reason for.
+func Refuse(kind error, format string, args ...any) error {
+	return &Refusal{kind: kind, text: fmt.Sprintf(format, args...)}
+}
+
+// Error has the sentinel's text as well, for logs.
+func (e *Refusal) Error() string { return e.text + ": " + e.kind.Error() }
+
+// Unwrap gives the sentinel.
+func (e *Refusal) Unwrap() error { return e.kind }
+
+// Words are for the client.
+func (e *Refusal) Words() string { return e.text }

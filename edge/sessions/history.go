@@ -39,7 +39,7 @@ func parseSpot(text string) (s spot, err error) {
 		return s, err
 	}
 	if s.n, err = strconv.Atoi(n); err != nil || s.n < 0 || s.String() != text {
-		return s, fmt.Errorf("page is not from this list: %w", schema.ErrBadCursor)
+		return s, dialect.Refuse(schema.ErrBadCursor, "page is not from this list")
 	}
 	return s, nil
 }
@@ -130,7 +130,7 @@ func (p *pages) from(ctx context.Context, w window) (spot, error) {
 	case w.page != "":
 		s, err := parseSpot(w.page)
 		if err == nil && (s.seq < 1 || s.seq > p.newest+1) {
-			err = fmt.Errorf("page is not in this list: %w", schema.ErrBadCursor)
+			err = dialect.Refuse(schema.ErrBadCursor, "page is not in this list")
 		}
 		return s, err
 	case id != "":

@@ -127,3 +127,24 @@ func concat(pages [][]string) (all []string) {
 	}
 	return all
 }
+
+// TestWords shows that refusals are in words for people: no trail of what was done here, and no name of a part.
+func TestWords(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(plainBody)
+	h.do("POST", cloud+"/"+id+"/archive", "").ok(200)
+	for _, c := range []struct {
+		method, path, body, contentType, want string
+		status                                int
+	}{
+		{"POST", eventsPath(id, ""), hello, "application/json", "session is archived", 409},
+		{"POST", cloud, plainBody, "application/x-www-form-urlencoded", "send application/json or text/plain, in UTF-8, and say so in Content-Type", 415},
+		{"GET", eventsPath(id, "") + "?after_id=evt_1", "", "", "id is not an event's", 400},
+		{"GET", eventsPath(id, "") + "?limit=0", "", "", "limit is not a number from 1 to 1000", 400},
+	} {
+		a := h.do(c.method, c.path, c.body, "Content-Type", c.contentType)
+		if want := `"message":"` + c.want + `"`; a.status != c.status || !strings.Contains(a.body, want) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, a.status, a.body, c.status, want)
+		}
+	}
+}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"agentstream/edge"
+	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -99,7 +99,7 @@ func runsAfter(ctx context.Context, x *edge.Exchange, w window) (schema.RunCurso
 		}
 		return schema.RunCursor{Started: began.UTC(), ID: id}, nil
 	}
-	return schema.RunCursor{}, fmt.Errorf("no session has the id of after_id or before_id: %w", schema.ErrBadCursor)
+	return schema.RunCursor{}, dialect.Refuse(schema.ErrBadCursor, "no session has the id of after_id or before_id")
 }
 
 // runs adds sessions from a place on and gives the one behind which the next page begins; the zero cursor when there

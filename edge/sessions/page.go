@@ -110,7 +110,7 @@ func (a routes) readWindow(q params, usual, scope string) (w window, err error) 
 		}
 	}
 	if given > 1 {
-		return w, fmt.Errorf("more than one of page, after_id and before_id: %w", dialect.ErrBadRequest)
+		return w, dialect.Refuse(dialect.ErrBadRequest, "more than one of page, after_id and before_id")
 	}
 	w.back = w.before != ""
 	if w.page != "" {
@@ -140,7 +140,7 @@ const maxToken = 512
 
 // open reads a token: page becomes the place, and order and direction are those of the page before.
 func (w *window) open(order string) error {
-	bad := fmt.Errorf("page is not from this list: %w", schema.ErrBadCursor)
+	bad := dialect.Refuse(schema.ErrBadCursor, "page is not from this list")
 	if len(w.page) > maxToken {
 		return bad
 	}
@@ -158,7 +158,7 @@ func (w *window) open(order string) error {
 		return bad
 	}
 	if order != "" && w.desc != (order == "desc") {
-		return fmt.Errorf("page is of the other order: %w", dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "page is of the other order")
 	}
 	return nil
 }

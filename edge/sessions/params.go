@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,14 +26,14 @@ func (q params) one(name string) (string, error) {
 	case 1:
 		return values[0], nil
 	}
-	return "", fmt.Errorf("%s is given more than once: %w", name, dialect.ErrBadRequest)
+	return "", dialect.Refuse(dialect.ErrBadRequest, "%s is given more than once", name)
 }
 
 // choice gives one of the words, or "" when the parameter is absent.
 func (q params) choice(name string, words ...string) (string, error) {
 	text, err := q.one(name)
 	if err == nil && text != "" && !slices.Contains(words, text) {
-		err = fmt.Errorf("%s is none of %q: %w", name, words, dialect.ErrBadRequest)
+		err = dialect.Refuse(dialect.ErrBadRequest, "%s is none of %q", name, words)
 	}
 	return text, err
 }
@@ -49,7 +48,7 @@ func (q params) limit(usual int) (int, error) {
 	}
 	n, err := schema.ParseCursor(text) // digits alone, as a cursor
 	if err != nil || n < 1 || n > maxLimit {
-		return 0, fmt.Errorf("limit is not a number from 1 to %d: %w", maxLimit, dialect.ErrBadRequest)
+		return 0, dialect.Refuse(dialect.ErrBadRequest, "limit is not a number from 1 to %d", maxLimit)
 	}
 	return int(n), nil
 }
@@ -64,7 +63,7 @@ func (q params) names(names ...string) (all []string, err error) {
 		all = append(all, dialect.SplitList(q[name])...)
 	}
 	if len(all) > maxNames {
-		return nil, fmt.Errorf("%s has more than %d values: %w", names[0], maxNames, dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "%s has more than %d values", names[0], maxNames)
 	}
 	return all, nil
 }
@@ -73,7 +72,7 @@ func (q params) names(names ...string) (all []string, err error) {
 func known(param string, names, set []string) error {
 	for _, name := range names {
 		if !slices.Contains(set, name) {
-			return fmt.Errorf("%s is none of %q: %w", param, set, dialect.ErrBadRequest)
+			return dialect.Refuse(dialect.ErrBadRequest, "%s is none of %q", param, set)
 		}
 	}
 	return nil
@@ -106,7 +105,7 @@ func (q params) created() (s span, err error) {
 		}
 		t, err := time.Parse(time.RFC3339Nano, strings.Replace(text, " ", "+", 1)) // a plus sign that was not escaped
 		if err != nil {
-			return s, fmt.Errorf("%s is not an RFC 3339 time: %w", name, dialect.ErrBadRequest)
+			return s, dialect.Refuse(dialect.ErrBadRequest, "%s is not an RFC 3339 time", name)
 		}
 		if t = t.UTC(); bound.later {
 			t = t.Add(1) // the next moment there is

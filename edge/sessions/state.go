@@ -40,7 +40,7 @@ func newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Reque
 // alive refuses what changes an archived session (qoder §1.4).
 func alive(p *qoder.Projector) error {
 	if p.Archived() {
-		return fmt.Errorf("session is archived: %w", dialect.ErrGone)
+		return dialect.Refuse(dialect.ErrGone, "session is archived")
 	}
 	return nil
 }

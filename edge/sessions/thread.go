@@ -2,7 +2,6 @@ package sessions
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -69,13 +68,13 @@ func threadsFrom(all []qoder.ThreadInfo, w window) (int, error) {
 	case w.page != "":
 		n, err := strconv.Atoi(w.page)
 		if err != nil || n < 0 || n >= len(all) {
-			return 0, fmt.Errorf("page is not in this list: %w", schema.ErrBadCursor)
+			return 0, dialect.Refuse(schema.ErrBadCursor, "page is not in this list")
 		}
 		return n, nil
 	case id != "":
 		n := slices.IndexFunc(all, func(t qoder.ThreadInfo) bool { return t.ID == id })
 		if n < 0 {
-			return 0, fmt.Errorf("no thread has the id of after_id or before_id: %w", schema.ErrBadCursor)
+			return 0, dialect.Refuse(schema.ErrBadCursor, "no thread has the id of after_id or before_id")
 		}
 		if w.down() {
 			return n - 1, nil
@@ -115,7 +114,7 @@ func answerThread(ctx context.Context, x *edge.Exchange, through schema.Seq) err
 	return nil
 }
 
-var errNoThread = fmt.Errorf("session has no such thread: %w", dialect.ErrNotFound)
+var errNoThread = dialect.Refuse(dialect.ErrNotFound, "session has no such thread")
 
 // archiveThread closes the thread of a child. That of the coordinator is closed with its session.
 func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
@@ -133,7 +132,7 @@ func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
 	case !ok:
 		return errNoThread
 	case t.Child == "":
-		return fmt.Errorf("the coordinator's thread is archived with its session: %w", dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "the coordinator's thread is archived with its session")
 	}
 	c := change{run: run, events: about(schema.TypeSessionArchived, t.Child, []byte(`{}`)), opt: opt}
 	c.allow = func(p *qoder.Projector) error {

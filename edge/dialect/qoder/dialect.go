@@ -73,11 +73,11 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	case "live":
 		req.Newest = true
 	default:
-		return req, fmt.Errorf("replay is neither history nor live: %w", dialect.ErrBadRequest)
+		return req, dialect.Refuse(dialect.ErrBadRequest, "replay is neither history nor live")
 	}
 	switch ids := in.Header.Values("Last-Event-ID"); {
 	case len(ids) > 1:
-		return req, fmt.Errorf("Last-Event-ID is given %d times: %w", len(ids), schema.ErrBadCursor)
+		return req, dialect.Refuse(schema.ErrBadCursor, "Last-Event-ID is given %d times", len(ids))
 	case len(ids) == 1 && ids[0] != "":
 		req.Cursor, err = CursorOf(req.Run, ids[0])
 	}
@@ -130,12 +130,12 @@ const maxPreviews = 100
 
 func previewsOf(values []string) (p previews, err error) {
 	if len(values) > maxPreviews {
-		return 0, fmt.Errorf("event_deltas[] is given more than %d times: %w", maxPreviews, dialect.ErrBadRequest)
+		return 0, dialect.Refuse(dialect.ErrBadRequest, "event_deltas[] is given more than %d times", maxPreviews)
 	}
 	for _, v := range values {
 		i := slices.Index([]string{"agent.message", "agent.thinking"}, v)
 		if i < 0 {
-			return 0, fmt.Errorf("event_deltas[] is neither agent.message nor agent.thinking: %w", dialect.ErrBadRequest)
+			return 0, dialect.Refuse(dialect.ErrBadRequest, "event_deltas[] is neither agent.message nor agent.thinking")
 		}
 		p |= 1 << i
 	}

@@ -94,6 +94,9 @@ func (e *ParamError) Error() string { return e.Param + " " + e.Reason }
 // Unwrap gives dialect.ErrBadRequest.
 func (e *ParamError) Unwrap() error { return dialect.ErrBadRequest }
 
+// Words are for the client.
+func (e *ParamError) Words() string { return e.Error() }
+
 // Field is the parameter as AppendError takes it in Problem.Field.
 func (e *ParamError) Field() string { return e.Param }
 

@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 
+	"agentstream/edge/dialect"
 	"agentstream/schema"
 )
 
@@ -40,12 +40,12 @@ func eventID(session string, seq schema.Seq, slot int) string {
 func parseID(session, id string) (seq schema.Seq, slot int, err error) {
 	raw, herr := hex.DecodeString(trimPrefix(id, EventPrefix))
 	if herr != nil || len(raw) != 16 {
-		return 0, 0, fmt.Errorf("id is not an event's: %w", schema.ErrBadCursor)
+		return 0, 0, dialect.Refuse(schema.ErrBadCursor, "id is not an event's")
 	}
 	seq = schema.Seq(binary.BigEndian.Uint64(raw[:8]) >> 16)
 	slot = int(raw[6])<<16 | int(raw[7])<<8 | int(raw[8])
 	if seq < 1 || seq > schema.MaxSeq || eventID(session, seq, slot) != id {
-		return 0, 0, fmt.Errorf("event is not of this session: %w", schema.ErrBadCursor)
+		return 0, 0, dialect.Refuse(schema.ErrBadCursor, "event is not of this session")
 	}
 	return seq, slot, nil
 }

@@ -108,7 +108,7 @@ var sessionFields = []string{
 // readBody reads a JSON object. Of fields that stand twice none is right.
 func readBody(body []byte) (map[string][]byte, error) {
 	if !json.Valid(body) || !utf8.Valid(body) || len(bytes.TrimSpace(body)) == 0 || bytes.TrimSpace(body)[0] != '{' {
-		return nil, fmt.Errorf("body must be a JSON object: %w", dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "body must be a JSON object")
 	}
 	fields := map[string][]byte{}
 	err := schema.EachField(body, func(name string, v []byte) error {
@@ -145,10 +145,10 @@ func payloadOf(fields map[string][]byte, patch bool) (json.RawMessage, error) {
 	b = append(b, '}')
 	var line bytes.Buffer
 	if err := json.Compact(&line, b); err != nil {
-		return nil, fmt.Errorf("body must be a JSON object: %w", dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "body must be a JSON object")
 	}
 	if line.Len() > schema.MaxSession {
-		return nil, fmt.Errorf("body has more than %d bytes of the session's own fields: %w", schema.MaxSession, dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "body has more than %d bytes of the session's own fields", schema.MaxSession)
 	}
 	return line.Bytes(), nil
 }

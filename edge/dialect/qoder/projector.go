@@ -75,19 +75,19 @@ func (p *Projector) Size() int {
 // what is archived (qoder §1.6).
 func (p *Projector) Admit(req dialect.Request) error {
 	if p.info.deleted {
-		return fmt.Errorf("session %s is deleted: %w", req.Run, dialect.ErrNotFound)
+		return dialect.Refuse(dialect.ErrNotFound, "session %s is deleted", req.Run)
 	}
 	f := parseForm(req.Form)
 	archived := p.info.archived != ""
 	if f.thread != "" {
 		t := p.threads.byID(f.thread)
 		if t == nil {
-			return fmt.Errorf("session %s has no such thread: %w", req.Run, dialect.ErrNotFound)
+			return dialect.Refuse(dialect.ErrNotFound, "session %s has no such thread", req.Run)
 		}
 		archived = archived || t.archived != ""
 	}
 	if archived && req.Cursor.Token != "" {
-		return fmt.Errorf("session or thread is archived: %w", schema.ErrBadCursor)
+		return dialect.Refuse(schema.ErrBadCursor, "session or thread is archived")
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package qoder
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +19,7 @@ import (
 func (p *Projector) Command(sent json.RawMessage) (schema.Event, error) {
 	fields, err := readBody(sent)
 	if err != nil {
-		return schema.Event{}, fmt.Errorf("event must be a JSON object, no field of which stands twice: %w", dialect.ErrBadRequest)
+		return schema.Event{}, dialect.Refuse(dialect.ErrBadRequest, "event must be a JSON object, no field of which stands twice")
 	}
 	e := schema.Event{Actor: "user"}
 	switch typ := text(sent, "type"); typ {

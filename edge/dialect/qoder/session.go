@@ -3,7 +3,6 @@ package qoder
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -101,7 +100,7 @@ func (p *Projector) Accepts(payload json.RawMessage) error {
 		}
 	}
 	if len(p.info.description)+len(payload) > schema.MaxSession {
-		return fmt.Errorf("the session's own fields would be more than %d bytes: %w", schema.MaxSession, dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "the session's own fields would be more than %d bytes", schema.MaxSession)
 	}
 	return nil
 }

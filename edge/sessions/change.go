@@ -20,6 +20,8 @@ type change struct {
 	// allow decides whether the session, as it stands right before the events, takes them; it is asked of sessions
 	// that are not deleted. nil: all are.
 	allow func(*qoder.Projector) error
+	// blind: a session of which too much would have to be remembered takes it unasked.
+	blind bool
 }
 
 // lane is the child whose events they are; "" is the run itself.
@@ -82,6 +84,9 @@ func (c *change) check(x *edge.Exchange, made schema.Head) func(context.Context,
 		}
 		req := qoder.Request(c.run, "")
 		p, err := at(ctx, x, c.run, head.Last, req)
+		if c.blind && errors.Is(err, schema.ErrTooLarge) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 // runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
 // for nobody.
 func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*qoder.Projector) bool) error {
-	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`)))}
+	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`))), blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !busy(p) {
 			return errDone
@@ -182,7 +182,7 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt, blind: true}
 	if err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(typeCancel, "", by(x, []byte(`{}`))), opt: opt}
+	c := change{run: x.Path("run"), events: about(typeCancel, "", by(x, []byte(`{}`))), opt: opt, blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !p.Busy() {
 			return errDone

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"unicode/utf8"
 
 	"agentstream/fanout/memory"
@@ -14,6 +15,10 @@ import (
 
 // TestMessageFails: a model that fails in mid-message is told, and the turn goes on with another try.
 func TestMessageFails(t *testing.T) {
+	synctest.Test(t, messageFails) // a call that takes a millisecond says so
+}
+
+func messageFails(t *testing.T) {
 	var s told
 	r := newRun(t, &s)
 	turn, err := r.Turn(t.Context())

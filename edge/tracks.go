@@ -2,13 +2,11 @@ package edge
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -21,14 +19,9 @@ import (
 // request at a time; the others of its run and dialect wait for that, and mostly have nothing left to read then.
 type tracks struct {
 	hub   *fanout.Hub
-	total int           // bytes of all copies; those in use may exceed it
-	each  int           // bytes of one
+	each  int           // bytes of one copy
 	turns chan struct{} // bounds how many read history at once
-
-	mu    sync.Mutex
-	runs  map[trackKey]*track
-	idle  *list.List // of *track without users, the one left last in front
-	bytes int
+	runs  *shelf[trackKey, track]
 }
 
 type trackKey struct {
@@ -38,13 +31,7 @@ type trackKey struct {
 
 // track is one run as one dialect reads it.
 type track struct {
-	key   trackKey
-	turn  chan struct{} // holds one token
-	users int
-	idle  *list.Element
-	size  int // as counted in tracks.bytes
-
-	// Of whose turn it is.
+	key     trackKey
 	marks   []mark     // at growing places, spacing apart
 	newest  mark       // the furthest that was asked for
 	spacing schema.Seq // between marks
@@ -72,8 +59,8 @@ const (
 
 func newTracks(cfg Config) *tracks {
 	return &tracks{
-		hub: cfg.Hub, total: trackBytes, each: cfg.MaxFoldBytes, turns: make(chan struct{}, trackReads),
-		runs: make(map[trackKey]*track), idle: list.New(),
+		hub: cfg.Hub, each: cfg.MaxFoldBytes, turns: make(chan struct{}, trackReads),
+		runs: newShelf(trackBytes, func(key trackKey) track { return track{key: key} }),
 	}
 }
 
@@ -87,11 +74,12 @@ func (ts *tracks) at(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	if through == 0 {
 		return none.For(req), nil
 	}
-	t, err := ts.enter(ctx, trackKey{key, d.Info().Name})
+	k, err := ts.runs.enter(ctx, trackKey{key, d.Info().Name})
 	if err != nil {
 		return nil, err
 	}
-	defer ts.leave(t)
+	t := &k.what
+	defer func() { ts.runs.leave(k, t.size()) }()
 	if err := ts.renew(ctx, t); err != nil {
 		return nil, err
 	}
@@ -253,59 +241,12 @@ func beginsWith(ctx context.Context, hub *fanout.Hub, key schema.RunKey, first s
 	return false, nil
 }
 
-// enter waits for the turn at a track.
-func (ts *tracks) enter(ctx context.Context, key trackKey) (*track, error) {
-	ts.mu.Lock()
-	t := ts.runs[key]
-	if t == nil {
-		t = &track{key: key, turn: make(chan struct{}, 1)}
-		ts.runs[key] = t
+// size is what the track holds, in bytes; 0 for nothing.
+func (t *track) size() int {
+	if t.newest.p == nil {
+		return 0
 	}
-	if t.idle != nil {
-		ts.idle.Remove(t.idle)
-		t.idle = nil
-	}
-	t.users++
-	ts.mu.Unlock()
-	select {
-	case t.turn <- struct{}{}:
-		return t, nil
-	case <-ctx.Done():
-		ts.drop(t, -1)
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (ts *tracks) leave(t *track) {
-	size := 0
-	if t.newest.p != nil {
-		size = trackCost + len(t.origin) + t.newest.size + t.weight()
-	}
-	<-t.turn
-	ts.drop(t, size)
-}
-
-// drop gives a track up. Size -1 leaves it as it was counted, 0 forgets one that holds nothing.
-func (ts *tracks) drop(t *track, size int) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if size >= 0 {
-		ts.bytes += size - t.size
-		t.size = size
-	}
-	if t.users--; t.users > 0 {
-		return
-	}
-	if t.size == 0 {
-		delete(ts.runs, t.key)
-		return
-	}
-	t.idle = ts.idle.PushFront(t)
-	for ts.bytes > ts.total && ts.idle.Len() > 0 {
-		old := ts.idle.Remove(ts.idle.Back()).(*track)
-		delete(ts.runs, old.key)
-		ts.bytes -= old.size
-	}
+	return trackCost + len(t.origin) + t.newest.size + t.weight()
 }
 
 // found is where a frame is, and how a client that has it goes on.

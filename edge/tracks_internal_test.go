@@ -99,7 +99,7 @@ func TestTracksGoOn(t *testing.T) {
 			t.Errorf("up to %d: %v", through, err)
 		}
 	}
-	if len(ts.runs) != 1 || ts.bytes <= 0 || ts.idle.Len() != 1 || ts.bytes != ts.runs[trackKey{key, "counter"}].size {
-		t.Errorf("%d runs, %d bytes, %d idle", len(ts.runs), ts.bytes, ts.idle.Len())
+	if len(ts.runs.all) != 1 || ts.runs.bytes <= 0 || ts.runs.idle.Len() != 1 || ts.runs.bytes != ts.runs.all[trackKey{key, "counter"}].size {
+		t.Errorf("%d runs, %d bytes, %d idle", len(ts.runs.all), ts.runs.bytes, ts.runs.idle.Len())
 	}
 }

@@ -50,8 +50,6 @@ type wanted struct {
 	span  span
 }
 
-func (w *wanted) all() bool { return w.types == nil && w.span.all() }
-
 func (w *wanted) has(f dialect.Frame, r schema.Record) bool {
 	if w.types != nil && !slices.Contains(w.types, string(f.Event)) {
 		return false

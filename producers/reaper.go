@@ -83,7 +83,7 @@ func (c ReaperConfig) withDefaults() ReaperConfig {
 //	            (log's clock)                                                        all that is open closed
 //
 // A session (a run that begins with session.created) in which nothing is open is silent because nobody has said
-// anything, and is left alone.
+// anything, and is left alone, until it is archived or deleted: then nobody will, and it goes to done.
 //
 // Silence alone is no reason: who owns a lane and answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only behind the very event that the silence began with, so a writer

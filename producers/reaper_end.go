@@ -20,6 +20,7 @@ type ending struct {
 	last   schema.Seq
 	pos    uint64
 	talk   bool              // it is a session
+	shut   string            // why nobody will say anything in it any more: it is archived, or deleted; "" otherwise
 	owners map[string]string // of lanes
 }
 
@@ -32,7 +33,7 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if e.last != s.last || e.open.State("").Final() {
 		return false, nil
 	}
-	if e.talk && e.open.still() {
+	if e.talk && e.shut == "" && e.open.still() {
 		r.restsAt(s.key, e.last)
 		return false, nil
 	}
@@ -48,7 +49,7 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil || !ended {
 		return false, err
 	}
-	r.cfg.Logger.Info("reaper: a run was ended, because its writer is gone", "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
+	r.cfg.Logger.Info("reaper: a run was ended", "why", e.why(), "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
 	if h := r.cfg.Hooks.Reaped; h != nil {
 		h(s.key, s.owner != "")
 	}
@@ -79,13 +80,12 @@ func (r *Reaper) alone(ctx context.Context, s *suspect, e *ending) (bool, error)
 // lane, which it takes over: an ending of several lanes, which is not stored at once, begins with a mark of
 // its own. From then on the run is ours, and who still speaks for a child is waited for.
 func (r *Reaper) close(ctx context.Context, pub *Publisher, key schema.RunKey, e *ending) (bool, error) {
-	closing := Closing{Failed: true, Reason: goneReason, Actor: "system"}
-	events := e.open.Close(closing)
+	events := e.closing()
 	ours := false
 	for range reapAttempts {
 		if !ours && manyLanes(events) {
 			mark := takenEvent("", e.last, "")
-			mark.Actor = closing.Actor
+			mark.Actor = reaperActor
 			events = []schema.Event{mark}
 		}
 		for i := range events {
@@ -108,9 +108,31 @@ func (r *Reaper) close(ctx context.Context, pub *Publisher, key schema.RunKey, e
 		if e.open.State("").Final() {
 			return false, nil
 		}
-		events = e.open.Close(closing)
+		events = e.closing()
 	}
 	return false, fmt.Errorf("still spoken for by children after %d attempts", reapAttempts)
+}
+
+// reaperActor says whose an ending is.
+const reaperActor = "system"
+
+// why says why a run is ended.
+func (e *ending) why() string {
+	if e.shut != "" && e.open.still() {
+		return e.shut
+	}
+	return goneReason
+}
+
+// closing gives the ending. That of a session that was closed while nothing was under way is no failure, and marked so
+// that nobody who reads it as a session is shown anything behind its end.
+func (e *ending) closing() []schema.Event {
+	why := e.why()
+	if why == goneReason {
+		return e.open.Close(Closing{Failed: true, Reason: why, Actor: reaperActor})
+	}
+	payload := fmt.Appendf(nil, `{"state":%q,"reason":%q,"session":true}`, schema.StateDone, why)
+	return []schema.Event{{Type: schema.TypeRunLifecycle, Actor: reaperActor, Payload: payload}}
 }
 
 func manyLanes(events []schema.Event) bool {
@@ -171,6 +193,13 @@ func (e *ending) see(p *schema.Pack) error {
 		}
 		if ev.Seq == 1 {
 			e.talk = ev.Type == schema.TypeSessionCreated
+		}
+		switch {
+		case p.Child != "":
+		case ev.Type == schema.TypeSessionArchived:
+			e.shut = "archived"
+		case ev.Type == schema.TypeSessionDeleted:
+			e.shut = "deleted"
 		}
 		e.open.See(&ev)
 	}

@@ -108,6 +108,25 @@ func TestReaperPatience(t *testing.T) {
 		session(t, w)
 		put(t, writerOf(t, w), schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t2"}`)})
 	}
+	archived := func(t *testing.T, w *world) { // whose agent is gone
+		session(t, w)
+		tell(t, w, "", "command.cancel", `{}`)
+		tell(t, w, "", schema.TypeSessionArchived, `{}`)
+	}
+	archivedThere := func(t *testing.T, w *world) { // whose agent is there
+		tell(t, w, "", schema.TypeSessionCreated, `{}`)
+		pub := writerOf(t, w)
+		put(t, pub, text("", "x"))
+		w.there[pub.WriterID()] = true
+		tell(t, w, "", schema.TypeSessionArchived, `{}`)
+	}
+	archivedCut := func(t *testing.T, w *world) { cut(t, w); tell(t, w, "", schema.TypeSessionArchived, `{}`) }
+	deleted := func(t *testing.T, w *world) { session(t, w); tell(t, w, "", schema.TypeSessionDeleted, `{}`) }
+	thread := func(t *testing.T, w *world) { session(t, w); tell(t, w, "c1", schema.TypeSessionArchived, `{}`) }
+	plain := func(t *testing.T, w *world) { // a run that was not made as a session
+		put(t, writerOf(t, w), stateEvent(schema.StateRunning))
+		tell(t, w, "", schema.TypeSessionArchived, `{}`)
+	}
 	for name, c := range map[string]struct {
 		begin  func(*testing.T, *world)
 		silent time.Duration
@@ -123,6 +142,13 @@ func TestReaperPatience(t *testing.T) {
 		"nobody knows":        {unclear, 100 * time.Hour, 0, schema.StateRunning},
 		"session at rest":     {session, 100 * time.Hour, 0, ""},
 		"session in a turn":   {cut, 6 * time.Minute, 1, schema.StateError},
+		"archived":            {archived, 6 * time.Minute, 1, schema.StateDone},
+		"archived, early":     {archived, 4 * time.Minute, 0, ""},
+		"archived, there":     {archivedThere, 100 * time.Hour, 0, ""},
+		"archived in a turn":  {archivedCut, 6 * time.Minute, 1, schema.StateError},
+		"archived, plain":     {plain, 6 * time.Minute, 1, schema.StateDone},
+		"thread archived":     {thread, 100 * time.Hour, 0, ""},
+		"deleted":             {deleted, 6 * time.Minute, 1, schema.StateDone},
 		"child's owner there": {child, 100 * time.Hour, 0, schema.StateRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,6 +188,36 @@ func TestReaperAndASessionThatWakes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A session that rested and is archived then is ended, marked so that nobody is shown it.
+func TestReaperAndASessionThatIsArchived(t *testing.T) {
+	for typ, why := range map[string]string{schema.TypeSessionArchived: "archived", schema.TypeSessionDeleted: "deleted"} {
+		synctest.Test(t, func(t *testing.T) {
+			w, reaped := newWorld(), 0
+			tell(t, w, "", schema.TypeSessionCreated, `{}`)
+			r := w.reaper(t, &reaped)
+			for _, want := range []int{0, 0, 1, 1} {
+				time.Sleep(25 * time.Hour)
+				if want == 1 && reaped == 0 {
+					tell(t, w, "", typ, `{}`)
+					time.Sleep(25 * time.Hour)
+				}
+				if err := r.Round(t.Context()); err != nil || reaped != want {
+					t.Fatalf("%d reaped, want %d, %v", reaped, want, err)
+				}
+			}
+			var last schema.Event
+			for p := range w.Since(t.Context(), key, 0) {
+				for r := range p.Records(0) {
+					last, _ = r.Event()
+				}
+			}
+			if string(last.Payload) != `{"state":"done","reason":"`+why+`","session":true}` || last.Actor != "system" {
+				t.Fatalf("%s by %s", last.Payload, last.Actor)
+			}
+		})
+	}
 }
 
 // What is left of a run is closed in order, and its writer is fenced.

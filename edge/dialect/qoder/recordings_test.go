@@ -73,6 +73,8 @@ type reader struct {
 	thoughts map[string][]string // of agent.thinking, by message
 	calls    map[string][]any    // inputs of agent.tool_use, by the call's id, which transcripts use again
 	full     int
+	texts    []string // what each message says, once it was checked
+	musings  []string // and thinks
 }
 
 // heard is a message as it was put together.
@@ -218,6 +220,7 @@ func (r *reader) check(n *tested) (text, thinking string, calls map[string][]any
 			continue
 		}
 		var thoughts []string
+		before, mused := len(text), len(thinking)
 		for i, c := range m.content {
 			b := m.blocks[i]
 			switch kind := decoded(t, string(inner(c["type"]))); kind {
@@ -248,6 +251,7 @@ func (r *reader) check(n *tested) (text, thinking string, calls map[string][]any
 				}
 			}
 		}
+		r.texts, r.musings = append(r.texts, text[before:]), append(r.musings, thinking[mused:])
 		if !slices.Equal(thoughts, r.thoughts[m.id]) {
 			t.Errorf("message %s: thoughts %.100q, agent.thinking %.100q", m.id, thoughts, r.thoughts[m.id])
 		}
@@ -309,7 +313,7 @@ func TestRecordings(t *testing.T) {
 				r.read(f)
 			}
 			text, thinking, calls := r.check(&n)
-			expect(t, name, want, text, thinking, calls)
+			expect(t, want, r, text, thinking, calls)
 		})
 	}
 	if n.messages < 119 || n.texts < 128 || n.thoughts < 32 || n.inputs < 101 || n.tools < 100 || n.signatures < 4 {
@@ -319,16 +323,20 @@ func TestRecordings(t *testing.T) {
 }
 
 // expect compares with expected.json.
-func expect(t *testing.T, name string, want expectation, text, thinking string, calls map[string][]any) {
+func expect(t *testing.T, want expectation, r *reader, text, thinking string, calls map[string][]any) {
 	switch {
 	case len(want.Streams) > 0:
-		for _, s := range want.Streams {
-			want.ToolCalls = append(want.ToolCalls, s.ToolCalls...)
-			want.Text.Bytes += s.Text.Bytes
-			want.Reasoning.Bytes += s.Reasoning.Bytes
+		if len(r.texts) != len(want.Streams) {
+			t.Fatalf("%d messages, want %d", len(r.texts), len(want.Streams))
 		}
-		if len(text) != want.Text.Bytes || len(thinking) != want.Reasoning.Bytes {
-			t.Errorf("%d bytes of text and %d of thoughts, want %d and %d", len(text), len(thinking), want.Text.Bytes, want.Reasoning.Bytes)
+		for i, s := range want.Streams {
+			want.ToolCalls = append(want.ToolCalls, s.ToolCalls...)
+			if got := providertest.DigestOf(r.texts[i]); got != s.Text {
+				t.Errorf("message %d: text %+v, want %+v", i, got, s.Text)
+			}
+			if got := providertest.DigestOf(r.musings[i]); got != s.Reasoning {
+				t.Errorf("message %d: thoughts %+v, want %+v", i, got, s.Reasoning)
+			}
 		}
 	default:
 		if got := providertest.DigestOf(text); got != want.Text {

@@ -20,6 +20,8 @@ type change struct {
 	// allow decides whether the session, as it stands right before the events, takes them; it is asked of sessions
 	// that are not deleted. nil: all are.
 	allow func(*qoder.Projector) error
+	// ends: a run in which nothing is under way is over behind the events; see finish.
+	ends bool
 	// blind: a session of which too much would have to be remembered takes it unasked.
 	blind bool
 }
@@ -54,7 +56,10 @@ func (c *change) append(ctx context.Context, x *edge.Exchange, head schema.Head)
 	opt := c.opt
 	opt.Whole = true
 	opt.Check = c.check(x, head)
-	if !head.State.Final() {
+	switch {
+	case !head.State.Final() && c.ends:
+		return c.finish(ctx, x, head, opt)
+	case !head.State.Final():
 		return x.Append(ctx, c.run, c.events, opt)
 	}
 	end, err := ending(ctx, x, c.run, head)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"agentstream/edge"
+	"agentstream/edge/dialect/qoder"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -35,6 +37,50 @@ func (c *change) fit(head schema.Head, end schema.Event) ([]schema.Event, error)
 		}
 	}
 	return fitted, nil
+}
+
+// finish stores what closes a session, and the end of its run when nothing is under way in it, so that it is kept and
+// expires like any run that is over. Otherwise somebody must still end what is: then the run is over for the reaper,
+// and so it is when a node dies between the two packs that there are with a key.
+func (c *change) finish(ctx context.Context, x *edge.Exchange, head schema.Head, opt producers.AppendOptions) (producers.Receipt, error) {
+	p, err := at(ctx, x, c.run, head.Last, qoder.Request(c.run, ""))
+	if err != nil {
+		return producers.Receipt{}, err
+	}
+	if !atRest(p) {
+		return x.Append(ctx, c.run, c.events, opt)
+	}
+	end := schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"done","reason":"archived","session":true}`)}
+	still := change{run: c.run, allow: func(p *qoder.Projector) error {
+		if err := c.allow(p); err != nil || atRest(p) {
+			return err
+		}
+		return errMoved
+	}}
+	opt.Check = still.check(x, head)
+	if opt.IdempotencyKey == "" {
+		return x.Append(ctx, c.run, append(slices.Clip(c.events), end), opt)
+	}
+	receipt, err := x.Append(ctx, c.run, c.events, opt)
+	if err != nil || receipt.Replayed {
+		return receipt, err
+	}
+	behind := func(_ context.Context, head schema.Head) error {
+		if head.Last != receipt.Last {
+			return errDone
+		}
+		return nil
+	}
+	_, err = x.Append(ctx, c.run, []schema.Event{end}, producers.AppendOptions{Check: behind})
+	if errors.Is(err, errDone) {
+		err = nil
+	}
+	return receipt, err
+}
+
+// atRest says that nothing is under way in a session: neither a turn nor a message that waits, in no thread.
+func atRest(p *qoder.Projector) bool {
+	return !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
 }
 
 // closeWithin bounds how long the end of a run that was opened is tried, whatever becomes of the request.

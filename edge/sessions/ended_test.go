@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"agentstream/edge/dialect/qoder"
+	"agentstream/persister"
 	"agentstream/schema"
 )
 
@@ -118,6 +119,67 @@ func TestBegunAnewMeanwhile(t *testing.T) {
 	h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).ok(200)
 	if h.head("run").State.Final() {
 		t.Errorf("a run that was begun anew has ended: %v", h.types("run"))
+	}
+}
+
+// TestArchiveEnds archives sessions in which nothing is under way: their runs are over with it, nobody who reads them as
+// sessions is shown more, and what looks for runs that are over finds them. Others are left to who ends them.
+func TestArchiveEnds(t *testing.T) {
+	const end = `{"state":"done","reason":"archived","session":true}`
+	turn := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`)}
+	for _, tt := range []struct {
+		name string
+		says []schema.Event
+		want bool // it ends
+	}{
+		{"new", nil, true},
+		{"answered", append(turn[:1:1], event(schema.TypeTurnEnd, `{"turn_id":"t"}`)), true},
+		{"told something", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a","role":"system"}`)}, true},
+		{"in a turn", turn, false},
+		{"asked", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`)}, false},
+		{"child in a turn", []schema.Event{event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", turn[0])}, false},
+	} {
+		for _, with := range [][]string{nil, {"Idempotency-Key", "k"}} {
+			h := newHouse(t, true)
+			id := h.create(plainBody)
+			for _, e := range tt.says {
+				h.says(id, e)
+			}
+			path := cloud + "/" + id + "/archive"
+			first := h.do("POST", path, "", with...)
+			first.ok(200)
+			last := h.head(id).Last
+			if final := h.head(id).State.Final(); final != tt.want || final && h.last(id) != end {
+				t.Errorf("%s, %v: it is %q: %v", tt.name, with, h.head(id).State, h.types(id))
+			}
+			again := h.do("POST", path, "", with...)
+			if again.ok(200); h.head(id).Last != last || with != nil && again.body != first.body {
+				t.Errorf("%s, %v: a repeat answers %s and stores %v", tt.name, with, again.body, h.types(id)[last:])
+			}
+			if frames := h.frames(id, ""); frames[len(frames)-1].typ != "session.status_terminated" {
+				t.Errorf("%s, %v: it ends with %s", tt.name, with, frames[len(frames)-1].typ)
+			}
+			if streamed := h.opened(cloud + "/" + id + "/events/stream")(); streamed[len(streamed)-1].typ != "session.status_terminated" {
+				t.Errorf("%s, %v: the stream ends with %s", tt.name, with, streamed[len(streamed)-1].typ)
+			}
+			runs, err := h.store.EndedRuns(t.Context(), persister.EndedQuery{Through: "99991231", Limit: 10})
+			if err != nil || (len(runs) == 1) != tt.want {
+				t.Errorf("%s, %v: %d runs are over, %v", tt.name, with, len(runs), err)
+			}
+		}
+	}
+}
+
+// TestArchiveMeanwhile lets something begin between the look at a session and its end: it is not ended over that.
+func TestArchiveMeanwhile(t *testing.T) {
+	for nth, with := range map[int][]string{1: nil, 2: {"Idempotency-Key", "k"}} {
+		h := newHouse(t, false)
+		id := h.create(plainBody)
+		h.log.when(nth, func() { h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`)) })
+		h.do("POST", cloud+"/"+id+"/archive", "", with...).ok(200)
+		if types := h.types(id); h.head(id).State.Final() || count(types, schema.TypeSessionArchived) != 1 {
+			t.Errorf("%v: %v", with, types)
+		}
 	}
 }
 

@@ -135,7 +135,8 @@ func once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, e
 	return receipt, err
 }
 
-// archive closes a session: it can be read, and takes no more events.
+// archive closes a session: it can be read, and takes no more events. Its run is over with that, or when what was
+// under way in it has ended.
 func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 	opt, err := x.Keyed()
 	if err != nil {
@@ -148,9 +149,11 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 		}
 		return nil
 	}
-	if err := stop(ctx, x, c.run, "", func(p *qoder.Projector) bool { return p.Busy() && !p.Archived() }); err != nil {
+	stopped, err := stop(ctx, x, c.run, "", func(p *qoder.Projector) bool { return p.Busy() && !p.Archived() })
+	if err != nil {
 		return err
 	}
+	c.ends = !stopped // an agent that was told to stop may have something to say of it
 	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err
@@ -160,8 +163,8 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 
 // stop tells the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
 // runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
-// for nobody.
-func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*qoder.Projector) bool) error {
+// for nobody. It says whether it did.
+func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
 	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`))), blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !busy(p) {
@@ -169,11 +172,11 @@ func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*q
 		}
 		return nil
 	}
-	_, err := store(ctx, x, c)
+	_, err = store(ctx, x, c)
 	if errors.Is(err, errDone) || errors.Is(err, dialect.ErrNotFound) { // of a repeat with a key its first decides
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
@@ -183,7 +186,7 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 		return err
 	}
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt, blind: true}
-	if err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
+	if _, err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
 		return err
 	}
 	if _, err := store(ctx, x, c); err != nil {

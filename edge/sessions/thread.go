@@ -141,7 +141,7 @@ func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
 		}
 		return alive(p)
 	}
-	err = stop(ctx, x, run, t.Child, func(p *qoder.Projector) bool {
+	_, err = stop(ctx, x, run, t.Child, func(p *qoder.Projector) bool {
 		t, ok := threadOf(p, id)
 		return ok && t.Busy && !t.Archived && !p.Archived()
 	})

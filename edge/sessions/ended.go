@@ -14,16 +14,30 @@ import (
 	"agentstream/schema"
 )
 
-// A run that has ended takes nothing but a follow-up, which begins it anew; everything else is put between two
-// lifecycles, the first of which opens it and the second of which ends it as it was ended. Readers of sessions know
-// them by "session":true.
+// A run that has ended takes nothing but a follow-up, which begins it anew; so does an outcome to reach, with a
+// lifecycle before it. Everything else is put between two lifecycles, the first of which opens it and the second of
+// which ends it as it was ended: also what is said by the system alone, since nobody answers that. Readers of sessions
+// know them by "session":true.
 
 // fit puts what the run does not take between two lifecycles.
 func (c *change) fit(head schema.Head, end schema.Event) ([]schema.Event, error) {
 	fitted := make([]schema.Event, 0, len(c.events)+2)
-	now := head.Clone()
+	now, asks := head.Clone(), slices.ContainsFunc(c.events, asking)
 	for i := range c.events {
 		e := &c.events[i]
+		if now.State.Final() {
+			switch {
+			case isOutcome(e.Type, e.Payload):
+				anew := beginning()
+				if err := now.Advance(anew.Type, "", "", anew.Payload); err != nil {
+					return nil, err
+				}
+				fitted = append(fitted, anew)
+			case isMessage(e) && !asks:
+				fitted = append(fitted, opening(), *e, end)
+				continue
+			}
+		}
 		next := now.Clone()
 		err := next.Advance(e.Type, e.ChildID, e.ID, e.Payload)
 		switch {
@@ -39,6 +53,21 @@ func (c *change) fit(head schema.Head, end schema.Event) ([]schema.Event, error)
 	return fitted, nil
 }
 
+// asking says that somebody has to answer an event.
+func asking(e schema.Event) bool {
+	return isMessage(&e) && string(fieldOf(e.Payload, "role")) != `"system"` || e.ChildID == "" && isOutcome(e.Type, e.Payload)
+}
+
+// isMessage says that an event is a message to the run itself, be it of the system.
+func isMessage(e *schema.Event) bool {
+	return e.Type == schema.TypeCommandMessage && e.ChildID == ""
+}
+
+// isOutcome says that an event is an outcome to reach, as qoder.Command makes it.
+func isOutcome(typ string, payload []byte) bool {
+	return typ == typeRedirect && string(fieldOf(fieldOf(payload, "event"), "type")) == `"user.define_outcome"`
+}
+
 // finish stores what closes a session, and the end of its run when nothing is under way in it, so that it is kept and
 // expires like any run that is over. Otherwise somebody must still end what is: then the run is over for the reaper,
 // and so it is when a node dies between the two packs that there are with a key.
@@ -50,7 +79,7 @@ func (c *change) finish(ctx context.Context, x *edge.Exchange, head schema.Head,
 	if !atRest(p) {
 		return x.Append(ctx, c.run, c.events, opt)
 	}
-	end := schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"done","reason":"archived","session":true}`)}
+	end := schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"done","reason":"archived"` + mark)}
 	still := change{run: c.run, allow: func(p *qoder.Projector) error {
 		if err := c.allow(p); err != nil || atRest(p) {
 			return err
@@ -102,7 +131,11 @@ func (c *change) apart(ctx context.Context, x *edge.Exchange, opt producers.Appe
 		}
 	}
 	opt.IdempotencyKey, keyed.Check = "", nil
-	opened, err := x.Append(ctx, c.run, []schema.Event{opening()}, opt)
+	open := opening()
+	if slices.ContainsFunc(c.events, func(e schema.Event) bool { return isOutcome(e.Type, e.Payload) }) {
+		open, end.Payload = beginning(), bytes.Replace(end.Payload, []byte(mark), []byte(`}`), 1)
+	}
+	opened, err := x.Append(ctx, c.run, []schema.Event{open}, opt)
 	if err != nil {
 		return opened, err
 	}
@@ -142,16 +175,26 @@ func begunAnew(r schema.Record) bool {
 	}
 	switch string(r.Type) {
 	case schema.TypeCommandMessage:
-		return true
+		return string(fieldOf(r.Payload(), "role")) != `"system"`
+	case typeRedirect:
+		return isOutcome(typeRedirect, r.Payload())
 	case schema.TypeRunLifecycle:
 		return !bytes.Equal(fieldOf(r.Payload(), "session"), []byte("true"))
 	}
 	return false
 }
 
+// mark ends the payload of a lifecycle that is no sign of work.
+const mark = `,"session":true}`
+
 // opening lets a run that has ended take an event. Planning is what a follow-up begins with as well.
 func opening() schema.Event {
-	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"planning","reason":null,"session":true}`)}
+	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"planning","reason":null` + mark)}
+}
+
+// beginning begins a run anew with what is no message; those who read it as a session see that it goes on.
+func beginning() schema.Event {
+	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(`{"state":"planning","reason":null}`)}
 }
 
 // ending ends a run as it was ended: with the state and the reason of its newest event, which is its end.
@@ -168,7 +211,7 @@ func ending(ctx context.Context, x *edge.Exchange, run string, head schema.Head)
 	if len(reason) == 0 {
 		reason = []byte("null")
 	}
-	payload := fmt.Appendf(nil, `{"state":%q,"reason":%s,"session":true}`, head.State, reason)
+	payload := fmt.Appendf(nil, `{"state":%q,"reason":%s%s`, head.State, reason, mark)
 	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: payload}, nil
 }
 

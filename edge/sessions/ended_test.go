@@ -1,6 +1,7 @@
 package sessions_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,6 +182,86 @@ func TestArchiveMeanwhile(t *testing.T) {
 			t.Errorf("%v: %v", with, types)
 		}
 	}
+}
+
+// TestSaidToEnded says to a run that is over what somebody must act on, which begins it anew, and what nobody will, which
+// leaves it over.
+func TestSaidToEnded(t *testing.T) {
+	const (
+		system    = `{"type":"system.message","content":"be brief"}`
+		user      = `{"type":"user.message","content":"on"}`
+		outcome   = `{"type":"user.define_outcome","description":"all is well"}`
+		interrupt = `{"type":"user.interrupt"}`
+		opened    = `run.lifecycle planning,session `
+		closed    = ` run.lifecycle done,session`
+	)
+	for _, tt := range []struct {
+		events []string
+		want   string // what is stored
+		keyed  string // with a key, where it is not the same
+	}{
+		{[]string{system}, opened + "command.message" + closed, ""},
+		{[]string{system, system}, opened + "command.message" + closed + " " + opened + "command.message" + closed, opened + "command.message command.message" + closed},
+		{[]string{system, user}, "command.message command.message", ""},
+		{[]string{user, system}, "command.message command.message", ""},
+		{[]string{outcome}, "run.lifecycle planning command.redirect", ""},
+		{[]string{outcome, system, user}, "run.lifecycle planning command.redirect command.message command.message", ""},
+		{[]string{user, outcome}, "command.message command.redirect", ""},
+		{[]string{interrupt, outcome}, opened + "command.cancel" + closed + " run.lifecycle planning command.redirect", "run.lifecycle planning command.cancel command.redirect"},
+	} {
+		for _, with := range [][]string{nil, {"Idempotency-Key", "k"}} {
+			h := newHouse(t, false)
+			h.ended("run")
+			body := `{"events":[` + strings.Join(tt.events, ",") + `]}`
+			first := h.do("POST", eventsPath("run", ""), body, with...)
+			if got := first.sentData(); len(got) != len(tt.events) {
+				t.Errorf("%s is answered with %q", body, got)
+			}
+			want := tt.want
+			if with != nil && tt.keyed != "" {
+				want = tt.keyed
+			}
+			if got := h.stored("run", 4); got != want {
+				t.Errorf("%s, %v: %s\nwant %s", body, with, got, want)
+			}
+			if final := strings.HasSuffix(want, closed); h.head("run").State.Final() != final || final && h.last("run") != `{"state":"done","reason":"all is said","session":true}` {
+				t.Errorf("%s, %v: it has ended with %s", body, with, h.last("run"))
+			}
+			if with == nil {
+				continue
+			}
+			last := h.head("run").Last
+			if again := h.do("POST", eventsPath("run", ""), body, with...); again.body != first.body || h.head("run").Last != last {
+				t.Errorf("%s: a repeat answers %s: %v", body, again.body, h.types("run"))
+			}
+		}
+	}
+}
+
+// stored gives the types of a run's events behind a place; of lifecycles also the state, and whether they are marked.
+func (h *house) stored(run string, after schema.Seq) string {
+	h.t.Helper()
+	var all []string
+	h.records(run, func(r schema.Record) {
+		if r.Seq <= after {
+			return
+		}
+		typ := string(r.Type)
+		if typ == schema.TypeRunLifecycle {
+			var l struct {
+				State   string
+				Session bool
+			}
+			if err := json.Unmarshal(r.Payload(), &l); err != nil {
+				h.t.Fatal(err)
+			}
+			if typ += " " + l.State; l.Session {
+				typ += ",session"
+			}
+		}
+		all = append(all, typ)
+	})
+	return strings.Join(all, " ")
 }
 
 // last gives the payload of a run's newest event.

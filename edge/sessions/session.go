@@ -221,4 +221,8 @@ func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
 	return nil
 }
 
-const typeCancel = "command.cancel"
+// Types of commands that the schema has no names for.
+const (
+	typeCancel   = "command.cancel"
+	typeRedirect = "command.redirect"
+)

@@ -34,9 +34,9 @@ type Replies struct {
 
 var _ desk.Answer = Replies{}.Answer
 
-// Answer says the answer to one message.
+// Answer says the answer to one message, and the same to an outcome that is described so.
 func (r Replies) Answer(ctx context.Context, q *desk.Question) (stop string, err error) {
-	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Message.Text(), read: systemTokens}
+	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Text(), read: systemTokens}
 	if s.cfg.Patience <= 0 {
 		s.cfg.Patience = 10 * time.Minute
 	}

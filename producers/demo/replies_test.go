@@ -173,6 +173,20 @@ func TestRepliesPlain(t *testing.T) {
 	}
 }
 
+// An outcome to reach is answered as a message that says the same, also when it is the first thing that is said.
+func TestRepliesToAnOutcome(t *testing.T) {
+	s := newTalk(t, Replies{})
+	s.put("", "command.redirect", `{"instruction":"All is well.","event":{"type":"user.define_outcome","description":"All is well."}}`)
+	all := s.ended(1)
+	want(t, all, `session.created command.redirect turn.start model.start message.start block.start text.delta block.end
+		message.end:end_turn model.end commands.taken turn.end:end_turn`)
+	for _, e := range all {
+		if e.Type == schema.TypeMessageEnd && !strings.Contains(string(e.Payload), "“All is well.”") {
+			t.Errorf("%s", e.Payload)
+		}
+	}
+}
+
 func TestRepliesWithThoughtAndTool(t *testing.T) {
 	s := newTalk(t, Replies{})
 	s.say("Think, and use a TOOL.")

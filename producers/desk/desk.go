@@ -13,7 +13,7 @@ import (
 	"agentstream/schema"
 )
 
-// Answer says what there is to say to one message, with the pen of its turn. It returns when all is said, with the
+// Answer says what there is to say to one message, or to an outcome that is to be reached, with the pen of its turn. It returns when all is said, with the
 // stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
 // turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
 // asked for many sessions at the same time.
@@ -82,15 +82,25 @@ func New(cfg Config) (*Desk, error) {
 	return &Desk{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
 }
 
-// typeMessage is what a pack must hold to matter. Text in payloads has its quotes escaped.
-var typeMessage = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
+// What a pack must hold to matter: a message, or a redirect that was sent as an outcome to reach. Text in payloads has
+// its quotes escaped.
+var (
+	typeMessage  = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
+	typeRedirect = []byte(`"type":"` + commandRedirect + `"`)
+	typeOutcome  = []byte(`"` + sentOutcome + `"`)
+)
+
+// matters says that something in a pack may have to be answered.
+func matters(body []byte) bool {
+	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
+}
 
 // Hear tells of a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
 // is settled in the log: answered, cancelled, or taken by somebody else. It is not called when that could not be
 // found out, or when the desk ended before: then tell of the pack again, after a while. What is told again is
 // answered once, and the last done is the one that counts.
 func (d *Desk) Hear(p schema.Pack, done func()) {
-	if p.Child != "" || !bytes.Contains(p.Body, typeMessage) {
+	if p.Child != "" || !matters(p.Body) {
 		done()
 		return
 	}

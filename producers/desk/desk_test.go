@@ -156,7 +156,7 @@ func echo(_ context.Context, q *desk.Question) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := m.Text("re: " + q.Message.Text()); err != nil {
+	if err := m.Text("re: " + q.Text()); err != nil {
 		return "", err
 	}
 	return "", m.End("end_turn", nil)
@@ -288,6 +288,69 @@ func TestCancels(t *testing.T) {
 	all := o.await("s1", "text.delta re: three", 1)
 	if count(all, "text.delta re: two") != 0 || count(all, "turn.start") != 2 {
 		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+}
+
+// An outcome to reach is answered like a message: as the first thing that is said, while something else is answered, and
+// in a run that it begins anew. It is cancelled like one, and a plain redirect is for nobody.
+func TestOutcomes(t *testing.T) {
+	const outcome = `{"instruction":%q,"event":{"type":"user.define_outcome","description":%q}}`
+	o := newOffice(t)
+	said := make(chan string, 10)
+	gate := make(chan struct{}, 10)
+	o.staff(desk.Config{Answer: func(ctx context.Context, q *desk.Question) (string, error) {
+		said <- string(q.Content())
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+		return echo(ctx, q)
+	}})
+	reach := func(run, text string) schema.Seq {
+		return o.put(run, "command.redirect", fmt.Sprintf(outcome, text, text))
+	}
+	o.session("s1")
+	o.put("s1", "command.redirect", `{"instruction":"elsewhere, not user.define_outcome"}`)
+	reach("s1", "one")
+	if got := <-said; got != `"one"` {
+		t.Errorf("it is asked %s", got)
+	}
+	reach("s1", "two")
+	o.put("s1", "command.redirect", `{"instruction":"elsewhere","event":5}`)
+	o.say("s1", "three")
+	for range 3 {
+		gate <- struct{}{}
+	}
+	o.await("s1", "text.delta re: three", 1)
+	o.await("s1", "turn.end end_turn", 3)
+	o.put("s1", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
+	o.put("s1", schema.TypeRunLifecycle, `{"state":"planning","reason":null}`)
+	gate <- struct{}{}
+	reach("s1", "four")
+	o.await("s1", "text.delta re: four", 1)
+	o.await("s1", "turn.end end_turn", 4)
+	reach("s1", "five")
+	at := o.put("s1", "command.cancel", `{}`)
+	all := o.await("s1", fmt.Sprint("commands.taken ", int(at)), 1)
+	for text, n := range map[string]int{"one": 1, "two": 1, "three": 1, "four": 1, "five": 0} {
+		if count(all, "text.delta re: "+text) != n {
+			t.Errorf("%s: %s", text, strings.Join(all, "\n"))
+		}
+	}
+}
+
+// A redirect alone opens no session.
+func TestPlainRedirect(t *testing.T) {
+	o := newOffice(t)
+	o.staff(desk.Config{Answer: echo})
+	o.session("s1")
+	o.put("s1", "command.redirect", `{"instruction":"elsewhere"}`)
+	o.session("s2")
+	o.say("s2", "hello")
+	o.await("s2", "turn.end end_turn", 1)
+	if all := o.events("s1"); len(all) != 2 {
+		t.Errorf("%v", all)
 	}
 }
 

@@ -38,7 +38,7 @@ func (v *visit) listen(ctx context.Context) error {
 
 // handle answers a message, or takes a cancellation that finds nothing to end any more.
 func (v *visit) handle(ctx context.Context, c *producers.Command) error {
-	if c.Name != "message" {
+	if !asks(c) {
 		return v.done(ctx, c)
 	}
 	return v.answer(ctx, c)

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -10,9 +11,9 @@ import (
 	"agentstream/schema"
 )
 
-// Question is one message to be answered.
+// Question is one message to be answered, or an outcome to be reached: a redirect that was sent as user.define_outcome.
 type Question struct {
-	Message *producers.Command // what was said; the desk takes it
+	Message *producers.Command // what was said; the desk takes it. Of an outcome its event has rubric and more
 	Run     *producers.Run     // the session's pen
 	Turn    *producers.Turn    // the open turn, which the desk has begun and ends
 
@@ -22,6 +23,26 @@ type Question struct {
 	Told <-chan *producers.Command
 
 	visit *visit
+}
+
+// Text is what was said in words: those of the message, or the description of the outcome.
+func (q *Question) Text() string {
+	if q.Message.Name == nameRedirect {
+		return q.Message.Instruction()
+	}
+	return q.Message.Text()
+}
+
+// Content is what was said as it was written: a string, or a list of blocks. Of an outcome it is its description.
+func (q *Question) Content() json.RawMessage {
+	if q.Message.Name != nameRedirect {
+		return q.Message.Content()
+	}
+	var f struct {
+		Instruction json.RawMessage `json:"instruction"`
+	}
+	_ = json.Unmarshal(q.Message.Event.Payload, &f) // what does not fit has no content, as of a message
+	return f.Instruction
 }
 
 // maxTold is how many commands wait for an Answer to read them.

@@ -211,7 +211,7 @@ const ownTries = 20
 // the run's first event is taken, which is none, or nothing at all.
 func (v *visit) own(ctx context.Context, first *schema.Event) error {
 	claim := schema.Event{Type: schema.TypeCommandsTaken, Payload: json.RawMessage(`{"through":1}`)}
-	if first.Type == schema.TypeCommandMessage {
+	if first.Type == schema.TypeCommandMessage || first.Type == commandRedirect {
 		claim = schema.Event{Type: schema.TypeProgress, Payload: json.RawMessage(`{}`)}
 	}
 	absent := ""
@@ -288,13 +288,31 @@ func (v *visit) take(c *producers.Command) {
 	}
 }
 
-// asks says whether a command is a message to be answered. One of the system (role system) is something to know.
+// Redirects; those with an event of this type are outcomes to reach (docs/dialects/qoder.md).
+const (
+	commandRedirect = "command." + nameRedirect
+	nameRedirect    = "redirect"
+	sentOutcome     = "user.define_outcome"
+)
+
+// asks says whether a command is to be answered: a message, or an outcome to reach. A message of the system (role
+// system) is something to know.
 func asks(c *producers.Command) bool {
 	var f struct {
-		Role string `json:"role"`
+		Role  string          `json:"role"`
+		Event json.RawMessage `json:"event"`
 	}
-	if c.Name != "message" || c.Child != "" {
+	err := json.Unmarshal(c.Event.Payload, &f)
+	switch {
+	case c.Child != "":
 		return false
+	case c.Name == "message":
+		return err != nil || f.Role != "system"
+	case c.Name == nameRedirect:
+		var sent struct {
+			Type string `json:"type"`
+		}
+		return json.Unmarshal(f.Event, &sent) == nil && sent.Type == sentOutcome
 	}
-	return json.Unmarshal(c.Event.Payload, &f) != nil || f.Role != "system"
+	return false
 }

@@ -3,6 +3,7 @@ package sessions
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,7 +56,13 @@ func (c *change) fit(head schema.Head, end schema.Event) ([]schema.Event, error)
 
 // asking says that somebody has to answer an event.
 func asking(e schema.Event) bool {
-	return isMessage(&e) && string(fieldOf(e.Payload, "role")) != `"system"` || e.ChildID == "" && isOutcome(e.Type, e.Payload)
+	return isMessage(&e) && !ofSystem(e.Payload) || e.ChildID == "" && isOutcome(e.Type, e.Payload)
+}
+
+// ofSystem says that a message is something to know, which nobody answers.
+func ofSystem(payload []byte) bool {
+	var role string
+	return json.Unmarshal(fieldOf(payload, "role"), &role) == nil && role == "system"
 }
 
 // isMessage says that an event is a message to the run itself, be it of the system.
@@ -175,7 +182,7 @@ func begunAnew(r schema.Record) bool {
 	}
 	switch string(r.Type) {
 	case schema.TypeCommandMessage:
-		return string(fieldOf(r.Payload(), "role")) != `"system"`
+		return !ofSystem(r.Payload())
 	case typeRedirect:
 		return isOutcome(typeRedirect, r.Payload())
 	case schema.TypeRunLifecycle:

@@ -27,6 +27,8 @@ func TestStopped(t *testing.T) {
 		{"asked, and ended", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
 		{"asked for more", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeCommandMessage, `{"content":"b"}`),
 			event(schema.TypeCommandsTaken, `{"through":1}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, true},
+		{"asked for an outcome", []schema.Event{event("command.redirect", `{"instruction":"a","event":{"type":"user.define_outcome","description":"a"}}`)}, true},
+		{"redirected", []schema.Event{event("command.redirect", `{"instruction":"a"}`)}, false},
 		{"told something", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a","role":"system"}`)}, false},
 		{"answered and taken", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
 			event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, false},

@@ -73,6 +73,7 @@ func (p *Projector) outcome() {
 		body = appendString(append(body, `,"outcome_id":`...), "outc_"+strings.TrimPrefix(p.nextID(), EventPrefix))
 	}
 	p.emit(emission{typ: sentOutcome, body: body})
+	p.change(p.rec.thread, func(t *thread) { t.owed = p.rec.Seq }) // it is answered like a message
 }
 
 // loss says what was let go: it is never silent.

@@ -13,6 +13,9 @@ type Digest struct {
 	Reason    string     // of the newest run.lifecycle of the root; "" when it gave none
 	ReasonOf  schema.RunState
 	ReasonSeq schema.Seq // of that event; 0: there was none
+	Turn      schema.Turn
+	Stop      string     // with Turn, of schema.TurnOf
+	TurnSeq   schema.Seq // of the event that decided; 0: there was none
 }
 
 // SeqUsage is the usage that one event reports.
@@ -23,6 +26,11 @@ type SeqUsage struct {
 
 // Add takes an event, each seq once.
 func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
+	if child == "" && seq > d.TurnSeq {
+		if turn, stop, ok := schema.TurnOf(typ, payload); ok {
+			d.Turn, d.Stop, d.TurnSeq = turn, storable(stop), seq
+		}
+	}
 	switch typ {
 	case schema.TypeMessageEnd:
 		if u := schema.UsageOf(payload); u != nil {
@@ -43,7 +51,7 @@ func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
 	}
 }
 
-// storable is a reason as every database keeps it: short, valid, without NUL.
+// storable is a reason, or a stop, as every database keeps it: short, valid, without NUL.
 func storable(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	return schema.CutReason(s)

@@ -102,8 +102,10 @@ func (b *Batch) digest() {
 	run := 0
 	for i := range b.Rows {
 		row := &b.Rows[i]
-		session := row.Chunk.Child == "" && IsSession(row.Type)
-		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session {
+		root := row.Chunk.Child == ""
+		session := root && IsSession(row.Type)
+		turn := root && (row.Type == schema.TypeTurnStart || row.Type == schema.TypeTurnEnd)
+		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn {
 			continue
 		}
 		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {

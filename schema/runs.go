@@ -37,6 +37,8 @@ type RunInfo struct {
 	Started time.Time
 	Updated time.Time       // of the newest event
 	Usage   Usage           // summed over the run and its children
+	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
+	Stop    string          // with TurnClosed: what TurnOf gives, cut to MaxReason bytes
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
 }
 

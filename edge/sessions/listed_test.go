@@ -16,8 +16,8 @@ func TestListedIsAsked(t *testing.T) {
 	turn, over := event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)
 	said := event(schema.TypeMessageEnd, `{"message_id":"m","role":"assistant","content":[{"type":"text","text":"x"}],"usage":{"input_tokens":3,"output_tokens":4}}`)
 	ask := event(schema.TypeToolStart, `{"call_id":"c","tool":"x","permission":"ask"}`)
-	// Where a run stands a list takes from lifecycles alone.
-	unsaid := map[string]bool{"a turn": true, "a turn that is over": true, "a turn that waits": true, "begun anew": true}
+	// Where a run stands a list takes from turns and lifecycles alone.
+	unsaid := map[string]bool{"a turn that waits": true}
 	for name, events := range map[string][]schema.Event{
 		"created":               {created},
 		"created bare":          {event(schema.TypeSessionCreated, `{"agent":"a"}`)},
@@ -36,6 +36,13 @@ func TestListedIsAsked(t *testing.T) {
 		"a turn":                {created, turn},
 		"a turn that is over":   {created, turn, said, over},
 		"a turn that waits":     {created, turn, ask},
+		"a turn cancelled":      {created, turn, event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`)},
+		"a turn that failed":    {created, turn, event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"error"}`)},
+		"a second turn":         {created, turn, said, over, event(schema.TypeCommandMessage, `{"content":"x"}`), turn},
+		"a turn while running":  {created, state("running"), turn, over},
+		"going on":              {state("running"), turn, state("paused"), state("running")},
+		"a turn of a child":     {created, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", turn)},
+		"failed, begun anew":    {created, turn, state("error"), event(schema.TypeCommandMessage, `{"content":"x"}`)},
 		"begun anew":            {created, turn, over, state("done"), event(schema.TypeCommandMessage, `{"content":"x"}`)},
 		"asked":                 {created, event(schema.TypeCommandMessage, `{"content":"x"}`)},
 		"changed after its end": {created, turn, over, state("done"), event(schema.TypeRunLifecycle, `{"state":"planning","reason":null,"session":true}`), event(schema.TypeSessionUpdated, `{"title":"U"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null,"session":true}`)},

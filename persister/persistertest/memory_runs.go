@@ -17,8 +17,12 @@ func (m *Memory) list(have *memoryRun, r *persister.Run) {
 	if r.Head.Last > have.head.Last {
 		have.end = r.LastTS
 	}
-	if d := r.Digest; d.ReasonSeq > have.digest.ReasonSeq {
-		have.digest = d
+	d, kept := r.Digest, &have.digest
+	if d.ReasonSeq > kept.ReasonSeq {
+		kept.Reason, kept.ReasonOf, kept.ReasonSeq = d.Reason, d.ReasonOf, d.ReasonSeq
+	}
+	if d.TurnSeq > kept.TurnSeq {
+		kept.Turn, kept.Stop, kept.TurnSeq = d.Turn, d.Stop, d.TurnSeq
 	}
 	counted := make(map[schema.Seq]bool)
 	for seq := range have.rows {
@@ -65,7 +69,7 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	runs := []schema.RunInfo{}
 	for key, r := range m.runs {
 		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
-			Session: r.session.Description}
+			Turn: r.digest.Turn, Stop: r.digest.Stop, Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
 			info.Reason = r.digest.Reason
 		}

@@ -69,6 +69,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"sessions in any order", (*suite).sessionsAnyOrder},
 		{"sessions of hostile payloads", (*suite).hostileSessions},
 		{"lists of sessions", (*suite).sessionLists},
+		{"turns", (*suite).turns},
+		{"turns in any order", (*suite).turnsAnyOrder},
+		{"turns of hostile payloads", (*suite).hostileTurns},
 		{"parents", (*suite).parents},
 		{"who has runs", (*suite).whoHasRuns},
 	} {

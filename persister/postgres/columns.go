@@ -13,8 +13,8 @@ import (
 type columns struct {
 	runTenant, runID, runState, runLastID, runAnchors []string
 	runDay, runFirst, runLast                         []time.Time
-	runSeq, runFirstSeq, runReasonSeq                 []int64
-	runReason, runReasonOf                            []string
+	runSeq, runFirstSeq, runReasonSeq, runTurnSeq     []int64
+	runReason, runReasonOf, runTurn, runStop          []string
 
 	batch *persister.Batch
 	dates map[string]time.Time
@@ -36,13 +36,16 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
 		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq, int64(r.Digest.ReasonSeq))
 		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
+		c.runTurn, c.runStop = append(c.runTurn, string(r.Digest.Turn)), append(c.runStop, r.Digest.Stop)
+		c.runTurnSeq = append(c.runTurnSeq, int64(r.Digest.TurnSeq))
 	}
 	return c
 }
 
 func (c *columns) runs() []any {
 	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast,
-		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq, int64(schema.MaxSeq)}
+		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq,
+		c.runTurn, c.runStop, c.runTurnSeq, int64(schema.MaxSeq)}
 }
 
 // lanes gives the columns of the runs' lanes; nil when there are none.

@@ -24,7 +24,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
 			var usage string
 			var session *string
-			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage, &session)
+			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage, &r.Turn, &r.Stop, &session)
 			if session != nil {
 				r.Session = json.RawMessage(*session)
 			}
@@ -69,7 +69,8 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Sessions {
 		session = "session"
 	}
-	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage, ` + session + ` as session
+	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage,
+		case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, ` + session + ` as session
 		from agent_runs where koder_user_id = $1 and expired_at is null and deleted_at is null`
 	if len(q.States) == 0 {
 		return columns + where + order, args

@@ -1,13 +1,14 @@
 package postgres
 
-// upsertRuns leaves a run alone that is to be forgotten ($14 is its floor), and does not give it. RETURNING
+// upsertRuns leaves a run alone that is to be forgotten ($17 is its floor), and does not give it. RETURNING
 // sees the row as it is now and, through a query, as it was when the statement began: before it waited for
 // another transaction, perhaps.
 const upsertRuns = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
 select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[], $7::text[],
-	$8::timestamptz[], $9::timestamptz[], $10::bigint[], $11::text[], $12::text[], $13::bigint[])
+	$8::timestamptz[], $9::timestamptz[], $10::bigint[], $11::text[], $12::text[], $13::bigint[],
+	$14::text[], $15::text[], $16::bigint[])
 on conflict (koder_user_id, id) do update set
 	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
@@ -19,10 +20,13 @@ on conflict (koder_user_id, id) do update set
 	reason     = case when excluded.reason_seq > r.reason_seq then excluded.reason    else r.reason    end,
 	reason_of  = case when excluded.reason_seq > r.reason_seq then excluded.reason_of else r.reason_of end,
 	reason_seq = greatest(r.reason_seq, excluded.reason_seq),
+	turn       = case when excluded.turn_seq > r.turn_seq then excluded.turn      else r.turn      end,
+	turn_stop  = case when excluded.turn_seq > r.turn_seq then excluded.turn_stop else r.turn_stop end,
+	turn_seq   = greatest(r.turn_seq, excluded.turn_seq),
 	archived_at = case when excluded.last_seq > r.last_seq then null else r.archived_at end,
 	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
 	updated_at = now()
-where r.floor_seq < $14
+where r.floor_seq < $17
 returning koder_user_id, id, run_day, usage::text, floor_seq,
 	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
 

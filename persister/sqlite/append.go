@@ -14,8 +14,8 @@ import (
 
 const upsertRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (koder_user_id, id) do update set
 	state      = iif(excluded.last_seq > r.last_seq, excluded.state,   r.state),
 	last_id    = iif(excluded.last_seq > r.last_seq, excluded.last_id, r.last_id),
@@ -27,6 +27,9 @@ on conflict (koder_user_id, id) do update set
 	reason     = iif(excluded.reason_seq > r.reason_seq, excluded.reason,    r.reason),
 	reason_of  = iif(excluded.reason_seq > r.reason_seq, excluded.reason_of, r.reason_of),
 	reason_seq = max(r.reason_seq, excluded.reason_seq),
+	turn       = iif(excluded.turn_seq > r.turn_seq, excluded.turn,      r.turn),
+	turn_stop  = iif(excluded.turn_seq > r.turn_seq, excluded.turn_stop, r.turn_stop),
+	turn_seq   = max(r.turn_seq, excluded.turn_seq),
 	archived_at = iif(excluded.last_seq > r.last_seq, null, r.archived_at),
 	expired_at  = iif(excluded.last_seq > r.last_seq, null, r.expired_at),
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
@@ -200,7 +203,7 @@ func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors
 
 // advance moves a run the short way and says whether it did.
 func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, error) {
-	if r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
+	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
 		return false, nil
 	}
 	n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.LastTS),
@@ -222,7 +225,8 @@ type storedRun struct {
 func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored storedRun, err error) {
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
 		r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
-		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq), int64(schema.MaxSeq)).
+		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
+		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), int64(schema.MaxSeq)).
 		Scan(&stored.day, &stored.usage, &stored.floor)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{floor: schema.MaxSeq}, nil

@@ -24,7 +24,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 		var r schema.RunInfo
 		var started, updated, usage string
 		var session sql.NullString
-		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage, &session)
+		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage, &r.Turn, &r.Stop, &session)
 		if err == nil {
 			r.Started, err = time.Parse(tsLayout, started)
 		}
@@ -74,7 +74,8 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Sessions {
 		session = "session"
 	}
-	columns := `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage, ` + session + ` as session
+	columns := `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage,
+		iif(turn_seq >= reason_seq, turn, '') as turn, turn_stop, ` + session + ` as session
 		from agent_runs where `
 	if len(q.States) == 0 {
 		return columns + where + order, args

@@ -55,8 +55,9 @@ func turnStatus(t *thread) string {
 	return "completed"
 }
 
-// AppendListed appends the object of a session of a list, of which less is known: where it stands is what its
-// newest lifecycle says. A run that was not created as a session, which has no agent, has the dialect's setting.
+// AppendListed appends the object of a session of a list, of which less is known: where it stands is what
+// the newest turn or lifecycle of its root says. A run that was not created as a session, which has no agent, has the
+// dialect's setting.
 func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	o := object{
 		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
@@ -66,22 +67,36 @@ func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	if v := field(r.Session, incrementalField); v != nil || field(r.Session, "agent") != nil {
 		o.incremental = strconv.FormatBool(string(v) == "true")
 	}
-	switch r.State {
-	case schema.StatePlanning, schema.StateRunning, schema.StateRedirecting:
-		o.status, o.turn = "running", "running"
-	case schema.StatePaused, schema.StateAwaitingApproval:
-		o.turn = "requires_action"
-	case schema.StateDone:
-		o.turn = "completed"
-	case schema.StateAborted:
-		o.turn = "cancelled"
-	case schema.StateError:
-		o.turn = "failed"
+	o.turn = listedTurn(r)
+	if o.turn == "running" {
+		o.status = o.turn
 	}
 	if isString(field(r.Session, "archived_at")) {
 		o.status = "terminated"
 	}
 	return o.append(dst)
+}
+
+// listedTurn is turnStatus of a run in a list. Of a run for which no turn is kept its state is all that is known.
+func listedTurn(r *schema.RunInfo) string {
+	turn, why := r.Turn, r.Stop
+	if turn == "" {
+		switch r.State {
+		case "":
+			return ""
+		case schema.StatePaused, schema.StateAwaitingApproval:
+			turn = schema.TurnHeld
+		case schema.StateDone, schema.StateAborted, schema.StateError:
+			turn, why = schema.TurnClosed, string(r.State)
+		}
+	}
+	switch turn {
+	case schema.TurnHeld:
+		return turnStatus(&thread{stop: stopAction})
+	case schema.TurnClosed:
+		return turnStatus(&thread{stop: stopOf(why)})
+	}
+	return turnStatus(&thread{running: true})
 }
 
 func (o *object) append(b []byte) []byte {

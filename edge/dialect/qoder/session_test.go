@@ -89,6 +89,26 @@ func TestListedObject(t *testing.T) {
 			t.Errorf("%q: %s, want %s", state, s, want)
 		}
 	}
+	// What is kept of the turn decides: it is of the newest event that says anything.
+	for _, tt := range []struct {
+		state schema.RunState
+		turn  schema.Turn
+		stop  string
+		want  string
+	}{
+		{"", schema.TurnOpen, "", "running/running"},
+		{schema.StatePaused, schema.TurnOpen, "", "running/running"},
+		{schema.StateRunning, schema.TurnHeld, "", "idle/requires_action"},
+		{schema.StateRunning, schema.TurnClosed, "tool_use", "idle/completed"},
+		{"", schema.TurnClosed, "", "idle/completed"},
+		{"", schema.TurnClosed, "interrupted", "idle/cancelled"},
+		{schema.StatePlanning, schema.TurnClosed, "error", "idle/failed"},
+	} {
+		got := (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", State: tt.state, Turn: tt.turn, Stop: tt.stop})
+		if s := text(got, "status") + "/" + text(got, "turn_status"); s != tt.want {
+			t.Errorf("%q %q %q: %s, want %s", tt.state, tt.turn, tt.stop, s, tt.want)
+		}
+	}
 	got = (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", Session: json.RawMessage(`{"archived_at":"2026-01-02T03:04:05Z"}`)})
 	if text(got, "status") != "terminated" || text(got, "archived_at") != "2026-01-02T03:04:05Z" {
 		t.Errorf("%s", got)

@@ -14,7 +14,7 @@
 //
 // # Contract
 //
-// Every message is answered, in the order of the log, and once: the end of its turn and the mark that it is
+// Every message is answered, and every redirect that was sent as an outcome to reach, in the order of the log, and once: the end of its turn and the mark that it is
 // taken are one pack. A desk that is killed in the middle ends that turn as failed when it comes back, and
 // answers the message again from the beginning. A cancellation ends the turn under way, and what was said before
 // it and still waits is not answered; what is said behind it is. A session whose owner is another process that

@@ -48,8 +48,8 @@ for (const incremental_streaming_enabled of [true, false]) {
   assert.deepEqual(texts(there.preview), texts(there.event));
 }
 
-// A stream that begins within a message has the whole preview. One that is resumed behind an event has what comes
-// behind that event, so that a client goes on with what it had: here with nothing, until the message comes whole.
+// A stream that begins within a message has the whole preview, also one that is resumed there behind an event that is
+// no preview. The rest of what is resumed is what comes behind that event.
 const { id } = await create(sessions, { incremental_streaming_enabled: true });
 const first = await sessions.events.stream(id);
 await sessions.events.send(id, { events: [message("long story")] });

@@ -185,16 +185,7 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 			o.buf = nil // the rest is theirs
 		}
 		if o.over {
-			for _, ss := range o.parked {
-				if !slices.ContainsFunc(left[before:], func(l leaver) bool { return l.ss == ss }) {
-					left = append(left, leaver{ss, nil, errOver})
-				}
-			}
-			for i := range left[before:] {
-				if l := &left[before+i]; l.err == nil {
-					l.err = errOver
-				}
-			}
+			left = o.dismiss(left, before)
 		}
 		if h := v.all.hooks.EventsSent; h != nil {
 			took := len(o.parked)
@@ -208,6 +199,24 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 	}
 	for _, l := range left {
 		v.take(l.ss)
+	}
+	return left
+}
+
+// dismiss makes everybody leave whose stream is over with what was written; those behind before did not take all
+// of it.
+func (o *outlet) dismiss(left []leaver, before int) []leaver {
+	slow := make(map[*session]bool, len(left)-before)
+	for i := range left[before:] {
+		l := &left[before+i]
+		if slow[l.ss] = true; l.err == nil {
+			l.err = errOver
+		}
+	}
+	for _, ss := range o.parked {
+		if !slow[ss] {
+			left = append(left, leaver{ss, nil, errOver})
+		}
 	}
 	return left
 }

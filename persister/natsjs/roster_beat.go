@@ -189,14 +189,8 @@ func (r *Roster) leave() {
 		_ = r.kv.Delete(ctx, memberKey+r.me) // first: who sees a lease end knows then who is left
 	}
 	for p := range r.seats {
-		r.mu.Lock()
-		held, revision := r.seats[p].lease != nil, r.seats[p].revision
-		r.mu.Unlock()
-		if !held {
-			continue
-		}
 		if r.kv != nil && ctx.Err() == nil {
-			_ = r.kv.Delete(ctx, leaseOf(p), jetstream.LastRevision(revision)) // else it ends by itself
+			r.release(ctx, p) // else it ends by itself
 		}
 		r.drop(p)
 	}
@@ -205,6 +199,22 @@ func (r *Roster) leave() {
 	if r.open != nil {
 		r.open.end()
 		r.open = nil
+	}
+}
+
+// release gives a lease back. The last beat may have been cut off: then the log knows a newer revision of it than
+// we do, or one that we never heard of.
+func (r *Roster) release(ctx context.Context, p int) {
+	r.mu.Lock()
+	held, revision := r.seats[p].lease != nil, r.seats[p].revision
+	r.mu.Unlock()
+	if held {
+		if err := r.kv.Delete(ctx, leaseOf(p), jetstream.LastRevision(revision)); !overtaken(err) {
+			return
+		}
+	}
+	if e, err := r.kv.Get(ctx, leaseOf(p)); err == nil && string(e.Value()) == r.me {
+		_ = r.kv.Delete(ctx, leaseOf(p), jetstream.LastRevision(e.Revision()))
 	}
 }
 

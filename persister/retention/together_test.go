@@ -329,6 +329,11 @@ func (h *house) settled() {
 	}
 	h.keep(h.keepers[0])
 	a, err := blob.NewArchiver(blob.ArchiverConfig{Tables: h.store, Queue: h.store, Store: h.blobs, Grace: -1})
+	for _, r := range h.runs { // what the archiver was cut off in is done by the next attempt
+		if err == nil && !r.deleted {
+			err = a.One(h.Context(), r.writer.Key)
+		}
+	}
 	if err == nil {
 		_, err = a.Audit(h.Context(), true)
 	}
@@ -364,10 +369,27 @@ func (h *house) settled() {
 		if err != nil {
 			h.Fatal(err)
 		}
-		objects = append(objects, o.Name)
+		if slices.Contains(named, o.Name) || !h.doubtful(o.Name) {
+			objects = append(objects, o.Name)
+		}
 	}
 	slices.Sort(named)
 	if slices.Sort(objects); !slices.Equal(objects, named) {
 		h.Errorf("objects %q, want %q", objects, named)
 	}
+}
+
+// doubtful says that an object may be the only copy, as far as an audit can know: of a run whose rows have gone in
+// part it holds more than the object that the run names. The archiver was cut off before the run named it, and the
+// run has gone on since.
+func (h *house) doubtful(name string) bool {
+	key, _, last, err := blob.ParseName(name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	place, err := h.store.Place(h.Context(), key)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return !place.Deleted && place.Floor > place.Expired && last > place.Archived
 }

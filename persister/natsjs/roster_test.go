@@ -287,3 +287,32 @@ func TestRosterHandsOverInOrder(t *testing.T) {
 		t.Errorf("the next one got %q", rest)
 	}
 }
+
+// TestRosterLeavesWhatItTookLast: a member that is stopped in the middle of a beat, whose answers it never heard, gives
+// its partitions back all the same: nobody waits for the end of its leases.
+func TestRosterLeavesWhatItTookLast(t *testing.T) {
+	s := rosterLog(t)
+	cfg := natsjs.RosterConfig{Beat: 5 * time.Second, TTL: 60 * time.Second}
+	a, b := join(t, s, cfg), join(t, s, cfg)
+	settles(t, "[4 4]", a, b)
+	kv, err := s.JS.KeyValue(t.Context(), natsjs.RosterBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed := 0
+	for p := range rosterPartitions { // as beats do
+		key := fmt.Sprintf("lease.%d", p)
+		e, err := kv.Get(t.Context(), key)
+		if err == nil {
+			_, err = kv.Update(t.Context(), key, e.Value(), e.Revision())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewed++
+	}
+	a.leave()
+	if took := settles(t, "[8]", b); took > cfg.TTL/2 {
+		t.Errorf("%d leases were missed for %v", renewed, took)
+	}
+}

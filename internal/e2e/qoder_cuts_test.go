@@ -26,6 +26,7 @@ const cutsPerStream = 200
 // edge is killed: together every frame once, byte for byte those of a stream that was never cut, which are those
 // of the history.
 func TestSessionCuts(t *testing.T) {
+	beside(t)
 	w := edgesFor(t, "http://page.test")
 	s := &cutSessions{t: t, w: w, story: sessionStory(t)}
 	var streams []*cutStream

@@ -225,6 +225,18 @@ func appendString(dst []byte, s string) []byte {
 // valid, as all payloads of the log are. The value is a part of obj. It stops at fn's error.
 func EachField(obj []byte, fn func(name string, value []byte) error) error { return eachField(obj, fn) }
 
+// Field gives the untouched value of a field of such an object, a part of obj: the last one of that name; nil when
+// there is none, or obj is no object.
+func Field(obj []byte, name string) (value []byte) {
+	_ = eachField(obj, func(n string, v []byte) error { // what is no object has no fields
+		if n == name {
+			value = v
+		}
+		return nil
+	})
+	return value
+}
+
 // SkipSpace gives the index of the next byte of b from i on that is no white space of JSON.
 func SkipSpace(b []byte, i int) int { return skipSpace(b, i) }
 

@@ -62,7 +62,7 @@ func asking(e schema.Event) bool {
 // ofSystem says that a message is something to know, which nobody answers.
 func ofSystem(payload []byte) bool {
 	var role string
-	return json.Unmarshal(fieldOf(payload, "role"), &role) == nil && role == "system"
+	return json.Unmarshal(schema.Field(payload, "role"), &role) == nil && role == "system"
 }
 
 // isMessage says that an event is a message to the run itself, be it of the system.
@@ -72,7 +72,7 @@ func isMessage(e *schema.Event) bool {
 
 // isOutcome says that an event is an outcome to reach, as qoder.Command makes it.
 func isOutcome(typ string, payload []byte) bool {
-	return typ == typeRedirect && string(fieldOf(fieldOf(payload, "event"), "type")) == `"user.define_outcome"`
+	return typ == typeRedirect && string(schema.Field(schema.Field(payload, "event"), "type")) == `"user.define_outcome"`
 }
 
 // finish stores what closes a session, and the end of its run when nothing is under way in it, so that it is kept and
@@ -186,7 +186,7 @@ func begunAnew(r schema.Record) bool {
 	case typeRedirect:
 		return isOutcome(typeRedirect, r.Payload())
 	case schema.TypeRunLifecycle:
-		return !bytes.Equal(fieldOf(r.Payload(), "session"), []byte("true"))
+		return !bytes.Equal(schema.Field(r.Payload(), "session"), []byte("true"))
 	}
 	return false
 }
@@ -212,7 +212,7 @@ func ending(ctx context.Context, x *edge.Exchange, run string, head schema.Head)
 			return schema.Event{}, fmt.Errorf("read how %s has ended: %w", run, err)
 		}
 		if string(r.Type) == schema.TypeRunLifecycle {
-			reason = append(reason[:0], fieldOf(r.Payload(), "reason")...)
+			reason = append(reason[:0], schema.Field(r.Payload(), "reason")...)
 		}
 	}
 	if len(reason) == 0 {
@@ -220,15 +220,4 @@ func ending(ctx context.Context, x *edge.Exchange, run string, head schema.Head)
 	}
 	payload := fmt.Appendf(nil, `{"state":%q,"reason":%s%s`, head.State, reason, mark)
 	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: payload}, nil
-}
-
-// fieldOf gives the untouched value of a field of a stored payload; nil when there is none.
-func fieldOf(payload []byte, name string) (value []byte) {
-	_ = schema.EachField(payload, func(n string, v []byte) error { // it is an object, as all payloads of the log are
-		if n == name {
-			value = v
-		}
-		return nil
-	})
-	return value
 }

@@ -40,7 +40,7 @@ func TestSessionsAreAnsweredAfterAKill(t *testing.T) {
 	for _, id := range whole {
 		sendMessage(t, p, id, "again")
 	}
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // that nobody answers has no other sign
 	for _, id := range whole {
 		if got := eventTypes(t, p, id); got[len(got)-1] != "user.message" {
 			t.Errorf("nobody is there, and the session goes on with %v", got)

@@ -258,15 +258,7 @@ func appendString(b []byte, s string) []byte {
 func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
 // field gives the untouched value of a field of a JSON object, nil when there is none.
-func field(object []byte, name string) (value []byte) {
-	_ = schema.EachField(object, func(n string, v []byte) error { // what is no object has no fields
-		if n == name {
-			value = v
-		}
-		return nil
-	})
-	return value
-}
+func field(object []byte, name string) []byte { return schema.Field(object, name) }
 
 // text gives a field that is a string, decoded; "" otherwise.
 func text(object []byte, name string) (s string) {

@@ -25,11 +25,7 @@ const maxSent = 256
 // request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
 // with the same Idempotency-Key completes it.
 func (a routes) send(ctx context.Context, x *edge.Exchange) error {
-	opt, err := x.Keyed()
-	if err != nil {
-		return err
-	}
-	body, err := x.Body(bodyTypes...)
+	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
 	}

@@ -18,14 +18,19 @@ import (
 // Bodies are JSON, whatever a client that cannot say so calls them.
 var bodyTypes = []string{"application/json", "text/plain"}
 
+// keyedBody reads the body of a request that may be repeated, and how its events are to be stored.
+func keyedBody(x *edge.Exchange) (opt producers.AppendOptions, body []byte, err error) {
+	if opt, err = x.Keyed(); err != nil {
+		return opt, nil, err
+	}
+	body, err = x.Body(bodyTypes...)
+	return opt, body, err
+}
+
 // create begins a session. With an Idempotency-Key its id is made of that, so that a repeat, also one that
 // another node takes, is the same session and answers the same.
 func (a routes) create(ctx context.Context, x *edge.Exchange) error {
-	opt, err := x.Keyed()
-	if err != nil {
-		return err
-	}
-	body, err := x.Body(bodyTypes...)
+	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
 	}
@@ -91,11 +96,7 @@ func answer(ctx context.Context, x *edge.Exchange, run string, through schema.Se
 
 // update changes what was said of a session.
 func (a routes) update(ctx context.Context, x *edge.Exchange) error {
-	opt, err := x.Keyed()
-	if err != nil {
-		return err
-	}
-	body, err := x.Body(bodyTypes...)
+	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ const customPrefix = "custom."
 // maxTypeName bounds a type's name, in bytes.
 const maxTypeName = 100
 
-// Lookup gives the row of a type. custom.* types are control events of FamilyCustom. Any other
+// Lookup returns the row of a type. custom.* types are control events of FamilyCustom. Any other
 // unknown name wraps ErrUnknownType (KAI-STREAM-PROTO-0002).
 func Lookup(name string) (TypeInfo, error) {
 	if i, ok := catalogueIndex[name]; ok {
@@ -108,10 +108,10 @@ func Lookup(name string) (TypeInfo, error) {
 	return TypeInfo{}, fmt.Errorf("type %s: %w", quote(name), ErrUnknownType)
 }
 
-// Types gives the catalogue in its order. The caller owns the slice.
+// Types returns the catalogue in its order. The caller owns the slice.
 func Types() []TypeInfo { return slices.Clone(catalogue) }
 
-// IsDelta says without allocating whether a record's type is a delta.
+// IsDelta reports, without allocating, whether a record's type is a delta.
 func (r Record) IsDelta() bool {
 	i, ok := catalogueIndex[string(r.Type)]
 	return ok && catalogue[i].Delta

@@ -15,7 +15,9 @@ var catalogue = []TypeInfo{
 	{Name: TypeToolEnd, Family: FamilyTool, Control: true, Native: true, Schema: `{"type":"object",
 		"required":["call_id","ok"],"properties":{
 		"call_id":{"type":"string","minLength":1},"ok":{"type":"boolean"},"output":{},
-		"error":{},"duration_ms":{"type":"number","minimum":0},"blob_ref":{"type":"string"}}}`},
+		"error":{"description":"A code, KAI-TOOL-…; in logs of before, what error_detail is."},"error_detail":{},
+		"duration_ms":{"type":"number","minimum":0},"blob_ref":{"type":"string"},
+		"output_bytes":{"type":"integer","minimum":0},"output_preview":{"type":"string"}}}`},
 	{Name: TypeStepBoundary, Family: FamilyStep, Control: true, Native: true, Schema: `{"type":"object",
 		"required":["step_index","step_kind"],"properties":{
 		"step_index":{"type":"integer","minimum":0},
@@ -49,7 +51,7 @@ var catalogue = []TypeInfo{
 	{Name: TypeBlockStart, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["index","kind"],"properties":{"index":{"type":"integer","minimum":0},
 		"kind":{"type":"string","minLength":1},"message_id":{"type":"string"},
-		"call_id":{"type":"string"},"tool":{"type":"string"},"block":{"type":"object"}}}`},
+		"call_id":{"type":"string"},"tool":{"type":"string"},"free_text":{"type":"boolean"},"block":{"type":"object"}}}`},
 	{Name: TypeBlockEnd, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["index"],"properties":{"index":{"type":"integer","minimum":0},
 		"message_id":{"type":"string"},"call_id":{"type":"string"},"complete":{"type":"boolean"},"problem":{"type":"string"},

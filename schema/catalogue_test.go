@@ -11,7 +11,7 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// compile gives a validator for each type of the catalogue.
+// compile returns a validator for each type of the catalogue.
 func compile(t testing.TB) map[string]*jsonschema.Schema {
 	t.Helper()
 	compiled := make(map[string]*jsonschema.Schema)

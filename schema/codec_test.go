@@ -14,7 +14,7 @@ import (
 
 var acme = schema.RunKey{Tenant: "acme", Run: testRun}
 
-// everyEvent gives the numbered events of all scenarios and of generated runs.
+// everyEvent returns the numbered events of all scenarios and of generated runs.
 func everyEvent() []schema.Event {
 	var all []schema.Event
 	for _, s := range append(schematest.All(), schematest.Generate(1500, 11), schematest.Generate(1500, 12)) {

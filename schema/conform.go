@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// SurelyConforms says that a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks
+// SurelyConforms reports whether a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks
 // for. false says nothing: a validator must look. It knows the few keywords that the catalogue is written
 // with, and leaves to the validator whatever is unusual; it allocates nothing.
 func SurelyConforms(typ string, payload []byte) bool {
@@ -125,7 +125,7 @@ func (c *conform) read(word string, v json.RawMessage) bool {
 	return false
 }
 
-// field gives the place of a name, making it.
+// field returns the place of a name, making it.
 func (c *conform) field(name string) conformField {
 	if c.fields == nil {
 		c.fields = make(map[string]conformField)

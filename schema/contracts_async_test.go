@@ -74,7 +74,7 @@ func readAsyncAPI(t testing.TB) *asyncAPI {
 	return a
 }
 
-// compile gives a JSON Schema of the document.
+// compile returns a JSON Schema of the document.
 func (a *asyncAPI) compile(t testing.TB, ref string) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
@@ -88,7 +88,7 @@ func (a *asyncAPI) compile(t testing.TB, ref string) *jsonschema.Schema {
 	return sch
 }
 
-// subject gives the pattern of a channel's subjects.
+// subject returns the pattern of a channel's subjects.
 func (a *asyncAPI) subject(t testing.TB, channel string) *regexp.Regexp {
 	t.Helper()
 	c := a.Channels[channel]
@@ -103,7 +103,7 @@ func (a *asyncAPI) subject(t testing.TB, channel string) *regexp.Regexp {
 	return regexp.MustCompile("^" + pattern + "$")
 }
 
-// single gives headers as NATS has them, each of which stands once.
+// single returns headers as NATS has them, each of which stands once.
 func single(t testing.TB, h map[string][]string) map[string]any {
 	t.Helper()
 	out := map[string]any{}

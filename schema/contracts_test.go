@@ -28,6 +28,7 @@ const (
 const (
 	snapshotType = "run.snapshot"
 	bundleType   = "delta.bundle"
+	gapType      = "stream.gap"
 )
 
 // textDeltas are the types that a bundle may hold.
@@ -108,7 +109,19 @@ func bundleSchema() members {
 	}
 }
 
-// generated gives the files of contracts/events that are made from the catalogue.
+// gapSchema is the payload of stream.gap.
+func gapSchema() members {
+	place := members{{"type", "integer"}, {"minimum", 1}}
+	return members{
+		{"type", "object"}, {"required", []string{"first_seq", "last_seq", "dropped_count", "dropped_code"}},
+		{"properties", members{
+			{"first_seq", place}, {"last_seq", place}, {"dropped_count", place},
+			{"dropped_code", members{{"const", schema.CodeDropped}}},
+		}},
+	}
+}
+
+// generated returns the files of contracts/events that are made from the catalogue.
 func generated() map[string]members {
 	files := map[string]members{}
 	var names []string
@@ -120,8 +133,10 @@ func generated() map[string]members {
 		members{{"$ref", snapshotURN}}, member{"child_id", members{{"type", "null"}}})
 	files[bundleType] = eventSchema(bundleType, "View: deltas of lanes that speak at the same time, in their order, for clients that ask for bundle=true. id, ts, child_id and seq are those of the last delta, first_seq is of the first. It is never stored.",
 		bundleSchema())
+	files[gapType] = eventSchema(gapType, "View: what this client was spared because it was seconds behind. Of the events from first_seq to last_seq dropped_count did not come; some others between them may have. seq is the place before first_seq: a stream that is opened behind it brings all of them. It has no first_seq of its own, covers nothing, and is never stored.",
+		gapSchema(), member{"child_id", members{{"type", "null"}}})
 	var byType []any
-	for _, name := range append(names, snapshotType, bundleType) {
+	for _, name := range append(names, snapshotType, bundleType, gapType) {
 		byType = append(byType, members{
 			{"if", members{{"properties", members{{"type", members{{"const", name}}}}}}},
 			{"then", members{{"$ref", anyURN + ":" + name}}},
@@ -257,6 +272,7 @@ func views() map[string]string {
 	return map[string]string{
 		snapshotType: fmt.Sprintf(head, snapshotType, "null", 1, snapshot),
 		bundleType:   fmt.Sprintf(head, bundleType, `"a"`, 3, deltas),
+		gapType:      fmt.Sprintf(head, gapType, "null", 9, `{"first_seq":10,"last_seq":19,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
 		"merged":     fmt.Sprintf(head, schema.TypeTextDelta, "null", 7, `{"text":"xyz"}`),
 		"dropped":    fmt.Sprintf(head, schema.TypeRunLifecycle, "null", 9, `{"state":"done","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
 		"custom":     fmt.Sprintf(head, "custom.some-thing", "null", 9, `{"any":[{}]}`),
@@ -293,6 +309,7 @@ func TestContractRefuses(t *testing.T) {
 		{bundleType, `{"call_id":"c","text":"y"}`, `{"text":"y"}`}, {bundleType, `{"text":"x","index":0}`, `{"index":0}`}, {bundleType, `"type":"text.delta"`, `"type":"tool.end"`},
 		{bundleType, `"child_id":null,"x_own":1,`, ``}, {bundleType, `"turn_id":"t"`, `"seq":3`}, {bundleType, `"deltas"`, `"parts"`}, {bundleType, `"path":["run_1","a"]`, `"path":["-"]`},
 		{bundleType, good[bundleType][strings.Index(good[bundleType], `,{"type":"tool`):strings.LastIndex(good[bundleType], `]`)], ``},
+		{gapType, `"child_id":null`, `"child_id":"a"`}, {gapType, `"last_seq":19`, `"last_seq":"19"`}, {gapType, `"dropped_count":7,`, ``}, {gapType, `BUF-0001`, `BUF-0002`},
 		{snapshotType, `"child_id":null`, `"child_id":"a"`}, {snapshotType, `"usage":`, `"used":`}, {snapshotType, `"state":"done"`, `"state":"finished"`},
 	} {
 		broken := strings.Replace(good[tt.of], tt.was, tt.now, 1)

@@ -14,10 +14,10 @@ type BatchError struct {
 	Err  error
 }
 
-// Error gives the line and the reason.
+// Error returns the line and the reason.
 func (e *BatchError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *BatchError) Unwrap() error { return e.Err }
 
 // DecodeBatch reads the events that a producer sends for one run: NDJSON, a JSON array, or one JSON
@@ -119,7 +119,7 @@ func decodeNew(run string, raw []byte) (Event, error) {
 	return e, nil
 }
 
-// CheckNew says whether an event may enter the log of run: its type is catalogued or custom.*, its
+// CheckNew reports whether an event may enter the log of run: its type is catalogued or custom.*, its
 // names are in the allow-list, a run_id that it brings is this run's, it does not claim to stand
 // for others, its payload has what its type cannot do without, and it is not too large. Payload and
 // Extra must be valid JSON already. Empty ID, TS, RunID and Seq are filled in later.
@@ -287,4 +287,12 @@ const (
 	CodeMalformed     = "KAI-STREAM-PROTO-0001"
 	CodeUnknownType   = "KAI-STREAM-PROTO-0002"
 	CodeDropped       = "KAI-STREAM-BUF-0001"
+)
+
+// Codes of tool.end (native §3.4). Producers may say others.
+const (
+	CodeToolFailed    = "KAI-TOOL-FAIL-0001"   // the tool says so itself
+	CodeToolRefused   = "KAI-TOOL-DENY-0001"   // a person did not let it run
+	CodeToolCancelled = "KAI-TOOL-CANCEL-0001" // it was ended before its time, because somebody wanted that
+	CodeToolLost      = "KAI-TOOL-LOST-0001"   // nobody knows what came of it: its agent is gone, or nothing was recorded
 )

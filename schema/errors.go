@@ -4,31 +4,34 @@ import "errors"
 
 // One sentinel for each decision a caller makes. Wrap them with %w and say which id was meant.
 var (
-	// ErrBadID says that a run, child, tenant or event id is not in the allow-list.
+	// ErrBadID reports that a run, child, tenant or event id is not in the allow-list.
 	ErrBadID = errors.New("id is not [A-Za-z0-9_-] of the allowed length")
-	// ErrBadCursor says that a resume position is not a sequence number.
+	// ErrBadCursor reports that a resume position is not a sequence number.
 	ErrBadCursor = errors.New("cursor is not a sequence number")
-	// ErrMalformed says that bytes are not an event: bad JSON, bad UTF-8, a wrong field.
+	// ErrMalformed reports that bytes are not an event: bad JSON, bad UTF-8, a wrong field.
 	// On the wire it is KAI-STREAM-PROTO-0001.
 	ErrMalformed = errors.New("malformed event")
-	// ErrUnknownType says that the event type is not in the catalogue and not custom.*.
+	// ErrUnknownType reports that the event type is not in the catalogue and not custom.*.
 	// On the wire it is KAI-STREAM-PROTO-0002.
 	ErrUnknownType = errors.New("unknown event type")
-	// ErrTooLarge says that an event is over MaxEventBytes or a batch over its bound.
+	// ErrTooLarge reports that an event is over MaxEventBytes or a batch over its bound.
 	ErrTooLarge = errors.New("event is too large")
-	// ErrForeignRun says that an event brought the run_id of another run.
+	// ErrForeignRun reports that an event brought the run_id of another run.
 	ErrForeignRun = errors.New("event names another run")
-	// ErrSeqMismatch says that an event brought a seq that is not the one it would get.
+	// ErrSeqMismatch reports that an event brought a seq that is not the one it would get.
 	ErrSeqMismatch = errors.New("event brings a seq that is not the next one")
-	// ErrEnded says that the run has reached a final state and takes only a follow-up.
+	// ErrEnded reports that the run has reached a final state and takes only a follow-up.
 	ErrEnded = errors.New("run has ended")
-	// ErrConflict says that another writer was first; nothing was stored. Read the head, number
+	// ErrConflict reports that another writer was first; nothing was stored. Read the head, number
 	// anew, try again.
 	ErrConflict = errors.New("another writer was first")
-	// ErrUnanswered says that the answer to a publish was lost: it may or may not be stored.
+	// ErrUnanswered reports that the answer to a publish was lost: it may or may not be stored.
 	ErrUnanswered = errors.New("publish was not answered")
-	// ErrUnavailable says that the log takes or gives nothing now (no leader, no space, too busy).
+	// ErrUnavailable reports that the log takes or gives nothing now (no leader, too busy).
 	ErrUnavailable = errors.New("log is unavailable")
-	// ErrBadPack says that a stored message is not a pack: headers or lines do not agree.
+	// ErrFull reports that the log has no room for what was to be stored; nothing of it was. It will not end by
+	// itself in a moment, as ErrUnavailable does.
+	ErrFull = errors.New("log is full")
+	// ErrBadPack reports that a stored message is not a pack: headers or lines do not agree.
 	ErrBadPack = errors.New("bad pack")
 )

@@ -113,7 +113,7 @@ func (e *Event) appendBehindID(dst []byte, ts, run string, seq Seq) []byte {
 	return append(dst, '}')
 }
 
-// MarshalJSON gives the line. It never fails.
+// MarshalJSON returns the line. It never fails.
 func (e Event) MarshalJSON() ([]byte, error) { return e.AppendLine(nil), nil }
 
 // UnmarshalJSON reads an event leniently in what it accepts as a type and strictly in its form, as

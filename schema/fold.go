@@ -70,10 +70,10 @@ type FoldChild struct {
 	StateSeq Seq
 }
 
-// LastID gives the id of the last event.
+// LastID returns the id of the last event.
 func (f *Fold) LastID() string { return string(f.id) }
 
-// LastTS gives the time of the last event.
+// LastTS returns the time of the last event.
 func (f *Fold) LastTS() string { return string(f.ts) }
 
 // Size is about the memory that the fold holds and about the length of its snapshot, in bytes.
@@ -281,7 +281,7 @@ func (f *Fold) newLane(id string, c *FoldChild) *foldLane {
 	return l
 }
 
-// Child gives what is known of a child; nil when nothing is.
+// Child returns what is known of a child; nil when nothing is.
 func (f *Fold) Child(id string) *FoldChild {
 	if l := f.lanes[id]; l != nil {
 		return l.child
@@ -289,7 +289,7 @@ func (f *Fold) Child(id string) *FoldChild {
 	return nil
 }
 
-// StateOf gives the state of the root ("") or of a child.
+// StateOf returns the state of the root ("") or of a child.
 func (f *Fold) StateOf(child string) RunState {
 	if child == "" {
 		return f.State

@@ -49,7 +49,7 @@ func commandKindOf(typ string) (commandKind, bool) {
 	return commandKind(i), i >= 0
 }
 
-// Commands gives the commands that wait, in order. What settles one: for cancel a final run.lifecycle
+// Commands returns the commands that wait, in order. What settles one: for cancel a final run.lifecycle
 // of its lane; for pause paused, or a resume behind it; for resume a state that is not paused; for
 // redirect redirecting; for approve_plan and reject_plan, which wait only while the state is
 // awaiting_approval, a state that is neither that nor paused; for answer the request's input.answered;
@@ -59,7 +59,7 @@ func (f *Fold) Commands() []*FoldCommand {
 	return slices.DeleteFunc(slices.Clone(f.commands), func(c *FoldCommand) bool { return c.settled })
 }
 
-// Waits says whether a command of that name (without "command.") waits for a lane.
+// Waits reports whether a command of that name (without "command.") waits for a lane.
 func (f *Fold) Waits(child, name string) bool {
 	i := slices.Index(commandNames[:], name)
 	l := f.lanes[child]

@@ -46,7 +46,7 @@ func (l fieldList) read(obj []byte) fieldList {
 	return l
 }
 
-// raw gives a field's value, nil when there is none. Of two fields with one name the last counts, as
+// raw returns a field's value, nil when there is none. Of two fields with one name the last counts, as
 // in JavaScript.
 func (l fieldList) raw(name string) []byte {
 	for i := len(l) - 1; i >= 0; i-- {
@@ -57,7 +57,7 @@ func (l fieldList) raw(name string) []byte {
 	return nil
 }
 
-// kind gives the value if it begins with c; else the field counts as absent: unknown fields are
+// kind returns the value if it begins with c; else the field counts as absent: unknown fields are
 // always allowed, so a name may mean something else in another type.
 func (l fieldList) kind(name string, c byte) []byte {
 	if v := l.raw(name); len(v) > 0 && v[0] == c {
@@ -69,7 +69,7 @@ func (l fieldList) kind(name string, c byte) []byte {
 func (l fieldList) object(name string) []byte { return l.kind(name, '{') }
 func (l fieldList) array(name string) []byte  { return l.kind(name, '[') }
 
-// some gives the value unless it is null.
+// some returns the value unless it is null.
 func (l fieldList) some(name string) []byte {
 	if v := l.raw(name); len(v) > 0 && v[0] != 'n' {
 		return v
@@ -77,7 +77,7 @@ func (l fieldList) some(name string) []byte {
 	return nil
 }
 
-// number gives the value if it is a number.
+// number returns the value if it is a number.
 func (l fieldList) number(name string) []byte {
 	if v := l.raw(name); len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9') {
 		return v
@@ -85,13 +85,13 @@ func (l fieldList) number(name string) []byte {
 	return nil
 }
 
-// yes says that the value is true.
+// yes reports whether the value is true.
 func (l fieldList) yes(name string) bool { return l.kind(name, 't') != nil }
 
 // str decodes a string; "" when there is none.
 func (l fieldList) str(name string) string { return decodeExact(l.kind(name, '"')) }
 
-// inner gives a string's bytes between the quotes, escapes and all.
+// inner returns a string's bytes between the quotes, escapes and all.
 func (l fieldList) inner(name string) []byte {
 	if v := l.kind(name, '"'); len(v) >= 2 {
 		return v[1 : len(v)-1]
@@ -208,7 +208,7 @@ func appendExact(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// envelope gives id, time and run of a line that was scanned.
+// envelope returns id, time and run of a line that was scanned.
 func (r Record) envelope() (id, ts, run []byte) {
 	rest, _ := cutToken(r.Line, `{"id":"`, &id)
 	rest, _ = cutToken(rest, `","ts":"`, &ts)
@@ -217,14 +217,14 @@ func (r Record) envelope() (id, ts, run []byte) {
 	return id, ts, run
 }
 
-// Envelope gives id, time and run of a line that was scanned, parts of Line.
+// Envelope returns id, time and run of a line that was scanned, parts of Line.
 func (r Record) Envelope() (id, ts, run []byte) { return r.envelope() }
 
-// Attribute gives a string of the envelope between the number and the payload (turn_id, cause, actor …), decoded;
+// Attribute returns a string of the envelope between the number and the payload (turn_id, cause, actor …), decoded;
 // "" when it is absent or no string.
 func (r Record) Attribute(name string) string { return attribute(r.Attributes(), name) }
 
-// attribute gives a string of Record.Attributes.
+// attribute returns a string of Record.Attributes.
 func attribute(attributes []byte, name string) string {
 	if len(attributes) < 2 {
 		return ""

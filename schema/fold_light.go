@@ -25,10 +25,10 @@ func (f *Fold) Lighten() {
 	}
 }
 
-// Light says that Lighten was called.
+// Light reports whether Lighten was called.
 func (f *Fold) Light() bool { return f.light }
 
-// heavy says that a type changes nothing in a light fold.
+// heavy reports whether a type changes nothing in a light fold.
 func heavy(typ string) bool {
 	switch typ {
 	case TypeChildSpawn, TypePlanProposal, TypeRunLifecycle, TypeInputRequested, TypeInputAnswered:

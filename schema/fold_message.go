@@ -72,7 +72,7 @@ func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	return b
 }
 
-// at gives the newest block with an index.
+// at returns the newest block with an index.
 func (m *FoldMessage) at(index int64) *FoldBlock {
 	if m.byIndex != nil {
 		return m.byIndex[index]
@@ -85,7 +85,7 @@ func (m *FoldMessage) at(index int64) *FoldBlock {
 	return nil
 }
 
-// of gives the newest block of a call.
+// of returns the newest block of a call.
 func (m *FoldMessage) of(call string) *FoldBlock {
 	if m.byCall != nil {
 		return m.byCall[call]
@@ -98,7 +98,7 @@ func (m *FoldMessage) of(call string) *FoldBlock {
 	return nil
 }
 
-// newest gives the last block, nil when there is none.
+// newest returns the last block, nil when there is none.
 func (m *FoldMessage) newest() *FoldBlock {
 	if n := len(m.Blocks); n > 0 {
 		return m.Blocks[n-1]
@@ -141,7 +141,7 @@ func (m *FoldMessage) closeBlocks() {
 	m.shut = len(m.Blocks)
 }
 
-// message gives the lane's open message, or begins one that nobody announced.
+// message returns the lane's open message, or begins one that nobody announced.
 func (f *Fold) message(ev *foldEvent) *FoldMessage {
 	if m := ev.lane.open; m != nil {
 		return m
@@ -217,7 +217,7 @@ func (f *Fold) startBlock(ev *foldEvent, p fieldList) {
 	f.addBlock(m, b)
 }
 
-// block gives the block that a delta belongs to: the one with its index, or else the last one if
+// block returns the block that a delta belongs to: the one with its index, or else the last one if
 // that is open and of its kind.
 func (f *Fold) block(ev *foldEvent, kind string, p fieldList) *FoldBlock {
 	m := f.message(ev)
@@ -234,7 +234,7 @@ func (f *Fold) block(ev *foldEvent, kind string, p fieldList) *FoldBlock {
 	return f.addBlock(m, &FoldBlock{Index: len(m.Blocks), Kind: kind})
 }
 
-// inputBlock gives the block whose tool input streams: its call says more than its place, which
+// inputBlock returns the block whose tool input streams: its call says more than its place, which
 // producers of parallel calls may leave out.
 func (f *Fold) inputBlock(ev *foldEvent, p fieldList) *FoldBlock {
 	if _, indexed := p.integer("index"); indexed {

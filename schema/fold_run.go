@@ -60,7 +60,7 @@ type UsageCount struct {
 	sums  map[string]int64
 }
 
-// Get gives one sum.
+// Get returns one sum.
 func (u *UsageCount) Get(name string) int64 { return u.sums[name] }
 
 func (u *UsageCount) add(name string, n int64) (cost int) {
@@ -102,7 +102,7 @@ func (u *FoldUsage) model(name string) *modelUsage {
 	return m
 }
 
-// Of gives the sums of one model.
+// Of returns the sums of one model.
 func (u *FoldUsage) Of(model string) UsageCount {
 	if m := u.byName[model]; m != nil {
 		return m.count
@@ -184,7 +184,7 @@ func (f *Fold) tool(ev *foldEvent, p fieldList) {
 		}
 	case TypeToolEnd:
 		c.Done, c.OK, c.End = true, p.yes("ok"), ev.seq
-		c.Output, c.Error = f.keep(p.raw("output")), f.keep(p.some("error"))
+		c.Output, c.Error = f.keep(p.raw("output")), f.keep(toolError(p))
 		c.Duration, c.Blob = f.keep(p.number("duration_ms")), f.word(p.str("blob_ref"))
 	case TypeToolOutputDelta:
 		text := p.inner("text")
@@ -193,7 +193,15 @@ func (f *Fold) tool(ev *foldEvent, p fieldList) {
 	}
 }
 
-// call gives the lane's call of that id: the newest, or another one when it starts again behind its
+// toolError returns what is known of a call's error: the detail, or else the code, which was an object once.
+func toolError(p fieldList) []byte {
+	if detail := p.some("error_detail"); detail != nil {
+		return detail
+	}
+	return p.some("error")
+}
+
+// call returns the lane's call of that id: the newest, or another one when it starts again behind its
 // end.
 func (f *Fold) call(ev *foldEvent, id string) *FoldCall {
 	l := ev.lane
@@ -226,7 +234,7 @@ func (f *Fold) request(ev *foldEvent, p fieldList) {
 	in.Prompt, in.Options, in.Schema = f.word(p.str("prompt")), f.keep(p.array("options")), f.keep(p.object("schema"))
 }
 
-// Input gives the newest request of that id; nil when there is none.
+// Input returns the newest request of that id; nil when there is none.
 func (f *Fold) Input(id string) *FoldInput { return f.inputs[id] }
 
 // answered is what the agent says of an answer. The first one counts, whoever says it.
@@ -244,7 +252,7 @@ func (f *Fold) answered(ev *foldEvent, p fieldList) {
 	}
 }
 
-// OpenInputs gives the requests that nobody has answered, in order.
+// OpenInputs returns the requests that nobody has answered, in order.
 func (f *Fold) OpenInputs() []*FoldInput {
 	return slices.DeleteFunc(slices.Clone(f.Inputs), func(in *FoldInput) bool { return in.Answered != 0 })
 }

@@ -27,7 +27,7 @@ type RunKey struct {
 	Run    string
 }
 
-// String gives "tenant/run", for logs and errors.
+// String returns "tenant/run", for logs and errors.
 func (k RunKey) String() string { return k.Tenant + "/" + k.Run }
 
 // Validate wraps ErrBadID when tenant or run is not in the allow-list.

@@ -78,6 +78,34 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
+// What the log says of a child's id lies under every filter of the run of that name, and is no pack.
+func TestChildSubjects(t *testing.T) {
+	key := schema.RunKey{Tenant: "acme", Run: "kid"}
+	s := schema.ChildSubject(key, "run_1", 4)
+	if want := fmt.Sprintf("agent.%d.acme.kid.-.run_1", schema.Partition("kid", 4)); s != want || !strings.HasPrefix(s, strings.TrimSuffix(schema.RunFilter(key, 4), ">")) {
+		t.Errorf("%s, want %s", s, want)
+	}
+	if child, root, ok := schema.ParseChildSubject(s); !ok || child != key || root != "run_1" {
+		t.Errorf("%s: %v %s %v", s, child, root, ok)
+	}
+	if _, _, err := schema.ParseSubject(s); !errors.Is(err, schema.ErrBadPack) {
+		t.Errorf("%s is a pack: %v", s, err)
+	}
+	bad := []string{"", ".", "agent.0.acme.kid.-", "agent.0.acme.kid.-.", "agent.0.acme.kid.-.-", "agent.0.acme.kid.x.run", "agent.0.acme.kid.-.a.b",
+		"live.agent.0.acme.kid.-.run", "agent.0.acme.*.-.run", "agent.0.acme.kid.-.>"}
+	for _, s := range bad {
+		if child, root, ok := schema.ParseChildSubject(s); ok {
+			t.Errorf("%s: %v %s", s, child, root)
+		}
+	}
+	for payload, want := range map[string]string{`{"child_id":"kid"}`: "kid", `{"child_id":"k\u0069d","x":1}`: "kid", `{"Child_id":"kid"}`: "", `{"child_id":"-"}`: "",
+		`{"child_id":"a.b"}`: "", `{"child_id":7}`: "", `{}`: "", `[]`: "", `{`: "", ``: "", `null`: ""} {
+		if got := schema.SpawnedChild([]byte(payload)); got != want {
+			t.Errorf("%s: %q", payload, got)
+		}
+	}
+}
+
 // TestPartition pins the hash, FNV-1a (computed elsewhere): another one would look for every stored run in the wrong stream.
 func TestPartition(t *testing.T) {
 	for run, want := range map[string]int{"run_1": 2, "run_2": 3, "run_01JGX6TESTRUN": 2, "a": 0, "b": 1} {

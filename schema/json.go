@@ -14,7 +14,7 @@ const maxDepth = 128
 // maxViewDepth bounds nesting of what holds values out of events: snapshots and bundles of deltas.
 const maxViewDepth = maxDepth + 16
 
-// checkJSON says whether data is one JSON text, in valid UTF-8, nested at most maxDepth deep. The
+// checkJSON reports whether data is one JSON text, in valid UTF-8, nested at most maxDepth deep. The
 // standard library's check alone passes invalid UTF-8 and ten thousand levels.
 func checkJSON(data []byte) error { return checkNested(data, maxDepth) }
 
@@ -51,7 +51,7 @@ func checkNested(data []byte, most int) error {
 	return nil
 }
 
-// syntaxError gives the parser's own words for data that is known to be invalid.
+// syntaxError returns the parser's own words for data that is known to be invalid.
 func syntaxError(data []byte) string {
 	var v json.RawMessage
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -225,7 +225,7 @@ func appendString(dst []byte, s string) []byte {
 // valid, as all payloads of the log are. The value is a part of obj. It stops at fn's error.
 func EachField(obj []byte, fn func(name string, value []byte) error) error { return eachField(obj, fn) }
 
-// Field gives the untouched value of a field of such an object, a part of obj: the last one of that name; nil when
+// Field returns the untouched value of a field of such an object, a part of obj: the last one of that name; nil when
 // there is none, or obj is no object.
 func Field(obj []byte, name string) (value []byte) {
 	_ = eachField(obj, func(n string, v []byte) error { // what is no object has no fields
@@ -237,9 +237,9 @@ func Field(obj []byte, name string) (value []byte) {
 	return value
 }
 
-// SkipSpace gives the index of the next byte of b from i on that is no white space of JSON.
+// SkipSpace returns the index of the next byte of b from i on that is no white space of JSON.
 func SkipSpace(b []byte, i int) int { return skipSpace(b, i) }
 
-// SkipValue gives the index behind the JSON value that starts at b[i], -1 when it does not end. It reads what is
+// SkipValue returns the index behind the JSON value that starts at b[i], -1 when it does not end. It reads what is
 // known to be valid: of other bytes it says nothing but where something like a value would end.
 func SkipValue(b []byte, i int) int { return skipValue(b, i) }

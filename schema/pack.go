@@ -34,7 +34,7 @@ type Pack struct {
 // Last is the seq of the last line.
 func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
 
-// Ended says that the run is over after this pack.
+// Ended reports whether the run is over after this pack.
 func (p *Pack) Ended() bool { return p.Head.State.Final() }
 
 // Records walks the lines with seq > after. A line that does not scan, or whose number is not the
@@ -61,7 +61,7 @@ func (p *Pack) Records(after Seq) iter.Seq2[Record, error] {
 	}
 }
 
-// Trim gives the pack without the lines that have seq ≤ after. The body is shared.
+// Trim returns the pack without the lines that have seq ≤ after. The body is shared.
 func (p Pack) Trim(after Seq) Pack {
 	for p.Count > 0 && p.First <= after {
 		i := bytes.IndexByte(p.Body, '\n')
@@ -106,7 +106,7 @@ const (
 	HeaderSeq     = "Agent-Seq"     // seq of the first line
 	HeaderCount   = "Agent-Count"   // number of lines
 	HeaderWriter  = "Agent-Writer"  // id of the writer
-	HeaderDay     = "Agent-Day"     // day of the run's first event, YYYYMMDD
+	HeaderDay     = "Agent-Day"     // day on which the run's first pack was written, YYYYMMDD
 	HeaderState   = "Agent-State"   // lifecycle state of the run after this pack
 	HeaderLane    = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
 	HeaderAnchors = "Agent-Anchors" // open messages: <lane>=<seq>,… ; the root lane is "-"
@@ -114,7 +114,7 @@ const (
 	HeaderBatch   = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
 )
 
-// Headers gives the pack's headers. Values hold nothing but printable ASCII.
+// Headers returns the pack's headers. Values hold nothing but printable ASCII.
 func (p *Pack) Headers() map[string][]string {
 	h := make(map[string][]string, 9)
 	p.EachHeader(func(name, value string) { h[name] = []string{value} })

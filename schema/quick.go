@@ -10,7 +10,7 @@ import (
 // that are not: the careful way, which has the words for each fault, looks at them again. So the two
 // must never disagree on what is good (FuzzQuick).
 
-// wellFormed says whether data is one JSON text in valid UTF-8, nested at most levels deep.
+// wellFormed reports whether data is one JSON text in valid UTF-8, nested at most levels deep.
 func wellFormed(data []byte, levels int) bool {
 	if !utf8.Valid(data) {
 		return false
@@ -156,7 +156,7 @@ func scanEscape(b []byte, i int) int {
 	return -1
 }
 
-// hasControl says whether a byte is below 0x20.
+// hasControl reports whether a byte is below 0x20.
 func hasControl(b []byte) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for len(b) >= 8 {
@@ -269,7 +269,7 @@ func (e *Event) setQuick(name string, v []byte) bool {
 	return e.setField(name, v) == nil
 }
 
-// envelopeField gives the name of an envelope's field as a constant, and a bit of its own; 0 for others.
+// envelopeField returns the name of an envelope's field as a constant, and a bit of its own; 0 for others.
 func envelopeField(raw []byte) (name string, bit int) {
 	switch string(raw) {
 	case "type":
@@ -315,7 +315,7 @@ func (e *Event) plainDelta(run string) bool {
 	return ok && (text || catalogue[i].Family == FamilyData)
 }
 
-// scanDelta says whether b is an object on one line, and whether its member "text" is a string. ok is false
+// scanDelta reports whether b is an object on one line, and whether its member "text" is a string. ok is false
 // for one that has a name with an escape, too.
 func scanDelta(b []byte) (text, ok bool) {
 	if len(b) == 0 || b[0] != '{' || !utf8.Valid(b) || hasLineBreak(b) {

@@ -75,7 +75,7 @@ func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {
 	return b[end:], true
 }
 
-// Payload gives the payload's bytes, a part of Line, or nil when the line is damaged.
+// Payload returns the payload's bytes, a part of Line, or nil when the line is damaged.
 func (r Record) Payload() []byte {
 	const mark = `,"payload":`
 	b := r.Line[r.tail:]

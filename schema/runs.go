@@ -22,6 +22,7 @@ type RunsQuery struct {
 	After  RunCursor  // behind this run; zero: from the newest
 	Limit  int        // most runs, at least 1
 	Oldest bool       // the other way round: oldest first
+	Waits  bool       // waiting for somebody now, as RunInfo.Waiting says
 
 	Sessions bool   // leave out runs whose session is archived or deleted
 	Archived bool   // with Sessions, archived ones are not left out
@@ -39,6 +40,7 @@ type RunInfo struct {
 	Usage   Usage           // summed over the run and its children
 	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
 	Stop    string          // with TurnClosed: what TurnOf gives, cut to MaxReason bytes
+	Asked   time.Time       // of the oldest question that nobody has answered, see Ask; zero: there is none
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
 }
 
@@ -48,6 +50,26 @@ func (r *RunInfo) Ended() time.Time {
 		return r.Updated
 	}
 	return time.Time{}
+}
+
+// What a run may wait for; "" is nothing.
+const (
+	WaitsForAnswer   = "answer"   // to a question, or the result of a call that a client carries out
+	WaitsForApproval = "approval" // of its plan
+	WaitsForResume   = "resume"   // it is paused
+)
+
+// Waiting says what somebody has to do so that the run goes on, by its state, then by its questions.
+func (r *RunInfo) Waiting() string {
+	switch {
+	case r.State == StateAwaitingApproval:
+		return WaitsForApproval
+	case r.State == StatePaused:
+		return WaitsForResume
+	case !r.Asked.IsZero():
+		return WaitsForAnswer
+	}
+	return ""
 }
 
 // Cursor is the place of the run in the list.
@@ -62,10 +84,10 @@ type RunCursor struct {
 	ID      string
 }
 
-// IsZero says that the cursor is before the newest run.
+// IsZero reports whether the cursor is before the newest run.
 func (c RunCursor) IsZero() bool { return c.ID == "" }
 
-// String gives the cursor as a token that is safe in a URL; "" for the zero one.
+// String returns the cursor as a token that is safe in a URL; "" for the zero one.
 func (c RunCursor) String() string {
 	if c.IsZero() {
 		return ""
@@ -157,7 +179,7 @@ func usageName(s string) bool {
 	return true
 }
 
-// Plus gives the sum of both; neither is changed. It stops at the greatest int64.
+// Plus returns the sum of both; neither is changed. It stops at the greatest int64.
 func (u Usage) Plus(v Usage) Usage {
 	if len(v) == 0 {
 		return u
@@ -180,7 +202,7 @@ func (u Usage) Plus(v Usage) Usage {
 	return sum
 }
 
-// String gives the usage as one JSON object with sorted names, {} when there is none.
+// String returns the usage as one JSON object with sorted names, {} when there is none.
 func (u Usage) String() string {
 	if len(u) == 0 {
 		return "{}"

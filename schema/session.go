@@ -18,7 +18,7 @@ const (
 	sessionMetadata = "metadata"
 )
 
-// MergeSession gives the description of a session after one more event of the family session: old is the
+// MergeSession returns the description of a session after one more event of the family session: old is the
 // description before, nil for none. Fields of session.created and session.updated take the place of those of
 // the same name, null takes one away; metadata is merged by its own keys in the same way. session.archived adds
 // archived_at, session.deleted deleted_at, both with the event's time; payloads cannot set these. It is the only
@@ -89,7 +89,7 @@ func (s *sessionFields) set(name string, raw, value []byte) {
 	s.list = append(s.list, sessionField{name, raw, value})
 }
 
-// get gives a field's value, nil when there is none.
+// get returns a field's value, nil when there is none.
 func (s *sessionFields) get(name string) []byte {
 	if i, ok := s.at[name]; ok {
 		return s.list[i].value
@@ -189,7 +189,7 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 	return f
 }
 
-// FindableAgent says that sessions can be looked for by an agent's id: every database holds such a text. It is not
+// FindableAgent reports whether sessions can be looked for by an agent's id: every database holds such a text. It is not
 // empty, has at most 256 bytes of valid UTF-8 and no NUL.
 func FindableAgent(id string) bool {
 	return id != "" && len(id) <= maxAgent && utf8.ValidString(id) && strings.IndexByte(id, 0) < 0

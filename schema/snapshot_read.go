@@ -42,7 +42,7 @@ func (f *Fold) eachObject(p fieldList, name string, fn func(fieldList)) {
 	})
 }
 
-// restoreLane gives the lane of an entry.
+// restoreLane returns the lane of an entry.
 func (f *Fold) restoreLane(p fieldList) *foldLane {
 	id := p.str("child_id")
 	if l := f.lanes[id]; l != nil {

@@ -8,7 +8,7 @@ import (
 // Views of a run show events that stand for several (design: first_seq). What is below builds their
 // lines from stored ones without decoding a payload.
 
-// Attributes gives the envelope between the number and the payload, a part of Line: first_seq,
+// Attributes returns the envelope between the number and the payload, a part of Line: first_seq,
 // turn_id, path and whatever else there is, each with a comma before it. nil when the payload is not
 // the last field, as in lines that AppendLine did not write.
 func (r Record) Attributes() []byte {
@@ -31,15 +31,23 @@ const (
 // AppendSpan appends the record's line as it stands for events from first on, with another payload
 // unless that is nil. A first_seq that the line has already is replaced.
 func (r Record) AppendSpan(dst []byte, first Seq, payload []byte) []byte {
+	if payload != nil {
+		return r.AppendMerged(dst, first, r.Attributes(), payload)
+	}
 	dst = append(dst, r.Line[:r.tail]...)
 	if first != r.Seq {
 		dst = strconv.AppendInt(append(dst, firstMark...), int64(first), 10)
 	}
-	rest := withoutFirst(r.Line[r.tail:])
-	if payload == nil {
-		return append(dst, rest...)
+	return append(dst, withoutFirst(r.Line[r.tail:])...)
+}
+
+// AppendMerged is AppendSpan with other attributes as well.
+func (r Record) AppendMerged(dst []byte, first Seq, attributes, payload []byte) []byte {
+	dst = append(dst, r.Line[:r.tail]...)
+	if first != r.Seq {
+		dst = strconv.AppendInt(append(dst, firstMark...), int64(first), 10)
 	}
-	dst = append(dst, withoutFirst(r.Attributes())...)
+	dst = append(dst, withoutFirst(attributes)...)
 	return append(append(append(dst, payloadMark...), payload...), '}')
 }
 
@@ -56,7 +64,7 @@ func withoutFirst(rest []byte) []byte {
 	return after[i:]
 }
 
-// First gives the seq of the first event that the line stands for: Seq itself in the log, less in
+// First returns the seq of the first event that the line stands for: Seq itself in the log, less in
 // views.
 func (r Record) First() Seq {
 	after, ok := bytes.CutPrefix(r.Line[r.tail:], []byte(firstMark))
@@ -124,6 +132,101 @@ func SplitText(payload []byte) (before, text, after []byte, ok bool) {
 		return nil, nil, nil, false
 	}
 	return payload[:start:start], payload[start:end:end], payload[end:], true
+}
+
+// SharedFields returns the payload around the text of two deltas, as SplitText cuts them, for one that
+// stands for both: the fields that they have alike. ok is false when their texts belong to different
+// places: one names another block or another call than the other.
+func SharedFields(before, after, nextBefore, nextAfter []byte) (b, a []byte, ok bool) {
+	for _, name := range placeFields {
+		if !bytes.Equal(fieldIn(before, after, 1, name), fieldIn(nextBefore, nextAfter, 1, name)) {
+			return nil, nil, false
+		}
+	}
+	if allIn(before, 1, nextBefore, nextAfter) && allIn(after, 1, nextBefore, nextAfter) {
+		return before, after, true // nothing to leave out: what has been joined before is mostly so
+	}
+	b, a = append(b, '{'), append(a, '"')
+	for name, value, i := nextField(before, 1); i >= 0; name, value, i = nextField(before, i) {
+		if bytes.Equal(value, fieldIn(nextBefore, nextAfter, 1, name)) {
+			b = append(append(append(append(b, name...), ':'), value...), ',')
+		}
+	}
+	for name, value, i := nextField(after, 1); i >= 0; name, value, i = nextField(after, i) {
+		if bytes.Equal(value, fieldIn(nextBefore, nextAfter, 1, name)) {
+			a = append(append(append(append(a, ','), name...), ':'), value...)
+		}
+	}
+	return append(b, `"text":"`...), append(a, '}'), true
+}
+
+// SharedAttributes is SharedFields of two envelopes, as Attributes gives them. ok is false when one
+// of the protocol's own fields differs.
+func SharedAttributes(attributes, next []byte) (shared []byte, ok bool) {
+	for _, name := range ownAttributes {
+		if !bytes.Equal(fieldIn(attributes, nil, 0, name), fieldIn(next, nil, 0, name)) {
+			return nil, false
+		}
+	}
+	shared = []byte{}
+	for name, value, i := nextField(attributes, 0); i >= 0; name, value, i = nextField(attributes, i) {
+		if bytes.Equal(value, fieldIn(next, nil, 0, name)) {
+			shared = append(append(append(append(shared, ','), name...), ':'), value...)
+		}
+	}
+	return shared, true
+}
+
+// placeFields of a delta's payload say where its text belongs.
+var placeFields = [][]byte{[]byte(`"index"`), []byte(`"call_id"`), []byte(`"message_id"`)}
+
+// ownAttributes of an envelope say who speaks, and why.
+var ownAttributes = [][]byte{[]byte(`"turn_id"`), []byte(`"path"`), []byte(`"cause"`), []byte(`"actor"`)}
+
+// fieldIn returns the value of a field in one of two lists, each from i on; nil when there is none.
+func fieldIn(one, other []byte, i int, name []byte) []byte {
+	for _, list := range [2][]byte{one, other} {
+		for n, value, at := nextField(list, i); at >= 0; n, value, at = nextField(list, at) {
+			if bytes.Equal(n, name) {
+				return value
+			}
+		}
+	}
+	return nil
+}
+
+// allIn reports whether all fields of a list, from i on, stand with the same bytes in one of two others.
+func allIn(list []byte, i int, one, other []byte) bool {
+	for name, value, at := nextField(list, i); at >= 0; name, value, at = nextField(list, at) {
+		if !bytes.Equal(value, fieldIn(one, other, 1, name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// nextField returns the field at i or behind the comma there, and the index behind it; -1 when there is
+// none that is whole.
+func nextField(b []byte, i int) (name, value []byte, next int) {
+	if i = skipSpace(b, i); i < len(b) && b[i] == ',' {
+		i = skipSpace(b, i+1)
+	}
+	if i >= len(b) || b[i] != '"' {
+		return nil, nil, -1
+	}
+	end := skipValue(b, i)
+	if end < 0 {
+		return nil, nil, -1
+	}
+	name = b[i:end]
+	if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+		return nil, nil, -1
+	}
+	i = skipSpace(b, i+1)
+	if end = skipValue(b, i); end < 0 {
+		return nil, nil, -1
+	}
+	return name, b[i:end], end
 }
 
 // AppendBundle appends a line of the run itself with the record's id, time and number, another type,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 )
 
 // RunState is the state of a run.lifecycle event (native §3.7).
@@ -21,7 +22,7 @@ const (
 	StateError            RunState = "error"
 )
 
-// Final says that the run is over: done, aborted or error.
+// Final reports whether the run is over: done, aborted or error.
 func (s RunState) Final() bool { return s == StateDone || s == StateAborted || s == StateError }
 
 func (s RunState) valid() bool {
@@ -72,16 +73,41 @@ func ParseLifecycle(payload []byte) (Lifecycle, error) {
 	return l, nil
 }
 
+// SpawnedChild returns the child of a child.spawn's payload, "" when that is not the id of a run. Names are taken as they
+// are written, as by ParseLifecycle.
+func SpawnedChild(payload []byte) (child string) {
+	if !json.Valid(payload) {
+		return ""
+	}
+	err := eachField(payload, func(name string, v []byte) (err error) {
+		if name == "child_id" {
+			child, err = unquote(v)
+		}
+		return err
+	})
+	if err != nil || ValidRunID(child) != nil {
+		return ""
+	}
+	return child
+}
+
 // Head is what the log knows of a run after its newest pack. A writer needs nothing else to go on,
 // and a reader nothing else to know where the end is. The zero Head is a run that does not exist.
 type Head struct {
 	Last    Seq            // seq of the newest event; 0 when there is none
 	LastID  string         // id of the newest event
-	Day     string         // UTC day of the run's first event, YYYYMMDD; constant per run
+	Day     string         // UTC day on which the run's first pack was written, YYYYMMDD; constant per run
 	State   RunState       // last lifecycle state of the root; "" before the first
 	Anchors map[string]Seq // lane → seq of the message.start that is still open; "" is the root
 	Lane    Lane           // owner of the lane that was asked for
 	Stored  uint64         // the log's own position of the newest pack, for compare-and-set; 0 none
+
+	// Root is the run in whose log the events of this id belong: it was spawned there, and has no log of its own.
+	// Stored is then the position of the message that says so, RootAt its time, and Last is 0. Not stored in packs.
+	Root   string
+	RootAt time.Time
+
+	Generation uint64 // of the log that was read: positions of one mean nothing in another; not stored
 }
 
 // MaxAnchors bounds how many lanes may have a message open at once: all anchors travel in one header
@@ -95,7 +121,7 @@ type Lane struct {
 	Epoch uint64
 }
 
-// Exists says that the run has at least one event.
+// Exists reports whether the run has at least one event.
 func (h Head) Exists() bool { return h.Last > 0 }
 
 // Clone copies the head with its anchors.
@@ -144,7 +170,7 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 	return nil
 }
 
-// MovesAnchors says that Advance over an event of this type may change Anchors. Over all others heads that
+// MovesAnchors reports whether Advance over an event of this type may change Anchors. Over all others heads that
 // share a map stay as they are.
 func MovesAnchors(typ string) bool {
 	return typ == TypeMessageStart || typ == TypeMessageEnd || typ == TypeRunLifecycle

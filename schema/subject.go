@@ -11,14 +11,14 @@ import (
 //	agent.<partition>.<tenant>.<run>.<child>
 //
 // and its republished copy under the same tokens behind LivePrefix. The child token of the run
-// itself is RootLane. The partition is computed by the client because a compare-and-set filter is
+// itself is RootLane. One token more, the id of a run behind RootLane, is no pack: see ChildSubject. The partition is computed by the client because a compare-and-set filter is
 // never rewritten by the server.
 const (
 	StorePrefix = "agent"
 	LivePrefix  = "live.agent"
 )
 
-// Partition gives the partition of a run, 0 … count-1. It depends on the run id alone and never
+// Partition returns the partition of a run, 0 … count-1. It depends on the run id alone and never
 // changes while count stays, which is fixed for the life of a deployment.
 func Partition(run string, count int) int {
 	h := uint32(2166136261) // FNV-1a
@@ -36,7 +36,7 @@ func Subject(key RunKey, lane string, partitions int) string {
 	return runSubject(StorePrefix, key, partitions) + lane
 }
 
-// PackSubject gives Subject and RunFilter of a pack and the partition of its run, for less than one by one.
+// PackSubject returns Subject and RunFilter of a pack and the partition of its run, for less than one by one.
 func PackSubject(key RunKey, lane string, partitions int) (subject, filter string, partition int) {
 	if lane == "" {
 		lane = RootLane
@@ -75,6 +75,28 @@ func PartitionFilter(partition int) string {
 // The ids must be valid.
 func ChildFilter(tenant, child string, partition int) string {
 	return StorePrefix + "." + strconv.Itoa(partition) + "." + tenant + ".*." + child
+}
+
+// ChildSubject is where the log says that a run's id is that of a child of root. Every filter of the run matches it,
+// also that of the compare-and-set, so that of a spawn and a beginning by itself exactly one is first. The ids must
+// be valid.
+func ChildSubject(child RunKey, root string, partitions int) string {
+	return runSubject(StorePrefix, child, partitions) + RootLane + "." + root
+}
+
+// ParseChildSubject takes a ChildSubject apart. ok is false for every other subject.
+func ParseChildSubject(subject string) (child RunKey, root string, ok bool) {
+	at := strings.LastIndexByte(subject, '.')
+	// That of a pack has one dot less. Nearly all are such, and are not worth the error that ParseSubject would make.
+	if strings.Count(subject, ".") != 5 || !strings.HasPrefix(subject, StorePrefix+".") {
+		return RunKey{}, "", false
+	}
+	child, lane, err := ParseSubject(subject[:at])
+	root = subject[at+1:]
+	if err != nil || lane != "" || ValidRunID(root) != nil {
+		return RunKey{}, "", false
+	}
+	return child, root, true
 }
 
 func runSubject(prefix string, key RunKey, partitions int) string {

@@ -33,7 +33,7 @@ func TurnOf(typ string, payload []byte) (turn Turn, stop string, ok bool) {
 	return "", "", false
 }
 
-// stopReason gives "" where a payload has none that can be read.
+// stopReason returns "" where a payload has none that can be read.
 func stopReason(payload []byte) (stop string) {
 	_ = eachField(payload, func(name string, v []byte) error { // a damaged payload has none
 		if name == "stop_reason" {

@@ -23,7 +23,7 @@ const (
 	Owner  = "owner-1"
 )
 
-// EventID gives the id of the event with this seq, in a run that began at Epoch.
+// EventID returns the id of the event with this seq, in a run that began at Epoch.
 func EventID(seq schema.Seq) string {
 	var id ulid.ULID
 	at := Epoch.Add(time.Duration(seq-1) * Tick)
@@ -34,7 +34,7 @@ func EventID(seq schema.Seq) string {
 	return schema.EventPrefix + id.String()
 }
 
-// Numbered gives the scenario's events as the log of run holds them: with id, time, run and seq.
+// Numbered returns the scenario's events as the log of run holds them: with id, time, run and seq.
 func Numbered(run string, s Scenario) []schema.Event {
 	events := slices.Clone(s.Events)
 	for i := range events {
@@ -51,7 +51,7 @@ func Numbered(run string, s Scenario) []schema.Event {
 	return events
 }
 
-// Packs gives the scenario as packs of at most perPack events (and at most schema.MaxPackBytes);
+// Packs returns the scenario as packs of at most perPack events (and at most schema.MaxPackBytes);
 // one pack holds one lane. perPack below 1 means as many as fit. Head.Stored is 1, 2, 3 ….
 func Packs(key schema.RunKey, s Scenario, perPack int) []schema.Pack {
 	if perPack < 1 {
@@ -89,7 +89,7 @@ func Packs(key schema.RunKey, s Scenario, perPack int) []schema.Pack {
 	return packs
 }
 
-// Lines gives the lines of packs in order, without line feeds.
+// Lines returns the lines of packs in order, without line feeds.
 func Lines(packs []schema.Pack) []string {
 	var lines []string
 	for i := range packs {

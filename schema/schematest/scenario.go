@@ -26,7 +26,7 @@ type Scenario struct {
 	Events []schema.Event
 }
 
-// All gives every named scenario, always in the same order.
+// All returns every named scenario, always in the same order.
 func All() []Scenario {
 	all := make([]Scenario, 0, len(scenarios))
 	for _, s := range scenarios {
@@ -35,7 +35,7 @@ func All() []Scenario {
 	return all
 }
 
-// Named gives one scenario. It panics when there is none of that name: a test that asks for it
+// Named returns one scenario. It panics when there is none of that name: a test that asks for it
 // cannot mean anything.
 func Named(name string) Scenario {
 	for _, s := range scenarios {

@@ -10,15 +10,15 @@ import (
 	"agentstream/schema"
 )
 
-// toolUse says that a block calls a tool: tool_use, server_tool_use, mcp_tool_use and kinds to come.
+// toolUse reports whether a block calls a tool: tool_use, server_tool_use, mcp_tool_use and kinds to come.
 func toolUse(kind string) bool { return kind == "tool_use" || strings.HasSuffix(kind, "_tool_use") }
 
-// toolResult says that a block is what a tool of the provider answered.
+// toolResult reports whether a block is what a tool of the provider answered.
 func toolResult(kind string) bool {
 	return kind == "tool_result" || strings.HasSuffix(kind, "_tool_result")
 }
 
-// plain says that a block's beginning holds nothing that events do not say anyway.
+// plain reports whether a block's beginning holds nothing that events do not say anyway.
 func plain(kind string, base provider.Fields) bool {
 	known := map[string][]string{"text": {"text", "citations"}, "thinking": {"thinking", "signature"}, "tool_use": {"id", "name", "input"}}[kind]
 	return known != nil && !slices.ContainsFunc(base, func(f provider.Field) bool {

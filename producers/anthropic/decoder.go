@@ -135,7 +135,7 @@ func (d *machine) endMessage() {
 	d.msg = nil
 }
 
-// openMessage gives the open message, or begins one that the provider did not announce.
+// openMessage returns the open message, or begins one that the provider did not announce.
 func (d *machine) openMessage() *provider.Message {
 	if d.msg == nil {
 		d.startMessage(nil)
@@ -143,7 +143,7 @@ func (d *machine) openMessage() *provider.Message {
 	return d.msg
 }
 
-// openBlock gives the block at index if it has begun and not ended.
+// openBlock returns the block at index if it has begun and not ended.
 func (d *machine) openBlock(index int) *provider.Block {
 	if d.msg == nil {
 		return nil

@@ -136,7 +136,7 @@ block.end {"index":2,"message_id":"msg_1","complete":true,"call_id":"t1","input"
 tool.start {"call_id":"t1","tool":"grep","input":{"q" : 1.0},"index":2,"kind":"tool_use"}
 block.start {"index":3,"kind":"mcp_tool_result","message_id":"msg_1","call_id":"t0","block":{"type":"mcp_tool_result","tool_use_id":"t0","is_error":true,"content":[{"type":"text","text":"no"}]}}
 block.end {"index":3,"message_id":"msg_1","complete":true}
-tool.end {"call_id":"t0","ok":false,"error":[{"type":"text","text":"no"}],"kind":"mcp_tool_result"}
+tool.end {"call_id":"t0","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":[{"type":"text","text":"no"}],"kind":"mcp_tool_result"}
 message.end {"message_id":"msg_1","content":[{"type":"text","text":"A\/"},{"type":"thinking","thinking":"B","signature":"S"},{"type":"tool_use","id":"t1","name":"grep","input":{"q" : 1.0}},{"type":"mcp_tool_result","tool_use_id":"t0","is_error":true,"content":[{"type":"text","text":"no"}]}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":1},"container":{"id":"c"}}`
 	expect(t, sse(`{"type":"message_start","message":`+m+`}`, msgStop), want)
 	expect(t, m, want)

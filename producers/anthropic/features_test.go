@@ -52,7 +52,7 @@ var features = []struct {
 		`block.start {"index":1,"kind":"web_search_tool_result","message_id":"msg_1","call_id":"srv_1"`,
 		`tool.end {"call_id":"srv_1","ok":true,"output":[{"type":"web_search_result","url":"u","encrypted_content":"x"}],"kind":"web_search_tool_result"}`}, schema.StateDone},
 	{"server tool that fails", append(block(0, `{"type":"web_fetch_tool_result","tool_use_id":"srv_1","content":{"type":"web_fetch_tool_result_error","error_code":"url_not_accessible"}}`), ended("end_turn")...), []string{
-		`tool.end {"call_id":"srv_1","ok":false,"error":{"type":"web_fetch_tool_result_error","error_code":"url_not_accessible"},"kind":"web_fetch_tool_result"}`}, schema.StateDone},
+		`tool.end {"call_id":"srv_1","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"web_fetch_tool_result_error","error_code":"url_not_accessible"},"kind":"web_fetch_tool_result"}`}, schema.StateDone},
 	{"web fetch", append(block(0, `{"type":"web_fetch_tool_result","tool_use_id":"srv_1","content":{"type":"web_fetch_result","url":"u","content":{"type":"document"}}}`), ended("end_turn")...), []string{
 		`tool.end {"call_id":"srv_1","ok":true,"output":{"type":"web_fetch_result"`}, schema.StateDone},
 	{"code execution", append(block(0, `{"type":"bash_code_execution_tool_result","tool_use_id":"srv_1","content":{"type":"bash_code_execution_result","stdout":"4\n","return_code":0,"content":[]}}`), ended("end_turn")...), []string{
@@ -64,7 +64,7 @@ var features = []struct {
 		block(1, `{"type":"mcp_tool_result","tool_use_id":"mcp_1","is_error":true,"content":[{"type":"text","text":"no"}]}`)...), ended("end_turn")...), []string{
 		`"tool":"echo","block":{"type":"mcp_tool_use","id":"mcp_1","name":"echo","server_name":"srv","input":{}}`,
 		`tool.start {"call_id":"mcp_1","tool":"echo","input":{"a":1},"index":0,"kind":"mcp_tool_use"}`,
-		`tool.end {"call_id":"mcp_1","ok":false,"error":[{"type":"text","text":"no"}],"kind":"mcp_tool_result"}`,
+		`tool.end {"call_id":"mcp_1","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":[{"type":"text","text":"no"}],"kind":"mcp_tool_result"}`,
 		`{"type":"mcp_tool_use","id":"mcp_1","name":"echo","server_name":"srv","input":{"a":1}}`}, schema.StateDone},
 	{"memory and other tools of the client", append(block(0, `{"type":"tool_use","id":"t_1","name":"memory","input":{},"caller":{"type":"direct"}}`, `{"type":"input_json_delta","partial_json":"{\"command\":\"view\"}"}`), ended("tool_use")...), []string{
 		`"block":{"type":"tool_use","id":"t_1","name":"memory","input":{},"caller":{"type":"direct"}}`, `tool.start {"call_id":"t_1","tool":"memory","input":{"command":"view"}`,

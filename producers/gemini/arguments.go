@@ -24,7 +24,7 @@ type node struct {
 	items  []*node
 }
 
-// set takes a value, or a piece of a string when the one at the path is to be continued. It gives the
+// set takes a value, or a piece of a string when the one at the path is to be continued. It returns the
 // text that follows from it; ok is false when the path has no place.
 func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []byte, ok bool) {
 	chain, known, ok := g.root.walk(path)
@@ -169,7 +169,7 @@ func (g *arguments) write(text []byte, value json.RawMessage, more bool) []byte 
 	return text
 }
 
-// finish gives the rest of the text.
+// finish returns the rest of the text.
 func (g *arguments) finish() []byte {
 	if g.root.kind == 0 {
 		return nil
@@ -177,7 +177,7 @@ func (g *arguments) finish() []byte {
 	return g.leave(0)
 }
 
-// encode gives the whole.
+// encode returns the whole.
 func (g *arguments) encode() json.RawMessage { return g.root.encode(nil) }
 
 func (n *node) encode(b []byte) []byte {

@@ -86,7 +86,7 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 	}
 }
 
-// valueOf gives the value of a piece, nil when it has none.
+// valueOf returns the value of a piece, nil when it has none.
 func valueOf(arg provider.Fields) json.RawMessage {
 	for _, f := range arg {
 		switch {

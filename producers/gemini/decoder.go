@@ -70,7 +70,7 @@ func (d *machine) Frame(name string, all provider.Fields) {
 	}
 }
 
-// isResponse says that an object has what a response has.
+// isResponse reports whether an object has what a response has.
 func isResponse(all provider.Fields) bool {
 	for _, name := range []string{"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"} {
 		if all.Get(name) != nil {
@@ -130,7 +130,7 @@ func (d *machine) response(all provider.Fields) {
 	}
 }
 
-// isNext says that a chunk belongs to another response than the one at hand: it says so, or brings new
+// isNext reports whether a chunk belongs to another response than the one at hand: it says so, or brings new
 // parts behind the end without saying anything.
 func (d *machine) isNext(id string, list []json.RawMessage) bool {
 	if id != "" && d.id != "" {
@@ -175,7 +175,7 @@ func (d *machine) candidate(raw json.RawMessage) {
 		d.now.index = index
 	}
 	if index == d.now.index {
-		d.now.tell(c)
+		d.now.emit(c)
 		return
 	}
 	for _, w := range d.waiting {
@@ -215,7 +215,7 @@ func (d *machine) end(why string) {
 		a.m = d.out.Start(id, "assistant", nil, nil)
 		for _, raw := range w.chunks {
 			c, _ := provider.Parse(raw)
-			a.tell(c)
+			a.emit(c)
 		}
 		a.end(why)
 	}
@@ -255,8 +255,8 @@ func (a *answer) keep(f provider.Field) {
 	a.m.Keep(f)
 }
 
-// tell takes a chunk of the candidate.
-func (a *answer) tell(c provider.Fields) {
+// emit takes a chunk of the candidate.
+func (a *answer) emit(c provider.Fields) {
 	content := c.Get("content")
 	parts, isList := provider.Fields(nil), false
 	if inner, ok := provider.Parse(content); ok {

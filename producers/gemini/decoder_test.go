@@ -175,11 +175,11 @@ block.end {"index":0,"message_id":"r1","complete":true}
 tool.start {"call_id":"call_r1_0","tool":"code_execution","input":{"language":"PYTHON","code":"x"},"index":0,"kind":"executableCode"}
 block.start {"index":1,"kind":"codeExecutionResult","message_id":"r1","call_id":"call_r1_0","block":{"type":"codeExecutionResult","outcome":"OUTCOME_FAILED","output":"no\/"}}
 block.end {"index":1,"message_id":"r1","complete":true}
-tool.end {"call_id":"call_r1_0","ok":false,"error":"no\/","kind":"codeExecutionResult"}
+tool.end {"call_id":"call_r1_0","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":"no\/","kind":"codeExecutionResult"}
 block.start {"index":2,"kind":"executableCode","message_id":"r1","block":{"type":"executableCode","code":"y","id":"c2"}}
 block.end {"index":2,"message_id":"r1","complete":true}
 tool.start {"call_id":"c2","tool":"code_execution","input":{"code":"y"},"index":2,"kind":"executableCode"}
-tool.end {"call_id":"c2","ok":false,"error":{"type":"no_result","message":"the answer holds no result of this code"},"kind":"codeExecutionResult"}
+tool.end {"call_id":"c2","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"no_result","message":"the answer holds no result of this code"},"kind":"codeExecutionResult"}
 message.end {"message_id":"r1","content":[{"type":"executableCode","language":"PYTHON","code":"x"},{"type":"codeExecutionResult","outcome":"OUTCOME_FAILED","output":"no\/"},{"type":"executableCode","code":"y","id":"c2"}],"stop_reason":"end_turn","stop_sequence":null,"finish_reason":"STOP"}`)
 }
 

@@ -2,6 +2,8 @@ package openai
 
 import (
 	"bytes"
+	"encoding/json"
+	"slices"
 	"strings"
 
 	"agentstream/producers/provider"
@@ -26,13 +28,13 @@ func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 			b.Tool = strings.TrimSuffix(it.typ, "_call")
 		}
 	case strings.HasSuffix(it.typ, "_output"):
-		b.Answers = provider.Bounded(src.Str("call_id"))
+		b.Answers = d.answers(it.typ, src.Str("call_id"))
 	}
 	it.tool = &builtin{}
 	it.head = d.msg.Begin(b)
 }
 
-// withoutImage gives an item without the image that it may hold.
+// withoutImage returns an item without the image that it may hold.
 func withoutImage(typ string, src provider.Fields) (out provider.Fields) {
 	for _, f := range src {
 		if typ != "image_generation_call" || f.Name != "result" || base64Text(f.Value) == nil {
@@ -71,7 +73,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 }
 
 // endBuiltin ends the block of an item, and tells what came of the call: a tool of the provider has
-// run by then.
+// run by then. Where that may come in an item of its own the call does not end before it.
 func (d *responses) endBuiltin(it *item, finished bool) {
 	src := it.tool.src
 	it.head.End(finished)
@@ -81,14 +83,73 @@ func (d *responses) endBuiltin(it *item, finished bool) {
 	case src == nil || !finished:
 	case it.head.ToolUse:
 		failed := src.Str("status") == "failed" || says(src.Get("error"))
-		d.out.Result(it.head.Call, failed, outputOf(it.tool, failed).Get("output"), it.typ)
+		output, bare := outputOf(it.tool, failed)
+		r := result{it.head.Call, it.typ, failed, output}
+		if bare && apart(it.typ) {
+			d.held = append(d.held, r)
+		} else {
+			d.emit(r)
+		}
 	case it.head.Answers != "":
-		failed := src.Str("status") == "failed"
-		d.out.Result(it.head.Answers, failed, provider.OrNull(src.Get("output")), it.typ)
+		output := src.Get("output")
+		if output == nil {
+			output = src.Get("tools")
+		}
+		d.emit(result{it.head.Answers, it.typ, src.Str("status") == "failed", output})
 	}
 }
 
-// clientRuns says that the client has to run a tool that the provider knows.
+// result is what came of a call of a tool that the provider ran.
+type result struct {
+	call, kind string
+	failed     bool
+	output     json.RawMessage
+}
+
+// emit emits a result; the first of a call counts.
+func (d *responses) emit(r result) {
+	d.held = slices.DeleteFunc(d.held, func(h result) bool { return h.call == r.call })
+	if d.answered[r.call] {
+		return
+	}
+	if d.answered == nil {
+		d.answered = make(map[string]bool)
+	}
+	d.answered[r.call] = true
+	d.out.Result(r.call, r.failed, r.output, r.kind)
+}
+
+// emitHeld emits how the calls went whose output has not come.
+func (d *responses) emitHeld() {
+	for len(d.held) > 0 {
+		d.emit(d.held[0])
+	}
+}
+
+// answers returns the call whose output an item is: the one it names, or else the oldest that waits for such output.
+func (d *responses) answers(typ, call string) string {
+	if call != "" {
+		return provider.Bounded(call)
+	}
+	name := strings.TrimSuffix(strings.TrimSuffix(typ, "_output"), "_call")
+	for _, r := range d.held {
+		if strings.TrimSuffix(r.kind, "_call") == name {
+			return r.call
+		}
+	}
+	return ""
+}
+
+// apart reports whether what a tool gave may come in an item of its own, behind the call.
+func apart(typ string) bool {
+	switch typ {
+	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call":
+		return false
+	}
+	return true
+}
+
+// clientRuns reports whether the client has to run a tool that the provider knows.
 func clientRuns(typ string, src provider.Fields) bool {
 	switch typ {
 	case "computer_call", "local_shell_call", "apply_patch_call":
@@ -102,23 +163,23 @@ func clientRuns(typ string, src provider.Fields) bool {
 	return false
 }
 
-// outputOf gives the result of a call as {"output": …}. A call that says no more than that it went well
-// has that for its result.
-func outputOf(t *builtin, failed bool) provider.Fields {
-	names := []string{"outputs", "results", "output", "result", "tools", "status"}
+// outputOf returns the result of a call. One that says no more than that it went well has that for its result, which is
+// bare.
+func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
+	if t.output != nil {
+		return t.output.Encode(), false
+	}
+	names := []string{"outputs", "results", "output", "result", "tools"}
 	if failed {
 		names = append([]string{"error"}, names...)
 	}
-	if t.output != nil {
-		return provider.Fields{{Name: "output", Value: t.output.Encode()}}
-	}
 	for _, name := range names {
 		if v := t.src.Get(name); says(v) {
-			if name == "status" {
-				v = provider.Fields{{Name: name, Value: v}}.Encode()
-			}
-			return provider.Fields{{Name: "output", Value: v}}
+			return v, false
 		}
 	}
-	return nil
+	if v := t.src.Get("status"); says(v) {
+		return provider.Fields{{Name: "status", Value: v}}.Encode(), true
+	}
+	return nil, true
 }

@@ -80,7 +80,7 @@ func (d *chat) Frame(name string, all provider.Fields) {
 	}
 }
 
-// errorOf gives the error that a frame says; nil when it says none.
+// errorOf returns the error that a frame says; nil when it says none.
 func errorOf(name string, all provider.Fields) json.RawMessage {
 	if e := all.Get("error"); says(e) {
 		return bytes.Clone(e)
@@ -135,7 +135,7 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 	d.msg = d.out.Start(id, role, model, nil)
 }
 
-// finished says that every choice of the message has its finish reason.
+// finished reports whether every choice of the message has its finish reason.
 func (d *chat) finished() bool {
 	for _, o := range d.others {
 		if !o.finished {
@@ -197,7 +197,7 @@ func (silent) Frame(string, provider.Fields) {}
 func (silent) Done()                         {}
 func (silent) Close()                        {}
 
-// whole gives the choice as message.end has it.
+// whole returns the choice as message.end has it.
 func (o *other) whole(index int) json.RawMessage {
 	out := provider.Fields{{Name: "index", Value: provider.Number(index)}}
 	o.end("the choice has no finish reason", nil)

@@ -99,8 +99,9 @@ func TestChatEnds(t *testing.T) {
 // TestChatKinds: what is no text does not count as text, whatever its spelling.
 func TestChatKinds(t *testing.T) {
 	block := func(kind, deltaType, content string) string {
+		stop := map[bool]string{true: `"refusal"`, false: `"end_turn"`}[kind == "refusal"]
 		return fmt.Sprintf("block.start {\"index\":0,\"kind\":%q,\"message_id\":\"c1\"}\n%s {\"text\":\"Hm\",\"index\":0}\n", kind, deltaType) + textEnd +
-			messageEnd(content, `"end_turn"`, `,"finish_reason":"stop"`)
+			messageEnd(content, stop, `,"finish_reason":"stop"`)
 	}
 	thought := block("reasoning", "reasoning.delta", `{"type":"thinking","thinking":"Hm"}`)
 	for name, tt := range map[string]struct{ members, want string }{

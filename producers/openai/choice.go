@@ -17,6 +17,7 @@ type choice struct {
 	audio    *provider.Block
 	calls    calls
 	details  []provider.Fields // of reasoning_details, without their text
+	refused  bool              // the model has said why it does not answer
 	finished bool
 	blocks   int // begun so far
 }
@@ -33,6 +34,7 @@ func (c *choice) take(all, said provider.Fields, whole bool) {
 	c.content(said.Get("content"))
 	if v := said.Get("refusal"); provider.IsString(v) {
 		c.say("refusal", v)
+		c.refused = c.refused || says(v)
 	}
 	if a := said.Object("audio"); a != nil {
 		c.sound(a, whole)
@@ -61,7 +63,7 @@ func (c *choice) begin(kind string) {
 	c.now, c.nowKind = c.msg.Begin(plainBlock(c.next(), kind)), kind
 }
 
-// next gives the index of the next block.
+// next returns the index of the next block.
 func (c *choice) next() int {
 	c.blocks++
 	return c.blocks - 1
@@ -183,7 +185,7 @@ func (c *choice) detail(raw json.RawMessage, said bool) {
 	c.details = append(c.details, rest)
 }
 
-// agrees says that no member of b has another value in a.
+// agrees reports whether no member of b has another value in a.
 func agrees(a, b provider.Fields) bool {
 	for _, f := range b {
 		if v := a.Get(f.Name); v != nil && !bytes.Equal(v, f.Value) {
@@ -243,7 +245,7 @@ func (c *choice) unknown(said provider.Fields) {
 	}
 }
 
-// known says that a member has the form in which it was understood.
+// known reports whether a member has the form in which it was understood.
 func known(f provider.Field) bool {
 	switch f.Name {
 	case "role", "refusal":
@@ -265,7 +267,7 @@ func (c *choice) finish(reason string, raw json.RawMessage) {
 	if old := c.msg.Rest.Get("finish_reason"); old == nil || !bytes.Equal(old, raw) {
 		keep(c.out, c.msg, provider.Field{Name: "finish_reason", Value: raw})
 	}
-	c.msg.Stop = stopReason(reason, c.calls.begun > 0)
+	c.msg.Stop = stopReason(reason, c.calls.begun > 0, c.refused)
 }
 
 func (c *choice) endBlocks() {
@@ -294,12 +296,15 @@ func (c *choice) end(cut string, failed json.RawMessage) {
 	}
 }
 
-// stopReason gives the common word for a finish reason.
-func stopReason(reason string, calls bool) json.RawMessage {
+// stopReason returns the common word for a finish reason.
+func stopReason(reason string, calls, refused bool) json.RawMessage {
 	switch reason {
 	case "stop":
 		if calls {
 			return provider.Quote("tool_use")
+		}
+		if refused {
+			return provider.Quote("refusal")
 		}
 		return provider.Quote("end_turn")
 	case "length":

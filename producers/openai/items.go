@@ -32,7 +32,6 @@ type part struct {
 	b           *provider.Block
 	kind        string
 	annotations []json.RawMessage
-	settled     bool // its whole was compared with its pieces
 }
 
 // Bounds of what is known at a time.
@@ -50,7 +49,7 @@ func place(all provider.Fields, name string) int {
 	return n
 }
 
-// find gives the item of an event: by its place, else by its id, else the newest.
+// find returns the item of an event: by its place, else by its id, else the newest.
 func (d *responses) find(all provider.Fields, id string) *item {
 	if n := place(all, "output_index"); n >= 0 {
 		return d.items[n]
@@ -127,7 +126,7 @@ func (d *responses) next() int {
 	return d.blocks - 1
 }
 
-// callID gives the id that the answer to a call has to name.
+// callID returns the id that the answer to a call has to name.
 func callID(src provider.Fields) string {
 	if id := src.Str("call_id"); id != "" {
 		return id
@@ -191,7 +190,7 @@ func (it *item) end(p *part, finished bool) {
 	p.b.End(finished)
 }
 
-// tail gives the members that a block of the item says at its end.
+// tail returns the members that a block of the item says at its end.
 func (it *item) tail(b *provider.Block, list provider.Fields) provider.Fields {
 	if it.id != nil {
 		list = append(list, provider.Field{Name: "item_id", Value: it.id})
@@ -281,7 +280,7 @@ func (d *responses) completeParts(it *item, list json.RawMessage) (agrees bool) 
 	return agrees
 }
 
-// partKind gives the kind of block for a type of part.
+// partKind returns the kind of block for a type of part.
 func partKind(typ string) string {
 	switch typ {
 	case "output_text", "text":
@@ -298,7 +297,7 @@ func partKind(typ string) string {
 
 // settle takes the whole of a part. It says whether that agrees with its pieces.
 func (d *responses) settle(p *part, key partKey, src provider.Fields) bool {
-	if !p.b.Open() || p.settled {
+	if !p.b.Open() {
 		return true
 	}
 	if list := provider.Elements(src.Get("annotations")); len(list) > 0 {
@@ -318,7 +317,7 @@ func (d *responses) settle(p *part, key partKey, src provider.Fields) bool {
 	if !provider.IsString(text) {
 		return true
 	}
-	p.settled = true
+	d.refused = d.refused || key.kind == "refusal" && says(text)
 	if v := src.Get("logprobs"); says(v) && p.b.Said() == 0 {
 		d.logprobs(p, v)
 	}
@@ -357,4 +356,5 @@ func (d *responses) closeItems(finished bool) {
 	for _, n := range open {
 		d.closeItem(d.items[n], finished)
 	}
+	d.emitHeld()
 }

@@ -58,6 +58,7 @@ func (d *responses) text(name, what string, all provider.Fields) bool {
 			return false
 		}
 		p.b.Text(delta)
+		d.refused = d.refused || kind == "refusal" && says(delta)
 		if v := all.Get("logprobs"); says(v) {
 			d.logprobs(p, v)
 		}
@@ -69,7 +70,7 @@ func (d *responses) text(name, what string, all provider.Fields) bool {
 	return false
 }
 
-// part gives a part, which begins where nothing has announced it; nil when it has no place.
+// part returns a part, which begins where nothing has announced it; nil when it has no place.
 func (d *responses) part(all provider.Fields, key partKey, raw json.RawMessage) *part {
 	typ := "message"
 	if key.kind == "reasoning" || key.kind == "raw" {
@@ -166,7 +167,7 @@ func (d *responses) partialImage(all provider.Fields) bool {
 	return true
 }
 
-// mediaType gives the type of an image that a provider made.
+// mediaType returns the type of an image that a provider made.
 func mediaType(all provider.Fields) string {
 	if format := all.Str("output_format"); format != "" && len(format) < 32 {
 		return "image/" + format

@@ -2,9 +2,12 @@ package openai
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +17,7 @@ import (
 	"agentstream/schema"
 )
 
-// decoderOf gives the decoder that a recording is for.
+// decoderOf returns the decoder that a recording is for.
 func decoderOf(name string) *provider.Decoder {
 	if openaitest.Chat(name) {
 		return NewChatDecoder(provider.Config{})
@@ -145,6 +148,52 @@ func TestRejoin(t *testing.T) {
 		if got := openaitest.FromFold(t, events); len(events) != len(whole) || !reflect.DeepEqual(got, want) {
 			t.Fatalf("cut at %d: %s", at, providertest.Story(events))
 		}
+	}
+}
+
+// rotated returns a recorded stream in which no two frames name the response or an item by the same id, as some proxies
+// pass it on.
+func rotated(data []byte) []byte {
+	n := 0
+	return regexp.MustCompile(`"(id|item_id)": ?"(resp|msg|rs|fc|ctc|ws|ci)_[^"]*"`).ReplaceAllFunc(data, func(m []byte) []byte {
+		n++
+		return fmt.Appendf(nil, "%s_%d\"", m[:len(m)-1], n)
+	})
+}
+
+// TestRotatedIDs: ids that change from frame to frame make no other responses, and change nothing of what is told.
+// Only response.created and numbers that start over do.
+func TestRotatedIDs(t *testing.T) {
+	want, read := openaitest.Recorded(t)
+	rotations := 0
+	for name := range want {
+		if openaitest.Chat(name) {
+			continue
+		}
+		data := read(name)
+		turned := rotated(data)
+		if bytes.Equal(turned, data) {
+			continue
+		}
+		rotations++
+		was := openaitest.FromFold(t, providertest.Decode(t, NewResponsesDecoder(provider.Config{}), data))
+		events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), turned)
+		checkEvents(t, events)
+		got := openaitest.FromFold(t, events)
+		if len(got.Messages) != len(was.Messages) || got.Text != was.Text || got.Reasoning != was.Reasoning || len(got.Calls) != len(was.Calls) || got.Incomplete || !reflect.DeepEqual(got.Usage, was.Usage) {
+			t.Errorf("%s: %d messages, %d calls, %d of text, %d of reasoning; want %d, %d, %d, %d", name, len(got.Messages), len(got.Calls), len(got.Text), len(got.Reasoning), len(was.Messages), len(was.Calls), len(was.Text), len(was.Reasoning))
+		}
+	}
+	if rotations < 17 {
+		t.Errorf("ids of %d recordings were changed", rotations)
+	}
+	// A body that was cut, and behind it one that begins another response but for its first event.
+	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
+	cut := first[:bytes.Index(first, []byte("response.output_text.done"))]
+	other := bytes.ReplaceAll(second, []byte("resp_0850765c"), []byte("resp_other"))
+	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), slices.Concat(cut, []byte("\n\n"), other))
+	if o := openaitest.FromFold(t, events); len(o.Messages) != 2 || o.Text != "2 + 2 equals 4.2 + 2 equals 4." {
+		t.Errorf("%d messages: %q", len(o.Messages), o.Text)
 	}
 }
 

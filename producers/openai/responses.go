@@ -16,16 +16,20 @@ func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
 
 // responses is what the events of the Responses API mean.
 type responses struct {
-	out    *provider.Writer
-	msg    *provider.Message // of the response that is being told
-	id     string            // of the response; "" when nothing has named it yet
-	seq    sequence
-	failed json.RawMessage // error that was said within msg
-	items  map[int]*item   // by output_index
-	byID   map[string]*item
-	last   *item
-	blocks int  // begun so far
-	calls  bool // something waits for the client
+	out     *provider.Writer
+	msg     *provider.Message // of the response that is being told
+	id      string            // of the response; "" when nothing has named it yet
+	seq     sequence
+	failed  json.RawMessage // error that was said within msg
+	items   map[int]*item   // by output_index
+	byID    map[string]*item
+	last    *item
+	blocks  int  // begun so far
+	calls   bool // something waits for the client
+	refused bool // the model has said why it does not answer
+	held    []result
+	// answered are calls whose result was told.
+	answered map[string]bool
 }
 
 // Done: the API does not end its streams so, but services that speak like it do.
@@ -47,8 +51,12 @@ func (d *responses) Frame(name string, all provider.Fields) {
 		d.untyped(all)
 		return
 	}
-	if d.seq.repeated(typ, all) {
+	another, repeated := d.seq.see(typ, all)
+	if repeated {
 		return
+	}
+	if another {
+		d.abandon(anotherBegan)
 	}
 	switch typ {
 	case "keepalive", "ping":
@@ -72,6 +80,9 @@ func (d *responses) Frame(name string, all provider.Fields) {
 // untyped takes a response that was not streamed, or an error in its place.
 func (d *responses) untyped(all provider.Fields) {
 	status := all.Str("status")
+	if id := all.Str("id"); all.Str("object") == "response" && id != "" && d.id != "" && id != d.id {
+		d.abandon(anotherBegan)
+	}
 	switch {
 	case all.Str("object") == "response" && status != "queued" && status != "in_progress":
 		if status == "" {
@@ -118,17 +129,17 @@ func (d *responses) forget() {
 	*d = responses{out: d.out, seq: d.seq}
 }
 
+// anotherBegan is why a response is abandoned that the provider did not end.
+const anotherBegan = "another response began"
+
 // open makes sure that the message of a response is open.
 func (d *responses) open(r provider.Fields) {
 	id := r.Str("id")
-	if d.msg != nil && id != "" && d.id != "" && id != d.id {
-		d.abandon("another response began")
-	}
 	switch {
 	case d.msg == nil:
 		d.id = id
 		d.msg = d.out.Start(id, "assistant", r.Get("model"), nil)
-	case d.id == "" && id != "":
+	case id != "" && id != d.id: // the newest counts: it is what must go back
 		d.id = id
 		d.msg.Keep(provider.Field{Name: "response_id", Value: provider.Quote(id)})
 	}
@@ -210,12 +221,14 @@ func (d *responses) end(status string, r provider.Fields) {
 		return
 	case reason == "completed" && d.calls:
 		d.msg.Stop = provider.Quote("tool_use")
+	case reason == "completed" && d.refused:
+		d.msg.Stop = provider.Quote("refusal")
 	case reason == "completed":
 		d.msg.Stop = provider.Quote("end_turn")
 	case reason == "max_output_tokens":
 		d.msg.Stop = provider.Quote("max_tokens")
 	default:
-		d.msg.Stop = stopReason(reason, false)
+		d.msg.Stop = stopReason(reason, false, false)
 	}
 	d.msg.End(nil)
 }

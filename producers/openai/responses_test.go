@@ -2,6 +2,7 @@ package openai
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m2"}
 	expectResponses(t, sse(short[0], short[1], short[3], short[5], short[8]), chatStart+`block.start {"index":0,"kind":"text","message_id":"c1"}
 text.delta {"text":"Hi \ud83d","index":0}
 `+"custom.openai.response_output_text_done "+short[5]+"\n"+`block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
-`+messageEnd(`{"type":"text","text":"Hi \ud83d","item_id":"m1"}`, `"end_turn"`, endOK))
+`+messageEnd(`{"type":"text","text":"Hi 😀","item_id":"m1"}`, `"end_turn"`, endOK))
 	expectResponses(t, sse(created, addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":"Hi you"`), completed), chatStart+textOfHi+
 		`text.delta {"text":" you","index":0}
 block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
@@ -57,7 +58,7 @@ block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
 	mismatch := ev("output_text.done", at(0)+`,"text":"Bye"`)
 	expectResponses(t, sse(created, addedMsg, textPiece("Hi"), mismatch, completed), chatStart+textOfHi+"custom.openai.response_output_text_done "+mismatch+`
 block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
-`+messageEnd(`{"type":"text","text":"Hi","item_id":"m1"}`, `"end_turn"`, endOK))
+`+messageEnd(`{"type":"text","text":"Bye","item_id":"m1"}`, `"end_turn"`, endOK))
 }
 
 // TestResponsesPart: a part that is said as a whole alone, and one of a kind of the provider's.
@@ -66,7 +67,7 @@ func TestResponsesPart(t *testing.T) {
 	mismatch := part("done", `{"type":"output_text","text":"Bye"}`)
 	expectResponses(t, sse(created, addedMsg, textPiece("Hi"), mismatch, completed), chatStart+textOfHi+"custom.openai.response_content_part_done "+mismatch+`
 block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1"}
-`+messageEnd(`{"type":"text","text":"Hi","item_id":"m1"}`, `"end_turn"`, endOK))
+`+messageEnd(`{"type":"text","text":"Bye","item_id":"m1"}`, `"end_turn"`, endOK))
 	expectResponses(t, sse(created, addedMsg, part("added", `{"type":"output_text","text":"Hi"}`), part("done", `{"type":"output_text","text":"Hi you","annotations":[1]}`), completed), chatStart+textOfHi+`text.delta {"text":" you","index":0}
 block.end {"index":0,"message_id":"c1","complete":true,"item_id":"m1","annotations":[1]}
 `+messageEnd(`{"type":"text","text":"Hi you","item_id":"m1","annotations":[1]}`, `"end_turn"`, endOK))
@@ -129,9 +130,53 @@ func TestResponsesEnds(t *testing.T) {
 		"cancelled": {end("cancelled", ``), open + cut + messageEnd(text, `"cancelled"`, `,"status":"cancelled","finish_reason":"cancelled"`)},
 		"nothing":   {`{"type":"keepalive"}`, open + cut + messageEnd(text, "null", `,"incomplete":true,"error":{"type":"stream_cut","message":"the provider's stream ended before the response did"},"status":"in_progress"`)},
 		"error":     {failed, open + "custom.openai.error " + failed + "\n" + cut + messageEnd(text, `"error"`, `,"error":`+failed+`,"status":"in_progress"`)},
-		"another":   {strings.ReplaceAll(end("queued", ""), "c1", "c2"), open + cut + messageEnd(text, "null", `,"incomplete":true,"error":{"type":"stream_cut","message":"another response began"},"status":"in_progress"`) + "message.start {\"message_id\":\"c2\",\"role\":\"assistant\",\"provider\":\"openai\"}\n" + `message.end {"message_id":"c2","content":[],"stop_reason":null,"stop_sequence":null,"incomplete":true,"error":{"type":"stream_cut","message":"the provider's stream ended before the response did"},"status":"queued"}`},
+		"another":   {strings.ReplaceAll(ev("created", `"response":{"id":"c1","status":"queued"}`), "c1", "c2"), open + cut + messageEnd(text, "null", `,"incomplete":true,"error":{"type":"stream_cut","message":"another response began"},"status":"in_progress"`) + "message.start {\"message_id\":\"c2\",\"role\":\"assistant\",\"provider\":\"openai\"}\n" + `message.end {"message_id":"c2","content":[],"stop_reason":null,"stop_sequence":null,"incomplete":true,"error":{"type":"stream_cut","message":"the provider's stream ended before the response did"},"status":"queued"}`},
 	} {
 		t.Run(name, func(t *testing.T) { expectResponses(t, sse(created, addedMsg, textPiece("Hi"), tt.last), tt.want) })
+	}
+}
+
+// TestResponsesContradict: the last whole of a text, or of a call's input, is what the message has, whatever was
+// streamed. One that is empty says nothing.
+func TestResponsesContradict(t *testing.T) {
+	done := func(text string) string {
+		return ev("output_item.done", `"output_index":0,"item":{"id":"i0","type":"message","status":"completed","content":[{"type":"output_text","text":"`+text+`"}]}`)
+	}
+	call := `"output_index":0,"item":{"id":"f1","type":"function_call","call_id":"a","name":"f","arguments":"`
+	args := func(what, text string) string {
+		return ev("function_call_arguments."+what, `"item_id":"f1","output_index":0,`+text)
+	}
+	for name, tt := range map[string]struct {
+		frames []string
+		want   string // in message.end
+		kept   int    // frames under custom
+	}{
+		"text":           {[]string{addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":"Bye"`), done("Bye")}, `{"type":"text","text":"Bye","item_id":"i0"}`, 1},
+		"text twice":     {[]string{addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":"Bye"`), done("By")}, `{"type":"text","text":"By","item_id":"i0"}`, 2},
+		"taken back":     {[]string{addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":"Bye"`), done("Hi")}, `{"type":"text","text":"Hi","item_id":"i0"}`, 1},
+		"in the item":    {[]string{addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":"Hi"`), done("H")}, `{"type":"text","text":"H","item_id":"i0"}`, 1},
+		"empty":          {[]string{addedMsg, textPiece("Hi"), ev("output_text.done", at(0)+`,"text":""`), done("Hi")}, `{"type":"text","text":"Hi","item_id":"i0"}`, 1},
+		"arguments":      {[]string{ev("output_item.added", call+`"}`), args("delta", `"delta":"{\"x\":1}"`), args("done", `"arguments":"{\"x\":2}"`), ev("output_item.done", call+`{\"x\":2}"}`)}, `"input":{"x":2},"item_id":"f1"}`, 1},
+		"refusal":        {[]string{addedMsg, ev("refusal.delta", at(0)+`,"delta":"No"`), ev("refusal.done", at(0)+`,"refusal":"No"`)}, `"stop_reason":"refusal"`, 0},
+		"whole refusal":  {[]string{addedMsg, ev("content_part.done", at(0)+`,"part":{"type":"refusal","refusal":"No"}`)}, `"stop_reason":"refusal"`, 0},
+		"refusal unsaid": {[]string{addedMsg, ev("content_part.added", at(0)+`,"part":{"type":"refusal","refusal":""}`), textPiece("Hi")}, `"stop_reason":"end_turn"`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(append(append([]string{created}, tt.frames...), completed)...)))
+			checkEvents(t, events)
+			kept := 0
+			for _, e := range events {
+				if strings.HasPrefix(e.Type, "custom.") {
+					kept++
+				}
+				if p := string(e.Payload); e.Type == schema.TypeMessageEnd && !strings.Contains(p, tt.want) || e.Type == schema.TypeToolStart && !strings.Contains(p, `"input":{"x":2}`) {
+					t.Errorf("%s %s", e.Type, p)
+				}
+			}
+			if kept != tt.kept {
+				t.Errorf("%d frames are kept, want %d", kept, tt.kept)
+			}
+		})
 	}
 }
 
@@ -141,7 +186,7 @@ func TestResponsesBuiltin(t *testing.T) {
 	done := func(item string) string { return ev("output_item.done", `"output_index":0,"item":`+item) }
 	body := func(kind, tool, first, middle, input, item, result string) string {
 		call := "call_1"
-		return chatStart + `block.start {"index":0,"kind":"` + kind + `","message_id":"c1","call_id":"` + call + `","tool":"` + tool + `","block":` + first + "}\n" + middle +
+		return chatStart + `block.start {"index":0,"kind":"` + kind + `","message_id":"c1","call_id":"` + call + `","tool":"` + tool + `",` + map[bool]string{true: `"free_text":true,`}[kind == "code_interpreter_call"] + `"block":` + first + "}\n" + middle +
 			`block.end {"index":0,"message_id":"c1","complete":true,"call_id":"` + call + `","input":` + input + "}\n" +
 			`tool.start {"call_id":"` + call + `","tool":"` + tool + `","input":` + input + `,"index":0,"kind":"` + kind + "\"}\n" + result +
 			messageEnd(item, `"end_turn"`, endOK)
@@ -165,7 +210,7 @@ func TestResponsesBuiltin(t *testing.T) {
 		"search": {[]string{added(search), ev("web_search_call.searching", `"output_index":0`), done(searchDone)},
 			body("web_search_call", "web_search", search, "custom.openai.response_web_search_call_searching {\"type\":\"response.web_search_call.searching\",\"output_index\":0}\n", `{"type":"search","query":"q"}`, unput(searchDone, `{"type":"search","query":"q"}`), result("true", `"output":{"status":"completed"}`, "web_search_call"))},
 		"mcp": {[]string{added(mcp), ev("mcp_call_arguments.done", `"output_index":0,"arguments":"{\"d\":6}"`), done(mcpDone)},
-			body("mcp_call", "roll", mcp, "tool.input.delta {\"call_id\":\"call_1\",\"text\":\"{\\\"d\\\":6}\",\"index\":0}\n", `{"d":6}`, unput(mcpDone, `{"d":6}`), result("false", `"error":{"code":5}`, "mcp_call"))},
+			body("mcp_call", "roll", mcp, "tool.input.delta {\"call_id\":\"call_1\",\"text\":\"{\\\"d\\\":6}\",\"index\":0}\n", `{"d":6}`, unput(mcpDone, `{"d":6}`), result("false", `"error":"KAI-TOOL-FAIL-0001","error_detail":{"code":5}`, "mcp_call"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expectResponses(t, sse(append(append([]string{created}, tt.frames...), completed)...), tt.want)
@@ -184,6 +229,64 @@ block.end {"index":0,"message_id":"c1","complete":true}
 block.end {"index":0,"message_id":"c1","complete":true}
 tool.end {"call_id":"call_9","ok":true,"output":[1],"kind":"shell_call_output"}
 `+messageEnd(out, `"end_turn"`, endOK))
+}
+
+// TestResponsesOutputApart: what a tool gave may come in an item of its own. A call begins once and ends once, with its
+// output where there is one, and else, when the response is over, with how it went.
+func TestResponsesOutputApart(t *testing.T) {
+	items := func(list ...string) string {
+		frames := []string{created}
+		for i, item := range list {
+			frames = append(frames, ev("output_item.added", fmt.Sprintf(`"output_index":%d,"item":%s`, i, item)), ev("output_item.done", fmt.Sprintf(`"output_index":%d,"item":%s`, i, item)))
+		}
+		return sse(append(frames, completed)...)
+	}
+	shell := func(call string) string {
+		return `{"id":"s` + call + `","type":"shell_call","call_id":"` + call + `","status":"completed","action":{"commands":["ls"]},"environment":{"type":"container_auto"}}`
+	}
+	output := func(call, more string) string {
+		return `{"id":"o` + call + `","type":"shell_call_output","call_id":"` + call + `","status":"completed","output":[{"stdout":"` + call + `"}]` + more + `}`
+	}
+	search := `{"id":"t1","type":"tool_search_call","call_id":null,"execution":"server","status":"completed","arguments":{"q":1}}`
+	found := `{"id":"t2","type":"tool_search_output","call_id":null,"execution":"server","status":"completed","tools":[{"name":"f"}]}`
+	for name, tt := range map[string]struct {
+		body string
+		ends []string // of the calls, in order
+	}{
+		"output":           {items(shell("a"), output("a", "")), []string{`{"call_id":"a","ok":true,"output":[{"stdout":"a"}],"kind":"shell_call_output"}`}},
+		"outputs later":    {items(shell("a"), shell("b"), output("b", ""), output("a", "")), []string{`{"call_id":"b","ok":true,"output":[{"stdout":"b"}],"kind":"shell_call_output"}`, `{"call_id":"a","ok":true,"output":[{"stdout":"a"}],"kind":"shell_call_output"}`}},
+		"output twice":     {items(shell("a"), output("a", ""), output("a", `,"x":1`)), []string{`{"call_id":"a","ok":true,"output":[{"stdout":"a"}],"kind":"shell_call_output"}`}},
+		"no output":        {items(shell("a"), shell("b")), []string{`{"call_id":"a","ok":true,"output":{"status":"completed"},"kind":"shell_call"}`, `{"call_id":"b","ok":true,"output":{"status":"completed"},"kind":"shell_call"}`}},
+		"without ids":      {items(search, found), []string{`{"call_id":"t1","ok":true,"output":[{"name":"f"}],"kind":"tool_search_output"}`}},
+		"to come":          {items(`{"id":"p1","type":"sparkle_call","call_id":"c","status":"failed"}`, `{"id":"p2","type":"sparkle_call_output","call_id":"c","output":"x"}`), []string{`{"call_id":"c","ok":true,"output":"x","kind":"sparkle_call_output"}`}},
+		"in itself":        {items(`{"id":"p1","type":"sparkle_call","call_id":"c","status":"completed","output":"x"}`, `{"id":"p2","type":"sparkle_call_output","call_id":"c","output":"y"}`), []string{`{"call_id":"c","ok":true,"output":"x","kind":"sparkle_call"}`}},
+		"cut":              {strings.TrimSuffix(items(shell("a")), sse(completed)), []string{`{"call_id":"a","ok":true,"output":{"status":"completed"},"kind":"shell_call"}`}},
+		"at the end alone": {sse(strings.Replace(completed, `"usage"`, `"output":[`+shell("a")+`,`+output("a", "")+`],"usage"`, 1)), []string{`{"call_id":"a","ok":true,"output":[{"stdout":"a"}],"kind":"shell_call_output"}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(tt.body))
+			checkEvents(t, events)
+			var starts, ends []string
+			open := map[any]bool{}
+			for _, e := range events {
+				switch e.Type {
+				case schema.TypeToolStart:
+					starts = append(starts, string(e.Payload))
+					open[providertest.Object(t, e.Payload)["call_id"]] = true
+				case schema.TypeToolEnd:
+					ends = append(ends, string(e.Payload))
+					id := providertest.Object(t, e.Payload)["call_id"]
+					if !open[id] {
+						t.Errorf("%v ends and has not begun, or has ended", id)
+					}
+					delete(open, id)
+				}
+			}
+			if !slices.Equal(ends, tt.ends) || len(starts) != len(ends) || events[len(events)-1].Type != schema.TypeMessageEnd {
+				t.Errorf("%d begin, these end:\n%s\nwant\n%s", len(starts), strings.Join(ends, "\n"), strings.Join(tt.ends, "\n"))
+			}
+		})
+	}
 }
 
 // TestResponsesImage: images are data, each by itself, and no event is too large for the log.

@@ -11,6 +11,7 @@ import (
 type sequence struct {
 	response string // whose numbers they are; "" when nothing has named it yet
 	seen     []uint64
+	last     int            // highest number so far
 	openers  map[string]int // numbers of the events that open a response, by type
 	repeats  bool           // the response is told again from somewhere
 }
@@ -18,23 +19,29 @@ type sequence struct {
 // maxSequence bounds the numbers that are compared: half a megabyte.
 const maxSequence = 1 << 22
 
-// repeated notes an event and says whether it was told before.
-func (s *sequence) repeated(typ string, all provider.Fields) bool {
-	if id := all.Object("response").Str("id"); id != "" && id != s.response {
-		if s.response != "" {
-			*s = sequence{}
-		}
+// see notes an event. It says whether another response begins with it, and whether it was told before. An id that
+// differs is no other response by itself: proxies give every event one of its own.
+func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool) {
+	id := all.Object("response").Str("id")
+	n, err := strconv.Atoi(string(all.Get("sequence_number")))
+	numbered := err == nil && n >= 0 && n < maxSequence
+	another = s.response != "" && id != "" && id != s.response &&
+		(typ == "response.created" || opens(typ) && numbered && n < s.last && !s.repeats)
+	if another {
+		*s = sequence{}
+	}
+	if s.response == "" {
 		s.response = id
 	}
-	n, err := strconv.Atoi(string(all.Get("sequence_number")))
-	if err != nil || n < 0 || n >= maxSequence {
-		return false
+	if !numbered {
+		return another, false
 	}
 	was := n/64 < len(s.seen) && s.seen[n/64]&(1<<(n%64)) != 0
 	for n/64 >= len(s.seen) {
 		s.seen = append(s.seen, 0)
 	}
 	s.seen[n/64] |= 1 << (n % 64)
+	s.last = max(s.last, n)
 	if opens(typ) {
 		if old, ok := s.openers[typ]; ok && old == n {
 			s.repeats = true
@@ -44,10 +51,10 @@ func (s *sequence) repeated(typ string, all provider.Fields) bool {
 		}
 		s.openers[typ] = n
 	}
-	return was && s.repeats
+	return another, was && s.repeats
 }
 
-// opens says that events of a type come at the beginning of a response.
+// opens reports whether events of a type come at the beginning of a response.
 func opens(typ string) bool {
 	return typ == "response.created" || typ == "response.queued" || typ == "response.in_progress"
 }

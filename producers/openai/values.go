@@ -12,7 +12,7 @@ import (
 // others.
 const maxMembers = 128
 
-// says tells whether a value says anything: it is there, and not null and not empty.
+// says reports whether a value says anything: it is there, and not null and not empty.
 func says(v json.RawMessage) bool {
 	switch string(v) {
 	case "", "null", `""`, "{}", "[]":
@@ -42,7 +42,7 @@ func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
 	}
 }
 
-// base64Text gives the inside of a string of base64; nil when it is none.
+// base64Text returns the inside of a string of base64; nil when it is none.
 func base64Text(v json.RawMessage) []byte {
 	if !provider.IsString(v) {
 		return nil

@@ -24,7 +24,7 @@ type Block struct {
 	// tool.start. Whoever begins it with an empty Call or Tool gets one made up.
 	ToolUse              bool
 	Call, Tool, CallKind string
-	// Text is the input of a tool whose input is free text and not JSON.
+	// FreeText says that the call's input is free text and not JSON; block.start says so.
 	FreeText bool
 	// Input is the call's input where no text is said of it; nil is {}.
 	Input json.RawMessage
@@ -37,6 +37,7 @@ type Block struct {
 	m      *Message
 	text   []byte // inside of the JSON string, as far as it is kept
 	said   int    // bytes of it
+	final  []byte // inside of the text as the provider has it in the end; nil: what the pieces said
 	input  json.RawMessage
 	closed bool
 }
@@ -51,7 +52,7 @@ func TextBlock(index int, kind string) *Block {
 	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(field)}, {field, Quote("")}}}
 }
 
-// Reserved says that a kind promises readers members of its own. What a provider calls so, and is not,
+// Reserved reports whether a kind promises readers members of its own. What a provider calls so, and is not,
 // needs another name.
 func Reserved(kind string) bool {
 	switch kind {
@@ -88,13 +89,16 @@ func (m *Message) Begin(b *Block) *Block {
 			b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
 		}
 		start = append(start, Field{"call_id", Quote(b.Call)}, Field{"tool", Quote(b.Tool)})
+		if b.FreeText {
+			start = append(start, Field{"free_text", Bool(true)})
+		}
 	} else if b.Answers != "" {
 		start = append(start, Field{"call_id", Quote(b.Answers)})
 	}
 	if b.Raw != nil {
 		start = append(start, Field{"block", b.Raw})
 	}
-	m.w.Add(schema.TypeBlockStart, start)
+	m.add(schema.TypeBlockStart, start)
 	for _, f := range b.Base {
 		if f.Name != b.Field && f.Name != "input" {
 			m.grow(len(f.Name) + len(f.Value))
@@ -106,11 +110,11 @@ func (m *Message) Begin(b *Block) *Block {
 // release forgets a block that has ended, of which only the content of the message would say more.
 func (b *Block) release() {
 	if b.closed {
-		b.text, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil
+		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil, nil
 	}
 }
 
-// Open says that the block has not ended.
+// Open reports whether the block has not ended.
 func (b *Block) Open() bool { return !b.closed }
 
 // maxDelta bounds the text of one delta event, in bytes as it is written.
@@ -147,7 +151,7 @@ func (b *Block) Text(value json.RawMessage) {
 		if b.ToolUse {
 			payload = append(Fields{{"call_id", Quote(b.Call)}}, payload...)
 		}
-		b.m.w.Add(typ, payload)
+		b.m.add(typ, payload)
 	}
 }
 
@@ -174,7 +178,7 @@ func (b *Block) End(finished bool) {
 			end = append(end, Field{"input", b.input})
 		}
 	}
-	b.m.w.Add(schema.TypeBlockEnd, append(end, b.Late...))
+	b.m.add(schema.TypeBlockEnd, append(end, b.Late...))
 	if b.ToolUse && why == "" {
 		b.m.w.Add(schema.TypeToolStart, Fields{
 			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)}, {"kind", Quote(b.CallKind)},
@@ -191,14 +195,14 @@ func (b *Block) End(finished bool) {
 // finishInput decides what the input of a call is. Text counts more than what the block began with;
 // no input at all is {}. It says why there is none.
 func (b *Block) finishInput() (why string) {
-	if b.said > maxInput {
+	if max(b.said, len(b.final)) > maxInput {
 		return "longer than an input may be"
 	}
 	if b.FreeText {
-		b.input = Enquote(b.text)
+		b.input = Enquote(b.whole())
 		return ""
 	}
-	text := bytes.TrimSpace(Unescape(b.text))
+	text := bytes.TrimSpace(Unescape(b.whole()))
 	if len(text) == 0 {
 		if b.input = b.Input; b.input == nil || IsNull(b.input) {
 			b.input = json.RawMessage("{}")
@@ -220,9 +224,9 @@ func (b *Block) Content() json.RawMessage {
 	case b.ToolUse && b.input != nil:
 		out = out.Set("input", b.input)
 	case b.ToolUse:
-		out = out.Set("partial_json", Enquote(b.text))
-	case len(b.text) > 0 && b.Field != "":
-		out = out.Set(b.Field, Enquote(b.text))
+		out = out.Set("partial_json", Enquote(b.whole()))
+	case len(b.whole()) > 0 && b.Field != "":
+		out = out.Set(b.Field, Enquote(b.whole()))
 	case b.Late == nil && b.Raw != nil:
 		return b.Raw
 	}
@@ -238,9 +242,11 @@ func (w *Writer) Result(call string, failed bool, output json.RawMessage, kind s
 	if call = Bounded(call); call == "" {
 		return // block.start has kept it whole
 	}
-	what := "output"
+	end := Fields{{"call_id", Quote(call)}, {"ok", Bool(!failed)}}
 	if failed {
-		what = "error"
+		end = append(end, Failed(schema.CodeToolFailed, output)...)
+	} else {
+		end = append(end, Field{"output", OrNull(output)})
 	}
-	w.Add(schema.TypeToolEnd, Fields{{"call_id", Quote(call)}, {"ok", Bool(!failed)}, {what, OrNull(output)}, {"kind", Quote(strings.Clone(kind))}})
+	w.Add(schema.TypeToolEnd, append(end, Field{"kind", Quote(strings.Clone(kind))}))
 }

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// ErrClosed says that bytes came after Close.
+// ErrClosed reports that bytes came after Close.
 var ErrClosed = errors.New("decoder is closed")
 
 // Config of a Decoder. The zero value works.
@@ -60,7 +60,7 @@ func NewDecoder(name string, cfg Config, machine func(*Writer) Machine) *Decoder
 	return d
 }
 
-// Write takes the next bytes, which it does not keep, and gives the events that they complete. The
+// Write takes the next bytes, which it does not keep, and returns the events that they complete. The
 // only error is ErrClosed.
 func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
 	if d.closed {

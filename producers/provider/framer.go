@@ -83,7 +83,7 @@ func (f *Framer) write(chunk []byte) {
 	}
 }
 
-// recognise finds out the form from the first byte that is no white space, and gives the bytes from
+// recognise finds out the form from the first byte that is no white space, and returns the bytes from
 // there on; nil while it is not known.
 func (f *Framer) recognise(chunk []byte) []byte {
 	f.head = append(f.head, chunk...)
@@ -151,7 +151,7 @@ func (f *Framer) endDocument() {
 	f.endJSONLine(line)
 }
 
-// lineEnd gives the index of the next line terminator. Server-sent events know three.
+// lineEnd returns the index of the next line terminator. Server-sent events know three.
 func (f *Framer) lineEnd(chunk []byte) int {
 	if f.form == formJSONL {
 		return bytes.IndexByte(chunk, '\n')

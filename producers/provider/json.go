@@ -52,7 +52,7 @@ func Elements(data []byte) (list []json.RawMessage) {
 	return list
 }
 
-// Get gives the value of a name, the last of doubles, as JavaScript does; nil when there is none.
+// Get returns the value of a name, the last of doubles, as JavaScript does; nil when there is none.
 func (l Fields) Get(name string) json.RawMessage {
 	for i := len(l) - 1; i >= 0; i-- {
 		if l[i].Name == name {
@@ -62,7 +62,7 @@ func (l Fields) Get(name string) json.RawMessage {
 	return nil
 }
 
-// Object gives the members of a nested object.
+// Object returns the members of a nested object.
 func (l Fields) Object(name string) Fields {
 	list, _ := Parse(l.Get(name))
 	return list
@@ -148,16 +148,16 @@ func (l Fields) Encode() json.RawMessage {
 	return append(b, '}')
 }
 
-// IsString says that a value, which is valid JSON or nil, is a string.
+// IsString reports whether a value, which is valid JSON or nil, is a string.
 func IsString(v []byte) bool { return len(v) > 1 && v[0] == '"' }
 
-// IsObject says that a value, which is valid JSON or nil, is an object.
+// IsObject reports whether a value, which is valid JSON or nil, is an object.
 func IsObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }
 
-// IsNull says that a value is there and is null.
+// IsNull reports whether a value is there and is null.
 func IsNull(v []byte) bool { return string(v) == "null" }
 
-// OrNull gives null for a value that is not there.
+// OrNull returns null for a value that is not there.
 func OrNull(v json.RawMessage) json.RawMessage {
 	if v == nil {
 		return json.RawMessage("null")
@@ -350,7 +350,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue gives the index behind the value at i. The data is valid JSON.
+// skipValue returns the index behind the value at i. The data is valid JSON.
 func skipValue(b []byte, i int) int {
 	switch b[i] {
 	case '"':

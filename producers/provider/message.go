@@ -19,6 +19,7 @@ type Message struct {
 	// behind its own. stop_sequence is one that has.
 	Rest  Fields
 	ended bool
+	actor string // who speaks; "" is the assistant
 
 	newest map[int]*Block // by index
 	size   int            // bytes that the content has at least, so far
@@ -49,6 +50,9 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 	if !slices.Contains(roles, role) {
 		role = "assistant"
 	}
+	if role != "assistant" {
+		m.actor = role
+	}
 	start := Fields{{"message_id", Quote(m.ID)}, {"role", Quote(role)}}
 	if IsString(model) {
 		start = append(start, Field{"model", model})
@@ -58,9 +62,19 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 		start = append(start, Field{"usage", usage.Encode()})
 		m.Usage = m.Usage.Overlay(usage)
 	}
-	w.Add(schema.TypeMessageStart, start)
+	m.add(schema.TypeMessageStart, start)
 	return m
 }
+
+// add says an event of the message itself.
+func (m *Message) add(typ string, payload Fields) {
+	m.w.Add(typ, payload)
+	m.spoken()
+}
+
+// spoken says who has said the newest event, where that is not the assistant: a view without the messages' borders
+// must not take it for the assistant's.
+func (m *Message) spoken() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
 // Keep stores a member of the message for its end, unless it would take the name of one that the
 // catalogue gives.
@@ -76,7 +90,7 @@ func (m *Message) Keep(f Field) {
 	m.Rest = m.Rest.Overlay(Fields{f})
 }
 
-// At gives the newest block with this index, nil when there is none.
+// At returns the newest block with this index, nil when there is none.
 func (m *Message) At(index int) *Block {
 	return m.newest[index]
 }
@@ -150,9 +164,10 @@ func (m *Message) End(more Fields) {
 	}
 	if m.full {
 		m.w.add(schema.TypeMessageEnd, end, "content", m.size)
+		m.spoken()
 		return
 	}
-	m.w.Add(schema.TypeMessageEnd, end)
+	m.add(schema.TypeMessageEnd, end)
 }
 
 // Fail ends the message with an error of the provider. Anything but an object becomes one.

@@ -90,8 +90,26 @@ func TestResult(t *testing.T) {
 	if id := call.Str("call_id"); id != result.Str("call_id") || len(id) > maxID+100 || !strings.HasPrefix(id, "ü") {
 		t.Errorf("%q and %q", id, result.Str("call_id"))
 	}
-	if string(result.Get("error")) != "null" || string(result.Get("ok")) != "false" {
+	if result.Str("error") != schema.CodeToolFailed || string(result.Get("error_detail")) != "null" || string(result.Get("ok")) != "false" {
 		t.Errorf("%s", events[4].Payload)
+	}
+}
+
+// TestMessagesSayWhoSpeaks: events of a message that is not the assistant's have its role for an actor; what lies
+// between them has not.
+func TestMessagesSayWhoSpeaks(t *testing.T) {
+	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "", "robot": ""} {
+		w := newWriter()
+		m := w.Start("m", role, nil, nil)
+		b := m.Begin(&Block{Kind: "text"})
+		w.Result("c", false, nil, "k")
+		b.End(true)
+		m.End(nil)
+		for _, e := range w.take() {
+			if result := e.Type == schema.TypeToolEnd; result && e.Actor != "" || !result && e.Actor != want {
+				t.Errorf("%s: %s is of %q", role, e.Type, e.Actor)
+			}
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func isCustom(typ, name string) bool {
 	return strings.HasPrefix(typ, "custom.") && strings.HasSuffix(typ, name)
 }
 
-// End gives the final state and its reason. What the provider says went wrong counts more than what
+// End returns the final state and its reason. What the provider says went wrong counts more than what
 // is wrong with the stream, and that the stream was cut more than the frame that it was cut in.
 func (o *Outcome) End() (schema.RunState, string) {
 	for _, reason := range []string{o.reason, o.Damage()} {
@@ -78,6 +78,11 @@ const maxReason = 1 << 10
 // ErrorOf makes an error as payloads have it.
 func ErrorOf(typ, message string) json.RawMessage {
 	return Fields{{"type", Quote(typ)}, {"message", Quote(message)}}.Encode()
+}
+
+// Failed returns the fields of a tool.end that says why the call failed: a code of schema, and what is known beside it.
+func Failed(code string, detail json.RawMessage) Fields {
+	return Fields{{"error", Quote(code)}, {"error_detail", OrNull(detail)}}
 }
 
 // ErrorText puts a provider's error, an object or a string, into words.

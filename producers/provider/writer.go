@@ -20,12 +20,12 @@ type Writer struct {
 	unnamed  int    // messages without an id so far
 }
 
-// NewWriter gives a writer to who has no bytes to decode. A Decoder makes its own.
+// NewWriter returns a writer to who has no bytes to decode. A Decoder makes its own.
 func NewWriter(name string, cfg Config) *Writer {
 	return &Writer{cfg: cfg.withDefaults(), provider: name}
 }
 
-// Take gives the events that were said since the last Take, in order. Within a Machine it takes them
+// Take returns the events that were said since the last Take, in order. Within a Machine it takes them
 // from what Write and Close return.
 func (w *Writer) Take() []schema.Event { return w.take() }
 
@@ -57,7 +57,7 @@ func (w *Writer) Custom(name string, all Fields) {
 	}
 }
 
-// same says whether b is what a is.
+// same reports whether b is what a is.
 func same(a, b Fields) bool {
 	if len(a) != len(b) {
 		return false

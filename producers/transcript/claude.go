@@ -72,7 +72,7 @@ func (c *claude) line(all provider.Fields) {
 	}
 }
 
-// laneOf gives the lane of a sub-agent, and announces it when it is new.
+// laneOf returns the lane of a sub-agent, and announces it when it is new.
 func (c *claude) laneOf(call string) *claudeLane {
 	if call == "" {
 		return c.root
@@ -276,7 +276,7 @@ func (c *claude) end() verdict {
 	return v
 }
 
-// blocksOf gives the content of a message as a list of blocks.
+// blocksOf returns the content of a message as a list of blocks.
 func blocksOf(m provider.Fields) []json.RawMessage {
 	content := m.Get("content")
 	if provider.IsString(content) {

@@ -223,11 +223,16 @@ func (o *openHands) result(kind string, all provider.Fields) {
 			}
 		}
 	}
-	what := "output"
-	if !ok {
-		what = "error"
+	payload := provider.Fields{field("call_id", provider.Quote(call)), field("ok", provider.Bool(ok))}
+	switch {
+	case ok:
+		payload = append(payload, field("output", provider.OrNull(output)))
+	case kind == "UserRejectObservation":
+		payload = append(payload, provider.Failed(schema.CodeToolRefused, output)...)
+	default:
+		payload = append(payload, provider.Failed(schema.CodeToolFailed, output)...)
 	}
-	payload := provider.Fields{field("call_id", provider.Quote(call)), field("ok", provider.Bool(ok)), field(what, provider.OrNull(output)), field("kind", provider.Quote(kind))}
+	payload = append(payload, field("kind", provider.Quote(kind)))
 	if took := o.s.since(call); took >= 0 {
 		payload = append(payload, field("duration_ms", provider.Number(took)))
 	}

@@ -56,7 +56,7 @@ func (s *story) clock(all provider.Fields) {
 	}
 }
 
-// when gives a time in RFC 3339, "" when it is none. One without a zone is UTC.
+// when returns a time in RFC 3339, "" when it is none. One without a zone is UTC.
 func when(text string) string {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999"} {
 		t, err := time.Parse(layout, text)
@@ -138,7 +138,7 @@ func stateOf(state schema.RunState, reason string) provider.Fields {
 	return p
 }
 
-// laneOf gives the steps of an event's lane.
+// laneOf returns the steps of an event's lane.
 func (s *story) laneOf(e *schema.Event) *laneSteps {
 	l := s.steps[e.ChildID]
 	if l == nil {
@@ -198,7 +198,7 @@ func (s *story) endCall(e *schema.Event) {
 	}
 }
 
-// since gives how long the open call of the run's lane has taken at the time of the line at hand, in
+// since returns how long the open call of the run's lane has taken at the time of the line at hand, in
 // milliseconds; -1 when nobody knows.
 func (s *story) since(call string) int {
 	for _, c := range s.calls {
@@ -233,7 +233,7 @@ func (s *story) endOpen(c openCall, answered bool) {
 	if answered {
 		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")}, provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
 	} else {
-		payload = append(payload, provider.Field{Name: "error", Value: provider.ErrorOf("no_result", "the transcript holds no result of this call")})
+		payload = append(payload, provider.Failed(schema.CodeToolLost, provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
 	}
 	s.say(c.w, schema.TypeToolEnd, payload)
 }

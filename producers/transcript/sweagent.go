@@ -29,7 +29,7 @@ func (s *story) document(r io.Reader, yield func(schema.Event, error) bool) erro
 	doc, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	long := len(doc) > most
 	a := &sweAgent{s: s, out: provider.NewWriter("swe_agent", s.cfg.lane())}
-	v, ok := a.tell(doc[:min(len(doc), most)], yield)
+	v, ok := a.emit(doc[:min(len(doc), most)], yield)
 	switch {
 	case !ok:
 		return errLeft
@@ -48,8 +48,8 @@ func (s *story) document(r io.Reader, yield func(schema.Event, error) bool) erro
 	return nil
 }
 
-// tell tells the document; ok is false when the caller left.
-func (a *sweAgent) tell(doc []byte, yield func(schema.Event, error) bool) (v verdict, ok bool) {
+// emit emits the document; ok is false when the caller left.
+func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v verdict, ok bool) {
 	list, whole := members(bytes.TrimPrefix(doc, []byte("\xef\xbb\xbf")))
 	if list == nil && !whole {
 		a.bad(doc, "not a trajectory")
@@ -104,7 +104,7 @@ func (a *sweAgent) kept(m member) {
 	}
 }
 
-// valid gives a value as it can be carried; one that cannot be is kept as a bad frame.
+// valid returns a value as it can be carried; one that cannot be is kept as a bad frame.
 func (a *sweAgent) valid(raw []byte) (json.RawMessage, bool) {
 	if why := provider.Problem(raw); why != "" {
 		a.bad(raw, why)

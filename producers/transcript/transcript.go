@@ -19,7 +19,7 @@ const (
 	ClaudeCode = "claude-code"
 )
 
-// ErrFormat says that Decode does not know a format.
+// ErrFormat reports that Decode does not know a format.
 var ErrFormat = errors.New("unknown transcript format")
 
 // Formats are the names that Decode takes.
@@ -75,7 +75,7 @@ func Decode(format string, r io.Reader, cfg Config) iter.Seq2[schema.Event, erro
 	}
 }
 
-// errLeft says that the caller wants no more.
+// errLeft reports that the caller wants no more.
 var errLeft = errors.New("caller left")
 
 // teller is what the lines of a format mean.

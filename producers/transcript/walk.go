@@ -68,7 +68,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// valueEnd gives the index behind the value at i; ok is false when it was cut or is none.
+// valueEnd returns the index behind the value at i; ok is false when it was cut or is none.
 func valueEnd(b []byte, i int) (end int, ok bool) {
 	switch b[i] {
 	case '"':

@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// Recorded gives the expectations of the recorded streams by name (anthropic/FILE) and a way to
+// Recorded returns the expectations of the recorded streams by name (anthropic/FILE) and a way to
 // read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"agentstream/producers/provider/providertest"
 )
 
-// Recorded gives the expectations of the recorded answers by name (gemini/FILE) and a way to read one.
+// Recorded returns the expectations of the recorded answers by name (gemini/FILE) and a way to read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
 	return providertest.Recorded[Expectation](t, 8, "gemini")

@@ -166,7 +166,11 @@ func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectatio
 	if !reflect.DeepEqual(folded.Finish, w.StopReason) {
 		t.Errorf("finish reason %v, want %v", show(folded.Finish), show(w.StopReason))
 	}
-	if common := map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}; w.StopReason != nil && w.Error == nil &&
+	common := map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+	if folded.Refusal != "" {
+		common["stop"] = "refusal"
+	}
+	if w.StopReason != nil && w.Error == nil &&
 		(folded.Stop == nil || *folded.Stop != common[*w.StopReason]) {
 		t.Errorf("stop reason %v for %s", show(folded.Stop), *w.StopReason)
 	}

@@ -7,14 +7,14 @@ import (
 	"agentstream/producers/provider/providertest"
 )
 
-// Recorded gives the expectations of the recorded streams by name (openai-chat/FILE and
+// Recorded returns the expectations of the recorded streams by name (openai-chat/FILE and
 // openai-responses/FILE) and a way to read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
 	return providertest.Recorded[Expectation](t, 32, "openai-chat", "openai-responses")
 }
 
-// Chat says that a recording is of Chat Completions, and not of Responses.
+// Chat reports whether a recording is of Chat Completions, and not of Responses.
 func Chat(name string) bool { return strings.HasPrefix(name, "openai-chat/") }
 
 // Expectation is what the provider's own client libraries make of one recording.

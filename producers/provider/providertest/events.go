@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// Decode gives the events of a whole body.
+// Decode returns the events of a whole body.
 func Decode(t testing.TB, d *provider.Decoder, body []byte) []schema.Event {
 	t.Helper()
 	return inPieces(t, d, body, func() int { return len(body) })
@@ -239,7 +239,7 @@ func Value(t testing.TB, raw []byte) any {
 	return v
 }
 
-// Text gives a decoded string, nil for all else.
+// Text returns a decoded string, nil for all else.
 func Text(v any) *string {
 	if s, ok := v.(string); ok {
 		return &s

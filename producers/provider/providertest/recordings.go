@@ -27,7 +27,7 @@ func Dir(t testing.TB) string {
 	return ""
 }
 
-// Recorded gives what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
+// Recorded returns what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
 // read one. It wants at least that many.
 func Recorded[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation, func(string) []byte) {
 	t.Helper()

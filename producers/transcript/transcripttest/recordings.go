@@ -34,7 +34,7 @@ type Call struct {
 	RawInput       providertest.Digest
 }
 
-// Recorded gives the expectations of the recorded transcripts by name (transcripts/FILE) and a way to
+// Recorded returns the expectations of the recorded transcripts by name (transcripts/FILE) and a way to
 // read one.
 func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()

@@ -3,15 +3,18 @@
 //
 // # What it is
 //
-// [Declare] creates or adjusts one stream per partition, with republishing and direct get.
-// [LastFromLeader] and [NextFromLeader] read single messages from a stream's leader, [ReadBatch]
-// reads a page by direct get. [Serve] runs an embedded server.
+// [Declare] creates or adjusts one stream per partition, with republishing and direct get, and the buckets that
+// edges share. [LastFromLeader] and [NextFromLeader] read single messages from a stream's leader, [ReadPage]
+// and [ReadBatch] read a page by direct get. A [Bucket] does once what is asked of it, whichever answers are lost.
+// [Blobs] keeps large content of runs, in pieces.
+// [Serve] runs an embedded server, and [Host] one that can be begun anew below its connections.
 //
 // # Contract
 //
 // The number of partitions is fixed by the first Declare of a deployment; another number is
 // refused. ReadBatch ends without an error only when the server has said that the batch is
-// complete: a page that was cut short is an error, never a short page.
+// complete: a page that was cut short is an error, never a short page. All but ReadBatch are asked again in
+// pieces of a [Try] at most ([Repeat]) until the caller's context ends.
 //
 // # Concurrency
 //

@@ -28,10 +28,20 @@ func ParsePack(m Msg) (schema.Pack, error) {
 
 // ReadHead reads a run's head from the leader, and the owner of lane, which is on the lane's own
 // newest pack: one read when the run's newest pack is of that lane, two otherwise. A run that the
-// stream does not hold is the zero Head.
+// stream does not hold is the zero Head, but for what it says of a child (schema.ChildSubject).
 func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.Head, error) {
-	p, ok, err := readLast(ctx, nc, r, r.Filter())
-	if err != nil || !ok {
+	m, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
+	if errors.Is(err, ErrNoMessage) {
+		return schema.Head{}, nil
+	}
+	if err != nil {
+		return schema.Head{}, err
+	}
+	if _, root, ok := schema.ParseChildSubject(m.Subject); ok {
+		return schema.Head{Root: root, RootAt: m.Time, Stored: m.Seq}, nil
+	}
+	p, err := ParsePack(m)
+	if err != nil {
 		return schema.Head{}, err
 	}
 	head := p.Head
@@ -39,21 +49,15 @@ func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.He
 		return head, nil
 	}
 	head.Lane = schema.Lane{}
-	p, ok, err = readLast(ctx, nc, r, schema.Subject(r.Key, lane, r.Partitions))
-	if ok {
+	m, err = LastFromLeader(ctx, nc, r.Stream(), schema.Subject(r.Key, lane, r.Partitions))
+	if errors.Is(err, ErrNoMessage) {
+		return head, nil
+	}
+	if err == nil {
+		p, err = ParsePack(m)
+	}
+	if err == nil {
 		head.Lane = p.Head.Lane
 	}
 	return head, err
-}
-
-func readLast(ctx context.Context, nc *nats.Conn, r Run, filter string) (schema.Pack, bool, error) {
-	m, err := LastFromLeader(ctx, nc, r.Stream(), filter)
-	if errors.Is(err, ErrNoMessage) {
-		return schema.Pack{}, false, nil
-	}
-	if err != nil {
-		return schema.Pack{}, false, err
-	}
-	p, err := ParsePack(m)
-	return p, err == nil, err
 }

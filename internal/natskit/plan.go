@@ -28,39 +28,63 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Chan
 		return Layout{}, nil, err
 	}
 	var changes []Change
-	for p := range l.Partitions {
-		want := l.stream(p)
-		s, err := js.Stream(ctx, want.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			changes = append(changes, Change{Stream: want.Name, New: true})
-			continue
-		}
+	for _, want := range l.streams() {
+		c, err := planned(ctx, js, want.Name, func(have jetstream.StreamConfig) Change { return differences(have, want) })
 		if err != nil {
-			return Layout{}, nil, fmt.Errorf("natskit: read stream %s: %w", want.Name, err)
+			return Layout{}, nil, err
 		}
-		if fields := differences(s.CachedInfo().Config, want); len(fields) > 0 {
-			changes = append(changes, Change{Stream: want.Name, Fields: fields})
+		changes = append(changes, c...)
+	}
+	for _, b := range l.buckets() {
+		name := bucketStream(b.Bucket)
+		c, err := planned(ctx, js, name, func(have jetstream.StreamConfig) Change {
+			c := Change{Stream: name}
+			c.differs("replicas", have.Replicas, b.Replicas)
+			c.differs("kept for", have.MaxAge, b.TTL)
+			return c
+		})
+		if err != nil {
+			return Layout{}, nil, err
 		}
+		changes = append(changes, c...)
 	}
 	return l, changes, nil
 }
 
-func differences(have, want jetstream.StreamConfig) (fields []string) {
-	add := func(name string, from, to any) {
-		if from != to {
-			fields = append(fields, fmt.Sprintf("%s: %v → %v", name, from, to))
-		}
+// planned is what would be done to one stream, if anything.
+func planned(ctx context.Context, js jetstream.JetStream, name string, compare func(have jetstream.StreamConfig) Change) ([]Change, error) {
+	s, err := stream(ctx, js, name)
+	if errors.Is(err, ErrNotDeclared) {
+		return []Change{{Stream: name, New: true}}, nil
 	}
-	add("replicas", have.Replicas, want.Replicas)
-	add("window", have.MaxAge, want.MaxAge)
-	add("max bytes", have.MaxBytes, want.MaxBytes)
-	add("duplicate window", have.Duplicates, want.Duplicates)
-	add("direct reads", have.AllowDirect, want.AllowDirect)
-	add("retention", have.Retention, want.Retention)
-	add("discard", have.Discard, want.Discard)
-	add("partitions", have.Metadata[metaPartitions], want.Metadata[metaPartitions])
+	if err != nil {
+		return nil, fmt.Errorf("natskit: %w", err)
+	}
+	if c := compare(s.CachedInfo().Config); len(c.Fields) > 0 {
+		return []Change{c}, nil
+	}
+	return nil, nil
+}
+
+// differs notes a field that is not as asked for.
+func (c *Change) differs(name string, from, to any) {
+	if from != to {
+		c.Fields = append(c.Fields, fmt.Sprintf("%s: %v → %v", name, from, to))
+	}
+}
+
+func differences(have, want jetstream.StreamConfig) Change {
+	c := Change{Stream: want.Name}
+	c.differs("replicas", have.Replicas, want.Replicas)
+	c.differs("window", have.MaxAge, want.MaxAge)
+	c.differs("max bytes", have.MaxBytes, want.MaxBytes)
+	c.differs("duplicate window", have.Duplicates, want.Duplicates)
+	c.differs("direct reads", have.AllowDirect, want.AllowDirect)
+	c.differs("retention", have.Retention, want.Retention)
+	c.differs("discard", have.Discard, want.Discard)
+	c.differs("partitions", have.Metadata[metaPartitions], want.Metadata[metaPartitions])
 	if !slices.Equal(have.Subjects, want.Subjects) {
-		add("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))
+		c.differs("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))
 	}
 	var from, to jetstream.RePublish
 	if have.RePublish != nil {
@@ -69,6 +93,6 @@ func differences(have, want jetstream.StreamConfig) (fields []string) {
 	if want.RePublish != nil {
 		to = *want.RePublish
 	}
-	add("live copies", from, to)
-	return fields
+	c.differs("live copies", from, to)
+	return c
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Msg is one stored message.
@@ -23,21 +24,12 @@ type Msg struct {
 	Time    time.Time
 }
 
-// ErrNoMessage says that nothing in the stream matches.
+// ErrNoMessage reports that nothing in the stream matches.
 var ErrNoMessage = errors.New("no message matches")
 
-// ErrCut says that a direct-get batch ended without the server's end marker: what came before it
+// ErrCut reports that a direct-get batch ended without the server's end marker: what came before it
 // is not the whole.
 var ErrCut = errors.New("batch was cut short")
-
-// errJetStream is the error part of a JetStream API answer.
-type errJetStream struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
-
-const errCodeNoMessage = 10037
 
 // LastFromLeader reads the newest message that matches filter from the stream's leader, so that a
 // caller sees its own and everybody else's acknowledged writes. It wraps ErrNoMessage when there is
@@ -51,18 +43,33 @@ func NextFromLeader(ctx context.Context, nc *nats.Conn, stream, filter string, s
 	return fromLeader(ctx, nc, stream, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, seq, filter))
 }
 
-// leaderTimeout bounds a read from a leader that does not answer: one is being elected, or is cut off.
-const leaderTimeout = 5 * time.Second
+// AtFromLeader reads the message at a position. It wraps ErrNoMessage when there is none.
+func AtFromLeader(ctx context.Context, nc *nats.Conn, stream string, seq uint64) (Msg, error) {
+	return fromLeader(ctx, nc, stream, fmt.Sprintf(`{"seq":%d}`, seq))
+}
 
-func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
-	defer cancel()
+// fromLeader asks until the leader answers or ctx ends. Other servers are silent, and so are all while there
+// is no leader.
+func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (m Msg, err error) {
+	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) (err error) {
+		once, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		m, err = askLeader(once, nc, stream, request)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("read %s from the leader: %w", stream, err)
+	}
+	return m, err
+}
+
+func askLeader(ctx context.Context, nc *nats.Conn, stream, request string) (Msg, error) {
 	reply, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(request))
 	if err != nil {
-		return Msg{}, fmt.Errorf("read %s from the leader: %w", stream, err)
+		return Msg{}, err
 	}
 	var r struct {
-		Error   *errJetStream `json:"error"`
+		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
 			Subject string    `json:"subject"`
 			Seq     uint64    `json:"seq"`
@@ -72,20 +79,20 @@ func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (Msg
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &r); err != nil {
-		return Msg{}, fmt.Errorf("read %s from the leader: answer: %w", stream, err)
+		return Msg{}, fmt.Errorf("answer: %w", err)
 	}
 	if r.Error != nil {
-		if r.Error.ErrCode == errCodeNoMessage {
-			return Msg{}, fmt.Errorf("read %s from the leader: %w", stream, ErrNoMessage)
+		if r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return Msg{}, ErrNoMessage
 		}
-		return Msg{}, fmt.Errorf("read %s from the leader: %s (%d)", stream, r.Error.Description, r.Error.ErrCode)
+		return Msg{}, r.Error
 	}
 	if r.Message == nil {
-		return Msg{}, fmt.Errorf("read %s from the leader: empty answer", stream)
+		return Msg{}, errors.New("empty answer")
 	}
 	h, err := parseHeader(r.Message.Hdrs)
 	if err != nil {
-		return Msg{}, fmt.Errorf("read %s from the leader: headers: %w", stream, err)
+		return Msg{}, fmt.Errorf("headers: %w", err)
 	}
 	return Msg{Subject: r.Message.Subject, Header: h, Data: r.Message.Data, Seq: r.Message.Seq, Time: r.Message.Time}, nil
 }
@@ -122,8 +129,18 @@ type Page struct {
 	More bool
 }
 
-// ErrTooManySubjects says that a multi_last request matched over 1,024 subjects.
+// ErrTooManySubjects reports that a multi_last request matched over 1,024 subjects.
 var ErrTooManySubjects = errors.New("too many subjects match")
+
+// ReadPage is ReadBatch until a server answers or ctx ends. A page that comes slowly is given more time with
+// every try.
+func ReadPage(ctx context.Context, nc *nats.Conn, stream string, req BatchRequest) (page Page, err error) {
+	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) (err error) {
+		page, err = ReadBatch(ctx, nc, stream, req, 4*wait)
+		return err
+	})
+	return page, err
+}
 
 // ReadBatch reads one page by direct get. It insists on the server's end marker and wraps ErrCut
 // when the page ends otherwise: the deadline of ctx, or idle time between two messages. No match is
@@ -172,6 +189,8 @@ func ReadBatch(ctx context.Context, nc *nats.Conn, stream string, req BatchReque
 			return page, nil
 		case "413":
 			return Page{}, fmt.Errorf("read batch of %s: %w", stream, ErrTooManySubjects)
+		case "503":
+			return Page{}, fmt.Errorf("read batch of %s: %w", stream, nats.ErrNoResponders)
 		default:
 			return Page{}, fmt.Errorf("read batch of %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}

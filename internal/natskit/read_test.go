@@ -143,7 +143,7 @@ func TestDeclareKeepsWhatIsNotNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := natskit.Declared(t.Context(), k.JS)
-	want := natskit.Layout{Partitions: k.Partitions, Replicas: 1, MaxAge: 5 * time.Hour, MaxBytes: 1 << 30}
+	want := natskit.Layout{Partitions: k.Partitions, Replicas: 1, MaxAge: 5 * time.Hour, MaxBytes: 1 << 30, BlobBytes: -1}
 	if err != nil || got != want {
 		t.Fatalf("%+v, want %+v, err %v", got, want, err)
 	}

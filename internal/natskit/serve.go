@@ -45,11 +45,16 @@ func Serve(e Embedded) (*server.Server, error) {
 	return s, nil
 }
 
+// pingEvery finds a connection whose other end is gone without a word, a machine that was switched off, after two
+// or three of them.
+const pingEvery = 2 * time.Second
+
 // Dial connects and reconnects for ever. name shows in the server's list of connections.
 func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 	base := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(300*time.Millisecond, time.Second), nats.RetryOnFailedConnect(false),
+		nats.PingInterval(pingEvery),
 		nats.IgnoreAuthErrorAbort(), // else two refusals while a server is put in order close it for good
 	}
 	nc, err := nats.Connect(url, append(base, opts...)...)

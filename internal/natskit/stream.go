@@ -21,6 +21,7 @@ type Layout struct {
 	Replicas   int           // copies of each stream; default 1; production wants 3
 	MaxAge     time.Duration // window of the stream; default 72 h; older events live in the archive
 	MaxBytes   int64         // fuse per stream in bytes; default 0: none. It overrides MaxAge: alarm first
+	BlobBytes  int64         // that the blobs of all runs may take; default 0: no bound but the servers' own
 }
 
 // or fills zero fields from what is there.
@@ -28,6 +29,7 @@ func (l Layout) or(have Layout) Layout {
 	return Layout{
 		Partitions: cmp.Or(l.Partitions, have.Partitions), Replicas: cmp.Or(l.Replicas, have.Replicas),
 		MaxAge: cmp.Or(l.MaxAge, have.MaxAge), MaxBytes: cmp.Or(l.MaxBytes, have.MaxBytes),
+		BlobBytes: cmp.Or(l.BlobBytes, have.BlobBytes),
 	}
 }
 
@@ -43,6 +45,9 @@ func (l Layout) withDefaults() Layout {
 	}
 	if l.MaxBytes == 0 {
 		l.MaxBytes = -1
+	}
+	if l.BlobBytes == 0 {
+		l.BlobBytes = -1
 	}
 	return l
 }
@@ -73,10 +78,10 @@ const streamPrefix = "AGENT_"
 // StreamName is the stream of a partition.
 func StreamName(partition int) string { return streamPrefix + strconv.Itoa(partition) }
 
-// ErrNotDeclared says that this JetStream holds no log yet.
-var ErrNotDeclared = errors.New("streams are not declared")
+// ErrNotDeclared reports that this JetStream holds no log yet.
+var ErrNotDeclared = errors.New("it is not declared")
 
-// Declare creates the streams, or adjusts the window of those that exist. It refuses to change the
+// Declare creates the streams and the buckets, or adjusts those that exist. It refuses to change the
 // number of partitions: a run's packs would lie in two streams. Safe to call from many nodes.
 func Declare(ctx context.Context, js jetstream.JetStream, l Layout) error {
 	have, err := Declared(ctx, js)
@@ -86,12 +91,68 @@ func Declare(ctx context.Context, js jetstream.JetStream, l Layout) error {
 	if l, err = l.settle(have); err != nil {
 		return err
 	}
-	for p := range l.Partitions {
-		if _, err := js.CreateOrUpdateStream(ctx, l.stream(p)); err != nil {
-			return fmt.Errorf("natskit: declare stream %s: %w", StreamName(p), err)
+	for _, cfg := range l.streams() {
+		err := declare(ctx, js, "stream "+cfg.Name, func(ctx context.Context) error {
+			_, err := js.CreateOrUpdateStream(ctx, cfg)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, b := range l.buckets() {
+		err := declare(ctx, js, "bucket "+b.Bucket, func(ctx context.Context) error {
+			_, err := js.CreateOrUpdateKeyValue(ctx, b)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// declareTry bounds one try to make or change a stream: its servers must find each other and elect a leader.
+const declareTry = 5 * time.Second
+
+// declare makes or changes what is safe to be made and changed again. Servers that have just started may not have
+// found each other, and are asked until they have.
+func declare(ctx context.Context, js jetstream.JetStream, what string, do func(context.Context) error) error {
+	err := Repeat(ctx, js.Conn(), func(ctx context.Context, _ time.Duration) error {
+		once, cancel := context.WithTimeout(ctx, declareTry)
+		defer cancel()
+		return do(once)
+	})
+	if err != nil {
+		return fmt.Errorf("natskit: declare %s: %w", what, err)
+	}
+	return nil
+}
+
+// stream asks for a stream; ErrNotDeclared: there is none.
+func stream(ctx context.Context, js jetstream.JetStream, name string) (s jetstream.Stream, err error) {
+	err = Repeat(ctx, js.Conn(), func(ctx context.Context, _ time.Duration) (err error) {
+		once, cancel := context.WithTimeout(ctx, Try)
+		defer cancel()
+		s, err = js.Stream(once, name)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("stream %s: %w", name, ErrNotDeclared)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// streams are those of the log and the one of blobs.
+func (l Layout) streams() []jetstream.StreamConfig {
+	var list []jetstream.StreamConfig
+	for p := range l.Partitions {
+		list = append(list, l.stream(p))
+	}
+	return append(list, l.blobs())
 }
 
 func (l Layout) stream(p int) jetstream.StreamConfig {
@@ -128,17 +189,45 @@ func Partitions(ctx context.Context, js jetstream.JetStream) (int, error) {
 
 // Declared reads the layout of the log. It wraps ErrNotDeclared when there is no log.
 func Declared(ctx context.Context, js jetstream.JetStream) (Layout, error) {
-	s, err := js.Stream(ctx, StreamName(0))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return Layout{}, fmt.Errorf("natskit: %w", ErrNotDeclared)
-	}
+	s, err := stream(ctx, js, StreamName(0))
 	if err != nil {
-		return Layout{}, fmt.Errorf("natskit: read stream %s: %w", StreamName(0), err)
+		return Layout{}, fmt.Errorf("natskit: %w", err)
 	}
 	cfg := s.CachedInfo().Config
 	n, err := strconv.Atoi(cfg.Metadata[metaPartitions])
 	if err != nil || n < 1 {
 		return Layout{}, fmt.Errorf("natskit: stream %s was not made by this product: no %s in its metadata", StreamName(0), metaPartitions)
 	}
-	return Layout{Partitions: n, Replicas: cfg.Replicas, MaxAge: cfg.MaxAge, MaxBytes: cfg.MaxBytes}, nil
+	l := Layout{Partitions: n, Replicas: cfg.Replicas, MaxAge: cfg.MaxAge, MaxBytes: cfg.MaxBytes}
+	s, err = stream(ctx, js, BlobStream)
+	if err == nil {
+		l.BlobBytes = s.CachedInfo().Config.MaxBytes
+	} else if !errors.Is(err, ErrNotDeclared) { // a log of before has none
+		return Layout{}, fmt.Errorf("natskit: %w", err)
+	}
+	return l, nil
+}
+
+// Whole is Declared, once all of the streams are there, and the buckets. It wraps ErrNotDeclared when one is not. A bucket
+// that lies in memory goes with a single server, and is made again by who opens it.
+func Whole(ctx context.Context, js jetstream.JetStream) (Layout, error) {
+	l, err := Declared(ctx, js)
+	if err != nil {
+		return Layout{}, err
+	}
+	var names []string
+	for _, cfg := range l.streams() {
+		names = append(names, cfg.Name)
+	}
+	for _, b := range l.buckets() {
+		if b.Storage != jetstream.MemoryStorage {
+			names = append(names, bucketStream(b.Bucket))
+		}
+	}
+	for _, name := range names {
+		if _, err := stream(ctx, js, name); err != nil {
+			return Layout{}, fmt.Errorf("natskit: %w", err)
+		}
+	}
+	return l, nil
 }

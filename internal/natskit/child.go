@@ -1,0 +1,71 @@
+package natskit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/schema"
+)
+
+// Adopt makes the log say that the run's id is that of a child of root, unless the run has packs: then it is a run of
+// its own, and stays that. Of several roots the last one counts. What the log says already is said anew once it is
+// older than again, before it leaves the log's window. Many may do so at once.
+func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("adopt %s: %w", run.Key, err)
+	}
+	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) error {
+		after, said, err := ofChild(ctx, nc, run, root, again)
+		if err != nil || said {
+			return err
+		}
+		once, cancel := context.WithTimeout(ctx, min(2*wait, Try))
+		defer cancel()
+		_, err = js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,
+			jetstream.WithExpectLastSequenceForSubject(after, run.Filter()), jetstream.WithExpectStream(run.Stream()), jetstream.WithRetryAttempts(0))
+		if Refused(err) {
+			return errAgain // now there is what was first
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("adopt %s: %w", run.Key, err)
+	}
+	return nil
+}
+
+// ofChild looks at what the log has newest of a run. said: packs, or not long ago that it is a child of root.
+func ofChild(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (after uint64, said bool, err error) {
+	m, err := LastFromLeader(ctx, nc, run.Stream(), run.Filter())
+	if errors.Is(err, ErrNoMessage) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	_, is, ok := schema.ParseChildSubject(m.Subject)
+	return m.Seq, !ok || is == root && time.Since(m.Time) < again, nil
+}
+
+// OfChild reports whether a message of a run is what the log says of a child, and no pack (schema.ChildSubject).
+func OfChild(m Msg) bool {
+	_, _, ok := schema.ParseChildSubject(m.Subject)
+	return ok
+}
+
+// NextPack is NextFromLeader for the run's first pack at a position or behind it.
+func NextPack(ctx context.Context, nc *nats.Conn, run Run, seq uint64) (Msg, error) {
+	for {
+		m, err := NextFromLeader(ctx, nc, run.Stream(), run.Filter(), seq)
+		if err != nil || !OfChild(m) {
+			return m, err
+		}
+		seq = m.Seq + 1
+	}
+}

@@ -65,7 +65,7 @@ func newHouse(t testing.TB) *house {
 	must(err)
 	reader, err := fanjs.Open(ctx, live)
 	must(err)
-	keys, err := pubjs.OpenKeys(ctx, nc, pubjs.KeysConfig{})
+	keys, err := pubjs.OpenKeys(ctx, nc)
 	must(err)
 	h.hub, err = fanout.New(fanout.Config{Stream: reader, Tail: reader})
 	must(err)
@@ -107,7 +107,7 @@ func (h *house) dial(t testing.TB, name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// name gives a token that was not used before.
+// name returns a token that was not used before.
 func (h *house) name(prefix string) string {
 	h.named++
 	return prefix + strconv.Itoa(h.named)

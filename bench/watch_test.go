@@ -89,7 +89,7 @@ func (h *house) watch(ctx context.Context, w *stopwatch, n sizes, connect connec
 	return []float64{milliseconds(percentile(all, 50)), milliseconds(percentile(all, 99))}, nil
 }
 
-// openLoop calls send at its due times, whether or not earlier ones have been answered, and gives by
+// openLoop calls send at its due times, whether or not earlier ones have been answered, and returns by
 // how much each call was late.
 func openLoop(rate, events int, send func(int) error) ([]time.Duration, error) {
 	tick := time.NewTicker(time.Millisecond)

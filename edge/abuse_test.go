@@ -259,7 +259,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// dump gives the stacks of all goroutines.
+// dump returns the stacks of all goroutines.
 func dump() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])

@@ -47,10 +47,10 @@ type Exchange struct {
 // Request is the request; its body is read by Body.
 func (x *Exchange) Request() *http.Request { return x.c.r }
 
-// Path gives the value of a {name} of the pattern, unescaped and unchecked.
+// Path returns the value of a {name} of the pattern, unescaped and unchecked.
 func (x *Exchange) Path(name string) string { return x.c.path[name] }
 
-// Query gives the parameters. The error wraps dialect.ErrBadRequest.
+// Query returns the parameters. The error wraps dialect.ErrBadRequest.
 func (x *Exchange) Query() (url.Values, error) {
 	q, err := readQuery(x.c.r)
 	return url.Values(q), err
@@ -71,7 +71,7 @@ func (x *Exchange) Body(types ...string) ([]byte, error) {
 	return body, err
 }
 
-// NewRun gives a new id with a prefix.
+// NewRun returns a new id with a prefix.
 func (x *Exchange) NewRun(prefix string) string { return prefix + newHex() }
 
 func (x *Exchange) key(run string) (schema.RunKey, error) {
@@ -85,7 +85,7 @@ func (x *Exchange) key(run string) (schema.RunKey, error) {
 	return schema.RunKey{Tenant: x.c.caller.Tenant, Run: run}, nil
 }
 
-// Head gives the head of a run. The error wraps fanout.ErrNotFound for one that is not there.
+// Head returns the head of a run. The error wraps fanout.ErrNotFound for one that is not there.
 func (x *Exchange) Head(ctx context.Context, run string) (schema.Head, error) {
 	key, err := x.key(run)
 	if err != nil {
@@ -94,14 +94,14 @@ func (x *Exchange) Head(ctx context.Context, run string) (schema.Head, error) {
 	return x.s.existing(ctx, key)
 }
 
-// At gives a copy of the API's Stateful projector that was fed a run up to through, which must exist, for a
+// At returns a copy of the API's Stateful projector that was fed a run up to through, which must exist, for a
 // request; the caller owns it.
 func (x *Exchange) At(ctx context.Context, run string, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
 	key, err := x.key(run)
 	if err != nil {
 		return nil, err
 	}
-	return x.s.tracks.at(ctx, key, x.d, through, req)
+	return x.s.checkpoints.at(ctx, key, x.d, through, req)
 }
 
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
@@ -161,7 +161,7 @@ func (x *Exchange) Append(ctx context.Context, run string, events []schema.Event
 	return receipt, nil
 }
 
-// Keyed gives the append options that the request's Idempotency-Key asks for. The error wraps
+// Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
 // dialect.ErrBadRequest.
 func (x *Exchange) Keyed() (producers.AppendOptions, error) {
 	return keyed("Idempotency-Key", x.c.r.Header["Idempotency-Key"])
@@ -214,7 +214,7 @@ func (s *Server) bindAPIs() error {
 	return nil
 }
 
-// speaks says that a dialect has an API here.
+// speaks reports whether a dialect has an API here.
 func (s *Server) speaks(name string) bool {
 	for i := range s.cfg.APIs {
 		if s.cfg.APIs[i].Dialect.Info().Name == name {
@@ -224,7 +224,7 @@ func (s *Server) speaks(name string) bool {
 	return false
 }
 
-// wordsFor gives the dialect in which a request is refused that has no route: nil is the server's own.
+// wordsFor returns the dialect in which a request is refused that has no route: nil is the server's own.
 func (s *Server) wordsFor(path string) dialect.Dialect {
 	for i := range s.cfg.APIs {
 		for _, below := range s.cfg.APIs[i].Below {

@@ -298,7 +298,7 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 			"?access_token=" + g.secret(g.issuer.Good()):         "401",
 			"?token=" + key + "&api_key=" + key:                  "401",
 			"?Ticket=" + ticket:                                  "401",
-			"?ticket=" + g.ticket("other", key):                  "404",
+			"?ticket=" + g.ticket("other", key):                  "401",
 			"?ticket=" + g.ticket("run", key) + "&after=x":       "400",
 			"?%74icket=" + g.ticket("run", key) + "&after=99999": "409",
 		} {

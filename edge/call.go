@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -45,6 +46,9 @@ type call struct {
 
 	release func() // of the watch over the caller's credential; nil when there is none
 	meter   *meter // of the tenant's limits; nil when there are none
+	room    share  // what its body takes of the memory for them
+	most    int64  // bytes of a body whose size is said, where they may be more than Config.MaxBodyBytes
+	unread  bool   // the body may be answered before its end, which has not been read
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -70,7 +74,7 @@ func (c *call) taken(status int) {
 	c.direct, c.w.status = true, status
 }
 
-// left says that the client has gone, as far as the request can know.
+// left reports whether the client has gone, as far as the request can know.
 func (c *call) left() bool { return c.r != nil && c.r.Context().Err() != nil }
 
 // finish answers an error, logs the request once and passes on a panic that asks for a cut. v is what the
@@ -93,10 +97,14 @@ func (c *call) finish(v any) {
 	}
 	if c.err != nil && !abort {
 		switch {
-		case c.route.transport() == dialect.GRPC && c.w.status == 0:
-			c.refuseCall()
+		case c.w.status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
+			c.refuseCall() // a call of a method that is not there is one, too
 		case c.w.status == 0:
-			c.refuse(reason)
+			drains := c.room.room != nil && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
+			c.unread = c.unread && !drains
+			if c.refuse(reason); drains {
+				c.drain()
+			}
 		default:
 			// The other transports have said their last word.
 			abort = OutcomeOf(reason).End == EndBroken && c.route.transport() != dialect.GRPC && !c.direct
@@ -134,8 +142,9 @@ func (c *call) refuse(reason dialect.Reason) {
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	// The connection is no longer worth keeping. On HTTP/2 this header would end it for all streams.
-	if c.r.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout) {
+	// The connection is no longer worth keeping: a client that sent its next request on it would be cut off. On HTTP/2
+	// this header would end it for all streams.
+	if c.r.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout || c.unread) {
 		h.Set("Connection", "close")
 	}
 	if p.Status == http.StatusNoContent {
@@ -152,6 +161,14 @@ func (c *call) refuse(reason dialect.Reason) {
 		body = p.AppendJSON(nil)
 	}
 	c.reply(p.Status, body)
+}
+
+// drain reads what is left of a body that was refused for want of room, within the time that it has: a client that is
+// sending would be cut off with a reset, and might never see the answer, which says when to come again.
+func (c *call) drain() {
+	if http.NewResponseController(c.w).Flush() == nil {
+		_, _ = io.CopyN(io.Discard, c.r.Body, c.room.room.total)
+	}
 }
 
 // reply writes a JSON body.

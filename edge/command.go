@@ -58,6 +58,9 @@ func (s *Server) command(c *call) error {
 	if o.event.ChildID == "" {
 		o.event.ChildID = src.child
 	}
+	if c.caller.Run != "" && src.child != "" && o.event.ChildID != src.child { // as for what is none of the run's
+		return errNoChild
+	}
 	if err := s.checkOrder(src.key.Run, &o.event); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type Config struct {
 	Dialects []dialect.Dialect // whose streams are served
 	APIs     []API             // what dialects answer beside their streams
 
-	// Authenticate gives the caller of a request. Its error wraps auth.ErrUnauthorized or
+	// Authenticate returns the caller of a request. Its error wraps auth.ErrUnauthorized or
 	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:
 	// everyone is DefaultTenant and may do everything, for a server that only its owner can reach.
 	Authenticate  func(*http.Request) (auth.Caller, error)
@@ -38,6 +38,13 @@ type Config struct {
 	// WebSockets, besides those of this host. There are no patterns.
 	Origins []string
 
+	// Blobs keeps large content with runs. nil: it is not taken, and an event that is too large is refused.
+	Blobs           Blobs
+	MaxBlobBytes    int64 // one blob; default 64 MiB
+	MaxRunBlobBytes int64 // all blobs of a run; default 1 GiB
+	// MaxTenantBlobBytes bounds all blobs of a tenant, about: nodes do not see each other for some seconds. 0 is no bound.
+	MaxTenantBlobBytes int64
+
 	// Catalog knows the tenants' runs beyond what the log says of one. nil: there is no list of runs,
 	// and no stream of a child by its own id.
 	Catalog Catalog
@@ -51,12 +58,16 @@ type Config struct {
 	IngestLimit  IngestLimit
 	TenantLimits map[string]IngestLimit // by tenant; must not be changed
 
-	MaxBodyBytes   int64         // request body, as it came and inflated; default 8 MiB
+	MaxBodyBytes int64 // request body, as it came and inflated; default 8 MiB
+	// BodyMemory is what the bodies of requests may take at once, in bytes: as they arrive, inflated and decoded.
+	// A tenant may hold as much of it as it leaves for others. Default 128 MiB; at least two of MaxBodyBytes.
+	BodyMemory     int64
+	BodyWait       time.Duration // for a place in BodyMemory, before a request is refused; default 2 s
 	MaxHeaderBytes int           // default 32 KiB
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
 	FoldCacheBytes int           // folds that are kept for the next request; default 64 MiB
 	SendBuffer     int           // the kernel's, per connection: how far a client may be behind unnoticed; default 256 KiB
-	MaxStreams     int           // open streams on this node; 0 is no limit
+	MaxStreams     int           // open streams on this node; 0 is no limit (cmd derives one from descriptors)
 	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
 	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
 	BodyTimeout    time.Duration // for a request body to arrive; default 60 s
@@ -71,15 +82,15 @@ type Config struct {
 	Hooks  Hooks
 }
 
-// ErrNoRuns says that a node keeps no list of runs.
+// ErrNoRuns reports that a node keeps no list of runs.
 var ErrNoRuns = errors.New("no list of runs")
 
 // Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
 type Catalog interface {
-	// Runs gives one page of what has been persisted, in the order of schema.RunsQuery: a run that began
+	// Runs returns one page of what has been persisted, in the order of schema.RunsQuery: a run that began
 	// a moment ago may be missing. The error wraps ErrNoRuns when nothing is persisted here.
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	// Parent gives the root run in whose log a child speaks, "" when none is known. Of several roots
+	// Parent returns the root run in whose log a child speaks, "" when none is known. Of several roots
 	// that use one child id it gives the one that took it up last.
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
 }
@@ -103,6 +114,7 @@ type Hooks struct {
 	Ingested     func(events int)
 	// IngestRefused is called for each request and each post that was to write events and did not.
 	IngestRefused func(reason dialect.Reason)
+	BodyBytes     func(held int64)                                   // what bodies take of Config.BodyMemory, whenever that changes
 	RequestDone   func(route string, status int, took time.Duration) // streams too
 }
 
@@ -123,6 +135,16 @@ func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = 8 << 20
 	}
+	if c.BodyMemory == 0 {
+		c.BodyMemory = 128 << 20
+	}
+	if c.MaxBlobBytes == 0 {
+		c.MaxBlobBytes = 64 << 20
+	}
+	if c.MaxRunBlobBytes == 0 {
+		c.MaxRunBlobBytes = 1 << 30
+	}
+	c.BodyMemory = max(c.BodyMemory, 2*(c.MaxBodyBytes+1))
 	if c.MaxHeaderBytes == 0 {
 		c.MaxHeaderBytes = 32 << 10
 	}
@@ -139,6 +161,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Recheck, 10*time.Second)
 	set(&c.WriteTimeout, 30*time.Second)
 	set(&c.BodyTimeout, time.Minute)
+	set(&c.BodyWait, 2*time.Second)
 	set(&c.LogTimeout, 15*time.Second)
 	set(&c.HeaderTimeout, 10*time.Second)
 	set(&c.IdleTimeout, 2*time.Minute)
@@ -160,9 +183,12 @@ func (c Config) validate() error {
 	if err := validOrigins(c.Origins); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	if c.MaxBodyBytes < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.FoldCacheBytes < 0 {
+	if c.MaxBodyBytes < 0 || c.BodyMemory < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.FoldCacheBytes < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d, folds %d and %d: negative",
 			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.FoldCacheBytes)
+	}
+	if c.MaxBlobBytes < 0 || c.MaxRunBlobBytes < 0 || c.MaxTenantBlobBytes < 0 {
+		return fmt.Errorf("edge: blobs of %d bytes, %d a run, %d a tenant: negative", c.MaxBlobBytes, c.MaxRunBlobBytes, c.MaxTenantBlobBytes)
 	}
 	if err := c.IngestLimit.validate(); err != nil {
 		return fmt.Errorf("edge: %w", err)
@@ -172,7 +198,7 @@ func (c Config) validate() error {
 			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
 		}
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}

@@ -144,7 +144,7 @@ func readContract(t testing.TB) *contract {
 	return c
 }
 
-// operation gives what the contract says of a method on a path; nil for nothing.
+// operation returns what the contract says of a method on a path; nil for nothing.
 func (c *contract) operation(method, path string) *openapi3.Operation {
 	item := c.doc.Paths.Value(path)
 	if item == nil {
@@ -224,7 +224,7 @@ func (c *contract) verify(x exchange) error {
 	return nil
 }
 
-// response gives what the contract says of this status, and where; nil for nothing.
+// response returns what the contract says of this status, and where; nil for nothing.
 func (c *contract) response(x exchange) (*openapi3.Response, string) {
 	status := strconv.Itoa(x.status)
 	if op := c.operation(x.method, x.path); op != nil {
@@ -295,7 +295,7 @@ func (c *contract) headers(response *openapi3.Response, at string, x exchange) e
 	return nil
 }
 
-// headerNamed gives a header, and where its schema is.
+// headerNamed returns a header, and where its schema is.
 func headerNamed(headers openapi3.Headers, name, at string) (*openapi3.Header, string) {
 	for n, h := range headers {
 		if http.CanonicalHeaderKey(n) != name {
@@ -396,13 +396,15 @@ func eventsIn(ctype, body string) (list []string, err error) {
 		}
 	case "text/event-stream":
 		for frame := range strings.SplitSeq(body, "\n\n") {
-			event, rest, _ := strings.Cut(frame, "\n")
-			data, id, _ := strings.Cut(rest, "\n")
-			if !strings.HasPrefix(event, "event: ") {
+			if strings.HasPrefix(frame, "event: ") && !strings.HasPrefix(frame, "event: stream.error\n") { // with event=type
+				_, frame, _ = strings.Cut(frame, "\n")
+			}
+			data, id, _ := strings.Cut(frame, "\n")
+			if !strings.HasPrefix(data, "data: ") {
 				continue // the hint, a comment, the end
 			}
-			if !strings.HasPrefix(data, "data: ") || !strings.HasPrefix(id, "id: ") {
-				return nil, fmt.Errorf("frame is not event, data and id: %.300q", frame)
+			if !strings.HasPrefix(id, "id: ") || strings.Contains(id, "\n") {
+				return nil, fmt.Errorf("frame is not data and id: %.300q", frame)
 			}
 			list = append(list, strings.TrimPrefix(data, "data: "))
 		}
@@ -410,7 +412,7 @@ func eventsIn(ctype, body string) (list []string, err error) {
 	return list, err
 }
 
-// promises gives every status and code that the contract tells of, as note writes them.
+// promises returns every status and code that the contract tells of, as note writes them.
 func (c *contract) promises() map[string]bool {
 	all := map[string]bool{}
 	for path, item := range c.doc.Paths.Map() {
@@ -430,7 +432,7 @@ func (c *contract) promises() map[string]bool {
 	return all
 }
 
-// codesOf gives the error codes of a refusal.
+// codesOf returns the error codes of a refusal.
 func codesOf(r *openapi3.Response) (codes []string) {
 	media := r.Content["application/json"]
 	if media == nil || media.Schema == nil {
@@ -517,7 +519,7 @@ func TestContractCodes(t *testing.T) {
 	}
 }
 
-// statusesOf gives the statuses that a response of the components is told with.
+// statusesOf returns the statuses that a response of the components is told with.
 func statusesOf(doc *openapi3.T, name string) (list []string) {
 	if name == "MethodNotAllowed" { // matches no operation
 		return []string{"405"}

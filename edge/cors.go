@@ -65,7 +65,7 @@ func (s *Server) preflight(c *call) bool {
 	return true
 }
 
-// originAllowed says whether a WebSocket may be opened by this request (RFC 6455 §10.2): browsers do
+// originAllowed reports whether a WebSocket may be opened by this request (RFC 6455 §10.2): browsers do
 // not ask before they open one, and do not keep a page from reading it. Allowed are clients that are
 // no browser, which send no origin, pages of this very host, and the list.
 func (s *Server) originAllowed(r *http.Request) bool {

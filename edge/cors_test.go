@@ -15,7 +15,7 @@ const page = "https://app.example"
 
 func withOrigins(c *edge.Config) { c.Origins = []string{page, "http://localhost:3000"} }
 
-// varies says that a cache keeps the answers to different origins apart.
+// varies reports whether a cache keeps the answers to different origins apart.
 func varies(a answer) bool {
 	return slices.ContainsFunc(a.header.Values("Vary"), func(v string) bool { return strings.Contains(v, "Origin") })
 }

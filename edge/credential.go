@@ -17,7 +17,8 @@ import (
 // authorize finds out who calls and whether it may. A credential for one run does not see the others.
 func (s *Server) authorize(c *call) (err error) {
 	if c.route.transport() == dialect.WebSocket && !s.originAllowed(c.r) {
-		return errOrigin // before a ticket is used up
+		// Before a ticket is used up.
+		return dialect.Refuse(errOrigin, "pages of this origin open no WebSocket here; their origin can be allowed (--cors-origin)")
 	}
 	if c.caller, err = s.authenticate(c); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	return s.cfg.Tickets.Redeem(ctx, tickets[0])
+	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.path["run"])
 }
 
 // holds are the callers of open streams.

@@ -11,6 +11,8 @@
 //	GET  /v1/agent/runs/{run}               what is known of a run
 //	POST /v1/agent/runs/{run}/events        append events: NDJSON, a JSON array or one object
 //	GET  /v1/agent/runs/{run}/events        a page of events, upwards or downwards, filtered
+//	PUT  /v1/agent/runs/{run}/blobs         keep large content with a run
+//	GET  /v1/agent/runs/{run}/blobs/{ref}   give it back
 //	GET  /v1/agent/runs/{run}/replay.jsonl  a run or a range of it as a file
 //	GET  /v1/agent/runs/{run}/snapshot      a run summed up, now or at ?at=N
 //	POST /v1/agent/runs/{run}/tickets       a ticket for one stream

@@ -36,7 +36,7 @@ func (s *Server) export(c *call) error {
 		return err
 	}
 	defer s.leave(live)
-	e.s, e.c, e.key, e.coding = s, c, key, jsonl.Negotiate(c.r.Header.Values("Accept-Encoding"))
+	e.s, e.c, e.src.key, e.coding = s, c, key, jsonl.Negotiate(c.r.Header.Values("Accept-Encoding"))
 	e.patience = time.AfterFunc(s.cfg.LogTimeout, func() {
 		end(fmt.Errorf("export %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
@@ -48,10 +48,11 @@ func (s *Server) export(c *call) error {
 type exporting struct {
 	s        *Server
 	c        *call
-	key      schema.RunKey
+	src      source
 	coding   jsonl.Coding
 	patience *time.Timer // runs while the log is waited for
 
+	own            *ownNumbers // of a child; nil for a root
 	filter         shape.Filter
 	after, through schema.Seq // through 0: the newest event
 	sink           *jsonl.Sink
@@ -77,20 +78,24 @@ func readExport(r *http.Request) (*exporting, error) {
 }
 
 func (e *exporting) run(ctx context.Context) error {
-	head, err := e.s.existing(ctx, e.key)
+	name := e.src.key.Run
+	src, pos, err := e.s.whereIs(ctx, e.src.key)
 	if err != nil {
 		return err
 	}
-	if ahead := max(e.after, e.through); ahead > head.Last {
-		return &positionError{last: head.Last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
+	if ahead := max(e.after, e.through); ahead > pos.last {
+		return &positionError{last: pos.last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
 	}
 	if e.through == 0 {
-		e.through = head.Last
+		e.through = pos.last
+	}
+	if e.src = src; src.child != "" {
+		e.own = &ownNumbers{child: src.child}
 	}
 	h := e.c.w.Header()
-	h.Set("Content-Disposition", `attachment; filename="`+e.key.Run+`.jsonl"`) // ids need no escaping
+	h.Set("Content-Disposition", `attachment; filename="`+name+`.jsonl"`) // ids need no escaping
 	h.Set("Last-Seq", e.through.String())
-	if err := e.body(ctx, head.Last); err != nil {
+	if err := e.body(ctx, pos.last); err != nil {
 		if e.c.w.status == 0 { // the error is an answer of its own
 			h.Del("Content-Disposition")
 			h.Del("Last-Seq")
@@ -109,9 +114,12 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 			e.sink.Close()
 		}
 	}()
-	pos := e.after
+	pos, from := e.after, e.after
+	if e.own != nil { // it is counted from the root's first event
+		from, newest = 0, schema.MaxSeq
+	}
 	if pos < e.through {
-		for p, err := range e.s.hub.Packs(ctx, e.key, pos, newest) {
+		for p, err := range e.s.hub.Packs(ctx, e.src.key, from, newest) {
 			if err != nil {
 				return err
 			}
@@ -149,9 +157,19 @@ func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {
 	if err := e.open(); err != nil {
 		return pos, err
 	}
-	for r, err := range p.Records(pos) {
+	behind := pos
+	if e.own != nil {
+		behind = 0
+	}
+	for r, err := range p.Records(behind) {
 		if err != nil {
 			return pos, err
+		}
+		if e.own != nil {
+			var mine bool
+			if r, mine = e.own.take(r); !mine || r.Seq <= pos {
+				continue
+			}
 		}
 		if r.Seq > e.through {
 			break

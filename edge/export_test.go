@@ -17,7 +17,7 @@ func (s *Server) Census() (c Census) {
 	c.Views = len(s.views.open)
 	for _, v := range s.views.open {
 		v.mu.Lock()
-		for _, o := range v.outlets {
+		for _, o := range v.groups {
 			c.Parked += len(o.parked)
 		}
 		v.mu.Unlock()

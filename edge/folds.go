@@ -17,7 +17,7 @@ type foldCache struct {
 	hub   *fanout.Hub
 	each  int           // bytes of one
 	turns chan struct{} // bounds how many read history at once
-	runs  *shelf[schema.RunKey, foldEntry]
+	runs  *cache[schema.RunKey, foldEntry]
 }
 
 // foldReaders bounds how many folds read history at once: each may hold MaxFoldBytes.
@@ -36,7 +36,7 @@ type foldEntry struct {
 func newFoldCache(cfg Config) *foldCache {
 	return &foldCache{
 		hub: cfg.Hub, each: cfg.MaxFoldBytes, turns: make(chan struct{}, foldReaders),
-		runs: newShelf(cfg.FoldCacheBytes, func(key schema.RunKey) foldEntry { return foldEntry{key: key, fold: new(schema.Fold)} }),
+		runs: newCache(cfg.FoldCacheBytes, func(key schema.RunKey) foldEntry { return foldEntry{key: key, fold: new(schema.Fold)} }),
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *foldCache) bound(e *foldEntry) error {
 	return nil
 }
 
-// snapshot gives the fold's JSON, which must not be changed. It wraps schema.ErrTooLarge or
+// snapshot returns the fold's JSON, which must not be changed. It wraps schema.ErrTooLarge or
 // fanout.ErrExpired when there is none.
 func (e *foldEntry) snapshot() ([]byte, error) {
 	if e.first > 0 {

@@ -82,14 +82,14 @@ type keys struct {
 	m  map[string]producers.KeyRecord
 }
 
-func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, bool, error) {
+func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if have, ok := k.m[id]; ok {
-		return have, false, nil
+		return have, nil
 	}
 	k.m[id] = r
-	return r, true, nil
+	return r, nil
 }
 
 func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error {

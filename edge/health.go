@@ -12,6 +12,30 @@ import (
 // checkTimeout bounds what /readyz waits for.
 const checkTimeout = 3 * time.Second
 
+// CheckResult is what a check said, and how long it took to say it.
+type CheckResult struct {
+	Err  error
+	Took time.Duration
+}
+
+// RunChecks runs the checks at the same time, so that one that hangs costs no other its answer. It returns a result
+// for each, in their order, within checkTimeout.
+func RunChecks(ctx context.Context, checks []Check) []CheckResult {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	out := make([]CheckResult, len(checks))
+	var wg sync.WaitGroup
+	for i, k := range checks {
+		wg.Go(func() {
+			begun := time.Now()
+			err := k.Run(ctx)
+			out[i] = CheckResult{Err: err, Took: time.Since(begun)}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
 // health says that the process serves requests, nothing about what it depends on.
 func (s *Server) health(c *call) error {
 	c.reply(http.StatusOK, []byte(`{"status":"ok"}`))
@@ -34,23 +58,14 @@ type checkResult struct {
 
 // ready runs the checks and answers 200 or 503.
 func (s *Server) ready(c *call) error {
-	ctx, cancel := context.WithTimeout(c.r.Context(), checkTimeout)
-	defer cancel()
 	out := readiness{Ready: true, Durability: s.cfg.Durability, Checks: make([]checkResult, len(s.cfg.Checks))}
-	var wg sync.WaitGroup
-	for i, k := range s.cfg.Checks {
-		wg.Go(func() {
-			begun := time.Now()
-			err := k.Run(ctx)
-			out.Checks[i] = checkResult{Name: k.Name, OK: err == nil, Millis: float64(time.Since(begun).Microseconds()) / 1000}
-			if err != nil {
-				s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", err))
-			}
-		})
-	}
-	wg.Wait()
-	for i, k := range out.Checks {
-		out.Ready = out.Ready && (k.OK || s.cfg.Checks[i].Optional)
+	for i, r := range RunChecks(c.r.Context(), s.cfg.Checks) {
+		k := s.cfg.Checks[i]
+		out.Ready = out.Ready && (r.Err == nil || k.Optional)
+		out.Checks[i] = checkResult{Name: k.Name, OK: r.Err == nil, Millis: float64(r.Took.Microseconds()) / 1000}
+		if r.Err != nil {
+			s.cfg.Logger.LogAttrs(c.r.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
+		}
 	}
 	s.mu.Lock()
 	out.Draining = s.draining

@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ const bodyCodings = "gzip, zstd"
 // maxZstdWindow is the largest window that a frame may ask for, in bytes: the bound of RFC 9659.
 const maxZstdWindow = 8 << 20
 
-// codingOf gives the one coding of a body, "" for none.
+// codingOf returns the one coding of a body, "" for none.
 func codingOf(h http.Header) (string, error) {
 	values := h["Content-Encoding"]
 	if len(values) == 0 {
@@ -45,13 +46,14 @@ func codingOf(h http.Header) (string, error) {
 // inflater expands bodies, a few at a time: what that costs is bounded whatever arrives. It works on bodies that
 // have arrived whole, so that a slow sender holds none of its places.
 type inflater struct {
-	max    int64         // bytes of one body
+	max    int64 // bytes of one body
+	pieces *pieces
 	places chan struct{} // as many as there are processors
 	zstd   *zstd.Decoder
 	gzip   sync.Pool
 }
 
-func newInflater(most int64) (*inflater, error) {
+func newInflater(most int64, p *pieces) (*inflater, error) {
 	n := runtime.GOMAXPROCS(0)
 	// The decoder holds a window to the bound of what it may put out, so that must not be under the largest
 	// window; inflate looks at the size itself.
@@ -60,11 +62,16 @@ func newInflater(most int64) (*inflater, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}
-	return &inflater{max: most, places: make(chan struct{}, n), zstd: d}, nil
+	return &inflater{max: most, pieces: p, places: make(chan struct{}, n), zstd: d}, nil
 }
 
-// inflate puts what packed expands to into dst, which is empty but for its space.
-func (f *inflater) inflate(ctx context.Context, coding string, dst, packed []byte) ([]byte, error) {
+// inflate puts what packed expands to into dst, which is empty but for its space, or into what it needs instead. It
+// holds a place while it works, so it waits for room before that: for as much as the body says that it needs.
+func (f *inflater) inflate(ctx context.Context, held *share, coding string, dst, packed []byte) ([]byte, error) {
+	says := min(sizeOf(coding, packed), f.max+1)
+	if err := held.take(ctx, says); err != nil {
+		return dst, err
+	}
 	select {
 	case f.places <- struct{}{}:
 		defer func() { <-f.places }()
@@ -73,11 +80,15 @@ func (f *inflater) inflate(ctx context.Context, coding string, dst, packed []byt
 	}
 	var err error
 	if coding == "zstd" {
-		dst, err = f.zstd.DecodeAll(packed, dst)
+		if dst, err = f.zstd.DecodeAll(packed, dst); err == nil {
+			err = held.try(int64(cap(dst)) - says)
+		}
 	} else {
-		dst, err = f.gunzip(dst, packed)
+		dst, err = f.gunzip(ctx, held, says, dst, packed)
 	}
 	switch {
+	case errors.Is(err, errLimited), errors.Is(err, errNoRoom):
+		return dst[:0], err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return dst[:0], fmt.Errorf("zstd window over %d bytes: %w", maxZstdWindow, errBodyTooBig)
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded) || int64(len(dst)) > f.max:
@@ -85,11 +96,27 @@ func (f *inflater) inflate(ctx context.Context, coding string, dst, packed []byt
 	case err != nil:
 		return dst[:0], fmt.Errorf("body is not %s: %w", coding, dialect.ErrBadRequest)
 	}
+	held.give(says - int64(cap(dst)))
 	return dst, nil
 }
 
-// gunzip reads one byte more than is allowed at most.
-func (f *inflater) gunzip(dst, packed []byte) ([]byte, error) {
+// sizeOf is what packed says that it expands to, which need not be so; a guess where it says nothing.
+func sizeOf(coding string, packed []byte) int64 {
+	if coding == "gzip" {
+		if len(packed) < 4 {
+			return 0
+		}
+		return int64(binary.LittleEndian.Uint32(packed[len(packed)-4:]))
+	}
+	var h zstd.Header
+	if h.Decode(packed) == nil && h.HasFCS {
+		return int64(min(h.FrameContentSize, 1<<62))
+	}
+	return 4 * int64(len(packed))
+}
+
+// gunzip reads one byte more than is allowed at most. What it needs beyond what the body said must be there at once.
+func (f *inflater) gunzip(ctx context.Context, held *share, says int64, dst, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	r, ok := f.gzip.Get().(*gzip.Reader)
 	if !ok {
@@ -100,5 +127,10 @@ func (f *inflater) gunzip(dst, packed []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer r.Close() // has nothing to close
-	return readAll(io.LimitReader(r, f.max+1), dst, 4*int64(len(packed)))
+	need := func(n int64) error {
+		free := min(says, n)
+		says -= free
+		return held.try(n - free)
+	}
+	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, need: need, bare: true}, dst)
 }

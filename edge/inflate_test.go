@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -187,46 +186,29 @@ func TestBombs(t *testing.T) {
 		t.Logf("%s: %d bytes, %d in %v", name, len(bomb[1]), a.status, time.Since(began))
 	}
 	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])}, {"gzip", gzipped(t, zeros[:9<<20])}}
-	runtime.GC()
-	var before, now runtime.MemStats
-	runtime.ReadMemStats(&before)
-	peak := uint64(0)
-	stop, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-				runtime.ReadMemStats(&now)
-				peak = max(peak, now.HeapInuse)
-			}
-		}
-	}()
-	var wg sync.WaitGroup
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
-	for i := range 300 {
-		wg.Go(func() {
-			bomb := three[i%3]
-			r := h.request("POST", "/v1/agent/runs/bad/events", bomb[1], "Content-Encoding", bomb[0])
-			resp, err := client.Do(r)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			resp.Body.Close()
-		})
-	}
-	if a := h.do("POST", "/v1/agent/runs/good/events", gzipped(t, good), "Content-Encoding", "gzip"); a.status != 200 {
-		t.Errorf("a good body: %d", a.status)
-	}
-	wg.Wait()
-	close(stop)
-	<-watched
-	t.Logf("300 bombs at once: %d MiB more", (int64(peak)-int64(before.HeapInuse))>>20)
-	if grown := int64(peak) - int64(before.HeapInuse); grown > 160<<20 {
+	grown := heapPeak(func() {
+		var wg sync.WaitGroup
+		for i := range 300 {
+			wg.Go(func() {
+				bomb := three[i%3]
+				r := h.request("POST", "/v1/agent/runs/bad/events", bomb[1], "Content-Encoding", bomb[0])
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+			})
+		}
+		if a := h.do("POST", "/v1/agent/runs/good/events", gzipped(t, good), "Content-Encoding", "gzip"); a.status != 200 {
+			t.Errorf("a good body: %d", a.status)
+		}
+		wg.Wait()
+	})
+	t.Logf("300 bombs at once: %d MiB more", grown>>20)
+	if grown > 160<<20 {
 		t.Errorf("%d MiB for 300 bombs at once", grown>>20)
 	}
 	if h.last("bad") != 0 {

@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
+	"unsafe"
 
 	"agentstream/edge/dialect"
 	"agentstream/producers"
@@ -32,19 +28,46 @@ func (s *Server) ingest(c *call) error {
 	if err != nil {
 		return err
 	}
+	opt.OneLane = c.caller.Run != "" // of which the caller is to write that alone
 	in := s.batches.get()
 	defer s.batches.put(in)
+	c.most = s.movable()
 	if in.body, err = s.bodyInto(c, in.body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	in.events, err = s.decode(in.events[:0], key.Run, in.body)
+	body, moved, err := s.slim(in.body)
+	if err != nil {
+		return err
+	}
+	lines := lineCount(body)
+	if err := c.room.take(c.r.Context(), int64(lines-cap(in.events))*eventBytes); err != nil {
+		return err
+	}
+	in.events, err = s.decode(slices.Grow(in.events[:0], lines), key.Run, body)
 	if over := s.limits.spend(c.meter, len(in.events), int64(len(in.body))); over != nil {
 		return over
 	}
 	if err != nil {
 		return err
 	}
-	return located(s.store(c, key, in.events, opt, http.StatusOK, nil), in.body)
+	fresh, err := s.keep(c.r.Context(), key, moved)
+	if err == nil {
+		err = s.store(c, key, in.events, opt, http.StatusOK, nil)
+	}
+	s.disown(c.r.Context(), key, fresh, err)
+	return located(err, body)
+}
+
+// Bounds of what the events of a body take beside it, in bytes: each of them, and the shortest lines that are reckoned
+// with. Where most are shorter, append finds the space for the rest.
+const (
+	eventBytes = int64(unsafe.Sizeof(schema.Event{}))
+	shortLine  = 40
+)
+
+// lineCount returns how many events a body has, about: at most, unless they are very short.
+func lineCount(body []byte) int {
+	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
 }
 
 // decode appends a body's events to dst, checked; with an error it gives dst back as it was.
@@ -87,7 +110,7 @@ type batch struct {
 
 // Bounds of what is worth keeping: a few large bodies must not hold memory for ever.
 const (
-	keptBody   = 256 << 10
+	keptBody   = 80 << 10 // what maxTrusted takes
 	keptEvents = 1024
 )
 
@@ -152,7 +175,11 @@ func (s *Server) store(c *call, key schema.RunKey, events []schema.Event, opt pr
 	b := append(make([]byte, 0, 128), `{"first_seq":`...)
 	b = strconv.AppendInt(b, int64(receipt.First), 10)
 	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
-	c.reply(status, append(append(b, extra...), '}'))
+	b = append(b, extra...)
+	if receipt.Root != "" { // whose numbers these are
+		b = append(append(append(b, `,"root_run_id":"`...), receipt.Root...), '"') // ids need no escaping
+	}
+	c.reply(status, append(b, '}'))
 	return nil
 }
 
@@ -174,117 +201,4 @@ func keyed(header string, values []string) (producers.AppendOptions, error) {
 			header, maxIdempotencyKey, dialect.ErrBadRequest)
 	}
 	return producers.AppendOptions{IdempotencyKey: key}, nil
-}
-
-// body reads the whole request body, bounded in size and time, and inflated. A request without Content-Type is
-// taken at its word.
-func (s *Server) body(c *call, types ...string) ([]byte, error) { return s.bodyInto(c, nil, types...) }
-
-// bodyInto is body in the space of dst, which it gives back also with an error.
-func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) {
-	if err := mediaType(c.r.Header, types); err != nil {
-		return dst, err
-	}
-	coding, err := codingOf(c.r.Header)
-	if err != nil {
-		return dst, err
-	}
-	if coding == "" {
-		return s.arrived(c, dst)
-	}
-	in := s.batches.get()
-	defer s.batches.put(in)
-	if in.body, err = s.arrived(c, in.body[:0]); err != nil {
-		return dst, err
-	}
-	return s.inflate.inflate(c.r.Context(), coding, dst, in.body)
-}
-
-// arrived reads the body as it is.
-func (s *Server) arrived(c *call, dst []byte) ([]byte, error) {
-	if c.r.ContentLength > s.cfg.MaxBodyBytes {
-		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, s.cfg.MaxBodyBytes, errBodyTooBig)
-	}
-	rc := http.NewResponseController(c.w)
-	if err := rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return dst, fmt.Errorf("read deadline: %w", err)
-	}
-	from := c.r.Body
-	if c.r.ContentLength < 0 { // else it ends where it said
-		from = http.MaxBytesReader(c.w.ResponseWriter, from, s.cfg.MaxBodyBytes)
-	}
-	body, err := readAll(from, dst, c.r.ContentLength)
-	if err != nil {
-		return body, bodyError(err)
-	}
-	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return body, fmt.Errorf("read deadline: %w", err)
-	}
-	return body, nil
-}
-
-// maxTrusted is how much space is made for a body on its word alone, in bytes.
-const maxTrusted = 64 << 10
-
-// readAll appends what r has to dst. size is what is expected, if it is known; one byte more lets the end be
-// seen without growing.
-func readAll(r io.Reader, dst []byte, size int64) ([]byte, error) {
-	if size = min(max(size, 511), maxTrusted) + 1; int64(cap(dst)-len(dst)) < size {
-		dst = slices.Grow(dst, int(size))
-	}
-	for {
-		n, err := r.Read(dst[len(dst):cap(dst)])
-		dst = dst[:len(dst)+n]
-		if err == io.EOF {
-			return dst, nil
-		}
-		if err != nil {
-			return dst, err
-		}
-		if len(dst) == cap(dst) {
-			dst = slices.Grow(dst, cap(dst))
-		}
-	}
-}
-
-func bodyError(err error) error {
-	var big *http.MaxBytesError
-	switch {
-	case errors.As(err, &big):
-		return fmt.Errorf("more than %d bytes: %w", big.Limit, errBodyTooBig)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errBodyTimeout
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("body is cut short: %w", dialect.ErrClientGone)
-	}
-	// Bad chunking, a reset: whatever it is, the body is not what its sender meant.
-	return fmt.Errorf("body cannot be read: %w", dialect.ErrBadRequest)
-}
-
-// mediaType holds Content-Type to what a route takes. Parameters other than charset say nothing here.
-func mediaType(h http.Header, types []string) error {
-	values := h["Content-Type"]
-	if len(values) == 0 || len(values) == 1 && (values[0] == "" || slices.Contains(types, values[0])) { // as most write it
-		return nil
-	}
-	if len(values) > 1 {
-		return errMediaType
-	}
-	got, params, err := mime.ParseMediaType(values[0])
-	if err != nil || !slices.Contains(types, got) {
-		return errMediaType
-	}
-	if cs, ok := params["charset"]; ok && !isUTF8(cs) {
-		return errMediaType
-	}
-	return nil
-}
-
-// isUTF8 says whether a charset is UTF-8, or a part of it.
-func isUTF8(charset string) bool {
-	switch strings.ToLower(charset) {
-	case "utf-8", "utf8", "us-ascii":
-		return true
-	}
-	return false
 }

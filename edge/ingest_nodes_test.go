@@ -3,6 +3,7 @@ package edge_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,12 +40,18 @@ func (g *gatedLog) Append(ctx context.Context, p *schema.Pack, after uint64) (ui
 // nodeOn is an edge over JetStream, with idempotency keys, that knows nothing of others.
 func nodeOn(t testing.TB, k *testkit.Server, before func(n int32) error, change ...func(*edge.Config)) *house {
 	t.Helper()
+	return nodeWith(t, k, &gatedLog{before: before}, nil, change...)
+}
+
+// nodeWith is nodeOn with a log of its own making, which gets JetStream, and an archive; nil: none.
+func nodeWith(t testing.TB, k *testkit.Server, gated *gatedLog, archive *shelved, change ...func(*edge.Config)) *house {
+	t.Helper()
 	nc := k.Dial(t)
 	writer, err := pubjs.Open(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := pubjs.OpenKeys(t.Context(), nc, pubjs.KeysConfig{})
+	keys, err := pubjs.OpenKeys(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +59,17 @@ func nodeOn(t testing.TB, k *testkit.Server, before func(n int32) error, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub, err := fanout.New(fanout.Config{Stream: reader, Tail: reader})
+	read := fanout.Config{Stream: reader, Tail: reader}
+	gated.Log = writer
+	write := producers.AppenderConfig{Log: gated, Keys: keys}
+	if archive != nil {
+		read.Archive, write.Archive, write.Parent, write.Log = archive, archive, archive.Parent, shelving{gated, t, archive}
+	}
+	hub, err := fanout.New(read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: &gatedLog{Log: writer, before: before}, Keys: keys})
+	app, err := producers.NewAppender(write)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +81,16 @@ func nodeOn(t testing.TB, k *testkit.Server, before func(n int32) error, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := httptest.NewServer(srv.Handler())
-	t.Cleanup(ts.Close)
+	complaints := &syncBuffer{}
+	ts := httptest.NewUnstartedServer(srv.Handler())
+	ts.Config.ErrorLog = log.New(complaints, "", 0)
+	ts.Start()
+	t.Cleanup(func() {
+		ts.Close()
+		if s := complaints.String(); strings.Contains(s, "superfluous") {
+			t.Errorf("the HTTP server complains: %s", s)
+		}
+	})
 	return &house{t: t, url: ts.URL, client: http.DefaultClient, srv: srv, app: app}
 }
 

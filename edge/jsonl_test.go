@@ -266,7 +266,7 @@ func TestExportAtShutdown(t *testing.T) {
 	}
 }
 
-// draining says that no new connection is taken.
+// draining reports whether no new connection is taken.
 func (h *house) draining() bool {
 	c, err := net.DialTimeout("tcp", h.addr, time.Second)
 	if err == nil {
@@ -295,7 +295,7 @@ func TestExportOfALongRun(t *testing.T) {
 		var before, now runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		counted := &counter{r: resp.Body}
+		counted := &countingReader{r: resp.Body}
 		dec, err := decoder(resp.Header.Get("Content-Encoding"), counted)
 		if err != nil {
 			t.Fatal(err)
@@ -332,15 +332,4 @@ func TestExportOfALongRun(t *testing.T) {
 			t.Errorf("%s: heap grew by %d bytes", coding, grown)
 		}
 	}
-}
-
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }

@@ -74,7 +74,7 @@ func newLimiter(cfg Config) *limiter {
 	return &limiter{all: cfg.IngestLimit, tenants: cfg.TenantLimits, meters: make(map[string]*meter), recent: list.New()}
 }
 
-// enter gives the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
+// enter returns the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
 // meter does not limit. request counts among those at once.
 func (l *limiter) enter(tenant string, request bool) (*meter, error) {
 	if l == nil || schema.ValidTenant(tenant) != nil {

@@ -27,7 +27,9 @@ type listedRun struct {
 	LastSeq   schema.Seq      `json:"last_seq"`
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
-	EndedAt   *string         `json:"ended_at"` // null while the run goes on
+	EndedAt   *string         `json:"ended_at"`  // null while the run goes on
+	WaitsFor  *string         `json:"waits_for"` // answer, approval, resume; null: for nobody
+	AskedAt   *string         `json:"asked_at"`  // of the oldest question that is open
 	Usage     schema.Usage    `json:"usage"`
 }
 
@@ -38,7 +40,7 @@ type listedRuns struct {
 }
 
 // listRuns pages through the runs of the tenant, newest first: ?state=running,paused &since= &until=
-// &limit= &cursor=. The order is that of the runs' first events, which never changes: a page behind a
+// &waits= &limit= &cursor=. The order is that of the runs' first events, which never changes: a page behind a
 // cursor neither repeats nor misses a run that was there when the first page was asked for. There is
 // no order by the latest change, because runs that change would move between the pages.
 //
@@ -91,6 +93,13 @@ func listed(r *schema.RunInfo) listedRun {
 	if r.Reason != "" {
 		out.Reason = &r.Reason
 	}
+	if waits := r.Waiting(); waits != "" {
+		out.WaitsFor = &waits
+	}
+	if !r.Asked.IsZero() {
+		text := stamp(r.Asked)
+		out.AskedAt = &text
+	}
 	if ended := r.Ended(); !ended.IsZero() {
 		text := stamp(ended)
 		out.EndedAt = &text
@@ -121,6 +130,11 @@ func (q query) runs() (out schema.RunsQuery, err error) {
 	if out.Until, err = q.time("until"); err != nil {
 		return out, err
 	}
+	waits, err := q.choice("waits", "false", "true")
+	if err != nil {
+		return out, err
+	}
+	out.Waits = waits == "true"
 	if out.Limit, err = q.number("limit", defaultRuns, maxRuns); err != nil {
 		return out, err
 	}

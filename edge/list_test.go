@@ -40,7 +40,7 @@ func (h *house) list(query string, headers ...string) listedPage {
 	return p
 }
 
-// withRuns gives a house whose catalog holds runs run_00 … of two tenants.
+// withRuns returns a house whose catalog holds runs run_00 … of two tenants.
 func withRuns(t *testing.T, n int) (*house, *persistertest.Memory) {
 	store := persistertest.NewMemory()
 	for i := range n {
@@ -62,12 +62,20 @@ func TestListRuns(t *testing.T) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	persistertest.Put(t, store, w.Texts("", 1), w.Pack("", persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
 	want := `{"run_id":"run_1","state":"","reason":null,"last_seq":2,"started_at":"2026-02-28T23:59:01.000Z",` +
-		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"usage":{"input_tokens":3,"output_tokens":7}}`
+		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"usage":{"input_tokens":3,"output_tokens":7}}`
 	if a := h.do("GET", "/v1/agent/runs", ""); a.body != `{"runs":[`+want+`],"next_cursor":null}`+"\n" {
 		t.Errorf("%s", a.body)
 	}
+	persistertest.Put(t, store, w.Pack("kid", persistertest.Event(schema.TypeInputRequested, `{"request_id":"q"}`)))
+	if l := h.list("?waits=true"); len(l.Runs) != 1 || l.Runs[0]["waits_for"] != "answer" || l.Runs[0]["asked_at"] != "2026-02-28T23:59:03.000Z" {
+		t.Errorf("%v", l)
+	}
+	persistertest.Put(t, store, w.Pack("", persistertest.Event("command.answer", `{"request_id":"q"}`)))
+	if l := h.list("?waits=true"); len(l.Runs) != 0 || h.list("?waits=false").Runs[0]["waits_for"] != nil {
+		t.Errorf("%v", l)
+	}
 	persistertest.Put(t, store, w.Pack("", persistertest.Event(schema.TypeRunLifecycle, `{"state":"error","reason":"out of \"tokens\" <&>"}`)))
-	if r := h.list("").Runs[0]; r["state"] != "error" || r["reason"] != `out of "tokens" <&>` || r["ended_at"] != "2026-02-28T23:59:03.000Z" || r["last_seq"] != 3.0 {
+	if r := h.list("").Runs[0]; r["state"] != "error" || r["reason"] != `out of "tokens" <&>` || r["ended_at"] != "2026-02-28T23:59:05.000Z" || r["last_seq"] != 5.0 {
 		t.Errorf("%v", r)
 	}
 	if a := h.do("HEAD", "/v1/agent/runs", ""); a.status != 200 || a.body != "" {

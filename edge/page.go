@@ -28,6 +28,8 @@ type pageQuery struct {
 	filter shape.Filter
 	desc   bool
 	after  schema.Seq // asc: events behind it
+	step   int        // asc, byStep: from the step of this index on
+	byStep bool
 	before schema.Seq // desc: events in front of it; 0: from the newest
 	limit  int
 }
@@ -51,15 +53,20 @@ func (s *Server) page(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	head, err := s.existing(ctx, key)
+	src, pos, err := s.whereIs(ctx, key)
 	if err != nil {
 		return err
 	}
-	ahead := max(q.after, q.before-1)
-	if ahead > head.Last {
-		return &positionError{last: head.Last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
+	if q.byStep {
+		if q.after, err = s.stepStart(ctx, src, q.step, pos.last); err != nil {
+			return err
+		}
 	}
-	p := &page{s: s, key: key, query: q, newest: head.Last, body: append(make([]byte, 0, 4<<10), `{"events":[`...)}
+	ahead := max(q.after, q.before-1)
+	if ahead > pos.last {
+		return &positionError{last: pos.last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
+	}
+	p := &page{s: s, src: src, query: q, newest: pos.last, body: append(make([]byte, 0, 4<<10), `{"events":[`...)}
 	name, more := `],"next_after":`, false
 	if q.desc {
 		name = `],"next_before":`
@@ -67,7 +74,7 @@ func (s *Server) page(c *call) error {
 		more = p.next > 1
 	} else {
 		err = p.up(ctx)
-		more = p.next < head.Last
+		more = p.next < pos.last
 	}
 	if err != nil {
 		return err
@@ -94,6 +101,12 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 	if out.before, err = q.seq("before", 0); err != nil {
 		return out, err
 	}
+	if out.step, out.byStep, err = q.step(); err != nil {
+		return out, err
+	}
+	if out.byStep && (order == "desc" || len(q["after"]) > 0) {
+		return out, fmt.Errorf("from_step does not go with after or order desc: %w", dialect.ErrBadRequest)
+	}
 	if out.limit, err = q.number("limit", defaultPage, maxPage); err != nil {
 		return out, err
 	}
@@ -113,7 +126,7 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 // page is one answer under way.
 type page struct {
 	s      *Server
-	key    schema.RunKey
+	src    source
 	query  pageQuery
 	newest schema.Seq
 	body   []byte
@@ -140,21 +153,16 @@ func (p *page) up(ctx context.Context) error {
 		return nil
 	}
 	scanned := 0
-	for pack, err := range p.s.hub.Packs(ctx, p.key, p.next, p.newest) {
+	for r, err := range p.src.walk(ctx, p.s.hub, p.next, p.newest) {
 		if err != nil {
 			return err
 		}
-		for r, err := range pack.Records(p.next) {
-			if err != nil {
-				return err
-			}
-			if p.query.filter.Match(r) {
-				p.add(r.Line)
-			}
-			scanned++
-			if p.next = r.Seq; p.full() || p.next == p.newest || scanned == maxPageScan {
-				return nil
-			}
+		if p.query.filter.Match(r) {
+			p.add(r.Line)
+		}
+		scanned++
+		if p.next = r.Seq; p.full() || scanned == maxPageScan {
+			return nil
 		}
 	}
 	return nil
@@ -168,9 +176,12 @@ func (p *page) down(ctx context.Context) error {
 		p.next = p.query.before
 	}
 	look := minPageScan
+	if p.src.child != "" { // each stretch of a child's would be counted from its first event
+		look = maxPageScan
+	}
 	for scanned := 0; p.next > 1 && !p.full() && scanned < maxPageScan; look *= 2 {
 		size := p.query.limit - p.found
-		if !p.query.filter.All() {
+		if !p.query.filter.All() || p.src.child != "" {
 			size = min(max(size, look), maxPageScan-scanned)
 		}
 		from := p.next
@@ -198,17 +209,20 @@ func (p *page) down(ctx context.Context) error {
 func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 	hi := p.next - 1
 	kept := tailLines{most: p.query.limit - p.found, room: maxPageBytes - len(p.body)}
-	pos, err := lo, error(nil)
-	for pack, perr := range p.s.hub.Packs(ctx, p.key, lo, p.newest) { // by newest, not hi: as in up
-		if err = perr; err == nil {
-			pos, err = p.keep(&kept, &pack, pos, hi)
+	pos := lo
+	for r, err := range p.src.walk(ctx, p.s.hub, lo, p.newest) { // by newest, not hi: as in up
+		if err != nil {
+			return err
 		}
-		if err != nil || pos == hi {
+		if r.Seq > hi {
 			break
 		}
-	}
-	if err != nil {
-		return err
+		if pos = r.Seq; p.query.filter.Match(r) {
+			kept.push(r)
+		}
+		if pos == hi {
+			break
+		}
 	}
 	if pos < hi {
 		return fmt.Errorf("events end at %d, %d exists: %w", pos, hi, fanout.ErrUnavailable)
@@ -221,22 +235,6 @@ func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 		p.next = kept.lines[0].seq
 	}
 	return nil
-}
-
-// keep takes what matches of a pack up to hi and gives the seq of the last event that it looked at.
-func (p *page) keep(kept *tailLines, pack *schema.Pack, pos, hi schema.Seq) (schema.Seq, error) {
-	for r, err := range pack.Records(pos) {
-		if err != nil {
-			return pos, err
-		}
-		if r.Seq > hi {
-			break
-		}
-		if pos = r.Seq; p.query.filter.Match(r) {
-			kept.push(r)
-		}
-	}
-	return pos, nil
 }
 
 // tailLines holds the newest lines of what passes, in its order: at most so many, and about so many

@@ -57,7 +57,7 @@ func (h *house) walk(run, query string, desc bool, limit int) (lines []string, p
 	}
 }
 
-// filtered gives the lines that a filter shows.
+// filtered returns the lines that a filter shows.
 func filtered(t *testing.T, lines, children, types []string, nested bool) (out []string) {
 	t.Helper()
 	f := shape.NewFilter(children, types, nested)

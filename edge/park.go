@@ -14,13 +14,13 @@ import (
 	"agentstream/edge/transport"
 )
 
-// errParked says that a stream goes on without the goroutine that gets it, which must not touch anything
+// errParked reports that a stream goes on without the goroutine that gets it, which must not touch anything
 // of the stream any more.
 var errParked = errors.New("the stream goes on by itself")
 
-// outlet is a view in one form: what is new is projected and framed once, and the same bytes go to all
+// broadcastGroup is a view in one form: what is new is projected and framed once, and the same bytes go to all
 // who are parked here. The view's mu guards it.
-type outlet struct {
+type broadcastGroup struct {
 	bound   *boundStream
 	detail  dialect.Detail // of the request, for dialects that project by it
 	bundle  bool
@@ -37,9 +37,9 @@ type outlet struct {
 	bytes  int64     // and in how many bytes
 }
 
-// place is where a session is parked, and what the outlet had said by then. The view's mu guards it.
+// place is where a session is parked, and what the group had said by then. The view's mu guards it.
 type place struct {
-	at     *outlet // nil: nowhere
+	at     *broadcastGroup // nil: nowhere
 	index  int
 	events int
 	bytes  int64
@@ -76,29 +76,29 @@ func (ss *session) park() bool {
 		l.parked.Store(nil)
 		return false
 	}
-	o := v.outlet(ss, enc)
+	o := v.group(ss, enc)
 	ss.place = place{at: o, index: len(o.parked), events: o.events, bytes: o.bytes}
 	o.parked = append(o.parked, ss)
 	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
-		ss.w.project, ss.project = nil, nil // the outlet's knows the same
+		ss.w.project, ss.project = nil, nil // the group's knows the same
 	}
 	return true
 }
 
-func (v *view) outlet(ss *session, enc *transport.Encoding) *outlet {
-	for _, o := range v.outlets {
+func (v *view) group(ss *session, enc *transport.Encoding) *broadcastGroup {
+	for _, o := range v.groups {
 		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle && o.form == ss.req.Form {
 			return o
 		}
 	}
-	o := &outlet{
+	o := &broadcastGroup{
 		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form,
 		enc: enc, project: ss.bound.dialect.Projector(ss.req), spoke: time.Now(),
 	}
 	if p, ok := ss.w.project.(dialect.Stateful); ok {
 		o.project = p.For(ss.req)
 	}
-	v.outlets = append(v.outlets, o)
+	v.groups = append(v.groups, o)
 	return o
 }
 
@@ -139,7 +139,7 @@ func (v *view) take(ss *session) {
 	switch {
 	case n > 0:
 	case stateful: // what it knows would grow old
-		v.outlets = slices.DeleteFunc(slices.Clone(v.outlets), func(other *outlet) bool { return other == o })
+		v.groups = slices.DeleteFunc(slices.Clone(v.groups), func(other *broadcastGroup) bool { return other == o })
 	default: // no memory is kept for nobody
 		o.buf = nil
 	}
@@ -161,7 +161,7 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 	if len(out) == 0 {
 		return nil
 	}
-	for _, o := range v.outlets {
+	for _, o := range v.groups {
 		if len(o.parked) == 0 {
 			continue
 		}
@@ -205,7 +205,7 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 
 // dismiss makes everybody leave whose stream is over with what was written; those behind before did not take all
 // of it.
-func (o *outlet) dismiss(left []leaver, before int) []leaver {
+func (o *broadcastGroup) dismiss(left []leaver, before int) []leaver {
 	slow := make(map[*session]bool, len(left)-before)
 	for i := range left[before:] {
 		l := &left[before+i]
@@ -221,9 +221,9 @@ func (o *outlet) dismiss(left []leaver, before int) []leaver {
 	return left
 }
 
-// encode gives what is written to each. A projector that panics ends the streams that it serves, as it
+// encode returns what is written to each. A projector that panics ends the streams that it serves, as it
 // would on a goroutine of their own, and not the process.
-func (o *outlet) encode(out []shape.Out) (b []byte, err error) {
+func (o *broadcastGroup) encode(out []shape.Out) (b []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
@@ -253,7 +253,7 @@ func (o *outlet) encode(out []shape.Out) (b []byte, err error) {
 	return o.enc.End(buf), nil
 }
 
-func (o *outlet) write(left []leaver, b []byte) []leaver {
+func (o *broadcastGroup) write(left []leaver, b []byte) []leaver {
 	workers := min(len(o.parked)/spread+1, runtime.GOMAXPROCS(0))
 	if workers == 1 {
 		return try(left, o.parked, b)
@@ -281,9 +281,9 @@ func try(left []leaver, some []*session, b []byte) []leaver {
 	return left
 }
 
-// releaseAll gives everybody who is parked. It needs mu.
+// releaseAll returns everybody who is parked. It needs mu.
 func (v *view) releaseAll(left []leaver) []leaver {
-	for _, o := range v.outlets {
+	for _, o := range v.groups {
 		for len(o.parked) > 0 {
 			ss := o.parked[len(o.parked)-1]
 			v.take(ss)
@@ -294,15 +294,15 @@ func (v *view) releaseAll(left []leaver) []leaver {
 }
 
 // quiet shows a sign of life to those to whom nothing of a busy view was shown for long. It needs mu.
-func (v *view) quiet(left []leaver, o *outlet) []leaver {
+func (v *view) quiet(left []leaver, o *broadcastGroup) []leaver {
 	if v.spoke.Sub(o.spoke) < v.all.keepAlive {
 		return left
 	}
 	return v.remind(left, o)
 }
 
-// remind shows a sign of life to all who are parked at an outlet. It needs mu.
-func (v *view) remind(left []leaver, o *outlet) []leaver {
+// remind shows a sign of life to all who are parked in a group. It needs mu.
+func (v *view) remind(left []leaver, o *broadcastGroup) []leaver {
 	o.spoke = v.spoke
 	for _, ss := range o.parked {
 		rest, err := ss.direct.TryKeepAlive()
@@ -321,7 +321,7 @@ func (v *view) keepAlive() {
 	v.mu.Lock()
 	v.spoke = time.Now()
 	var left []leaver
-	for _, o := range v.outlets {
+	for _, o := range v.groups {
 		left = v.remind(left, o)
 	}
 	for _, l := range left {

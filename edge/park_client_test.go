@@ -92,7 +92,7 @@ func (h *house) mustTap(carrier, path string, window int, headers ...string) *ta
 	return k
 }
 
-// next gives the next event's line. io.EOF is a clean end of SSE, errClosed a close frame.
+// next returns the next event's line. io.EOF is a clean end of SSE, errClosed a close frame.
 func (k *tap) next() (string, error) {
 	if k.ws {
 		return k.message()
@@ -188,7 +188,7 @@ func (k *tap) take(seq schema.Seq) {
 	}
 }
 
-// clean says whether the stream was ended as complete.
+// clean reports whether the stream was ended as complete.
 func (k *tap) clean(err error) bool {
 	return !k.ws && err == io.EOF || k.ws && errors.Is(err, errClosed) && k.code == 1000
 }

@@ -33,7 +33,7 @@ func (w *storer) state(s string) {
 	w.add(schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"` + s + `","reason":null}`)})
 }
 
-// streamLogs gives the log lines of streams that have ended.
+// streamLogs returns the log lines of streams that have ended.
 func (h *house) streamLogs() (list []streamLog) {
 	h.t.Helper()
 	for line := range strings.Lines(h.logs.String()) {
@@ -72,6 +72,9 @@ type trail struct {
 }
 
 func (s *trail) see(line string) {
+	if strings.Contains(line, `"type":"stream.gap"`) { // the numbers say it too
+		return
+	}
 	first, last, err := span(line)
 	switch {
 	case err != nil:
@@ -299,7 +302,7 @@ func (k *tap) ends() bool {
 	return line == "" && k.clean(err)
 }
 
-// isToldLess is R4 for parked streams: who does not read is told less, never a control
+// isToldLess is R4 for parked streams: who stays seconds behind is told less, never a control
 // event; who reads is told all.
 func isToldLess(t *testing.T, carrier string) {
 	h := newHouse(t, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
@@ -321,7 +324,7 @@ func isToldLess(t *testing.T, carrier string) {
 	}()
 	var got trail
 	controls := map[schema.Seq]bool{}
-	for range 6 {
+	for range 14 {
 		for range 50 {
 			w.add(schema.Event{Type: schema.TypeReasoningDelta, Payload: fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("r", 2000))})
 			w.text(2000)

@@ -21,7 +21,7 @@ func readQuery(r *http.Request) (query, error) {
 	return query(values), nil
 }
 
-// one gives a parameter that may stand once; "" when it is absent.
+// one returns a parameter that may stand once; "" when it is absent.
 func (q query) one(name string) (string, error) {
 	switch values := q[name]; len(values) {
 	case 0:
@@ -32,7 +32,7 @@ func (q query) one(name string) (string, error) {
 	return "", fmt.Errorf("%s is given more than once: %w", name, dialect.ErrBadRequest)
 }
 
-// seq gives a position, or none. The error wraps schema.ErrBadCursor.
+// seq returns a position, or none. The error wraps schema.ErrBadCursor.
 func (q query) seq(name string, none schema.Seq) (schema.Seq, error) {
 	text, err := q.one(name)
 	if err != nil || text == "" {
@@ -45,7 +45,7 @@ func (q query) seq(name string, none schema.Seq) (schema.Seq, error) {
 	return n, nil
 }
 
-// number gives a whole number from 1 to most, or none.
+// number returns a whole number from 1 to most, or none.
 func (q query) number(name string, none, most int) (int, error) {
 	text, err := q.one(name)
 	if err != nil || text == "" {
@@ -58,7 +58,7 @@ func (q query) number(name string, none, most int) (int, error) {
 	return int(n), nil
 }
 
-// choice gives one of the words, the first when the parameter is absent.
+// choice returns one of the words, the first when the parameter is absent.
 func (q query) choice(name string, words ...string) (string, error) {
 	text, err := q.one(name)
 	if err != nil || text == "" {

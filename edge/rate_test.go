@@ -94,7 +94,7 @@ var mixes = []struct {
 	}},
 }
 
-// perform gives a mix in the order of time: a beginning, eight children, an end.
+// perform returns a mix in the order of time: a beginning, eight children, an end.
 func perform(speak func(int, *speaker), seed uint64) []timed {
 	var all []timed
 	root := speaker{rng: rand.New(rand.NewPCG(seed, 1)), out: &all}
@@ -120,7 +120,7 @@ func delta(e schema.Event) bool {
 	return e.Type == "delta.bundle" || err == nil && info.Delta
 }
 
-// busiest gives the most delta events in any one second.
+// busiest returns the most delta events in any one second.
 func busiest(list []seen) int {
 	var at []time.Duration
 	most := 0

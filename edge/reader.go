@@ -17,7 +17,7 @@ type reader interface {
 	next(ctx context.Context) (portion, error)
 	// wrote says how long it took to hand the last portion to the client.
 	wrote(took time.Duration)
-	// upToDate gives the view that this reader watches when it has all of it but what the client was
+	// upToDate returns the view that this reader watches when it has all of it but what the client was
 	// spared; nil when it does not, or watches none.
 	upToDate() *viewReader
 	// close lets go of everything and gives the number of events that the client was spared.
@@ -43,8 +43,10 @@ type viewReader struct {
 	pos   schema.Seq      // everything up to it was looked at
 	told  bool            // that the source is over at pos
 
-	whole bool // everything of a run as it is: history comes as packs
-	thin  bool // a client that does not keep up is told less
+	whole  bool       // everything of a run as it is: history comes as packs
+	thin   bool       // a client that does not keep up is told less
+	joined schema.Seq // what was history when the client came, of which it is spared nothing
+	behind *behind    // how far it is behind what is live; nil: it is not
 
 	// The history under way, by records or by packs; nil: none.
 	pull    func() (schema.Record, error, bool)
@@ -52,7 +54,7 @@ type viewReader struct {
 	stop    func()
 	through schema.Seq
 
-	lag  int // how many writes in a row were slow
+	slow bool // the last writes made us wait: what is told is folded as far as it goes
 	out  []shape.Out
 	room []schema.Pack // memory for the next batch
 }
@@ -63,9 +65,7 @@ const (
 	portionRecords = 16 << 10
 )
 
-// A client whose writes take this long does not keep up (native §4 R4: its buffer is full). Each such
-// write makes it be told less: first everything is folded, then reasoning is dropped, then every
-// delta. Writes that go through at once take it back, step by step.
+// A client whose writes take a stall reads from history, folded, until one takes less than brisk.
 const (
 	stall = 500 * time.Millisecond
 	brisk = stall / 10
@@ -82,7 +82,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 		}
 		s := r.v.now.Load()
 		switch {
-		case r.pos < s.hi && r.lag > 0:
+		case r.pos < s.hi && r.slow:
 			r.read(s.hi)
 			continue
 		case r.pos < s.hi:
@@ -91,7 +91,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 				r.read(through)
 				continue
 			}
-			r.pos, r.told = s.hi, false
+			r.pos, r.told, r.behind = s.hi, false, nil
 			if len(items) > 0 {
 				r.told = s.ended
 				return portion{records: r.take(items), ended: s.ended}, nil
@@ -148,12 +148,12 @@ func (r *viewReader) read(through schema.Seq) {
 	r.pull, r.stop = iter.Pull2(r.src.walk(r.ctx, r.hub, r.pos, through))
 }
 
-// history gives the next portion of the read under way, and ends it behind the last one.
+// history returns the next portion of the read under way, and ends it behind the last one.
 func (r *viewReader) history() (portion, error) {
 	if r.packs != nil {
 		return r.batch()
 	}
-	r.fold.Drop = shape.Drop(max(r.lag-1, 0))
+	r.look(time.Now())
 	r.out = r.out[:0]
 	bytes, counted := 0, 0
 	for n := 0; bytes < portionBytes && n < portionRecords; n++ {
@@ -170,15 +170,17 @@ func (r *viewReader) history() (portion, error) {
 			break
 		}
 		r.pos = rec.Seq
+		r.fold.Drop = r.behind.spares(rec.Seq)
 		r.out = r.fold.Add(r.out, rec)
 		for ; counted < len(r.out); counted++ {
 			bytes += len(r.out[counted].Line)
 		}
 	}
+	r.out = r.fold.Tell(r.out)
 	return portion{records: r.own(r.out)}, nil
 }
 
-// batch gives the next packs. The last may reach beyond what was asked for.
+// batch returns the next packs. The last may reach beyond what was asked for.
 func (r *viewReader) batch() (portion, error) {
 	b := fanout.Batch{Packs: r.room[:0], After: r.pos}
 	for bytes := 0; bytes < portionBytes && r.pos < r.through; {
@@ -212,21 +214,19 @@ func (r *viewReader) endHistory() {
 }
 
 func (r *viewReader) upToDate() *viewReader {
-	if r.stop != nil || r.lag > 0 || r.fold.Lost > 0 {
+	if r.stop != nil || r.slow || r.fold.Lost > 0 {
 		return nil
 	}
 	return r
 }
 
 func (r *viewReader) wrote(took time.Duration) {
-	if !r.thin {
-		return
-	}
 	switch {
+	case !r.thin:
 	case took >= stall:
-		r.lag = min(r.lag+1, int(shape.DropDeltas)+1)
-	case took < brisk && r.lag > 0 && r.stop == nil:
-		r.lag--
+		r.slow = true
+	case took < brisk && r.stop == nil:
+		r.slow = false
 	}
 }
 

@@ -25,6 +25,7 @@ var (
 	errBodyTimeout = errors.New("body did not arrive in time")
 	errBodyTooBig  = errors.New("body is too large")
 	errBusy        = errors.New("too many streams")
+	errNoRoom      = errors.New("no memory is left for bodies")
 	errOrigin      = errors.New("page of an origin that is not allowed")
 	errDraining    = errors.New("this node is shutting down")
 	errState       = errors.New("the run's state forbids it")
@@ -58,7 +59,7 @@ type Outcome struct {
 	GRPC       int    // status code (google.rpc.Code)
 }
 
-// OutcomeOf gives the row of a reason; the row of ReasonInternal for one that has none.
+// OutcomeOf returns the row of a reason; the row of ReasonInternal for one that has none.
 func OutcomeOf(r dialect.Reason) Outcome {
 	if o, ok := outcomes[r]; ok {
 		return o
@@ -107,6 +108,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonUnauthorized: {Status: http.StatusUnauthorized, Code: "UNAUTHORIZED", Message: "a valid credential is needed", End: EndBroken, Close: 1008, GRPC: 16},
 	dialect.ReasonForbidden:    {Status: http.StatusForbidden, Code: "FORBIDDEN", Message: "the credential does not allow this", End: EndBroken, Close: 1008, GRPC: 7},
 	dialect.ReasonNotFound:     {Status: http.StatusNotFound, Code: "NOT-FOUND", Message: "there is nothing here", End: EndBroken, Close: 1008, GRPC: 5},
+	dialect.ReasonNoRoute:      {Status: http.StatusNotFound, Code: "NOT-FOUND", Message: "there is nothing here", End: EndBroken, Close: 1008, GRPC: 12},
 
 	dialect.ReasonExists:      {Status: http.StatusConflict, Code: "RUN-EXISTS", Message: "the run exists already", End: EndBroken, Close: 1008, GRPC: 6},
 	dialect.ReasonSeqMismatch: {Status: http.StatusConflict, Code: "SEQ-MISMATCH", Message: "an event brings a seq that is not the one it would get", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
@@ -121,6 +123,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonUnanswered:  {Status: http.StatusServiceUnavailable, Code: "UNANSWERED", Message: "the log did not answer; the events may or may not be stored; try again with the same Idempotency-Key", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 14},
 	dialect.ReasonBusy:        {Status: http.StatusServiceUnavailable, Code: "BUSY", Message: "this node serves as much as it can", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 8},
 	dialect.ReasonUnavailable: {Status: http.StatusServiceUnavailable, Code: "UNAVAILABLE", Message: "the log is unavailable", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 14},
+	dialect.ReasonFull:        {Status: http.StatusServiceUnavailable, Code: "STORAGE-FULL", Message: "there is no room to store events; nothing was stored", RetryAfter: 5, End: EndBroken, Close: 1013, GRPC: 8},
 	dialect.ReasonUnsupported: {Status: http.StatusNotImplemented, Code: "NO-CATALOG", Message: "this node has no archive, and so no list of runs", End: EndBroken, Close: 1008, GRPC: 12},
 	dialect.ReasonInternal:    {Status: http.StatusInternalServerError, Code: "INTERNAL", Message: "internal error", End: EndBroken, Close: 1011, GRPC: 13},
 }
@@ -137,7 +140,7 @@ var reasons = []struct {
 	{dialect.ErrSlowClient, dialect.ReasonSlowClient},
 	{dialect.ErrClientGone, dialect.ReasonClientGone},
 
-	{errNoRoute, dialect.ReasonNotFound},
+	{errNoRoute, dialect.ReasonNoRoute},
 	{errMethod, dialect.ReasonMethod},
 	{errURITooLong, dialect.ReasonURITooLong},
 	{errMediaType, dialect.ReasonUnsupportedMedia},
@@ -149,7 +152,10 @@ var reasons = []struct {
 	{grpc.ErrTooLarge, dialect.ReasonTooLarge},
 	{errBodyTimeout, dialect.ReasonTimeout},
 	{errBodyTooBig, dialect.ReasonTooLarge},
+	{errRunBlobs, dialect.ReasonTooLarge},
+	{errDamaged, dialect.ReasonInternal},
 	{errBusy, dialect.ReasonBusy},
+	{errNoRoom, dialect.ReasonBusy},
 	{errState, dialect.ReasonState},
 	{ErrNoRuns, dialect.ReasonUnsupported},
 	{auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
@@ -164,6 +170,7 @@ var reasons = []struct {
 	{fanout.ErrUnavailable, dialect.ReasonUnavailable},
 	{schema.ErrUnavailable, dialect.ReasonUnavailable},
 	{schema.ErrUnanswered, dialect.ReasonUnanswered},
+	{schema.ErrFull, dialect.ReasonFull},
 	{schema.ErrConflict, dialect.ReasonConflict},
 
 	{schema.ErrUnknownType, dialect.ReasonUnknownType},
@@ -179,6 +186,7 @@ var reasons = []struct {
 	{dialect.ErrGone, dialect.ReasonState},
 
 	{fanout.ErrNotFound, dialect.ReasonNotFound},
+	{schema.ErrNoBlob, dialect.ReasonNotFound},
 	{fanout.ErrExpired, dialect.ReasonExpired},
 	{fanout.ErrFuture, dialect.ReasonFuture},
 	{producers.ErrExists, dialect.ReasonExists},

@@ -15,14 +15,14 @@ import (
 // as it was sent: ServeMux answers "..", "//" and their kin with a redirect to another path, and here
 // they are ids to be refused.
 type route struct {
-	pattern  string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
-	method   string
-	segments []string
-	serve    func(*call) error
-	needs    auth.Scope      // of the caller; 0: open to everybody
-	stream   *boundStream    // nil for routes of the server itself
-	twin     bool            // the path has a stream for those who ask for one
-	words    dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
+	pattern   string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
+	method    string
+	segments  []string
+	serve     func(*call) error
+	needs     auth.Scope      // of the caller; 0: open to everybody
+	stream    *boundStream    // nil for routes of the server itself
+	hasStream bool            // the path has a stream for those who ask for one
+	words     dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
 }
 
 // newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.
@@ -45,7 +45,9 @@ func (rt *route) transport() dialect.Transport {
 	return rt.stream.Transport
 }
 
-// match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id.
+// match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
+// stands for nothing is no path: to who reads it, it would not have been given. Only an empty {run} is left to whoever
+// checks ids.
 func (rt *route) match(segments []string) (map[string]string, bool) {
 	if len(segments) != len(rt.segments) {
 		return nil, false
@@ -65,15 +67,18 @@ func (rt *route) match(segments []string) (map[string]string, bool) {
 		if err != nil { // net/http has refused such a target already
 			return nil, false
 		}
+		if name = strings.TrimSuffix(name, "}"); value == "" && name != "run" {
+			return nil, false
+		}
 		if path == nil {
 			path = make(map[string]string, 1)
 		}
-		path[strings.TrimSuffix(name, "}")] = value
+		path[name] = value
 	}
 	return path, true
 }
 
-// find gives the route of a request. HEAD is served by GET. When the path exists but not with this
+// find returns the route of a request. HEAD is served by GET. When the path exists but not with this
 // method it gives the methods that do, and errMethod; else errNoRoute.
 func find(routes []*route, r *http.Request) (*route, map[string]string, []string, error) {
 	segments := split(r.URL.EscapedPath())
@@ -92,20 +97,20 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 			continue
 		}
 		socket := rt.transport() == dialect.WebSocket
-		if rt.twin {
+		if rt.hasStream {
 			streams = asksForStream(r.Header)
 		}
 		switch {
 		case rt.asked() && !streams:
-			continue // its plain twin answers, and says which methods there are
-		case rt.method == method && rt.twin && streams:
+			continue // its plain route answers, and says which methods there are
+		case rt.method == method && rt.hasStream && streams:
 			plain, plainPath = rt, path
 		case rt.method == method && socket == upgrade:
 			return rt, path, nil, nil
 		case rt.method == method && !socket:
 			plain, plainPath = rt, path // an upgrade that the path does not know is passed over (RFC 9110 §7.8)
 		case socket:
-			continue // its plain twin says which methods there are
+			continue // its plain route says which methods there are
 		}
 		allow = append(allow, rt.method)
 		if rt.method == http.MethodGet {
@@ -122,10 +127,10 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 	return nil, nil, slices.Compact(allow), errMethod
 }
 
-// asked says that the route is a stream for those who ask for one on the path of something else.
+// asked reports whether the route is a stream for those who ask for one on the path of something else.
 func (rt *route) asked() bool { return rt.stream != nil && rt.stream.Asked }
 
-// asksForStream says that a request names the media type of server-sent events, and so wants a stream: a
+// asksForStream reports whether a request names the media type of server-sent events, and so wants a stream: a
 // client that takes anything does not.
 func asksForStream(h http.Header) bool {
 	for _, line := range h["Accept"] {

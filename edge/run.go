@@ -45,6 +45,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
+// unread is how much of the bodies of a connection over HTTP/2 may be here before somebody reads it, in bytes. It is
+// beside Config.BodyMemory.
+const unread = 256 << 10
+
 // httpServer has no write time-out: it would end streams. Each write to a client has its own.
 func (s *Server) httpServer(ctx context.Context) *http.Server {
 	var protocols http.Protocols
@@ -59,7 +63,8 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		Protocols:         &protocols,
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
 		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second,
+			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
@@ -89,11 +90,17 @@ func (s *Server) putRun(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	head, err := s.existing(ctx, key)
+	src, head, err := s.locate(ctx, key)
 	if err != nil {
 		return err
 	}
-	c.reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, head.Last, key.Run, head.State))
+	at := runSummary{LastSeq: head.Last, State: head.State}
+	if src.child != "" {
+		if at, err = s.childSummary(ctx, src, head); err != nil {
+			return err
+		}
+	}
+	c.reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, at.LastSeq, key.Run, at.State))
 	return nil
 }
 
@@ -112,7 +119,7 @@ func (s *Server) beginRun(c *call, state schema.RunState, first schema.Event, op
 	return err
 }
 
-// begin gives the first event. A run with a planning gate plans first (native §3.5): with "required"
+// begin returns the first event. A run with a planning gate plans first (native §3.5): with "required"
 // it then waits for approval, with "preview" it goes on.
 func (in *newRun) begin() (schema.RunState, schema.Event, error) {
 	payload := struct {
@@ -133,10 +140,14 @@ func (in *newRun) begin() (schema.RunState, schema.Event, error) {
 	return payload.State, schema.Event{Type: schema.TypeRunLifecycle, Payload: b}, err
 }
 
-// decodeObject reads an optional JSON object.
+// decodeObject reads an optional JSON object. What stands in fields that nobody reads must be UTF-8 as well, which
+// encoding/json does not ask for.
 func decodeObject(body []byte, into any) error {
 	if len(body) == 0 {
 		return nil
+	}
+	if !utf8.Valid(body) {
+		return fmt.Errorf("body is not UTF-8: %w", dialect.ErrBadRequest)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("body is not the JSON object that is expected: %w", dialect.ErrBadRequest)
@@ -154,7 +165,7 @@ type runSummary struct {
 	EndedAt   *string         `json:"ended_at"` // null while the run goes on
 }
 
-// summary says what is known of a run without reading it.
+// summary says what is known of a run without reading it, or of a child by its own id, whose root is read.
 func (s *Server) summary(c *call) error {
 	key, err := c.key()
 	if err != nil {
@@ -162,19 +173,18 @@ func (s *Server) summary(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	head, err := s.existing(ctx, key)
+	src, head, err := s.locate(ctx, key)
 	if err != nil {
 		return err
 	}
-	out := runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
-	if out.StartedAt, err = s.timeOf(ctx, key, 1, head.Last); err != nil {
-		return err
+	var out runSummary
+	if src.child != "" {
+		out, err = s.childSummary(ctx, src, head)
+	} else {
+		out, err = s.rootSummary(ctx, key, head)
 	}
-	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last, head.Last); err != nil {
+	if err != nil {
 		return err
-	}
-	if head.State.Final() {
-		out.EndedAt = out.UpdatedAt
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
@@ -184,7 +194,54 @@ func (s *Server) summary(c *call) error {
 	return nil
 }
 
-// timeOf gives the time of one event, nil when it is no longer kept. The walk is bounded by the run's
+func (s *Server) rootSummary(ctx context.Context, key schema.RunKey, head schema.Head) (out runSummary, err error) {
+	out = runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
+	if out.StartedAt, err = s.timeOf(ctx, key, 1, head.Last); err != nil {
+		return out, err
+	}
+	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last, head.Last); err != nil {
+		return out, err
+	}
+	if head.State.Final() {
+		out.EndedAt = out.UpdatedAt
+	}
+	return out, nil
+}
+
+// childSummary is the summary of a child in its own numbers. It is over when its root is.
+func (s *Server) childSummary(ctx context.Context, src source, head schema.Head) (runSummary, error) {
+	out := runSummary{RunID: src.child}
+	ended := head.State.Final()
+	for r, err := range src.walk(ctx, s.hub, 0, schema.MaxSeq) {
+		if err != nil {
+			return out, err
+		}
+		e, err := r.Event()
+		if err != nil {
+			return out, fmt.Errorf("child %s, seq %d: %w: %w", src.child, r.Seq, schema.ErrBadPack, err)
+		}
+		if out.LastSeq = r.Seq; out.StartedAt == nil {
+			out.StartedAt = &e.TS
+		}
+		out.UpdatedAt = &e.TS
+		if e.Type == schema.TypeRunLifecycle {
+			l, err := schema.ParseLifecycle(e.Payload)
+			if err != nil {
+				return out, fmt.Errorf("child %s, seq %d: %w: %w", src.child, r.Seq, schema.ErrBadPack, err)
+			}
+			out.State = l.State
+		}
+	}
+	if out.LastSeq == 0 {
+		return out, errNoChild
+	}
+	if ended || out.State.Final() {
+		out.EndedAt = out.UpdatedAt
+	}
+	return out, nil
+}
+
+// timeOf returns the time of one event, nil when it is no longer kept. The walk is bounded by the run's
 // newest event and not by seq, so that it meets what is kept behind a hole.
 func (s *Server) timeOf(ctx context.Context, key schema.RunKey, seq, newest schema.Seq) (*string, error) {
 	for p, err := range s.hub.Packs(ctx, key, seq-1, newest) {

@@ -2,8 +2,10 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,24 +25,27 @@ import (
 
 // Server serves runs. Make it with New; use Run, or Handler in a server of your own.
 type Server struct {
-	cfg     Config
-	hub     *fanout.Hub
-	append  *producers.Appender
-	sse     *sse.Transport
-	ws      *ws.Transport
-	grpc    *grpc.Transport
-	jsonl   *jsonl.Transport
-	poll    *poll.Poller
-	routes  []*route
-	checks  *payloadChecks
-	ids     *schema.IDs
-	views   views
-	folds   *foldCache
-	tracks  *tracks
-	held    holds
-	batches batches
-	inflate *inflater
-	limits  *limiter
+	cfg         Config
+	hub         *fanout.Hub
+	append      *producers.Appender
+	sse         *sse.Transport
+	ws          *ws.Transport
+	grpc        *grpc.Transport
+	jsonl       *jsonl.Transport
+	poll        *poll.Poller
+	routes      []*route
+	checks      *payloadChecks
+	ids         *schema.IDs
+	views       views
+	folds       *foldCache
+	checkpoints *checkpoints
+	held        holds
+	batches     batches
+	pieces      *pieces
+	inflate     *inflater
+	room        *room
+	limits      *limiter
+	blobs       blobsUsed
 
 	mu       sync.Mutex
 	streams  map[*life]struct{}
@@ -80,13 +85,14 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	bodies, err := newInflater(cfg.MaxBodyBytes)
+	bodies := &pieces{places: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	inflate, err := newInflater(cfg.MaxBodyBytes, bodies)
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{
-		inflate: bodies, limits: newLimiter(cfg),
-		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg), tracks: newTracks(cfg),
+		pieces: bodies, inflate: inflate, room: newRoom(cfg), limits: newLimiter(cfg),
+		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg), checkpoints: newCheckpoints(cfg),
 		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
 		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}
@@ -111,6 +117,7 @@ func (s *Server) bind() error {
 		{"PUT /v1/agent/runs/{run}", s.metered(s.putRun), auth.ScopeWrite},
 		{"POST /v1/agent/runs/{run}/events", s.metered(s.ingest), auth.ScopeWrite},
 		{"GET /v1/agent/runs/{run}/events", s.page, auth.ScopeRead},
+		{"GET /v1/agent/runs/{run}/steps", s.listSteps, auth.ScopeRead},
 		{"GET /v1/agent/runs/{run}/snapshot", s.snapshot, auth.ScopeRead},
 		{"GET /v1/agent/runs/{run}/replay.jsonl", s.export, auth.ScopeRead},
 		{"POST /v1/agent/runs/{run}/tickets", s.createTicket, auth.ScopeRead},
@@ -121,6 +128,12 @@ func (s *Server) bind() error {
 	}
 	for _, name := range commandNames {
 		if err := s.add("POST /v1/agent/runs/{run}/"+name, s.command, auth.ScopeCommand, nil); err != nil {
+			return err
+		}
+	}
+	if s.cfg.Blobs != nil {
+		if err := errors.Join(s.add("PUT /v1/agent/runs/{run}/blobs", s.metered(s.putBlob), auth.ScopeWrite, nil),
+			s.add("GET /v1/agent/runs/{run}/blobs/{ref}", s.getBlob, auth.ScopeRead, nil)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +173,7 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		if st == nil || !st.Asked || other.asked() {
 			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 		}
-		other.twin = true
+		other.hasStream = true
 	}
 	rt.needs, rt.stream = needs, st
 	s.routes = append(s.routes, rt)
@@ -186,6 +199,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.cors(c)
 	parked := false
 	defer func() {
+		c.room.give(c.room.bytes)
 		if v := recover(); !parked {
 			c.finish(v)
 		}
@@ -234,7 +248,7 @@ func (c *call) key() (schema.RunKey, error) {
 	return schema.RunKey{Tenant: c.caller.Tenant, Run: run}, nil
 }
 
-// existing gives the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
+// existing returns the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
 // not or is another tenant's.
 func (s *Server) existing(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := s.hub.Head(ctx, key)

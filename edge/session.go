@@ -37,7 +37,7 @@ type session struct {
 	place  place
 }
 
-// errComplete says that a run has ended and that the client has its last event.
+// errComplete reports that a run has ended and that the client has its last event.
 var errComplete = errors.New("the run has ended and the client has all of it")
 
 // begin reads the request and opens what it asks for. What begin opened is closed by close, also after an
@@ -111,7 +111,7 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	if err != nil {
 		return err
 	}
-	now, err := s.tracks.at(ctx, key, ss.bound.dialect, head.Last, ss.req)
+	now, err := s.checkpoints.at(ctx, key, ss.bound.dialect, head.Last, ss.req)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	return err
 }
 
-// snapshotEvent gives the fold of a run as the event that stands for all up to it.
+// snapshotEvent returns the fold of a run as the event that stands for all up to it.
 func (s *Server) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
 	fold, at, err := s.foldAt(ctx, key, 0)
 	if err != nil {
@@ -153,17 +153,19 @@ func (s *Server) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.O
 	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
 }
 
-// shaped says that deltas are folded and paced for this client.
+// shaped reports whether deltas are folded and paced for this client.
 func (ss *session) shaped() bool {
 	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault
 }
 
 func (ss *session) filter() shape.Filter {
 	f := ss.req.Filter
-	return shape.NewFilter(f.Children, f.Types, f.Nested)
+	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
+	filter.Agent = f.Agent
+	return filter
 }
 
-// reader gives the way through the source that the request asks for.
+// reader returns the way through the source that the request asks for.
 func (ss *session) reader(ctx context.Context) (reader, error) {
 	if ss.req.Speed > 0 {
 		return ss.timed(ctx), nil
@@ -183,7 +185,7 @@ func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) (reader
 	}
 	return &viewReader{
 		hub: ss.s.hub, views: &ss.s.views, v: v, src: o.src, ctx: ctx, pos: o.after,
-		thin: shaped, whole: !shaped && o.src.child == "" && filter.All() && has == o.after,
+		thin: shaped, joined: max(o.pos.last, o.after), whole: !shaped && o.src.child == "" && filter.All() && has == o.after,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}, nil
 }
@@ -265,7 +267,7 @@ func (ss *session) carry(step func() error) (err error) {
 	return step()
 }
 
-// begin gives what comes before the log's own events, then what the log has.
+// begin returns what comes before the log's own events, then what the log has.
 func (ss *session) begin() (err error) {
 	if ss.read, err = ss.reader(ss.ctx); err != nil {
 		return err
@@ -355,11 +357,11 @@ func (ss *session) deliver() error {
 		if err := w.send(p); err != nil {
 			return cleanly(err)
 		}
-		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
-			return err
-		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {
 			return nil
+		}
+		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
+			return err
 		}
 	}
 }

@@ -57,7 +57,7 @@ type foldedAt struct {
 	Seq    schema.Seq
 }
 
-// foldAt gives the snapshot of a run, or of a child by its own id and numbers, at exactly through; 0 is
+// foldAt returns the snapshot of a run, or of a child by its own id and numbers, at exactly through; 0 is
 // the newest event, which is the cheap one. The bytes are shared and must not be changed. Errors:
 // fanout.ErrNotFound, ErrFuture (through does not exist), ErrExpired (the beginning is gone),
 // ErrUnavailable; schema.ErrTooLarge.
@@ -129,7 +129,7 @@ func (s *Server) locate(ctx context.Context, key schema.RunKey) (source, schema.
 	if !errors.Is(err, fanout.ErrNotFound) {
 		return source{key: key}, head, err
 	}
-	src, ok, perr := s.childOf(ctx, key)
+	src, ok, perr := s.childOf(ctx, key, err)
 	if perr != nil {
 		return source{}, schema.Head{}, perr
 	}

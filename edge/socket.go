@@ -31,8 +31,8 @@ func (s *Server) socket(c *call) (err error) {
 		return err
 	}
 	sink, err := s.ws.Open(c.w, c.r, ws.Options{
-		Subprotocol: b.Subprotocol,
-		Closed:      func(err error) { l.end(closed(err)) },
+		Subprotocols: b.Subprotocols,
+		Closed:       func(err error) { l.end(closed(err)) },
 	})
 	if !errors.Is(err, dialect.ErrBadRequest) {
 		c.taken(http.StatusSwitchingProtocols) // whatever became of it

@@ -76,7 +76,7 @@ func (h *house) dial(path string, headers ...string) (*socket, *http.Response, e
 	return s, resp, nil
 }
 
-// wait gives the lines up to the close, and the close.
+// wait returns the lines up to the close, and the close.
 func (s *socket) wait(t testing.TB) ([]string, *gws.CloseError) {
 	t.Helper()
 	select {

@@ -32,6 +32,9 @@ func (src source) walk(ctx context.Context, hub *fanout.Hub, after, through sche
 				yield(schema.Record{}, err)
 				return
 			}
+			if src.child != "" && p.Child != src.child {
+				continue // a pack is of one lane
+			}
 			for r, err := range p.Records(from) {
 				if err != nil {
 					yield(schema.Record{}, err)
@@ -84,7 +87,7 @@ type tail struct {
 	skip schema.Seq  // own numbers up to it are passed over
 }
 
-// errNoChild says that a run has no such child.
+// errNoChild reports that a run has no such child.
 var errNoChild = fmt.Errorf("no events of this child: %w", fanout.ErrNotFound)
 
 // follow opens the live side behind after, in the source's numbers. It refuses what
@@ -162,6 +165,17 @@ func (src source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) 
 	return position{last: own.n, ended: own.ended || head.State.Final()}, nil
 }
 
+// whereIs says what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
+// wraps fanout.ErrNotFound for what is neither.
+func (s *Server) whereIs(ctx context.Context, key schema.RunKey) (source, position, error) {
+	src, head, err := s.locate(ctx, key)
+	if err != nil {
+		return src, position{}, err
+	}
+	pos, err := src.where(ctx, s.hub, head)
+	return src, pos, err
+}
+
 // opened is a source with a live side at a cursor.
 type opened struct {
 	src   source
@@ -177,7 +191,7 @@ func (s *Server) open(ctx context.Context, key schema.RunKey, c dialect.Cursor) 
 	if !errors.Is(err, fanout.ErrNotFound) {
 		return o, err
 	}
-	src, ok, perr := s.childOf(ctx, key)
+	src, ok, perr := s.childOf(ctx, key, err)
 	if perr != nil {
 		return o, perr
 	}
@@ -187,8 +201,12 @@ func (s *Server) open(ctx context.Context, key schema.RunKey, c dialect.Cursor) 
 	return s.openChild(ctx, src, c)
 }
 
-// childOf gives the source that an id names which is no run; ok is false when it is no child either.
-func (s *Server) childOf(ctx context.Context, key schema.RunKey) (src source, ok bool, err error) {
+// childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child either.
+// The log knows the children that were spawned within its window, the catalog those that have spoken.
+func (s *Server) childOf(ctx context.Context, key schema.RunKey, why error) (src source, ok bool, err error) {
+	if child := new(fanout.ChildError); errors.As(why, &child) {
+		return source{key: schema.RunKey{Tenant: key.Tenant, Run: child.Root}, child: key.Run}, true, nil
+	}
 	if s.cfg.Catalog == nil {
 		return source{}, false, nil
 	}

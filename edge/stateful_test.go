@@ -204,7 +204,7 @@ func TestStatefulFromEverywhere(t *testing.T) {
 	}
 }
 
-// tallied gives the tokens of all frames of a run as it is now.
+// tallied returns the tokens of all frames of a run as it is now.
 func tallied(t *testing.T, h *house, run string) (list []string) {
 	t.Helper()
 	p := tally{}.Projector(dialect.Request{})
@@ -411,7 +411,7 @@ func TestTracks(t *testing.T) {
 	}
 }
 
-// sumsOf gives the sum after each record.
+// sumsOf returns the sum after each record.
 func sumsOf(t *testing.T, hub *fanout.Hub, key schema.RunKey, through schema.Seq) []string {
 	t.Helper()
 	sums := []string{"00000000"}

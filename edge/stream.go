@@ -155,12 +155,15 @@ func ended(ctx context.Context, err error) error {
 // orders, and ids that a producer brought say nothing about it. An id that the run does not have is a
 // bad cursor, never the start.
 func (s *Server) resolve(ctx context.Context, src source, c dialect.Cursor) (schema.Seq, error) {
-	if c.ID == "" {
+	if c.ID == "" && !c.ByStep {
 		return c.Seq, nil
 	}
 	head, err := s.existing(ctx, src.key)
 	if err != nil {
 		return 0, err
+	}
+	if c.ByStep {
+		return s.stepStart(ctx, src, c.Step, head.Last)
 	}
 	if c.ID == head.LastID && src.child == "" {
 		return head.Last, nil

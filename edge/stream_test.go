@@ -29,13 +29,13 @@ func frames(packs []schema.Pack, after schema.Seq) string {
 			if err != nil {
 				panic(err)
 			}
-			fmt.Fprintf(&b, "event: %s\ndata: %s\nid: %d\n\n", r.Type, r.Line, r.Seq)
+			fmt.Fprintf(&b, "data: %s\nid: %d\n\n", r.Line, r.Seq)
 		}
 	}
 	return b.String()
 }
 
-// body checks headers and hint, and gives the rest.
+// body checks headers and hint, and returns the rest.
 func (a answer) events(t testing.TB) string {
 	t.Helper()
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/event-stream" {
@@ -124,7 +124,7 @@ func (h *house) watch(c *http.Client, path string, headers ...string) *reader {
 	return r
 }
 
-// next gives the text up to and with the next blank line.
+// next returns the text up to and with the next blank line.
 func (r *reader) next() (string, error) {
 	var b strings.Builder
 	for {

@@ -14,7 +14,7 @@ type RouteRow struct {
 	Transport dialect.Transport
 }
 
-// Table gives the routes of a server, so that a route that is added later is tested without anybody
+// Table returns the routes of a server, so that a route that is added later is tested without anybody
 // thinking of it.
 func (s *Server) Table() []RouteRow {
 	var rows []RouteRow

@@ -76,6 +76,7 @@ var numbers = map[dialect.Reason]int{
 	dialect.ReasonUnavailable: 20013,
 	dialect.ReasonShutdown:    20014,
 	dialect.ReasonLimited:     20015,
+	dialect.ReasonFull:        20016,
 	dialect.ReasonInternal:    20099,
 }
 
@@ -153,10 +154,19 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 		return opt, err
 	}
 	held := len(t.events)
-	t.events, err = t.s.decode(t.events, t.key.Run, p.Body)
+	body, moved, err := t.s.slim(p.Body)
+	if err != nil {
+		return opt, err
+	}
+	t.events, err = t.s.decode(t.events, t.key.Run, body)
 	t.over = t.s.limits.spend(t.meter, len(t.events)-held, int64(len(p.Body)))
 	if t.over != nil {
 		return opt, t.over
+	}
+	if err == nil {
+		if _, err = t.s.keep(t.ctx, t.key, moved); err != nil && !ofOnePost(err) {
+			t.over = err // it is the same for those that follow, which must not overtake
+		}
 	}
 	return opt, err
 }
@@ -185,7 +195,7 @@ func (t *taking) reset() {
 	t.events, t.count, t.size = t.events[:0], 0, 0
 }
 
-// waits says whether post i has events that are not stored yet.
+// waits reports whether post i has events that are not stored yet.
 func (t *taking) waits(i int) bool { return t.answers[i].Events > 0 && t.answers[i].First == 0 }
 
 // store appends events, which are those that wait of the posts i … end-1, and answers these. What the log refuses
@@ -243,7 +253,7 @@ func (t *taking) culprit(i int, events []schema.Event, err error) (post, before 
 	}
 }
 
-// ofOnePost says whether err, of an append, is about an event, and nothing was stored. All else is trouble that
+// ofOnePost reports whether err, of an append, is about an event, and nothing was stored. All else is trouble that
 // the next append would have as well.
 func ofOnePost(err error) bool {
 	reason := ReasonOf(err)

@@ -18,7 +18,7 @@ import (
 	"agentstream/schema"
 )
 
-// taker gives a server over the house's log, for what comes without HTTP.
+// taker returns a server over the house's log, for what comes without HTTP.
 func (h *house) taker(change ...func(*edge.Config)) *edge.Server {
 	h.t.Helper()
 	cfg := edge.Config{Hub: h.hub, Appender: h.app}
@@ -197,7 +197,7 @@ func TestTakeTogetherIsOneByOne(t *testing.T) {
 	}
 }
 
-// randomPost gives a post, and how many events it has if it is good.
+// randomPost returns a post, and how many events it has if it is good.
 func randomPost(rnd *rand.Rand, next int) (producers.Post, int) {
 	word := strconv.Itoa(rnd.IntN(1e6))
 	delta := func(more string) string {
@@ -236,7 +236,7 @@ func randomPost(rnd *rand.Rand, next int) (producers.Post, int) {
 	return producers.Post{Body: []byte(delta(""))}, 1
 }
 
-// texts gives lanes, types, numbers and payloads of a run.
+// texts returns lanes, types, numbers and payloads of a run.
 func (h *house) texts(run string) string {
 	h.t.Helper()
 	var b strings.Builder
@@ -349,7 +349,7 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 	for _, err := range []error{
 		schema.ErrMalformed, schema.ErrUnknownType, schema.ErrForeignRun, schema.ErrTooLarge, schema.ErrBadID, dialect.ErrBadRequest, schema.ErrSeqMismatch,
 		schema.ErrEnded, producers.ErrKeyReused, schema.ErrConflict, schema.ErrUnanswered, producers.ErrBackpressure, schema.ErrUnavailable,
-		producers.ErrClosed, schema.ErrBadPack,
+		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull,
 	} {
 		r := s.Refusal(fmt.Errorf("test: %w", err))
 		if got := fmt.Sprintf("%d %s", r.Status, r.Code); documented[r.Number] != got || used[r.Number] {

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// validator gives the check that always asks the validator.
+// validator returns the check that always asks the validator.
 func validator(t testing.TB) (careful func(typ string, payload []byte) error) {
 	t.Helper()
 	checks, err := compilePayloadChecks(schema.Types())

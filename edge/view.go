@@ -56,7 +56,7 @@ type view struct {
 	mu      sync.Mutex
 	last    schema.Seq    // last event that was shown; the next begins behind it
 	changed chan struct{} // closed when there is a newer state; nil: nobody waits
-	outlets []*outlet
+	groups  []*broadcastGroup
 	spoke   time.Time // when the parked last got something
 }
 
@@ -90,7 +90,7 @@ func (p *plain) Tick(out []shape.Out, _ time.Time) []shape.Out { return out }
 func (p *plain) Due() (time.Time, bool)                        { return time.Time{}, false }
 func (p *plain) Settled(seen schema.Seq) schema.Seq            { return seen }
 
-// join gives the view that a watcher of o wants, begun at o's newest event unless it is there already.
+// join returns the view that a watcher of o wants, begun at o's newest event unless it is there already.
 // The caller leaves it. A view that is begun follows its source before join returns, so that the watcher
 // may close its own tail at once.
 func (vs *views) join(key viewKey, filter shape.Filter, o opened) (*view, error) {
@@ -288,7 +288,7 @@ func (v *view) publish(n *viewState, out []shape.Out) {
 	}
 }
 
-// wait gives a channel that is closed when s is no longer the newest state; nil: it is not any more.
+// wait returns a channel that is closed when s is no longer the newest state; nil: it is not any more.
 func (v *view) wait(s *viewState) <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -301,7 +301,7 @@ func (v *view) wait(s *viewState) <-chan struct{} {
 	return v.changed
 }
 
-// behind gives the items that follow a position, or says up to where history must be read first,
+// behind returns the items that follow a position, or says up to where history must be read first,
 // because they are no longer here or because the client has a part of the first one. Neither means
 // that all up to hi is hidden.
 func (s *viewState) behind(pos schema.Seq) (items []shape.Out, read schema.Seq) {

@@ -19,9 +19,10 @@ type writer struct {
 	flushed time.Time
 	shown   int  // frames since the last flush
 	last    bool // the stream is over with them
+	spared  bool // the client was: its cursor stays where it had everything
 }
 
-// errOver says that the stream has ended with its last frame.
+// errOver reports that the stream has ended with its last frame.
 var errOver = errors.New("the last frame was sent")
 
 // cleanly makes the end that a frame has brought the clean one that it is.
@@ -44,7 +45,7 @@ func (w *writer) prelude(of stretch) error {
 		return nil
 	}
 	ss := w.ss
-	p, err := ss.s.tracks.at(ss.ctx, ss.src.key, ss.bound.dialect, of.from-1, ss.req)
+	p, err := ss.s.checkpoints.at(ss.ctx, ss.src.key, ss.bound.dialect, of.from-1, ss.req)
 	if err != nil {
 		return err
 	}
@@ -138,6 +139,7 @@ func (w *writer) send(p portion) error {
 		}
 	}
 	for i := range p.records {
+		w.spared = w.spared || p.records[i].Spared
 		if err := w.record(p.records[i].Record); err != nil {
 			return err
 		}
@@ -185,6 +187,11 @@ func (w *writer) record(r schema.Record) error {
 	}
 	if err := w.project.Project(&w.frames, r); err != nil {
 		return projectError(r, err)
+	}
+	if w.spared {
+		for i := range w.frames.List {
+			w.frames.List[i].Token = nil
+		}
 	}
 	if err := w.write(w.frames.List); err != nil {
 		return err

@@ -35,8 +35,8 @@ type cachedRun struct {
 	readers  int
 	pages    []*page   // by lo, and by hi: none lies inside another
 	checked  time.Time // when the pages were last known to be what the log has
-	checking *flight
-	flights  []*flight
+	checking *fetchOnce
+	fetches  []*fetchOnce
 	parked   []*logWalk // between two pages
 }
 
@@ -49,8 +49,8 @@ type page struct {
 	prev, next *page // in the ring; nil when it is not kept
 }
 
-// flight is one reading of the log, for all who want its result.
-type flight struct {
+// fetchOnce is one reading of the log, for all who want its result.
+type fetchOnce struct {
 	at, through schema.Seq
 	done        chan struct{} // closed when the rest may be read
 	page        *page         // nil: nothing behind at, or err
@@ -67,7 +67,7 @@ const (
 	runOverhead  = 512
 )
 
-// newCache gives the hub's cache; nil when it is to have none.
+// newCache returns the hub's cache; nil when it is to have none.
 func newCache(h *Hub) *cache {
 	if h.cfg.CacheBytes < 0 {
 		return nil
@@ -80,7 +80,7 @@ func newCache(h *Hub) *cache {
 	return c
 }
 
-// enter gives the run, which stays until leave.
+// enter returns the run, which stays until leave.
 func (c *cache) enter(key schema.RunKey) *cachedRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *cache) dropIfUnused(r *cachedRun) {
 	}
 }
 
-// find gives the page that holds seq.
+// find returns the page that holds seq.
 func (r *cachedRun) find(seq schema.Seq) *page {
 	i, exact := slices.BinarySearchFunc(r.pages, seq, func(p *page, seq schema.Seq) int { return cmp.Compare(p.lo, seq) })
 	if !exact {
@@ -118,7 +118,7 @@ func (r *cachedRun) find(seq schema.Seq) *page {
 	return r.pages[i]
 }
 
-// keep adds a page, joined to the one before it when both are small, and gives the page that readers
+// keep adds a page, joined to the one before it when both are small, and returns the page that readers
 // shall use. What it makes superfluous goes, and what was used longest ago.
 func (c *cache) keep(r *cachedRun, p *page) *page {
 	if o := r.find(p.lo); o != nil && o.hi >= p.hi {

@@ -72,7 +72,7 @@ func (r *cacheReader) close() {
 	}
 }
 
-// page gives a page that holds what is next behind pos; nil when there is nothing.
+// page returns a page that holds what is next behind pos; nil when there is nothing.
 func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 	for asked := false; ; {
 		if err := r.ctx.Err(); err != nil {
@@ -102,10 +102,10 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 			}
 			through = min(through, v.lo-1)
 		}
-		f, read := r.board(pos, through)
+		f, read := r.fetch(pos, through)
 		r.c.mu.Unlock()
 		if read != nil {
-			r.fly(f, read)
+			r.read(f, read)
 		} else {
 			select {
 			case <-f.done:
@@ -125,19 +125,19 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 	}
 }
 
-// boardWithin is how far behind its own place a reader waits for somebody else's page, in events.
-const boardWithin = 1024
+// fetchWithin is how far behind its own place a reader waits for somebody else's page, in events.
+const fetchWithin = 1024
 
-// board finds a reading under way that will give what lies behind pos, or begins one: then it gives
+// fetch finds a reading under way that will give what lies behind pos, or begins one: then it gives
 // the walk to read from, as far as through. Under the lock.
-func (r *cacheReader) board(pos, through schema.Seq) (*flight, *logWalk) {
-	for _, f := range r.run.flights {
-		if f.at <= pos && pos-f.at < boardWithin && f.through > pos {
+func (r *cacheReader) fetch(pos, through schema.Seq) (*fetchOnce, *logWalk) {
+	for _, f := range r.run.fetches {
+		if f.at <= pos && pos-f.at < fetchWithin && f.through > pos {
 			return f, nil
 		}
 	}
-	f := &flight{at: pos, through: through, done: make(chan struct{})}
-	r.run.flights = append(r.run.flights, f)
+	f := &fetchOnce{at: pos, through: through, done: make(chan struct{})}
+	r.run.fetches = append(r.run.fetches, f)
 	for i, w := range r.run.parked {
 		if w.pos == pos {
 			r.run.parked = slices.Delete(r.run.parked, i, i+1)
@@ -154,8 +154,8 @@ func (r *cacheReader) board(pos, through schema.Seq) (*flight, *logWalk) {
 	return f, w
 }
 
-// fly reads one page. It ends early with the reader, whom the others that wait outlive.
-func (r *cacheReader) fly(f *flight, w *logWalk) {
+// read reads one page. It ends early with the reader, whom the others that wait outlive.
+func (r *cacheReader) read(f *fetchOnce, w *logWalk) {
 	cancel := w.cancel
 	stop := context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })
 	p := &page{lo: f.at + 1, hi: f.at}
@@ -175,7 +175,7 @@ func (r *cacheReader) fly(f *flight, w *logWalk) {
 	}
 	c := r.c
 	c.mu.Lock()
-	r.run.flights = slices.DeleteFunc(r.run.flights, func(o *flight) bool { return o == f })
+	r.run.fetches = slices.DeleteFunc(r.run.fetches, func(o *fetchOnce) bool { return o == f })
 	if len(p.packs) > 0 {
 		f.page, f.err = c.keep(r.run, p), nil // an error shows again when the rest is asked for
 	}
@@ -224,7 +224,7 @@ func (r *cacheReader) check() error {
 		}
 		return f.err
 	}
-	f := &flight{done: make(chan struct{})}
+	f := &fetchOnce{done: make(chan struct{})}
 	run.checking = f
 	first := run.pages[0].packs[0]
 	c.mu.Unlock()
@@ -245,7 +245,7 @@ func (r *cacheReader) check() error {
 	return err
 }
 
-// same says whether the log has the pack's first line where the pack has it.
+// same reports whether the log has the pack's first line where the pack has it.
 func (c *cache) same(ctx context.Context, key schema.RunKey, p schema.Pack) (bool, error) {
 	for q, err := range c.walk(ctx, key, p.First-1, p.First) {
 		switch {

@@ -107,13 +107,13 @@ func (f *feed) expect(seq schema.Seq) {
 	}
 }
 
-// quiet says that nothing has arrived since the last call.
+// quiet reports whether nothing has arrived since the last call.
 func (f *feed) quiet() bool { return !f.heard.Swap(false) }
 
 // missingEvery is how often a run whose newest events have left the stream is asked for by name.
 const missingEvery = time.Minute
 
-// stands says that readers have more than the stream, where newest is its last, and that it is time to ask why.
+// stands reports whether readers have more than the stream, where newest is its last, and that it is time to ask why.
 func (f *feed) stands(newest schema.Seq) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +214,7 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	return true
 }
 
-// without gives a view that begins behind seq.
+// without returns a view that begins behind seq.
 func (f *feed) without(v *view, seq schema.Seq) *view {
 	n := *v
 	n.packs = append([]schema.Pack(nil), v.packs...)

@@ -56,7 +56,7 @@ func (h *Hub) walk(ctx context.Context, key schema.RunKey, after, through schema
 	}
 }
 
-// recent gives the newest packs of a watched run when they hold all of after < seq ≤ through, or can be
+// recent returns the newest packs of a watched run when they hold all of after < seq ≤ through, or can be
 // made to.
 func (h *Hub) recent(ctx context.Context, key schema.RunKey, after, through schema.Seq) ([]schema.Pack, bool) {
 	f := h.feed(key)
@@ -85,7 +85,7 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("%v; first kept is %d", ErrExpired, e.First)
 }
 
-// Unwrap gives ErrExpired.
+// Unwrap returns ErrExpired.
 func (e *ExpiredError) Unwrap() error { return ErrExpired }
 
 // walk is one Packs under way.
@@ -98,7 +98,7 @@ type walk struct {
 	yield   func(schema.Pack, error) bool
 }
 
-// errStopped says that the caller wants no more.
+// errStopped reports that the caller wants no more.
 var errStopped = errors.New("stopped")
 
 // holeTries is how often a hole between archive and stream is looked at again: the persister may be

@@ -99,7 +99,7 @@ func (h *Hub) shard(key schema.RunKey) *shard {
 	return &h.shards[schema.Partition(key.Run, hubShards)]
 }
 
-// feed gives the run's feed; nil when nobody watches it.
+// feed returns the run's feed; nil when nobody watches it.
 func (h *Hub) feed(key schema.RunKey) *feed {
 	s := h.shard(key)
 	s.mu.Lock()
@@ -107,7 +107,7 @@ func (h *Hub) feed(key schema.RunKey) *feed {
 	return s.feeds[key]
 }
 
-// ring gives the newest packs of a run that is watched, nil when it is not.
+// ring returns the newest packs of a run that is watched, nil when it is not.
 func (h *Hub) ring(key schema.RunKey) *view {
 	if f := h.feed(key); f != nil {
 		return f.view.Load()
@@ -283,7 +283,7 @@ func (h *Hub) count() {
 	}
 }
 
-// acquire gives the run's feed, attached. The first user attaches it, the others wait for that.
+// acquire returns the run's feed, attached. The first user attaches it, the others wait for that.
 func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
 	part := h.shard(key)
 	for {
@@ -349,16 +349,18 @@ func (h *Hub) release(f *feed) {
 	}
 }
 
-// Head gives the newest position of a run: from the stream's leader, or from the archive when the
+// Head returns the newest position of a run: from the stream's leader, or from the archive when the
 // stream no longer holds the run. ErrNotFound: neither knows it. ErrUnavailable: ask again.
 func (h *Hub) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := h.cfg.Stream.Head(ctx, key, "")
-	if err == nil && !head.Exists() && h.cfg.Archive != nil {
+	if err == nil && !head.Exists() && head.Root == "" && h.cfg.Archive != nil {
 		head, err = h.cfg.Archive.Head(ctx, key, "")
 	}
 	switch {
 	case err != nil:
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w: %w", key, ErrUnavailable, err)
+	case !head.Exists() && head.Root != "":
+		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w", key, &ChildError{Root: head.Root})
 	case !head.Exists():
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w", key, ErrNotFound)
 	}

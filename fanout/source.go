@@ -15,7 +15,7 @@ type History interface {
 	// pack may begin before after+1 (skip with Pack.Records) and, when the source no longer has the
 	// beginning, behind it. A walk that ends without an error is complete for this source.
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	// Head gives the newest position the source knows; the zero Head when it has nothing of the run.
+	// Head returns the newest position the source knows; the zero Head when it has nothing of the run.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
@@ -25,24 +25,35 @@ type Tail interface {
 	// returns when the interest is known to the server that we are connected to. fn must not block.
 	// stop ends it.
 	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
-	// Newest gives the newest seq of each run that the stream has. It may lag; it is for the audit.
+	// Newest returns the newest seq of each run that the stream has. It may lag; it is for the audit.
 	Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error)
 	// Lost is signalled whenever copies may have been lost: a reconnect, an overflow.
 	Lost() <-chan struct{}
 }
 
+// ChildError is ErrNotFound for an id that the stream says to be that of a child of another run.
+type ChildError struct {
+	Root string // in whose log it speaks
+}
+
+// Error names the run.
+func (e *ChildError) Error() string { return "child of run " + e.Root + ", which is its log" }
+
+// Unwrap returns ErrNotFound.
+func (e *ChildError) Unwrap() error { return ErrNotFound }
+
 // One sentinel for each decision of a caller.
 var (
-	// ErrNotFound says that there is no such run in this tenant.
+	// ErrNotFound reports that there is no such run in this tenant.
 	ErrNotFound = errors.New("no such run")
-	// ErrExpired says that the events behind the cursor are no longer kept
+	// ErrExpired reports that the events behind the cursor are no longer kept
 	// (KAI-STREAM-CONN-0002).
 	ErrExpired = errors.New("events behind the cursor are no longer kept")
-	// ErrFuture says that the cursor is beyond the newest event.
+	// ErrFuture reports that the cursor is beyond the newest event.
 	ErrFuture = errors.New("cursor is beyond the newest event")
-	// ErrUnavailable says that history cannot be read now; the caller may come back with the same
+	// ErrUnavailable reports that history cannot be read now; the caller may come back with the same
 	// cursor.
 	ErrUnavailable = errors.New("history is unavailable")
-	// ErrClosed says that the hub is shutting down.
+	// ErrClosed reports that the hub is shutting down.
 	ErrClosed = errors.New("hub is closed")
 )

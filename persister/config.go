@@ -12,6 +12,8 @@ import (
 type Config struct {
 	Queues []Queue // one per partition of the log
 	Store  Store
+	Refill Refiller // completes a log that is behind the store; nil: such a partition is not stored further
+	Alone  bool     // no other process stores this log: nothing is shared
 
 	BatchEvents int           // rows per transaction, at most; default 8,000. One pack may exceed it
 	BatchStart  int           // rows per transaction at first; default 2,000 or BatchEvents, if that is less
@@ -20,11 +22,13 @@ type Config struct {
 	Target      time.Duration // transactions that take less may grow, slower ones shrink; default 250 ms
 	Linger      time.Duration // least time between two fetches while batches are small; default 1 s, negative: none
 	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
-	Hold        time.Duration // a batch that has failed for so long is given back until the store answers; default 30 s
+	Hold        time.Duration // what has failed for so long is let go, and read again when the store answers; default 30 s
 	Grace       time.Duration // time for the last batch after Run was told to stop; default 10 s
 	RetryMin    time.Duration // first pause after a failure; default 100 ms, doubled each time
 	RetryMax    time.Duration // longest pause; default 10 s
 	LagEvery    time.Duration // how often each queue is asked for its lag; default 10 s
+	ShareEvery  time.Duration // how often the store is asked who stores what; default 2 s
+	ShareStale  time.Duration // a partition whose offset has rested for so long may be taken by anybody; default 5 s
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
@@ -36,8 +40,8 @@ type Config struct {
 type Hooks struct {
 	// Stored is called after each commit.
 	Stored func(stream string, s Stored)
-	// Buried is called for each dead letter, after it is kept.
-	Buried func(stream, reason string)
+	// DeadLetter is called for each dead letter, after it is kept.
+	DeadLetter func(stream, reason string)
 	// Conflict is called for each row that came with another content than the one stored: an alarm.
 	Conflict func(stream string, key schema.RunKey, seq schema.Seq)
 	// Retrying is called after each failed attempt, with the time of the first failure of this
@@ -47,7 +51,7 @@ type Hooks struct {
 	Recovered func(stream string, outage time.Duration)
 	// Lag is called every LagEvery when a queue has answered, with the state that its pipeline is in then.
 	Lag func(s Status)
-	// Lost is called when the log has dropped messages that were never confirmed: an alarm.
+	// Lost is called when the log has dropped messages that were never stored: an alarm.
 	Lost func(stream string, messages uint64)
 }
 
@@ -83,6 +87,8 @@ func (c Config) withDefaults() Config {
 	def(&c.RetryMin, 100*time.Millisecond)
 	def(&c.RetryMax, 10*time.Second)
 	def(&c.LagEvery, 10*time.Second)
+	def(&c.ShareEvery, 2*time.Second)
+	def(&c.ShareStale, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -97,7 +103,7 @@ func (c Config) validate() error {
 		return errors.New("persister: config needs queues and a store")
 	}
 	if c.BatchEvents < 1 || c.BatchBytes < 1 || c.HeldBytes < 1 || c.Target < 0 || c.Hold < 0 ||
-		c.Attempt < 0 || c.Grace < 0 || c.LagEvery < 0 {
+		c.Attempt < 0 || c.Grace < 0 || c.LagEvery < 0 || c.ShareEvery < 0 || c.ShareStale < 0 {
 		return errors.New("persister: bounds must be positive")
 	}
 	if c.BatchStart < 1 || c.BatchStart > c.BatchEvents {

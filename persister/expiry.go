@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// ErrHeld says that a legal hold keeps what was to be removed.
+// ErrHeld reports that a legal hold keeps what was to be removed.
 var ErrHeld = errors.New("under legal hold")
 
 // Day is the unit in which retention is configured.
@@ -91,7 +91,7 @@ type Remains struct {
 	Marks     int // runs that are marked as deleted: they go last, after a pause
 }
 
-// Nothing says that nothing but marks is left.
+// Nothing reports whether nothing but marks is left.
 func (r Remains) Nothing() bool {
 	r.Marks = 0
 	return r == Remains{}

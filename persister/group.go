@@ -18,6 +18,10 @@ type Run struct {
 	LastTS  time.Time              // time of the newest event
 	Rows    int
 	Digest  Digest
+
+	FirstAsk    schema.Seq // first event that may ask something (schema.Ask), 0: there is none
+	FirstAnswer schema.Seq // first one that may end what was asked
+
 	Session []SessionEvent // of the root, in the order of their seqs; some may be stored already
 }
 
@@ -105,7 +109,8 @@ func (b *Batch) digest() {
 		root := row.Chunk.Child == ""
 		session := root && IsSession(row.Type)
 		turn := root && (row.Type == schema.TypeTurnStart || row.Type == schema.TypeTurnEnd)
-		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn {
+		asks := schema.Asks(row.Type) && mayAsk(row)
+		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn && !asks && !schema.Answers(row.Type) {
 			continue
 		}
 		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {
@@ -113,6 +118,13 @@ func (b *Batch) digest() {
 		}
 		for b.Runs[run].Key != row.Chunk.Key { // both are in the order of keys
 			run++
+		}
+		r := &b.Runs[run]
+		if asks && r.FirstAsk == 0 {
+			r.FirstAsk = row.Seq
+		}
+		if r.FirstAnswer == 0 && schema.Answers(row.Type) {
+			r.FirstAnswer = row.Seq
 		}
 		if !session {
 			b.Runs[run].Digest.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)

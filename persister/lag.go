@@ -25,7 +25,11 @@ func (p *pipeline) watchLag(ctx context.Context) {
 func (p *pipeline) askLag(ctx context.Context) {
 	once, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
 	defer cancel()
-	lag, err := p.queue.Lag(once)
+	stored, err := p.known(once)
+	var lag Lag
+	if err == nil {
+		lag, err = p.queue.Lag(once, stored)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			p.noLag(err)
@@ -56,6 +60,18 @@ func (p *pipeline) askLag(ctx context.Context) {
 		h(p.snapshot())
 	}
 	p.warn(lag, lost, before, next, now)
+}
+
+// known returns the offset: another process may be moving it.
+func (p *pipeline) known(ctx context.Context) (Offset, error) {
+	p.mu.Lock()
+	at := p.offset
+	p.mu.Unlock()
+	if at.Stream != "" && p.ours() {
+		return at, nil
+	}
+	stored, err := p.share.stored(ctx, p.queue.Stream())
+	return stored.Offset, err
 }
 
 // noLag says, once until it is known again, that the lag is not known: nothing would warn of a loss.
@@ -115,8 +131,8 @@ type alarm struct {
 	said  time.Time // in the log
 }
 
-// WindowLeft is how long it takes until the log drops the oldest message that is not confirmed. It is
-// negative when the log is late with that, the whole window when all is confirmed, and 0 when there is
+// WindowLeft is how long it takes until the log drops the oldest message that is not stored. It is
+// negative when the log is late with that, the whole window when all is stored, and 0 when there is
 // no window.
 func (l Lag) WindowLeft(now time.Time) time.Duration {
 	if l.Oldest.IsZero() {
@@ -125,7 +141,7 @@ func (l Lag) WindowLeft(now time.Time) time.Duration {
 	return l.Window - now.Sub(l.Oldest)
 }
 
-// alarmOf judges a lag. JetStream's limits win over messages that are not confirmed: what gets too old,
+// alarmOf judges a lag. The log's limits win over messages that are not stored: what gets too old,
 // or does not fit any more, is lost.
 func alarmOf(l Lag, now time.Time) alarm {
 	var a alarm

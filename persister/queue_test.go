@@ -4,186 +4,202 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentstream/persister"
 	"agentstream/schema"
 )
 
-// queue is one partition in memory. What was handed out and not settled comes again after redeliver.
-type queue struct {
-	stream    string
-	redeliver time.Duration
+// stream is one partition of a log in memory.
+type stream struct {
+	name string
 
 	mu       sync.Mutex
-	wake     chan struct{}
-	msgs     []persister.Message
-	out      map[uint64]time.Time // position → when it comes again
-	acked    map[uint64]int
-	released map[uint64]int
+	changed  chan struct{} // closed at every change, and made anew
+	identity string
+	msgs     []persister.Message // those that are still there
+	last     uint64              // position of the newest message ever
 	fetchErr error
-	ackErr   error
-	onAck    func([]persister.Message)
-	onHold   func([]persister.Message)
 	lagErr   error
-	held     int // messages that were held, counted each time
-	lost     uint64
-	away     bool          // another process has its turn
-	takes    time.Duration // of a fetch that gives something, and of a confirmation
+	window   time.Duration
+	takes    time.Duration // of a fetch that returns something
+	fetches  int
 }
 
-func newQueue(stream string) *queue {
-	return &queue{
-		stream: stream, redeliver: time.Minute, wake: make(chan struct{}, 1),
-		out: make(map[uint64]time.Time), acked: make(map[uint64]int), released: make(map[uint64]int),
-	}
+// queue reads a stream. Each persister has its own.
+type queue struct {
+	*stream
+	busy   atomic.Bool
+	sought string // identity of the stream that Seek found, "" when Seek must come first
+	next   uint64
+	lost   atomic.Uint64
 }
+
+var _ persister.Queue = (*queue)(nil)
+
+func newQueue(name string) *queue {
+	return (&stream{name: name, identity: "1", changed: make(chan struct{}), window: time.Hour}).open()
+}
+
+// open makes another reader of the stream.
+func (s *stream) open() *queue { return &queue{stream: s} }
 
 // put stores messages as a log would.
-func (q *queue) put(packs ...schema.Pack) {
+func (s *stream) put(packs ...schema.Pack) {
 	for _, p := range packs {
-		q.raw(schema.Subject(p.Key, p.Child, 4), p.Headers(), p.Body)
+		s.raw(schema.Subject(p.Key, p.Child, 4), p.Headers(), p.Body)
 	}
 }
 
-func (q *queue) raw(subject string, header map[string][]string, body []byte) {
+func (s *stream) raw(subject string, header map[string][]string, body []byte) {
+	s.set(func() {
+		s.last++
+		s.msgs = append(s.msgs, persister.Message{
+			Stream: s.name, Position: s.last, Stored: time.Now(), Subject: subject, Header: header, Body: body,
+		})
+	})
+}
+
+// cut takes away what was stored behind a position, as a log does that is set back to an older copy.
+func (s *stream) cut(position uint64) {
+	s.set(func() {
+		for len(s.msgs) > 0 && s.msgs[len(s.msgs)-1].Position > position {
+			s.msgs = s.msgs[:len(s.msgs)-1]
+		}
+		s.last = position
+	})
+}
+
+// drop takes away the oldest messages, as a window does.
+func (s *stream) drop(n int) { s.set(func() { s.msgs = s.msgs[n:] }) }
+
+// anew makes the stream anew, without a message.
+func (s *stream) anew() {
+	s.set(func() {
+		n, _ := strconv.Atoi(s.identity)
+		s.identity, s.msgs, s.last = strconv.Itoa(n+1), nil, 0
+	})
+}
+
+func (s *stream) set(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// asked returns how many fetches there were.
+func (s *stream) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fetches
+}
+
+func (q *queue) Stream() string { return q.name }
+
+// alone fails when two use the queue at the same time.
+func (q *queue) alone() func() {
+	if !q.busy.CompareAndSwap(false, true) {
+		panic("two use one queue")
+	}
+	return func() { q.busy.Store(false) }
+}
+
+func (q *queue) Seek(ctx context.Context, stored persister.Offset) (persister.Offset, error) {
+	defer q.alone()()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.msgs = append(q.msgs, persister.Message{
-		Stream: q.stream, Position: uint64(len(q.msgs) + 1), Stored: time.Now(), Subject: subject, Header: header, Body: body,
-		Token: fmt.Sprint(len(q.msgs) + 1),
-	})
-	select {
-	case q.wake <- struct{}{}:
-	default:
+	q.sought = ""
+	beginning := persister.Offset{Stream: q.name, Identity: q.identity, Generation: stored.Generation}
+	switch {
+	case ctx.Err() != nil:
+		return persister.Offset{}, ctx.Err()
+	case q.fetchErr != nil:
+		return persister.Offset{}, q.fetchErr
+	case stored.Identity == "", stored.Identity != q.identity && q.last == 0:
+		stored = beginning
+	case stored.Identity != q.identity || stored.Position > q.last:
+		return persister.Offset{}, fmt.Errorf("%s ends at %d: %w", q.name, q.last, persister.ErrBehind)
 	}
+	q.sought, q.next = q.identity, stored.Position+1
+	return stored, nil
 }
 
 func (q *queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.Message, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if msgs, err := q.due(limit); err != nil || len(msgs) > 0 || limit.NoWait {
+	defer q.alone()()
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	for {
+		msgs, changed, err := q.due(ctx, limit)
 		if len(msgs) > 0 {
 			time.Sleep(q.takes)
 		}
-		return msgs, err
+		if err != nil || len(msgs) > 0 || limit.NoWait {
+			return msgs, err
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	timer := time.NewTimer(time.Second)
-	defer timer.Stop()
-	select {
-	case <-q.wake:
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return q.due(limit)
 }
 
-func (q *queue) due(limit persister.Limit) (msgs []persister.Message, err error) {
+func (q *queue) due(ctx context.Context, limit persister.Limit) (msgs []persister.Message, changed <-chan struct{}, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.fetchErr != nil {
-		return nil, q.fetchErr
+	q.fetches++
+	switch {
+	case q.sought == "":
+		panic("fetch without seek")
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case q.fetchErr != nil:
+		err = q.fetchErr
+	case q.sought != q.identity || q.next > q.last+1:
+		err = errors.New("the stream is another one")
+	}
+	if err != nil {
+		q.sought = ""
+		return nil, q.changed, err
 	}
 	size := 0
 	for _, m := range q.msgs {
-		if q.acked[m.Position] > 0 || time.Now().Before(q.out[m.Position]) || len(msgs) == limit.Messages || size >= limit.Bytes {
+		if m.Position < q.next {
 			continue
 		}
-		q.out[m.Position] = time.Now().Add(q.redeliver)
+		if len(msgs) == limit.Messages || size >= limit.Bytes {
+			break
+		}
+		q.lost.Add(m.Position - q.next)
+		q.next = m.Position + 1
 		msgs = append(msgs, m)
 		size += len(m.Body)
 	}
-	return msgs, nil
+	return msgs, q.changed, nil
 }
 
-func (q *queue) Ack(ctx context.Context, msgs []persister.Message) error {
-	time.Sleep(q.takes)
+func (q *queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.onAck != nil {
-		q.onAck(msgs)
-	}
-	if q.ackErr != nil {
-		return q.ackErr
-	}
-	for _, m := range msgs {
-		q.acked[m.Position]++
-	}
-	return ctx.Err()
-}
-
-func (q *queue) Release(ctx context.Context, msgs []persister.Message) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, m := range msgs {
-		q.released[m.Position]++
-		delete(q.out, m.Position)
-	}
-	return ctx.Err()
-}
-
-func (q *queue) Lag(ctx context.Context) (persister.Lag, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lag := persister.Lag{Stream: q.stream, Window: time.Hour, Lost: q.lost}
+	lag := persister.Lag{Stream: q.name, Window: q.window, Lost: q.lost.Load()}
 	if q.lagErr != nil {
 		return lag, q.lagErr
 	}
 	for _, m := range q.msgs {
-		if q.acked[m.Position] == 0 {
+		if m.Position > stored.Position || stored.Identity != q.identity {
 			if lag.Messages++; lag.Messages == 1 {
 				lag.Oldest = m.Stored
 			}
 		}
 	}
 	return lag, ctx.Err()
-}
-
-func (q *queue) Hold(_ context.Context, msgs []persister.Message) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.onHold != nil {
-		q.onHold(msgs)
-	}
-	for _, m := range msgs {
-		q.out[m.Position] = time.Now().Add(q.redeliver)
-		q.held++
-	}
-	return nil
-}
-
-func (q *queue) Patience() time.Duration { return q.redeliver }
-
-func (q *queue) Ours() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.away
-}
-
-var (
-	_ persister.Holder = (*queue)(nil)
-	_ persister.Shared = (*queue)(nil)
-)
-
-func (q *queue) holds() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.held
-}
-
-func (q *queue) counts() (acked, released int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.acked), len(q.released)
-}
-
-func (q *queue) set(fn func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	fn()
 }
 
 var errAway = errors.New("connection refused")

@@ -12,12 +12,14 @@ import (
 	"agentstream/schema"
 )
 
-// Redriver is what Redrive needs of a store. Append and Bury are Store's.
+// Redriver is what Redrive needs of a store.
 type Redriver interface {
+	// Append is a Store's Transfer of chunks alone, except that conflicts are reported and not kept.
 	Append(ctx context.Context, chunks []Chunk) (Result, error)
-	Bury(ctx context.Context, letters []DeadLetter) error
-	// DropLetters removes dead letters by name and gives the number of those that were there.
-	DropLetters(ctx context.Context, names []string) (int, error)
+	// PutDeadLetters keeps dead letters, each once however often it comes.
+	PutDeadLetters(ctx context.Context, letters []DeadLetter) error
+	// DropDeadLetters removes dead letters by name and gives the number of those that were there.
+	DropDeadLetters(ctx context.Context, names []string) (int, error)
 	// NoteTries counts tries that failed. Letters that are not there are passed over.
 	NoteTries(ctx context.Context, failed []FailedTry) error
 }
@@ -47,7 +49,7 @@ const redriveRows = 1000
 // Rows are committed first, then new letters, and only then is the letter removed: after a crash at any
 // point the same call does the rest. An error is the store's; what was done until then stays done. The
 // outcomes are those of the letters in their order, as far as it came.
-func Redrive(ctx context.Context, store Redriver, letters ...Buried) ([]Outcome, error) {
+func Redrive(ctx context.Context, store Redriver, letters ...StoredDeadLetter) ([]Outcome, error) {
 	outcomes := make([]Outcome, 0, len(letters))
 	tries := make([]*try, 0, len(letters))
 	for i := range letters {
@@ -71,35 +73,35 @@ func Redrive(ctx context.Context, store Redriver, letters ...Buried) ([]Outcome,
 }
 
 // Reread says what Redrive would read of a letter, without a store: its rows and what is still wrong.
-func Reread(l *Buried) (rows []Row, bad []DeadLetter) {
+func Reread(l *StoredDeadLetter) (rows []Row, bad []DeadLetter) {
 	t := newTry(l)
 	return t.chunk.Rows, t.bad
 }
 
 // try is a letter on its way.
 type try struct {
-	letter  *Buried
+	letter  *StoredDeadLetter
 	chunk   Chunk
 	bad     []DeadLetter
 	left    bool // rows were dropped
 	outcome Outcome
 }
 
-func newTry(l *Buried) *try {
+func newTry(l *StoredDeadLetter) *try {
 	t := &try{letter: l}
 	m := &Message{Stream: l.Stream, Position: l.Position, Subject: l.Subject, Header: l.Header, Body: l.Body}
 	if l.Seq == 0 {
-		t.chunk, t.bad = sift(m)
+		t.chunk, t.bad = decode(m)
 	} else {
-		t.chunk, t.bad = siftLine(m, l)
+		t.chunk, t.bad = decodeLine(m, l)
 	}
 	t.outcome = Outcome{Name: l.Name, Rows: len(t.chunk.Rows)}
 	return t
 }
 
-// siftLine reads the one line of a pack that a letter holds. The head is that of the whole pack: where the
+// decodeLine reads the one line of a pack that a letter holds. The head is that of the whole pack: where the
 // other lines are is not known, and they have been stored or are letters as well.
-func siftLine(m *Message, l *Buried) (Chunk, []DeadLetter) {
+func decodeLine(m *Message, l *StoredDeadLetter) (Chunk, []DeadLetter) {
 	fail := func(err error) (Chunk, []DeadLetter) {
 		return Chunk{from: m}, []DeadLetter{m.letter(l.Key, l.Seq, l.Body, l.Reason, err)}
 	}
@@ -152,12 +154,12 @@ func redrive(ctx context.Context, store Redriver, tries []*try) error {
 		became = append(became, t.outcome.Became...)
 	}
 	if len(became) > 0 {
-		if err := store.Bury(ctx, became); err != nil {
+		if err := store.PutDeadLetters(ctx, became); err != nil {
 			return err
 		}
 	}
 	if len(done) > 0 {
-		if _, err := store.DropLetters(ctx, done); err != nil {
+		if _, err := store.DropDeadLetters(ctx, done); err != nil {
 			return err
 		}
 	}

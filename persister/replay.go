@@ -41,10 +41,10 @@ type Frame struct {
 
 // Rows is how Walk reads a store.
 type Rows interface {
-	// Page gives the run's rows with after < seq ≤ through in order, at most PageRows of them; the one
+	// Page returns the run's rows with after < seq ≤ through in order, at most PageRows of them; the one
 	// that makes them more than PageBytes is the last. None means that there are no more.
 	Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]Line, error)
-	// Frames gives the run's rows of FrameTypes with seq ≤ through, in order.
+	// Frames returns the run's rows of FrameTypes with seq ≤ through, in order.
 	Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]Frame, error)
 }
 
@@ -151,7 +151,7 @@ func (w *walker) pack(lines []Line) (schema.Pack, error) {
 	return p, nil
 }
 
-// idOf gives the id of a line that schema.ScanLine has read: it comes first, and holds no escape.
+// idOf returns the id of a line that schema.ScanLine has read: it comes first, and holds no escape.
 func idOf(line []byte) string {
 	_, rest, _ := bytes.Cut(line, []byte(`{"id":"`))
 	id, _, _ := bytes.Cut(rest, []byte(`"`))

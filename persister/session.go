@@ -19,7 +19,7 @@ type SessionEvent struct {
 // SessionTypes are the types of SessionEvents.
 var SessionTypes = []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted}
 
-// IsSession says that events of a type say what a session is.
+// IsSession reports whether events of a type say what a session is.
 func IsSession(typ string) bool {
 	switch typ {
 	case schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted:
@@ -44,7 +44,7 @@ type Session struct {
 	Seq         schema.Seq      // newest event in it
 }
 
-// Late says that some of the events come before what is merged already. Then those behind the first of them must
+// Late reports whether some of the events come before what is merged already. Then those behind the first of them must
 // be merged again, which Merge is given as well.
 func (s *Session) Late(events []SessionEvent) bool {
 	return slices.ContainsFunc(events, func(e SessionEvent) bool { return e.Seq < s.Seq })

@@ -42,9 +42,12 @@ func (s *sizer) stored(took time.Duration, more bool) {
 	s.n.Store(int64(min(n, s.most)))
 }
 
+// small begins anew with one row.
+func (s *sizer) small() { s.n.Store(1) }
+
 func (s *sizer) failed() { s.n.Store(int64(max(1, s.rows()/2))) }
 
-// room is what one pipeline may hold in memory, in bytes, about: fetched and not yet confirmed.
+// room is what one pipeline may hold in memory, in bytes, about: fetched and not yet stored.
 type room struct {
 	mu    sync.Mutex
 	size  int
@@ -79,59 +82,24 @@ func (r *room) take(n int) {
 	r.held += n
 }
 
+// count returns how many bytes are held.
+func (r *room) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
+}
+
+// clear forgets all that is held, while nobody waits for room.
+func (r *room) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = 0
+}
+
 func (r *room) give(n int) {
 	r.take(-n)
 	select {
 	case r.freed <- struct{}{}:
 	default:
-	}
-}
-
-// gate is shut while nothing may be fetched. Each time it is shut a new round begins: what was fetched
-// in an earlier one is given back, so that it is not stored before what was given back earlier.
-type gate struct {
-	mu    sync.Mutex
-	round int
-	shut  chan struct{} // nil: open
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.round++
-	if g.shut == nil {
-		g.shut = make(chan struct{})
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-func (g *gate) now() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.round
-}
-
-// pass waits until the gate is open and gives the round. It says no when done is closed first.
-func (g *gate) pass(done <-chan struct{}) (round int, ok bool) {
-	for {
-		g.mu.Lock()
-		round, shut := g.round, g.shut
-		g.mu.Unlock()
-		if shut == nil {
-			return round, true
-		}
-		select {
-		case <-shut:
-		case <-done:
-			return 0, false
-		}
 	}
 }

@@ -16,21 +16,22 @@ func (p *pipeline) update(fn func(*Status)) {
 
 func (p *pipeline) snapshot() Status {
 	standby := !p.ours()
-	p.room.mu.Lock()
-	held := p.room.held
-	p.room.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.status
-	s.Standby, s.BatchRows, s.HeldBytes = standby, p.size.rows(), held
+	s.Standby, s.Offset, s.BatchRows, s.HeldBytes = standby, p.offset, p.size.rows(), p.room.count()
 	s.LagEvents = p.events(s.Lag)
 	s.RetryingSince = p.since()
 	return s
 }
 
-func (p *pipeline) ours() bool {
-	q, ok := p.queue.(Shared)
-	return !ok || q.Ours()
+func (p *pipeline) ours() bool { return p.share.holds(p.queue.Stream()) }
+
+// moved notes how far the stream is stored.
+func (p *pipeline) moved(at Offset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.offset = at
 }
 
 // trouble is an outage, as one step sees it.
@@ -39,7 +40,7 @@ type trouble struct {
 	attempts int
 }
 
-// since gives the beginning of the outage, of whatever step; zero when there is none. With mu.
+// since returns the beginning of the outage, of whatever step; zero when there is none. With mu.
 func (p *pipeline) since() (first time.Time) {
 	for _, t := range p.troubles {
 		if !t.since.IsZero() && (first.IsZero() || t.since.Before(first)) {
@@ -99,20 +100,10 @@ func (p *pipeline) recovered(step int) {
 	}
 }
 
-// failures counts those of the store in this outage.
-func (p *pipeline) failures() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.troubles[storing].attempts
-}
-
-// idle is said when there is nothing to store: an outage in which nothing has failed since is over. What
-// was given back in it may have been stored by another process; then no commit here would end it.
-func (p *pipeline) idle(failures int) {
-	p.mu.Lock()
-	over := len(p.held) == 0 && p.troubles[storing].attempts == failures
-	p.mu.Unlock()
-	if over {
+// idle notes that there is nothing to store: an outage of the store is over when nothing is held that it has
+// refused. What was refused here may have been stored by another process; then no commit would end it.
+func (p *pipeline) idle() {
+	if p.room.count() == 0 {
 		p.recovered(storing)
 	}
 }
@@ -131,7 +122,7 @@ func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 		s.Inserted += uint64(done.Inserted)
 		s.Repeated += uint64(done.Repeated)
 		s.Dropped += uint64(done.Dropped)
-		s.Buried += uint64(len(letters))
+		s.DeadLetters += uint64(len(letters))
 		s.Conflicts += conflicts
 		stream = s.Stream
 	})
@@ -139,16 +130,16 @@ func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 		h(stream, done)
 	}
 	for i := range letters {
-		p.tell(stream, &letters[i])
+		p.report(stream, &letters[i])
 	}
 }
 
-func (p *pipeline) tell(stream string, l *DeadLetter) {
-	if unsaid, ok := p.telling.next(); ok {
+func (p *pipeline) report(stream string, l *DeadLetter) {
+	if unsaid, ok := p.reports.next(); ok {
 		p.cfg.Logger.Error("persister: set aside as a dead letter", "stream", stream, "position", l.Position,
 			"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail, "unsaid", unsaid)
 	}
-	if h := p.cfg.Hooks.Buried; h != nil {
+	if h := p.cfg.Hooks.DeadLetter; h != nil {
 		h(stream, l.Reason)
 	}
 	if h := p.cfg.Hooks.Conflict; h != nil && l.Reason == ReasonConflict {
@@ -156,9 +147,9 @@ func (p *pipeline) tell(stream string, l *DeadLetter) {
 	}
 }
 
-// telling bounds what the log says of dead letters. All are kept and counted; a log full of them hides
+// reports bounds what the log says of dead letters. All are kept and counted; a log full of them hides
 // the rest. Of the store's step alone.
-type telling struct {
+type reports struct {
 	begin  time.Time
 	said   int
 	unsaid int // since the last one that was said
@@ -166,16 +157,16 @@ type telling struct {
 
 // Of so many dead letters in so long each is said.
 const (
-	tellMost  = 20
-	tellEvery = 10 * time.Second
+	reportMost  = 20
+	reportEvery = 10 * time.Second
 )
 
-// next says whether to speak, and of how many was not spoken before.
-func (t *telling) next() (unsaid int, ok bool) {
-	if time.Since(t.begin) >= tellEvery {
+// next reports whether to speak, and of how many was not spoken before.
+func (t *reports) next() (unsaid int, ok bool) {
+	if time.Since(t.begin) >= reportEvery {
 		t.begin, t.said = time.Now(), 0
 	}
-	if t.said >= tellMost {
+	if t.said >= reportMost {
 		t.unsaid++
 		return 0, false
 	}

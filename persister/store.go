@@ -8,23 +8,22 @@ import (
 	"agentstream/schema"
 )
 
-// ErrPoison says that the data itself, not the store's condition, is why an append failed: trying
+// ErrPoison reports that the data itself, not the store's condition, is why an append failed: trying
 // the same again cannot help. The caller divides the batch until the one row is found.
 var ErrPoison = errors.New("store refuses the data")
 
 // Store keeps rows for good. Implementations are safe for concurrent use.
 type Store interface {
-	// Append writes the chunks' rows and moves their runs' heads, in one transaction: all or nothing.
-	// A row that is there already with the same line is left as it is; one with another line, or of
-	// a run that has another day, is left as it is too and reported as a conflict. A run's head
-	// never moves backwards. An error that wraps ErrPoison is about the data; a single row is
-	// refused with it only when not even its line can be kept. After any other error the outcome is
-	// unknown, and the caller may try again.
-	Append(ctx context.Context, chunks []Chunk) (Result, error)
-	// Bury keeps dead letters, each once however often it comes.
-	Bury(ctx context.Context, letters []DeadLetter) error
-	// Ping says whether the store can be reached and holds the tables.
-	Ping(ctx context.Context) error
+	// Transfer writes the chunks' rows, moves their runs' heads, keeps the dead letters, those of conflicts
+	// too, and moves the offset, in one transaction: all or nothing. A row that is there already with the
+	// same line is left as it is; one with another line, or of a run that has another day, is left as it is
+	// too and reported as a conflict. A run's head never moves backwards. The error wraps ErrOvertaken when
+	// the stored offset is not From, and ErrPoison when it is about the data; a single row is refused with
+	// that only when not even its line can be kept. After any other error the outcome is unknown, and the
+	// caller may try again.
+	Transfer(ctx context.Context, t *Transfer) (Result, error)
+	// Offsets returns the offsets of all streams of which something is stored.
+	Offsets(ctx context.Context) ([]StoredOffset, error)
 }
 
 // Chunk is what of one pack can be stored: its rows without those that were set aside, and the

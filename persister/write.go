@@ -6,107 +6,69 @@ import (
 	"time"
 )
 
-// store is the second step. It takes whatever is handed over until the first step has ended, and
-// stores it or gives it back.
-func (p *pipeline) store(ctx, work context.Context) {
-	over := false // told to stop, and the store did not take what it was at
-	for b := range p.fetched {
-		switch {
-		case over || b.round != p.gate.now():
-			p.release(b, 0)
-		case !p.write(ctx, work, b):
-			if over = ctx.Err() != nil; !over {
-				p.standBy(ctx)
-			}
+// store is the second step. It stores whatever is handed over, until the first step has ended or what
+// follows must be read anew.
+func (s *session) store(ctx, turn, work context.Context) error {
+	for b := range s.fetched {
+		if err := s.write(ctx, turn, work, b); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// write stores a batch in as many transactions as needed. It says no when it has given back what is
-// left of it: the store has failed for too long, or failed after ctx had ended.
-func (p *pipeline) write(ctx, work context.Context, b *batch) bool {
+// write stores a batch in as many transactions as needed. It tries until the store takes it, ctx or turn has
+// ended, another process was faster, or the store has failed for Config.Hold: in an outage of hours nothing is
+// held.
+func (s *session) write(ctx, turn, work context.Context, b *batch) error {
+	p := s.p
 	var failing time.Time // since when this batch fails
 	for at := 0; at < len(b.msgs); {
-		if work.Err() != nil {
-			p.release(b, at)
-			return false
+		if q, ok := p.queue.(Steady); ok && !q.Same() {
+			return errAway
 		}
-		n, rows, size := p.take(b.items[at:])
+		n, rows := p.take(b.items[at:])
 		begin := time.Now()
-		err := p.commit(work, b.items[at:at+n])
-		if err == nil {
+		done, err := p.commit(work, b, at, at+n)
+		s.let(b.items[at : at+done])
+		at += done
+		switch {
+		case err == nil:
 			// Messages have many rows or one: a transaction that was cut is as large as its bound lets it be.
-			cut := at+n < len(b.msgs)
+			cut := at < len(b.msgs)
 			p.size.stored(time.Since(begin), cut || b.full && rows >= p.size.rows()/2)
 			p.recovered(storing)
-			p.committed <- part{b, b.msgs[at : at+n], size}
-			at, failing = at+n, time.Time{}
-			continue
-		}
-		if ctx.Err() != nil { // told to stop: no second attempt
-			p.release(b, at)
-			return false
-		}
-		if failing.IsZero() {
-			failing = time.Now()
-		}
-		p.size.failed()
-		pause := p.failed(ctx, storing, err)
-		if time.Since(failing)+pause >= p.cfg.Hold {
-			p.release(b, at)
-			return false
-		}
-		sleep(ctx, pause)
-	}
-	return true
-}
-
-// standBy waits until the store answers, and gives back what was on its way. So an outage of hours
-// holds no memory, and no message comes again because it waits here for too long. Nothing is fetched
-// meanwhile.
-func (p *pipeline) standBy(ctx context.Context) {
-	p.gate.close()
-	defer p.gate.open()
-	// A store that answers may still refuse what is written: it is left alone for the pause that was due.
-	if !p.giveBack(p.backOff(p.failures())) {
-		return
-	}
-	for {
-		err := p.ping(ctx)
-		if err == nil || ctx.Err() != nil {
-			return // what holds is known only by the next commit
-		}
-		if !p.giveBack(p.failed(ctx, storing, err)) {
-			return
-		}
-	}
-}
-
-// giveBack releases what is handed over, for so long. It says no when the first step has ended.
-func (p *pipeline) giveBack(pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case b, ok := <-p.fetched:
-			if !ok {
-				return false
+			failing = time.Time{}
+		case errors.Is(err, ErrOvertaken) || ctx.Err() != nil || turn.Err() != nil: // no second attempt
+			return err
+		default:
+			if failing.IsZero() {
+				failing = time.Now()
 			}
-			p.release(b, 0)
-		case <-timer.C:
-			return true
+			p.size.failed()
+			pause := p.failed(ctx, storing, err)
+			if time.Since(failing)+pause >= p.cfg.Hold || !sleep(turn, pause) {
+				return storeError{err}
+			}
 		}
 	}
+	return nil
 }
 
-func (p *pipeline) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, min(p.cfg.Attempt, p.cfg.RetryMax))
-	defer cancel()
-	return p.cfg.Store.Ping(ctx)
+// errAway reports that the log was away since it was read.
+var errAway = errors.New("the log was away since this was read: it is read again")
+
+// let forgets messages that are stored.
+func (s *session) let(items []item) {
+	size := 0
+	for i := range items {
+		size += items[i].bytes
+	}
+	s.p.room.give(size)
 }
 
-// take says how many messages the next transaction gets, at least one, and what they hold.
-func (p *pipeline) take(items []item) (n, rows, bytes int) {
+// take counts how many messages the next transaction gets, at least one, and their rows.
+func (p *pipeline) take(items []item) (n, rows int) {
 	most := p.size.rows()
 	for n < len(items) {
 		more := len(items[n].chunk.Rows) + len(items[n].bad)
@@ -114,77 +76,100 @@ func (p *pipeline) take(items []item) (n, rows, bytes int) {
 			break
 		}
 		rows += more
-		bytes += items[n].bytes
 		n++
 	}
-	return n, rows, bytes
+	return n, rows
 }
 
-// commit stores the messages' rows and keeps their dead letters.
-func (p *pipeline) commit(work context.Context, items []item) error {
-	ctx, cancel := context.WithTimeout(work, p.cfg.Attempt)
+// commit stores what the messages from first to end hold, and returns how many of them are stored: all,
+// unless it returns an error.
+func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, error) {
+	t := p.transferOf(b, first, end)
+	err := p.transfer(work, t, end-first)
+	if errors.Is(err, ErrPoison) && end-first == 1 && len(t.Chunks) == 1 {
+		err = p.divide(work, t)
+	}
+	switch {
+	case err == nil:
+		return end - first, nil
+	case !errors.Is(err, ErrPoison) || end-first == 1:
+		return 0, err
+	}
+	middle := first + (end-first)/2
+	n, err := p.commit(work, b, first, middle)
+	if err != nil {
+		return n, err
+	}
+	m, err := p.commit(work, b, middle, end)
+	return n + m, err
+}
+
+// transferOf returns the transaction of some messages.
+func (p *pipeline) transferOf(b *batch, first, end int) *Transfer {
+	t := &Transfer{Chunks: make([]Chunk, 0, end-first), Owner: p.share.me}
+	for i := first; i < end; i++ {
+		t.Letters = append(t.Letters, b.items[i].bad...)
+		if len(b.items[i].chunk.Rows) > 0 {
+			t.Chunks = append(t.Chunks, b.items[i].chunk)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.From = p.offset
+	t.To = t.From.behind(&b.msgs[end-1])
+	return t
+}
+
+// attempt tries one transaction.
+func (p *pipeline) attempt(ctx context.Context, t *Transfer) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Attempt)
 	defer cancel()
-	start := p.cfg.Now()
-	chunks := make([]Chunk, 0, len(items))
-	var letters []DeadLetter
-	for i := range items {
-		letters = append(letters, items[i].bad...)
-		if len(items[i].chunk.Rows) > 0 {
-			chunks = append(chunks, items[i].chunk)
-		}
+	return p.cfg.Store.Transfer(ctx, t)
+}
+
+// transfer makes one transaction and notes what it did.
+func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) error {
+	begin := p.cfg.Now()
+	res, err := p.attempt(ctx, t)
+	if err != nil {
+		return err
 	}
-	var done Stored
-	if len(chunks) > 0 {
-		refused, err := p.append(ctx, chunks, &done)
-		if err != nil {
-			return err
-		}
-		letters = append(letters, refused...)
+	if t.Moves() {
+		p.moved(t.To)
+		p.overtaken = 0
 	}
-	if len(letters) > 0 {
-		if err := p.cfg.Store.Bury(ctx, letters); err != nil {
-			return err
-		}
-	}
-	done.Messages, done.Took = len(items), p.cfg.Now().Sub(start)
-	p.kept(done, letters)
+	p.kept(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
+		Took: p.cfg.Now().Sub(begin)}, append(t.Letters, t.Conflicting(res.Conflicts)...))
 	return nil
 }
 
-// append stores the chunks. When the store refuses the data it divides them until the one row is
-// found, and gives the rows that must be set aside.
-func (p *pipeline) append(ctx context.Context, chunks []Chunk, done *Stored) ([]DeadLetter, error) {
-	res, err := p.cfg.Store.Append(ctx, chunks)
-	if err == nil {
-		done.Inserted += res.Inserted
-		done.Repeated += res.Repeated
-		done.Dropped += res.Dropped
-		letters := make([]DeadLetter, len(res.Conflicts))
-		for i, c := range res.Conflicts {
-			letters[i] = chunks[c.Chunk].letter(c.Row, ReasonConflict, errConflict)
-		}
-		return letters, nil
+// divide stores one message whose rows the store refuses: those that can be kept, then the others as dead
+// letters with the offset. The rows alone move no offset; should the process end in between, they are there
+// when the message is read again.
+func (p *pipeline) divide(ctx context.Context, t *Transfer) error {
+	refused, err := p.rows(ctx, t.Chunks[0])
+	if err != nil {
+		return err
 	}
+	return p.transfer(ctx, &Transfer{Letters: append(t.Letters, refused...), From: t.From, To: t.To, Owner: t.Owner}, 1)
+}
+
+// rows stores what can be stored of a chunk, and returns the dead letters of the rows that cannot.
+func (p *pipeline) rows(ctx context.Context, c Chunk) ([]DeadLetter, error) {
+	err := p.transfer(ctx, &Transfer{Chunks: []Chunk{c}}, 0)
 	if !errors.Is(err, ErrPoison) {
 		return nil, err
 	}
-	var first, second []Chunk
-	switch rows := chunks[0].Rows; {
-	case len(chunks) > 1:
-		first, second = chunks[:len(chunks)/2], chunks[len(chunks)/2:]
-	case len(rows) > 1:
-		a, b := chunks[0], chunks[0]
-		a.Rows, b.Rows = rows[:len(rows)/2], rows[len(rows)/2:]
-		first, second = []Chunk{a}, []Chunk{b}
-	default:
-		return []DeadLetter{chunks[0].letter(0, ReasonRefused, err)}, nil
+	n := len(c.Rows)
+	if n == 1 {
+		return []DeadLetter{c.letter(0, ReasonRefused, err)}, nil
 	}
-	letters, err := p.append(ctx, first, done)
+	a, b := c, c
+	a.Rows, b.Rows = c.Rows[:n/2], c.Rows[n/2:]
+	first, err := p.rows(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	more, err := p.append(ctx, second, done)
-	return append(letters, more...), err
+	second, err := p.rows(ctx, b)
+	return append(first, second...), err
 }
-
-var errConflict = errors.New("another content is stored at this run and seq")

@@ -15,9 +15,12 @@ import (
 // AppenderConfig is what an Appender needs. Log is required.
 type AppenderConfig struct {
 	Log     Log
-	Archive Archive       // consulted when the log has nothing of a run
+	Archive Archive // consulted when the log has nothing of a run
+	// Parent returns the run in whose log a child spoke last, "" when nobody knows one. It is asked about ids of which
+	// neither Log nor Archive knows anything, for children that the log no longer tells of. nil: nobody knows.
+	Parent  func(ctx context.Context, tenant, child string) (root string, err error)
 	Keys    Keys          // remembers idempotency keys; nil: keys are refused
-	Timeout time.Duration // for one answer of the log; default 5 s
+	Timeout time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
 
 	Now    func() time.Time
 	IDs    *schema.IDs
@@ -28,8 +31,9 @@ type AppenderConfig struct {
 // Keys remembers what was begun and answered under an idempotency key, for as long as its owner
 // promises callers that a repeat is recognised.
 type Keys interface {
-	// Begin stores r under id unless there is a record already, and gives the record that counts.
-	Begin(ctx context.Context, id string, r KeyRecord) (rec KeyRecord, fresh bool, err error)
+	// Begin stores r under id unless there is a record already, and gives the record that counts. It tries until
+	// ctx ends: where that is r, nobody knows whether it was there already.
+	Begin(ctx context.Context, id string, r KeyRecord) (KeyRecord, error)
 	// Finish replaces the record.
 	Finish(ctx context.Context, id string, r KeyRecord) error
 }
@@ -52,7 +56,7 @@ type Appender struct {
 	// Appends to one run wait for each other in this process, so that they collide only with those
 	// of other processes.
 	mu     sync.Mutex
-	runs   map[schema.RunKey]*turnstile
+	runs   map[schema.RunKey]*keyLock
 	recent *list.List // of the same, the one left last in front
 }
 
@@ -62,7 +66,7 @@ const (
 	rememberedLanes = 256
 )
 
-type turnstile struct {
+type keyLock struct {
 	key   schema.RunKey
 	turn  chan struct{} // holds one token
 	users int
@@ -78,7 +82,7 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*turnstile), recent: list.New()}, nil
+	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), recent: list.New()}, nil
 }
 
 // AppendOptions say how an append is to be taken.
@@ -93,6 +97,8 @@ type AppendOptions struct {
 	MustBeNew bool
 	// Whole refuses with ErrTooLarge what does not fit one pack, so that what is stored is all or nothing.
 	Whole bool
+	// OneLane refuses, where the run is named by the id of one of its children, events of others (ErrForeignRun).
+	OneLane bool
 	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
 	// the very head that the compare-and-set of the first pack demands, and again whenever others were
 	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
@@ -114,11 +120,11 @@ func (e *PartialError) Error() string {
 	return fmt.Sprintf("%d of %d events are stored: %v", e.Stored, e.Of, e.Err)
 }
 
-// Unwrap gives why.
+// Unwrap returns why.
 func (e *PartialError) Unwrap() error { return e.Err }
 
-// errTwin says that a pack of this very append has been stored by a repeat that runs elsewhere.
-var errTwin = errors.New("a repeat of this append was first")
+// errDuplicate reports that a pack of this very append has been stored by a repeat that runs elsewhere.
+var errDuplicate = errors.New("a repeat of this append was first")
 
 // Append stores events, which have passed schema.DecodeBatch or Event.Prepare, and returns when they are durable.
 //
@@ -128,6 +134,10 @@ var errTwin = errors.New("a repeat of this append was first")
 // so a refusal (ErrSeqMismatch, ErrEnded, ErrExists, ErrKeyReused …) stores nothing; and again whenever others
 // were faster. When it cannot be finished the error is a PartialError. A batch that brings its own numbers must
 // fit one pack.
+//
+// The id of a child that was spawned, and has no log of its own, is one of its root's log: events without a child
+// become that child's there, and heads, conditions and numbers are the root's (Receipt.Root). Only MustBeNew is about
+// the child, and the scope of an idempotency key stays the child's id.
 //
 // After ErrUnanswered, repeat with the same idempotency key.
 func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions) (Receipt, error) {
@@ -142,19 +152,38 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		defer b.release()
 		ctx = b
 	}
+	receipt, err := a.append(ctx, key, events, opt, "")
+	if err == nil {
+		return receipt, nil
+	}
+	if child := new(childError); errors.As(err, &child) {
+		root := schema.RunKey{Tenant: key.Tenant, Run: child.root}
+		if err := oneLane(events, key.Run); opt.OneLane && err != nil {
+			return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
+		}
+		receipt, err = a.append(ctx, root, events, opt, key.Run)
+		receipt.Root = child.root
+	}
+	return receipt, err
+}
+
+// append is Append to a run's own log. child is the id by which that was found, or "".
+func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions, child string) (Receipt, error) {
 	t, err := a.enter(ctx, key)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 	}
 	defer a.leave(t)
 	j := &t.job
-	*j = appendJob{a: a, key: key, events: events, opt: opt, whole: opt.Whole, w: t.w, stale: t.w != nil}
+	*j = appendJob{a: a, key: key, child: child, given: events, events: ofChild(events, child), opt: opt, whole: opt.Whole, w: t.w, stale: t.w != nil}
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
 			Now: a.cfg.Now, IDs: a.cfg.IDs, Hooks: a.cfg.Hooks,
 		})
+		j.w.parent = a.cfg.Parent
 	}
+	j.w.root = child != ""
 	receipt, err := j.run(ctx)
 	if err == nil && len(j.w.lanes) <= rememberedLanes {
 		// Only then: a pack of this writer that was given up may still arrive, and a later one with
@@ -167,11 +196,11 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 }
 
 // enter waits for this process's turn at the run.
-func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*turnstile, error) {
+func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*keyLock, error) {
 	a.mu.Lock()
 	t := a.runs[key]
 	if t == nil {
-		t = &turnstile{key: key, turn: make(chan struct{}, 1)}
+		t = &keyLock{key: key, turn: make(chan struct{}, 1)}
 		t.place = a.recent.PushFront(t)
 		a.runs[key] = t
 	}
@@ -192,20 +221,20 @@ func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*turnstile, er
 }
 
 // leave ends the turn.
-func (a *Appender) leave(t *turnstile) {
+func (a *Appender) leave(t *keyLock) {
 	<-t.turn
 	a.drop(t)
 }
 
-// drop gives a turnstile up. One without users is kept for what it remembers, until too many are.
-func (a *Appender) drop(t *turnstile) {
+// drop gives a keyLock up. One without users is kept for what it remembers, until too many are.
+func (a *Appender) drop(t *keyLock) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t.users--
 	a.recent.MoveToFront(t.place)
 	for range a.recent.Len() - rememberedRuns {
 		last := a.recent.Back()
-		if old := last.Value.(*turnstile); old.users == 0 {
+		if old := last.Value.(*keyLock); old.users == 0 {
 			a.recent.Remove(last)
 			delete(a.runs, old.key)
 			continue

@@ -82,7 +82,7 @@ func (s *staged) texts(t *testing.T, who string) (all []string) {
 	return all
 }
 
-// isPrefix says that got is 0, 1, 2 …, without a gap.
+// isPrefix reports whether got is 0, 1, 2 …, without a gap.
 func isPrefix(got []string) bool {
 	for i, s := range got {
 		if s != fmt.Sprint(i) {

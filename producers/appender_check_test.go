@@ -115,3 +115,20 @@ func TestCheckRefuses(t *testing.T) {
 		t.Errorf("%d events", head.Last)
 	}
 }
+
+// TestDayIsThatOfStoring: the day of a run is that on which it is written, whatever time its first event tells.
+func TestDayIsThatOfStoring(t *testing.T) {
+	log := memory.New()
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Now: func() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := text("", "x")
+	old.TS = "2001-02-03T04:05:06.000Z"
+	if _, err := a.Append(t.Context(), key, []schema.Event{old}, producers.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if head, err := log.Head(t.Context(), key, ""); err != nil || head.Day != "20260304" {
+		t.Errorf("day %q, %v", head.Day, err)
+	}
+}

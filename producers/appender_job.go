@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,7 +16,9 @@ type appendJob struct {
 	a      *Appender
 	w      *writer
 	key    schema.RunKey
-	events []schema.Event
+	child  string         // by whose id the run was named; "": by its own
+	given  []schema.Event // as the caller has them
+	events []schema.Event // as the log gets them
 	opt    AppendOptions
 
 	rest   []schema.Event // not stored yet
@@ -39,7 +42,7 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 	}
 	digest := ""
 	if j.opt.IdempotencyKey != "" {
-		digest = digestOf(j.events)
+		digest = digestOf(j.given)
 		done, err := j.begin(ctx, digest)
 		if err != nil || done {
 			return j.receipt, j.w.trail(err)
@@ -58,9 +61,9 @@ func (j *appendJob) begin(ctx context.Context, digest string) (done bool, err er
 	if j.a.cfg.Keys == nil {
 		return false, fmt.Errorf("idempotency keys are not kept here: %w", ErrUnavailable)
 	}
-	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + j.key.Run + "\x00" + j.opt.IdempotencyKey))
+	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + cmp.Or(j.child, j.key.Run) + "\x00" + j.opt.IdempotencyKey))
 	j.id = hex.EncodeToString(sum[:16])
-	rec, _, err := j.a.cfg.Keys.Begin(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
+	rec, err := j.a.cfg.Keys.Begin(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
 	if err != nil {
 		return false, fmt.Errorf("look idempotency key up: %w", err)
 	}
@@ -84,15 +87,33 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 			return err
 		}
 	}
-	if _, twin := j.parts[j.next]; twin {
-		return errTwin
+	if _, duplicate := j.parts[j.next]; duplicate {
+		return errDuplicate
 	}
 	if j.next == 0 && j.opt.MustBeNew && head.Exists() {
-		return ErrExists // which no newer head would take back
+		if said, err := j.said(ctx); err != nil || said {
+			return cmp.Or(err, ErrExists) // which no newer head would take back
+		}
 	}
 	err := j.admit(ctx, head)
 	j.refused = err != nil
 	return err
+}
+
+// said reports whether the log has events of whoever the run was named by.
+func (j *appendJob) said(ctx context.Context) (bool, error) {
+	if j.child == "" {
+		return true, nil
+	}
+	for q, err := range j.w.log.Since(ctx, j.key, 0) {
+		if err != nil {
+			return false, fmt.Errorf("look for events of child %s: %w", j.child, err)
+		}
+		if q.Child == j.child {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // admit decides whether rest may follow head. The caller's conditions are about the batch's beginning.
@@ -143,14 +164,14 @@ func (j *appendJob) stamp(p *schema.Pack) error {
 // store appends what is not stored yet.
 func (j *appendJob) store(ctx context.Context) error {
 	for {
-		if err := j.takeTwins(); err != nil {
+		if err := j.takeDuplicates(); err != nil {
 			return j.w.trail(err)
 		}
 		if len(j.rest) == 0 {
 			return nil
 		}
 		if !j.looked {
-			if err := j.look(ctx); errors.Is(err, errTwin) {
+			if err := j.look(ctx); errors.Is(err, errDuplicate) {
 				continue
 			} else if err != nil {
 				return j.w.trail(j.partly(err))
@@ -160,14 +181,14 @@ func (j *appendJob) store(ctx context.Context) error {
 		if n > 0 {
 			j.took(p, false)
 		}
-		if err != nil && !errors.Is(err, errTwin) {
+		if err != nil && !errors.Is(err, errDuplicate) {
 			return j.partly(err)
 		}
 	}
 }
 
-// takeTwins passes over the packs that a repeat of this append has stored.
-func (j *appendJob) takeTwins() error {
+// takeDuplicates passes over the packs that a repeat of this append has stored.
+func (j *appendJob) takeDuplicates() error {
 	for p, ok := j.parts[j.next]; ok; p, ok = j.parts[j.next] {
 		if p.Count > len(j.rest) {
 			return fmt.Errorf("part %d holds %d events of %d: %w", j.next, p.Count, len(j.rest), ErrKeyReused)
@@ -190,10 +211,10 @@ func (j *appendJob) partly(err error) error {
 	return &PartialError{Stored: len(j.events) - len(j.rest), Of: len(j.events), Err: err}
 }
 
-// took passes over a pack of this append that is stored. twin: by a repeat of it.
-func (j *appendJob) took(p *schema.Pack, twin bool) {
+// took passes over a pack of this append that is stored. duplicate: by a repeat of it.
+func (j *appendJob) took(p *schema.Pack, duplicate bool) {
 	if j.next == 0 {
-		j.receipt.First, j.receipt.Replayed = p.First, twin
+		j.receipt.First, j.receipt.Replayed = p.First, duplicate
 	}
 	j.receipt.Last = p.Last()
 	j.rest = j.rest[p.Count:]
@@ -201,13 +222,15 @@ func (j *appendJob) took(p *schema.Pack, twin bool) {
 }
 
 // finish records the answer. When that fails the events are stored all the same, and a repeat finds
-// them by their key; so the caller gets its answer.
+// them by their key; so the caller gets its answer, and does not wait for a bucket without a leader.
 func (j *appendJob) finish(ctx context.Context, digest string) {
 	if j.id == "" {
 		return
 	}
 	rec := KeyRecord{Digest: digest, Done: true, First: j.receipt.First, Last: j.receipt.Last}
-	if err := j.a.cfg.Keys.Finish(ctx, j.id, rec); err != nil {
+	one := attempt(ctx, j.a.cfg.Timeout)
+	defer one.release()
+	if err := j.a.cfg.Keys.Finish(one, j.id, rec); err != nil {
 		j.a.cfg.Logger.Warn("record the answer under an idempotency key", "run", j.key.String(), "err", err)
 	}
 }

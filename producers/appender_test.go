@@ -22,7 +22,7 @@ type memoryKeys struct {
 	n       int
 }
 
-func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, bool, error) {
+func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.records == nil {
@@ -30,13 +30,13 @@ func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) 
 	}
 	k.n++
 	if have, ok := k.records[id]; ok {
-		return have, false, nil
+		return have, nil
 	}
 	k.records[id] = r
 	if k.lossy && k.n%2 == 0 {
-		return r, false, producers.ErrUnavailable
+		return r, producers.ErrUnavailable
 	}
-	return r, true, nil
+	return r, nil
 }
 
 func (k *memoryKeys) Finish(_ context.Context, id string, r producers.KeyRecord) error {

@@ -30,7 +30,7 @@ type limits struct {
 	marks []mark
 }
 
-// whole gives how many of the first n events can be stored without dividing a call; n when none can.
+// whole returns how many of the first n events can be stored without dividing a call; n when none can.
 func (l limits) whole(n int) int {
 	if l.marks == nil || n == 0 {
 		return n
@@ -109,7 +109,7 @@ func (b *builder) stampOf(now time.Time) string {
 	return b.stamp
 }
 
-// guess gives the length of the lines. An event's Size bounds it from above, by twice as much.
+// guess returns the length of the lines. An event's Size bounds it from above, by twice as much.
 func (b *builder) guess(events []schema.Event) int {
 	n := len(events) * (envelopeBytes + len(b.key.Run))
 	for i := range events {
@@ -125,7 +125,7 @@ func (b *builder) guess(events []schema.Event) int {
 // envelopeBytes is what a line has beside the values of its event: names, id, time and number.
 const envelopeBytes = 192
 
-// pause gives the wait before attempt n (from 0): it grows from base to at most cap, with full
+// pause returns the wait before attempt n (from 0): it grows from base to at most cap, with full
 // jitter, so that writers that collide part.
 func pause(n int, base, most time.Duration) time.Duration {
 	d := base << min(n, 16)

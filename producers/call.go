@@ -3,6 +3,7 @@ package producers
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -153,7 +154,7 @@ func (c *Call) Output(text string) error {
 	}
 }
 
-// runs says whether the tool runs. Called with the run's lock held.
+// runs reports whether the tool runs. Called with the run's lock held.
 func (c *Call) runs(doing string) error {
 	r := c.turn.lane.run
 	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
@@ -171,10 +172,26 @@ func (c *Call) Finish(output any) error {
 	return c.end(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
 }
 
-// Fail ends the call with the tool's error: tool.end with ok false.
+// ToolError is an error with the code that tool.end says.
+type ToolError struct {
+	Code string // KAI-TOOL-…
+	Err  error
+}
+
+// Error returns the words of Err.
+func (e *ToolError) Error() string { return errorText(e.Err) }
+
+// Unwrap returns Err.
+func (e *ToolError) Unwrap() error { return e.Err }
+
+// Fail ends the call with the tool's error: tool.end with ok false, the code of a *ToolError or else
+// schema.CodeToolFailed, and the error's words in its detail.
 func (c *Call) Fail(cause error) error {
-	return c.end(object(nil).text("call_id", c.id).yes("ok", false).
-		raw("error", errorOf(cause)))
+	code := schema.CodeToolFailed
+	if e := (*ToolError)(nil); errors.As(cause, &e) && e.Code != "" {
+		code = shortened(e.Code, maxName)
+	}
+	return c.end(object(nil).text("call_id", c.id).yes("ok", false).text("error", code).raw("error_detail", errorOf(cause)))
 }
 
 func (c *Call) end(o object) error {

@@ -91,6 +91,17 @@ func (c *chaos) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 	return c.Log.Head(ctx, key, lane)
 }
 
+func (c *chaos) Adopt(ctx context.Context, root schema.RunKey, child string) error {
+	switch c.roll() {
+	case "answer lost":
+		_ = c.Log.Adopt(ctx, root, child)
+		return schema.ErrUnanswered
+	case "":
+		return c.Log.Adopt(ctx, root, child)
+	}
+	return schema.ErrUnavailable
+}
+
 func (c *chaos) Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error] {
 	if c.roll() == "unavailable" {
 		return func(yield func(schema.Pack, error) bool) { yield(schema.Pack{}, schema.ErrUnavailable) }

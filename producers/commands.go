@@ -33,7 +33,7 @@ type CommandsConfig struct {
 	// Past is asked for the beginning of a run that is older than the log's window. nil: commands that
 	// nobody has taken in all that time are passed over, which is logged.
 	Past Past
-	// Lanes says whether the agent serves a lane, "" being the run itself. It is asked once for each, when
+	// Lanes reports whether the agent serves a lane, "" being the run itself. It is asked once for each, when
 	// the lane is first seen, so an agent must know a child before its first event. nil: the run itself
 	// and none of its children. Commands takes the lanes over that have commands for it: never name one
 	// that another process serves. It must not call Commands.
@@ -42,7 +42,7 @@ type CommandsConfig struct {
 	Poll time.Duration
 }
 
-// ErrTaken says that a command was taken before: what the agent was about to do has been done.
+// ErrTaken reports that a command was taken before: what the agent was about to do has been done.
 var ErrTaken = errors.New("command was taken already")
 
 // Commands hands the commands of a run to its agent: cancel, pause, resume, redirect, decisions on plans,

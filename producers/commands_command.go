@@ -38,7 +38,7 @@ func newCommand(from *Commands, at commandAt, l *commandLane) *Command {
 	return c
 }
 
-// text gives a member of the payload that is a string, "" for any other.
+// text returns a member of the payload that is a string, "" for any other.
 func (c *Command) text(name string) string {
 	var s string
 	if json.Unmarshal(c.fields[name], &s) != nil {

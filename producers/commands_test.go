@@ -36,7 +36,7 @@ func commandsOf(t *testing.T, cfg producers.CommandsConfig) *producers.Commands 
 	return c
 }
 
-// tell appends to the run beside its owner, as HTTP does, and gives the number.
+// tell appends to the run beside its owner, as HTTP does, and returns the number.
 func tell(t *testing.T, log producers.Log, lane, typ, payload string) schema.Seq {
 	t.Helper()
 	a, err := producers.NewAppender(producers.AppenderConfig{Log: log})

@@ -134,7 +134,7 @@ func (v *commandView) record(p *schema.Pack, r schema.Record) {
 	}
 }
 
-// told says whether an event is a command for us.
+// told reports whether an event is a command for us.
 func (v *commandView) told(p *schema.Pack, r schema.Record) bool {
 	return bytes.HasPrefix(r.Type, []byte(commandPrefix)) && v.lane(p.Child).serve
 }
@@ -194,7 +194,7 @@ func (v *commandView) fate(lane, typ string, seq schema.Seq) (taken, settled boo
 	return seq <= l.taken, typ != schema.TypeCommandMessage && seq < max(l.ended, v.ended)
 }
 
-// over says that a command that waits need not any more.
+// over reports whether a command that waits need not any more.
 func (v *commandView) over(at commandAt) bool {
 	taken, settled := v.fate(at.lane, at.event.Type, at.seq)
 	return taken || settled
@@ -219,7 +219,7 @@ func (v *commandView) drop(which func(commandAt) bool) {
 	})
 }
 
-// first gives the first command that can be handed over, or could if its lane were ours.
+// first returns the first command that can be handed over, or could if its lane were ours.
 func (v *commandView) first() (commandAt, *commandLane, bool) {
 	v.drop(v.over)
 	for _, at := range v.queue {

@@ -3,6 +3,7 @@ package producers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
 	"agentstream/schema"
@@ -16,10 +17,14 @@ type Log interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	// Append stores the pack if the run's newest pack is the one at position after (0: the run has
 	// none) and returns its position. ErrConflict: it is not, and nothing was stored. ErrUnanswered:
-	// nobody knows; look with Since before trying again. ErrUnavailable: nothing was stored.
+	// nobody knows; look with Since before trying again. ErrUnavailable, ErrFull: nothing was stored.
 	Append(ctx context.Context, p *schema.Pack, after uint64) (stored uint64, err error)
 	// Since walks the run's packs behind position after, read from the leader, in order.
 	Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error]
+	// Adopt makes Head say of a child's id that its events belong into the log of root, unless the id is that of a
+	// run which has packs; of several roots the last one counts. Once it has returned, an Append to that run which
+	// was based on an older Head is refused.
+	Adopt(ctx context.Context, root schema.RunKey, child string) error
 }
 
 // Sink takes the events of one run in order: a [Publisher], or whatever else brings them to a log.
@@ -35,24 +40,28 @@ type Sink interface {
 
 // Archive knows runs that the log no longer holds. Optional.
 type Archive interface {
-	// Head gives the head of an archived run, the zero Head when there is none.
+	// Head returns the head of an archived run, the zero Head when there is none.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
 // One sentinel for each decision of a caller.
 var (
-	// ErrConflict, ErrUnanswered and ErrUnavailable are what a Log answers; see schema.
+	// ErrConflict, ErrUnanswered, ErrUnavailable and ErrFull are what a Log answers; see schema.
 	ErrConflict    = schema.ErrConflict
 	ErrUnanswered  = schema.ErrUnanswered
 	ErrUnavailable = schema.ErrUnavailable
-	// ErrFenced says that another writer has taken the lane over. The writer must stop.
+	ErrFull        = schema.ErrFull
+	// ErrRenewed reports that the log is not the one any more whose head the pack was built on: it has come back
+	// shorter, and what it lacked was written back. Nothing was stored, and positions read before mean nothing.
+	ErrRenewed = fmt.Errorf("the log was renewed: %w", ErrConflict)
+	// ErrFenced reports that another writer has taken the lane over. The writer must stop.
 	ErrFenced = errors.New("another writer has taken over")
-	// ErrBackpressure says that the publisher's buffer is full and the caller chose not to wait.
+	// ErrBackpressure reports that the publisher's buffer is full and the caller chose not to wait.
 	ErrBackpressure = errors.New("publisher's buffer is full")
-	// ErrClosed says that the publisher was closed.
+	// ErrClosed reports that the publisher was closed.
 	ErrClosed = errors.New("publisher is closed")
-	// ErrExists says that a run that had to be new has events already.
+	// ErrExists reports that a run that had to be new has events already.
 	ErrExists = errors.New("run exists already")
-	// ErrKeyReused says that an idempotency key came again with another content.
+	// ErrKeyReused reports that an idempotency key came again with another content.
 	ErrKeyReused = errors.New("idempotency key was used for another content")
 )

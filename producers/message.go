@@ -37,7 +37,12 @@ var messageRoles = []string{"user", "assistant", "system", "tool"}
 
 // Message begins one: message.start. ErrOpen: the turn has one already. ErrTooLarge: ids and names have at most
 // maxName bytes.
-func (t *Turn) Message(info MessageInfo) (*Message, error) { return t.begin(info, "") }
+func (t *Turn) Message(info MessageInfo) (*Message, error) {
+	if info.Role != "assistant" && slices.Contains(messageRoles, info.Role) {
+		return t.begin(info, info.Role) // a view without the messages' borders must not take it for the agent's
+	}
+	return t.begin(info, "")
+}
 
 func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	r := t.lane.run
@@ -73,7 +78,7 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 // ID is the message's.
 func (m *Message) ID() string { return m.id }
 
-// alive says whether the message may go on. Called with the run's lock held.
+// alive reports whether the message may go on. Called with the run's lock held.
 func (m *Message) alive(doing string) error {
 	r := m.turn.lane.run
 	if m.over || m.turn.over || r.open.lanes[m.turn.lane.id].msg != m.state {

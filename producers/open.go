@@ -61,13 +61,13 @@ func (o *Open) State(child string) schema.RunState {
 	return ""
 }
 
-// Any says whether anything is open in a lane or in those below it, its state aside.
+// Any reports whether anything is open in a lane or in those below it, its state aside.
 func (o *Open) Any(child string) bool {
 	l := o.lanes[child]
 	return l != nil && (l.turn != "" || o.inTurn(child))
 }
 
-// inTurn says whether anything is open that belongs to a turn, and must end before it.
+// inTurn reports whether anything is open that belongs to a turn, and must end before it.
 func (o *Open) inTurn(child string) bool {
 	l := o.lanes[child]
 	if l == nil {
@@ -79,7 +79,7 @@ func (o *Open) inTurn(child string) bool {
 	return slices.ContainsFunc(l.children, func(c *openLane) bool { return !c.state.Final() || o.Any(c.id) })
 }
 
-// lane gives a lane, which its first event brings about, and its ancestors with it.
+// lane returns a lane, which its first event brings about, and its ancestors with it.
 func (o *Open) lane(id, run string, path []string) *openLane {
 	if l := o.lanes[id]; l != nil {
 		return l

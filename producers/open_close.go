@@ -27,6 +27,14 @@ func (c Closing) word() string {
 	return "cancelled"
 }
 
+// code is what tool.end says of a call that is ended.
+func (c Closing) code() string {
+	if c.Failed {
+		return schema.CodeToolLost
+	}
+	return schema.CodeToolCancelled
+}
+
 func (c Closing) state() schema.RunState {
 	if c.Failed {
 		return schema.StateError
@@ -34,7 +42,7 @@ func (c Closing) state() schema.RunState {
 	return schema.StateAborted
 }
 
-// Close gives the events that end what is open, in the one order that readers of all protocols rely on
+// Close returns the events that end what is open, in the one order that readers of all protocols rely on
 // (metis digest §7). For each lane, those below it first:
 //
 //   - block.end with complete false for each open block,
@@ -81,7 +89,7 @@ func (o *Open) close(out []schema.Event, l *openLane, c Closing, end bool) []sch
 		add(schema.TypeModelEnd, object(nil).text("call_id", call).yes("ok", false).raw("error", why).end())
 	}
 	for _, call := range l.calls {
-		add(schema.TypeToolEnd, object(nil).text("call_id", call.id).yes("ok", false).raw("error", why).end())
+		add(schema.TypeToolEnd, object(nil).text("call_id", call.id).yes("ok", false).text("error", c.code()).raw("error_detail", why).end())
 	}
 	for _, task := range l.tasks {
 		add(schema.TypeTaskEnd, object(nil).text("task_id", task).yes("ok", false).end())

@@ -49,7 +49,7 @@ const (
 	maxLostName = 64
 )
 
-// newOpenMessage gives nil for one without an id that could be said again.
+// newOpenMessage returns nil for one without an id that could be said again.
 func newOpenMessage(f openFields) *openMessage {
 	m := &openMessage{id: f.id("message_id")}
 	if m.id == "" {
@@ -141,7 +141,7 @@ func (m *openMessage) closeInput(b *openBlock) {
 	}
 }
 
-// find gives the newest block with an index, or of a call, or the last one where neither is said.
+// find returns the newest block with an index, or of a call, or the last one where neither is said.
 func (m *openMessage) find(index int, call string) *openBlock {
 	for i := len(m.blocks) - 1; i >= 0; i-- {
 		b := m.blocks[i]

@@ -28,7 +28,7 @@ type Config struct {
 	PackBytes    int           // bytes after which a pack is closed; default 64 KiB
 	BufferEvents int           // most events that are not acknowledged; default 4,096
 	BufferBytes  int           // most bytes that are not acknowledged; default 4 MiB
-	Timeout      time.Duration // for one answer of the log; default 5 s
+	Timeout      time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
 
 	Now    func() time.Time
 	IDs    *schema.IDs
@@ -38,11 +38,12 @@ type Config struct {
 
 // Hooks are called as things happen; nil ones are off. They must not block.
 type Hooks struct {
-	Stored   func(events int, bytes int, took time.Duration) // a pack was acknowledged
-	Conflict func()                                          // another writer was first
-	Retry    func(err error)                                 // the log did not answer or refused for now
-	Fenced   func(key schema.RunKey)                         // the lane was taken over
-	Refused  func(events int, err error)                     // events that Send had taken are not stored; see LostError
+	Stored   func(events int, bytes int, took time.Duration)    // a pack was acknowledged
+	Conflict func()                                             // another writer was first
+	Retry    func(err error)                                    // the log did not answer or refused for now
+	Fenced   func(key schema.RunKey)                            // the lane was taken over
+	Lost     func(key schema.RunKey, after, through schema.Seq) // acknowledged events that the log has lost, and nobody has
+	Refused  func(events int, err error)                        // events that Send had taken are not stored; see LostError
 }
 
 func (c Config) withDefaults() Config {
@@ -56,7 +57,7 @@ func (c Config) withDefaults() Config {
 	def(&c.BufferEvents, 4096)
 	def(&c.BufferBytes, 4<<20)
 	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
+		c.Timeout = time.Second
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -83,12 +84,15 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Publisher writes one run: the root's events and those of the children that this process runs. It
+// Publisher writes one run: the root's events and those of the children that this process runs. Opened on the id of a
+// child that was spawned and has no log of its own, it writes that child's lane in its root's log, in the root's
+// numbers. It
 // sends at once when idle and collects while an acknowledgement is outstanding, so packs grow with
 // the load and waiting is never added.
 type Publisher struct {
 	cfg    Config
 	writer *writer
+	child  string // whose lane is written in place of the run's; "" unless cfg.Key is a child's id. The goroutine's
 
 	mu       sync.Mutex
 	pending  queue // the flushing goroutine has not taken it yet
@@ -127,7 +131,7 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%d events that were sent are not stored: %v", e.Events, e.Err)
 }
 
-// Unwrap gives why the first is not stored.
+// Unwrap returns why the first is not stored.
 func (e *LostError) Unwrap() error { return e.Err }
 
 // New makes a publisher. It does not talk to the log: the first event does.

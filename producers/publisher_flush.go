@@ -32,6 +32,9 @@ func (p *Publisher) flush() {
 // returns.
 func (p *Publisher) send(events []schema.Event, marks []mark) {
 	for len(events) > 0 {
+		if p.child != "" {
+			lane(events, p.child)
+		}
 		pack, n, err := p.writer.commit(p.ctx, events, p.bounds(marks))
 		if n > 0 {
 			p.settle(marks[:n], pack.First, nil)
@@ -39,6 +42,7 @@ func (p *Publisher) send(events []schema.Event, marks []mark) {
 		}
 		switch {
 		case err == nil:
+		case p.asChild(err):
 		case refusal(err):
 			// Only this event is at fault. The rest of its call must not be stored as if it had gone
 			// through, so it fails with it; later calls go on.
@@ -68,7 +72,7 @@ func (p *Publisher) bounds(marks []mark) limits {
 	return lim
 }
 
-// refusal says that the error is about one event and not about the log or the lane.
+// refusal reports whether the error is about one event and not about the log or the lane.
 func refusal(err error) bool {
 	return errors.Is(err, schema.ErrEnded) || errors.Is(err, schema.ErrSeqMismatch) ||
 		errors.Is(err, schema.ErrMalformed) || errors.Is(err, schema.ErrTooLarge)

@@ -106,6 +106,10 @@ type Receipt struct {
 	First    schema.Seq
 	Last     schema.Seq
 	Replayed bool // the answer of an earlier append with the same idempotency key
+
+	// Root is the run in whose log the events are, and whose numbers these are, when they were appended to the id of
+	// one of its children; else "".
+	Root string
 }
 
 // Pending is an event or several on the way to the log.

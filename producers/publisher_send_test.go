@@ -40,7 +40,7 @@ func open(t *testing.T, cfg producers.Config) *producers.Publisher {
 	return p
 }
 
-// lostOf gives how many events an error says are lost.
+// lostOf returns how many events an error says are lost.
 func lostOf(err error) int {
 	if lost := new(producers.LostError); errors.As(err, &lost) {
 		return lost.Events

@@ -24,7 +24,7 @@ type Witness interface {
 	// Ask asks an owner of lanes of the run whether it is there. false: nobody answers. An error: nobody
 	// knows.
 	Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error)
-	// Newest gives the run's newest event and when the log has stored it, by the log's clock: producers'
+	// Newest returns the run's newest event and when the log has stored it, by the log's clock: producers'
 	// clocks may be wrong by hours. 0: the log holds nothing of the run any more.
 	Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error)
 }
@@ -206,7 +206,7 @@ func (r *Reaper) restsAt(key schema.RunKey, last schema.Seq) {
 	r.later[key] = r.cfg.Now().Add(r.cfg.Every + max(r.cfg.After, 0))
 }
 
-// resting says that a session was found to rest, and nothing was said since.
+// resting reports whether a session was found to rest, and nothing was said since.
 func (r *Reaper) resting(key schema.RunKey, last schema.Seq) bool {
 	r.mu.Lock()
 	at, known := r.rests[key]
@@ -239,7 +239,7 @@ func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 	r.filter(ctx, runs, r.end)
 }
 
-// filter gives the runs of which keep says so. Errors are said, and keep nothing.
+// filter returns the runs of which keep says so. Errors are said, and keep nothing.
 func (r *Reaper) filter(ctx context.Context, runs []*suspect, keep func(context.Context, *suspect) (bool, error)) []*suspect {
 	var group sync.WaitGroup
 	places := make(chan struct{}, r.cfg.AtOnce)

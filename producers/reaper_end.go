@@ -124,7 +124,7 @@ func (e *ending) why() string {
 	return goneReason
 }
 
-// closing gives the ending. That of a session that was closed while nothing was under way is no failure, and marked so
+// closing returns the ending. That of a session that was closed while nothing was under way is no failure, and marked so
 // that nobody who reads it as a session is shown anything behind its end.
 func (e *ending) closing() []schema.Event {
 	why := e.why()
@@ -210,7 +210,7 @@ func (e *ending) see(p *schema.Pack) error {
 	return nil
 }
 
-// still says that nothing is under way in any lane, whatever state the lanes are in.
+// still reports whether nothing is under way in any lane, whatever state the lanes are in.
 func (o *Open) still() bool {
 	for _, l := range o.lanes {
 		if l.turn != "" || l.msg != nil || len(l.models) > 0 || len(l.calls) > 0 || len(l.tasks) > 0 {

@@ -25,7 +25,7 @@ type RunConfig struct {
 	NewID func(word string) string
 	// Grace bounds what is said after a context has ended: cancellations; default 10 s.
 	Grace time.Duration
-	// Now gives the times that durations are made of; default time.Now.
+	// Now returns the times that durations are made of; default time.Now.
 	Now func() time.Time
 }
 
@@ -53,10 +53,10 @@ func (c RunConfig) withDefaults() RunConfig {
 
 // One sentinel for each decision of an agent.
 var (
-	// ErrOver says that what an event belongs to has ended meanwhile: the turn was cancelled, the message
+	// ErrOver reports that what an event belongs to has ended meanwhile: the turn was cancelled, the message
 	// is complete, the run is over. The agent stops what it is doing; everything has been said.
 	ErrOver = errors.New("it is over")
-	// ErrOpen says that something cannot begin, or end well, while something else is open.
+	// ErrOpen reports that something cannot begin, or end well, while something else is open.
 	ErrOpen = errors.New("something is open")
 )
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -145,7 +146,7 @@ func TestManyOfEverything(t *testing.T) {
 	ctx, log, key := t.Context(), memory.New(), schema.RunKey{Tenant: "t", Run: "run_1"}
 	pub, err := producers.New(producers.Config{Log: log, Key: key})
 	must(t, err)
-	r, err := producers.NewRun(producers.RunConfig{Sink: pub, RunID: "run_1"})
+	r, err := producers.NewRun(producers.RunConfig{Sink: pub, RunID: "run_1", Grace: 5 * time.Minute})
 	must(t, err)
 	turn, err := r.Turn(ctx)
 	must(t, err)

@@ -42,7 +42,7 @@ func (l *live) remove(t *Turn) {
 	delete(l.turns, t)
 }
 
-// below gives the turns of a lane and of those below it.
+// below returns the turns of a lane and of those below it.
 func (l *live) below(lane *Lane) (out []*Turn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *live) end(s *speaker) {
 	delete(l.calls, s)
 }
 
-// speakers gives those who speak for a lane or for those below it.
+// speakers returns those who speak for a lane or for those below it.
 func (l *live) speakers(lane *Lane) (out []*speaker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *live) speakers(lane *Lane) (out []*speaker) {
 	return out
 }
 
-// within says whether a lane is another one, or below it.
+// within reports whether a lane is another one, or below it.
 func (l *Lane) within(other *Lane) bool {
 	return other.id == "" || other.id == l.id || slices.Contains(l.path, other.id)
 }

@@ -3,6 +3,7 @@ package producers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,5 +171,45 @@ func TestTurnEndsWithAMark(t *testing.T) {
 	}
 	if _, err := r.Turn(t.Context()); err != nil {
 		t.Fatalf("the next turn: %v", err)
+	}
+}
+
+// TestFailSaysACode: tool.end of a call that fails has a code, the agent's own where it gives one, and the words beside it.
+func TestFailSaysACode(t *testing.T) {
+	var s told
+	r := newRun(t, &s)
+	turn, err := r.Turn(t.Context())
+	must(t, err)
+	for cause, want := range map[error]string{
+		errors.New("no such file"): `"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"error","message":"no such file"}`,
+		fmt.Errorf("read: %w", &producers.ToolError{Code: "KAI-TOOL-TIME-0001", Err: errors.New("too slow")}): `"error":"KAI-TOOL-TIME-0001","error_detail":{"type":"error","message":"read: too slow"}`,
+	} {
+		m, err := turn.Message(producers.MessageInfo{})
+		must(t, err)
+		c, err := m.Call("", "read")
+		must(t, err)
+		must(t, c.Ready(nil), m.End("tool_use", nil), c.Fail(cause))
+		if e := s.events[len(s.events)-1]; e.Type != schema.TypeToolEnd || !strings.Contains(string(e.Payload), want) {
+			t.Errorf("%s %s", e.Type, e.Payload)
+		}
+	}
+}
+
+// TestMessagesSayWhoSpeaks: what is said in a message of somebody else than the assistant has its actor.
+func TestMessagesSayWhoSpeaks(t *testing.T) {
+	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "agent", "": "agent"} {
+		var s told
+		r := newRun(t, &s)
+		turn, err := r.Turn(t.Context())
+		must(t, err)
+		begun := len(s.events)
+		m, err := turn.Message(producers.MessageInfo{Role: role})
+		must(t, err)
+		must(t, m.Text("hello"), m.End("", nil))
+		for _, e := range s.events[begun:] {
+			if e.Actor != want {
+				t.Errorf("%q: %s is of %q", role, e.Type, e.Actor)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"agentstream/producers"
 	"agentstream/schema"
@@ -68,7 +69,10 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-func TestRunTellsATurn(t *testing.T) {
+// TestRunTellsATurn runs in a bubble, where no time passes: durations are told too.
+func TestRunTellsATurn(t *testing.T) { synctest.Test(t, tellsATurn) }
+
+func tellsATurn(t *testing.T) {
 	var s told
 	ctx := t.Context()
 	r := newRun(t, &s)
@@ -113,7 +117,7 @@ tool.start {"call_id":"call_1","tool":"list","input":{"n":1},"index":3}
 message.end {"message_id":"msg_2","content":[{"type":"thinking","thinking":"hm\n…"},{"type":"text","text":"Hello"},{"type":"tool_use","id":"c1","name":"read","input":{"p":"x"}},{"type":"tool_use","id":"call_1","name":"list","input":{"n":1}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"output_tokens":3}}
 tool.output.delta {"call_id":"c1","text":"1\n"}
 tool.end {"call_id":"c1","ok":true,"output":"one","duration_ms":0}
-tool.end {"call_id":"call_1","ok":false,"error":{"type":"error","message":"no"},"duration_ms":0}
+tool.end {"call_id":"call_1","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"error","message":"no"},"duration_ms":0}
 turn.end {"turn_id":"turn_1","stop_reason":"end_turn"}
 run.lifecycle {"state":"done","reason":null}
 `
@@ -152,7 +156,7 @@ func TestCancelInTheMiddle(t *testing.T) {
 run_c message.end {"message_id":"msg_2","content":[{"type":"text","text":"half a"}],"stop_reason":"cancelled","stop_sequence":null,"incomplete":true}
 run_c turn.end {"turn_id":"turn_2","stop_reason":"cancelled","reason":"stop"}
 run_c run.lifecycle {"state":"aborted","reason":"stop"}
-tool.end {"call_id":"c1","ok":false,"error":{"type":"cancelled","message":"stop"}}
+tool.end {"call_id":"c1","ok":false,"error":"KAI-TOOL-CANCEL-0001","error_detail":{"type":"cancelled","message":"stop"}}
 turn.end {"turn_id":"turn_1","stop_reason":"cancelled","reason":"stop"}
 run.lifecycle {"state":"aborted","reason":"stop"}
 `

@@ -196,7 +196,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 	}, nil
 }
 
-// Calls gives the tool calls of the turn's lane that have begun and not ended, as they began, whoever
+// Calls returns the tool calls of the turn's lane that have begun and not ended, as they began, whoever
 // announced them: what the agent has to run next. None when the turn is over.
 func (t *Turn) Calls() []*Call {
 	r := t.lane.run

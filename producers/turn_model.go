@@ -152,9 +152,7 @@ func (o *modelOutcome) see(e *schema.Event) {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(e.Payload, &f) != nil {
-		return
-	}
+	_ = json.Unmarshal(e.Payload, &f) // a member in an unexpected form hides no other
 	if f.Usage != nil {
 		o.usage = f.Usage
 	}

@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,15 @@ type writer struct {
 	// job may refuse a head that has just been read, or a pack, and finishes a pack before it is sent; nil
 	// for a Publisher.
 	job *appendJob
+
+	root   bool                                                                     // the run is the one to write to, whatever the log says of its id
+	parent func(ctx context.Context, tenant, child string) (root string, err error) // see AppenderConfig
 }
+
+// childError says that events of this id belong into the log of another run. It ends with the writer's caller.
+type childError struct{ root string }
+
+func (e *childError) Error() string { return "it is a child of run " + e.root }
 
 type laneState struct {
 	lane  schema.Lane // what our packs say
@@ -90,6 +99,9 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 			return nil, 0, nil, err
 		}
 	}
+	if err = w.adopt(ctx, events[:n]); err != nil {
+		return nil, 0, nil, err
+	}
 	if p, err = w.store(ctx, p); err != nil {
 		return nil, 0, nil, err
 	}
@@ -114,6 +126,10 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	if err != nil {
 		return schema.Lane{}, err
 	}
+	if root, err := w.rootOf(ctx, head); err != nil || root != "" {
+		return schema.Lane{}, cmp.Or(err, error(&childError{root}))
+	}
+	w.lost(head)
 	if !w.known || head.Stored != w.head.Stored {
 		w.fresh++ // packs that we have not seen: every other lane must be looked at again
 	}
@@ -132,7 +148,8 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 			return schema.Lane{}, err
 		}
 		s = &laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}}
-	case head.Lane != s.lane && head.Lane.Owner != "":
+	case head.Lane != s.lane && head.Lane.Owner != "" && head.Lane.Epoch >= s.lane.Epoch:
+		// A lower epoch than ours means that the log has lost our own packs.
 		// No owner means that the lane's last pack has left the log's window while the run went on in
 		// other lanes: nobody has taken anything over.
 		if w.hooks.Fenced != nil {
@@ -175,13 +192,14 @@ func readHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	if err != nil {
 		return schema.Head{}, fmt.Errorf("read head: %w", err)
 	}
-	if head.Exists() || archive == nil {
+	if head.Exists() || head.Root != "" || archive == nil {
 		return head, nil
 	}
+	generation := head.Generation
 	if head, err = archive.Head(ctx, key, child); err != nil {
 		return schema.Head{}, fmt.Errorf("read archived head: %w", err)
 	}
-	head.Stored = 0
+	head.Stored, head.Generation = 0, generation
 	return head, nil
 }
 
@@ -192,27 +210,39 @@ func (w *writer) counted(p *schema.Pack, began time.Time) {
 	}
 }
 
+// retryPause is the longest pause before a pack is sent again. A log without a leader refuses at once, and takes
+// the pack as soon as it has one.
+const retryPause = 100 * time.Millisecond
+
 // store sends one pack until its fate is known. It returns the pack as it is stored. ErrConflict:
 // it is certain that the pack is not stored and never will be.
 func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error) {
 	doubt := false // an earlier attempt with this very pack was not answered
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
-		stored, err := w.append(ctx, p)
+		patience := w.timeout
+		if attempt == 0 { // a leader that goes takes with it what is under way; it is looked for soon
+			patience /= 2
+		}
+		stored, err := w.append(ctx, p, patience)
 		if err == nil {
 			w.took(p, stored)
 			w.counted(p, began)
 			return p, nil
 		}
 		switch {
+		case errors.Is(err, ErrRenewed):
+			return w.renewed(ctx, p, doubt)
 		case errors.Is(err, ErrConflict) && !doubt:
 			w.forget()
 			return nil, err
-		case errors.Is(err, ErrUnavailable): // certain: nothing was stored
+		case errors.Is(err, ErrFull) && w.job != nil: // whoever asks is not kept waiting for room; a publisher is
+			return nil, w.unsure(err, doubt)
+		case errors.Is(err, ErrUnavailable), errors.Is(err, ErrFull): // certain: nothing was stored
 			if w.hooks.Retry != nil {
 				w.hooks.Retry(err)
 			}
-			if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+			if err := sleep(ctx, pause(attempt, 10*time.Millisecond, retryPause)); err != nil {
 				return nil, w.unsure(err, doubt)
 			}
 			continue
@@ -240,7 +270,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		}
 		// Still nothing behind what we knew: the very same pack may be sent again. Should the lost
 		// attempt arrive late after all, one of the two is refused and found.
-		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, retryPause)); err != nil {
 			return nil, w.unsure(err, true)
 		}
 	}
@@ -253,9 +283,9 @@ func (w *writer) unsure(err error, doubt bool) error {
 	return err
 }
 
-func (w *writer) append(ctx context.Context, p *schema.Pack) (uint64, error) {
+func (w *writer) append(ctx context.Context, p *schema.Pack, patience time.Duration) (uint64, error) {
 	p.Head.Stored = w.head.Stored // remembered for store: what this attempt was based on
-	one := attempt(ctx, w.timeout)
+	one := attempt(ctx, patience)
 	defer one.release()
 	return w.log.Append(one, p, w.head.Stored)
 }
@@ -297,13 +327,16 @@ func (w *writer) find(ctx context.Context, p *schema.Pack) (found *schema.Pack, 
 	return found, err
 }
 
+// lookTimeout bounds one look at log and archive. The log is asked several times in it; see natskit.Repeat.
+const lookTimeout = 5 * time.Second
+
 // patiently repeats a read that the log does not answer, until ctx ends.
 func (w *writer) patiently(ctx context.Context, read func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
-		once, cancel := context.WithTimeout(ctx, w.timeout)
+		once, cancel := context.WithTimeout(ctx, max(w.timeout, lookTimeout))
 		err := read(once)
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) || errors.Is(err, ErrFull) && w.job != nil {
 			return err
 		}
 		if w.hooks.Retry != nil {

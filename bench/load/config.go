@@ -78,7 +78,7 @@ type Progress struct {
 	Delivered int64         // events times watchers
 }
 
-// ErrConfig says that a load cannot be run as described.
+// ErrConfig reports that a load cannot be run as described.
 var ErrConfig = errors.New("load: bad configuration")
 
 func (c Config) withDefaults() Config {

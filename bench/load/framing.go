@@ -11,10 +11,10 @@ type framing interface {
 	feed(b []byte, data func([]byte)) error
 }
 
-// errEnded says that the server has ended the stream in an orderly way.
+// errEnded reports that the server has ended the stream in an orderly way.
 var errEnded = errors.New("load: the server ended the stream")
 
-// errFraming says that the peer does not speak the transport.
+// errFraming reports that the peer does not speak the transport.
 var errFraming = errors.New("load: malformed framing")
 
 // identity is a body that ends with the connection.

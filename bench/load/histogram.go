@@ -70,7 +70,7 @@ func (h *Histogram) Mean() time.Duration {
 	return time.Duration(h.sum / float64(h.n))
 }
 
-// Quantile gives the value that the share q (0 to 1) of all does not exceed, by the nearest rank, up
+// Quantile returns the value that the share q (0 to 1) of all does not exceed, by the nearest rank, up
 // to a bucket's width too high; zero when nothing was counted.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := min(max(int64(math.Ceil(q*float64(h.n))), 1), h.n)

@@ -74,7 +74,7 @@ type liar struct {
 	// frames gets the number of an event on its stream, from 0, and the frame, and gives what is passed on;
 	// nil passes all. ok false ends the stream.
 	frames func(stream int64, i int, frame string) (out string, ok bool)
-	// post says whether a POST of events is passed on; else it gets the status.
+	// post reports whether a POST of events is passed on; else it gets the status.
 	post    func(i int64) int
 	busy    int64 // so many streams are answered 503 first
 	streams atomic.Int64

@@ -23,7 +23,7 @@ type Usage struct {
 // Probe reads the use of a server. It may be called from many goroutines.
 type Probe func(context.Context) (Usage, error)
 
-// ErrProbe says that the server's use of CPU and memory cannot be read.
+// ErrProbe reports that the server's use of CPU and memory cannot be read.
 var ErrProbe = errors.New("load: cannot read the server's use")
 
 // Sum adds several probes: a server of many processes. It is nil without probes.

@@ -95,10 +95,10 @@ type Sample struct {
 	Memory    int64   `json:"memory_bytes"`
 }
 
-// ErrIncomplete says that not all was delivered once and in order.
+// ErrIncomplete reports that not all was delivered once and in order.
 var ErrIncomplete = errors.New("load: not all was delivered once and in order")
 
-// ErrTrouble says that the load could not be carried out as asked.
+// ErrTrouble reports that the load could not be carried out as asked.
 var ErrTrouble = errors.New("load: not carried out as asked")
 
 // Err is nil when all that was published was acknowledged and came to each watcher once and in order.

@@ -155,7 +155,7 @@ func (l *load) publish(ctx context.Context, a *audience) error {
 	return serr
 }
 
-// pace gives writer i of n its share of runs and rate.
+// pace returns writer i of n its share of runs and rate.
 func (l *load) pace(i, n int, w writer) *pace {
 	p := &pace{clock: l.clock, w: w, ledger: l.ledger, batch: l.cfg.Batch}
 	for run := i; run < l.cfg.Runs; run += n {

@@ -15,7 +15,7 @@ import (
 	"agentstream/schema"
 )
 
-// ErrRefused says that the server answered a request otherwise than the load needs.
+// ErrRefused reports that the server answered a request otherwise than the load needs.
 var ErrRefused = errors.New("load: the server refused")
 
 // beginners is how many requests that are not measured are open at a time.

@@ -74,7 +74,7 @@ func (l *load) replay(ctx context.Context) error {
 	return nil
 }
 
-// replayOnce gives the sample from before and the time from the first connection to the last byte.
+// replayOnce returns the sample from before and the time from the first connection to the last byte.
 func (l *load) replayOnce(ctx context.Context, a *audience, times *Histogram) (before Sample, took time.Duration, err error) {
 	defer a.close()
 	if before, err = l.sample(ctx, a); err != nil {
@@ -149,7 +149,7 @@ func (l *load) idle(ctx context.Context) error {
 	return nil
 }
 
-// calm gives a sample after a pause in which what was begun comes to rest.
+// calm returns a sample after a pause in which what was begun comes to rest.
 func (l *load) calm(ctx context.Context, a *audience) (Sample, error) {
 	if err := pause(ctx, l.cfg.Warm); err != nil {
 		return Sample{}, err

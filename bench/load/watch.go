@@ -213,7 +213,7 @@ func (w *watcher) resume(ctx context.Context, cause error) (rest []byte, err err
 	return nil, fmt.Errorf("a watcher's stream ended (%w) and could not be resumed: %w", cause, err)
 }
 
-// feeder gives the function that takes what was read: the closures are made once per connection.
+// feeder returns the function that takes what was read: the closures are made once per connection.
 func (w *watcher) feeder(sh *shard) func([]byte) error {
 	see := w.see
 	data := func(b []byte) { w.scan.scan(b, see) }
@@ -312,7 +312,7 @@ func refusal(resp *http.Response) error {
 	return &statusError{resp.StatusCode, strings.TrimSpace(string(text))}
 }
 
-// busy says that the server asks to come again.
+// busy reports whether the server asks to come again.
 func busy(err error) bool {
 	var e *statusError
 	return errors.As(err, &e) && (e.status == http.StatusServiceUnavailable || e.status == http.StatusTooManyRequests)

@@ -34,7 +34,7 @@ func newAxis(lo, hi float64, log bool, want int) axis {
 	}
 }
 
-// roundStep gives the smallest of 1, 2 and 5 times a power of ten that is not below raw.
+// roundStep returns the smallest of 1, 2 and 5 times a power of ten that is not below raw.
 func roundStep(raw float64) float64 {
 	base := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {

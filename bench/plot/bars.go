@@ -47,7 +47,7 @@ func (b Bars) SVG(w io.Writer) error {
 	return p.close(w)
 }
 
-// measure gives the largest value (1 when all are zero) and the longest texts, in characters.
+// measure returns the largest value (1 when all are zero) and the longest texts, in characters.
 func (b Bars) measure() (longest float64, label, words int, err error) {
 	if len(b.Bars) == 0 {
 		return 0, 0, 0, fmt.Errorf("%w: %q has no bars", ErrNothing, b.Title)

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ErrNothing says that there is nothing to draw.
+// ErrNothing reports that there is nothing to draw.
 var ErrNothing = errors.New("plot: nothing to draw")
 
-// ErrValue says that a value has no place on its axis.
+// ErrValue reports that a value has no place on its axis.
 var ErrValue = errors.New("plot: value cannot be drawn")
 
 const width, left, right = 760, 76, 24
@@ -79,7 +79,7 @@ func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
 }
 
-// check says whether a value can be drawn; where names it in the error.
+// check reports whether a value can be drawn; where names it in the error.
 func check(v float64, log bool, where string) error {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):

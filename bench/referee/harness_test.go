@@ -1,6 +1,7 @@
 package main
 
 import (
+	"agentstream/internal/localpg"
 	"bufio"
 	"bytes"
 	"context"
@@ -137,7 +138,7 @@ func request(method, url, body string) (*http.Response, error) {
 func realReferee(t *testing.T, shapes ...string) *referee {
 	t.Helper()
 	if slices.Contains(shapes, shapeSplit) {
-		if _, err := postgresBin(); err != nil && os.Getenv("CI") == "" {
+		if _, err := localpg.Programs(postgresPrograms...); err != nil && os.Getenv("CI") == "" {
 			t.Skip("SKIPPED, NOTHING WAS TESTED: ", err)
 		}
 	}

@@ -1,20 +1,21 @@
 package main
 
 import (
+	"agentstream/internal/localpg"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
+
+// postgresPrograms are what is used of an installation.
+var postgresPrograms = []string{"postgres", "pg_isready", "createdb", "dropdb"}
 
 // postgres is a PostgreSQL with the settings it comes with, in a temporary folder, reached by a Unix
 // socket there. It is not part of a measured tree.
@@ -25,12 +26,12 @@ type postgres struct {
 }
 
 func startPostgres(ctx context.Context, logs string) (*postgres, error) {
-	bin, err := postgresBin()
+	bin, err := localpg.Programs(postgresPrograms...)
 	if err != nil {
 		return nil, err
 	}
 	p := &postgres{bin: bin}
-	if p.cred, err = unprivileged(); err != nil {
+	if p.cred, err = localpg.User(); err != nil {
 		return nil, err
 	}
 	// A socket's path may have 107 bytes, so the folder does not lie among the results.
@@ -47,52 +48,6 @@ func startPostgres(ctx context.Context, logs string) (*postgres, error) {
 		return nil, errors.Join(fmt.Errorf("start postgres: %w", err), p.stop())
 	}
 	return p, nil
-}
-
-// postgresPrograms are what is used of an installation. They must lie in one folder: what PATH finds
-// may be a part, or wrappers.
-var postgresPrograms = []string{"initdb", "postgres", "pg_isready", "createdb", "dropdb"}
-
-func postgresBin() (string, error) {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	version := func(p string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p))))
-		return n
-	}
-	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
-	if path, err := exec.LookPath("initdb"); err == nil {
-		found = append([]string{path}, found...)
-	}
-	for _, path := range found {
-		dir := filepath.Dir(path)
-		if !slices.ContainsFunc(postgresPrograms, func(name string) bool {
-			_, err := os.Stat(filepath.Join(dir, name))
-			return err != nil
-		}) {
-			return dir, nil
-		}
-	}
-	return "", fmt.Errorf("the split shape needs PostgreSQL: %s are together neither in PATH nor in /usr/lib/postgresql/*/bin",
-		strings.Join(postgresPrograms, ", "))
-}
-
-// unprivileged gives the user to run the server as: PostgreSQL refuses to run as root.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-		}
-	}
-	return nil, errors.New("postgres: no user but root")
 }
 
 func (p *postgres) command(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -86,7 +86,7 @@ func openResults(dir string) (*results, error) {
 	}
 }
 
-// has says that a measurement need not be repeated. One that failed is tried again.
+// has reports whether a measurement need not be repeated. One that failed is tried again.
 func (r *results) has(k jobKey) bool {
 	rec, ok := r.records[k]
 	return ok && rec.Err == ""
@@ -183,7 +183,7 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.least), figure(s.most))
 }
 
-// of gives the measurements of a line on a target, by round.
+// of returns the measurements of a line on a target, by round.
 func (r *results) of(line, target string) (list []record) {
 	for k, rec := range r.records {
 		if k.Line == line && k.Target == target {
@@ -194,7 +194,7 @@ func (r *results) of(line, target string) (list []record) {
 	return list
 }
 
-// metric gives what was counted in the rounds that went through.
+// metric returns what was counted in the rounds that went through.
 func (r *results) metric(line, target, name string) (spread, bool) {
 	var values []float64
 	for _, rec := range r.of(line, target) {
@@ -205,7 +205,7 @@ func (r *results) metric(line, target, name string) (spread, bool) {
 	return spreadOf(values)
 }
 
-// cores gives what one process took.
+// cores returns what one process took.
 func (r *results) cores(line, target, process string) (spread, bool) {
 	var values []float64
 	for _, rec := range r.of(line, target) {
@@ -216,7 +216,7 @@ func (r *results) cores(line, target, process string) (spread, bool) {
 	return spreadOf(values)
 }
 
-// spoiled gives the first reason why a line's figures on a target must not count, or "".
+// spoiled returns the first reason why a line's figures on a target must not count, or "".
 func (r *results) spoiled(line, target string) string {
 	for _, rec := range r.of(line, target) {
 		if why := rec.spoiled(); why != "" {

@@ -89,7 +89,7 @@ func take(pids map[string]int) sample {
 // connect, is no load and must stay outside.
 const beforeEnd = 3 * time.Second
 
-// busiest gives the cores that each process took in that of the last windows of that length in which
+// busiest returns the cores that each process took in that of the last windows of that length in which
 // all of them together took most, and the most memory of each at any time.
 func (s *sampler) busiest(window time.Duration) (cores, peakMiB map[string]float64) {
 	cores, peakMiB = map[string]float64{}, map[string]float64{}

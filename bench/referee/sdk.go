@@ -69,7 +69,7 @@ func sdk(ctx context.Context, args []string, out io.Writer) error {
 // publishers work in so many goroutines, as the harness has connections.
 const sdkWorkers = 4
 
-// publishFor publishes for a while, waits until all is acknowledged, and gives how much that was.
+// publishFor publishes for a while, waits until all is acknowledged, and returns how much that was.
 func publishFor(ctx context.Context, pubs []*producers.Publisher, dur time.Duration) (int, error) {
 	until := time.Now().Add(dur)
 	event := schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"` + strings.Repeat("The quick brown fox ", 8) + `"}`)}
@@ -112,7 +112,7 @@ func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env []string
 		return nil, err
 	}
 	defer func() { _ = c.stop(os.Interrupt, 5*time.Second) }()
-	if err := await(ctx, r.ports.edge(), c.done); err != nil {
+	if err := awaitReady(ctx, r.ports.edge(), c.done); err != nil {
 		return nil, err
 	}
 	pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur", l.window.String())

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -63,7 +64,7 @@ func serve(ctx context.Context, args []string) error {
 	return s.watch(ctx)
 }
 
-// start brings the shape up. The edge comes last: who can connect to it finds the rest ready.
+// start brings the shape up. The edge comes last: when it is ready, so is the rest.
 func (s *server) start(ctx context.Context) error {
 	var err error
 	switch s.shape {
@@ -179,21 +180,48 @@ func (s *server) kill() {
 
 // await returns when something listens at the address.
 func await(ctx context.Context, addr string, ended <-chan struct{}) error {
+	return awaits(ctx, addr, ended, func() error {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// awaitReady returns when an edge says that it is ready. It listens before that, so that nobody else takes its port.
+func awaitReady(ctx context.Context, addr string, ended <-chan struct{}) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return awaits(ctx, addr, ended, func() error {
+		resp, err := client.Get("http://" + addr + "/readyz")
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// awaits repeats what is asked of an address until it goes well, for 20 seconds.
+func awaits(ctx context.Context, addr string, ended <-chan struct{}, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		err := ask()
 		if err == nil {
-			return conn.Close()
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ended:
-			return fmt.Errorf("nothing listens at %s: the process has ended", addr)
+			return fmt.Errorf("no answer at %s: the process has ended", addr)
 		case <-ctx.Done():
-			return fmt.Errorf("nothing listens at %s: %w", addr, err)
+			return fmt.Errorf("no answer at %s: %w", addr, err)
 		}
 	}
 }

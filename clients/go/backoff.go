@@ -29,8 +29,8 @@ func (b *backoff) reset() { b.since, b.next = time.Time{}, 0 }
 // to come back faster.
 func (b *backoff) alive() { b.since = time.Time{} }
 
-// pause gives the time to wait after a failure: at least as long as the server asked for, by hint
-// (Retry-After) or by floor. It gives cause, wrapped, when the time to give up would pass in between.
+// pause returns the time to wait after a failure: at least as long as the server asked for, by hint
+// (Retry-After) or by floor. It returns cause, wrapped, when the time to give up would pass in between.
 func (b *backoff) pause(hint time.Duration, cause error) (time.Duration, error) {
 	now := time.Now()
 	if b.since.IsZero() {

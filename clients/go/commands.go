@@ -84,7 +84,7 @@ func (c *Client) Resume(ctx context.Context, run string) (Receipt, error) {
 	return c.Command(ctx, run, "", CommandResume, nil)
 }
 
-// Redirect gives the agent another instruction.
+// Redirect returns the agent another instruction.
 func (c *Client) Redirect(ctx context.Context, run, instruction string) (Receipt, error) {
 	return c.Command(ctx, run, "", CommandRedirect, optional("instruction", instruction))
 }

@@ -17,7 +17,7 @@ type Config struct {
 	BaseURL string // http://HOST[:PORT] or https://…, with or without a path, without credentials
 	Token   string // bearer token, when TokenSource is nil; "" sends none
 
-	// TokenSource gives bearer tokens. It is asked for the first one, and again when the server has
+	// TokenSource returns bearer tokens. It is asked for the first one, and again when the server has
 	// refused the last one or says that it has ended; it must not give the same one again then. Calls
 	// do not overlap. Its error ends what needed the token, unless it wraps ErrUnavailable: then it is
 	// asked again like a server that is away.
@@ -33,6 +33,9 @@ type Config struct {
 
 	// GiveUp ends the repeating when the server has not answered for so long. 0: the context decides.
 	GiveUp time.Duration
+	// FailFast ends what is asked at once, with ErrUnreachable, while no connection to the server can be made and none
+	// has been answered before. Once the server has answered, it is waited for as ever.
+	FailFast bool
 	// IdleTimeout ends a connection of a Stream on which not even a keep-alive came, which a server
 	// sends every 15 s (native §5). 0 is 60 s.
 	IdleTimeout time.Duration

@@ -11,8 +11,8 @@
 //
 // # Contract
 //
-// Loss is never silent. The first seq of every event is the last one's seq + 1; where it is not, the
-// Stream says so with a [GapError] before it goes on, or asks the server again for what is missing
+// Loss is never silent. The first seq of every event is the last one's seq + 1, but for deltas that came
+// together, which share both ([Stream.Cursor] moves with the last of them); where it is not, the Stream says so with a [GapError] before it goes on, or asks the server again for what is missing
 // ([Options].Refetch). A cursor moves only when a whole frame has arrived. What asking again cannot
 // change comes back as an [*Error], which the sentinels sort ([ErrNotFound], [ErrExpired] …); all
 // other trouble is waited out with growing pauses, for as long as the context and [Config].GiveUp

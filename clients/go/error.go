@@ -39,6 +39,8 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrUnavailable: the server is away or busy; the same request may succeed later.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrUnreachable, with Config.FailFast: no connection to the server could be made.
+	ErrUnreachable = errors.New("no server")
 )
 
 // Codes of the server that are looked at; docs/dialects/native.md has them all.
@@ -64,7 +66,7 @@ type Error struct {
 	RetryAfter time.Duration // how long the server wants to be left alone; 0 when it did not say
 }
 
-// Error gives code, reason and status, with everything in them that could act on a terminal or break
+// Error returns code, reason and status, with everything in them that could act on a terminal or break
 // a line of a log escaped.
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -105,7 +107,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// passing says that the same request may be answered otherwise later.
+// passing reports whether the same request may be answered otherwise later.
 func (e *Error) passing() bool {
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests,
@@ -129,7 +131,7 @@ func (e *connError) Error() string {
 
 func (e *connError) Unwrap() error { return e.err }
 
-// Is says that asking again may help; it does not make a certificate trusted.
+// Is reports whether asking again may help; it does not make a certificate trusted.
 func (e *connError) Is(target error) bool {
 	cert := new(tls.CertificateVerificationError)
 	return target == ErrUnavailable && !errors.As(e.err, &cert)
@@ -224,7 +226,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// retryable says whether a request may be sent again, and how long the server asked to be left
+// retryable reports whether a request may be sent again, and how long the server asked to be left
 // alone.
 func retryable(err error) (hint time.Duration, again bool) {
 	if e := new(Error); errors.As(err, &e) {

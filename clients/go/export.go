@@ -15,7 +15,7 @@ import (
 	"agentstream/schema"
 )
 
-// Export gives what is stored of a run behind after, through an event; through 0 is the newest one at
+// Export returns what is stored of a run behind after, through an event; through 0 is the newest one at
 // the time of the first answer. It ends there: Watch waits for more. Every event comes once, in order,
 // over as many connections as it takes; an error is the last that it gives.
 func (c *Client) Export(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Event, error] {
@@ -66,9 +66,9 @@ func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool)
 		return err
 	}
 	e.token = token
-	resp, err := e.c.cfg.HTTPClient.Do(req)
+	resp, err := e.c.do(req)
 	if err != nil {
-		return &connError{err}
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -132,7 +132,7 @@ func (e *export) after(ctx context.Context, err error) error {
 		e.fresh = true
 		return nil
 	}
-	hint, again := retryable(err)
+	hint, again, err := e.c.retryable(err)
 	if !again {
 		return err
 	}

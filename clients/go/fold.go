@@ -25,8 +25,9 @@ func (c *Client) Snapshot(ctx context.Context, run string, at schema.Seq) (*sche
 
 // Fold adds the next event of a Stream to f, which is zero at the beginning of a run, or comes from
 // Snapshot. It is schema.Fold.Add that also knows what exists in streams alone: the snapshot that
-// Options.Snapshot asks for, which takes the place of what f holds, and the deltas of several children
-// in one event of Options.Bundle. The error wraps schema.ErrMalformed; f is as it was then.
+// Options.Snapshot asks for, which takes the place of what f holds, and deltas of several children in
+// one event, where somebody else than a Stream has read them. The error wraps schema.ErrMalformed; f is
+// as it was then.
 func Fold(f *schema.Fold, e *schema.Event) error {
 	if !viewOnly(e.Type) {
 		f.Add(e)
@@ -52,6 +53,26 @@ func Fold(f *schema.Fold, e *schema.Event) error {
 const (
 	typeSnapshot = "run.snapshot"
 	typeBundle   = "delta.bundle"
+	typeGap      = "stream.gap"
 )
 
 func viewOnly(typ string) bool { return typ == typeSnapshot || typ == typeBundle }
+
+// apart returns an arrival, or the deltas that it is a bundle of, each as it would have come alone but
+// for id, ts and seq, which they share. A bundle that cannot be read stays one event.
+func (a *arrival) apart() []arrival {
+	var payload struct{ Deltas []json.RawMessage }
+	if a.event.Type != typeBundle || json.Unmarshal(a.event.Payload, &payload) != nil || len(payload.Deltas) == 0 {
+		return []arrival{*a}
+	}
+	parts := make([]arrival, 0, len(payload.Deltas))
+	for _, raw := range payload.Deltas {
+		e, err := schema.DecodeView(raw)
+		if err != nil || e.Type == "" {
+			return []arrival{*a}
+		}
+		e.ID, e.TS, e.RunID, e.Seq, e.FirstSeq = a.event.ID, a.event.TS, a.event.RunID, a.event.Seq, a.event.FirstSeq
+		parts = append(parts, arrival{event: e, line: e.AppendLine(nil)})
+	}
+	return parts
+}

@@ -97,15 +97,23 @@ func final(first, seq int, payload string) string {
 
 const done = `{"state":"done","reason":null}`
 
-// sse writes lines as the native dialect does: event, data, id.
-func sse(lines []string, eol string) string {
+// sse writes lines as the native dialect does: data, id. named gives them the names that ?event=type asks for, and
+// that servers gave unasked once.
+func sse(lines []string, eol string) string { return framed(lines, eol, false) }
+
+func named(lines []string, eol string) string { return framed(lines, eol, true) }
+
+func framed(lines []string, eol string, named bool) string {
 	var b strings.Builder
 	for _, l := range lines {
 		e, err := schema.DecodeLine([]byte(l))
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintf(&b, "event: %s%sdata: %s%sid: %d%s%s", e.Type, eol, l, eol, e.Seq, eol, eol)
+		if named {
+			b.WriteString("event: " + e.Type + eol)
+		}
+		fmt.Fprintf(&b, "data: %s%sid: %d%s%s", l, eol, e.Seq, eol, eol)
 	}
 	return b.String()
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"agentstream/schema"
@@ -21,6 +23,8 @@ type Client struct {
 	cfg    Config
 	base   *url.URL
 	tokens *tokens
+
+	answered atomic.Bool // by the server, whatever it said
 }
 
 // New checks cfg. It connects to nothing and starts nothing.
@@ -66,7 +70,7 @@ type request struct {
 	body              []byte
 }
 
-// build makes the request to send, and gives the token that went into it.
+// build makes the request to send, and returns the token that went into it.
 func (c *Client) build(ctx context.Context, r *request) (*http.Request, string, error) {
 	token, err := c.tokens.get(ctx)
 	if err != nil {
@@ -100,9 +104,11 @@ const maxAnswer = 256 << 20
 
 // call sends a request until it is answered for good: 408, 429, 502, 503, 504 and connection errors
 // are tried again with the same key, so that what it stores is stored once. A refused token is
-// replaced once, where there is a source. into may be nil.
+// replaced once, where there is a source. into may be nil, or a *[]byte, which gets the answer as it is.
 func (c *Client) call(ctx context.Context, r request, into any) (http.Header, error) {
-	r.accept = "application/json"
+	if r.accept = "application/json"; rawAnswer(into) != nil {
+		r.accept = "*/*"
+	}
 	b := backoff{giveUp: c.cfg.GiveUp}
 	renewed := false
 	for {
@@ -117,7 +123,7 @@ func (c *Client) call(ctx context.Context, r request, into any) (http.Header, er
 			renewed = true
 			continue
 		}
-		hint, again := retryable(err)
+		hint, again, err := c.retryable(err)
 		if !again {
 			return nil, err
 		}
@@ -132,7 +138,13 @@ func (c *Client) call(ctx context.Context, r request, into any) (http.Header, er
 	}
 }
 
-// isRefusal says that the server did not take the credential.
+// rawAnswer returns where to put an answer that is wanted as it came; nil for one that is decoded.
+func rawAnswer(into any) *[]byte {
+	raw, _ := into.(*[]byte)
+	return raw
+}
+
+// isRefusal reports whether the server did not take the credential.
 func isRefusal(err error) bool {
 	e := new(Error)
 	return errors.As(err, &e) && e.Status == http.StatusUnauthorized
@@ -145,6 +157,26 @@ func (c *Client) retrying(ctx context.Context, cause error, wait time.Duration) 
 	}
 }
 
+// do sends one request. The error wraps ErrUnavailable.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	resp, err := c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return nil, &connError{err}
+	}
+	c.answered.Store(true)
+	return resp, nil
+}
+
+// retryable reports whether what failed is to be tried again, and not before when. It returns the error to end with
+// otherwise.
+func (c *Client) retryable(err error) (hint time.Duration, again bool, because error) {
+	if dial := new(net.OpError); c.cfg.FailFast && !c.answered.Load() && errors.As(err, &dial) && dial.Op == "dial" {
+		return 0, false, fmt.Errorf("%w at %s: %w", ErrUnreachable, c.base.Host, err)
+	}
+	hint, again = retryable(err)
+	return hint, again, err
+}
+
 func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
@@ -152,9 +184,9 @@ func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header
 	if err != nil {
 		return nil, token, err
 	}
-	resp, err := c.cfg.HTTPClient.Do(req)
+	resp, err := c.do(req)
 	if err != nil {
-		return nil, token, &connError{err}
+		return nil, token, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
@@ -163,6 +195,10 @@ func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, token, &connError{err} // cut: what was stored is known only by asking again
+	}
+	if raw := rawAnswer(into); raw != nil {
+		*raw = answer
+		return resp.Header, token, nil
 	}
 	if into == nil {
 		return resp.Header, token, nil

@@ -20,8 +20,10 @@ type Run struct {
 	LastSeq   schema.Seq      `json:"last_seq"`
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
-	EndedAt   string          `json:"ended_at"` // "" while the run goes on
-	Usage     schema.Usage    `json:"usage"`    // in lists: sums by the provider's names
+	EndedAt   string          `json:"ended_at"`  // "" while the run goes on
+	WaitsFor  string          `json:"waits_for"` // in lists: answer, approval, resume; "": for nobody
+	AskedAt   string          `json:"asked_at"`  // in lists: of the oldest question that nobody has answered, "" for none
+	Usage     schema.Usage    `json:"usage"`     // in lists: sums by the provider's names
 }
 
 // Run asks for a run's state. The error is ErrNotFound when it has no events.
@@ -36,6 +38,7 @@ type RunsQuery struct {
 	States []schema.RunState // in one of these now; empty: in any
 	Since  time.Time         // began then or later; zero: no bound
 	Until  time.Time         // began before; zero: no bound
+	Waits  bool              // waiting for somebody
 	Limit  int               // most runs, up to 200; 0 is the server's choice
 	Cursor string            // RunsPage.NextCursor of the page before; "": from the newest
 }
@@ -62,6 +65,9 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery) (RunsPage, error) {
 	}
 	if !q.Until.IsZero() {
 		v.Set("until", q.Until.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Waits {
+		v.Set("waits", "true")
 	}
 	if q.Limit != 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))

@@ -29,14 +29,14 @@ type memoryKeys struct {
 	m  map[string]producers.KeyRecord
 }
 
-func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, bool, error) {
+func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if have, ok := k.m[id]; ok {
-		return have, false, nil
+		return have, nil
 	}
 	k.m[id] = r
-	return r, true, nil
+	return r, nil
 }
 
 func (k *memoryKeys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
@@ -106,7 +106,7 @@ func TestAppendWaitsForTheServersLimit(t *testing.T) {
 	}
 }
 
-// tell stores a scenario as a producer would, and gives what it told.
+// tell stores a scenario as a producer would, and returns what it told.
 func tell(t *testing.T, c *Client, run, scenario string) []schema.Event {
 	t.Helper()
 	events := schematest.Named(scenario).Events
@@ -185,24 +185,20 @@ func TestT1RoundTripThroughAServer(t *testing.T) {
 	}
 }
 
-// Folded and bundled detail are fewer events and the same sum, with nothing unexplained.
+// Folded detail is fewer events and the same sum, with nothing unexplained.
 func TestViewsHaveTheSameSum(t *testing.T) {
 	c := dial(t, realServer(t))
 	for _, sc := range schematest.All() {
 		tell(t, c, sc.Name, sc.Name)
-		var full, fold, bundle schema.Fold
+		var full, fold schema.Fold
 		all := folded(t, &full, c.Watch(t.Context(), sc.Name, Options{Detail: DetailFull}))
 		few := folded(t, &fold, c.Watch(t.Context(), sc.Name, Options{}))
-		least := folded(t, &bundle, c.Watch(t.Context(), sc.Name, Options{Bundle: true}))
 		want := string(full.AppendSnapshot(nil))
 		if got := string(fold.AppendSnapshot(nil)); got != want {
 			t.Errorf("%s folded:\n%s\nwant\n%s", sc.Name, got, want)
 		}
-		if got := string(bundle.AppendSnapshot(nil)); got != want {
-			t.Errorf("%s bundled:\n%s\nwant\n%s", sc.Name, got, want)
-		}
-		if few > all || least > few {
-			t.Errorf("%s: %d events, %d folded, %d bundled", sc.Name, all, few, least)
+		if few > all {
+			t.Errorf("%s: %d events, %d folded", sc.Name, all, few)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type sseParser struct {
 	dispatched bool // data was handed out and is to be forgotten
 }
 
-// next reads from chunk until a frame is complete or chunk is used up. It gives the frame, what is
+// next reads from chunk until a frame is complete or chunk is used up. It returns the frame, what is
 // left of chunk, and whether there is a frame.
 func (p *sseParser) next(chunk []byte) (f sseFrame, rest []byte, ok bool, err error) {
 	if p.dispatched {

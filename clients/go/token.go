@@ -17,7 +17,7 @@ func newTokens(cfg *Config) *tokens {
 	return &tokens{source: cfg.TokenSource, turn: make(chan struct{}, 1), token: cfg.Token, have: cfg.TokenSource == nil}
 }
 
-// get gives the token in force, "" for none. Others wait while one asks the source, each only as
+// get returns the token in force, "" for none. Others wait while one asks the source, each only as
 // long as its own context lasts.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	select {
@@ -40,7 +40,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refused says that the server does not take a token, and whether another can be had. When several
+// refused reports whether the server does not take a token, and whether another can be had. When several
 // requests were refused with one token, the first one's word is enough.
 func (t *tokens) refused(ctx context.Context, token string) bool {
 	if t.source == nil {

@@ -19,7 +19,7 @@ type Detail string
 
 // The details.
 const (
-	DetailFolded Detail = ""     // neighbouring deltas merged; the server may drop some for a client that lags
+	DetailFolded Detail = ""     // deltas merged, ten times a second; the server may drop some for a client that lags
 	DetailFull   Detail = "full" // every event of the log as it is
 )
 
@@ -37,9 +37,6 @@ type Options struct {
 	// Snapshot asks for what has happened so far as one first event of type run.snapshot, which Fold
 	// reads. Only without After.
 	Snapshot bool
-	// Bundle lets the deltas of children that speak at the same time come in one event of type
-	// delta.bundle, which Fold reads: fewer events, where there are many children.
-	Bundle bool
 	// Speed plays what is stored with its original timing, so many times faster; 0 is at once.
 	Speed float64
 	// Refetch asks the server again, once, before a gap is reported: what it dropped for a client
@@ -79,8 +76,8 @@ func (o *Options) query(after schema.Seq) url.Values {
 	if o.Nested {
 		set("nested", "true")
 	}
-	if o.Bundle {
-		set("bundle", "true")
+	if o.Detail != DetailFull {
+		set("bundle", "true") // which arrive taken apart
 	}
 	if o.Snapshot && after == 0 {
 		set("snapshot", "true")
@@ -100,7 +97,7 @@ type GapError struct {
 	Cause error // the frame with these numbers came and is no event; nil when none came
 }
 
-// Error gives the numbers.
+// Error returns the numbers.
 func (e *GapError) Error() string {
 	switch {
 	case e.Cause != nil:
@@ -111,7 +108,7 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("gap: seq %d to %d did not come (%d after %d)", e.After+1, e.First-1, e.Seq, e.After)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *GapError) Unwrap() error { return e.Cause }
 
 // ErrClosed is what Next gives after Close.
@@ -140,7 +137,7 @@ type Stream struct {
 	through schema.Seq // the server said that nothing up to here is for this client
 	err     error      // how it ended
 	line    []byte
-	held    *arrival // waits behind a GapError
+	held    []arrival // waits behind a GapError, or is the rest of a bundle
 	asked   *GapError
 	stats   Stats
 
@@ -158,7 +155,7 @@ type arrival struct {
 	line  []byte
 }
 
-// Watch gives the stream of a run; it connects with the first Next. ctx bounds the stream's life. A
+// Watch returns the stream of a run; it connects with the first Next. ctx bounds the stream's life. A
 // child's own stream is Watch of the child's id.
 func (c *Client) Watch(ctx context.Context, run string, opt Options) *Stream {
 	s := &Stream{c: c, run: run, opt: opt, last: opt.After}
@@ -172,7 +169,8 @@ func (c *Client) Watch(ctx context.Context, run string, opt Options) *Stream {
 	return s
 }
 
-// Next waits for the next event. It gives
+// Next waits for the next event. Deltas of several children that the server sent as one event come
+// one by one; they share id, ts, seq and first seq. It gives
 //
 //   - a *GapError when events are missing before it; the call after that goes on,
 //   - io.EOF when the run is over and everything was delivered,
@@ -191,22 +189,27 @@ func (s *Stream) Next(ctx context.Context) (schema.Event, error) {
 		s.close()
 		return schema.Event{}, s.finish(context.Cause(s.ctx))
 	}
-	if a := s.held; a != nil {
-		s.held = nil
-		return s.deliver(a), nil
+	if len(s.held) > 0 {
+		return s.unhold(), nil
 	}
 	for {
 		a, err := s.arrive(ctx)
 		if err == nil {
-			return s.deliver(a), nil
+			if a.event.Type != typeBundle {
+				return s.deliver(a), nil
+			}
+			s.held = a.apart()
+			return s.unhold(), nil
 		}
 		if gap := new(GapError); errors.As(err, &gap) {
 			if s.again(gap) {
 				continue
 			}
 			s.stats.Gaps++
-			if s.held = a; a == nil { // it cannot be read, now or later
+			if a == nil { // it cannot be read, now or later
 				s.through = gap.Seq
+			} else {
+				s.held = a.apart()
 			}
 			return schema.Event{}, gap
 		}
@@ -216,7 +219,7 @@ func (s *Stream) Next(ctx context.Context) (schema.Event, error) {
 	}
 }
 
-// again says that a gap is worth a question: the first time that it is met. The connection is left,
+// again reports whether a gap is worth a question: the first time that it is met. The connection is left,
 // for one behind the last event that was delivered.
 func (s *Stream) again(gap *GapError) bool {
 	if !s.opt.Refetch || s.asked != nil && s.asked.After == gap.After {
@@ -227,18 +230,30 @@ func (s *Stream) again(gap *GapError) bool {
 	return true
 }
 
-// deliver moves the cursor.
+// unhold delivers the first that is held.
+func (s *Stream) unhold() schema.Event {
+	a := &s.held[0]
+	if s.held = s.held[1:]; len(s.held) == 0 {
+		s.held = nil
+	}
+	return s.deliver(a)
+}
+
+// deliver returns the event and moves the cursor, unless more of its frame is held.
 func (s *Stream) deliver(a *arrival) schema.Event {
 	e := &a.event
-	s.last, s.moved, s.line = e.Seq, true, a.line
-	s.ended = false
+	s.moved, s.line, s.ended = true, a.line, false
+	if len(s.held) > 0 {
+		return a.event
+	}
+	s.last = e.Seq
 	if e.ChildID == "" {
 		s.ended = s.finalState(e)
 	}
 	return a.event
 }
 
-// All gives the events until the stream ends. A *GapError comes between events with a zero event;
+// All returns the events until the stream ends. A *GapError comes between events with a zero event;
 // any other error is the last, and io.EOF is left out.
 func (s *Stream) All(ctx context.Context) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
@@ -254,18 +269,19 @@ func (s *Stream) All(ctx context.Context) iter.Seq2[schema.Event, error] {
 	}
 }
 
-// Line is the event that Next gave last, as it came, without a line feed. It is nil after an error,
+// Line is the event that Next gave last, as it came, without a line feed; one that came together with
+// others is written as it would have come alone. It is nil after an error,
 // and valid until the next call of Next.
 func (s *Stream) Line() []byte { return s.line }
 
 // Cursor is the seq of the newest event that was delivered, Options.After before the first: a new
-// Stream behind it goes on.
+// Stream behind it goes on. Of deltas that came together, and share a seq, it is the last that moves it.
 func (s *Stream) Cursor() schema.Seq { return s.last }
 
-// Buffered says that Next will probably give an event without waiting: a good time not to flush.
-func (s *Stream) Buffered() bool { return s.held != nil || s.complete() }
+// Buffered reports whether Next will probably give an event without waiting: a good time not to flush.
+func (s *Stream) Buffered() bool { return len(s.held) > 0 || s.complete() }
 
-// Stats gives the counts so far.
+// Stats returns the counts so far.
 func (s *Stream) Stats() Stats { return s.stats }
 
 // Close ends the stream and lets its connection go. It may be called at any time, from any goroutine,

@@ -59,12 +59,12 @@ func (c *conn) close() {
 	c.parser.reset()
 }
 
-// complete says that a whole frame seems to be in the buffer.
+// complete reports whether a whole frame seems to be in the buffer.
 func (c *conn) complete() bool {
 	return bytes.Contains(c.chunk, []byte("\n\n")) || bytes.Contains(c.chunk, []byte("\n\r\n")) || bytes.Contains(c.chunk, []byte("\r\r"))
 }
 
-// arrive gives the next event of the connection, opening one where there is none. The error is a
+// arrive returns the next event of the connection, opening one where there is none. The error is a
 // *GapError beside the event, or why the connection ended.
 func (s *Stream) arrive(ctx context.Context) (*arrival, error) {
 	if s.body == nil {
@@ -106,9 +106,9 @@ func (s *Stream) open(ctx context.Context) error {
 	}
 	req.Header.Set("Cache-Control", "no-cache")
 	s.token = token
-	resp, err := s.c.cfg.HTTPClient.Do(req)
+	resp, err := s.c.do(req)
 	if err != nil {
-		return &connError{err}
+		return err
 	}
 	if err := accepted(resp); err != nil {
 		resp.Body.Close()
@@ -144,7 +144,7 @@ func (s *Stream) within(ctx context.Context) func() {
 	return func() { stop() }
 }
 
-// frame gives the next whole frame.
+// frame returns the next whole frame.
 func (s *Stream) frame(ctx context.Context) (sseFrame, error) {
 	for {
 		f, rest, ok, err := s.parser.next(s.chunk)
@@ -188,7 +188,7 @@ func (s *Stream) patience() time.Duration {
 	return s.c.cfg.IdleTimeout
 }
 
-// take reads one frame and checks that it is the next event. It gives nothing for a frame that is
+// take reads one frame and checks that it is the next event. It returns nothing for a frame that is
 // none, and an *Error for the server's last word.
 func (s *Stream) take(f sseFrame) (*arrival, error) {
 	if f.Data == nil { // the cursor moves over what this client does not see
@@ -203,6 +203,9 @@ func (s *Stream) take(f sseFrame) (*arrival, error) {
 	}
 	if err != nil {
 		return nil, s.notEvent(f, err)
+	}
+	if e.Type == typeGap { // the numbers of the next event say it too
+		return nil, nil
 	}
 	if e.Seq <= s.last {
 		s.stats.Duplicates++
@@ -237,7 +240,7 @@ func (s *Stream) notEvent(f sseFrame, cause error) error {
 	return nil
 }
 
-// finalState says whether an event of the run itself ends it, and notes what the server says that it
+// finalState reports whether an event of the run itself ends it, and notes what the server says that it
 // dropped.
 func (s *Stream) finalState(e *schema.Event) bool {
 	if e.Type == typeSnapshot { // of a run that is over nothing else may come
@@ -301,7 +304,7 @@ func (s *Stream) after(ctx context.Context, err error) error {
 		s.final = backoff{giveUp: confirmTimeout}
 		return nil
 	}
-	hint, again := retryable(err)
+	hint, again, err := s.c.retryable(err)
 	if !again && !errors.Is(err, errStreamEnd) && !errors.Is(err, errIdle) {
 		return s.finish(err)
 	}

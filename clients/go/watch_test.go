@@ -118,6 +118,7 @@ func TestT2WatchNeverHidesAGap(t *testing.T) {
 		{"span behind a gap", sse([]string{line(1, 2), line(4, 5), all[5]}, "\n"), []string{line(1, 2), "! gap: seq 3 to 3 did not come (5 after 2)", line(4, 5), all[5]}, Stats{Gaps: 1}},
 		{"unreadable event", sse(all[:2], "\n") + "data: " + bad + "\nid: 3\n\n" + sse(all[3:], "\n"),
 			slices.Concat(all[:2], []string{"! seq 3 to 3 cannot be read: "}, all[3:]), Stats{Gaps: 1}},
+		{"frames with names", named(all[:2], "\n") + sse(all[2:4], "\r\n") + named(all[4:], "\r"), all, Stats{}},
 		{"something newer", sse(all[:2], "\n") + "event: news\ndata: hello\n\n" + sse(all[2:], "\n"), all, Stats{PassedOver: 1}},
 		{"cursor moved over what is hidden", sse(all[:2], "\n") + "id: 4\n\n" + sse(all[4:], "\n"), slices.Concat(all[:2], all[4:]), Stats{}},
 		{"cursor moved, and told again", sse(all[:2], "\n") + "id: 4\n\n" + sse([]string{line(3, 5), all[5]}, "\n"), slices.Concat(all[:2], []string{line(3, 5), all[5]}), Stats{}},
@@ -207,12 +208,12 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 		io.WriteString(w, "retry: 1\n\n"+sse(rest[:1], "\n"))
 		return true
 	}
-	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Bundle: true, Speed: 2.5}
+	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Speed: 2.5}
 	if _, err := collect(t, dial(t, s.URL).Watch(t.Context(), "r1", o)); err != nil {
 		t.Fatal(err)
 	}
 	_, queries := s.seen()
-	const want = "bundle=true&child=c1%2C-&detail=full&nested=true&snapshot=true&speed=2.5&types=tool.%2A%2Ctext.delta"
+	const want = "child=c1%2C-&detail=full&nested=true&snapshot=true&speed=2.5&types=tool.%2A%2Ctext.delta"
 	if queries[0] != want || queries[1] != strings.Replace(want, "&snapshot=true", "", 1) {
 		t.Errorf("queries %q", queries)
 	}
@@ -225,6 +226,70 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 	}
 	if _, err := dial(t, s.URL).Watch(t.Context(), "a/b", Options{}).Next(t.Context()); !errors.Is(err, schema.ErrBadID) {
 		t.Errorf("bad run: %v", err)
+	}
+}
+
+// TestBundlesComeApart: folded detail asks for bundles, and gives the deltas in them one by one; the
+// cursor moves with the last.
+func TestBundlesComeApart(t *testing.T) {
+	const bundle = `{"id":"evt_5","ts":"2026-01-01T00:00:00.000Z","type":"delta.bundle","run_id":"r1","child_id":null,"seq":5,"first_seq":2,"payload":{"deltas":[` +
+		`{"type":"text.delta","child_id":"c1","turn_id":"t","x_own":[1e2],"payload":{"text":"a\ud83d"}},` +
+		`{"type":"tool.output.delta","child_id":null,"payload":{"call_id":"c","text":"b"}}]}}`
+	all := []string{line(0, 1), bundle, final(0, 6, done)}
+	s := newScript(t, all)
+	st := dial(t, s.URL).Watch(t.Context(), "r1", Options{})
+	defer st.Close()
+	var got []string
+	var cursors []schema.Seq
+	for e, err := range st.All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, cursors = append(got, string(st.Line())), append(cursors, st.Cursor())
+		if line := string(e.AppendLine(nil)); line != got[len(got)-1] {
+			t.Errorf("event %s, line %s", line, got[len(got)-1])
+		}
+	}
+	const head = `{"id":"evt_5","ts":"2026-01-01T00:00:00.000Z","type":`
+	same(t, got, []string{all[0],
+		head + `"text.delta","run_id":"r1","child_id":"c1","seq":5,"first_seq":2,"turn_id":"t","x_own":[1e2],"payload":{"text":"a\ud83d"}}`,
+		head + `"tool.output.delta","run_id":"r1","child_id":null,"seq":5,"first_seq":2,"payload":{"call_id":"c","text":"b"}}`,
+		all[2]})
+	if !slices.Equal(cursors, []schema.Seq{1, 1, 5, 6}) || st.Stats().Duplicates+st.Stats().PassedOver > 0 {
+		t.Errorf("cursors %v, %+v", cursors, st.Stats())
+	}
+	if _, queries := s.seen(); queries[0] != "bundle=true" {
+		t.Errorf("query %q", queries[0])
+	}
+}
+
+// TestWhatIsSparedIsFetched: stream.gap is no event and doubles nothing; the gap is in the numbers, and
+// Refetch fills it.
+func TestWhatIsSparedIsFetched(t *testing.T) {
+	const gap = `{"id":"gap_2_3","ts":"2026-01-01T00:00:00.000Z","type":"stream.gap","run_id":"r1","child_id":null,"seq":1,"payload":{"first_seq":2,"last_seq":3,"dropped_count":2,"dropped_code":"KAI-STREAM-BUF-0001"}}`
+	all := []string{line(0, 1), line(0, 2), line(0, 3), line(0, 4), final(0, 5, done)}
+	for _, refetch := range []bool{false, true} {
+		s := newScript(t, all)
+		s.serve = func(w http.ResponseWriter, _ *http.Request, _ []string, n int) bool {
+			if n > 0 {
+				return false
+			}
+			io.WriteString(w, sse(all[:1], "\n")+"event: stream.gap\ndata: "+gap+"\n\ndata: "+all[3]+"\n\ndata: "+all[4]+"\n\n")
+			return true
+		}
+		st := dial(t, s.URL).Watch(t.Context(), "r1", Options{Refetch: refetch})
+		got, err := collect(t, st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := all
+		if !refetch {
+			want = []string{all[0], "! gap: seq 2 to 3 did not come (4 after 1)", all[3], all[4]}
+		}
+		same(t, got, want)
+		if x := st.Stats(); x.Duplicates+x.PassedOver > 0 {
+			t.Errorf("%+v", x)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -20,7 +21,9 @@ type admin struct {
 	metrics    *metrics
 	checks     []edge.Check
 	durability string
+	tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
 	persister  *persister.Persister // nil where none runs
+	log        *slog.Logger
 }
 
 func (a *admin) handler() http.Handler {
@@ -40,7 +43,7 @@ func (a *admin) handler() http.Handler {
 // pipeline is one partition's persister for people.
 type pipeline struct {
 	Stream        string    `json:"stream"`
-	State         string    `json:"state"` // active, or standby while another process fetches the partition
+	State         string    `json:"state"` // active, or standby while another process stores the partition
 	Alarm         string    `json:"alarm,omitempty"`
 	LagMessages   uint64    `json:"lag_messages"`
 	LagEvents     uint64    `json:"lag_events_estimate"`
@@ -65,7 +68,7 @@ func pipelineOf(s persister.Status) pipeline {
 	p := pipeline{
 		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents, LagAt: s.LagAt,
 		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
-		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.Buried, Conflicts: s.Conflicts, Lost: s.Lost,
+		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.DeadLetters, Conflicts: s.Conflicts, Lost: s.Lost,
 	}
 	if s.Standby {
 		p.State = "standby"
@@ -84,20 +87,20 @@ func pipelineOf(s persister.Status) pipeline {
 
 // ready answers 200 when every check passes, 503 otherwise, with the reasons.
 func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
 	answer := struct {
 		Ready      bool              `json:"ready"`
 		Durability string            `json:"durability"`
 		Checks     map[string]string `json:"checks"`
 		Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
+		Tables     int64             `json:"tables_version,omitempty"`
 		Persister  []pipeline        `json:"persister,omitempty"`
-	}{Ready: true, Durability: a.durability, Checks: make(map[string]string)}
-	for _, c := range a.checks {
+	}{Ready: true, Durability: a.durability, Tables: a.tables, Checks: make(map[string]string)}
+	for i, result := range edge.RunChecks(r.Context(), a.checks) {
+		c := a.checks[i]
 		answer.Checks[c.Name] = "ok"
-		if err := c.Run(ctx); err != nil {
+		if result.Err != nil {
 			answer.Ready = answer.Ready && c.Optional
-			answer.Checks[c.Name] = err.Error()
+			answer.Checks[c.Name] = result.Err.Error()
 		}
 	}
 	if a.persister != nil {
@@ -108,6 +111,7 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	answer.Degraded = append(answer.Degraded, a.metrics.losses.all()...)
 	w.Header().Set("Content-Type", "application/json")
 	if !answer.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -115,8 +119,13 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // the client is gone
 }
 
+// adminSpares are descriptors that are kept for operators: a process without any left is one to look at.
+const adminSpares = 4
+
 // run serves ln until ctx ends.
 func (a *admin) run(ctx context.Context, ln net.Listener) error {
-	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second}
-	return serveHTTP(ctx, srv, ln, time.Second) // a profile that is being taken is broken off
+	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	d := &door{Listener: ln, spares: adminSpares, log: a.log, failed: a.metrics.notAccepted.Inc}
+	defer d.wait()
+	return serveHTTP(ctx, srv, d, time.Second) // a profile that is being taken is broken off
 }

@@ -28,7 +28,7 @@ const (
 	noBlobs    = "off"   // as --blobs: it keeps none
 )
 
-// beside gives the flags for the data of a dev server, which keeps objects beside its tables.
+// beside returns the flags for the data of a dev server, which keeps objects beside its tables.
 func (f BlobFlags) beside(data string) *BlobFlags {
 	switch {
 	case f.Blobs == noBlobs:
@@ -106,24 +106,24 @@ func archived(t archiveTables, b *blobs) (*blob.Archive, error) {
 	return blob.New(cfg)
 }
 
-// archiver gives the part that writes objects; none when there is nowhere to write them.
-func (f *ArchiveFlags) archiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) ([]part, error) {
+// archiver returns the part that writes objects; none when there is nowhere to write them.
+func (f *ArchiveFlags) archiver(t blob.Tables, q blob.Queue, large blob.Large, b *blobs, hooks blob.Hooks, log *slog.Logger) ([]part, error) {
 	if b == nil {
 		return nil, nil
 	}
-	a, err := f.newArchiver(t, q, b, hooks, log)
+	a, err := f.newArchiver(t, q, large, b, hooks, log)
 	if err != nil {
 		return nil, err
 	}
 	return []part{{"archiver", func(ctx context.Context) error { return a.Run(ctx) }}}, nil
 }
 
-func (f *ArchiveFlags) newArchiver(t blob.Tables, q blob.Queue, b *blobs, hooks blob.Hooks, log *slog.Logger) (*blob.Archiver, error) {
+func (f *ArchiveFlags) newArchiver(t blob.Tables, q blob.Queue, large blob.Large, b *blobs, hooks blob.Hooks, log *slog.Logger) (*blob.Archiver, error) {
 	settle := f.ArchiveSettle
 	if settle <= 0 {
 		settle = -1 // zero means the default there
 	}
-	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Store: b.Store, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
+	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.Store, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
 }
 
 func (m *metrics) archiverHooks() blob.Hooks {

@@ -54,7 +54,7 @@ func TestArchiveCommands(t *testing.T) {
 		}
 		out.Reset()
 	}
-	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{ArchiveFlags: ArchiveFlags{BlobFlags: flags}, LetterStoreFlags: LetterStoreFlags{Data: data, Streams: streams}},
+	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{ArchiveFlags: ArchiveFlags{BlobFlags: flags}, DeadLetterStoreFlags: DeadLetterStoreFlags{Data: data, Streams: streams}},
 		Tenant: "default", Runs: []string{"run_1"}}
 	const name = "default/20260228/run_1.21.jsonl.zst"
 	expect(run.Run(t.Context(), log), "21 events", "file:"+name)
@@ -114,11 +114,11 @@ func TestArchived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts, err := f.archiver(store, store, b, blob.Hooks{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	parts, err := f.archiver(store, store, nil, b, blob.Hooks{}, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil || len(parts) != 1 {
 		t.Fatalf("%d parts, %v", len(parts), err)
 	}
-	if none, err := f.archiver(store, store, nil, blob.Hooks{}, nil); err != nil || len(none) != 0 {
+	if none, err := f.archiver(store, store, nil, nil, blob.Hooks{}, nil); err != nil || len(none) != 0 {
 		t.Errorf("%d parts without objects, %v", len(none), err)
 	}
 }

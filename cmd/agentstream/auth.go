@@ -33,10 +33,10 @@ type AuthFlags struct {
 // devName is the issuer and the audience of development tokens that name none.
 const devName = "agentstream"
 
-// tokens says whether JSON Web Tokens are accepted.
+// tokens reports whether JSON Web Tokens are accepted.
 func (f *AuthFlags) tokens() bool { return f.OIDCIssuer != "" || f.JWKSURL != "" || f.HMACSecret != "" }
 
-// open says that nothing is asked of anybody.
+// open reports whether nothing is asked of anybody.
 func (f *ListenFlags) open() bool { return f.AuthToken == "" && f.APIKeys == "" && !f.tokens() }
 
 // checkAuth refuses what contradicts itself. Who may be open is so only to this machine.
@@ -84,7 +84,7 @@ func (f *AuthFlags) jwt(log *slog.Logger) (*auth.JWT, error) {
 	return j, nil
 }
 
-// devNames gives the issuer and the audiences of development tokens.
+// devNames returns the issuer and the audiences of development tokens.
 func (f *AuthFlags) devNames() (issuer string, audiences []string) {
 	issuer, audiences = f.Issuer, f.Audience
 	if issuer == "" {
@@ -107,12 +107,12 @@ type gate struct {
 
 // newGate puts the node's authentication together. Keys of an issuer are fetched once, so that a
 // mistake is seen at the start; an issuer that is away does not keep the node from starting.
-func newGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, replicas int, log *slog.Logger) (*gate, error) {
+func newGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logger) (*gate, error) {
 	g := &gate{}
 	if err := g.schemes(ctx, f, log); err != nil {
 		return nil, err
 	}
-	store, err := authjs.OpenTickets(ctx, nc, replicas)
+	store, err := authjs.OpenTickets(ctx, nc)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func TestInsecureNoAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := newGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, 1, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := newGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := newGate(ctx, &cli.Edge.ListenFlags, server.Conn, 1, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := newGate(ctx, &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := g.tickets.Redeem(ctx, ticket); err != nil || got.Tenant != c.Tenant || got.Run != "run" {
+		if got, err := g.tickets.Redeem(ctx, ticket, "run"); err != nil || got.Tenant != c.Tenant || got.Run != "run" {
 			t.Errorf("%+v %v", got, err)
 		}
 	}

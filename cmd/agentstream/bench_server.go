@@ -112,7 +112,7 @@ func (s *benchServer) stop() error {
 	return errors.Join(err, os.RemoveAll(s.folder))
 }
 
-// freeAddrs gives addresses of this machine that nobody listened on a moment ago.
+// freeAddrs returns addresses of this machine that nobody listened on a moment ago.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -51,7 +51,7 @@ func (c *catalog) Runs(ctx context.Context, tenant string, q schema.RunsQuery) (
 	return c.archive.Runs(ctx, tenant, q)
 }
 
-// Parent gives the root of a child, "" when nobody knows one. An archive that is away hides nothing
+// Parent returns the root of a child, "" when nobody knows one. An archive that is away hides nothing
 // that the log has.
 func (c *catalog) Parent(ctx context.Context, tenant, child string) (string, error) {
 	key := schema.RunKey{Tenant: tenant, Run: child}

@@ -17,6 +17,7 @@ type ServerFlags struct {
 	Token     string        `help:"Bearer token. A file or the environment keeps it out of the process list." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
 	TokenFile string        `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
 	GiveUp    time.Duration `help:"Give up when the server has not answered for this long; 0 never." default:"2m"`
+	Wait      bool          `help:"Wait as long for a server that cannot be reached to begin with, too."`
 }
 
 // Streams are where a command reads and writes. Nil fields are the process's own.
@@ -60,7 +61,7 @@ func newClient(f ServerFlags, say notice) (*agentstream.Client, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, UserAgent: "agentstream/" + buildVersion()}
+	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, FailFast: !f.Wait, UserAgent: "agentstream/" + buildVersion()}
 	if say != nil {
 		cfg.Hooks = hooks(say)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,7 +45,7 @@ func TestComposeSetsVariablesThatExist(t *testing.T) {
 		t.Fatalf("only %q", names)
 	}
 	for _, name := range names {
-		if !known[name] {
+		if name = strings.TrimSuffix(name, "_FILE"); !known[name] {
 			t.Errorf("no flag reads %s", name)
 		}
 	}
@@ -63,11 +64,45 @@ func TestComposeNATSConfigurationIsDurable(t *testing.T) {
 		conf.WriteString(strings.ReplaceAll(line[6:], "$$", "$"))
 	}
 	t.Setenv("NATS_NAME", "nats-1")
-	opts, err := server.ProcessConfigFile(writeFile(t, "nats.conf", conf.String()))
+	root := t.TempDir()
+	for path, text := range map[string]string{"etc/nats/nats.conf": conf.String(), "run/secrets/nats_password": `NATS_PASSWORD = "secret"`} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755), os.WriteFile(filepath.Join(root, path), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opts, err := server.ProcessConfigFile(filepath.Join(root, "etc/nats/nats.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(opts.Users) != 1 || opts.Users[0].Password != "secret" || opts.Users[0].Account.Name != "AGENTSTREAM" || opts.SystemAccount != "SYS" {
+		t.Errorf("users %+v, system account %q", opts.Users, opts.SystemAccount)
+	}
+	if opts.JetStreamMaxStore <= 0 || opts.JetStreamMaxMemory <= 0 {
+		t.Errorf("the store has no limit: %d, %d", opts.JetStreamMaxStore, opts.JetStreamMaxMemory)
+	}
 	if !opts.SyncAlways || opts.ServerName != "nats-1" || opts.StoreDir != "/data" || len(opts.Routes) != 3 || opts.Cluster.Name == "" {
 		t.Errorf("sync_always=%v server_name=%q store_dir=%q routes=%v cluster=%q", opts.SyncAlways, opts.ServerName, opts.StoreDir, opts.Routes, opts.Cluster.Name)
+	}
+}
+
+// TestComposeSecrets: nobody holds another's password, none stands in the file or the environment, and the database is
+// asked over TCP whether it is there.
+func TestComposeSecrets(t *testing.T) {
+	text := compose(t)
+	for _, gone := range []string{"PGPASSWORD", "POSTGRES_PASSWORD:", "AGENTSTREAM_AUTH_TOKEN:"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%s puts a secret into the environment", gone)
+		}
+	}
+	for _, want := range []string{
+		"secrets: [nats_url, postgres_reader, auth_token]", "secrets: [postgres_admin, postgres_owner, postgres_reader]",
+		`"pg_isready", "-h", "127.0.0.1"`, "worker_rlimit_nofile ", "healthcheck: *asked",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without %s", want)
+		}
+	}
+	if n := strings.Count(text, "secrets: [nats_url, postgres_owner]"); n != 2 {
+		t.Errorf("%d services have the owner's password, want migrate and persist", n)
 	}
 }

@@ -213,7 +213,7 @@ func (s *standIn) follow(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, sseBody(lines[after:], "\n"))
 }
 
-// lines gives a run's events as they are stored.
+// lines returns a run's events as they are stored.
 func (s *standIn) lines(run string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *standIn) log() []standInRequest {
 	return append([]standInRequest(nil), s.requests...)
 }
 
-// sseBody writes lines as the native dialect does: event, data, id.
+// sseBody writes lines as the native dialect does: data, id.
 func sseBody(lines []string, eol string) string {
 	var b strings.Builder
 	for _, line := range lines {
@@ -234,7 +234,7 @@ func sseBody(lines []string, eol string) string {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintf(&b, "event: %s%sdata: %s%sid: %d%s%s", r.Type, eol, line, eol, r.Seq, eol, eol)
+		fmt.Fprintf(&b, "data: %s%sid: %d%s%s", line, eol, r.Seq, eol, eol)
 	}
 	return b.String()
 }

@@ -68,7 +68,7 @@ func (s *settings) Validate(app *kong.Application) error {
 	return fmt.Errorf("--config: %s: no such flag: %s", s.path, strings.Join(unknown, ", "))
 }
 
-// Resolve gives the value of a flag that is not on the command line; nil leaves it as it is.
+// Resolve returns the value of a flag that is not on the command line; nil leaves it as it is.
 func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, name := range flag.Envs {
 		if _, ok := s.env(name); ok {

@@ -16,31 +16,31 @@ import (
 
 // DeadLettersCmd is about what the log took and the archive could not store.
 type DeadLettersCmd struct {
-	List   LettersListCmd   `cmd:"" help:"List dead letters, the newest first."`
-	Show   LettersShowCmd   `cmd:"" help:"Show one dead letter, and what is stored at its place."`
-	Retry  LettersRetryCmd  `cmd:"" help:"Try to store dead letters once more."`
-	Drop   LettersDropCmd   `cmd:"" help:"Remove dead letters for good."`
-	Export LettersExportCmd `cmd:"" help:"Write dead letters into a file that retry --file reads."`
+	List   DeadLettersListCmd   `cmd:"" help:"List dead letters, the newest first."`
+	Show   DeadLettersShowCmd   `cmd:"" help:"Show one dead letter, and what is stored at its place."`
+	Retry  DeadLettersRetryCmd  `cmd:"" help:"Try to store dead letters once more."`
+	Drop   DeadLettersDropCmd   `cmd:"" help:"Remove dead letters for good."`
+	Export DeadLettersExportCmd `cmd:"" help:"Write dead letters into a file that retry --file reads."`
 }
 
-// LetterStoreFlags say where the dead letters are.
-type LetterStoreFlags struct {
+// DeadLetterStoreFlags say where the dead letters are.
+type DeadLetterStoreFlags struct {
 	PostgresFlags
 	Data string `help:"Folder of a dev server, whose archive is meant instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
 
 	Streams `kong:"-"`
 }
 
-// letterArchive is what the commands need of a store.
-type letterArchive interface {
+// deadLetterArchive is what the commands need of a store.
+type deadLetterArchive interface {
 	persister.Redriver
-	Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error)
-	CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error)
+	Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error)
+	CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error)
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
 }
 
 // open opens the archive. It is not created, and not migrated.
-func (f *LetterStoreFlags) open(ctx context.Context, log *slog.Logger) (letterArchive, func(), error) {
+func (f *DeadLetterStoreFlags) open(ctx context.Context, log *slog.Logger) (deadLetterArchive, func(), error) {
 	s, done, err := openStore(ctx, f.Postgres, f.Data, log)
 	if err != nil {
 		return nil, nil, err
@@ -48,8 +48,8 @@ func (f *LetterStoreFlags) open(ctx context.Context, log *slog.Logger) (letterAr
 	return s.letters, done, nil
 }
 
-// LetterFilter chooses dead letters.
-type LetterFilter struct {
+// DeadLetterFilter chooses dead letters.
+type DeadLetterFilter struct {
 	Tenant string `help:"Only of this tenant; without it all, also those that name none." placeholder:"TENANT"`
 	Run    string `name:"run" help:"Only of this run." placeholder:"RUN"`
 	Reason string `help:"Only with this reason: bad_message, bad_event, refused, conflict." enum:",bad_message,bad_event,refused,conflict" default:"" placeholder:"REASON"`
@@ -58,10 +58,10 @@ type LetterFilter struct {
 	Before string `help:"Only those set aside before." placeholder:"TIME"`
 }
 
-func (f *LetterFilter) empty() bool { return *f == LetterFilter{} }
+func (f *DeadLetterFilter) empty() bool { return *f == DeadLetterFilter{} }
 
-func (f *LetterFilter) query(now time.Time) (q persister.LetterQuery, err error) {
-	q = persister.LetterQuery{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
+func (f *DeadLetterFilter) query(now time.Time) (q persister.DeadLetterQuery, err error) {
+	q = persister.DeadLetterQuery{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
 	if q.Since, err = parseSince("--since", f.Since, now); err != nil {
 		return q, err
 	}
@@ -70,10 +70,10 @@ func (f *LetterFilter) query(now time.Time) (q persister.LetterQuery, err error)
 }
 
 // lettersNamed finds letters by their ids, of which the first digits will do when no other begins so.
-func lettersNamed(ctx context.Context, s letterArchive, ids []string) ([]string, error) {
+func lettersNamed(ctx context.Context, s deadLetterArchive, ids []string) ([]string, error) {
 	names := make([]string, len(ids))
 	for i, id := range ids {
-		found, err := s.Letters(ctx, persister.LetterQuery{Prefix: strings.ToLower(id), Limit: 2})
+		found, err := s.Letters(ctx, persister.DeadLetterQuery{Prefix: strings.ToLower(id), Limit: 2})
 		switch {
 		case err != nil:
 			return nil, err
@@ -96,7 +96,7 @@ const (
 
 // eachPage hands the letters of a query to fn in pages, newest first, bodies included. What fn removes, and
 // what is set aside meanwhile, does not disturb it.
-func eachPage(ctx context.Context, s letterArchive, q persister.LetterQuery, fn func([]persister.Buried) error) error {
+func eachPage(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, fn func([]persister.StoredDeadLetter) error) error {
 	for {
 		q.Limit, q.Bodies = letterPage, false
 		page, err := s.Letters(ctx, q)
@@ -112,7 +112,7 @@ func eachPage(ctx context.Context, s letterArchive, q persister.LetterQuery, fn 
 				size += page[n].Size
 				n++
 			}
-			whole, err := s.Letters(ctx, persister.LetterQuery{Names: names, Limit: n, Bodies: true})
+			whole, err := s.Letters(ctx, persister.DeadLetterQuery{Names: names, Limit: n, Bodies: true})
 			if err != nil {
 				return err
 			}
@@ -146,17 +146,17 @@ func total(counts map[string]int) (n int, text string) {
 	return n, strings.Join(reasons, ", ")
 }
 
-// LettersDropCmd removes dead letters.
-type LettersDropCmd struct {
-	LetterStoreFlags
-	LetterFilter
+// DeadLettersDropCmd removes dead letters.
+type DeadLettersDropCmd struct {
+	DeadLetterStoreFlags
+	DeadLetterFilter
 	IDs []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
 	All bool     `help:"Remove all that the filters name; --reason must be one of them."`
 	Yes bool     `help:"With --all: do it. Without, only their number is said."`
 }
 
 // Run removes them.
-func (c *LettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *DeadLettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	q, err := c.query(time.Now())
 	switch {
 	case err != nil:
@@ -176,11 +176,11 @@ func (c *LettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		n, err := s.DropLetters(ctx, names)
+		n, err := s.DropDeadLetters(ctx, names)
 		fmt.Fprintf(c.out(), "dropped %d\n", n)
 		return err
 	}
-	counts, err := s.CountLetters(ctx, q)
+	counts, err := s.CountDeadLetters(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (c *LettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.dropAll(ctx, s, q)
 }
 
-func (c *LettersDropCmd) dropAll(ctx context.Context, s letterArchive, q persister.LetterQuery) error {
+func (c *DeadLettersDropCmd) dropAll(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery) error {
 	q.Limit = letterPage
 	for dropped := 0; ; {
 		page, err := s.Letters(ctx, q)
@@ -203,7 +203,7 @@ func (c *LettersDropCmd) dropAll(ctx context.Context, s letterArchive, q persist
 		for i := range page {
 			names[i] = page[i].Name
 		}
-		n, err := s.DropLetters(ctx, names)
+		n, err := s.DropDeadLetters(ctx, names)
 		dropped += n
 		if err != nil {
 			return fmt.Errorf("after %d: %w", dropped, err)

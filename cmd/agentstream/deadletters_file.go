@@ -35,7 +35,7 @@ type letterJSON struct {
 	Size       int                 `json:"size"`
 	Body       *string             `json:"body,omitempty"`
 	Body64     []byte              `json:"body_base64,omitempty"`
-	BuriedAt   time.Time           `json:"buried_at"`
+	StoredAt   time.Time           `json:"buried_at"`
 	Tries      int                 `json:"tries"`
 	TriedAt    *time.Time          `json:"tried_at,omitempty"`
 	LastError  string              `json:"last_error,omitempty"`
@@ -44,10 +44,10 @@ type letterJSON struct {
 }
 
 // letterToJSON leaves out a body that is nil: it was not asked for.
-func letterToJSON(l *persister.Buried) letterJSON {
+func letterToJSON(l *persister.StoredDeadLetter) letterJSON {
 	j := letterJSON{
 		ID: l.Name, Reason: l.Reason, Detail: l.Detail, Tenant: l.Key.Tenant, Run: l.Key.Run, Seq: l.Seq, Stream: l.Stream,
-		Position: l.Position, Subject: l.Subject, Size: l.Size, BuriedAt: l.Since, Tries: l.Tries, LastError: l.Error,
+		Position: l.Position, Subject: l.Subject, Size: l.Size, StoredAt: l.Since, Tries: l.Tries, LastError: l.Error,
 	}
 	if !l.Tried.IsZero() {
 		j.TriedAt = &l.Tried
@@ -68,11 +68,11 @@ func letterToJSON(l *persister.Buried) letterJSON {
 	return j
 }
 
-func (j *letterJSON) letter() (l persister.Buried, err error) {
-	if _, err := persister.LetterIDs([]string{j.ID}); err != nil {
+func (j *letterJSON) letter() (l persister.StoredDeadLetter, err error) {
+	if _, err := persister.DeadLetterIDs([]string{j.ID}); err != nil {
 		return l, fmt.Errorf("id: %w", err)
 	}
-	l = persister.Buried{Name: j.ID, Size: j.Size, Since: j.BuriedAt, Tries: j.Tries, Error: j.LastError, DeadLetter: persister.DeadLetter{
+	l = persister.StoredDeadLetter{Name: j.ID, Size: j.Size, Since: j.StoredAt, Tries: j.Tries, Error: j.LastError, DeadLetter: persister.DeadLetter{
 		Stream: j.Stream, Position: j.Position, Seq: j.Seq, Key: schema.RunKey{Tenant: j.Tenant, Run: j.Run}, Subject: j.Subject,
 		Header: j.Headers, Body: j.Body64, Reason: j.Reason, Detail: j.Detail,
 	}}
@@ -90,8 +90,8 @@ func (j *letterJSON) letter() (l persister.Buried, err error) {
 	return l, nil
 }
 
-// writeLetter writes one line.
-func writeLetter(w io.Writer, v any) error {
+// writeDeadLetter writes one line.
+func writeDeadLetter(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -100,11 +100,11 @@ func writeLetter(w io.Writer, v any) error {
 // maxLetterLine bounds a line of a file: a message of the log in base64, and what is said about it.
 const maxLetterLine = 96 << 20
 
-// readLetters hands the letters of a file to fn in pages. An error names the line.
-func readLetters(r io.Reader, fn func([]persister.Buried) error) error {
+// readDeadLetters hands the letters of a file to fn in pages. An error names the line.
+func readDeadLetters(r io.Reader, fn func([]persister.StoredDeadLetter) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLetterLine)
-	var page []persister.Buried
+	var page []persister.StoredDeadLetter
 	size, number := 0, 0
 	for lines.Scan() {
 		number++
@@ -114,7 +114,7 @@ func readLetters(r io.Reader, fn func([]persister.Buried) error) error {
 		var j letterJSON
 		err := json.Unmarshal(lines.Bytes(), &j)
 		if err == nil {
-			var l persister.Buried
+			var l persister.StoredDeadLetter
 			l, err = j.letter()
 			page = append(page, l)
 			size += len(l.Body)
@@ -138,16 +138,16 @@ func readLetters(r io.Reader, fn func([]persister.Buried) error) error {
 	return fn(page)
 }
 
-// LettersExportCmd writes dead letters as lines of JSON.
-type LettersExportCmd struct {
-	LetterStoreFlags
-	LetterFilter
+// DeadLettersExportCmd writes dead letters as lines of JSON.
+type DeadLettersExportCmd struct {
+	DeadLetterStoreFlags
+	DeadLetterFilter
 	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to export; none: all that the filters name."`
 	Output string   `name:"output" short:"o" help:"File to write, which must not be there yet; - is the standard output." default:"-" placeholder:"FILE"`
 }
 
 // Run writes them. The letters stay.
-func (c *LettersExportCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *DeadLettersExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 	q, err := c.query(time.Now())
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (c *LettersExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	if c.Output == "-" {
-		_, err = exportLetters(ctx, s, q, c.out())
+		_, err = exportDeadLetters(ctx, s, q, c.out())
 		if errors.Is(err, syscall.EPIPE) {
 			return nil // the reader of our output has seen enough
 		}
@@ -177,7 +177,7 @@ func (c *LettersExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
-	n, err := exportLetters(ctx, s, q, f)
+	n, err := exportDeadLetters(ctx, s, q, f)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -188,11 +188,11 @@ func (c *LettersExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func exportLetters(ctx context.Context, s letterArchive, q persister.LetterQuery, out io.Writer) (n int, err error) {
+func exportDeadLetters(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, out io.Writer) (n int, err error) {
 	w := bufio.NewWriter(out)
-	err = eachPage(ctx, s, q, func(page []persister.Buried) error {
+	err = eachPage(ctx, s, q, func(page []persister.StoredDeadLetter) error {
 		for i := range page {
-			if err := writeLetter(w, letterToJSON(&page[i])); err != nil {
+			if err := writeDeadLetter(w, letterToJSON(&page[i])); err != nil {
 				return err
 			}
 			n++

@@ -46,7 +46,7 @@ func TestHeadersNobodyReads(t *testing.T) {
 		}
 		return len(hostile)
 	})
-	letters, err := f.store.(letterArchive).Letters(t.Context(), persister.LetterQuery{Limit: 99, Bodies: true})
+	letters, err := f.store.(deadLetterArchive).Letters(t.Context(), persister.DeadLetterQuery{Limit: 99, Bodies: true})
 	if err != nil || len(letters) != len(hostile) {
 		t.Fatalf("%d letters of %d, %v", len(letters), len(hostile), err)
 	}

@@ -13,24 +13,24 @@ import (
 	"agentstream/persister"
 )
 
-// LettersRetryCmd tries to store dead letters once more.
-type LettersRetryCmd struct {
-	LetterStoreFlags
-	LetterFilter
+// DeadLettersRetryCmd tries to store dead letters once more.
+type DeadLettersRetryCmd struct {
+	DeadLetterStoreFlags
+	DeadLetterFilter
 	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to try; the first digits will do."`
 	All    bool     `help:"Try all letters."`
 	File   string   `help:"Try the letters of a file that export has written, and that may have been mended; - is the standard input." placeholder:"FILE"`
 	DryRun bool     `help:"Say what would come of it as far as that can be known; change nothing."`
 	JSON   bool     `name:"json" help:"Print one JSON object per letter."`
 
-	// Screen says whether progress may be drawn; nil looks at Err and the environment.
+	// Screen reports whether progress may be drawn; nil looks at Err and the environment.
 	Screen *Screen `kong:"-"`
 }
 
 var errStay = errors.New("they stay dead letters")
 
 // Run tries them. Letters that stay are an error.
-func (c *LettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *DeadLettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	q, err := c.query(time.Now())
 	if err != nil {
 		return err
@@ -56,18 +56,18 @@ func (c *LettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.report(ctx, r, err)
 }
 
-func (c *LettersRetryCmd) walk(ctx context.Context, s letterArchive, q persister.LetterQuery, r *retrying) error {
-	each := func(page []persister.Buried) error { return r.page(ctx, page) }
+func (c *DeadLettersRetryCmd) walk(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, r *retrying) error {
+	each := func(page []persister.StoredDeadLetter) error { return r.page(ctx, page) }
 	switch {
 	case c.File == "-":
-		return readLetters(c.in(), each)
+		return readDeadLetters(c.in(), each)
 	case c.File != "":
 		f, err := os.Open(c.File)
 		if err != nil {
 			return fmt.Errorf("--file: %w", err)
 		}
 		defer func() { _ = f.Close() }() // it was only read
-		if err := readLetters(f, each); err != nil {
+		if err := readDeadLetters(f, each); err != nil {
 			return fmt.Errorf("--file: %s: %w", c.File, err)
 		}
 		return nil
@@ -78,7 +78,7 @@ func (c *LettersRetryCmd) walk(ctx context.Context, s letterArchive, q persister
 			return err
 		}
 	}
-	counts, err := s.CountLetters(ctx, q)
+	counts, err := s.CountDeadLetters(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *LettersRetryCmd) walk(ctx context.Context, s letterArchive, q persister
 	return eachPage(ctx, s, q, each)
 }
 
-func (c *LettersRetryCmd) report(ctx context.Context, r *retrying, err error) error {
+func (c *DeadLettersRetryCmd) report(ctx context.Context, r *retrying, err error) error {
 	if !c.JSON {
 		would := ""
 		if c.DryRun {
@@ -108,7 +108,7 @@ func (c *LettersRetryCmd) report(ctx context.Context, r *retrying, err error) er
 	return nil
 }
 
-func (c *LettersRetryCmd) screen() Screen {
+func (c *DeadLettersRetryCmd) screen() Screen {
 	if c.Screen != nil {
 		return *c.Screen
 	}
@@ -117,8 +117,8 @@ func (c *LettersRetryCmd) screen() Screen {
 
 // retrying counts what comes of the letters.
 type retrying struct {
-	cmd   *LettersRetryCmd
-	store letterArchive
+	cmd   *DeadLettersRetryCmd
+	store deadLetterArchive
 	meter *meter
 	said  time.Time // last plain line
 
@@ -129,7 +129,7 @@ type retrying struct {
 // stayNotices bounds how many letters that stay are named.
 const stayNotices = 20
 
-func (r *retrying) page(ctx context.Context, page []persister.Buried) error {
+func (r *retrying) page(ctx context.Context, page []persister.StoredDeadLetter) error {
 	var outcomes []persister.Outcome
 	var err error
 	if r.cmd.DryRun {
@@ -146,7 +146,7 @@ func (r *retrying) page(ctx context.Context, page []persister.Buried) error {
 	return err
 }
 
-func (r *retrying) outcome(l *persister.Buried, o *persister.Outcome) error {
+func (r *retrying) outcome(l *persister.StoredDeadLetter, o *persister.Outcome) error {
 	r.tried++
 	what := "stored"
 	switch {
@@ -168,7 +168,7 @@ func (r *retrying) outcome(l *persister.Buried, o *persister.Outcome) error {
 	for i := range o.Became {
 		became[i] = fmt.Sprintf("%x", o.Became[i].ID())
 	}
-	return writeLetter(r.cmd.out(), struct {
+	return writeDeadLetter(r.cmd.out(), struct {
 		ID      string   `json:"id"`
 		Outcome string   `json:"outcome"`
 		Became  []string `json:"became,omitempty"`
@@ -179,7 +179,7 @@ func (r *retrying) outcome(l *persister.Buried, o *persister.Outcome) error {
 
 // foresee reads the letters and looks at their places. Whether the store would refuse a line is not known
 // before it is tried.
-func (r *retrying) foresee(ctx context.Context, page []persister.Buried) ([]persister.Outcome, error) {
+func (r *retrying) foresee(ctx context.Context, page []persister.StoredDeadLetter) ([]persister.Outcome, error) {
 	outcomes := make([]persister.Outcome, 0, len(page))
 	for i := range page {
 		l := &page[i]

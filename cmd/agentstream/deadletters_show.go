@@ -20,16 +20,16 @@ import (
 	"agentstream/persister"
 )
 
-// LettersListCmd lists dead letters.
-type LettersListCmd struct {
-	LetterStoreFlags
-	LetterFilter
+// DeadLettersListCmd lists dead letters.
+type DeadLettersListCmd struct {
+	DeadLetterStoreFlags
+	DeadLetterFilter
 	Limit int  `help:"Most letters; 0 all." default:"20"`
 	JSON  bool `name:"json" help:"Print one JSON object per line, without bodies."`
 }
 
 // Run prints the list, and on the standard error how many there are of each reason.
-func (c *LettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *DeadLettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	q, err := c.query(time.Now())
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c *LettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer closeStore()
-	counts, err := s.CountLetters(ctx, q)
+	counts, err := s.CountDeadLetters(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *LettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func (c *LettersListCmd) list(ctx context.Context, s letterArchive, q persister.LetterQuery, out io.Writer) (shown int, err error) {
+func (c *DeadLettersListCmd) list(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, out io.Writer) (shown int, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if !c.JSON {
 		fmt.Fprintln(table, "ID\tREASON\tSET ASIDE\tRUN\tSEQ\tSTREAM\tPOSITION\tSIZE\tTRIES\tERROR")
@@ -82,7 +82,7 @@ func (c *LettersListCmd) list(ctx context.Context, s letterArchive, q persister.
 		for i := range page {
 			l := &page[i]
 			if c.JSON {
-				if err := writeLetter(out, letterToJSON(l)); err != nil {
+				if err := writeDeadLetter(out, letterToJSON(l)); err != nil {
 					return shown, err
 				}
 				continue
@@ -102,37 +102,37 @@ func (c *LettersListCmd) list(ctx context.Context, s letterArchive, q persister.
 	return shown, table.Flush()
 }
 
-func newestError(l *persister.Buried) string {
+func newestError(l *persister.StoredDeadLetter) string {
 	if l.Error != "" {
 		return l.Error
 	}
 	return l.Detail
 }
 
-func runOf(l *persister.Buried) string {
+func runOf(l *persister.StoredDeadLetter) string {
 	if l.Key.Run == "" {
 		return "-"
 	}
 	return sanitize(l.Key.Tenant + "/" + l.Key.Run)
 }
 
-func seqOf(l *persister.Buried) string {
+func seqOf(l *persister.StoredDeadLetter) string {
 	if l.Seq == 0 {
 		return "-"
 	}
 	return l.Seq.String()
 }
 
-// LettersShowCmd shows one dead letter.
-type LettersShowCmd struct {
-	LetterStoreFlags
+// DeadLettersShowCmd shows one dead letter.
+type DeadLettersShowCmd struct {
+	DeadLetterStoreFlags
 	ID   string `arg:"" name:"id" help:"Letter to show; the first digits of its id will do."`
 	JSON bool   `name:"json" help:"Print a JSON object, with the whole body."`
 	Full bool   `help:"Print the whole body, however long it is."`
 }
 
 // Run prints it.
-func (c *LettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *DeadLettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 	s, closeStore, err := c.open(ctx, log)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (c *LettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	letters, err := s.Letters(ctx, persister.LetterQuery{Names: names, Limit: 1, Bodies: true})
+	letters, err := s.Letters(ctx, persister.DeadLetterQuery{Names: names, Limit: 1, Bodies: true})
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (c *LettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if serr != nil {
 			j.StoredNote = serr.Error()
 		}
-		err = writeLetter(w, j)
+		err = writeDeadLetter(w, j)
 	} else {
 		c.show(w, l)
 		c.showStored(w, l, stored, serr)
@@ -172,8 +172,8 @@ func (c *LettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// storedAt gives the line that is stored at a letter's place; nil when there is none.
-func storedAt(ctx context.Context, s letterArchive, l *persister.Buried) ([]byte, error) {
+// storedAt returns the line that is stored at a letter's place; nil when there is none.
+func storedAt(ctx context.Context, s deadLetterArchive, l *persister.StoredDeadLetter) ([]byte, error) {
 	if l.Seq == 0 || l.Key.Run == "" {
 		return nil, nil
 	}
@@ -183,7 +183,7 @@ func storedAt(ctx context.Context, s letterArchive, l *persister.Buried) ([]byte
 	return nil, nil
 }
 
-func (c *LettersShowCmd) show(w io.Writer, l *persister.Buried) {
+func (c *DeadLettersShowCmd) show(w io.Writer, l *persister.StoredDeadLetter) {
 	field := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s%s\n", name, sanitize(fmt.Sprintf(format, args...)))
 	}
@@ -211,7 +211,7 @@ func (c *LettersShowCmd) show(w io.Writer, l *persister.Buried) {
 	fmt.Fprintf(w, "body of %s\n  %s\n", byteCount(int64(l.Size)), c.bytes(l.Body))
 }
 
-func (c *LettersShowCmd) showStored(w io.Writer, l *persister.Buried, stored []byte, err error) {
+func (c *DeadLettersShowCmd) showStored(w io.Writer, l *persister.StoredDeadLetter, stored []byte, err error) {
 	switch {
 	case err != nil:
 		fmt.Fprintf(w, "what is stored at its place cannot be read: %s\n", sanitize(err.Error()))
@@ -236,7 +236,7 @@ func differAt(a, b []byte) int {
 const showRunes = 4000
 
 // bytes makes text for a terminal of what may be anything. What is not UTF-8 is escaped.
-func (c *LettersShowCmd) bytes(b []byte) string {
+func (c *DeadLettersShowCmd) bytes(b []byte) string {
 	cut := len(b)
 	if !c.Full {
 		cut = min(cut, 4*showRunes)

@@ -51,15 +51,15 @@ func deadletters(t *testing.T, stdin string, args ...string) (stdout, stderr str
 // refusing is a store that refuses some lines.
 type refusing struct{ persister.Store }
 
-func (s refusing) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	for i := range chunks {
-		for j := range chunks[i].Rows {
-			if bytes.Contains(chunks[i].Rows[j].Line, []byte("REFUSE ME")) {
+func (s refusing) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
+	for i := range t.Chunks {
+		for j := range t.Chunks[i].Rows {
+			if bytes.Contains(t.Chunks[i].Rows[j].Line, []byte("REFUSE ME")) {
 				return persister.Result{}, fmt.Errorf("%w: told so", persister.ErrPoison)
 			}
 		}
 	}
-	return s.Store.Append(ctx, chunks)
+	return s.Store.Transfer(ctx, t)
 }
 
 // poison publishes documents of every kind that cannot be stored, among those that can.
@@ -141,7 +141,7 @@ func (p *poison) document(i int) {
 }
 
 // missing says how many runs are not stored as they must be.
-func missing(t *testing.T, s letterArchive, want map[schema.RunKey][]byte) (n int) {
+func missing(t *testing.T, s deadLetterArchive, want map[schema.RunKey][]byte) (n int) {
 	t.Helper()
 	for key, body := range want {
 		var got []byte
@@ -170,7 +170,7 @@ func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publis
 	}
 	stored := make(chan int, 10_000)
 	p, err := persister.New(persister.Config{
-		Queues: queues, Store: store, Linger: 100 * time.Millisecond,
+		Queues: queues, Store: store, Alone: true, Linger: 100 * time.Millisecond,
 		Hooks: persister.Hooks{Stored: func(_ string, s persister.Stored) { stored <- s.Messages }},
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func TestHostileLog(t *testing.T) {
 }
 
 func hostileLog(t *testing.T, f filled) {
-	s := f.store.(letterArchive)
+	s := f.store.(deadLetterArchive)
 	p := &poison{t: t, log: testkit.NATS(t), good: map[schema.RunKey][]byte{}, reasons: map[string]int{}, refused: map[schema.RunKey][]byte{}}
 	const documents = 200
 	took := persistAll(t, p.log, refusing{f.store}, func() int {
@@ -226,7 +226,7 @@ func hostileLog(t *testing.T, f filled) {
 	if took > 30*time.Second { // less than one on a machine that has nothing else to do
 		t.Errorf("it took %v", took)
 	}
-	counts, err := s.CountLetters(t.Context(), persister.LetterQuery{})
+	counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{})
 	if err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)
 	}
@@ -235,9 +235,9 @@ func hostileLog(t *testing.T, f filled) {
 }
 
 // exact checks that every letter has the reason of its kind.
-func exact(t *testing.T, s letterArchive) {
+func exact(t *testing.T, s deadLetterArchive) {
 	t.Helper()
-	err := eachPage(t.Context(), s, persister.LetterQuery{}, func(page []persister.Buried) error {
+	err := eachPage(t.Context(), s, persister.DeadLetterQuery{}, func(page []persister.StoredDeadLetter) error {
 		for _, l := range page {
 			want := persister.ReasonBadMessage
 			switch kind, _, _ := strings.Cut(strings.TrimPrefix(l.Key.Run, "run_"), "_"); kind {
@@ -262,7 +262,7 @@ func exact(t *testing.T, s letterArchive) {
 // retryHostile tries all: what only the store's mood kept out is stored, all else stays.
 func retryHostile(t *testing.T, f filled, p *poison) {
 	t.Helper()
-	s := f.store.(letterArchive)
+	s := f.store.(deadLetterArchive)
 	all := 0
 	for _, n := range p.reasons {
 		all += n
@@ -284,7 +284,7 @@ func retryHostile(t *testing.T, f filled, p *poison) {
 		t.Fatalf("%d refused lines are not stored", n)
 	}
 	delete(p.reasons, persister.ReasonRefused)
-	if counts, err := s.CountLetters(t.Context(), persister.LetterQuery{}); err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
+	if counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{}); err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)
 	}
 	for key := range p.refused {
@@ -302,7 +302,7 @@ func retryHostile(t *testing.T, f filled, p *poison) {
 // exportAndBack: what export writes, byte by byte, retry --file reads.
 func exportAndBack(t *testing.T, f filled, want int) {
 	t.Helper()
-	s := f.store.(letterArchive)
+	s := f.store.(deadLetterArchive)
 	file := filepath.Join(t.TempDir(), "letters.jsonl")
 	_, errs, err := deadletters(t, "", append([]string{"export", "-o", file}, f.args...)...)
 	if err != nil || !strings.Contains(errs, fmt.Sprint(want)) {
@@ -320,10 +320,10 @@ func exportAndBack(t *testing.T, f filled, want int) {
 	}
 	defer r.Close()
 	n := 0
-	err = readLetters(r, func(page []persister.Buried) error {
+	err = readDeadLetters(r, func(page []persister.StoredDeadLetter) error {
 		for i := range page {
 			l := &page[i]
-			have, err := s.Letters(t.Context(), persister.LetterQuery{Names: []string{l.Name}, Limit: 1, Bodies: true})
+			have, err := s.Letters(t.Context(), persister.DeadLetterQuery{Names: []string{l.Name}, Limit: 1, Bodies: true})
 			if err != nil || len(have) != 1 || !bytes.Equal(have[0].Body, l.Body) || !bytes.Equal(have[0].HeaderBytes(), l.HeaderBytes()) ||
 				fmt.Sprintf("%x", l.ID()) != l.Name || l.Tries != 1 || l.Key != have[0].Key || l.Reason != have[0].Reason {
 				t.Fatalf("letter %s comes back changed (%v)", l.Name, err)
@@ -339,15 +339,15 @@ func exportAndBack(t *testing.T, f filled, want int) {
 	if w := fmt.Sprintf("%d tried: 0 stored, 0 letters of another kind, %d stay\n", want, want); out != w || err == nil {
 		t.Fatalf("%q, want %q (%v)", out, w, err)
 	}
-	if counts, err := s.CountLetters(t.Context(), persister.LetterQuery{}); err != nil {
+	if counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{}); err != nil {
 		t.Fatal(err)
 	} else if n, _ := total(counts); n != want {
 		t.Fatalf("%d letters after a vain try, want %d", n, want)
 	}
 }
 
-// buried gives a store with one letter of a conflict, one that can be mended, and one that is no text.
-func buried(t *testing.T, f filled) (conflict, broken, binary persister.DeadLetter) {
+// deadLetters returns a store with one letter of a conflict, one that can be mended, and one that is no text.
+func deadLetters(t *testing.T, f filled) (conflict, broken, binary persister.DeadLetter) {
 	t.Helper()
 	w, forger := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228"), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	stored, other := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"stored"}`)), forger.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"other \u202e"}`))
@@ -367,7 +367,7 @@ func buried(t *testing.T, f filled) (conflict, broken, binary persister.DeadLett
 	broken = of(next, bytes.Replace(bytes.TrimSuffix(next.Body, []byte("\n")), []byte(`"next"}`), []byte(`"next"`), 1), persister.ReasonBadEvent)
 	binary = persister.DeadLetter{Stream: "AGENT_0", Position: 9, Subject: "s\x1b[0m", Header: map[string][]string{"X": {"\xff\x1b"}},
 		Body: append([]byte("\x1b[2J\xff\x00"), bytes.Repeat([]byte{0x9b, 'x'}, 1<<19)...), Reason: persister.ReasonBadMessage, Detail: "no pack"}
-	if err := f.store.Bury(t.Context(), []persister.DeadLetter{conflict, broken, binary}); err != nil {
+	if err := f.store.PutDeadLetters(t.Context(), []persister.DeadLetter{conflict, broken, binary}); err != nil {
 		t.Fatal(err)
 	}
 	return conflict, broken, binary
@@ -378,10 +378,10 @@ func eachStore(t *testing.T, test func(t *testing.T, f filled)) {
 	t.Run("postgres", func(t *testing.T) { test(t, postgresStore(t)) })
 }
 
-func TestDeadLettersShow(t *testing.T) { eachStore(t, showLetters) }
+func TestDeadLettersShow(t *testing.T) { eachStore(t, showDeadLetters) }
 
-func showLetters(t *testing.T, f filled) {
-	conflict, broken, binary := buried(t, f)
+func showDeadLetters(t *testing.T, f filled) {
+	conflict, broken, binary := deadLetters(t, f)
 	do := func(args ...string) string {
 		t.Helper()
 		out, errs, err := deadletters(t, "", append(args, f.args...)...)
@@ -443,18 +443,18 @@ func showLetters(t *testing.T, f filled) {
 
 func mustCount(t *testing.T, f filled) map[string]int {
 	t.Helper()
-	counts, err := f.store.(letterArchive).CountLetters(t.Context(), persister.LetterQuery{})
+	counts, err := f.store.(deadLetterArchive).CountDeadLetters(t.Context(), persister.DeadLetterQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return counts
 }
 
-func TestDeadLettersMend(t *testing.T) { eachStore(t, mendLetters) }
+func TestDeadLettersMend(t *testing.T) { eachStore(t, mendDeadLetters) }
 
-// mendLetters: a letter is exported, mended by hand and tried; others are dropped.
-func mendLetters(t *testing.T, f filled) {
-	_, broken, binary := buried(t, f)
+// mendDeadLetters: a letter is exported, mended by hand and tried; others are dropped.
+func mendDeadLetters(t *testing.T, f filled) {
+	_, broken, binary := deadLetters(t, f)
 	id := fmt.Sprintf("%x", broken.ID())
 	line, _, err := deadletters(t, "", append([]string{"export", id}, f.args...)...)
 	if err != nil || strings.Count(line, "\n") != 1 {
@@ -474,7 +474,7 @@ func mendLetters(t *testing.T, f filled) {
 		t.Fatalf("%v", counts)
 	}
 	var body []byte
-	for p, err := range f.store.(letterArchive).Packs(t.Context(), broken.Key, 0, 9) {
+	for p, err := range f.store.(deadLetterArchive).Packs(t.Context(), broken.Key, 0, 9) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -508,7 +508,7 @@ func TestDeadLettersOpens(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	if err := readLetters(io.MultiReader(strings.NewReader("\n\n")), nil); err != nil {
+	if err := readDeadLetters(io.MultiReader(strings.NewReader("\n\n")), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ type guardedArchive struct {
 	marks forgetting
 }
 
-// guarded gives the archive of those who write.
+// guarded returns the archive of those who write.
 func guarded(a producers.Archive, marks forgetting) producers.Archive {
 	return guardedArchive{a, marks}
 }

@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
+	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
@@ -55,26 +54,41 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.NATSIngest && c.NATSListen == "" {
 		return errors.New("--nats-ingest: nobody can reach the embedded NATS without --nats-listen")
 	}
-	srv, err := c.serveNATS()
+	memory, err := c.keep(devMemory, log)
 	if err != nil {
 		return err
 	}
-	defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
-	nc, err := natskit.Dial("", "agentstream dev", nats.InProcessServer(srv))
+	embedded, err := c.embedded()
+	if err != nil {
+		return err
+	}
+	ports, err := c.bind(ctx, c.NATSListen)
+	if err != nil {
+		return err
+	}
+	defer ports.close()
+	own, err := ownFolder(c.Data)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	defer own.Close()
+	host, err := natskit.Start(embedded)
+	if err != nil {
+		return err
+	}
+	defer host.Stop()
+	disk := &room{dir: c.Data, host: host, log: log}
+	nc, live, err := connect(host)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	live, err := natskit.Dial("", "agentstream dev live", nats.InProcessServer(srv))
-	if err != nil {
-		return err
-	}
 	defer live.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	if err := natskit.Declare(ctx, js, c.layout()); err != nil {
+	if err := c.declare(ctx, js); err != nil {
 		return err
 	}
 	store, err := c.openStore(ctx)
@@ -88,42 +102,60 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	m := newMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, archive: all, runs: store, flags: &c.ListenFlags,
-		durability: durability, metrics: m, logger: log})
+	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, embedded: true, memory: memory, archive: all, runs: store, offsets: store, flags: &c.ListenFlags,
+		durability: durability, metrics: m, logger: log, room: disk})
 	if err != nil {
 		return err
 	}
-	k, err := c.keeping(ctx, js, n, store, objects, m, log)
+	k, err := c.keeping(ctx, js, n, store, objects, all, m, log)
 	if err != nil {
 		return err
 	}
-	ln, err := listen(ctx, "--listen", c.Listen)
-	if err != nil {
-		return err
-	}
-	stages := append(n.stages(ln), k.stages()...)
-	a := &admin{metrics: m, checks: n.checks, durability: durability, persister: k.persister}
-	if err := c.addAdmin(ctx, stages, a); err != nil {
-		ln.Close()
-		return err
-	}
+	n.storing = k.persister.Storing
+	stages := append(n.stages(ports.clients), k.stages()...)
+	ports.addAdmin(stages, &admin{metrics: m, log: log, checks: n.checks, durability: durability, persister: k.persister})
 	c.addKeeper(stages, m, log)
-	log.Info("dev: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
+	stages[len(stages)-1] = append(stages[len(stages)-1], part{"disk", disk.run})
+	addr := ports.clients.Addr()
+	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
-		sessions, err := c.answerSessions(n, store, m.producerHooks(), log)
-		if err != nil {
-			ln.Close()
+		if stages[0], err = c.addDemo(stages[0], n, store, addr, m.producerHooks(log), log); err != nil {
 			return err
 		}
-		stages[0] = append(stages[0], sessions, part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, ln.Addr(), m.producerHooks(), log) }})
 	}
 	return runStages(ctx, stages...)
 }
 
+// addDemo adds the demo run, and what answers the sessions that people create.
+func (c *DevCmd) addDemo(parts []part, n *node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]part, error) {
+	sessions, err := c.answerSessions(n, store, hooks, log)
+	if err != nil {
+		return nil, err
+	}
+	demo := part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, addr, hooks, log) }}
+	return append(parts, sessions, demo), nil
+}
+
+// connect opens the connection for all that is written and read, and the one for live copies.
+func connect(host *natskit.Host) (nc, live *nats.Conn, err error) {
+	if nc, err = natskit.Dial("", "agentstream dev", nats.InProcessServer(host)); err != nil {
+		return nil, nil, err
+	}
+	if live, err = natskit.Dial("", "agentstream dev live", nats.InProcessServer(host)); err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return nc, live, nil
+}
+
 // keeping makes the parts that write the log into the store. No other process can.
-func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, objects *blobs, m *metrics, log *slog.Logger) (*keeping, error) {
-	k, err := newKeeping(ctx, js, store, nil, c.LingerFlags, m, log)
+func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, objects *blobs, all *blob.Archive, m *metrics, log *slog.Logger) (*keeping, error) {
+	refill, err := newRefill(ctx, js, all, store, m, log)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Alone: true}, c.LingerFlags, m, log)
 	if err != nil {
 		return nil, err
 	}
@@ -145,25 +177,24 @@ func (c *DevCmd) openArchive(store *sqlite.Store) (*blobs, *blob.Archive, error)
 	return b, all, err
 }
 
-func (c *DevCmd) serveNATS() (*server.Server, error) {
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("--data: %w", err)
-	}
+// embedded returns how the embedded NATS runs.
+func (c *DevCmd) embedded() (natskit.Embedded, error) {
 	e := natskit.Embedded{StoreDir: filepath.Join(c.Data, "nats"), SyncAlways: c.Sync == "always"}
-	if c.NATSListen != "" {
-		host, port, err := net.SplitHostPort(c.NATSListen)
-		if err != nil {
-			return nil, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
-		}
-		if !loopback(host) {
-			return nil, fmt.Errorf("--nats-listen %q: the embedded server has no authorization; only a loopback address is served", c.NATSListen)
-		}
-		e.Listen = host
-		if e.Port, err = strconv.Atoi(port); err != nil {
-			return nil, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
-		}
+	if c.NATSListen == "" {
+		return e, nil
 	}
-	return natskit.Serve(e)
+	host, port, err := net.SplitHostPort(c.NATSListen)
+	if err != nil {
+		return e, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
+	}
+	if !loopback(host) {
+		return e, fmt.Errorf("--nats-listen %q: the embedded server has no authorization; only a loopback address is served", c.NATSListen)
+	}
+	e.Listen = host
+	if e.Port, err = strconv.Atoi(port); err != nil {
+		return e, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
+	}
+	return e, nil
 }
 
 func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {

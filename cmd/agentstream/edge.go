@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"agentstream/internal/natskit"
-	pubjs "agentstream/producers/natsjs"
+	"agentstream/persister/postgres"
 )
 
 // EdgeCmd serves clients. It keeps no state: run as many as you like behind any balancer.
@@ -34,6 +32,10 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	memory, err := c.keep(0, log)
+	if err != nil {
+		return err
+	}
 	nc, err := c.dial("edge", log)
 	if err != nil {
 		return err
@@ -48,20 +50,16 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	layout, err := natskit.Declared(ctx, js)
-	if err != nil {
-		return fmt.Errorf("%w (run agentstream migrate first?)", err)
-	}
 	m := newMetrics()
-	cfg := nodeConfig{nc: nc, live: live, flags: &c.ListenFlags, metrics: m, logger: log,
-		keys: pubjs.KeysConfig{Replicas: layout.Replicas}, durability: claim(layout.Replicas, c.NATSSync, c.Postgres != "")}
-	if c.Postgres == "" {
+	cfg := nodeConfig{nc: nc, live: live, memory: memory, flags: &c.ListenFlags, metrics: m, logger: log}
+	layout, store, err := c.openLog(ctx, js, c.Postgres, edgeConns, m, log)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	cfg.durability = claim(layout.Replicas, c.NATSSync, store != nil)
+	if store == nil {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")
 	} else {
-		store, err := openServed(ctx, c.Postgres, 0, log)
-		if err != nil {
-			return err
-		}
 		defer store.Close()
 		objects, err := c.openBlobs()
 		if err != nil {
@@ -71,38 +69,22 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		cfg.archive, cfg.runs = all, store
+		cfg.archive, cfg.runs, cfg.offsets, cfg.tables = all, store, store, tablesCheck(store)
 	}
 	n, err := newNode(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	ln, err := listen(ctx, "--listen", c.Listen)
+	ports, err := c.bind(ctx, "")
 	if err != nil {
 		return err
 	}
-	stages := n.stages(ln)
-	if err := c.addAdmin(ctx, stages, &admin{metrics: m, checks: n.checks, durability: cfg.durability}); err != nil {
-		ln.Close()
-		return err
-	}
+	defer ports.close()
+	stages := n.stages(ports.clients)
+	ports.addAdmin(stages, &admin{metrics: m, log: log, checks: n.checks, durability: cfg.durability, tables: postgres.Version()})
 	c.addKeeper(stages, m, log)
-	log.Info("edge: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "durability", cfg.durability)
+	log.Info("edge: serving", "listen", ports.clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.durability)
 	return runStages(ctx, stages...)
-}
-
-// addAdmin puts the operators' listener into the stage of the clients'.
-func (f *ListenFlags) addAdmin(ctx context.Context, stages [][]part, a *admin) error {
-	if f.AdminListen == "off" {
-		return nil
-	}
-	ln, err := listen(ctx, "--admin-listen", f.AdminListen)
-	if err != nil {
-		return err
-	}
-	last := len(stages) - 1 // to the end: a drain is when one wants to look
-	stages[last] = append(stages[last], part{"admin", func(ctx context.Context) error { return a.run(ctx, ln) }})
-	return nil
 }
 
 // claim says what an acknowledgement promises (docs/guarantees.md).

@@ -102,7 +102,7 @@ func checkPayload(t *testing.T, row *export.EventRow, e *schema.Event) {
 	}
 }
 
-// folds gives what the schema's own fold makes of each run.
+// folds returns what the schema's own fold makes of each run.
 func (f filled) folds(t *testing.T, tenant string) map[schema.RunKey]*schema.Fold {
 	t.Helper()
 	folds := map[schema.RunKey]*schema.Fold{}

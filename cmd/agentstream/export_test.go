@@ -21,6 +21,7 @@ import (
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/export"
+	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/persister/sqlite"
 	"agentstream/schema"
@@ -30,11 +31,14 @@ import (
 // filled is a store with runs in it.
 type filled struct {
 	args  []string // name it to the command
-	store persister.Store
-	runs  map[schema.RunKey][]string // lines
+	store interface {
+		persistertest.Store
+		persistertest.Tables
+	}
+	runs map[schema.RunKey][]string // lines
 }
 
-// fillStores gives both stores, with every scenario as a run of two tenants.
+// fillStores returns both stores, with every scenario as a run of two tenants.
 func fillStores(t *testing.T) map[string]filled {
 	t.Helper()
 	stores := map[string]filled{"sqlite": sqliteStore(t)}
@@ -96,7 +100,7 @@ func (f filled) add(t *testing.T, key schema.RunKey, s schematest.Scenario) {
 	f.runs[key] = schematest.Lines(packs)
 }
 
-// keys gives the tenant's runs in the order of an export; all tenants' for "".
+// keys returns the tenant's runs in the order of an export; all tenants' for "".
 func (f filled) keys(tenant string) []schema.RunKey {
 	keys := slices.SortedFunc(maps.Keys(f.runs), func(a, b schema.RunKey) int { return strings.Compare(a.String(), b.String()) })
 	return slices.DeleteFunc(keys, func(k schema.RunKey) bool { return tenant != "" && k.Tenant != tenant })

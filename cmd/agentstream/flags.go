@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
 	"agentstream/schema"
@@ -47,11 +48,32 @@ func (f *NATSFlags) dial(role string, log *slog.Logger) (*nats.Conn, error) {
 type LayoutFlags struct {
 	Partitions int           `help:"Streams that the log is divided into. Fixed for the life of a deployment; 0: as it is, 8 when new." default:"0" env:"AGENTSTREAM_PARTITIONS"`
 	Replicas   int           `help:"Copies of each stream; 0: as it is, 1 when new." default:"0" env:"AGENTSTREAM_REPLICAS"`
+	BlobBytes  string        `name:"blob-bytes" help:"What the blobs of all runs may take of each server: 100GiB. Default: as it is, no bound when new." env:"AGENTSTREAM_BLOB_BYTES" placeholder:"SIZE"`
 	Window     time.Duration `help:"How long the stream keeps events; older ones are served from the archive. 0: as it is, 72h when new." default:"0" env:"AGENTSTREAM_WINDOW"`
 }
 
-func (f *LayoutFlags) layout() natskit.Layout {
-	return natskit.Layout{Partitions: f.Partitions, Replicas: f.Replicas, MaxAge: f.Window}
+func (f *LayoutFlags) layout() (natskit.Layout, error) {
+	l := natskit.Layout{Partitions: f.Partitions, Replicas: f.Replicas, MaxAge: f.Window}
+	if f.BlobBytes == "" {
+		return l, nil
+	}
+	n, err := parseSize(f.BlobBytes)
+	if err != nil {
+		return l, fmt.Errorf("--blob-bytes %q: %w", f.BlobBytes, err)
+	}
+	if l.BlobBytes = n; n == 0 { // off
+		l.BlobBytes = -1
+	}
+	return l, nil
+}
+
+// declare makes the log, or adjusts it.
+func (f *LayoutFlags) declare(ctx context.Context, js jetstream.JetStream) error {
+	l, err := f.layout()
+	if err != nil {
+		return err
+	}
+	return natskit.Declare(ctx, js, l)
 }
 
 // ListenFlags say where clients and operators are served.
@@ -105,13 +127,3 @@ type PostgresFlags struct {
 }
 
 var errNoPostgres = errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) is required")
-
-// listen opens a TCP listener; the error names the flag.
-func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return ln, nil
-}

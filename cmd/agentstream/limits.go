@@ -12,13 +12,55 @@ import (
 
 // LimitFlags bound what tenants may write.
 type LimitFlags struct {
-	IngestEvents   int      `name:"ingest-events-per-second" help:"Events a second that a tenant may write at this node; 0 is no limit." default:"0" env:"AGENTSTREAM_INGEST_EVENTS_PER_SECOND" placeholder:"N"`
-	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write at this node, inflated; 0 is no limit." default:"0" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
-	IngestRequests int      `name:"ingest-requests" help:"Requests that write that a tenant may have under way at this node; 0 is no limit." default:"0" env:"AGENTSTREAM_INGEST_REQUESTS" placeholder:"N"`
+	IngestEvents   int      `name:"ingest-events-per-second" help:"Events a second that a tenant may write at this node; 0 is no limit." default:"1000000" env:"AGENTSTREAM_INGEST_EVENTS_PER_SECOND" placeholder:"N"`
+	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write at this node, inflated; 0 is no limit." default:"268435456" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
+	IngestRequests int      `name:"ingest-requests" help:"Requests that write that a tenant may have under way at this node; 0 is no limit." default:"1024" env:"AGENTSTREAM_INGEST_REQUESTS" placeholder:"N"`
+	MaxStreams     int      `help:"Streams that may be open at this node; 0: as many as there are descriptors for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
+	BodyMemory     string   `help:"Memory that the bodies of requests may take at once, inflated and decoded: 256MiB. Default: a sixth of --memory, or 128MiB. A tenant may hold half of it." env:"AGENTSTREAM_BODY_MEMORY" placeholder:"SIZE"`
+	MaxBlob        string   `help:"Largest blob that is taken, and largest output that is moved into one; off: blobs are neither taken nor given." default:"64MiB" env:"AGENTSTREAM_MAX_BLOB" placeholder:"SIZE"`
+	RunBlobs       string   `name:"run-blobs" help:"What the blobs of a run may have together." default:"1GiB" env:"AGENTSTREAM_RUN_BLOBS" placeholder:"SIZE"`
+	TenantBlobs    string   `name:"tenant-blobs" help:"What the blobs of all runs of a tenant may have together; off: no bound." default:"off" env:"AGENTSTREAM_TENANT_BLOBS" placeholder:"SIZE"`
 	IngestLimit    []string `name:"ingest-limit" help:"The three limits of one tenant, in place of those for all; may be repeated." sep:";" env:"AGENTSTREAM_INGEST_LIMIT" placeholder:"TENANT=EVENTS,BYTES[,REQUESTS]"`
 }
 
-// limits gives those for all tenants, and those of some. The error names the flag.
+// bodyMemory is what the bodies of requests may take, of what the process may; 0: the edge's own default.
+func (f *LimitFlags) bodyMemory(b budget) (int64, error) {
+	if f.BodyMemory == "" {
+		return b.bodies, nil
+	}
+	n, err := parseSize(f.BodyMemory)
+	if err == nil && n == 0 {
+		err = errors.New("it must have a bound")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("--body-memory %q: %w", f.BodyMemory, err)
+	}
+	return n, nil
+}
+
+// blobBounds are what blobs may have: one, those of a run, and those of a tenant. 0 is the edge's own default.
+type blobBounds struct{ one, run, tenant int64 }
+
+// blobs returns the bounds of blobs. on: they are taken and given.
+func (f *LimitFlags) blobs() (b blobBounds, on bool, err error) {
+	for _, flag := range []struct {
+		name, text string
+		into       *int64
+	}{{"max-blob", f.MaxBlob, &b.one}, {"run-blobs", f.RunBlobs, &b.run}, {"tenant-blobs", f.TenantBlobs, &b.tenant}} {
+		if flag.text == "" { // a struct that kong has not filled
+			continue
+		}
+		if *flag.into, err = parseSize(flag.text); err != nil {
+			return b, false, fmt.Errorf("--%s %q: %w", flag.name, flag.text, err)
+		}
+	}
+	if f.RunBlobs == "off" {
+		return b, false, errors.New("--run-blobs: it must have a bound")
+	}
+	return b, b.one > 0 || f.MaxBlob == "", nil
+}
+
+// limits returns those for all tenants, and those of some. The error names the flag.
 func (f *LimitFlags) limits() (all edge.IngestLimit, tenants map[string]edge.IngestLimit, err error) {
 	for _, n := range []struct {
 		flag  string
@@ -27,6 +69,15 @@ func (f *LimitFlags) limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 		if n.value < 0 {
 			return all, nil, fmt.Errorf("--ingest-%s %d: negative", n.flag, n.value)
 		}
+	}
+	if _, _, err := f.blobs(); err != nil {
+		return all, nil, err
+	}
+	if _, err := f.bodyMemory(budget{}); err != nil {
+		return all, nil, err
+	}
+	if f.MaxStreams < 0 {
+		return all, nil, fmt.Errorf("--max-streams %d: negative", f.MaxStreams)
 	}
 	tenants = make(map[string]edge.IngestLimit, len(f.IngestLimit))
 	for _, text := range f.IngestLimit {

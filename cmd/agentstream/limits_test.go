@@ -30,7 +30,7 @@ func TestLimitFlags(t *testing.T) {
 					flags = cli.Edge.LimitFlags
 				}
 				all, tenants, err := flags.limits()
-				if err != nil || all != (edge.IngestLimit{Events: 5}) || !reflect.DeepEqual(tenants, want) {
+				if err != nil || all != (edge.IngestLimit{Events: 5, Bytes: 256 << 20, Requests: 1024}) || !reflect.DeepEqual(tenants, want) {
 					t.Errorf("%s: %+v %+v %v", role, all, tenants, err)
 				}
 			}

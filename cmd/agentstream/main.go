@@ -44,6 +44,9 @@ type CLI struct {
 	Archive     ArchiveCmd     `cmd:"" help:"List, check and write runs that are kept as objects."`
 	DeadLetters DeadLettersCmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
 
+	Healthcheck HealthcheckCmd `cmd:"" help:"Ask an edge or a persister on this machine whether it is ready; status 1 when it is not."`
+
+	Doctor  DoctorCmd  `cmd:"" help:"Compare the log with the archive, and name what one of them lacks."`
 	Auth    AuthCmd    `cmd:"" help:"Make credentials."`
 	Version VersionCmd `cmd:"" help:"Print versions."`
 }

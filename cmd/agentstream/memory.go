@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// MemoryFlags say who looks after the memory of the process.
+// MemoryFlags say how much memory the process may take, and who looks after it.
 type MemoryFlags struct {
-	MemoryKeeper bool `name:"memory-keeper" help:"Let a small heap grow before it is collected, and give memory back when there is nothing to do. GOGC and GOMEMLIMIT are respected." default:"true" negatable:"" env:"AGENTSTREAM_MEMORY_KEEPER"`
+	Memory       string `help:"Memory that the process keeps to, about: 400MiB, 2GiB, off. Default: GOMEMLIMIT, or nine tenths of what the container may have; dev: 400MiB at most." env:"AGENTSTREAM_MEMORY" placeholder:"SIZE"`
+	MemoryKeeper bool   `name:"memory-keeper" help:"Let a small heap grow before it is collected, and give memory back when there is nothing to do. GOGC and GOMEMLIMIT are respected." default:"true" negatable:"" env:"AGENTSTREAM_MEMORY_KEEPER"`
 }
 
 // addKeeper puts the keeper, unless it is off, into the last stage.
@@ -151,7 +152,7 @@ func (k *memoryKeeper) restore() {
 	}
 }
 
-// percentFor gives the GOGC at which heapRoom is allocated before the next collection; never below
+// percentFor returns the GOGC at which heapRoom is allocated before the next collection; never below
 // the runtime's own 100.
 func percentFor(base int64) int {
 	return int(min(max(100*heapRoom/max(base, 1), 100), maxPercent))

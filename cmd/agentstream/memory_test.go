@@ -36,7 +36,7 @@ func rss(t *testing.T) int64 {
 // none is a process without streams.
 func none() int64 { return 0 }
 
-// kept runs a keeper until the test ends, and gives what it tells.
+// kept runs a keeper until the test ends, and returns what it tells.
 func kept(t *testing.T) <-chan int64 {
 	t.Helper()
 	returned := make(chan int64, 100)
@@ -53,7 +53,7 @@ func kept(t *testing.T) <-chan int64 {
 	return returned
 }
 
-// child says whether this process is to run the test. Otherwise it has been run in a process of its own,
+// child reports whether this process is to run the test. Otherwise it has been run in a process of its own,
 // with env, since the keeper owns what all tests of a process share.
 func child(t *testing.T, env ...string) bool {
 	t.Helper()

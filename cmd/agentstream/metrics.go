@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,11 @@ type metrics struct {
 	ingested   prometheus.Counter
 	refused    *prometheus.CounterVec
 	turnedAway *prometheus.CounterVec
+
+	bodies      prometheus.Gauge
+	notAccepted prometheus.Counter
+	notLetIn    prometheus.Counter
+	paced       prometheus.Counter
 
 	stored    prometheus.Counter
 	storeTook prometheus.Histogram
@@ -63,6 +69,8 @@ type metrics struct {
 	ended         atomic.Int64 // streams, for the memory keeper
 	returns       prometheus.Counter
 	returnedBytes prometheus.Counter
+
+	losses losses
 }
 
 func newMetrics() *metrics {
@@ -83,6 +91,11 @@ func newMetrics() *metrics {
 		m.registry.MustRegister(g)
 		return g
 	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
 	seconds := func(name, help string) prometheus.Histogram {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)})
 		m.registry.MustRegister(h)
@@ -99,19 +112,21 @@ func newMetrics() *metrics {
 	m.ingested = counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
 	m.refused = counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
 	m.turnedAway = counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
+	m.bodies = gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
+	m.notAccepted = counter("accept_errors_total", "Connections that could not be accepted.")
+	m.notLetIn = counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
+	m.paced = counter("paced_seconds_total", "Time that appends have waited because the log in this process would take too much memory.")
 	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
 	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
 	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
 	m.retries = counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
 	m.fenced = counter("store_fenced_total", "Writers that were refused because another has taken over.")
 	m.notStored = counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
-	m.watched = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_watched_runs", Help: "Runs with at least one reader on this node."})
-	m.registry.MustRegister(m.watched)
+	m.watched = gauge("watched_runs", "Runs with at least one reader on this node.")
 	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
 	m.replayed = counter("replayed_events_total", "Events read from history for readers.")
 	m.pages = counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
-	m.cached = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_history_cache_bytes", Help: "Pages of history that are kept."})
-	m.registry.MustRegister(m.cached)
+	m.cached = gauge("history_cache_bytes", "Pages of history that are kept.")
 	m.audits = counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
 	m.rows = counters("persisted_rows_total", "Rows committed.", "stream", "kind")
 	m.dead = counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
@@ -123,11 +138,12 @@ func newMetrics() *metrics {
 	m.lagEvents = gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
 	m.windowLeft = gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
 	m.sizeLeft = gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
-	m.active = gauges("persist_active", "1 while this process fetches the partition, 0 while another does.", "stream")
+	m.active = gauges("persist_active", "1 while this process stores the partition, 0 while another does.", "stream")
 	m.batchRows = gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
-	m.heldBytes = gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet confirmed.", "stream")
+	m.heldBytes = gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
 	m.lost = counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
 	m.returns = counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
+	m.losses.events = counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
 	m.returnedBytes = counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
 }
@@ -149,6 +165,7 @@ func (m *metrics) edgeHooks() edge.Hooks {
 		IngestRefused: func(r dialect.Reason) {
 			m.refused.WithLabelValues(r.String()).Inc()
 		},
+		BodyBytes: func(held int64) { m.bodies.Set(float64(held)) },
 		RequestDone: func(route string, status int, took time.Duration) {
 			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 		},
@@ -159,7 +176,7 @@ func (m *metrics) inboxHooks() pubjs.InboxHooks {
 	return pubjs.InboxHooks{Refused: func(code string) { m.turnedAway.WithLabelValues(code).Inc() }}
 }
 
-func (m *metrics) producerHooks() producers.Hooks {
+func (m *metrics) producerHooks(log *slog.Logger) producers.Hooks {
 	return producers.Hooks{
 		Stored: func(events, _ int, took time.Duration) {
 			m.stored.Add(float64(events))
@@ -168,6 +185,7 @@ func (m *metrics) producerHooks() producers.Hooks {
 		Conflict: m.conflicts.Inc,
 		Retry:    func(error) { m.retries.Inc() },
 		Fenced:   func(schema.RunKey) { m.fenced.Inc() },
+		Lost:     m.lostHook(log),
 		Refused:  func(events int, _ error) { m.notStored.Add(float64(events)) },
 	}
 }
@@ -210,8 +228,8 @@ func (m *metrics) persisterHooks() persister.Hooks {
 			m.rows.WithLabelValues(stream, "dropped").Add(float64(s.Dropped))
 			m.persistTook.Observe(s.Took.Seconds())
 		},
-		Buried:   func(stream, reason string) { m.dead.WithLabelValues(stream, reason).Inc() },
-		Conflict: func(string, schema.RunKey, schema.Seq) { m.rowConflict.Inc() },
+		DeadLetter: func(stream, reason string) { m.dead.WithLabelValues(stream, reason).Inc() },
+		Conflict:   func(string, schema.RunKey, schema.Seq) { m.rowConflict.Inc() },
 		Retrying: func(stream string, _ error, _ time.Time, _ time.Duration) {
 			m.persistFail.WithLabelValues(stream).Inc()
 		},

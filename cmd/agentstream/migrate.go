@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -15,7 +16,7 @@ import (
 	"agentstream/persister/postgres"
 )
 
-// MigrateCmd brings streams and tables up to date, and grants roles what they need. Any number may run at
+// MigrateCmd brings streams, buckets and tables up to date, and grants roles what they need. Any number may run at
 // once.
 type MigrateCmd struct {
 	NATSFlags
@@ -25,6 +26,7 @@ type MigrateCmd struct {
 	JSON         bool     `name:"json" help:"Print one JSON object."`
 	GrantReader  []string `help:"Also let this database role read what an edge reads; an edge that connects as it can neither write nor look beyond the tenant it asks for." placeholder:"ROLE"`
 	GrantAnalyst []string `help:"Also let this database role query the views of docs/sql.md, for this tenant and no other." placeholder:"ROLE=TENANT"`
+	Search       string   `help:"words: make an index of the words of messages, which agent_search reads; off: remove it." enum:"words,off," default:""`
 	Streams      `kong:"-"`
 }
 
@@ -34,15 +36,16 @@ type migrated struct {
 	Partitions int              `json:"partitions"`
 	Replicas   int              `json:"replicas"`
 	Window     string           `json:"window"`
-	Streams    []natskit.Change `json:"streams"`    // those that were made or changed
+	Streams    []natskit.Change `json:"streams"`    // and buckets, that were made or changed
 	Tables     bool             `json:"tables"`     // false: no --postgres, left alone
 	Migrations []string         `json:"migrations"` // in their order
 	Grants     []string         `json:"grants"`
+	Search     string           `json:"search,omitempty"` // words or off: what was asked for
 }
 
-// Run declares the streams and, with --postgres, migrates the tables.
+// Run declares the streams and the buckets and, with --postgres, migrates the tables.
 func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if c.Postgres == "" && len(c.GrantReader)+len(c.GrantAnalyst) > 0 {
+	if c.Postgres == "" && (len(c.GrantReader)+len(c.GrantAnalyst) > 0 || c.Search != "") {
 		return errNoPostgres
 	}
 	done := migrated{DryRun: c.DryRun, Streams: []natskit.Change{}, Migrations: []string{}, Grants: []string{}}
@@ -51,13 +54,18 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	if c.Postgres != "" {
 		done.Tables = true
-		names, err := postgres.Migrate(ctx, c.Postgres, c.DryRun)
+		names, err := c.tables(ctx, log)
 		if err != nil {
 			return err
 		}
 		done.Migrations = append(done.Migrations, names...)
 		if err := c.grants(ctx, &done); err != nil {
 			return err
+		}
+		if done.Search = c.Search; c.Search != "" && !c.DryRun {
+			if err := postgres.SetSearch(ctx, c.Postgres, c.Search == "words"); err != nil {
+				return err
+			}
 		}
 	}
 	if c.JSON {
@@ -66,6 +74,9 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 	done.print(c.out())
 	return nil
 }
+
+// declareWithin is how long servers that have just started may take to find each other and to make everything.
+const declareWithin = time.Minute
 
 func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrated) error {
 	nc, err := c.dial("migrate", log)
@@ -77,9 +88,15 @@ func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrat
 	if err != nil {
 		return err
 	}
-	layout, changes, err := natskit.Plan(ctx, js, c.layout())
+	ctx, cancel := context.WithTimeout(ctx, declareWithin)
+	defer cancel()
+	want, err := c.layout()
+	if err != nil {
+		return err
+	}
+	layout, changes, err := natskit.Plan(ctx, js, want)
 	if err == nil && !c.DryRun {
-		err = natskit.Declare(ctx, js, c.layout())
+		err = natskit.Declare(ctx, js, want)
 	}
 	if err != nil {
 		return err
@@ -87,6 +104,24 @@ func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrat
 	done.Partitions, done.Replicas, done.Window = layout.Partitions, layout.Replicas, layout.MaxAge.String()
 	done.Streams = append(done.Streams, changes...)
 	return nil
+}
+
+// tables migrates them, when the database is there: it may be starting as well.
+func (c *MigrateCmd) tables(ctx context.Context, log *slog.Logger) (names []string, err error) {
+	for end, said := time.Now().Add(declareWithin), false; ; said = true {
+		names, err = postgres.Migrate(ctx, c.Postgres, c.DryRun)
+		if !errors.Is(err, postgres.ErrAway) || time.Now().After(end) {
+			return names, err
+		}
+		if !said {
+			log.Warn("migrate: waiting for PostgreSQL", "err", err)
+		}
+		select {
+		case <-time.After(awaitRest):
+		case <-ctx.Done():
+			return names, errors.Join(err, ctx.Err())
+		}
+	}
 }
 
 func (c *MigrateCmd) grants(ctx context.Context, done *migrated) error {
@@ -143,5 +178,8 @@ func (m *migrated) print(w io.Writer) {
 	}
 	for _, g := range m.Grants {
 		fmt.Fprintf(w, "roles: %s%s\n", map[bool]string{true: "from then on "}[m.DryRun], g)
+	}
+	if m.Search != "" {
+		fmt.Fprintf(w, "search: %s%s\n", would, m.Search)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"agentstream/persister/postgres"
 )
 
-// TestMigrate: a dry run says what would be done to streams and tables and does none of it; then it is
+// TestMigrate: a dry run says what would be done to streams, buckets and tables and does none of it; then it is
 // done, and nothing is left to do.
 func TestMigrate(t *testing.T) {
 	server := testkit.NATS(t)
@@ -59,7 +60,7 @@ func TestMigrate(t *testing.T) {
 	var planned migrated
 	for range 2 {
 		planned, _ = migrate(dry)
-		if len(planned.Streams) != 4 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
+		if len(planned.Streams) != 7 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
 			t.Fatalf("planned: %+v", planned)
 		}
 	}
@@ -69,7 +70,7 @@ func TestMigrate(t *testing.T) {
 	if text := func() string { _, s := migrate(func(c *MigrateCmd) { dry(c); c.JSON = false }); return s }(); !strings.Contains(text, "would be made") || !strings.Contains(text, "would apply") {
 		t.Errorf("in words: %s", text)
 	}
-	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 4 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
+	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 7 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
 		t.Errorf("done: %+v, planned %+v", done, planned)
 	}
 	if m, _ := migrate(func(c *MigrateCmd) { c.DryRun = true }); len(m.Streams)+len(m.Migrations) != 0 || m.Partitions != 4 {
@@ -86,9 +87,50 @@ func TestMigrate(t *testing.T) {
 	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a dry run finds nothing wrong with another number of partitions")
 	}
+	waitsForTables(t, server.Server.ClientURL())
 	if s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn}); err != nil || s.Ping(t.Context()) != nil {
 		t.Error("the tables are not there")
 	} else {
 		s.Close()
 	}
 }
+
+// waitsForTables: migrate waits for a database that is starting, and for no other failure.
+func waitsForTables(t *testing.T, nats string) {
+	t.Helper()
+	pg := testkit.StartPostgres(t)
+	dsn := pg.Database(t)
+	c := MigrateCmd{NATSFlags: NATSFlags{NATS: nats}, PostgresFlags: PostgresFlags{Postgres: dsn}, Streams: Streams{Out: &bytes.Buffer{}}}
+	c.Postgres = strings.Replace(dsn, "@/", "@/nowhere_", 1)
+	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || errors.Is(err, postgres.ErrAway) {
+		t.Errorf("no such database: %v", err)
+	}
+	c.Postgres = dsn
+	if err := pg.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	waits, done := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	log := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		if bytes.Contains(p, []byte("waiting for PostgreSQL")) {
+			once.Do(func() { close(waits) })
+		}
+		return len(p), nil
+	}), nil))
+	go func() { done <- c.Run(t.Context(), log) }()
+	select {
+	case <-waits:
+	case err := <-done:
+		t.Fatalf("it does not wait: %v", err)
+	}
+	if err := pg.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

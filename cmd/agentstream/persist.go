@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -48,6 +47,9 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
 		return errNoPostgres
 	}
+	if _, err := c.keep(0, log); err != nil {
+		return err
+	}
 	nc, err := c.dial("persist", log)
 	if err != nil {
 		return err
@@ -57,28 +59,32 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	partitions, err := natskit.Partitions(ctx, js)
-	if err != nil {
-		return fmt.Errorf("%w (run agentstream migrate first?)", err)
-	}
-	store, err := openServed(ctx, c.Postgres, persistConns(partitions), log)
-	if err != nil {
+	m := newMetrics()
+	l := ListenFlags{AdminListen: c.AdminListen}
+	_, store, err := l.openLog(ctx, js, c.Postgres, persistConns, m, log)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer store.Close()
-	m := newMetrics()
 	k, err := c.keeping(ctx, js, store, m, log)
 	if err != nil {
 		return err
 	}
 	stages := k.stages()
-	l := ListenFlags{AdminListen: c.AdminListen}
-	a := &admin{metrics: m, persister: k.persister, checks: []edge.Check{
-		{Name: "nats", Run: natsCheck(nc)}, {Name: "postgres", Run: store.Ping}},
-		durability: "rows are committed before the log's message is confirmed"}
-	if err := l.addAdmin(ctx, stages, a); err != nil {
+	a := &admin{metrics: m, log: log, persister: k.persister, checks: []edge.Check{
+		{Name: "nats", Run: natsCheck(nc)}, {Name: "postgres", Run: func(ctx context.Context) error {
+			if err := store.Ping(ctx); err != nil {
+				return err
+			}
+			return k.persister.Storing()
+		}}},
+		durability: "rows and the log's offset are committed together", tables: postgres.Version()}
+	ports, err := l.bind(ctx, "")
+	if err != nil {
 		return err
 	}
+	defer ports.close()
+	ports.addAdmin(stages, a)
 	c.addKeeper(stages, m, log)
 	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
 	return runStages(ctx, stages...)
@@ -87,15 +93,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 // keeping makes the parts of the role.
 func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *metrics, log *slog.Logger) (*keeping, error) {
 	nc := js.Conn()
-	roster, err := perjs.OpenRoster(ctx, js, perjs.RosterConfig{Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	k, err := newKeeping(ctx, js, store, roster, c.LingerFlags, m, log)
-	if err != nil {
-		return nil, err
-	}
-	runs, err := pubjs.Open(ctx, nc)
+	runs, err := pubjs.OpenCompared(ctx, nc, comparedWith(js, store))
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +102,14 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 		return nil, err
 	}
 	all, err := archived(store, objects)
+	if err != nil {
+		return nil, err
+	}
+	refill, err := newRefill(ctx, js, all, store, m, log)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill}, c.LingerFlags, m, log)
 	if err != nil {
 		return nil, err
 	}
@@ -120,19 +126,20 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 type keeping struct {
 	parts     []part // look after runs that are stored; they end before the persister does
 	persister *persister.Persister
-	roster    *perjs.Roster // nil where no other process can write the same log
 }
 
-func newKeeping(ctx context.Context, js jetstream.JetStream, store persister.Store, roster *perjs.Roster, f LingerFlags, m *metrics, log *slog.Logger) (*keeping, error) {
-	queues, err := perjs.Queues(ctx, js, perjs.Config{Roster: roster})
+// newKeeping makes the persister; cfg says what it stores into.
+func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *metrics, log *slog.Logger) (*keeping, error) {
+	var err error
+	if cfg.Queues, err = perjs.Queues(ctx, js, perjs.Config{}); err != nil {
+		return nil, err
+	}
+	cfg.Linger, cfg.Logger, cfg.Hooks = f.linger(), log, m.persisterHooks()
+	p, err := persister.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p, err := persister.New(persister.Config{Queues: queues, Store: store, Linger: f.linger(), Logger: log, Hooks: m.persisterHooks()})
-	if err != nil {
-		return nil, err
-	}
-	return &keeping{persister: p, roster: roster}, nil
+	return &keeping{persister: p}, nil
 }
 
 // tables are one store, as those need it that look after stored runs.
@@ -144,25 +151,22 @@ type tables struct {
 
 // lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
 func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *blobs, af ArchiveFlags, rf RetentionFlags, m *metrics, log *slog.Logger) error {
-	archiver, err := af.archiver(t.rows, t.ended, b, m.archiverHooks(), log)
+	large, err := natskit.NewBlobs(nc)
 	if err != nil {
 		return err
 	}
-	purger, err := perjs.NewPurger(ctx, nc, pubjs.KeysBucket)
+	archiver, err := af.archiver(t.rows, t.ended, large, b, m.archiverHooks(), log)
 	if err != nil {
 		return err
 	}
-	retention, err := rf.parts(t.kept, purger, b, m.retentionHooks(), log)
+	purger, err := perjs.NewPurger(ctx, nc, natskit.KeysBucket)
+	if err != nil {
+		return err
+	}
+	retention, err := rf.parts(t.kept, t.rows, purger, b, m.retentionHooks(), log)
 	k.parts = append(append(k.parts, archiver...), retention...)
 	return err
 }
 
-// stages are the parts in the order in which they end. Partitions are handed over when nothing of them
-// is being written any more.
-func (k *keeping) stages() [][]part {
-	stages := [][]part{k.parts, {{"persister", k.persister.Run}}}
-	if k.roster != nil {
-		stages = append(stages, []part{{"roster", k.roster.Run}})
-	}
-	return stages
-}
+// stages are the parts in the order in which they end.
+func (k *keeping) stages() [][]part { return [][]part{k.parts, {{"persister", k.persister.Run}}} }

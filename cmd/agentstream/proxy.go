@@ -103,8 +103,11 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	f := filesHere()
+	f.clients /= 2 // each of them has a connection to a provider as well
+	d := clientsDoor(ln, f, m, log)
 	stages := [][]part{
-		{{"proxy server", func(ctx context.Context) error { return c.serve(ctx, ln, p) }}},
+		{{"proxy server", func(ctx context.Context) error { return c.serve(ctx, d, p) }}},
 		{{"recorders", p.Run}},
 	}
 	if c.AdminListen != "off" {
@@ -113,7 +116,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 			ln.Close()
 			return err
 		}
-		a := &admin{metrics: m, checks: checks}
+		a := &admin{metrics: m, log: log, checks: checks}
 		stages = append(stages, []part{{"admin", func(ctx context.Context) error { return a.run(ctx, adm) }}})
 	}
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
@@ -128,14 +131,15 @@ func upstreamNames(ups []proxy.Upstream) (names []string) {
 }
 
 // serve answers agents until ctx ends, then waits for the calls under way.
-func (c *ProxyCmd) serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+func (c *ProxyCmd) serve(ctx context.Context, ln *door, h http.Handler) error {
+	defer ln.wait()
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	return serveHTTP(ctx, srv, ln, c.Drain) // of calls that are broken off the runs say so
 }
 
-// sinks gives the way to the log, what to ask about its health, and what to do at the end.
+// sinks returns the way to the log, what to ask about its health, and what to do at the end.
 func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (open func(context.Context, schema.RunKey) (proxy.Sink, error), checks []edge.Check, done func(), err error) {
 	if c.Edge != "" {
 		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + buildVersion()})
@@ -156,7 +160,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (ope
 		nc.Close()
 		return nil, nil, nil, fmt.Errorf("%w (run agentstream migrate first?)", err)
 	}
-	cfg := producers.Config{Log: l, Logger: log, Hooks: m.producerHooks()}
+	cfg := producers.Config{Log: l, Logger: log, Hooks: m.producerHooks(log)}
 	done = nc.Close
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")

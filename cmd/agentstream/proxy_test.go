@@ -37,7 +37,7 @@ func model(t *testing.T) *httptest.Server {
 	return up
 }
 
-// free gives an address that nobody listens on.
+// free returns an address that nobody listens on.
 func free(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,7 +22,7 @@ type PublishCmd struct {
 	Files       []string      `arg:"" optional:"" name:"file" help:"Files to send, in order; - or none is standard input."`
 
 	Streams `kong:"-"`
-	// Screen says whether progress may be drawn; nil looks at Err and the environment.
+	// Screen reports whether progress may be drawn; nil looks at Err and the environment.
 	Screen *Screen `kong:"-"`
 }
 

@@ -32,7 +32,7 @@ func stream(id, text, stop string) string {
 		frame("message_stop", `{"type":"message_stop"}`)
 }
 
-// states gives the lifecycle states of a run with their reasons, and whether they stand first and
+// states returns the lifecycle states of a run with their reasons, and whether they stand first and
 // last.
 func states(t *testing.T, lines []string) (got []string) {
 	t.Helper()

@@ -52,7 +52,7 @@ func nativeRun(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// smallest gives the smallest recordings of each format, at most so many.
+// smallest returns the smallest recordings of each format, at most so many.
 func smallest(t *testing.T, n int) map[string][]string {
 	t.Helper()
 	all := recordings(t)
@@ -262,7 +262,7 @@ func TestPublishEndsTheRunWhenItCannotGoOn(t *testing.T) {
 	}
 }
 
-// endless gives a text again and again, so many bytes of it and a tail.
+// endless returns a text again and again, so many bytes of it and a tail.
 func endless(head, part, tail string, bytes int) io.Reader {
 	readers := []io.Reader{strings.NewReader(head)}
 	for range bytes / len(part) {
@@ -300,7 +300,7 @@ func TestPublishHoldsLittle(t *testing.T) {
 	}
 }
 
-// watchHeap gives the most that was in use on the heap until stop, beyond what was before, in bytes.
+// watchHeap returns the most that was in use on the heap until stop, beyond what was before, in bytes.
 func watchHeap() (stop func(), peak chan uint64) {
 	ended, peak := make(chan struct{}), make(chan uint64, 1)
 	var m runtime.MemStats

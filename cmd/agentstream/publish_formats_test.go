@@ -20,7 +20,7 @@ import (
 	"agentstream/producers/provider/providertest"
 )
 
-// recordings gives all recorded files by the format that they have.
+// recordings returns all recorded files by the format that they have.
 func recordings(t *testing.T) map[string][]string {
 	t.Helper()
 	anthropictest.Recorded(t) // skips, or fails where CI is true

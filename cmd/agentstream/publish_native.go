@@ -103,8 +103,9 @@ func (p *publishing) prepare(raw json.RawMessage) (line []byte, at time.Time, er
 	if raw[0] != '{' {
 		return nil, at, fmt.Errorf("not an object: %w", schema.ErrMalformed)
 	}
-	if len(raw) > schema.MaxEventBytes {
-		return nil, at, fmt.Errorf("%d bytes, %d allowed: %w", len(raw), schema.MaxEventBytes, schema.ErrTooLarge)
+	slim, _ := schema.Move(raw) // the server moves a large output into a blob; what is left must be an event
+	if len(slim) > schema.MaxEventBytes {
+		return nil, at, fmt.Errorf("%d bytes, %d allowed: %w", len(slim), schema.MaxEventBytes, schema.ErrTooLarge)
 	}
 	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
 		var b bytes.Buffer
@@ -160,9 +161,9 @@ func withChild(raw json.RawMessage, child string) (json.RawMessage, error) {
 	return append(out, '}'), nil
 }
 
-// maxAhead bounds what may be read of one event, in bytes: an event is at most
-// schema.MaxEventBytes, and a file without end is no event.
-const maxAhead = 4 << 20
+// maxAhead bounds what may be read of one event, in bytes: an event has at most the largest output that a server moves
+// by default, and a file without end is no event.
+const maxAhead = 65 << 20
 
 // lineReader counts lines under a decoder that reads ahead.
 type lineReader struct {
@@ -215,7 +216,7 @@ func (l *lineReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// line gives the line of an offset that done has not passed.
+// line returns the line of an offset that done has not passed.
 func (l *lineReader) line(offset int64) int {
 	n := l.before + 1
 	for _, at := range l.breaks {
@@ -227,7 +228,7 @@ func (l *lineReader) line(offset int64) int {
 	return n
 }
 
-// next gives the line where something begins behind an offset: that of a value that has no end.
+// next returns the line where something begins behind an offset: that of a value that has no end.
 func (l *lineReader) next(offset int64) int {
 	for _, at := range l.starts {
 		if at >= offset {

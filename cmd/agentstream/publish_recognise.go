@@ -38,7 +38,7 @@ func (r recognised) words(packed string) string {
 	return s
 }
 
-// errUnrecognised says that neither content nor name tell what a file holds.
+// errUnrecognised reports that neither content nor name tell what a file holds.
 var errUnrecognised = errors.New("cannot tell what it holds; --format says it")
 
 // recognise reads as much as it takes to find out what a file holds. Body gives everything again, also

@@ -212,6 +212,7 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 
 // see notes what the events of a batch begin and end.
 func (p *publishing) see(body []byte) {
+	body, _ = schema.Move(body)
 	events, _ := schema.DecodeBatch(p.runID, body) // a server that takes what we cannot read is newer
 	for i := range events {
 		p.begun.See(&events[i])

@@ -41,7 +41,7 @@ func (p *publishing) source(ctx context.Context, out emit) error {
 	return errors.Join(err, out(lifecycle(state, reason, p.cmd.Child)))
 }
 
-// frames says that the beginning and the end of the run are for us to say.
+// frames reports whether the beginning and the end of the run are for us to say.
 func (p *publishing) frames() bool { return p.kind != nil && !p.kind.native && !p.cmd.NoLifecycle }
 
 // file emits what one input holds, and the beginning of the run before the first.

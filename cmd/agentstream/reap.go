@@ -29,7 +29,7 @@ func orNever(d time.Duration) time.Duration {
 	return d
 }
 
-// reaper gives the part that ends runs, nil when the flags switch it off. old and runs are one store.
+// reaper returns the part that ends runs, nil when the flags switch it off. old and runs are one store.
 func (f ReapFlags) reaper(log *pubjs.Log, old archive, runs tenantsRuns, m *metrics, logger *slog.Logger) ([]part, error) {
 	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
 	if after == never && unowned == never {

@@ -182,7 +182,7 @@ type pacer struct {
 	due   time.Time     // when it was due
 }
 
-// until gives how long an event with this time is to wait from now on. Without a time it goes at
+// until returns how long an event with this time is to wait from now on. Without a time it goes at
 // once.
 func (p *pacer) until(at time.Time) time.Duration {
 	if at.IsZero() {

@@ -214,10 +214,10 @@ func TestTailAsksForItsView(t *testing.T) {
 		want string
 	}{
 		{TailCmd{}, true, "detail=full"},
-		{TailCmd{Detail: "folded"}, true, ""},
-		{TailCmd{}, false, ""},
+		{TailCmd{Detail: "folded"}, true, "bundle=true"},
+		{TailCmd{}, false, "bundle=true"},
 		{TailCmd{Detail: "full"}, false, "detail=full"},
-		{TailCmd{Child: []string{"c1", "-"}, Nested: true, Types: []string{"tool.*"}, Snapshot: true}, false, "child=c1%2C-&nested=true&snapshot=true&types=tool.%2A"},
+		{TailCmd{Child: []string{"c1", "-"}, Nested: true, Types: []string{"tool.*"}, Snapshot: true}, false, "bundle=true&child=c1%2C-&nested=true&snapshot=true&types=tool.%2A"},
 	} {
 		s2 := newStandIn(t)
 		s2.before = s.before

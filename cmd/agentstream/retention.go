@@ -47,23 +47,23 @@ type keepStore interface {
 	retention.Forgetting
 }
 
-// parts gives the part that removes runs whose time is over. log and b may be nil.
-func (f *RetentionFlags) parts(s keepStore, log retention.Log, b *blobs, hooks retention.Hooks, logger *slog.Logger) ([]part, error) {
+// parts returns the part that removes runs whose time is over. log and b may be nil.
+func (f *RetentionFlags) parts(s keepStore, at blob.Places, log retention.Log, b *blobs, hooks retention.Hooks, logger *slog.Logger) ([]part, error) {
 	policy, err := f.policy()
 	if err != nil {
 		return nil, err
 	}
-	k, err := retention.New(keeperConfig(s, log, b, policy, hooks, logger))
+	k, err := retention.New(retentionConfig(s, at, log, b, policy, hooks, logger))
 	if err != nil {
 		return nil, err
 	}
 	return []part{{"retention", k.Run}}, nil
 }
 
-func keeperConfig(s keepStore, log retention.Log, b *blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
+func retentionConfig(s keepStore, at blob.Places, log retention.Log, b *blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
 	if b != nil { // a nil pointer in an interface would not be nil
-		cfg.Blobs = blob.Remover{Store: b.Store, Missing: func(uri string) {
+		cfg.Blobs = blob.Remover{Store: b.Store, Places: at, Missing: func(uri string) {
 			if logger != nil {
 				logger.Warn("retention: a blob that was to be removed is not there", "uri", uri)
 			}

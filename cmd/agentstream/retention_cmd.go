@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/retention"
-	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
 )
 
@@ -137,7 +137,7 @@ func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFl
 	if err != nil {
 		return nil, retention.Config{}, nil, err
 	}
-	purger, err := natsjs.NewPurger(ctx, nc, pubjs.KeysBucket)
+	purger, err := natsjs.NewPurger(ctx, nc, natskit.KeysBucket)
 	if err != nil {
 		nc.Close()
 		return nil, retention.Config{}, nil, err
@@ -147,7 +147,7 @@ func openKeeping(ctx context.Context, n *NATSFlags, k *KeepStoreFlags, b *BlobFl
 		nc.Close()
 		return nil, retention.Config{}, nil, err
 	}
-	return s, keeperConfig(s.keep, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
+	return s, retentionConfig(s.keep, s.rows, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
 }
 
 // RetentionShowCmd lists tenants with times of their own.

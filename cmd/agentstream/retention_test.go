@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentstream/edge"
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -66,19 +67,7 @@ type keptHouse struct {
 
 // bothHouses runs a test on both stores.
 func bothHouses(t *testing.T, test func(h *keptHouse)) {
-	t.Run("sqlite", func(t *testing.T) {
-		data := t.TempDir()
-		path := filepath.Join(data, "archive.db")
-		if _, err := sqlite.Migrate(t.Context(), path, false); err != nil {
-			t.Fatal(err)
-		}
-		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data}))
-	})
+	t.Run("sqlite", func(t *testing.T) { test(sqliteHouse(t)) })
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.StartPostgres(t).Database(t)
 		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
@@ -93,6 +82,21 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 	})
 }
 
+func sqliteHouse(t *testing.T) *keptHouse {
+	t.Helper()
+	data := t.TempDir()
+	path := filepath.Join(data, "archive.db")
+	if _, err := sqlite.Migrate(t.Context(), path, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data})
+}
+
 func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHouse {
 	t.Helper()
 	h := &keptHouse{T: t, server: testkit.NATS(t), store: store, where: where, now: time.Now()}
@@ -102,6 +106,17 @@ func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHous
 	if h.blobs, err = f.openBlobs(); err != nil {
 		t.Fatal(err)
 	}
+	if h.purger, err = natsjs.NewPurger(t.Context(), h.server.Dial(t), natskit.KeysBucket); err != nil {
+		t.Fatal(err)
+	}
+	h.url = h.node()
+	return h
+}
+
+// node starts an edge, and gives where its runs are.
+func (h *keptHouse) node() string {
+	t := h.T
+	t.Helper()
 	joined, err := archived(h.store, h.blobs)
 	if err != nil {
 		t.Fatal(err)
@@ -113,19 +128,15 @@ func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHous
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.purger, err = natsjs.NewPurger(t.Context(), h.server.Dial(t), pubjs.KeysBucket); err != nil {
-		t.Fatal(err)
-	}
 	ln, err := listen(t.Context(), "--listen", flags.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.url = "http://" + ln.Addr().String() + "/v1/agent/runs"
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- runStages(ctx, n.stages(ln)...) }()
 	t.Cleanup(func() { stop(); <-done })
-	return h
+	return "http://" + ln.Addr().String() + "/v1/agent/runs"
 }
 
 // stored puts packs into the archive alone: the log's window is over.
@@ -157,10 +168,20 @@ func (h *keptHouse) logged(packs ...schema.Pack) {
 	}
 }
 
+// deleteRun runs the command that deletes a run, and returns what it printed.
+func (h *keptHouse) deleteRun(run string) (string, error) {
+	var out bytes.Buffer
+	c := DeleteRunCmd{Tenant: "acme", RunID: run}
+	c.KeepStoreFlags = h.where
+	c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, &out, io.Discard
+	err := c.Run(h.Context(), slog.New(slog.DiscardHandler))
+	return out.String(), err
+}
+
 // keep passes when it is so much later.
 func (h *keptHouse) keep(later time.Duration, policy retention.Policy) retention.Report {
 	h.Helper()
-	cfg := keeperConfig(h.store, h.purger, h.blobs, policy, retention.Hooks{}, nil)
+	cfg := retentionConfig(h.store, h.store, h.purger, h.blobs, policy, retention.Hooks{}, nil)
 	cfg.Now = func() time.Time { return h.now.Add(later) }
 	k, err := retention.New(cfg)
 	if err != nil {
@@ -244,7 +265,7 @@ func expiredAtTheEdge(h *keptHouse) {
 	if status, body := h.do("GET", "/whole/snapshot", ""); status != 200 { // the fold that is kept must not be given out later
 		t.Fatalf("%d %s", status, body)
 	}
-	a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+	a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = a.One(t.Context(), chilled.Key)
 	}
@@ -328,30 +349,22 @@ func deleteEverywhere(h *keptHouse) {
 	}
 	go func() { _, err := io.Copy(io.Discard, lines); ended <- err }()
 
-	cmd := func(run string) (string, error) {
-		var out bytes.Buffer
-		c := DeleteRunCmd{Tenant: "acme", RunID: run}
-		c.KeepStoreFlags = h.where
-		c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, &out, io.Discard
-		err := c.Run(t.Context(), slog.New(slog.DiscardHandler))
-		return out.String(), err
-	}
 	if _, err := h.store.AddHold(t.Context(), schema.RunKey{Tenant: "acme", Run: "archived"}, "case"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cmd("archived"); err == nil || !strings.Contains(err.Error(), "legal hold") {
+	if _, err := h.deleteRun("archived"); err == nil || !strings.Contains(err.Error(), "legal hold") {
 		t.Fatalf("a held run: %v", err)
 	}
 	if _, err := h.store.RemoveHold(t.Context(), schema.RunKey{Tenant: "acme", Run: "archived"}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := cmd("archived"); err != nil || !strings.Contains(out, "1 runs, 10 events") {
+	if out, err := h.deleteRun("archived"); err != nil || !strings.Contains(out, "1 runs, 10 events") {
 		t.Fatalf("%s, %v", out, err)
 	}
-	if out, err := cmd("doomed"); err != nil || !strings.Contains(out, "1 messages, 1 idempotency keys") || !strings.Contains(out, "left: nothing") {
+	if out, err := h.deleteRun("doomed"); err != nil || !strings.Contains(out, "1 messages, 1 idempotency keys") || !strings.Contains(out, "left: nothing") {
 		t.Fatalf("%s, %v", out, err)
 	}
-	if _, err := cmd("unheard"); err == nil {
+	if _, err := h.deleteRun("unheard"); err == nil {
 		t.Fatal("a run that never was is deleted")
 	}
 	select {

@@ -153,7 +153,7 @@ func TestDeleteLooksElsewhere(t *testing.T) {
 	bothHouses(t, func(h *keptHouse) {
 		_, p := endedRun("archived", 10)
 		h.stored(p)
-		a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+		a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = a.One(h.Context(), p.Key)
 		}

@@ -23,6 +23,7 @@ type RunsCmd struct {
 	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE,…"`
 	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
 	Until string            `help:"Only runs that began before." placeholder:"TIME"`
+	Waits bool              `help:"Only runs that wait for somebody: for an answer, the approval of a plan, or to be resumed."`
 	Limit int               `help:"Most runs; 0 all." default:"20"`
 	JSON  bool              `name:"json" help:"Print one JSON object per line."`
 
@@ -92,7 +93,7 @@ func (c *RunsCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	if c.Limit < 0 {
 		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	q.States = c.State
+	q.States, q.Waits = c.State, c.Waits
 	if q.Since, err = parseSince("--since", c.Since, now); err != nil {
 		return q, err
 	}
@@ -147,7 +148,10 @@ func newRunsTable(out io.Writer) *runsTable {
 
 func (t *runsTable) run(r *agentstream.Run) error {
 	state := string(r.State)
-	if state == "" {
+	switch {
+	case r.WaitsFor == schema.WaitsForAnswer:
+		state = "waiting"
+	case state == "":
 		state = "-"
 	}
 	started := r.StartedAt

@@ -55,17 +55,19 @@ func (l *listing) list(t *testing.T, cmd RunsCmd) (stdout, stderr string, err er
 const (
 	doneRun  = `{"run_id":"run_done","state":"done","reason":null,"last_seq":1204,"started_at":"2026-02-28T23:59:01.500Z","updated_at":"2026-03-01T00:03:05.900Z","ended_at":"2026-03-01T00:03:05.900Z","usage":{"input_tokens":10,"output_tokens":25}}`
 	liveRun  = `{"run_id":"run_live","state":"running","reason":null,"last_seq":3,"started_at":"2026-02-28T10:00:00.000Z","updated_at":"2026-02-28T10:00:59.000Z","ended_at":null,"usage":{}}`
+	askRun   = `{"run_id":"run_ask","state":"running","reason":null,"last_seq":9,"started_at":"2026-02-27T11:00:00.000Z","updated_at":"2026-02-27T11:00:09.000Z","ended_at":null,"waits_for":"answer","asked_at":"2026-02-27T11:00:08.000Z","usage":{}}`
 	freshRun = `{"run_id":"run_new","state":"","reason":null,"last_seq":1,"started_at":"2026-02-27T10:00:00.000Z","updated_at":"2026-02-27T10:00:00.000Z","ended_at":null,"usage":{"prompt_tokens":7,"completion_tokens":1}}`
 	evilRun  = `{"run_id":"run_evil","state":"error","reason":"\u001b[2Jred \u202Eexe\nnext line and so on and so on and so on and so on and so on","last_seq":9,"started_at":"2026-02-26T10:00:00.000Z","updated_at":"2026-02-26T10:00:10.000Z","ended_at":"2026-02-26T10:00:10.000Z","usage":{"cached":1}}`
 )
 
 func TestRunsTable(t *testing.T) {
-	l := newListing(t, doneRun, liveRun, freshRun, evilRun)
+	l := newListing(t, doneRun, liveRun, askRun, freshRun, evilRun)
 	stdout, stderr, err := l.list(t, RunsCmd{Limit: 20})
 	want := []string{
 		"RUN       STATE    STARTED              TOOK  EVENTS  TOKENS  REASON",
 		"run_done  done     2026-02-28 23:59:01  4m4s  1204    10/25   ",
 		"run_live  running  2026-02-28 10:00:00  59s+  3       -       ",
+		"run_ask   waiting  2026-02-27 11:00:00  9s+   9       -       ",
 		"run_new   -        2026-02-27 10:00:00  0s+   1       7/1     ",
 		"run_evil  error    2026-02-26 10:00:00  10s   9       -       ␛[2Jred",
 	}
@@ -78,8 +80,8 @@ func TestRunsTable(t *testing.T) {
 			t.Errorf("line %d\n got %q\nwant %q", i, got[i], want[i])
 		}
 	}
-	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[4], "…") {
-		t.Errorf("%q", got[4])
+	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[5], "…") {
+		t.Errorf("%q", got[5])
 	}
 	if stdout, _, err := newListing(t).list(t, RunsCmd{Limit: 20}); err != nil || strings.Count(stdout, "\n") != 1 {
 		t.Errorf("%v %q", err, stdout)

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"agentstream/edge"
 	"agentstream/persister/postgres"
 )
 
 // openServed opens PostgreSQL for a role that runs on. Tables that are missing, or of another version than
-// this program's, are an error: no time mends that, and what was begun with them would fail later and less
-// clearly. Any other failure is an outage, through which the role starts.
+// this program's, are an error: what was begun with them would fail later and less clearly. Any other failure is
+// an outage, through which the role starts.
 // conns is the size of the pool unless the DSN says one; 0 is pgx's own.
 func openServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*postgres.Store, error) {
 	if strings.Contains(dsn, "pool_max_conns") {
@@ -37,6 +38,20 @@ func openServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*
 	}
 	return store, nil
 }
+
+// tablesCheck fails when the tables have become newer than this program reads: what it would list of them could be
+// wrong. That they cannot be asked is left to other checks.
+func tablesCheck(store *postgres.Store) edge.Check {
+	return edge.Check{Name: "tables", Run: func(ctx context.Context) error {
+		if err := store.Ping(ctx); errors.Is(err, postgres.ErrNewer) {
+			return fmt.Errorf("%w: start the newer program", err)
+		}
+		return nil
+	}}
+}
+
+// edgeConns leaves the size to pgx.
+func edgeConns(int) int { return 0 }
 
 // persistConns is what a persister may need at once: one connection for each partition, so that some that
 // wait for locks do not keep the others waiting, and a few for what looks after stored runs and for checks.

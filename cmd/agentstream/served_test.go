@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
@@ -20,11 +25,25 @@ import (
 	"agentstream/schema"
 )
 
-// TestServedTables: roles end at once when the tables are not theirs, and start through an outage.
+// TestServedTables: roles wait for everything that migrate makes, alive and not ready, end at once when a newer
+// program has been there, and start through an outage.
 func TestServedTables(t *testing.T) {
-	url := testkit.NATS(t).Server.ClientURL()
+	nats, err := natskit.Serve(natskit.Embedded{StoreDir: t.TempDir(), Listen: "127.0.0.1", Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { nats.Shutdown(); nats.WaitForShutdown() }()
+	url := nats.ClientURL()
 	dsn := testkit.StartPostgres(t).Database(t)
 	quiet := slog.New(slog.DiscardHandler)
+	migrate := func() {
+		t.Helper()
+		c := MigrateCmd{NATSFlags: NATSFlags{NATS: url}, PostgresFlags: PostgresFlags{Postgres: dsn}, Streams: Streams{Out: io.Discard}}
+		if err := c.Run(t.Context(), quiet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitForMigrate(t, url, dsn, migrate)
 	refused := func(want error, text string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a role that starts would run on
@@ -38,16 +57,12 @@ func TestServedTables(t *testing.T) {
 			}
 		}
 	}
-	refused(postgres.ErrOlder, "agentstream migrate")
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-		t.Fatal(err)
-	}
 	if s, err := openServed(t.Context(), dsn, 0, quiet); err != nil {
 		t.Errorf("tables of this version: %v", err)
 	} else {
 		s.Close()
 	}
-	statement(t, dsn, "insert into agentstream_migrations (version_id, is_applied) values (9999, true)")
+	newerTables(t, url, dsn)
 	refused(postgres.ErrNewer, "newer program")
 
 	var said bytes.Buffer
@@ -59,6 +74,88 @@ func TestServedTables(t *testing.T) {
 	if text := said.String(); !strings.Contains(text, "starting without it") || strings.Contains(text, "secret") {
 		t.Errorf("said: %s", text)
 	}
+}
+
+// newerTables makes the tables newer under an edge: first such as it reads, then such as it does not.
+func newerTables(t *testing.T, url, dsn string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
+	edge := &EdgeCmd{NATSFlags: NATSFlags{NATS: url}, PostgresFlags: PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
+		ListenFlags: ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}
+	ended := make(chan error, 1)
+	statement(t, dsn, "insert into agentstream_migrations (version_id, is_applied) values (9999, true)")
+	go func() { ended <- edge.Run(ctx, slog.New(slog.DiscardHandler)) }()
+	says(t, at, http.StatusOK, fmt.Sprintf(`"tables_version":%d`, postgres.Version()))
+	says(t, at, http.StatusOK, `"tables":"ok"`)
+	statement(t, dsn, "create or replace function agent_readable_from() returns bigint language sql immutable as 'select 9999::bigint'")
+	says(t, at, http.StatusServiceUnavailable, "they are at 9999 and for programs from 9999 on")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// says waits until a role's /readyz has the status and the text.
+func says(t *testing.T, admin string, status int, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
+		if got, body := ready(t, admin); got == status && strings.Contains(body, text) {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%s says %d %s, want %d %s", admin, got, body, status, text)
+		}
+	}
+}
+
+// waitForMigrate starts roles before migrate, and ends them once before it and once behind it.
+func waitForMigrate(t *testing.T, url, dsn string, migrate func()) {
+	t.Helper()
+	for _, made := range []bool{false, true} {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		var admins []string
+		for _, role := range []string{"edge", "persist"} {
+			at := net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
+			admins = append(admins, at)
+			run := (&PersistCmd{NATSFlags: NATSFlags{NATS: url}, PostgresFlags: PostgresFlags{Postgres: dsn}, AdminListen: at}).Run
+			if role == "edge" {
+				run = (&EdgeCmd{NATSFlags: NATSFlags{NATS: url}, PostgresFlags: PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
+					ListenFlags: ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}).Run
+			}
+			go func() { ended <- run(ctx, slog.New(slog.DiscardHandler)) }()
+		}
+		for _, at := range admins {
+			says(t, at, http.StatusServiceUnavailable, `"migrate":"`)
+		}
+		if made {
+			migrate()
+			for _, at := range admins {
+				says(t, at, http.StatusOK, `"nats":"ok"`)
+			}
+		}
+		stop()
+		for range admins {
+			if err := <-ended; err != nil {
+				t.Errorf("told to end, with everything made %t: %v", made, err)
+			}
+		}
+	}
+}
+
+// ready asks a role's /readyz; 0 when it does not answer.
+func ready(t *testing.T, admin string) (int, string) {
+	t.Helper()
+	resp, err := http.Get("http://" + admin + "/readyz")
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
 }
 
 func statement(t *testing.T, dsn, sql string) {

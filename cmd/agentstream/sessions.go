@@ -9,24 +9,24 @@ import (
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	"agentstream/producers/demo"
-	"agentstream/producers/desk"
 	pubjs "agentstream/producers/natsjs"
+	"agentstream/producers/worker"
 )
 
 // sessionsName is what NATS keeps the place under up to which sessions were answered.
 const sessionsName = "demo-sessions"
 
-// answerSessions gives the part that answers the sessions which people create, in the demo's words: as any worker
+// answerSessions returns the part that answers the sessions which people create, in the demo's words: as any worker
 // of a platform would (docs/producers.md).
 //
-//	log ─▶ Follow ─▶ desk ─▶ a turn for each message ─▶ demo.Replies ─▶ log
+//	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ demo.Replies ─▶ log
 func (c *DevCmd) answerSessions(n *node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (part, error) {
-	cfg := desk.Config{
+	cfg := worker.Config{
 		Log: n.log, Waker: n.log, Attend: n.log.Attend, Ask: n.log.Ask,
 		Archive: guarded(n.archive, store), Past: n.archive,
 		Answer: demo.Replies{Speed: c.DemoSpeed}.Answer, Logger: log, Hooks: hooks,
 	}
-	d, err := desk.New(cfg)
+	d, err := worker.New(cfg)
 	if err != nil {
 		return part{}, err
 	}

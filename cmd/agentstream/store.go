@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"agentstream/persister/blob"
+	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
@@ -19,12 +20,14 @@ type storeUses struct {
 	rows     archiveTables
 	ended    blob.Queue
 	lists    runLists
-	letters  letterArchive
+	letters  deadLetterArchive
 	keep     keepStore
 	forget   retention.Forgetting
 	survey   retention.Survey
 	settings retention.Settings
 	holds    holdKeeper
+	offsets  perjs.Offsets
+	changes  changes
 }
 
 // openStore opens the archive that a command is to work on: that of a dev server, which may run, or
@@ -36,7 +39,7 @@ func openStore(ctx context.Context, dsn, data string, log *slog.Logger) (*storeU
 		if err != nil {
 			return nil, nil, err
 		}
-		return &storeUses{s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
+		return &storeUses{s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case dsn != "":
 		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: 3, Logger: log})
 		if err != nil {
@@ -46,7 +49,7 @@ func openStore(ctx context.Context, dsn, data string, log *slog.Logger) (*storeU
 			s.Close()
 			return nil, nil, err
 		}
-		return &storeUses{s, s, s, s, s, s, s, s, s}, s.Close, nil
+		return &storeUses{s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
 	}
 	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
 }

@@ -64,6 +64,7 @@ type fields struct {
 	OK         *bool             `json:"ok"`
 	Complete   *bool             `json:"complete"`
 	Error      json.RawMessage   `json:"error"`
+	Detail     json.RawMessage   `json:"error_detail"` // of tool.end, whose error is a code, or was an object once
 	DurationMS *float64          `json:"duration_ms"`
 	BlobRef    string            `json:"blob_ref"`
 	StopReason string            `json:"stop_reason"`
@@ -112,31 +113,59 @@ func (t *timeline) event(_ []byte, e *schema.Event) error {
 		t.snapshot(e, at)
 		return nil
 	}
-	var p fields
-	if json.Unmarshal(e.Payload, &p) != nil {
-		// A field in an unexpected form must not hide the event.
+	info, _ := schema.Lookup(e.Type)
+	p, whole := readFields(info, e.Payload)
+	switch {
+	case !whole && info.Delta:
 		t.other(e, at)
-		return nil
-	}
-	if info, err := schema.Lookup(e.Type); err == nil && info.Delta {
+	case info.Delta:
 		t.delta(e, &p, at)
-		return nil
-	}
-	switch info, _ := schema.Lookup(e.Type); info.Family {
-	case schema.FamilyMessage:
-		t.message(e, &p, at)
-	case schema.FamilyTool:
-		t.tool(e, &p, at)
-	case schema.FamilyStep, schema.FamilyChild, schema.FamilyPlan, schema.FamilyLifecycle:
-		t.native(e, &p, at)
-	case schema.FamilyModel, schema.FamilyTurn, schema.FamilyTask, schema.FamilyLoss:
-		t.frame(e, &p, at)
-	case schema.FamilyInput, schema.FamilyCommand, schema.FamilyProgress:
-		t.dialogue(e, &p, at)
 	default:
-		t.other(e, at)
+		if !t.control(e, &p, info.Family, at) || !whole {
+			t.other(e, at)
+		}
 	}
 	return nil
+}
+
+// readFields reads from a payload what it can. A field in an unexpected form hides no other; whole is false when it is
+// one that events of this type have, and not one that a producer has put beside them.
+func readFields(info schema.TypeInfo, payload []byte) (p fields, whole bool) {
+	err := json.Unmarshal(payload, &p)
+	if err == nil || info.Family == "" {
+		return p, true
+	}
+	var has struct{ Properties map[string]json.RawMessage }
+	var all map[string]json.RawMessage
+	if json.Unmarshal([]byte(info.Schema), &has) != nil || json.Unmarshal(payload, &all) != nil {
+		return p, false
+	}
+	for name := range all {
+		if has.Properties[name] == nil {
+			delete(all, name)
+		}
+	}
+	own, err := json.Marshal(all)
+	return p, err == nil && json.Unmarshal(own, new(fields)) == nil
+}
+
+// control shows what is no delta; false: its type has no look of its own.
+func (t *timeline) control(e *schema.Event, p *fields, family schema.Family, at time.Time) bool {
+	switch family {
+	case schema.FamilyMessage:
+		t.message(e, p, at)
+	case schema.FamilyTool:
+		t.tool(e, p, at)
+	case schema.FamilyStep, schema.FamilyChild, schema.FamilyPlan, schema.FamilyLifecycle:
+		t.native(e, p, at)
+	case schema.FamilyModel, schema.FamilyTurn, schema.FamilyTask, schema.FamilyLoss:
+		t.frame(e, p, at)
+	case schema.FamilyInput, schema.FamilyCommand, schema.FamilyProgress:
+		t.dialogue(e, p, at)
+	default:
+		return false
+	}
+	return true
 }
 
 func (t *timeline) flush() error { return t.pen.w.Flush() }
@@ -152,7 +181,7 @@ func (t *timeline) close() error {
 	return t.pen.w.Flush()
 }
 
-// lane gives a child its look, by order of appearance, and the root none.
+// lane returns a child its look, by order of appearance, and the root none.
 func (t *timeline) lane(e *schema.Event) *lane {
 	l := t.lanes[e.ChildID]
 	if l == nil {

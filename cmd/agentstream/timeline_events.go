@@ -76,7 +76,7 @@ func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 	}
 }
 
-// news says whether a complaint is another one than the last, which message, model call and turn repeat in
+// news reports whether a complaint is another one than the last, which message, model call and turn repeat in
 // turn.
 func (t *timeline) news(complaint string) bool {
 	if complaint != "" && strings.HasSuffix(t.complaint, complaint) {
@@ -96,9 +96,7 @@ func contentText(content json.RawMessage) string {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}
-	if json.Unmarshal(content, &blocks) != nil {
-		return ""
-	}
+	_ = json.Unmarshal(content, &blocks) // a block in an unexpected form hides no other
 	var b strings.Builder
 	for _, bl := range blocks {
 		if bl.Type == "text" || bl.Type == "" {
@@ -119,24 +117,21 @@ func errorText(v json.RawMessage) string {
 }
 
 func usageText(v json.RawMessage) string {
-	var u struct {
-		In         *int64 `json:"input_tokens"`
-		Out        *int64 `json:"output_tokens"`
-		Prompt     *int64 `json:"prompt_tokens"` // Chat Completions
-		Completion *int64 `json:"completion_tokens"`
-		Asked      *int64 `json:"promptTokenCount"` // Gemini
-		Said       *int64 `json:"candidatesTokenCount"`
-	}
+	var u map[string]json.RawMessage
 	if json.Unmarshal(v, &u) != nil {
 		return ""
 	}
-	u.In, u.Out = cmp.Or(u.In, u.Prompt, u.Asked), cmp.Or(u.Out, u.Completion, u.Said)
 	var parts []string
-	if u.In != nil {
-		parts = append(parts, fmt.Sprintf("%d in", *u.In))
-	}
-	if u.Out != nil {
-		parts = append(parts, fmt.Sprintf("%d out", *u.Out))
+	for _, count := range []struct{ names, what string }{
+		{"input_tokens prompt_tokens promptTokenCount", "in"}, // the second is of Chat Completions, the third of Gemini
+		{"output_tokens completion_tokens candidatesTokenCount", "out"},
+	} {
+		for name := range strings.FieldsSeq(count.names) {
+			if n := u[name]; len(n) > 0 && (n[0] == '-' || n[0] >= '0' && n[0] <= '9') {
+				parts = append(parts, clip(string(n), 20)+" "+count.what)
+				break
+			}
+		}
 	}
 	return strings.Join(parts, ", ")
 }
@@ -174,7 +169,9 @@ func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
 	case !c.at.IsZero() && !at.IsZero():
 		t.pen.inStyle(styleDim, " "+clock(at.Sub(c.at)))
 	}
-	if len(p.Error) > 0 && string(p.Error) != "null" {
+	if text := errorText(p.Detail); text != "" {
+		t.pen.inStyle(styleError, " "+clip(text, maxInline))
+	} else if len(p.Error) > 0 && string(p.Error) != "null" {
 		t.pen.inStyle(styleError, " "+clip(errorText(p.Error), maxInline))
 	}
 	if !c.streamed && len(p.Output) > 0 && string(p.Output) != "null" {

@@ -62,7 +62,7 @@ func firstDifference(got, want string) string {
 	return "nothing"
 }
 
-// told gives a scenario's events as a reader gets them, 250 ms apart.
+// told returns a scenario's events as a reader gets them, 250 ms apart.
 func told(t *testing.T, name string) []schema.Event {
 	t.Helper()
 	events := append([]schema.Event(nil), schematest.Named(name).Events...)
@@ -115,7 +115,7 @@ func TestTimelineGolden(t *testing.T) {
 }
 
 // emulate is a terminal that knows what the pen may send, and nothing else: anything else is a
-// failure, and so is a line that is longer than width (0: no bound). It gives the screen's lines
+// failure, and so is a line that is longer than width (0: no bound). It returns the screen's lines
 // without trailing space.
 func emulate(t testing.TB, sent string, width int) string {
 	t.Helper()

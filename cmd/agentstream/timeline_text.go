@@ -164,7 +164,7 @@ func arguments(v json.RawMessage) string {
 	return b.String()
 }
 
-// plain gives a string's text, and any other value as JSON on one line.
+// plain returns a string's text, and any other value as JSON on one line.
 func plain(v json.RawMessage) string {
 	var s string
 	if json.Unmarshal(v, &s) == nil {

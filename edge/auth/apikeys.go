@@ -53,7 +53,7 @@ func NewAPIKey(id, tenant string, scopes Scope, expires time.Time) (text string,
 	return text, key, nil
 }
 
-// Line gives the record as a line of the file, with its newline.
+// Line returns the record as a line of the file, with its newline.
 func (k APIKey) Line() ([]byte, error) {
 	b, err := json.Marshal(k)
 	return append(b, '\n'), err
@@ -198,7 +198,7 @@ func (a *APIKeys) expired(e keyEntry) bool {
 	return !e.caller.Expires.IsZero() && !a.cfg.Now().Before(e.caller.Expires)
 }
 
-// entry gives a key, having looked at the file when that is due.
+// entry returns a key, having looked at the file when that is due.
 func (a *APIKeys) entry(id string) (keyEntry, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,7 +291,7 @@ func parseKeysFile(text []byte) (map[string]keyEntry, error) {
 	return keys, nil
 }
 
-// Check says whether the newest file could be read, for readiness.
+// Check reports whether the newest file could be read, for readiness.
 func (a *APIKeys) Check(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

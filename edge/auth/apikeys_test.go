@@ -226,7 +226,7 @@ func TestTicketIsGoodOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				c, err := tickets.Redeem(t.Context(), ticket)
+				c, err := tickets.Redeem(t.Context(), ticket, "run")
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -275,7 +275,7 @@ func TestTicketsThatAreRefused(t *testing.T) {
 	}
 	refused := func(what, ticket string) {
 		t.Helper()
-		got, err := tickets.Redeem(t.Context(), ticket)
+		got, err := tickets.Redeem(t.Context(), ticket, "run")
 		if !errors.Is(err, ErrUnauthorized) || got != (Caller{}) {
 			t.Errorf("%s: %+v %v", what, got, err)
 		}
@@ -285,7 +285,7 @@ func TestTicketsThatAreRefused(t *testing.T) {
 		"tkt_" + strings.Repeat("*", 52), "tkt_" + strings.Repeat("\x00", 52), strings.Repeat("A", 1<<16), ticketID(good)} {
 		refused(fmt.Sprintf("%.20q", ticket), ticket)
 	}
-	if _, err := tickets.Redeem(t.Context(), good); err != nil {
+	if _, err := tickets.Redeem(t.Context(), good, "run"); err != nil {
 		t.Errorf("wrong ones took the good one away: %v", err)
 	}
 	late := issue(reader)

@@ -11,7 +11,7 @@ import (
 
 // Scheme is one kind of bearer token.
 type Scheme interface {
-	// Owns says whether a token has the form of this scheme. It checks nothing.
+	// Owns reports whether a token has the form of this scheme. It checks nothing.
 	Owns(token string) bool
 	// Caller checks a token. The error wraps ErrUnauthorized or ErrUnavailable and holds nothing of the
 	// token.
@@ -28,7 +28,7 @@ type Bearer []Scheme
 // maxToken bounds a token, in bytes. A whole header is bounded by the server.
 const maxToken = 8 << 10
 
-// Authenticate gives the caller of a request. The error wraps ErrUnauthorized or ErrUnavailable.
+// Authenticate returns the caller of a request. The error wraps ErrUnauthorized or ErrUnavailable.
 func (b Bearer) Authenticate(r *http.Request) (Caller, error) {
 	token, err := bearerToken(r.Header)
 	if err != nil {
@@ -88,7 +88,7 @@ func bearerToken(h http.Header) (string, error) {
 	return token, nil
 }
 
-// visible says that s is printable ASCII without spaces.
+// visible reports whether s is printable ASCII without spaces.
 func visible(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -104,7 +104,7 @@ type StaticToken struct {
 	caller Caller
 }
 
-// NewStaticToken gives every bearer of the token the same caller. It fails for a token that could not
+// NewStaticToken returns every bearer of the token the same caller. It fails for a token that could not
 // be in a header.
 func NewStaticToken(token string, c Caller) (*StaticToken, error) {
 	if token == "" || len(token) > maxToken || !visible(token) {

@@ -19,7 +19,7 @@ type Caller struct {
 	Credential string
 }
 
-// May says whether the caller has all of these scopes.
+// May reports whether the caller has all of these scopes.
 func (c Caller) May(s Scope) bool { return c.Scopes&s == s }
 
 // Scope is a set of permissions.
@@ -39,10 +39,10 @@ var scopeNames = []struct {
 	name  string
 }{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}}
 
-// String gives the names, separated by commas; "" for none.
+// String returns the names, separated by commas; "" for none.
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
 
-// Names gives the names of the scopes in the set.
+// Names returns the names of the scopes in the set.
 func (s Scope) Names() []string {
 	var names []string
 	for _, n := range scopeNames {
@@ -53,7 +53,7 @@ func (s Scope) Names() []string {
 	return names
 }
 
-// scopeOf gives the scope of a name; 0 for a name that is none.
+// scopeOf returns the scope of a name; 0 for a name that is none.
 func scopeOf(name string) Scope {
 	for _, n := range scopeNames {
 		if n.name == name {
@@ -81,13 +81,13 @@ func ParseScopes(names []string) (Scope, error) {
 
 // One sentinel for each decision of a caller.
 var (
-	// ErrUnauthorized says that a request brings no valid credential.
+	// ErrUnauthorized reports that a request brings no valid credential.
 	ErrUnauthorized = errors.New("no valid credential")
-	// ErrForbidden says that the credential does not allow this.
+	// ErrForbidden reports that the credential does not allow this.
 	ErrForbidden = errors.New("not allowed")
-	// ErrExpired says that the credential of an open stream has ended.
+	// ErrExpired reports that the credential of an open stream has ended.
 	ErrExpired = errors.New("credential has expired")
-	// ErrUnavailable says that credentials cannot be checked now: no keys of the issuer are known, or
+	// ErrUnavailable reports that credentials cannot be checked now: no keys of the issuer are known, or
 	// tickets cannot be kept. It says nothing about the credential.
 	ErrUnavailable = errors.New("credentials cannot be checked now")
 )

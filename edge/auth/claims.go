@@ -68,7 +68,7 @@ func (cr *claimsReader) read(payload []byte) (Caller, error) {
 	return c, nil
 }
 
-// isDate says that v is a NumericDate before the year 10000. Beyond, converting it to a time would
+// isDate reports whether v is a NumericDate before the year 10000. Beyond, converting it to a time would
 // overflow.
 func isDate(v any) bool {
 	n, ok := v.(json.Number)

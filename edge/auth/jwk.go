@@ -9,7 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// signs says that a key is public, strong enough, of a kind whose algorithms are accepted, and meant
+// signs reports whether a key is public, strong enough, of a kind whose algorithms are accepted, and meant
 // for signatures.
 func signs(key *jose.JSONWebKey) bool {
 	if !key.Valid() || key.Use != "" && key.Use != "sig" {

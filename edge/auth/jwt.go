@@ -192,7 +192,7 @@ func (j *JWT) Warm(ctx context.Context) error {
 	return j.keys.fetch(ctx)
 }
 
-// Check says whether keys are known that may be used, for readiness.
+// Check reports whether keys are known that may be used, for readiness.
 func (j *JWT) Check(context.Context) error {
 	if j.keys == nil {
 		return nil

@@ -130,7 +130,7 @@ func match(keys []jose.JSONWebKey, jws *jose.JSONWebSignature, c compact) (known
 	return known, false
 }
 
-// usable gives the keys, or an error that wraps ErrUnavailable when there are none that may be used.
+// usable returns the keys, or an error that wraps ErrUnavailable when there are none that may be used.
 func (k *remoteKeys) usable() ([]jose.JSONWebKey, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -15,7 +15,7 @@ type Open struct {
 	cross  *http.CrossOriginProtection
 }
 
-// NewOpen gives everybody the caller. Pages of origins may send requests.
+// NewOpen returns everybody the caller. Pages of origins may send requests.
 func NewOpen(c Caller, origins []string) (*Open, error) {
 	o := &Open{caller: c, cross: http.NewCrossOriginProtection()}
 	o.caller.Credential = "open"
@@ -27,7 +27,18 @@ func NewOpen(c Caller, origins []string) (*Open, error) {
 	return o, nil
 }
 
-// Authenticate gives the caller, or an error that wraps ErrForbidden.
+// notOpen is why an open server refuses a request. There is no credential to blame, so its client is told.
+type notOpen string
+
+func (e notOpen) Error() string { return string(e) }
+
+// Unwrap makes it an ErrForbidden.
+func (notOpen) Unwrap() error { return ErrForbidden }
+
+// Words are for the client.
+func (e notOpen) Words() string { return string(e) }
+
+// Authenticate returns the caller, or an error that wraps ErrForbidden.
 func (o *Open) Authenticate(r *http.Request) (Caller, error) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -35,10 +46,11 @@ func (o *Open) Authenticate(r *http.Request) (Caller, error) {
 	}
 	ip := net.ParseIP(host)
 	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return Caller{}, fmt.Errorf("host is not of this machine: %w", ErrForbidden)
+		return Caller{}, notOpen("the Host of the request is not allowed: without authentication this server answers localhost and " +
+			"loopback addresses alone; to serve others give it authentication (--auth-token, --api-keys, --oidc-issuer)")
 	}
 	if err := o.cross.Check(r); err != nil {
-		return Caller{}, fmt.Errorf("page of another origin: %w", ErrForbidden)
+		return Caller{}, notOpen("a page of another origin changes nothing on a server without authentication; its origin can be allowed (--cors-origin)")
 	}
 	return o.caller, nil
 }

@@ -18,16 +18,17 @@ import (
 // ticketPrefix begins every ticket.
 const ticketPrefix = "tkt_"
 
-// ErrNoTicket says that a store has no such ticket: it never had, or it has been taken or has expired.
+// ErrNoTicket reports that a store has no such ticket: it never had, or it has been taken or has expired.
 var ErrNoTicket = errors.New("no such ticket")
 
 // TicketStore keeps tickets until they are taken. Ids are hashes, 64 hex digits.
 type TicketStore interface {
 	// Put keeps a record, for ttl or somewhat longer.
 	Put(ctx context.Context, id string, record []byte, ttl time.Duration) error
-	// Take removes a record and gives it to exactly one caller, over all nodes. The others get an error
-	// that wraps ErrNoTicket; so does everybody when it cannot be told who was first.
-	Take(ctx context.Context, id string) ([]byte, error)
+	// Take removes a record that is wanted and gives it to exactly one caller, over all nodes. The others get an
+	// error that wraps ErrNoTicket; so does everybody when it cannot be told who was first, and who does not
+	// want the record, which stays. wanted must not block.
+	Take(ctx context.Context, id string, wanted func(record []byte) bool) error
 }
 
 // TicketsConfig sets tickets up. Store and Still are needed.
@@ -113,23 +114,28 @@ func ticketID(ticket string) string {
 // ticketLen is the length of a ticket, in bytes.
 const ticketLen = len(ticketPrefix) + 2*26
 
-// Redeem takes a ticket and checks everything again. The caller has the scope read for one run, and
-// its stream ends when the credential behind the ticket does. A ticket is used up also when it is
-// refused. The error wraps ErrUnauthorized, or ErrUnavailable when the store does not answer.
-func (t *Tickets) Redeem(ctx context.Context, ticket string) (Caller, error) {
+// Redeem takes a ticket for a run and checks everything again. The caller has the scope read for that run, and
+// its stream ends when the credential behind the ticket does. A ticket for another run stays as it is and is
+// answered as one that is not there; any other is used up also when it is refused. The error wraps
+// ErrUnauthorized, or ErrUnavailable when the store does not answer.
+func (t *Tickets) Redeem(ctx context.Context, ticket, run string) (Caller, error) {
 	if len(ticket) != ticketLen || !strings.HasPrefix(ticket, ticketPrefix) {
 		return Caller{}, refuse("not a ticket")
 	}
-	record, err := t.cfg.Store.Take(ctx, ticketID(ticket))
+	var r ticketRecord
+	var bad error
+	err := t.cfg.Store.Take(ctx, ticketID(ticket), func(record []byte) bool {
+		bad = json.Unmarshal(record, &r)
+		return bad != nil || r.Run == run
+	})
 	if errors.Is(err, ErrNoTicket) {
-		return Caller{}, refuse("no such ticket, or it was used, or it has expired")
+		return Caller{}, refuse("no such ticket for this run, or it was used, or it has expired")
 	}
 	if err != nil {
 		return Caller{}, fmt.Errorf("auth: take a ticket: %w: %w", ErrUnavailable, err)
 	}
-	var r ticketRecord
-	if err := json.Unmarshal(record, &r); err != nil {
-		return Caller{}, fmt.Errorf("auth: ticket's record: %w", err)
+	if bad != nil {
+		return Caller{}, fmt.Errorf("auth: ticket's record: %w", bad)
 	}
 	now := t.cfg.Now()
 	if now.UnixMilli() >= r.Deadline {
@@ -193,14 +199,14 @@ func (m *MemoryTickets) Put(_ context.Context, id string, record []byte, ttl tim
 	return nil
 }
 
-// Take removes the record.
-func (m *MemoryTickets) Take(_ context.Context, id string) ([]byte, error) {
+// Take removes the record when it is wanted.
+func (m *MemoryTickets) Take(_ context.Context, id string, wanted func([]byte) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t, ok := m.tickets[id]
-	delete(m.tickets, id)
-	if !ok || !m.now().Before(t.until) {
-		return nil, ErrNoTicket
+	if !ok || !m.now().Before(t.until) || !wanted(t.record) {
+		return ErrNoTicket
 	}
-	return t.record, nil
+	delete(m.tickets, id)
+	return nil
 }

@@ -2,8 +2,11 @@ package dialect
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"agentstream/schema"
@@ -16,7 +19,7 @@ type Dialect interface {
 	// Open reads a request. The error wraps ErrBadRequest, schema.ErrBadID or schema.ErrBadCursor;
 	// a Request that comes without one has a valid Run.
 	Open(in Input) (Request, error)
-	// Projector gives the translation for a request that Open returned.
+	// Projector returns the translation for a request that Open returned.
 	Projector(req Request) Projector
 	// AppendError appends the body, one JSON text, that tells a client of this protocol why its
 	// request was refused.
@@ -41,11 +44,11 @@ type Projector interface {
 // When the beginning of a run is no longer kept, it is fed from the first record that is.
 type Stateful interface {
 	Projector
-	// For gives a copy that projects for a request, or for nobody in particular when it is zero.
+	// For returns a copy that projects for a request, or for nobody in particular when it is zero.
 	For(req Request) Stateful
 	// Size is about what the copy holds, in bytes.
 	Size() int
-	// Admit says whether a request may be served, asked of a projector that was fed the run's newest record. The
+	// Admit reports whether a request may be served, asked of a projector that was fed the run's newest record. The
 	// error wraps ErrNotFound, ErrBadRequest or schema.ErrBadCursor.
 	Admit(req Request) error
 }
@@ -54,19 +57,19 @@ type Stateful interface {
 // begins at the newest event, or behind a frame that is not marked Again, begins with those before its place that are.
 // They come without their tokens, so that they do not move the place of a client; but for a last one.
 type Preluder interface {
-	// Prelude gives the record from which on such frames are needed, asked of a projector that was fed all before
+	// Prelude returns the record from which on such frames are needed, asked of a projector that was fed all before
 	// the stream's place; 0: none are.
 	Prelude() schema.Seq
 }
 
 // Decisions of a caller.
 var (
-	// ErrBadRequest says that a request's parameters are not what its protocol allows.
+	// ErrBadRequest reports that a request's parameters are not what its protocol allows.
 	ErrBadRequest = errors.New("bad request")
-	// ErrNotFound says that a part of a run, a thread of a session, say, is not there; or that the whole of it is
+	// ErrNotFound reports that a part of a run, a thread of a session, say, is not there; or that the whole of it is
 	// not to be seen in this protocol any more.
 	ErrNotFound = errors.New("there is no such thing")
-	// ErrGone says that what was asked to change can no longer be changed: an archived session.
+	// ErrGone reports that what was asked to change can no longer be changed: an archived session.
 	ErrGone = errors.New("it can no longer be changed")
 )
 
@@ -86,8 +89,8 @@ type Stream struct {
 	// Shared says that the frames of a record depend on that record and on the request alone, so that
 	// they may be built once for all who ask for the same.
 	Shared bool
-	// Subprotocol is what a WebSocket client opts in with; "": there is none.
-	Subprotocol string
+	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
+	Subprotocols []string
 	// Asked says that the stream is served to those who name its media type in Accept; all others get what else
 	// answers the path.
 	Asked bool
@@ -122,7 +125,7 @@ const (
 	ModeD Mode = 'D'
 )
 
-// EndsWithRun says that the stream ends cleanly once the run's terminal event has been sent.
+// EndsWithRun reports whether the stream ends cleanly once the run's terminal event has been sent.
 func (m Mode) EndsWithRun() bool { return m == ModeA || m == ModeB }
 
 // Input is what a request brings, whatever carried it. A dialect reads and never changes it.
@@ -156,6 +159,7 @@ type Filter struct {
 	Children []string // lanes; schema.RootLane is the run itself; nil: all
 	Types    []string // names of event types; nil: all
 	Nested   bool     // Children stand for all that is below them as well
+	Agent    bool     // without the words of others than the agent: deltas of an actor that is a user, a system or a tool
 }
 
 // Key is the filter as one text: equal for filters that mean the same.
@@ -167,11 +171,23 @@ func (f Filter) Key() string {
 	if f.Nested {
 		nested = "+"
 	}
-	return strings.Join(f.Children, ",") + nested + ";" + strings.Join(f.Types, ",")
+	agent := ""
+	if f.Agent {
+		agent = ";agent"
+	}
+	return strings.Join(f.Children, ",") + nested + ";" + strings.Join(f.Types, ",") + agent
 }
 
-// All says that nothing is left out.
-func (f Filter) All() bool { return len(f.Children) == 0 && len(f.Types) == 0 }
+// All reports whether nothing is left out.
+func (f Filter) All() bool { return len(f.Children) == 0 && len(f.Types) == 0 && !f.Agent }
+
+// HasType reports whether Types shows a type.
+func (f Filter) HasType(name string) bool {
+	return len(f.Types) == 0 || slices.ContainsFunc(withNative(f.Types), func(t string) bool {
+		family, all := strings.CutSuffix(t, "*")
+		return t == name || all && strings.HasPrefix(name, family)
+	})
+}
 
 // Cursor is where to begin: behind the event that the client has. The zero Cursor is the start.
 type Cursor struct {
@@ -181,6 +197,18 @@ type Cursor struct {
 	// at Seq on, and the client has everything up to it. One that is not there is a bad cursor.
 	Token string
 	Later bool // the frame may come with a record behind Seq
+	// Step is the step to begin with, when ByStep is set: its index (native §3.5).
+	Step   int
+	ByStep bool
+}
+
+// ParseStep reads the index of a step. The error wraps ErrBadRequest.
+func ParseStep(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("step is not the index of one: %w", ErrBadRequest)
+	}
+	return int(n), nil
 }
 
 // Detail says how finely deltas are delivered.

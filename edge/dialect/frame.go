@@ -30,14 +30,14 @@ func (f *Frames) Reset() {
 // Add appends a frame.
 func (f *Frames) Add(fr Frame) { f.List = append(f.List, fr) }
 
-// Number gives n in decimal, valid until Reset.
+// Number returns n in decimal, valid until Reset.
 func (f *Frames) Number(n int64) []byte {
 	start := len(f.arena)
 	f.arena = strconv.AppendInt(f.arena, n, 10)
 	return f.arena[start:len(f.arena):len(f.arena)]
 }
 
-// Text gives the joined parts, valid until Reset.
+// Text returns the joined parts, valid until Reset.
 func (f *Frames) Text(parts ...[]byte) []byte {
 	start := len(f.arena)
 	for _, p := range parts {

@@ -62,7 +62,7 @@ func Refuse(kind error, format string, args ...any) error {
 // Error has the sentinel's text as well, for logs.
 func (e *Refusal) Error() string { return e.text + ": " + e.kind.Error() }
 
-// Unwrap gives the sentinel.
+// Unwrap returns the sentinel.
 func (e *Refusal) Unwrap() error { return e.kind }
 
 // Words are for the client.

@@ -40,6 +40,7 @@ const (
 	ReasonForbidden
 	ReasonAuthUnavailable // credentials cannot be checked now
 	ReasonNotFound        // also what another tenant owns
+	ReasonNoRoute         // no path, or no method of gRPC, of this server
 
 	// Requests that are refused for the state of the run.
 	ReasonExists
@@ -57,13 +58,14 @@ const (
 	ReasonUnanswered // the outcome of a write is unknown
 	ReasonBusy
 	ReasonUnavailable
+	ReasonFull        // the log has no room
 	ReasonUnsupported // this node has not got what the request needs
 	ReasonInternal
 
 	reasonCount
 )
 
-// Reasons gives every reason but ReasonNone.
+// Reasons returns every reason but ReasonNone.
 func Reasons() []Reason {
 	all := make([]Reason, 0, reasonCount-1)
 	for r := ReasonNone + 1; r < reasonCount; r++ {
@@ -98,6 +100,7 @@ var reasonNames = [reasonCount]string{
 	ReasonForbidden:         "forbidden",
 	ReasonAuthUnavailable:   "auth unavailable",
 	ReasonNotFound:          "not found",
+	ReasonNoRoute:           "no such path",
 	ReasonExists:            "run exists",
 	ReasonSeqMismatch:       "seq mismatch",
 	ReasonRunEnded:          "run ended",
@@ -109,11 +112,12 @@ var reasonNames = [reasonCount]string{
 	ReasonUnanswered:        "unanswered",
 	ReasonBusy:              "busy",
 	ReasonUnavailable:       "unavailable",
+	ReasonFull:              "full",
 	ReasonUnsupported:       "unsupported",
 	ReasonInternal:          "internal",
 }
 
-// String gives the reason's name.
+// String returns the reason's name.
 func (r Reason) String() string {
 	if r < reasonCount {
 		return reasonNames[r]
@@ -123,8 +127,8 @@ func (r Reason) String() string {
 
 // What transports report when a frame could not be handed to the client.
 var (
-	// ErrSlowClient says that the client did not take what was written within the write time-out.
+	// ErrSlowClient reports that the client did not take what was written within the write time-out.
 	ErrSlowClient = errors.New("client does not read")
-	// ErrClientGone says that the connection is gone.
+	// ErrClientGone reports that the connection is gone.
 	ErrClientGone = errors.New("client is gone")
 )

@@ -9,7 +9,7 @@ import (
 	"agentstream/edge/dialect/qoder"
 )
 
-// API gives the routes, below all bases of the dialect.
+// API returns the routes, below all bases of the dialect.
 func API(d qoder.Dialect) edge.API {
 	api := edge.API{Dialect: d}
 	for _, base := range qoder.Bases() {

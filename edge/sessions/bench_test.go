@@ -92,8 +92,8 @@ func BenchmarkWatchers(b *testing.B) {
 						if err != nil {
 							return
 						}
-						if bytes.HasPrefix(line, []byte("event: text.delta")) || bytes.HasPrefix(line, []byte("event: agent.content_block_delta")) ||
-							bytes.HasPrefix(line, []byte("event: session.status_running")) || bytes.HasPrefix(line, []byte("event: message.start")) {
+						if bytes.Contains(line, []byte(`"type":"text.delta"`)) || bytes.HasPrefix(line, []byte("event: agent.content_block_delta")) ||
+							bytes.HasPrefix(line, []byte("event: session.status_running")) || bytes.Contains(line, []byte(`"type":"message.start"`)) {
 							got.Add(1)
 						}
 					}

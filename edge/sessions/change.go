@@ -32,7 +32,7 @@ func (c *change) lane() string { return c.events[0].ChildID }
 // maxTries bounds how often a change is made anew because the run ended or went on in between.
 const maxTries = 8
 
-// errMoved says that a run has ended, or goes on again, since a change was made for it.
+// errMoved reports that a run has ended, or goes on again, since a change was made for it.
 var errMoved = errors.New("the run has ended or goes on since")
 
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
@@ -78,7 +78,7 @@ func (c *change) append(ctx context.Context, x *edge.Exchange, head schema.Head)
 	return c.apart(ctx, x, opt, end)
 }
 
-// check gives the condition of an append that was made for a head.
+// check returns the condition of an append that was made for a head.
 func (c *change) check(x *edge.Exchange, made schema.Head) func(context.Context, schema.Head) error {
 	return func(ctx context.Context, head schema.Head) error {
 		switch ended := head.State.Final(); {

@@ -54,23 +54,23 @@ func (c *change) fit(head schema.Head, end schema.Event) ([]schema.Event, error)
 	return fitted, nil
 }
 
-// asking says that somebody has to answer an event.
+// asking reports whether somebody has to answer an event.
 func asking(e schema.Event) bool {
 	return isMessage(&e) && !ofSystem(e.Payload) || e.ChildID == "" && isOutcome(e.Type, e.Payload)
 }
 
-// ofSystem says that a message is something to know, which nobody answers.
+// ofSystem reports whether a message is something to know, which nobody answers.
 func ofSystem(payload []byte) bool {
 	var role string
 	return json.Unmarshal(schema.Field(payload, "role"), &role) == nil && role == "system"
 }
 
-// isMessage says that an event is a message to the run itself, be it of the system.
+// isMessage reports whether an event is a message to the run itself, be it of the system.
 func isMessage(e *schema.Event) bool {
 	return e.Type == schema.TypeCommandMessage && e.ChildID == ""
 }
 
-// isOutcome says that an event is an outcome to reach, as qoder.Command makes it.
+// isOutcome reports whether an event is an outcome to reach, as qoder.Command makes it.
 func isOutcome(typ string, payload []byte) bool {
 	return typ == typeRedirect && string(schema.Field(schema.Field(payload, "event"), "type")) == `"user.define_outcome"`
 }
@@ -114,7 +114,7 @@ func (c *change) finish(ctx context.Context, x *edge.Exchange, head schema.Head,
 	return receipt, err
 }
 
-// atRest says that nothing is under way in a session: neither a turn nor a message that waits, in no thread.
+// atRest reports whether nothing is under way in a session: neither a turn nor a message that waits, in no thread.
 func atRest(p *qoder.Projector) bool {
 	return !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
 }
@@ -122,7 +122,7 @@ func atRest(p *qoder.Projector) bool {
 // closeWithin bounds how long the end of a run that was opened is tried, whatever becomes of the request.
 const closeWithin = 10 * time.Second
 
-// errUnknown says that a key has not been used.
+// errUnknown reports that a key has not been used.
 var errUnknown = errors.New("nothing was stored under this key")
 
 // apart stores the change and the lifecycles as packs of their own, where they cannot be one: of a child, because a
@@ -175,7 +175,7 @@ func (c *change) close(ctx context.Context, x *edge.Exchange, opened schema.Seq,
 	return err
 }
 
-// begunAnew says that a record is the beginning of more of the run, and not of such a change as this one.
+// begunAnew reports whether a record is the beginning of more of the run, and not of such a change as this one.
 func begunAnew(r schema.Record) bool {
 	if len(r.Child) > 0 && string(r.Child) != schema.RootLane {
 		return false

@@ -238,7 +238,7 @@ func TestSaidToEnded(t *testing.T) {
 	}
 }
 
-// stored gives the types of a run's events behind a place; of lifecycles also the state, and whether they are marked.
+// stored returns the types of a run's events behind a place; of lifecycles also the state, and whether they are marked.
 func (h *house) stored(run string, after schema.Seq) string {
 	h.t.Helper()
 	var all []string
@@ -264,7 +264,7 @@ func (h *house) stored(run string, after schema.Seq) string {
 	return strings.Join(all, " ")
 }
 
-// last gives the payload of a run's newest event.
+// last returns the payload of a run's newest event.
 func (h *house) last(run string) (payload string) {
 	h.records(run, func(r schema.Record) { payload = string(r.Payload()) })
 	return payload

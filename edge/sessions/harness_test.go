@@ -93,14 +93,14 @@ type keys struct {
 	m  map[string]producers.KeyRecord
 }
 
-func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, bool, error) {
+func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if have, ok := k.m[id]; ok {
-		return have, false, nil
+		return have, nil
 	}
 	k.m[id] = r
-	return r, true, nil
+	return r, nil
 }
 
 func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
@@ -143,7 +143,7 @@ func byHeader(r *http.Request) (auth.Caller, error) {
 }
 
 // newHouse makes a server over a log in memory; with a list of sessions when listed.
-func newHouse(t testing.TB, listed bool) *house {
+func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
 	h := &house{t: t, log: &keptLog{Log: memory.New()}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
@@ -165,6 +165,9 @@ func newHouse(t testing.TB, listed bool) *house {
 	}
 	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: h.keys}); err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	srv, err := edge.New(cfg)
 	if err != nil {
@@ -224,6 +227,7 @@ func (h *house) do(method, path, body string, headers ...string) answer {
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
+	r.Host = r.Header.Get("Host")
 	resp, err := h.http.Do(r)
 	if err != nil {
 		h.t.Fatal(err)
@@ -236,7 +240,7 @@ func (h *house) do(method, path, body string, headers ...string) answer {
 	return answer{h.t, resp.StatusCode, resp.Header, string(b), method + " " + path}
 }
 
-// ok holds that a request went well, and gives the object of the answer.
+// ok holds that a request went well, and returns the object of the answer.
 func (a answer) ok(status int) map[string]any {
 	a.t.Helper()
 	if a.status != status {
@@ -322,7 +326,7 @@ func of(child string, e schema.Event) schema.Event {
 	return e
 }
 
-// types gives the types of a run's events.
+// types returns the types of a run's events.
 func (h *house) types(run string) (types []string) {
 	h.t.Helper()
 	h.records(run, func(r schema.Record) { types = append(types, string(r.Type)) })
@@ -406,7 +410,7 @@ func idOf(object []byte) string {
 	return o.ID
 }
 
-// texts gives objects as they were written.
+// texts returns objects as they were written.
 func texts(objects []json.RawMessage) (all []string) {
 	for _, o := range objects {
 		all = append(all, string(bytes.TrimSpace(o)))

@@ -121,7 +121,7 @@ func (a routes) history(ctx context.Context, x *edge.Exchange) error {
 	return nil
 }
 
-// from gives the place where a page begins.
+// from returns the place where a page begins.
 func (p *pages) from(ctx context.Context, w window) (spot, error) {
 	id := w.after + w.before // one of them at most
 	switch {

@@ -52,7 +52,7 @@ func (a ask) of(all []shown) (want []string) {
 	return want
 }
 
-// walk follows next_page from a first request on, with pages of random size, and gives all pages.
+// walk follows next_page from a first request on, with pages of random size, and returns all pages.
 func (h *house) walk(path string, q url.Values, size func() int) (pages [][]string) {
 	h.t.Helper()
 	seen := map[string]bool{}
@@ -77,7 +77,7 @@ func (h *house) walk(path string, q url.Values, size func() int) (pages [][]stri
 	}
 }
 
-// threadsOf gives the ids of a run's threads and "" for the session.
+// threadsOf returns the ids of a run's threads and "" for the session.
 func (h *house) threadsOf(run string) []string {
 	ids := []string{""}
 	for _, o := range h.page(cloud + "/" + run + "/threads?limit=1000").Data {
@@ -325,7 +325,7 @@ func TestStreamAndHistoryAgree(t *testing.T) {
 	same(t, "thread", slices.Concat(h.walk(eventsPath(id, main), url.Values{}, func() int { return 3 })...), h.streamed(cloud+"/"+id+"/threads/"+main+"/stream"))
 }
 
-// streamed gives the data of all frames of a stream that ends.
+// streamed returns the data of all frames of a stream that ends.
 func (h *house) streamed(path string) (all []string) {
 	h.t.Helper()
 	a := h.do("GET", path, "", "Accept", "text/event-stream")

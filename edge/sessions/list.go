@@ -79,7 +79,7 @@ func (q params) flag(name string) (bool, error) {
 	return text == "true" || text == "1", err
 }
 
-// runsAfter gives the place where a page of sessions begins.
+// runsAfter returns the place where a page of sessions begins.
 func runsAfter(ctx context.Context, x *edge.Exchange, w window) (schema.RunCursor, error) {
 	id := w.after + w.before // one of them at most
 	if id == "" {
@@ -131,7 +131,7 @@ func (l *list) runs(ctx context.Context, x *edge.Exchange, d qoder.Dialect, ask 
 	return ask.After, nil
 }
 
-// statusOf gives the status that an object says.
+// statusOf returns the status that an object says.
 func statusOf(object []byte) string {
 	var o struct {
 		Status string `json:"status"`

@@ -87,7 +87,7 @@ type window struct {
 	before string // id of the object that it precedes; "" for none
 }
 
-// down says that what is older is read later.
+// down reports whether what is older is read later.
 func (w *window) down() bool { return w.desc != w.back }
 
 // readWindow reads limit, order, and one of page, after_id and before_id. usual is the order when none is asked for.

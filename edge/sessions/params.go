@@ -18,7 +18,7 @@ func readParams(x *edge.Exchange) (params, error) {
 	return params(q), err
 }
 
-// one gives a parameter that may stand once; "" when it is absent.
+// one returns a parameter that may stand once; "" when it is absent.
 func (q params) one(name string) (string, error) {
 	switch values := q[name]; len(values) {
 	case 0:
@@ -29,7 +29,7 @@ func (q params) one(name string) (string, error) {
 	return "", dialect.Refuse(dialect.ErrBadRequest, "%s is given more than once", name)
 }
 
-// choice gives one of the words, or "" when the parameter is absent.
+// choice returns one of the words, or "" when the parameter is absent.
 func (q params) choice(name string, words ...string) (string, error) {
 	text, err := q.one(name)
 	if err == nil && text != "" && !slices.Contains(words, text) {
@@ -56,7 +56,7 @@ func (q params) limit(usual int) (int, error) {
 // maxNames bounds the names of one filter.
 const maxNames = 128
 
-// names gives the values of a filter, which may be repeated, separated by commas, and have any of these names; nil
+// names returns the values of a filter, which may be repeated, separated by commas, and have any of these names; nil
 // when there is none.
 func (q params) names(names ...string) (all []string, err error) {
 	for _, name := range names {
@@ -68,7 +68,7 @@ func (q params) names(names ...string) (all []string, err error) {
 	return all, nil
 }
 
-// known gives names that must be of a set.
+// known returns names that must be of a set.
 func known(param string, names, set []string) error {
 	for _, name := range names {
 		if !slices.Contains(set, name) {
@@ -83,7 +83,7 @@ type span struct{ from, to time.Time }
 
 func (s span) all() bool { return s.from.IsZero() && s.to.IsZero() }
 
-// has says whether a time, as events have it, lies in the span. What is no time does not.
+// has reports whether a time, as events have it, lies in the span. What is no time does not.
 func (s span) has(ts []byte) bool {
 	t, err := time.Parse(time.RFC3339Nano, string(ts))
 	return err == nil && !t.Before(s.from) && (s.to.IsZero() || t.Before(s.to))

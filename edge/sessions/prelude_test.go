@@ -177,7 +177,7 @@ func TestPreludeBehindACursor(t *testing.T) {
 	}
 }
 
-// previewIDs gives the ids of all frames of a session for who asks for previews.
+// previewIDs returns the ids of all frames of a session for who asks for previews.
 func (h *house) previewIDs(run string) (ids []string) {
 	h.t.Helper()
 	req, err := spoken.Open(dialect.Input{Stream: "session", Path: map[string]string{"run": run}, Query: url.Values{"event_deltas[]": {"agent.message", "agent.thinking"}}})

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// sentData gives the events of an answer, as they were written.
+// sentData returns the events of an answer, as they were written.
 func (a answer) sentData() []string {
 	a.t.Helper()
 	a.ok(200)
@@ -23,7 +23,7 @@ func (a answer) sentData() []string {
 	return texts(o.Data)
 }
 
-// framesOf gives the frames of a history that clients have sent.
+// framesOf returns the frames of a history that clients have sent.
 func (h *house) framesOf(run, thread string) (said []string) {
 	for _, f := range h.frames(run, thread) {
 		if strings.HasPrefix(f.typ, "user.") || f.typ == "system.message" {
@@ -124,7 +124,7 @@ func TestArchivedMeanwhile(t *testing.T) {
 	}
 }
 
-// waits makes a session whose agent waits for a person, and gives the id of the event to answer.
+// waits makes a session whose agent waits for a person, and returns the id of the event to answer.
 func (h *house) waits(id string) (use string) {
 	h.t.Helper()
 	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`),

@@ -56,7 +56,7 @@ func (a routes) create(ctx context.Context, x *edge.Exchange) error {
 	return answer(ctx, x, run, receipt.Last)
 }
 
-// initial gives the events that a session begins with.
+// initial returns the events that a session begins with.
 func initial(ctx context.Context, x *edge.Exchange, run string, body []byte) ([]schema.Event, error) {
 	said, err := qoder.InitialEvents(body)
 	if err != nil || len(said) == 0 {
@@ -123,7 +123,7 @@ func about(typ, child string, payload []byte) []schema.Event {
 	return []schema.Event{{Type: typ, ChildID: child, Actor: "user", Payload: payload}}
 }
 
-// errDone says that there is nothing to do any more.
+// errDone reports that there is nothing to do any more.
 var errDone = errors.New("it is so already")
 
 // once stores a change that is there to be made once: allow gives errDone when it has been made.

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// at gives a projector that was fed a session up to through, which must exist or be 0.
+// at returns a projector that was fed a session up to through, which must exist or be 0.
 func at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
 	kept, err := x.At(ctx, run, through, req)
 	if err != nil {
@@ -23,7 +23,7 @@ func at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, r
 	return p, nil
 }
 
-// newest gives a session as it stands. The error wraps fanout.ErrNotFound for one that is not there, and
+// newest returns a session as it stands. The error wraps fanout.ErrNotFound for one that is not there, and
 // dialect.ErrNotFound for one that was deleted.
 func newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
 	head, err := x.Head(ctx, run)

@@ -60,7 +60,7 @@ func (a routes) threads(ctx context.Context, x *edge.Exchange) error {
 	return nil
 }
 
-// threadsFrom gives the index of the first thread that is looked at. Threads only become more, so it means the same
+// threadsFrom returns the index of the first thread that is looked at. Threads only become more, so it means the same
 // on the next page.
 func threadsFrom(all []qoder.ThreadInfo, w window) (int, error) {
 	id := w.after + w.before // one of them at most

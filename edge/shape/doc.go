@@ -12,11 +12,13 @@
 // Nothing is reordered, ever. A record that stands for several has the id, time and seq of its last
 // member and first_seq of its first; events that a filter hides count as members of the next one that
 // is shown. So in every view the next record's first is the last one's seq + 1, and a client that
-// finds it otherwise has lost something: what [Folder.Drop] takes away is such a gap, and is counted.
+// finds it otherwise has lost something: what [Folder.Drop] takes away is such a gap, is counted, and is
+// told by [Folder.Tell].
 //
-// Deltas are merged when they are neighbours of one type and child with a text and otherwise the same
-// payload and envelope. Texts are joined as they are written, escapes and all. Everything else goes at
-// once, behind what was pending.
+// Deltas are merged when they are neighbours of one type and child, with a text that belongs to the same
+// place (schema.SharedFields). Texts are joined as they are written, escapes and all; of other fields
+// those stay that all have alike. Everything else goes at once, behind what was pending. Nothing waits
+// for longer than [Patience].
 //
 // With Bundle, deltas of different lanes that wait together become one event of type
 // [BundleType], whose parts each hold one lane's text. It exists because lanes that speak at the same

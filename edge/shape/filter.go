@@ -9,6 +9,10 @@ import (
 
 // Filter says which events of a run are shown. The zero Filter shows everything.
 type Filter struct {
+	// Agent leaves out what others than the agent say: words of a user, a system or a tool (the attribute actor). What a
+	// running tool prints is shown.
+	Agent bool
+
 	children map[string]bool // nil: all; schema.RootLane is the run itself
 	nested   [][]byte        // children whose descendants are shown as well, quoted
 	types    map[string]bool // nil: all
@@ -46,12 +50,12 @@ func NewFilter(children, types []string, nested bool) Filter {
 	return f
 }
 
-// All says that nothing is hidden.
-func (f *Filter) All() bool { return f.children == nil && f.types == nil }
+// All reports whether nothing is hidden.
+func (f *Filter) All() bool { return f.children == nil && f.types == nil && !f.Agent }
 
-// Match says whether a record is shown. What ends the run always is: a client must see the end.
+// Match reports whether a record is shown. What ends the run always is: a client must see the end.
 func (f *Filter) Match(r schema.Record) bool {
-	return f.All() || f.child(r) && f.typ(r) || Terminal(r)
+	return f.All() || f.child(r) && f.typ(r) && !(f.Agent && others(r)) || Terminal(r)
 }
 
 func (f *Filter) child(r schema.Record) bool {
@@ -88,7 +92,21 @@ func (f *Filter) typ(r schema.Record) bool {
 	return false
 }
 
-// pathOf gives the list of the path attribute; ids hold nothing that JSON escapes.
+// others reports whether a record is a piece of what somebody else than the agent says.
+func others(r schema.Record) bool {
+	if typ := string(r.Type); typ != schema.TypeTextDelta && typ != schema.TypeReasoningDelta {
+		return false
+	}
+	_, rest, _ := bytes.Cut(r.Attributes(), []byte(`,"actor":"`))
+	actor, _, _ := bytes.Cut(rest, []byte(`"`))
+	switch string(actor) {
+	case "user", "system", "tool":
+		return true
+	}
+	return false
+}
+
+// pathOf returns the list of the path attribute; ids hold nothing that JSON escapes.
 func pathOf(attributes []byte) []byte {
 	_, rest, ok := bytes.Cut(attributes, []byte(`,"path":[`))
 	if !ok {
@@ -98,7 +116,7 @@ func pathOf(attributes []byte) []byte {
 	return path
 }
 
-// Terminal says whether a record is the root's run.lifecycle in a final state.
+// Terminal reports whether a record is the root's run.lifecycle in a final state.
 func Terminal(r schema.Record) bool {
 	if r.Child != nil || string(r.Type) != schema.TypeRunLifecycle {
 		return false

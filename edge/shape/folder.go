@@ -25,10 +25,18 @@ type Folder struct {
 
 	spans []span
 	size  int
+	hole  hole
 }
 
-// maxBundle bounds how many deltas wait for one bundle.
-const maxBundle = 512
+// hole is what Drop has left out and the client was not told of.
+type hole struct {
+	first schema.Seq
+	last  schema.Record
+	n     int // 0: there is none
+}
+
+// maxWaiting bounds how many deltas that cannot be joined wait, for one bundle or for their turn.
+const maxWaiting = 512
 
 // Add takes the next record and appends what can be shown by now.
 func (f *Folder) Add(out []Out, r schema.Record) []Out {
@@ -37,7 +45,12 @@ func (f *Folder) Add(out []Out, r schema.Record) []Out {
 	}
 	if f.Drop > DropNothing && f.spared(r) {
 		out = f.Flush(out)
-		f.Last = r.Seq // the gap is what tells the client
+		if f.hole.n == 0 {
+			f.hole.first = r.Seq
+		}
+		f.hole.last = r
+		f.hole.n++
+		f.Last = r.Seq // the numbers tell the client too
 		f.Lost++
 		return out
 	}
@@ -59,11 +72,10 @@ func (f *Folder) wait(out []Out, s *span) []Out {
 		prev := &f.spans[n-1]
 		full := f.size+s.size() > MaxText
 		switch {
-		case !full && prev.same(s):
+		case !full && prev.join(s):
 			f.size += s.size()
-			prev.absorb(s)
 			return out
-		case full || !f.Bundle || n >= maxBundle:
+		case full || !f.Bundle || n >= maxWaiting:
 			out = f.Flush(out)
 		}
 	}
@@ -74,21 +86,25 @@ func (f *Folder) wait(out []Out, s *span) []Out {
 
 // Flush appends what is pending. At the end of a replay there may be nothing to come.
 func (f *Folder) Flush(out []Out) []Out {
-	for rest := f.spans; len(rest) > 0; {
-		n := together(rest, f.Bundle)
-		if n == 1 {
-			out = f.show(out, rest[0].record(f.Last+1))
-		} else {
-			out = f.show(out, bundle(rest[:n], f.Last+1))
-		}
-		rest = rest[n:]
+	if len(f.spans) == 0 {
+		return out
 	}
+	out = f.show(out, together(f.spans, f.Last+1))
 	clear(f.spans)
 	f.spans, f.size = f.spans[:0], 0
 	return out
 }
 
 func (f *Folder) show(out []Out, o Out) []Out {
-	f.Last = o.Seq
+	f.Last, o.Spared = o.Seq, f.Lost > 0
 	return append(out, o)
+}
+
+// Tell appends what Drop has left out since it was told last.
+func (f *Folder) Tell(out []Out) []Out {
+	if f.hole.n > 0 {
+		out = append(out, gap(f.hole.last, f.hole.first, f.hole.n))
+		f.hole = hole{}
+	}
+	return out
 }

@@ -16,18 +16,17 @@ const (
 	second = 1050 * time.Millisecond
 	// memory is how long a control event that pushed deltas out is expected to have a successor.
 	memory = 2 * second
-	// Backlog is how many events may wait for their turn, which is about ten seconds of them. When lanes
-	// speak at the same time they have few neighbours; past this, order and freshness count more than
-	// the rate.
-	Backlog = 10 * Rate
+	// Patience is how long a delta waits at most. When lanes speak at the same time they have few
+	// neighbours; then order and freshness count more than the rate.
+	Patience = 300 * time.Millisecond
 )
 
 // Pacer turns records into those of a live view. A delta that comes after a pause goes at once; those
 // that follow are joined and go one in a Window, at most Rate in a second. Everything that is not a
 // delta goes at once, with what is pending before it. So that this keeps within the rate, too, a part
-// of the rate is left to it: as many as it took lately, at least one. What can exceed the rate is a
-// sudden storm of control events between deltas, and a full Backlog. Callers tell it the time, which
-// never goes back.
+// of the rate is left to it: as many as it took lately, at least one. Whatever has waited for Patience
+// goes. So what exceeds the rate is more control events between deltas than the rate allows, and,
+// without Bundle, lanes that mingle. Callers tell it the time, which never goes back.
 type Pacer struct {
 	Filter Filter
 	Bundle bool       // join deltas of different lanes, so that one event holds all that wait
@@ -52,23 +51,27 @@ func (p *Pacer) Add(out []Out, now time.Time, r schema.Record) []Out {
 		p.Last = r.Seq
 		return out
 	}
-	if n := len(p.spans); n > 0 && p.spans[n-1].same(&s) && p.spans[n-1].size()+s.size() <= MaxText {
-		p.spans[n-1].absorb(&s)
-	} else {
+	if n := len(p.spans); n == 0 || p.spans[n-1].size()+s.size() > MaxText || !p.spans[n-1].join(&s) {
+		s.since = now
 		p.spans = append(p.spans, s)
 	}
-	if len(p.spans) > Backlog && !p.Bundle || len(p.spans) > maxBundle {
+	if len(p.spans) > maxWaiting {
 		return p.Flush(out, now)
 	}
 	return p.Tick(out, now)
 }
 
-// Tick appends what has become due.
+// Tick appends what has become due: one event, and those that would wait for too long if they went one
+// in a Window after it.
 func (p *Pacer) Tick(out []Out, now time.Time) []Out {
 	if len(p.spans) == 0 || now.Before(p.earliest()) {
 		return out
 	}
-	return p.give(out, now, together(p.spans, p.Bundle))
+	out = p.give(out, now)
+	for len(p.spans) > 0 && now.Sub(p.spans[0].since) > Patience-Window {
+		out = p.give(out, now)
+	}
+	return out
 }
 
 // Due says when Tick has something; ok is false when nothing is pending.
@@ -88,32 +91,31 @@ func (p *Pacer) Settled(seen schema.Seq) schema.Seq {
 // Flush appends all that is pending, whatever the rate.
 func (p *Pacer) Flush(out []Out, now time.Time) []Out {
 	for len(p.spans) > 0 {
-		if now.Sub(p.sent[Rate-1]) < second {
-			p.Forced++
-		}
 		push(&p.pushed, now)
-		out = p.give(out, now, together(p.spans, p.Bundle))
+		out = p.give(out, now)
 	}
 	return out
 }
 
-// give shows the first n spans as one event.
-func (p *Pacer) give(out []Out, now time.Time, n int) []Out {
-	var o Out
-	if n == 1 {
-		o = p.spans[0].record(p.Last + 1)
-	} else {
-		o = bundle(p.spans[:n], p.Last+1)
+// give shows what may go in one event.
+func (p *Pacer) give(out []Out, now time.Time) []Out {
+	n := 1
+	if p.Bundle {
+		n = len(p.spans)
 	}
+	o := together(p.spans[:n], p.Last+1)
 	rest := copy(p.spans, p.spans[n:])
 	clear(p.spans[rest:])
 	p.spans = p.spans[:rest]
 	p.Last = o.Seq
+	if now.Sub(p.sent[Rate-1]) < second {
+		p.Forced++
+	}
 	push(&p.sent, now)
 	return append(out, o)
 }
 
-// earliest is when the next delta event may go.
+// earliest is when the next delta event may go; not later than when the oldest has waited for Patience.
 func (p *Pacer) earliest() time.Time {
 	newest := p.sent[0]
 	reserve := 1
@@ -122,7 +124,12 @@ func (p *Pacer) earliest() time.Time {
 	}
 	at := newest.Add(Window)
 	if oldest := p.sent[Rate-reserve-1].Add(second); oldest.After(at) {
-		return oldest
+		at = oldest
+	}
+	if len(p.spans) > 0 {
+		if latest := p.spans[0].since.Add(Patience); latest.Before(at) {
+			return latest
+		}
 	}
 	return at
 }

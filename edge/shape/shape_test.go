@@ -2,6 +2,7 @@ package shape
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -18,7 +19,7 @@ import (
 
 var key = schema.RunKey{Tenant: "acme", Run: "run"}
 
-// records gives a scenario as it lies in the log.
+// records returns a scenario as it lies in the log.
 func records(t testing.TB, s schematest.Scenario) []schema.Record {
 	t.Helper()
 	var out []schema.Record
@@ -33,7 +34,7 @@ func records(t testing.TB, s schematest.Scenario) []schema.Record {
 	return out
 }
 
-// unfold gives what records of a view say: the parts of bundles one by one.
+// unfold returns what records of a view say: the parts of bundles one by one.
 func unfold(t testing.TB, outs []Out) (events []schema.Event) {
 	t.Helper()
 	for _, o := range outs {
@@ -65,16 +66,26 @@ func unfold(t testing.TB, outs []Out) (events []schema.Event) {
 	return events
 }
 
-// texts joins what each lane said, by type and everything else of the payload.
+// place returns what of a delta's payload says where its text belongs.
+func place(t testing.TB, payload []byte) string {
+	t.Helper()
+	var p map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s %s %s", p["index"], p["call_id"], p["message_id"])
+}
+
+// texts joins what each lane said, by type and place.
 func texts(t testing.TB, events []schema.Event) map[string]string {
 	t.Helper()
 	said := map[string]string{}
 	for _, e := range events {
-		before, text, after, ok := schema.SplitText(e.Payload)
+		_, text, _, ok := schema.SplitText(e.Payload)
 		if !ok {
 			continue
 		}
-		k := fmt.Sprintf("%s %s %s%s", e.Type, e.ChildID, before, after)
+		k := fmt.Sprintf("%s %s %s", e.Type, e.ChildID, place(t, e.Payload))
 		said[k] += string(text)
 	}
 	return said
@@ -117,7 +128,7 @@ func checkSame(t testing.TB, got []schema.Event, rs []schema.Record) {
 	if len(g) != len(w) {
 		t.Fatalf("%d kinds of text, want %d", len(g), len(w))
 	}
-	if a, b := skeleton(got, ""), skeleton(want, ""); a != b {
+	if a, b := skeleton(t, got, ""), skeleton(t, want, ""); a != b {
 		t.Fatalf("control events\n%s\nwant\n%s", a, b)
 	}
 	children := map[string]bool{}
@@ -125,15 +136,15 @@ func checkSame(t testing.TB, got []schema.Event, rs []schema.Record) {
 		children[e.ChildID] = true
 	}
 	for c := range children {
-		if a, b := skeleton(got, "lane "+c), skeleton(want, "lane "+c); a != b {
+		if a, b := skeleton(t, got, "lane "+c), skeleton(t, want, "lane "+c); a != b {
 			t.Fatalf("lane %q\n%s\nwant\n%s", c, a, b)
 		}
 	}
 }
 
-// skeleton gives the order of events without what shaping changes: of one lane, neighbouring deltas of
+// skeleton returns the order of events without what shaping changes: of one lane, neighbouring deltas of
 // one kind are one; over all lanes, only control events count.
-func skeleton(list []schema.Event, lane string) string {
+func skeleton(t testing.TB, list []schema.Event, lane string) string {
 	var b strings.Builder
 	last := ""
 	for _, e := range list {
@@ -141,13 +152,13 @@ func skeleton(list []schema.Event, lane string) string {
 		if only && e.ChildID != child {
 			continue
 		}
-		before, _, after, text := schema.SplitText(e.Payload)
+		_, _, _, text := schema.SplitText(e.Payload)
 		info, _ := schema.Lookup(e.Type)
 		if text && info.Delta {
 			if !only {
 				continue
 			}
-			if k := e.Type + string(before) + string(after) + e.TurnID + strings.Join(e.Path, "/") + e.Actor + e.Cause; k != last {
+			if k := e.Type + place(t, e.Payload) + e.TurnID + strings.Join(e.Path, "/") + e.Actor + e.Cause; k != last {
 				last = k
 				fmt.Fprintln(&b, k)
 			}
@@ -267,7 +278,15 @@ func TestDroppedIsSeen(t *testing.T) {
 		}
 		outs = f.Flush(outs)
 		lost, covered, after := 0, 0, schema.Seq(0)
+		told := f.Tell(nil)
+		if len(told) != 1 || len(f.Tell(nil)) > 0 {
+			t.Fatalf("told %d times", len(told))
+		}
+		checkGap(t, told[0], outs, f.Lost)
 		for _, o := range outs {
+			if o.Spared != (lost > 0 || o.First > after+1) {
+				t.Fatalf("%d is spared: %v, %d are missing before", o.Seq, o.Spared, lost)
+			}
 			if o.First <= after {
 				t.Fatalf("%d comes again behind %d", o.First, after)
 			}
@@ -303,9 +322,82 @@ func TestDroppedIsSeen(t *testing.T) {
 	}
 }
 
+// checkGap holds that a gap says between which numbers how many events are missing.
+func checkGap(t testing.TB, o Out, outs []Out, lost int) {
+	t.Helper()
+	e, err := schema.DecodeLine(o.Line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		First schema.Seq `json:"first_seq"`
+		Last  schema.Seq `json:"last_seq"`
+		N     int        `json:"dropped_count"`
+		Code  string     `json:"dropped_code"`
+	}
+	after, first, last := schema.Seq(0), schema.Seq(0), schema.Seq(0)
+	for _, o := range outs {
+		if o.First > after+1 {
+			first, last = cmp.Or(first, after+1), o.First-1
+		}
+		after = o.Seq
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil || e.Type != GapType || e.Seq != first-1 || !o.Spared ||
+		p.First != first || p.Last != last || p.N != lost || p.Code != schema.CodeDropped {
+		t.Fatalf("%d from %d to %d: %v: %s", lost, first, last, err, o.Line)
+	}
+}
+
+// TestFieldsBesideTextAreJoined: deltas that differ in fields that say nothing of their place are one
+// event, with the fields that they have alike; those that belong to different places are not.
+func TestFieldsBesideTextAreJoined(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		payloads []string
+		extra    []string // of the envelope
+		want     string   // the one event's payload; "" when they stay apart
+	}{
+		{"a number beside the text", []string{`{"text":"a","logprob":-0.1}`, `{"text":"b","logprob":-0.2}`, `{"text":"c","logprob":-0.1}`}, nil, `{"text":"abc"}`},
+		{"some alike", []string{`{"lang":"en","index":0,"logprob":-1,"text":"a","m":{"k":[1]}}`, `{"index":0,"text":"b","m":{"k":[1]},"lang":"en"}`}, nil, `{"lang":"en","index":0,"text":"ab","m":{"k":[1]}}`},
+		{"one has none", []string{`{"text":"a"}`, `{"text":"b","logprobs":[{"t":"b"}]}`}, nil, `{"text":"ab"}`},
+		{"spaces", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":1}`}, nil, `{ "n" : 1 , "text" : "ab" , "index" : 2 }`},
+		{"spaces, one left out", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":2}`}, nil, `{"text":"ab","index":2}`},
+		{"another block", []string{`{"text":"a","index":0}`, `{"text":"b","index":1}`}, nil, ``},
+		{"a block and none", []string{`{"text":"a","index":0}`, `{"text":"b"}`}, nil, ``},
+		{"another call", []string{`{"text":"a","call_id":"x"}`, `{"text":"b","call_id":"y"}`}, nil, ``},
+		{"the envelope", []string{`{"text":"a"}`, `{"text":"b"}`}, []string{`"turn_id":"t","x_ms":1`, `"turn_id":"t","x_ms":2`}, `{"text":"ab"}`},
+		{"another turn", []string{`{"text":"a"}`, `{"text":"b"}`}, []string{`"turn_id":"t"`, `"turn_id":"u"`}, ``},
+	} {
+		var rs []schema.Record
+		for i, payload := range tt.payloads {
+			extra := ""
+			if tt.extra != nil {
+				extra = tt.extra[i] + ","
+			}
+			r, err := schema.ScanLine(fmt.Appendf(nil, `{"id":"evt_x","ts":"2026-01-02T03:04:05.000Z","type":"text.delta","run_id":"run","child_id":null,"seq":%d,%s"payload":%s}`, i+1, extra, payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rs = append(rs, r)
+		}
+		outs := fold(Folder{Merge: true}, rs)
+		checkTiles(t, outs, 0)
+		if tt.want == "" {
+			if len(outs) != len(rs) {
+				t.Errorf("%s: joined: %s", tt.name, outs[0].Line)
+			}
+			continue
+		}
+		if len(outs) != 1 || string(outs[0].Payload()) != tt.want || bytes.Contains(outs[0].Line, []byte("x_ms")) {
+			t.Errorf("%s: %d events, %s", tt.name, len(outs), outs[0].Line)
+		}
+	}
+}
+
 // TestPacerKeepsTheRate is T4 and more: whatever the interleaving, paced deltas are at most ten in a
-// second; only what a control event pushes out, or a full backlog, comes on top and is counted; control
-// events leave in the moment in which they come.
+// second; only what a control event pushes out, or what has waited for Patience, comes on top and is
+// counted; control events leave in the moment in which they come, and nothing waits for longer than
+// Patience.
 func TestPacerKeepsTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -317,9 +409,16 @@ func TestPacerKeepsTheRate(t *testing.T) {
 		var rs []schema.Record
 		var sent []time.Time
 		forced := map[int]bool{}
-		note := func(before int) {
-			for range outs[before:] {
+		came := map[schema.Seq]time.Time{}
+		note := func(before int, was int) {
+			for i := range outs[before:] {
 				sent = append(sent, now)
+				for seq := outs[before+i].From; seq <= outs[before+i].Seq; seq++ {
+					if late := now.Sub(came[seq]); late > Patience {
+						t.Fatalf("%d waited for %v", seq, late)
+					}
+				}
+				forced[before+i] = p.Forced > was
 			}
 		}
 		n := rapid.IntRange(1, 400).Draw(t, "events")
@@ -342,15 +441,16 @@ func TestPacerKeepsTheRate(t *testing.T) {
 				t.Fatal(err)
 			}
 			rs = append(rs, r)
+			came[seq] = now
 			for due, ok := p.Due(); ok && due.Before(now); due, ok = p.Due() {
 				was := now
 				now = due
-				before := len(outs)
+				before, had := len(outs), p.Forced
 				outs = p.Tick(outs, now)
 				if len(outs) == before {
 					t.Fatalf("due at %v, nothing came", due)
 				}
-				note(before)
+				note(before, had)
 				now = was
 			}
 			before := len(outs)
@@ -359,22 +459,14 @@ func TestPacerKeepsTheRate(t *testing.T) {
 			if control && (len(outs) == before || outs[len(outs)-1].Seq != seq) {
 				t.Fatalf("control event %d waits", seq)
 			}
-			if p.Forced > was {
-				for i := before; i < len(outs); i++ {
-					forced[i] = true
-				}
-			}
-			note(before)
+			note(before, was)
 			if got := p.Settled(seq); got > seq || len(outs) > 0 && got < outs[len(outs)-1].Seq {
 				t.Fatalf("settled at %d of %d", got, seq)
 			}
 		}
-		before := len(outs)
+		before, had := len(outs), -1
 		outs = p.Flush(outs, now)
-		for i := before; i < len(outs); i++ {
-			forced[i] = true
-		}
-		note(before)
+		note(before, had)
 		after := schema.Seq(0)
 		for _, o := range outs {
 			if o.First != after+1 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
+	"time"
 
 	"agentstream/schema"
 )
@@ -12,6 +13,7 @@ import (
 const (
 	BundleType   = "delta.bundle" // deltas of several lanes
 	SnapshotType = "run.snapshot" // the fold of everything up to it
+	GapType      = "stream.gap"   // says what this client was spared
 )
 
 // MaxText is where a merged text stops growing and the next event begins, in bytes.
@@ -20,21 +22,22 @@ const MaxText = 32 << 10
 // Out is one record of a view.
 type Out struct {
 	schema.Record
-	First schema.Seq // first event that it stands for, hidden ones included
-	From  schema.Seq // first event that it shows: a client that has it must not get this record
+	First  schema.Seq // first event that it stands for, hidden ones included
+	From   schema.Seq // first event that it shows: a client that has it must not get this record
+	Spared bool       // something before it was left out for this client, whose cursor stays before that
 }
 
 // span is a run of deltas that is still growing.
 type span struct {
+	since         time.Time     // when the first member came; a Pacer sets it
 	last          schema.Record // envelope of the newest member
 	from          schema.Seq    // seq of the first member
 	first         schema.Record // the first member, as long as it is the only one
-	before, after []byte        // payload around the text
-	attributes    []byte
-	one           []byte // text of the first member
-	text          []byte // of all members; nil while there is one
+	before, after []byte        // payload around the text: what all members have alike
+	attributes    []byte        // the same of the envelope
+	one           []byte        // text of the first member
+	text          []byte        // of all members; nil while there is one
 	n             int
-	flat          bool // the payload nests nothing: it may go into a bundle, which nests it deeper
 }
 
 // newSpan begins with a record, if that is a delta that can be merged.
@@ -50,14 +53,31 @@ func newSpan(r schema.Record) (span, bool) {
 	if attributes == nil {
 		return span{}, false
 	}
-	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text, n: 1,
-		flat: !bytes.ContainsAny(before[1:], "{[") && !bytes.ContainsAny(after, "{[")}, true
+	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text, n: 1}, true
 }
 
-// same says whether another span continues this one: same lane, same kind, same company.
-func (s *span) same(t *span) bool {
-	return bytes.Equal(s.last.Type, t.last.Type) && bytes.Equal(s.last.Child, t.last.Child) &&
-		bytes.Equal(s.before, t.before) && bytes.Equal(s.after, t.after) && bytes.Equal(s.attributes, t.attributes)
+// join adds a later span when it continues this one: same lane, same kind, same place. Other fields
+// stay where all members have them alike.
+func (s *span) join(t *span) bool {
+	if !bytes.Equal(s.last.Type, t.last.Type) || !bytes.Equal(s.last.Child, t.last.Child) {
+		return false
+	}
+	if !bytes.Equal(s.before, t.before) || !bytes.Equal(s.after, t.after) {
+		before, after, ok := schema.SharedFields(s.before, s.after, t.before, t.after)
+		if !ok {
+			return false
+		}
+		s.before, s.after = before, after
+	}
+	if !bytes.Equal(s.attributes, t.attributes) {
+		attributes, ok := schema.SharedAttributes(s.attributes, t.attributes)
+		if !ok {
+			return false
+		}
+		s.attributes = attributes
+	}
+	s.absorb(t)
+	return true
 }
 
 // size is the length of the text, in bytes.
@@ -68,7 +88,7 @@ func (s *span) size() int {
 	return len(s.one)
 }
 
-// absorb adds a later span that is the same, whatever lies between.
+// absorb adds a later span's members.
 func (s *span) absorb(t *span) {
 	if s.text == nil {
 		s.text = append(make([]byte, 0, max(256, 2*len(s.one))), s.one...)
@@ -81,7 +101,7 @@ func (s *span) absorb(t *span) {
 	s.last, s.n = t.last, s.n+t.n
 }
 
-// payload gives the payload of all members.
+// payload returns the payload of all members.
 func (s *span) payload() []byte {
 	if s.text == nil {
 		return s.first.Payload()
@@ -94,10 +114,10 @@ func (s *span) record(first schema.Seq) Out {
 	if s.n == 1 {
 		return show(s.first, first)
 	}
-	return Out{Record: scan(s.last.AppendSpan(nil, first, s.payload()), s.last), First: first, From: s.from}
+	return Out{Record: scan(s.last.AppendMerged(nil, first, s.attributes, s.payload()), s.last), First: first, From: s.from}
 }
 
-// show gives a record as it is, but for the events that are hidden before it.
+// show returns a record as it is, but for the events that are hidden before it.
 func show(r schema.Record, first schema.Seq) Out {
 	out := Out{Record: r, First: first, From: r.Seq}
 	if first != r.Seq {
@@ -106,13 +126,30 @@ func show(r schema.Record, first schema.Seq) Out {
 	return out
 }
 
-// Since gives a record as the first that a client is shown which has everything up to first-1.
+// Since returns a record as the first that a client is shown which has everything up to first-1.
 func (o Out) Since(first schema.Seq) Out {
 	if o.First == first {
 		return o
 	}
 	o.Record, o.First = scan(o.AppendSpan(nil, first, nil), o.Record), first
 	return o
+}
+
+// gap makes what tells a client that it was spared n events from first on, of which r was the last. Its
+// place is the one before the first of them: a client that goes on behind it gets them.
+func gap(r schema.Record, first schema.Seq, n int) Out {
+	at := r
+	at.Seq = first - 1
+	line := at.AppendBundle(nil, GapType, at.Seq, func(dst []byte) []byte {
+		dst = strconv.AppendInt(append(dst, `{"first_seq":`...), int64(first), 10)
+		dst = strconv.AppendInt(append(dst, `,"last_seq":`...), int64(r.Seq), 10)
+		dst = strconv.AppendInt(append(dst, `,"dropped_count":`...), int64(n), 10)
+		return append(dst, `,"dropped_code":"`+schema.CodeDropped+`"}`...)
+	})
+	// The id is its own: a client that knows events by their ids must not take a later one for it.
+	_, rest, _ := bytes.Cut(line, []byte(`","ts":"`))
+	line = slices.Concat([]byte(`{"id":"gap_`), []byte(first.String()), []byte("_"), []byte(r.Seq.String()), []byte(`","ts":"`), rest)
+	return Out{Record: scan(line, r), First: at.Seq, From: at.Seq, Spared: true}
 }
 
 // Dropped adds the number of events that this client was not told to the payload of a final lifecycle
@@ -132,13 +169,12 @@ func (o Out) Dropped(n int) Out {
 	return o
 }
 
-// together says how many of the first spans may go in one event.
-func together(spans []span, bundled bool) int {
-	n := 1
-	for bundled && spans[n-1].flat && n < len(spans) && spans[n].flat {
-		n++
+// together makes one event of all spans.
+func together(spans []span, first schema.Seq) Out {
+	if len(spans) == 1 {
+		return spans[0].record(first)
 	}
-	return n
+	return bundle(spans, first)
 }
 
 // bundle makes one event of several spans in their order. Neighbours within a lane are joined, which
@@ -147,8 +183,7 @@ func bundle(spans []span, first schema.Seq) Out {
 	lanes := make(map[string]int, len(spans)) // child → its newest part
 	var parts []span
 	for _, s := range spans {
-		if i, ok := lanes[string(s.last.Child)]; ok && parts[i].same(&s) {
-			parts[i].absorb(&s)
+		if i, ok := lanes[string(s.last.Child)]; ok && parts[i].join(&s) {
 			continue
 		}
 		lanes[string(s.last.Child)] = len(parts)

@@ -6,7 +6,7 @@ import "sync"
 // zero value is ready. It is safe for concurrent use.
 type Buffers struct{ pool sync.Pool }
 
-// Get gives an empty buffer.
+// Get returns an empty buffer.
 func (p *Buffers) Get() *[]byte {
 	if b, ok := p.pool.Get().(*[]byte); ok {
 		return b

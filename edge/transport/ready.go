@@ -16,7 +16,7 @@ type Encoding struct {
 	Seal func(buf []byte) []byte
 }
 
-// Begin gives an empty buffer in dst's memory, with its room.
+// Begin returns an empty buffer in dst's memory, with its room.
 func (e *Encoding) Begin(dst []byte) []byte {
 	dst = dst[:0]
 	for range e.Room {

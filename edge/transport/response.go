@@ -82,7 +82,7 @@ func (r *Response) Rest() error {
 	return nil
 }
 
-// Count gives the bytes written since it was last called.
+// Count returns the bytes written since it was last called.
 func (r *Response) Count() int64 {
 	n := r.written
 	r.written = 0

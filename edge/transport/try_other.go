@@ -10,7 +10,7 @@ import (
 // Try is for systems that can write without waiting.
 type Try struct{}
 
-// NewTry gives nil here: every stream keeps a goroutine.
+// NewTry returns nil here: every stream keeps a goroutine.
 func NewTry(net.Conn) *Try { return nil }
 
 // Write is never called.

@@ -21,7 +21,7 @@ type Try struct {
 	err  error
 }
 
-// NewTry gives nil when the connection cannot be written to without waiting: one that is not TCP, or a
+// NewTry returns nil when the connection cannot be written to without waiting: one that is not TCP, or a
 // system that has no such writes.
 func NewTry(c net.Conn) *Try {
 	tcp, ok := c.(*net.TCPConn)

@@ -161,7 +161,7 @@ func testNewest(t *testing.T, b Backend) {
 	}
 }
 
-// OpenHub gives a running hub over the backend.
+// OpenHub returns a running hub over the backend.
 func OpenHub(t testing.TB, cfg fanout.Config) *fanout.Hub {
 	t.Helper()
 	h, err := fanout.New(cfg)
@@ -180,7 +180,7 @@ func OpenHub(t testing.TB, cfg fanout.Config) *fanout.Hub {
 	return h
 }
 
-// Read follows a subscription up to seq last, checking every number, and gives the lines.
+// Read follows a subscription up to seq last, checking every number, and returns the lines.
 func Read(ctx context.Context, h *fanout.Hub, key schema.RunKey, after, last schema.Seq, stall func()) ([][]byte, error) {
 	s, err := h.Subscribe(ctx, key, after)
 	if err != nil {

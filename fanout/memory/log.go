@@ -16,6 +16,7 @@ type Log struct {
 	mu      sync.Mutex
 	runs    map[schema.RunKey][]schema.Pack
 	stored  uint64
+	roots   map[schema.RunKey]schema.Head // of ids that are children's
 	watches map[schema.RunKey][]*watch
 	lost    chan struct{}
 
@@ -32,12 +33,12 @@ var (
 // New makes an empty log.
 func New() *Log {
 	return &Log{
-		runs: make(map[schema.RunKey][]schema.Pack), watches: make(map[schema.RunKey][]*watch),
+		runs: make(map[schema.RunKey][]schema.Pack), roots: make(map[schema.RunKey]schema.Head), watches: make(map[schema.RunKey][]*watch),
 		lost: make(chan struct{}, 1),
 	}
 }
 
-// Head gives the run's head and the owner of lane.
+// Head returns the run's head and the owner of lane.
 func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	if err := ctx.Err(); err != nil {
 		return schema.Head{}, err
@@ -46,7 +47,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.
 	defer l.mu.Unlock()
 	packs := l.runs[key]
 	if len(packs) == 0 {
-		return schema.Head{}, nil
+		return l.roots[key], nil
 	}
 	head := packs[len(packs)-1].Head.Clone()
 	head.Lane = schema.Lane{}
@@ -68,7 +69,7 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	defer l.deliver.Unlock()
 	l.mu.Lock()
 	packs := l.runs[p.Key]
-	newest := uint64(0)
+	newest := l.roots[p.Key].Stored
 	if len(packs) > 0 {
 		newest = packs[len(packs)-1].Head.Stored
 	}
@@ -87,6 +88,18 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 		w.fn(q)
 	}
 	return q.Head.Stored, nil
+}
+
+// Adopt makes the id of a child that has no packs one of root.
+func (l *Log) Adopt(_ context.Context, root schema.RunKey, child string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := schema.RunKey{Tenant: root.Tenant, Run: child}
+	if len(l.runs[key]) == 0 {
+		l.stored++
+		l.roots[key] = schema.Head{Root: root.Run, Stored: l.stored}
+	}
+	return nil
 }
 
 // Since walks the packs behind a position.
@@ -134,7 +147,7 @@ func (l *Log) Watch(_ context.Context, key schema.RunKey, fn func(schema.Pack)) 
 	}, nil
 }
 
-// Newest gives the newest seq of each run that has events.
+// Newest returns the newest seq of each run that has events.
 func (l *Log) Newest(_ context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

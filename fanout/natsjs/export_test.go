@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// CopiesOf gives a function that sends the copy of a pack as the broker would.
+// CopiesOf returns a function that sends the copy of a pack as the broker would.
 func CopiesOf(l *Log, packs []schema.Pack) func(i int) error {
 	msgs := make([]*nats.Msg, len(packs))
 	for i := range packs {

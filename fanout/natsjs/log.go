@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,7 +32,6 @@ var (
 const (
 	pageMessages = 500
 	pageBytes    = 256 << 10
-	pageIdle     = 5 * time.Second // between two messages of a page
 	// pagesAtOnce bounds what may be under way on the connection: all that the server must hold for it is
 	// far below where the server would take it for a slow consumer and cut it (max_pending, 64 MiB), also
 	// when hundreds of readers begin at the same time.
@@ -161,7 +159,7 @@ func (w *walk) fetchBehind(ctx context.Context, pos schema.Seq) *fetched {
 			f.err = context.Cause(ctx)
 			return
 		}
-		f.page, f.err = natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), req, pageIdle)
+		f.page, f.err = natskit.ReadPage(ctx, w.l.nc, w.run.Stream(), req)
 	}()
 	return f
 }
@@ -169,7 +167,7 @@ func (w *walk) fetchBehind(ctx context.Context, pos schema.Seq) *fetched {
 // leader reads what the replica did not have yet.
 func (w *walk) leader(ctx context.Context) error {
 	for w.pos < w.through && !w.stopped {
-		m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), w.next)
+		m, err := natskit.NextPack(ctx, w.l.nc, w.run, w.next)
 		if errors.Is(err, natskit.ErrNoMessage) {
 			return nil
 		}
@@ -187,6 +185,9 @@ func (w *walk) give(m natskit.Msg) error {
 	w.next = m.Seq + 1
 	p, err := natskit.ParsePack(m)
 	if err != nil {
+		if natskit.OfChild(m) {
+			return nil
+		}
 		return err
 	}
 	if p.First > w.through {
@@ -224,7 +225,7 @@ func (w *walk) seek(ctx context.Context) (uint64, error) {
 	lo, hi := uint64(1), last.Seq // lo is always at or before the place
 	for hi-lo > 64 {
 		mid := lo + (hi-lo)/2
-		m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), mid)
+		m, err := natskit.NextPack(ctx, w.l.nc, w.run, mid)
 		if err != nil {
 			return 0, err
 		}

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open gives a log whose live side runs until the test ends.
+// open returns a log whose live side runs until the test ends.
 func open(t *testing.T, k *testkit.Server) (*natsjs.Log, fanouttest.Backend) {
 	t.Helper()
 	nc := k.Dial(t)
@@ -45,6 +45,35 @@ func TestConformance(t *testing.T) {
 		_, b := open(t, testkit.NATS(t))
 		return b
 	})
+}
+
+// An id that the log says to be a child's has no packs, and a head that names the root; of a run that goes on behind such
+// a message all packs are read.
+func TestWordOfAChild(t *testing.T) {
+	k := testkit.NATS(t)
+	l, b := open(t, k)
+	ack, err := k.JS.Publish(t.Context(), schema.ChildSubject(fanouttest.Key, "root", k.Partitions), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (n schema.Seq) {
+		t.Helper()
+		for p, err := range l.Packs(t.Context(), fanouttest.Key, 0, schema.MaxSeq) {
+			if err != nil || p.First != n+1 {
+				t.Fatalf("%d behind %d, %v", p.First, n, err)
+			}
+			n = p.Last()
+		}
+		return n
+	}
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Exists() || head.Root != "root" || head.Stored != ack.Sequence || read() != 0 {
+		t.Errorf("%+v, %v", head, err)
+	}
+	packs := schematest.Packs(fanouttest.Key, schematest.Generate(600, 1), 1)
+	fanouttest.Store(t, b, packs, ack.Sequence)
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Root != "" || head.Last != read() || head.Last != packs[len(packs)-1].Last() {
+		t.Errorf("%+v, %v", head, err)
+	}
 }
 
 // A long run among others: every place is found, and finding it does not read what lies before.

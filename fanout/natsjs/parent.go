@@ -14,11 +14,11 @@ import (
 
 // Bounds of a search for a child's root.
 const (
-	parentTimeout = 3 * time.Second
-	parentAtOnce  = 8 // partitions
+	parentTimeout = 10 * time.Second // long enough for servers to elect a leader
+	parentAtOnce  = 8                // partitions
 )
 
-// Parent gives the root run in whose log a child of the tenant speaks, "" when the stream has nothing
+// Parent returns the root run in whose log a child of the tenant speaks, "" when the stream has nothing
 // of it. Of several it gives the one in which the child spoke last. The error wraps
 // schema.ErrBadID or schema.ErrUnavailable.
 //

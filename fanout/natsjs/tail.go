@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -110,11 +111,13 @@ func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack
 	t.mu.Lock()
 	t.watches[key] = append(slices.Clip(t.watches[key]), w)
 	t.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, pageIdle)
-	defer cancel()
 	sub, err := t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
-	if err == nil {
-		err = t.nc.FlushWithContext(ctx)
+	if err == nil { // a connection that breaks takes the interest to the next server by itself
+		err = natskit.Repeat(ctx, t.nc, func(ctx context.Context, wait time.Duration) error {
+			once, cancel := context.WithTimeout(ctx, wait)
+			defer cancel()
+			return t.nc.FlushWithContext(once)
+		})
 	}
 	stop := func() {
 		if sub != nil {
@@ -167,7 +170,7 @@ func (l *Log) newest(ctx context.Context, stream string, keys []schema.RunKey, o
 	for i, key := range keys {
 		req.MultiLast[i] = schema.RunFilter(key, l.partitions)
 	}
-	page, err := natskit.ReadBatch(ctx, l.nc, stream, req, pageIdle)
+	page, err := natskit.ReadPage(ctx, l.nc, stream, req)
 	if errors.Is(err, natskit.ErrTooManySubjects) {
 		return l.newestOfMany(ctx, stream, keys, out)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,21 +31,10 @@ type Cluster struct {
 func NATSCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{Partitions: 2}
-	var ports []int
-	for len(ports) < 6 {
-		if p := FreePort(t); !slices.Contains(ports, p) {
-			ports = append(ports, p)
-		}
-	}
-	routes := fmt.Sprintf("nats://127.0.0.1:%d,nats://127.0.0.1:%d,nats://127.0.0.1:%d", ports[3], ports[4], ports[5])
+	ports := ClusterPorts(t)
 	for i := range c.Servers {
-		c.opts[i] = &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: ports[i],
-			JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 30,
-			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[3+i]},
-			Routes:  server.RoutesFromStr(routes),
-		}
+		c.opts[i] = ClusterNode(i, ports, t.TempDir())
+		c.opts[i].NoSigs = true
 		c.Start(t, i)
 	}
 	t.Cleanup(func() {
@@ -75,6 +63,36 @@ func NATSCluster(t testing.TB) *Cluster {
 	}
 }
 
+// ClusterPorts returns free ports for a cluster: those of the nodes' clients, then those of their routes.
+func ClusterPorts(t testing.TB) (ports [6]int) {
+	t.Helper()
+	for i := range ports {
+		ports[i] = FreePort(t)
+	}
+	return ports
+}
+
+// ClusterNode is the configuration of node i of a cluster of three, with its store in dir. On SIGTERM, a
+// process that runs it hands its leaders over and ends.
+func ClusterNode(i int, ports [6]int, dir string) *server.Options {
+	return &server.Options{
+		ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: ports[i],
+		JetStream: true, StoreDir: dir, NoLog: true,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 30,
+		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[3+i]},
+		Routes:  server.RoutesFromStr(ClusterURL(ports[3:])),
+	}
+}
+
+// ClusterURL lists servers by their ports.
+func ClusterURL(ports []int) string {
+	var urls []string
+	for _, p := range ports {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", p))
+	}
+	return strings.Join(urls, ",")
+}
+
 // Start starts server i, again after Stop on the same store.
 func (c *Cluster) Start(t testing.TB, i int) {
 	t.Helper()
@@ -98,11 +116,11 @@ func (c *Cluster) Stop(i int) {
 // Dial connects to the cluster, closed when the test ends.
 func (c *Cluster) Dial(t testing.TB) *nats.Conn {
 	t.Helper()
-	var urls []string
+	var ports []int
 	for _, o := range c.opts {
-		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+		ports = append(ports, o.Port)
 	}
-	nc, err := natskit.Dial(strings.Join(urls, ","), t.Name(), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := natskit.Dial(ClusterURL(ports), t.Name(), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +134,7 @@ var given struct {
 	ports map[int]bool
 }
 
-// FreePort gives a loopback port for a server that is stopped and started again. It lies below the
+// FreePort returns a loopback port for a server that is stopped and started again. It lies below the
 // ports that the system hands to clients: while the server is away, one of those could otherwise be
 // given to a client that knocks at it, and would be taken when the server comes back. A port is given
 // once in a process: tests that run at the same time do not take each other's.

@@ -1,12 +1,12 @@
 package testkit
 
 import (
+	"agentstream/internal/localpg"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,7 +42,7 @@ var shared struct {
 	err    error
 }
 
-// Postgres gives the DSN of a fresh, empty database on the one server that all tests of this process
+// Postgres returns the DSN of a fresh, empty database on the one server that all tests of this process
 // share. The package's TestMain must end with Main. Without PostgreSQL on the machine the test fails
 // where CI is set, and is skipped elsewhere.
 func Postgres(t testing.TB) string {
@@ -96,11 +96,9 @@ func Run(m *testing.M, leaks ...goleak.Option) int {
 	return code
 }
 
-var errNoPostgres = errors.New("no PostgreSQL on this machine: initdb is neither in PATH nor in /usr/lib/postgresql/*/bin")
-
 func missing(t testing.TB, err error) {
 	t.Helper()
-	if errors.Is(err, errNoPostgres) && os.Getenv("CI") == "" {
+	if errors.Is(err, localpg.ErrNone) && os.Getenv("CI") == "" {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: ", err)
 	}
 	if err != nil {
@@ -109,12 +107,12 @@ func missing(t testing.TB, err error) {
 }
 
 func newPostgres(settings ...string) (*PostgresServer, error) {
-	bin, err := postgresBin()
+	bin, err := localpg.Programs()
 	if err != nil {
 		return nil, err
 	}
 	s := &PostgresServer{bin: bin, set: settings}
-	if s.cred, err = unprivileged(); err != nil {
+	if s.cred, err = localpg.User(); err != nil {
 		return nil, err
 	}
 	// Not t.TempDir: its parents belong to us alone, and a socket's path may have 107 bytes.
@@ -134,40 +132,6 @@ func newPostgres(settings ...string) (*PostgresServer, error) {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
-}
-
-func postgresBin() (string, error) {
-	if path, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(path), nil
-	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if len(found) == 0 {
-		return "", errNoPostgres
-	}
-	version := func(p string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(p))))
-		return n
-	}
-	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
-}
-
-// unprivileged gives the user to run the server as: PostgreSQL refuses to run as root.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-		}
-	}
-	return nil, errors.New("testkit: start postgres: no user but root")
 }
 
 func (s *PostgresServer) initdb() error {

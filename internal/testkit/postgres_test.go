@@ -124,7 +124,7 @@ func postmasterPID(t *testing.T, s *testkit.PostgresServer) int {
 	return pid
 }
 
-// as gives the user id that owns the server's socket.
+// as returns the user id that owns the server's socket.
 func as(t *testing.T, dsn string) uint32 {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(dsn)

@@ -64,7 +64,7 @@ func (p *process) await(answers func(ctx context.Context) error) error {
 	}
 }
 
-// over says that the process has ended.
+// over reports whether the process has ended.
 func (p *process) over() bool {
 	select {
 	case <-p.done:

@@ -11,14 +11,13 @@ import (
 	"agentstream/schema"
 )
 
-// ErrNoStore says that events are in an object and no store of objects is configured.
+// ErrNoStore reports that events are in an object and no store of objects is configured.
 var ErrNoStore = errors.New("no store of objects is configured")
 
 // Tables is where the rows are and what is known of objects. Both stores are.
 type Tables interface {
 	persister.Rows
-	// Place says where the events of a run are.
-	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
+	Places
 }
 
 // Heads gives the newest positions of runs, whether their events are in rows or in objects.
@@ -71,12 +70,12 @@ func newArchive(cfg Config) (*Archive, error) {
 	return &Archive{cfg: cfg, cache: newCache(r, cfg.Indexes)}, nil
 }
 
-// Head gives the newest position of a run; see the stores.
+// Head returns the newest position of a run; see the stores.
 func (a *Archive) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	return a.cfg.Heads.Head(ctx, key, lane)
 }
 
-// Ping says whether tables and objects can be reached.
+// Ping reports whether tables and objects can be reached.
 func (a *Archive) Ping(ctx context.Context) error {
 	err := a.cfg.Heads.Ping(ctx)
 	if p, ok := a.cfg.Store.(interface{ Ping(context.Context) error }); ok {
@@ -99,7 +98,7 @@ func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through s
 	}
 }
 
-// errStopped says that the caller wants no more.
+// errStopped reports that the caller wants no more.
 var errStopped = errors.New("stopped")
 
 // walk is one Packs under way.
@@ -163,7 +162,7 @@ func (w *walk) once(ctx context.Context, place persister.Place) error {
 	return ctx.Err()
 }
 
-// rows gives the run's events as rows, and the newest head at or before the event after that can be
+// rows returns the run's events as rows, and the newest head at or before the event after that can be
 // had for nothing.
 func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.Place, after schema.Seq) (*joined, schema.Head, error) {
 	base := beginning(place)

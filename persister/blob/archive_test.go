@@ -238,7 +238,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// schemaSingles gives the heads of events in the middle of packs those of the packs' ends, which are the
+// schemaSingles returns the heads of events in the middle of packs those of the packs' ends, which are the
 // same but for the id; texts move nothing else.
 func schemaSingles(packs []schema.Pack) (out []schema.Pack) {
 	for _, p := range packs {

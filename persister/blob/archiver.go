@@ -12,13 +12,13 @@ import (
 	"agentstream/schema"
 )
 
-// ErrHole says that a run lacks an event between others. It is not archived: what is missing may be on
+// ErrHole reports that a run lacks an event between others. It is not archived: what is missing may be on
 // its way, or among the dead letters, and an object would seal the loss.
 var ErrHole = errors.New("run has a hole")
 
 // Queue hands out runs that are to be archived. Both stores are one.
 type Queue interface {
-	// Claim gives at most limit runs that have ended and rested for settle, and keeps them from others
+	// Claim returns at most limit runs that have ended and rested for settle, and keeps them from others
 	// for lease.
 	Claim(ctx context.Context, settle, lease time.Duration, limit int) ([]schema.RunKey, error)
 	// Defer keeps a run from being claimed for a while.
@@ -43,6 +43,7 @@ type ArchiverConfig struct {
 	Tables Tables
 	Queue  Queue
 	Store  Store
+	Large  Large  // whose blobs are archived with their runs; nil: none are
 	Base   string // what the URIs of objects begin with, before their names; default "file:"
 
 	Settle   time.Duration // rest of a run before it is archived; default a minute, negative: none
@@ -287,6 +288,12 @@ func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) 
 			return r, fmt.Errorf("blob: audit: %w", err)
 		}
 		r.Objects++
+		if of, _, _, err := ParseLargeName(o.Name); err == nil {
+			if err := a.auditLarge(ctx, &r, o, of, remove); err != nil {
+				return r, err
+			}
+			continue
+		}
 		key, _, last, err := ParseName(o.Name)
 		if err != nil {
 			r.Unknown++
@@ -321,7 +328,32 @@ func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) 
 	return r, nil
 }
 
-// there says that an object can be opened.
+// auditLarge looks at the object of a blob: it stays as long as its run has events.
+func (a *Archiver) auditLarge(ctx context.Context, r *Audit, o Object, key schema.RunKey, remove bool) error {
+	if time.Since(o.Modified) < a.cfg.Grace {
+		return nil
+	}
+	place, err := a.cfg.Tables.Place(ctx, key)
+	if err != nil {
+		return fmt.Errorf("blob: audit: %w", err)
+	}
+	switch {
+	case place.Day == "" && !place.Deleted:
+		r.Unknown++
+		return nil
+	case !needless(place):
+		return nil
+	}
+	if r.Removed++; !remove {
+		return nil
+	}
+	if err := a.cfg.Store.Delete(ctx, o.Name); err != nil {
+		return fmt.Errorf("blob: audit: %w", err)
+	}
+	return nil
+}
+
+// there reports whether an object can be opened.
 func (a *Archiver) there(ctx context.Context, name string) bool {
 	_, err := a.archive.cache.reads.open(ctx, name)
 	return err == nil

@@ -33,6 +33,9 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	if err != nil {
 		return fmt.Errorf("blob: archive run %s: %w", key, err)
 	}
+	if err := a.large(ctx, key, place.Day); err != nil {
+		return fmt.Errorf("blob: archive blobs of run %s: %w", key, err)
+	}
 	set, err := a.cfg.Queue.SetArchived(ctx, key, place.Last, a.cfg.Base+name, o.size)
 	if err != nil {
 		return err // the object stays: the outcome is unknown, and the next attempt finds it
@@ -52,7 +55,7 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	return nil
 }
 
-// lost says that the object which a run names is not there. As long as the run has its rows it is written again.
+// lost reports whether the object which a run names is not there. As long as the run has its rows it is written again.
 func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.Place) bool {
 	name, _, err := nameIn(place.URI, key)
 	if err == nil {
@@ -96,7 +99,16 @@ func (a *Archiver) discard(ctx context.Context, key schema.RunKey, name string) 
 }
 
 // put streams the run into its object.
-func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*Index, error) {
+func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (ix *Index, err error) {
+	err = a.stream(ctx, name, func(w io.Writer) (err error) {
+		ix, err = a.write(ctx, w, key, place)
+		return err
+	})
+	return ix, err
+}
+
+// stream makes an object of what write writes.
+func (a *Archiver) stream(ctx context.Context, name string, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
@@ -106,12 +118,12 @@ func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, plac
 		_ = r.CloseWithError(errPutEnded) // a writer that is not done must not wait
 		done <- err
 	}()
-	ix, err := a.write(ctx, w, key, place)
+	err := write(w)
 	_ = w.CloseWithError(err) // nil is the end of the object; an error keeps it from being made
 	if put := <-done; err == nil || errors.Is(err, errPutEnded) {
 		err = put
 	}
-	return ix, err
+	return err
 }
 
 // errPutEnded is what a writer gets when the store takes no more. Put's own error says why.

@@ -189,7 +189,7 @@ func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int
 	b.StartTimer()
 }
 
-// cpu gives the CPU seconds of this process: other work on the machine is none of its.
+// cpu returns the CPU seconds of this process: other work on the machine is none of its.
 func cpu(b *testing.B) float64 {
 	b.Helper()
 	var u syscall.Rusage

@@ -36,7 +36,7 @@ func newCache(r *reads, room int64) *cache {
 	return &cache{reads: r, room: room, names: make(map[string]*list.Element)}
 }
 
-// open gives an object. The reading goes on when the caller who began it leaves: others may wait.
+// open returns an object. The reading goes on when the caller who began it leaves: others may wait.
 func (c *cache) open(ctx context.Context, name string) (*object, error) {
 	if o := c.get(name); o != nil {
 		return o, nil

@@ -32,7 +32,7 @@ func OpenFolder(root string) (*Folder, error) {
 	return &Folder{root: root}, nil
 }
 
-// Ping says whether the folder is there.
+// Ping reports whether the folder is there.
 func (f *Folder) Ping(context.Context) error {
 	if info, err := os.Stat(f.root); err != nil {
 		return fmt.Errorf("blob: folder: %w", err)
@@ -44,7 +44,7 @@ func (f *Folder) Ping(context.Context) error {
 
 // path refuses names that are not of an object, and so those that lead out of the folder.
 func (f *Folder) path(name string) (string, error) {
-	if _, _, _, err := ParseName(name); err != nil {
+	if err := ValidName(name); err != nil {
 		return "", err
 	}
 	return filepath.Join(f.root, filepath.FromSlash(name)), nil
@@ -149,7 +149,7 @@ func (f *Folder) Read(ctx context.Context, name string, offset, length int64) ([
 	return data, size, nil
 }
 
-// missing says that there is no such file. A run whose name is longer than a file system takes was
+// missing reports whether there is no such file. A run whose name is longer than a file system takes was
 // never written.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)
@@ -191,13 +191,13 @@ func (f *Folder) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// name gives the name of a file within the folder.
+// name returns the name of a file within the folder.
 func (f *Folder) name(p string) (string, error) {
 	rel, err := filepath.Rel(f.root, p)
 	return filepath.ToSlash(rel), err
 }
 
-// apart says that no name in a folder begins with prefix.
+// apart reports whether no name in a folder begins with prefix.
 func apart(folder, prefix string) bool {
 	return folder != "." && !strings.HasPrefix(folder+"/", prefix) && !strings.HasPrefix(prefix, folder+"/")
 }
@@ -234,7 +234,7 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) err
 	return nil
 }
 
-// List implements Store. It gives files that Put would not have named as they are.
+// List implements Store. It returns files that Put would not have named as they are.
 func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {

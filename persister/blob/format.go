@@ -16,7 +16,7 @@ import (
 	"agentstream/schema"
 )
 
-// ErrCorrupt says that an object is not what was written: nothing of the damaged part is given out.
+// ErrCorrupt reports that an object is not what was written: nothing of the damaged part is given out.
 var ErrCorrupt = errors.New("object is damaged")
 
 // version is the format's, in the index and in the footer's magic.
@@ -48,7 +48,7 @@ type Index struct {
 	Version int        `json:"version"`
 	Tenant  string     `json:"tenant"`
 	Run     string     `json:"run"`
-	Day     string     `json:"day"` // of the run's first event, YYYYMMDD
+	Day     string     `json:"day"` // on which the run's first pack was written, YYYYMMDD
 	First   schema.Seq `json:"first"`
 	Last    schema.Seq `json:"last"`
 	Events  int64      `json:"events"`
@@ -80,7 +80,7 @@ func pointOf(h schema.Head) Point {
 	return Point{State: h.State, Anchors: schema.FormatAnchors(h.Anchors), LastID: h.LastID}
 }
 
-// head gives the point as the head after the event last.
+// head returns the point as the head after the event last.
 func (p Point) head(day string, last schema.Seq) schema.Head {
 	anchors, _ := schema.ParseAnchors(p.Anchors) // check has parsed it
 	return schema.Head{Last: last, LastID: p.LastID, Day: day, State: p.State, Anchors: anchors}
@@ -89,12 +89,12 @@ func (p Point) head(day string, last schema.Seq) schema.Head {
 // Key is the run that the object holds.
 func (ix *Index) Key() schema.RunKey { return schema.RunKey{Tenant: ix.Tenant, Run: ix.Run} }
 
-// find gives the number of the frame that holds seq, which is one of the object's.
+// find returns the number of the frame that holds seq, which is one of the object's.
 func (ix *Index) find(seq schema.Seq) int {
 	return sort.Search(len(ix.Frames), func(i int) bool { return ix.Frames[i].Last >= seq })
 }
 
-// before gives the newest head that the index knows at or before the event after, which is at least
+// before returns the newest head that the index knows at or before the event after, which is at least
 // First-1 and at most Last.
 func (ix *Index) before(after schema.Seq) schema.Head {
 	if after >= ix.Last {
@@ -154,7 +154,7 @@ func (p *Point) check() error {
 	return err
 }
 
-// tailOf gives the object's end: the skippable frame with the compressed index and the footer.
+// tailOf returns the object's end: the skippable frame with the compressed index and the footer.
 func tailOf(ix *Index, c *codec) ([]byte, error) {
 	text, err := json.Marshal(ix)
 	if err != nil {
@@ -259,7 +259,7 @@ func newCodecOf(level zstd.EncoderLevel) (*codec, error) {
 	return &codec{enc, dec}, nil
 }
 
-// decode gives exactly size bytes. Memory grows with what is decoded and not with what is promised.
+// decode returns exactly size bytes. Memory grows with what is decoded and not with what is promised.
 func (c *codec) decode(coded []byte, size int) ([]byte, error) {
 	// A compressed byte gives much less than this for any text; what promises more grows as it comes.
 	out, err := c.dec.DecodeAll(coded, make([]byte, 0, min(size, 64*len(coded)+1024)))

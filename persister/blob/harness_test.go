@@ -27,13 +27,14 @@ var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 // tables is a store as the archive and the archiver see it.
 type tables interface {
 	persistertest.Store
+	persistertest.Tables
 	blob.Tables
 	blob.Queue
 }
 
 func openSQLite(t testing.TB) tables { s, _ := openFile(t); return s }
 
-// openFile gives also a connection that looks into the file from outside.
+// openFile returns also a connection that looks into the file from outside.
 func openFile(t testing.TB) (*sqlite.Store, *sql.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -142,7 +143,7 @@ func (b *bench) place(key schema.RunKey) persister.Place {
 	return p
 }
 
-// objects gives the names of all objects.
+// objects returns the names of all objects.
 func (b *bench) objects() (names []string) {
 	b.Helper()
 	for o, err := range b.store.List(b.Context(), "") {
@@ -221,7 +222,7 @@ func walked(t testing.TB, a *blob.Archive, key schema.RunKey, after, through, ne
 	return body
 }
 
-// lineOffsets gives where the line of each event begins in the stream's bytes, and the end.
+// lineOffsets returns where the line of each event begins in the stream's bytes, and the end.
 func lineOffsets(body []byte) []int {
 	offsets := []int{0}
 	for i, c := range body {

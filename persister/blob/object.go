@@ -99,7 +99,7 @@ func (o *object) bytes() int64 {
 	return n
 }
 
-// raw gives the bytes of the frames i to j-1 as they lie in the object.
+// raw returns the bytes of the frames i to j-1 as they lie in the object.
 func (o *object) raw(ctx context.Context, i, j int) ([]byte, error) {
 	from, last := o.index.Frames[i].At, &o.index.Frames[j-1]
 	to := last.At + last.Size
@@ -198,7 +198,7 @@ func (c *cursor) each(ctx context.Context, after, through schema.Seq, fn func(sc
 	return nil
 }
 
-// page gives the rest of the frame that holds after+1.
+// page returns the rest of the frame that holds after+1.
 func (c *cursor) page(ctx context.Context, after, through schema.Seq) (page []persister.Line, err error) {
 	err = c.each(ctx, after, through, func(r schema.Record) {
 		page = append(page, persister.Line{Seq: r.Seq, Child: string(r.Child), Body: r.Line})
@@ -206,7 +206,7 @@ func (c *cursor) page(ctx context.Context, after, through schema.Seq) (page []pe
 	return page, err
 }
 
-// frames gives the events of persister.FrameTypes with after < seq ≤ through, which lie in one frame.
+// frames returns the events of persister.FrameTypes with after < seq ≤ through, which lie in one frame.
 func (c *cursor) frames(ctx context.Context, after, through schema.Seq) (frames []persister.Frame, err error) {
 	err = c.each(ctx, after, through, func(r schema.Record) {
 		if typ := string(r.Type); slices.Contains(persister.FrameTypes, typ) {
@@ -232,7 +232,7 @@ func (o *object) verify(ctx context.Context) error {
 	return nil
 }
 
-// Verify reads all of an object, compares it with its check sums and digest, and gives its index.
+// Verify reads all of an object, compares it with its check sums and digest, and returns its index.
 func Verify(ctx context.Context, s Store, name string) (*Index, error) {
 	c, err := newCodec()
 	if err != nil {

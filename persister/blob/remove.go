@@ -10,15 +10,21 @@ import (
 	"agentstream/schema"
 )
 
+// Places says where the events of runs are. Both stores are.
+type Places interface {
+	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
+}
+
 // Remover removes objects for those who end runs.
 type Remover struct {
-	Store Store
+	Store  Store
+	Places Places // says whether a run's blobs are needed by a longer object; nil: they are not
 	// Missing is told of objects that Remove was to remove and that were not there: somebody did it before, or this
 	// is not the store that they are in. It may be nil.
 	Missing func(uri string)
 }
 
-// Remove removes the object at a URI that a run's row has given. One that is not there is removed.
+// Remove removes the object at a URI that a run's row has given, and the run's blobs. One that is not there is removed.
 func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) error {
 	name, _, err := nameIn(uri, key)
 	if err != nil {
@@ -28,6 +34,9 @@ func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) erro
 		return err
 	} else if err != nil && r.Missing != nil {
 		r.Missing(uri)
+	}
+	if err := r.removeLarge(ctx, key, uri); err != nil {
+		return err
 	}
 	return r.Store.Delete(ctx, name)
 }
@@ -47,7 +56,7 @@ func (r Remover) Check(ctx context.Context, key schema.RunKey, place persister.P
 }
 
 // Wipe removes all objects of a run of a day, or of a tenant where Run is "", also those that no row names
-// any more and those that are being written, and gives their number. It asks for a list.
+// any more and those that are being written, and returns their number. It asks for a list.
 func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int, err error) {
 	if err := schema.ValidTenant(key.Tenant); err != nil {
 		return 0, fmt.Errorf("blob: wipe: %w", err)

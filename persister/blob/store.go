@@ -14,20 +14,20 @@ import (
 
 // Answers of a Store.
 var (
-	// ErrNotFound says that there is no such object.
+	// ErrNotFound reports that there is no such object.
 	ErrNotFound = errors.New("no such object")
-	// ErrExists says that there is an object of that name already.
+	// ErrExists reports that there is an object of that name already.
 	ErrExists = errors.New("object exists")
 )
 
-// Store keeps objects. Names are those of Name. Implementations are safe for concurrent use, and the
+// Store keeps objects. Names are those of Name and LargeName. Implementations are safe for concurrent use, and the
 // errors they give hold no credentials.
 type Store interface {
 	// Put makes an object of all that body gives; its length need not be known. The object appears
 	// whole or not at all. It is never changed: a name that is taken is ErrExists, except on a server
 	// that cannot tell, where the object is replaced.
 	Put(ctx context.Context, name string, body io.Reader) error
-	// Read gives length bytes from an offset, or the last length bytes when the offset is negative,
+	// Read returns length bytes from an offset, or the last length bytes when the offset is negative,
 	// and the size of the whole object. Fewer bytes are given only where the object ends.
 	Read(ctx context.Context, name string, offset, length int64) (data []byte, size int64, err error)
 	// Delete removes an object. One that is not there is removed.
@@ -69,7 +69,7 @@ func ParseName(name string) (key schema.RunKey, day string, last schema.Seq, err
 	return key, day, last, nil
 }
 
-// nameIn gives the name within the URI of an object: its last three parts. What stands before says
+// nameIn returns the name within the URI of an object: its last three parts. What stands before says
 // where the object was when it was written; objects are looked for in the store that is configured,
 // so that a folder may be moved and a bucket copied.
 func nameIn(uri string, key schema.RunKey) (name string, last schema.Seq, err error) {

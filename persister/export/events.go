@@ -84,7 +84,7 @@ func (t *events) pack(p *schema.Pack) error {
 	return nil
 }
 
-// envelope gives id and time of a line that was scanned.
+// envelope returns id and time of a line that was scanned.
 func envelope(r schema.Record) (id []byte, ts int64) {
 	rest := r.Line[len(`{"id":"`):]
 	end := bytes.IndexByte(rest, '"')
@@ -114,7 +114,7 @@ func (t *events) describe(row *EventRow, r schema.Record) {
 	}
 }
 
-// tokens gives what went in and came out, by the names that providers use for it.
+// tokens returns what went in and came out, by the names that providers use for it.
 func tokens(usage fields) (in, out *int64) {
 	first := func(names ...string) *int64 {
 		for _, name := range names {

@@ -42,7 +42,7 @@ func (l fields) read(obj []byte) fields {
 	return l
 }
 
-// raw gives a field's value, nil when there is none. Of two fields with one name the last counts, as
+// raw returns a field's value, nil when there is none. Of two fields with one name the last counts, as
 // everywhere in this project.
 func (l fields) raw(name string) []byte {
 	for i := len(l) - 1; i >= 0; i-- {
@@ -65,7 +65,7 @@ func (l fields) str(name string) *string {
 	return new(unquote(v))
 }
 
-// object gives a field that is an object.
+// object returns a field that is an object.
 func (l fields) object(name string) []byte {
 	if v := l.raw(name); len(v) > 0 && v[0] == '{' {
 		return v
@@ -73,7 +73,7 @@ func (l fields) object(name string) []byte {
 	return nil
 }
 
-// whole gives a number from 0 to the greatest int64 that has no fraction.
+// whole returns a number from 0 to the greatest int64 that has no fraction.
 func (l fields) whole(name string) *int64 {
 	n, err := strconv.ParseInt(string(l.raw(name)), 10, 64)
 	if err != nil || n < 0 {
@@ -82,7 +82,7 @@ func (l fields) whole(name string) *int64 {
 	return &n
 }
 
-// float gives a number; nil when it is none, or beyond what a double can hold.
+// float returns a number; nil when it is none, or beyond what a double can hold.
 func (l fields) float(name string) *float64 { return number(l.raw(name)) }
 
 func number(v []byte) *float64 {
@@ -120,7 +120,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// value gives the index behind the JSON value that starts at i, or -1 when it does not end.
+// value returns the index behind the JSON value that starts at i, or -1 when it does not end.
 func value(b []byte, i int) int {
 	depth := 0
 	for start := i; i < len(b); {

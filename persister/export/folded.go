@@ -150,7 +150,7 @@ func (t *folded[T]) take(lane string, r schema.Record) {
 	}
 }
 
-// mayEnd says that an event of this type can end a message or a call.
+// mayEnd reports whether an event of this type can end a message or a call.
 func mayEnd(typ string) bool {
 	switch typ {
 	case schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeStepBoundary, schema.TypeRunLifecycle,
@@ -160,10 +160,10 @@ func mayEnd(typ string) bool {
 	return false
 }
 
-// empty says that the fold has nothing to tell.
+// empty reports whether the fold has nothing to tell.
 func (l *laneFold) empty() bool { return len(l.Messages)+len(l.Calls) == 0 }
 
-// quiet says that nothing is open. What is over stays over, so it is looked at once.
+// quiet reports whether nothing is open. What is over stays over, so it is looked at once.
 func (l *laneFold) quiet() bool {
 	for l.message < len(l.Messages) && l.Messages[l.message].End != 0 {
 		l.message++
@@ -283,7 +283,7 @@ func outcome(c *schema.FoldCall) string {
 	return "error"
 }
 
-// ended gives the end of a message or call and its time; nil when it is open.
+// ended returns the end of a message or call and its time; nil when it is open.
 func (l *laneFold) ended(seq schema.Seq) (*int64, *int64) {
 	if seq == 0 {
 		return nil, nil

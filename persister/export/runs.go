@@ -45,7 +45,7 @@ func (t *runs) end(through schema.Seq) error { return t.rows.end(through) }
 
 func (t *runs) finish() (int64, error) { return t.rows.finish() }
 
-// text gives nil for "".
+// text returns nil for "".
 func text(s string) *string {
 	if s == "" {
 		return nil

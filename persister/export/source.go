@@ -12,13 +12,13 @@ import (
 
 // Source is where runs are read from: a store, or a store with the blobs behind it.
 type Source interface {
-	// Head gives the newest position stored of a run; the zero Head when the tenant has no such run.
+	// Head returns the newest position stored of a run; the zero Head when the tenant has no such run.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	// Packs walks the run's events with after < seq ≤ through in order.
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	// Runs gives one page of the tenant's runs, newest first.
+	// Runs returns one page of the tenant's runs, newest first.
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	// NextTenant gives the first tenant behind after that has a run; "" when there is none.
+	// NextTenant returns the first tenant behind after that has a run; "" when there is none.
 	NextTenant(ctx context.Context, after string) (string, error)
 }
 

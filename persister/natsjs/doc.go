@@ -1,42 +1,35 @@
-// Package natsjs is the persister's queue on JetStream.
+// Package natsjs is the persister's queue on JetStream, and what compares and completes a log.
 //
 // # What it is
 //
-// A [Queue] is the durable pull consumer "persist" on the stream of one partition. [Queues] makes
-// one for each partition of the log. A [Roster] shares the partitions among processes.
+// A [Queue] reads the stream of one partition behind the offset that the store has. [Queues] makes
+// one for each partition of the log. [Compare] says whether a partition has all that is stored of it, and a
+// [Refill] writes back what it lacks. A [Purger] removes runs.
 //
 // # Contract
 //
-// The consumer is AckExplicit: every message is confirmed by name. AckAll would be cheaper by one
-// small publish a message, but it means "this one and all before it", and with a second fetcher,
-// which no configuration of ours can rule out (a second process by mistake, a rolling update, a
-// process that was paused for longer than the ack wait), that would confirm messages which the
-// other is still writing: they would be lost when it dies. A pinned priority group does not help: a
-// client that was unpinned can still acknowledge. BenchmarkFetchAck measures what naming each costs:
-// over 100,000 messages a second are fetched and confirmed, and a message is a pack of many events.
+// Nothing is confirmed to the log, and the log knows nothing of who reads it: a consumer is kept in memory, is made
+// anew by each Seek, and asks for no acknowledgement. A message that is lost on its way is noticed by the
+// consumer's count, and read again after a Seek. Any number of processes may read one partition.
 //
-// A confirmation is waited for once a batch, with the last message: acknowledgements of one
-// connection are processed in order, so its answer stands for those before it. A message that is
-// neither confirmed nor held within Config.AckWait is handed out again. That wait is how long the rows of
-// a killed process stay away, so it is short.
+// A stream is behind what is stored of it when it ends before the stored position, when the message there is
+// another one by its time, or when it was made at another time and is not empty. An empty stream that was
+// made anew is not: runs go on from what the archive knows of them. To refill, runs that were stored
+// since the time of the cut are compared, and their missing lines appended by compare-and-set, before the offset is
+// moved back. So whoever finds the log whole by Compare finds it complete. What writers that compare nothing appended
+// meanwhile is read again: it is younger than what the offset is moved back to.
 //
-// Lag counts what the stream has dropped unconfirmed: JetStream's limits win over a consumer, and its
-// floor moves past what is gone without a word. What is purged at the front of a stream before it was
-// confirmed is counted too; what a process held that died is not, when no other ran until it was gone.
-//
-// A Roster is a bucket of keys that expire: one for each member, one with the holder of each partition,
-// taken and renewed by compare-and-set. While the bucket is away, everybody keeps what they hold; after
-// RosterConfig.Alone, everybody fetches everything. Partitions are fetched by two for moments, as when a
-// process was paused for longer than its lease. Nothing depends on it.
+// Lag counts what the stream has dropped unread. What is purged at the front of a stream before it was read is
+// counted too.
 //
 // # Concurrency
 //
-// A Queue is safe for concurrent use, also by several processes on one log: each message is handed
-// to one of them at a time, with a Roster or without. Roster.Run is the only goroutine here.
+// Seek and Fetch are for one goroutine at a time; everything else is safe for concurrent use. Nothing here starts a
+// goroutine.
 //
 // # What it does not do
 //
-// It does not read packs: a message is bytes here. It does not declare streams.
+// A queue does not read packs: a message is bytes there. It does not declare streams.
 //
 // # Where to look next
 //

@@ -2,7 +2,6 @@ package natsjs_test
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
 	"agentstream/schema"
@@ -43,7 +41,7 @@ func serveWith(t *testing.T, dir string, maxPayload int32) (*server.Server, jets
 }
 
 // TestLargerThanTheServerTakesNow: messages that were stored when the server took larger ones are handed
-// out all the same.
+// out all the same. The stream is known to be the same one over the restart.
 func TestLargerThanTheServerTakesNow(t *testing.T) {
 	dir := t.TempDir()
 	s, js := serveWith(t, dir, 4<<20)
@@ -57,13 +55,20 @@ func TestLargerThanTheServerTakesNow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	q, err := natsjs.New(js, 0, natsjs.Config{Wait: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := seek(t, q, persister.Offset{Stream: "AGENT_0"})
 	js.Conn().Close()
 	s.Shutdown()
 	s.WaitForShutdown()
 	_, js = serveWith(t, dir, 64<<10)
-	q, err := natsjs.New(js, 0, natsjs.Config{Wait: 200 * time.Millisecond})
-	if err != nil {
+	if q, err = natsjs.New(js, 0, natsjs.Config{Wait: 200 * time.Millisecond}); err != nil {
 		t.Fatal(err)
+	}
+	if again := seek(t, q, at); again != at {
+		t.Fatalf("after the restart %+v, before %+v", again, at)
 	}
 	got, calls := 0, 0
 	for deadline := time.Now().Add(20 * time.Second); got < 3 && time.Now().Before(deadline); calls++ {
@@ -75,114 +80,5 @@ func TestLargerThanTheServerTakesNow(t *testing.T) {
 	}
 	if got != 3 || calls > 1000 {
 		t.Errorf("%d of 3 came, with %d requests", got, calls)
-	}
-}
-
-// TestAllHandedOut: when nothing more may be handed out, a fetch waits and does not ask again and again.
-func TestAllHandedOut(t *testing.T) {
-	dir := t.TempDir()
-	_, js := serveWith(t, dir, 1<<20)
-	if err := natskit.Declare(t.Context(), js, natskit.Layout{Partitions: 1}); err != nil {
-		t.Fatal(err)
-	}
-	subject := schema.Subject(schema.RunKey{Tenant: "acme", Run: "r"}, "", 1)
-	for range 10 {
-		if _, err := js.Publish(t.Context(), subject, []byte("a")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	q, err := natsjs.New(js, 0, natsjs.Config{Wait: 300 * time.Millisecond, MaxAckPending: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := q.Fetch(t.Context(), wide)
-	if err != nil || len(first) != 4 {
-		t.Fatalf("%d messages, %v", len(first), err)
-	}
-	calls := 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); calls++ {
-		if msgs, err := q.Fetch(context.Background(), wide); err != nil || len(msgs) > 0 {
-			t.Fatalf("%d messages, %v", len(msgs), err)
-		}
-	}
-	if calls > 100 {
-		t.Errorf("asked %d times in 2 s", calls)
-	}
-	if err := q.Ack(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	if got := positions(fetch(t, q, wide)); got != "5 6 7 8" {
-		t.Errorf("then came %q", got)
-	}
-}
-
-// TestGoneUnderOurFeet: what happens to the log while messages are with the store costs neither what is
-// stored afterwards nor more than the time of a call.
-func TestGoneUnderOurFeet(t *testing.T) {
-	for name, happens := range map[string]func(t *testing.T, s *testkit.Server){
-		"purged": func(t *testing.T, s *testkit.Server) {
-			stream, err := s.JS.Stream(t.Context(), "AGENT_0")
-			if err == nil {
-				err = stream.Purge(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		},
-		"consumer deleted": func(t *testing.T, s *testkit.Server) {
-			if err := s.JS.DeleteConsumer(t.Context(), "AGENT_0", "persist"); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"stream made anew": func(t *testing.T, s *testkit.Server) {
-			if err := s.JS.DeleteStream(t.Context(), "AGENT_0"); err != nil {
-				t.Fatal(err)
-			}
-			declare(t, s, s.Partitions)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := testkit.NATS(t)
-			q := open(t, s, natsjs.Config{Wait: 300 * time.Millisecond})
-			fill(t, s, 9)
-			msgs := fetch(t, q, wide)
-			if len(msgs) != 9 {
-				t.Fatalf("%d messages", len(msgs))
-			}
-			happens(t, s)
-			for what, settle := range map[string]func(context.Context, []persister.Message) error{
-				"ack": q.Ack, "release": q.Release, "hold": q.Hold,
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				begin := time.Now()
-				err := settle(ctx, msgs[:3])
-				cancel()
-				if took := time.Since(begin); took > 10*time.Second {
-					t.Errorf("%s took %v: %v", what, took, err)
-				} else {
-					t.Logf("%s: %v after %v", what, err, took)
-				}
-			}
-			fill(t, s, 4)
-			got := map[string]bool{}
-			last := ""
-			for deadline := time.Now().Add(30 * time.Second); len(got) < 4 && time.Now().Before(deadline); {
-				again, err := q.Fetch(t.Context(), wide)
-				if err != nil {
-					last = err.Error()
-				}
-				for _, m := range again {
-					if m.Stored.After(msgs[8].Stored) {
-						got[m.Token[len("$JS.ACK."):]] = true
-					}
-				}
-				if err := q.Ack(t.Context(), again); err != nil {
-					t.Errorf("then: %v", err)
-				}
-			}
-			if lag := lagOf(t, q); len(got) != 4 || lag.Messages > 9 {
-				t.Errorf("%d of 4 came, lag %+v; %s", len(got), lag, last)
-			}
-		})
 	}
 }

@@ -58,11 +58,11 @@ func (r pullRequest) silence() time.Duration {
 	return r.Expires + answerSlack
 }
 
-func (q *Queue) pull(ctx context.Context, limit persister.Limit) (h haul, err error) {
+func (q *Queue) pull(ctx context.Context, limit persister.Limit) (msgs []persister.Message, err error) {
 	request := q.request(limit)
 	body, err := json.Marshal(request)
 	if err != nil {
-		return h, err
+		return nil, err
 	}
 	inbox := q.nc.NewInbox()
 	// The channel takes the whole batch and what ends it. SubscribeSync would make one for 65,536
@@ -70,7 +70,7 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (h haul, err er
 	arrived := make(chan *nats.Msg, limit.Messages+statusSlack)
 	sub, err := q.nc.ChanSubscribe(inbox, arrived)
 	if err != nil {
-		return h, err
+		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	wait, cancel := context.WithCancelCause(ctx)
@@ -78,19 +78,18 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (h haul, err er
 	sub.SetClosedHandler(func(string) { cancel(nats.ErrConnectionClosed) })
 	late := time.AfterFunc(request.silence(), func() { cancel(errNoAnswer) })
 	defer late.Stop()
-	if err := q.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+q.stream+"."+q.cfg.Durable, inbox, body); err != nil {
-		return h, err
+	if err := q.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+q.stream+"."+q.consumer, inbox, body); err != nil {
+		return nil, err
 	}
 	usual := min(limit.Messages, int(q.usual.Load()*9/8))
-	h.msgs, h.places = make([]persister.Message, 0, usual), make([]place, 0, usual)
-	defer func() { q.usual.Store(int64(len(h.msgs))) }()
-	for len(h.msgs) < limit.Messages {
+	msgs = make([]persister.Message, 0, usual)
+	defer func() { q.usual.Store(int64(len(msgs))) }()
+	for len(msgs) < limit.Messages {
 		var m *nats.Msg
 		select {
 		case m = <-arrived:
 		case <-wait.Done():
-			h.remaining(q.stream, arrived)
-			return h, context.Cause(wait)
+			return q.remaining(msgs, arrived), context.Cause(wait)
 		}
 		if status := m.Header.Get("Status"); len(m.Data) == 0 && status != "" && m.Reply == "" {
 			if status == "100" { // heartbeat
@@ -98,60 +97,58 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (h haul, err er
 				continue
 			}
 			text := m.Header.Get("Description")
-			if text == tooSmall && len(h.msgs) == 0 {
-				return h, q.widen(request.MaxBytes)
+			if text == tooSmall && len(msgs) == 0 {
+				return nil, q.widen(request.MaxBytes)
 			}
-			return h, q.over(ctx, status, text)
+			return msgs, over(status, text)
 		}
-		if err = h.keep(q.stream, m); err != nil {
-			return h, err
+		if msgs, err = q.keep(msgs, m); err != nil {
+			return msgs, err
 		}
 		q.wider.Store(0)
-		if len(h.msgs)%64 == 0 { // now and then is enough
+		if len(msgs)%64 == 0 { // now and then is enough
 			late.Reset(request.silence())
 		}
 	}
-	return h, nil
+	return msgs, nil
 }
 
-// haul is what one request brings.
-type haul struct {
-	msgs   []persister.Message
-	places []place
-}
-
-func (h *haul) keep(stream string, m *nats.Msg) error {
+// keep appends a message, which must be the next one that the consumer hands out: it does not come again.
+func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
-		return fmt.Errorf("message without place: %w", err)
+		return msgs, fmt.Errorf("message without place: %w", err)
 	}
-	h.msgs = append(h.msgs, persister.Message{
-		Stream: stream, Position: meta.Sequence.Stream, Stored: meta.Timestamp,
-		Subject: m.Subject, Header: m.Header, Body: m.Data, Token: m.Reply,
-	})
-	h.places = append(h.places, place{meta.Sequence.Stream, meta.Sequence.Consumer})
-	return nil
+	if meta.Sequence.Consumer != q.serial+1 {
+		return msgs, fmt.Errorf("message %d of the consumer behind %d: %w", meta.Sequence.Consumer, q.serial, errGap)
+	}
+	q.serial++
+	return append(msgs, persister.Message{
+		Stream: q.stream, Position: meta.Sequence.Stream, Stored: meta.Timestamp, Subject: m.Subject, Header: m.Header, Body: m.Data,
+	}), nil
 }
 
-// remaining takes what has arrived when a fetch is called off: dropped here, it would come again
-// only after the ack wait.
-func (h *haul) remaining(stream string, arrived <-chan *nats.Msg) {
+// remaining takes what had been sent when the wait ended: a server that serves a request sends at once.
+func (q *Queue) remaining(msgs []persister.Message, arrived <-chan *nats.Msg) []persister.Message {
 	quiet := time.NewTimer(remainingWait)
 	defer quiet.Stop()
 	for {
 		select {
 		case m := <-arrived:
-			if m.Reply != "" {
-				_ = h.keep(stream, m)
+			if m.Reply == "" {
+				continue
+			}
+			var err error
+			if msgs, err = q.keep(msgs, m); err != nil {
+				return msgs // the next fetch finds the gap again
 			}
 			quiet.Reset(remainingWait)
 		case <-quiet.C:
-			return
+			return msgs
 		}
 	}
 }
 
-// remainingWait is how long nothing has arrived when all has.
 const remainingWait = 10 * time.Millisecond
 
 // tooSmall is how the server says that the next message does not fit into a request.
@@ -170,26 +167,20 @@ func (q *Queue) widen(bytes int) error {
 // widest is above what any server takes as one message.
 const widest = 128 << 20
 
-// errNoAnswer says that the server did not end a request in time.
+// errGap reports that a message was lost on its way.
+var errGap = errors.New("messages are missing")
+
+// errNoAnswer reports that the server did not end a request in time.
 var errNoAnswer = errors.New("no answer")
 
-// errGone says that the consumer does not exist any more.
+// errGone reports that the consumer does not exist any more.
 var errGone = errors.New("consumer was deleted")
 
 // over reads the status that ends a request.
-func (q *Queue) over(ctx context.Context, status, text string) error {
+func over(status, text string) error {
 	switch {
 	case status == "404":
 		return nil // nothing there, or nothing more
-	case status == "408" && text == "Requests Pending":
-		// Another process's request is served with what there is. Do not ask again at once.
-		timer := time.NewTimer(20 * time.Millisecond)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		return nil
 	case status == "408": // the time is over
 		return nil
 	case status == "409" && (text == tooSmall || text == "Batch Completed"):

@@ -1,8 +1,8 @@
 package natsjs
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,10 +17,11 @@ import (
 	"agentstream/schema"
 )
 
-// Purger removes runs from the log, and from the bucket of idempotency keys.
+// Purger removes runs from the log, with their blobs, and from the bucket of idempotency keys.
 type Purger struct {
 	nc         *nats.Conn
 	js         jetstream.JetStream
+	blobs      *natskit.Blobs
 	partitions int
 	bucket     string
 }
@@ -36,7 +37,11 @@ func NewPurger(ctx context.Context, nc *nats.Conn, keys string) (*Purger, error)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: purger: %w", err)
 	}
-	return &Purger{nc: nc, js: js, partitions: n, bucket: keys}, nil
+	blobs, err := natskit.NewBlobs(nc)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: purger: %w", err)
+	}
+	return &Purger{nc: nc, js: js, blobs: blobs, partitions: n, bucket: keys}, nil
 }
 
 func (p *Purger) run(key schema.RunKey) natskit.Run {
@@ -60,9 +65,42 @@ const (
 	purgeIdle     = 5 * time.Second
 )
 
-// Holding gives those of the runs of which the log has something, with one request for hundreds of them. A
+// Holding returns those of the runs of which the log has something, or a blob, with one request for hundreds of them. A
 // replica may answer, which may lag.
-func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) (holding []schema.RunKey, err error) {
+func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error) {
+	holding, err := p.logged(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	have := make(map[schema.RunKey]bool, len(holding))
+	for _, key := range holding {
+		have[key] = true
+	}
+	for group := range slices.Chunk(keys, holdingGroup) {
+		req := natskit.BatchRequest{MultiLast: make([]string, len(group))}
+		for i, key := range group {
+			req.MultiLast[i] = natskit.BlobMark(key)
+		}
+		page, err := natskit.ReadBatch(ctx, p.nc, natskit.BlobStream, req, purgeIdle)
+		if errors.Is(err, nats.ErrNoResponders) { // nobody serves it now, or it is a log of before, which has none
+			if _, look := p.js.Stream(ctx, natskit.BlobStream); errors.Is(look, jetstream.ErrStreamNotFound) {
+				return holding, nil
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsjs: look for blobs of %d runs: %w", len(group), err)
+		}
+		for _, m := range page.Msgs {
+			if key, err := natskit.MarkedRun(m.Subject); err == nil && !have[key] {
+				have[key] = true
+				holding = append(holding, key)
+			}
+		}
+	}
+	return holding, nil
+}
+
+func (p *Purger) logged(ctx context.Context, keys []schema.RunKey) (holding []schema.RunKey, err error) {
 	byPartition := make(map[int][]schema.RunKey)
 	for _, key := range keys {
 		part := schema.Partition(key.Run, p.partitions)
@@ -109,7 +147,8 @@ func (p *Purger) holding(ctx context.Context, stream string, keys []schema.RunKe
 	return slices.DeleteFunc(slices.Clone(keys), func(k schema.RunKey) bool { return !found[k] }), nil
 }
 
-// RunsOf gives the ids of a tenant's runs that the log has.
+// RunsOf returns the ids of a tenant's runs that the log has, or blobs of, and of the children of which it says whose they
+// are.
 func (p *Purger) RunsOf(ctx context.Context, tenant string) ([]string, error) {
 	ids := make(map[string]bool)
 	for part := range p.partitions {
@@ -124,8 +163,17 @@ func (p *Purger) RunsOf(ctx context.Context, tenant string) ([]string, error) {
 		for subject := range info.State.Subjects {
 			if key, _, err := schema.ParseSubject(subject); err == nil {
 				ids[key.Run] = true
+			} else if child, _, ok := schema.ParseChildSubject(subject); ok {
+				ids[child.Run] = true
 			}
 		}
+	}
+	marked, err := p.blobs.Marked(ctx, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: runs of %s with blobs: %w", tenant, err)
+	}
+	for _, id := range marked {
+		ids[id] = true
 	}
 	return slices.Sorted(maps.Keys(ids)), nil
 }
@@ -134,12 +182,16 @@ func tenantFilter(tenant string, part int) string {
 	return strings.TrimSuffix(schema.PartitionFilter(part), ">") + tenant + ".>"
 }
 
-// Purge removes a run's packs up to a seq from the log, and those idempotency keys that they name; with
-// schema.MaxSeq, all that the run has. It gives the number of messages and of keys.
+// Purge removes a run's packs up to a seq from the log, and those idempotency keys that they name, and its blobs
+// unless the run goes on behind; with schema.MaxSeq, all that the run has, and what the log says of its children. It
+// gives the number of messages, with those of blobs, and of keys.
 func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Seq) (messages, keys int, err error) {
-	below, ids, err := p.survey(ctx, key, through)
+	below, over, named, err := p.survey(ctx, key, through)
 	if err == nil && below > 0 {
-		for _, id := range ids {
+		for id := range named.keys {
+			if p.bucket == "" {
+				break
+			}
 			n, err := p.purge(ctx, "KV_"+p.bucket, "$KV."+p.bucket+"."+id, 0)
 			if err != nil {
 				return 0, keys, fmt.Errorf("natsjs: purge keys of %s: %w", key, err)
@@ -148,8 +200,18 @@ func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Se
 		}
 		if through == schema.MaxSeq {
 			below = 0 // what has come since as well
+			messages, err = p.release(ctx, key, named.children)
 		}
-		messages, err = p.purge(ctx, p.run(key).Stream(), p.run(key).Filter(), below)
+		if err == nil {
+			var n int
+			n, err = p.purge(ctx, p.run(key).Stream(), p.run(key).Filter(), below)
+			messages += n
+		}
+	}
+	if err == nil && (over || through == schema.MaxSeq) {
+		n := 0
+		n, err = p.blobs.Remove(ctx, key)
+		messages += n
 	}
 	if err != nil {
 		return messages, keys, fmt.Errorf("natsjs: purge %s: %w", key, err)
@@ -157,69 +219,88 @@ func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Se
 	return messages, keys, nil
 }
 
-// survey gives the position below which the run's packs are to go, 0 when there are none, and the
-// idempotency keys that they name.
-func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.Seq) (below uint64, ids []string, err error) {
+// release removes what the log says of a run's children: their ids are free again.
+func (p *Purger) release(ctx context.Context, key schema.RunKey, children map[string]bool) (messages int, err error) {
+	for child := range children {
+		of := p.run(schema.RunKey{Tenant: key.Tenant, Run: child})
+		n, err := p.purge(ctx, of.Stream(), schema.ChildSubject(of.Key, key.Run, p.partitions), 0)
+		if messages += n; err != nil {
+			return messages, fmt.Errorf("child %s: %w", child, err)
+		}
+	}
+	return messages, nil
+}
+
+// names are what a run's packs name.
+type names struct {
+	keys     map[string]bool // idempotency keys
+	children map[string]bool // that speak in it, or were spawned
+}
+
+// add takes what a pack names.
+func (n names) add(p *schema.Pack) {
+	if p.Batch != "" && schema.ValidTenant(p.Batch) == nil {
+		n.keys[p.Batch] = true
+	}
+	if p.Child != "" {
+		n.children[p.Child] = true
+	}
+	if !bytes.Contains(p.Body, []byte(`"`+schema.TypeChildSpawn+`"`)) {
+		return
+	}
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return
+		}
+		if string(r.Type) != schema.TypeChildSpawn {
+			continue
+		}
+		if child := schema.SpawnedChild(r.Payload()); child != "" {
+			n.children[child] = true
+		}
+	}
+}
+
+// survey returns the position below which the run's packs are to go, 0 when there are none, whether there are none behind,
+// and what they name.
+func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.Seq) (below uint64, over bool, named names, err error) {
+	named = names{make(map[string]bool), make(map[string]bool)}
 	run := p.run(key)
 	last, err := natskit.LastFromLeader(ctx, p.nc, run.Stream(), run.Filter())
 	if errors.Is(err, natskit.ErrNoMessage) {
-		return 0, nil, nil
+		return 0, true, named, nil
 	}
 	if err != nil {
-		return 0, nil, err
+		return 0, false, named, err
 	}
-	seen := make(map[string]bool)
 	for next := uint64(1); next <= last.Seq; {
 		page, err := natskit.ReadBatch(ctx, p.nc, run.Stream(), natskit.BatchRequest{
 			Seq: next, NextBy: run.Filter(), Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
 		if err != nil {
-			return 0, nil, err
+			return 0, false, named, err
 		}
 		for _, m := range page.Msgs {
 			pack, err := natskit.ParsePack(m)
 			if err == nil && pack.Last() > through {
-				return below, ids, nil
+				return below, false, named, nil
 			}
 			below, next = m.Seq+1, m.Seq+1
-			if err == nil && pack.Batch != "" && p.bucket != "" && !seen[pack.Batch] && schema.ValidTenant(pack.Batch) == nil {
-				seen[pack.Batch] = true
-				ids = append(ids, pack.Batch)
+			if err == nil {
+				named.add(&pack)
 			}
 		}
 		if !page.More || len(page.Msgs) == 0 {
 			break
 		}
 	}
-	return below, ids, nil
+	return below, true, named, nil
 }
 
 // purge removes the messages of a subject below a position, all of them when it is 0.
 func (p *Purger) purge(ctx context.Context, stream, subject string, below uint64) (int, error) {
-	body, err := json.Marshal(struct {
-		Filter string `json:"filter"`
-		Seq    uint64 `json:"seq,omitempty"`
-	}{subject, below})
-	if err != nil {
-		return 0, err
+	n, err := natskit.PurgeOnce(ctx, p.nc, stream, subject, below, purgeIdle)
+	if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound && strings.HasPrefix(stream, "KV_") {
+		return 0, nil // no key was ever kept
 	}
-	ctx, cancel := context.WithTimeout(ctx, purgeIdle)
-	defer cancel()
-	reply, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, body)
-	if err != nil {
-		return 0, err
-	}
-	var answer struct {
-		Purged int                 `json:"purged"`
-		Error  *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, err
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound && strings.HasPrefix(stream, "KV_") {
-			return 0, nil // no key was ever kept
-		}
-		return 0, answer.Error
-	}
-	return answer.Purged, nil
+	return n, err
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
 )
 
-const purgeBucket = "AGENT_KEYS"
+const purgeBucket = natskit.KeysBucket
 
 func publishPacks(t *testing.T, s *testkit.Server, packs ...schema.Pack) {
 	t.Helper()
@@ -38,7 +38,7 @@ func purger(t *testing.T, s *testkit.Server, bucket string) *natsjs.Purger {
 // TestPurge: of one run, on all its lanes, up to a seq or whole, with its keys and nobody else's.
 func TestPurge(t *testing.T) {
 	s := testkit.NATS(t)
-	kv, err := s.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: purgeBucket, History: 1})
+	kv, err := s.JS.KeyValue(t.Context(), purgeBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +101,104 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestPurgeReleasesChildren: with a run goes what the log says of the children that speak in it or were spawned there,
+// and nothing of others.
+func TestPurgeReleasesChildren(t *testing.T) {
+	s := testkit.NATS(t)
+	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "root"}, "20260105")
+	publishPacks(t, s, w.Texts("", 1), w.Texts("speaks", 1), w.Pack("", persistertest.Event(schema.TypeChildSpawn, `{"child_id":"silent"}`)))
+	for _, of := range [][2]string{{"speaks", "root"}, {"silent", "root"}, {"moved", "root"}, {"moved", "other"}, {"theirs", "other"}} {
+		if _, err := s.JS.Publish(t.Context(), schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: of[0]}, of[1], s.Partitions), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := purger(t, s, "")
+	root := func(child string) string {
+		t.Helper()
+		head, err := p.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: child})
+		if err != nil || head.Exists() {
+			t.Fatalf("%s: %+v, %v", child, head, err)
+		}
+		return head.Root
+	}
+	if n, _, err := p.Purge(t.Context(), w.Key, 2); err != nil || n != 2 || root("speaks") != "root" || root("silent") != "root" {
+		t.Fatalf("a part: %d messages, %v", n, err)
+	}
+	publishPacks(t, s, w.Texts("speaks", 1))
+	if n, _, err := p.Purge(t.Context(), w.Key, schema.MaxSeq); err != nil || n != 4 {
+		t.Fatalf("%d messages, %v", n, err)
+	}
+	for child, want := range map[string]string{"speaks": "", "silent": "", "moved": "other", "theirs": "other"} {
+		if got := root(child); got != want {
+			t.Errorf("%s is a child of %q", child, got)
+		}
+	}
+	if ids, err := p.RunsOf(t.Context(), "acme"); err != nil || !slices.Equal(ids, []string{"moved", "theirs"}) {
+		t.Errorf("left: %v, %v", ids, err)
+	}
+}
+
 // TestPurgeHostile: messages that are no packs go with their run, and keys that they name are not believed.
+// TestPurgeBlobs: a run's blobs go with it, unless it goes on behind; a run that has nothing else is found by them. A log of
+// before has no stream for them, and is purged all the same.
+func TestPurgeBlobs(t *testing.T) {
+	s := testkit.NATS(t)
+	blobs, err := natskit.NewBlobs(s.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := purger(t, s, purgeBucket)
+	has := func(key schema.RunKey) int {
+		t.Helper()
+		list, err := blobs.List(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	logged, alone := schema.RunKey{Tenant: "acme", Run: "run_1"}, schema.RunKey{Tenant: "acme", Run: "run_2"}
+	w := persistertest.NewWriter(logged, "20260105")
+	publishPacks(t, s, w.Texts("", 2), w.Texts("", 2))
+	for _, key := range []schema.RunKey{logged, alone} {
+		if _, _, err := blobs.Put(t.Context(), key, "a/b", func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := []schema.RunKey{logged, alone, {Tenant: "acme", Run: "none"}}
+	if holding, err := p.Holding(t.Context(), both); err != nil || len(holding) != 2 {
+		t.Errorf("holding %v: %v", holding, err)
+	}
+	if runs, err := p.RunsOf(t.Context(), "acme"); err != nil || !slices.Equal(runs, []string{"run_1", "run_2"}) {
+		t.Errorf("runs %v: %v", runs, err)
+	}
+	for _, step := range []struct {
+		key            schema.RunKey
+		through        schema.Seq
+		messages, left int
+	}{{logged, 2, 1, 1}, {alone, 4, 2, 0}, {logged, 4, 3, 0}, {logged, schema.MaxSeq, 0, 0}} { // a blob and its mark are two
+		if n, _, err := p.Purge(t.Context(), step.key, step.through); err != nil || n != step.messages || has(step.key) != step.left {
+			t.Errorf("%s through %d: %d messages, %d blobs are left: %v", step.key, step.through, n, has(step.key), err)
+		}
+	}
+	if err := s.JS.DeleteStream(t.Context(), natskit.BlobStream); err != nil {
+		t.Fatal(err)
+	}
+	publishPacks(t, s, persistertest.NewWriter(logged, "20260105").Texts("", 2))
+	holding, err := p.Holding(t.Context(), both)
+	if err != nil || len(holding) != 1 {
+		t.Errorf("holding %v: %v", holding, err)
+	}
+	if runs, err := p.RunsOf(t.Context(), "acme"); err != nil || len(runs) != 1 {
+		t.Errorf("runs %v: %v", runs, err)
+	}
+	if n, _, err := p.Purge(t.Context(), logged, schema.MaxSeq); err != nil || n != 1 {
+		t.Errorf("%d messages: %v", n, err)
+	}
+}
+
 func TestPurgeHostile(t *testing.T) {
 	s := testkit.NATS(t)
-	kv, err := s.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: purgeBucket, History: 1})
+	kv, err := s.JS.KeyValue(t.Context(), purgeBucket)
 	if err == nil {
 		_, err = kv.Create(t.Context(), "another", []byte("{}"))
 	}

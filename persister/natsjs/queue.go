@@ -13,28 +13,14 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/persister"
-	"agentstream/schema"
 )
 
-// Config says how messages are handed out. The zero value works.
+// Config says how messages are read. The zero value works.
 type Config struct {
-	Durable       string        // the consumer's name; default "persist"
-	AckWait       time.Duration // a message not confirmed after this is handed out again; default 10 s, see doc
-	MaxAckPending int           // messages handed out and not confirmed, per partition; default 50,000
-	Wait          time.Duration // longest wait of one Fetch; default 5 s
-	Roster        *Roster       // shares the partitions with other processes; nil: every partition is ours
+	Wait time.Duration // longest wait of one Fetch; default 5 s
 }
 
 func (c Config) withDefaults() Config {
-	if c.Durable == "" {
-		c.Durable = "persist"
-	}
-	if c.AckWait == 0 {
-		c.AckWait = 10 * time.Second
-	}
-	if c.MaxAckPending == 0 {
-		c.MaxAckPending = 50_000 // the server's own 1,000 would cap a batch silently
-	}
 	if c.Wait == 0 {
 		c.Wait = 5 * time.Second
 	}
@@ -42,10 +28,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if schema.ValidTenant(c.Durable) != nil { // the same alphabet: it becomes part of a subject
-		return fmt.Errorf("natsjs: durable %q is not [A-Za-z0-9_-]{1,64}", c.Durable)
-	}
-	if c.AckWait < 0 || c.MaxAckPending < 0 || c.Wait < 0 {
+	if c.Wait < 0 {
 		return errors.New("natsjs: config has a negative bound")
 	}
 	return nil
@@ -53,27 +36,30 @@ func (c Config) validate() error {
 
 // Queue is a persister.Queue on one partition.
 type Queue struct {
-	cfg       Config
-	js        jetstream.JetStream
-	nc        *nats.Conn
-	partition int
-	stream    string
+	cfg    Config
+	js     jetstream.JetStream
+	nc     *nats.Conn
+	stream string
 
 	usual atomic.Int64 // messages of the last fetch: about what the next one holds
 	wider atomic.Int64 // bytes that a request must allow, because the next message is larger than usual; else 0
 
-	mu    sync.Mutex
-	ready bool // the consumer is known to exist
-	loss  loss
+	// Of Seek and Fetch.
+	consumer string        // its name; "": to be made
+	since    atomic.Uint64 // reconnections, as of Seek
+	serial   uint64        // the consumer's count of the newest message handed out
+
+	mu      sync.Mutex
+	loss    loss
+	retired bool // the consumer of an older release is gone
 }
 
 var (
 	_ persister.Queue  = (*Queue)(nil)
-	_ persister.Holder = (*Queue)(nil)
-	_ persister.Shared = (*Queue)(nil)
+	_ persister.Steady = (*Queue)(nil)
 )
 
-// Queues gives a queue for each partition of the log that js holds. It wraps natskit.ErrNotDeclared
+// Queues returns a queue for each partition of the log that js holds. It wraps natskit.ErrNotDeclared
 // when there is no log.
 func Queues(ctx context.Context, js jetstream.JetStream, cfg Config) ([]persister.Queue, error) {
 	n, err := natskit.Partitions(ctx, js)
@@ -89,152 +75,125 @@ func Queues(ctx context.Context, js jetstream.JetStream, cfg Config) ([]persiste
 	return queues, nil
 }
 
-// New gives the queue of one partition. It asks the server for nothing: the consumer is made by the
-// first call that needs it, and again when somebody has deleted it. Then all messages that the
-// stream still has are handed out once more.
+// New returns the queue of one partition. It asks the server for nothing.
 func New(js jetstream.JetStream, partition int, cfg Config) (*Queue, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Queue{cfg: cfg, js: js, nc: js.Conn(), partition: partition, stream: natskit.StreamName(partition)}, nil
+	return &Queue{cfg: cfg, js: js, nc: js.Conn(), stream: natskit.StreamName(partition)}, nil
 }
 
-func (q *Queue) ensure(ctx context.Context) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ready {
-		return nil
+// Stream implements persister.Queue.
+func (q *Queue) Stream() string { return q.stream }
+
+// Seek implements persister.Queue.
+func (q *Queue) Seek(ctx context.Context, stored persister.Offset) (persister.Offset, error) {
+	q.since.Store(q.nc.Stats().Reconnects)
+	s, err := readState(ctx, q.js, q.stream)
+	if err != nil {
+		return stored, fmt.Errorf("natsjs: seek in %s: %w", q.stream, err)
 	}
-	stream, err := q.js.Stream(ctx, q.stream)
-	var consumer jetstream.Consumer
-	if err == nil {
-		consumer, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable:       q.cfg.Durable,
-			Description:   "agentstream: packs on their way into the store",
-			FilterSubject: schema.PartitionFilter(q.partition),
-			DeliverPolicy: jetstream.DeliverAllPolicy,
-			AckPolicy:     jetstream.AckExplicitPolicy,
-			AckWait:       q.cfg.AckWait,
-			MaxAckPending: q.cfg.MaxAckPending,
-			MaxDeliver:    -1, // what cannot be stored is set aside by the persister, never given up here
-		})
+	at, err := s.compare(ctx, q.nc, stored)
+	if err == nil && stored.Identity == "" {
+		at, err = q.inherited(ctx, at)
 	}
 	if err != nil {
-		return fmt.Errorf("natsjs: consumer %s of %s: %w", q.cfg.Durable, q.stream, err)
+		return at, fmt.Errorf("natsjs: seek in %s behind %d: %w", q.stream, stored.Position, err)
 	}
-	q.ready = true
-	q.loss.begin(stream.CachedInfo().State.FirstSeq, consumer.CachedInfo())
-	return nil
+	q.forget(ctx)
+	q.mu.Lock()
+	q.loss.seek(at, s.info.State.FirstSeq)
+	q.mu.Unlock()
+	if q.consumer, err = q.makeConsumer(ctx, at.Position+1); err != nil {
+		return at, fmt.Errorf("natsjs: read %s behind %d: %w", q.stream, at.Position, err)
+	}
+	return at, nil
 }
 
-func (q *Queue) forget() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ready = false
+// Same implements persister.Steady. While the connection is down nobody can append through it either.
+func (q *Queue) Same() bool { return q.nc.Stats().Reconnects == q.since.Load() }
+
+// How a consumer is made. It confirms nothing and is kept in memory: what has been read is the store's to say.
+const consumerIdle = 5 * time.Minute // without a request for so long it is removed
+
+func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
+	c, err := q.js.CreateConsumer(ctx, q.stream, jetstream.ConsumerConfig{
+		Description:       "agentstream: packs on their way into the store",
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       from,
+		AckPolicy:         jetstream.AckNonePolicy,
+		InactiveThreshold: consumerIdle,
+		MemoryStorage:     true,
+		Replicas:          1,
+	})
+	if err != nil {
+		return "", err
+	}
+	q.serial = 0
+	return c.CachedInfo().Name, nil
 }
+
+// forget removes the consumer; one that cannot be reached ends by itself.
+func (q *Queue) forget(ctx context.Context) {
+	if q.consumer == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = q.js.DeleteConsumer(ctx, q.stream, q.consumer)
+	q.consumer = ""
+}
+
+// errSeek reports that there is no place to read from.
+var errSeek = errors.New("seek comes first")
 
 // Fetch implements persister.Queue. It returns as soon as the server has handed out what there is.
 func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.Message, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if r := q.cfg.Roster; r != nil {
-		wait := q.cfg.Wait
-		if limit.NoWait {
-			wait = 0
-		}
-		turn := r.turn(ctx, q.partition, wait)
-		if turn == nil {
-			return nil, ctx.Err()
-		}
-		stop := context.AfterFunc(turn.ctx, func() { cancel(errTurn) })
-		defer stop()
+	if q.consumer == "" {
+		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, errSeek)
 	}
-	if err := q.ensure(ctx); err != nil {
-		return nil, err
+	msgs, err := q.pull(ctx, limit)
+	if len(msgs) > 0 {
+		q.look(ctx, msgs)
+		return msgs, nil // what ended the request shows again at the next
 	}
-	got, err := q.pull(ctx, limit)
-	if len(got.msgs) > 0 {
-		q.handed(len(got.msgs))
-		q.look(ctx, got.places)
-		return got.msgs, nil // what ended the request shows again at the next
-	}
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errGone) {
-		q.forget()
-	}
-	if errors.Is(err, errTurn) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, err)
 	}
 	return nil, nil
 }
 
-// errTurn says that the partition is another's from now on.
-var errTurn = errors.New("it is another's turn")
+// legacyConsumer is the durable consumer of releases that confirmed messages to the log.
+const legacyConsumer = "persist"
 
-// Ours implements persister.Shared.
-func (q *Queue) Ours() bool { return q.cfg.Roster == nil || q.cfg.Roster.holds(q.partition) }
-
-func (q *Queue) handed(n int) {
-	if r := q.cfg.Roster; r != nil {
-		r.handed(q.partition, n)
+// inherited returns where such a release has come to: everything at or below the consumer's floor is stored.
+func (q *Queue) inherited(ctx context.Context, at persister.Offset) (persister.Offset, error) {
+	c, err := q.js.Consumer(ctx, q.stream, legacyConsumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return at, nil
 	}
+	if err == nil {
+		at.Position = c.CachedInfo().AckFloor.Stream
+	}
+	return at, err
 }
 
-var (
-	ack     = []byte("+ACK")
-	release = []byte("-NAK")
-	wait    = []byte("+WPI")
-)
-
-// Ack implements persister.Queue. It returns when the server has recorded the last one, which it
-// does after the others.
-func (q *Queue) Ack(ctx context.Context, msgs []persister.Message) error {
-	defer q.handed(-len(msgs))
-	if err := q.settle(ctx, msgs, ack); err != nil {
-		return fmt.Errorf("natsjs: acknowledge %d messages of %s: %w", len(msgs), q.stream, err)
-	}
-	return nil
-}
-
-// Release implements persister.Queue.
-func (q *Queue) Release(ctx context.Context, msgs []persister.Message) error {
-	defer q.handed(-len(msgs))
+// retire removes the consumer of such a release when nobody uses it any more.
+func (q *Queue) retire(ctx context.Context) {
 	q.mu.Lock()
-	q.loss.released(msgs)
+	retired := q.retired
 	q.mu.Unlock()
-	if err := q.settle(ctx, msgs, release); err != nil {
-		return fmt.Errorf("natsjs: release %d messages of %s: %w", len(msgs), q.stream, err)
+	if retired {
+		return
 	}
-	return nil
-}
-
-// Hold implements persister.Holder.
-func (q *Queue) Hold(ctx context.Context, msgs []persister.Message) error {
-	if !q.nc.IsConnected() {
-		return nil // said later, it would be too late
+	c, err := q.js.Consumer(ctx, q.stream, legacyConsumer)
+	switch {
+	case err == nil && c.CachedInfo().NumWaiting == 0:
+		_ = q.js.DeleteConsumer(ctx, q.stream, legacyConsumer) // asked again the next time
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.retired = true
 	}
-	if err := q.settle(ctx, msgs, wait); err != nil {
-		return fmt.Errorf("natsjs: hold %d messages of %s: %w", len(msgs), q.stream, err)
-	}
-	return nil
-}
-
-// Patience implements persister.Holder.
-func (q *Queue) Patience() time.Duration { return q.cfg.AckWait }
-
-func (q *Queue) settle(ctx context.Context, msgs []persister.Message, how []byte) error {
-	if len(msgs) == 0 {
-		return nil
-	}
-	last := len(msgs) - 1
-	for i := range msgs[:last] {
-		if err := q.nc.Publish(msgs[i].Token, how); err != nil {
-			return err
-		}
-	}
-	_, err := q.nc.RequestWithContext(ctx, msgs[last].Token, how)
-	return err
 }

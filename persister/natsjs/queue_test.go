@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
@@ -22,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fill stores n packs of one event in partition 0 and gives the run's key.
+// fill stores n packs of one event in partition 0.
 func fill(t testing.TB, s *testkit.Server, n int) {
 	t.Helper()
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: runIn(0, s.Partitions)}, "20260228")
@@ -32,7 +33,7 @@ func fill(t testing.TB, s *testkit.Server, n int) {
 	}
 }
 
-// runIn gives a run id that lies in a partition.
+// runIn returns a run id that lies in a partition.
 func runIn(partition, count int) string {
 	for i := 0; ; i++ {
 		if id := "run_" + strconv.Itoa(i); schema.Partition(id, count) == partition {
@@ -48,13 +49,30 @@ func publish(t testing.TB, s *testkit.Server, subject string, header map[string]
 	}
 }
 
-func open(t testing.TB, s *testkit.Server, cfg natsjs.Config) *natsjs.Queue {
+func declare(t *testing.T, s *testkit.Server, partitions int) {
+	t.Helper()
+	if err := natskit.Declare(t.Context(), s.JS, natskit.Layout{Partitions: partitions}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open returns the queue of partition 0, to be read from the beginning, and its offset there.
+func open(t testing.TB, s *testkit.Server, cfg natsjs.Config) (*natsjs.Queue, persister.Offset) {
 	t.Helper()
 	q, err := natsjs.New(s.JS, 0, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q
+	return q, seek(t, q, persister.Offset{Stream: q.Stream()})
+}
+
+func seek(t testing.TB, q *natsjs.Queue, stored persister.Offset) persister.Offset {
+	t.Helper()
+	at, err := q.Seek(t.Context(), stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 func fetch(t testing.TB, q *natsjs.Queue, limit persister.Limit) []persister.Message {
@@ -64,6 +82,12 @@ func fetch(t testing.TB, q *natsjs.Queue, limit persister.Limit) []persister.Mes
 		t.Fatal(err)
 	}
 	return msgs
+}
+
+// behind is the offset behind a message.
+func behind(at persister.Offset, m persister.Message) persister.Offset {
+	at.Position, at.StoredAt = m.Position, m.Stored
+	return at
 }
 
 func positions(msgs []persister.Message) string {
@@ -76,10 +100,14 @@ func positions(msgs []persister.Message) string {
 
 var wide = persister.Limit{Messages: 1000, Bytes: 16 << 20}
 
-func TestFetchAckRelease(t *testing.T) {
+// TestSeekAndFetch: messages come in order, once, from where Seek says, and the log keeps nothing of who reads.
+func TestSeekAndFetch(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 10)
-	q := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
+	q, at := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
+	if at.Position != 0 || at.Identity == "" || at.Stream != "AGENT_0" {
+		t.Fatalf("begins at %+v", at)
+	}
 	first := fetch(t, q, persister.Limit{Messages: 4, Bytes: 16 << 20})
 	if got := positions(first); got != "1 2 3 4" {
 		t.Fatalf("positions %s", got)
@@ -89,25 +117,51 @@ func TestFetchAckRelease(t *testing.T) {
 	if err != nil || p.Check() != nil || m.Stream != "AGENT_0" || time.Since(m.Stored) > time.Minute {
 		t.Fatalf("message %+v: %v", m, err)
 	}
-	if err := q.Ack(t.Context(), first[:3]); err != nil {
-		t.Fatal(err)
-	}
 	if got := positions(fetch(t, q, wide)); got != "5 6 7 8 9 10" {
 		t.Fatalf("positions %s", got)
-	}
-	lag, err := q.Lag(t.Context())
-	if err != nil || lag.Messages != 7 || lag.Window != 72*time.Hour || !lag.Oldest.Equal(first[3].Stored) || lag.Stream != "AGENT_0" {
-		t.Fatalf("lag %+v, %v; oldest must be %v", lag, err, first[3].Stored)
-	}
-	if err := q.Release(t.Context(), first[3:]); err != nil {
-		t.Fatal(err)
-	}
-	if got := positions(fetch(t, q, wide)); got != "4" {
-		t.Fatalf("after the release: %s", got)
 	}
 	begin := time.Now()
 	if got := fetch(t, q, wide); len(got) != 0 || time.Since(begin) < 200*time.Millisecond {
 		t.Fatalf("an empty queue gave %d messages after %v", len(got), time.Since(begin))
+	}
+	again := seek(t, q, behind(at, first[2]))
+	if got := positions(fetch(t, q, wide)); got != "4 5 6 7 8 9 10" || again != behind(at, first[2]) {
+		t.Fatalf("behind 3 come %s, at %+v", got, again)
+	}
+	lag, err := q.Lag(t.Context(), again)
+	if err != nil || lag.Messages != 7 || lag.Window != 72*time.Hour || !lag.Oldest.Equal(first[3].Stored) || lag.Stream != "AGENT_0" || lag.Lost != 0 {
+		t.Fatalf("lag %+v, %v; oldest must be %v", lag, err, first[3].Stored)
+	}
+	fill(t, s, 1)
+	if got := positions(fetch(t, q, wide)); got != "11" {
+		t.Fatalf("then come %s", got)
+	}
+	if n := consumers(t, s); n != 1 {
+		t.Errorf("%d consumers after three seeks", n)
+	}
+}
+
+func consumers(t *testing.T, s *testkit.Server) int {
+	t.Helper()
+	stream, err := s.JS.Stream(t.Context(), "AGENT_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Consumers
+}
+
+// TestTwoReaders: what one reads the other reads as well. Which of them stores it is the store's to say.
+func TestTwoReaders(t *testing.T) {
+	s := testkit.NATS(t)
+	fill(t, s, 20)
+	cfg := natsjs.Config{Wait: 200 * time.Millisecond}
+	a, _ := open(t, s, cfg)
+	b, _ := open(t, s, cfg)
+	for range 4 {
+		x, y := fetch(t, a, persister.Limit{Messages: 5, Bytes: 1 << 20}), fetch(t, b, persister.Limit{Messages: 5, Bytes: 1 << 20})
+		if len(x) != 5 || positions(x) != positions(y) {
+			t.Fatalf("one has %s, the other %s", positions(x), positions(y))
+		}
 	}
 }
 
@@ -115,7 +169,7 @@ func TestFetchAckRelease(t *testing.T) {
 func TestNoWait(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 3)
-	q := open(t, s, natsjs.Config{Wait: time.Minute})
+	q, _ := open(t, s, natsjs.Config{Wait: time.Minute})
 	at := wide
 	at.NoWait = true
 	if got := positions(fetch(t, q, at)); got != "1 2 3" {
@@ -127,36 +181,6 @@ func TestNoWait(t *testing.T) {
 	}
 }
 
-// TestTwoFetchers is why the consumer is AckExplicit: what one confirms says nothing about what the
-// other holds, and the other's messages come again when it dies.
-func TestTwoFetchers(t *testing.T) {
-	s := testkit.NATS(t)
-	fill(t, s, 20)
-	cfg := natsjs.Config{Wait: 100 * time.Millisecond, AckWait: 4 * time.Second}
-	dies, lives := open(t, s, cfg), open(t, s, cfg)
-	if got := positions(fetch(t, dies, persister.Limit{Messages: 5, Bytes: 1 << 20})); got != "1 2 3 4 5" {
-		t.Fatalf("positions %s", got)
-	}
-	rest := fetch(t, lives, wide)
-	if len(rest) != 15 {
-		t.Fatalf("the other has %d", len(rest))
-	}
-	if err := lives.Ack(t.Context(), rest); err != nil {
-		t.Fatal(err)
-	}
-	seen := make(map[uint64]bool)
-	for deadline := time.Now().Add(40 * time.Second); len(seen) < 5 && time.Now().Before(deadline); {
-		for _, m := range fetch(t, lives, wide) {
-			seen[m.Position] = true
-		}
-	}
-	for pos := uint64(1); pos <= 5; pos++ {
-		if !seen[pos] {
-			t.Errorf("message %d is lost", pos)
-		}
-	}
-}
-
 // TestLargeMessages: a message that is larger than the limit is handed out, alone.
 func TestLargeMessages(t *testing.T) {
 	s := testkit.NATS(t)
@@ -165,7 +189,7 @@ func TestLargeMessages(t *testing.T) {
 	for range 4 {
 		publish(t, s, subject, map[string][]string{"A": {"b"}}, large)
 	}
-	q := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
+	q, _ := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
 	got := 0
 	for range 8 {
 		msgs := fetch(t, q, persister.Limit{Messages: 100, Bytes: 1000})
@@ -178,51 +202,95 @@ func TestLargeMessages(t *testing.T) {
 			}
 			got++
 		}
-		if err := q.Ack(t.Context(), msgs); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if got != 4 {
 		t.Fatalf("%d of 4 came", got)
 	}
 }
 
-// TestCancelledFetch: messages that arrive while a fetch is called off are not lost for the ack wait.
+// TestCancelledFetch: a fetch that is called off returns at once, and what was on its way is read again.
 func TestCancelledFetch(t *testing.T) {
 	s := testkit.NATS(t)
-	q := open(t, s, natsjs.Config{})
+	q, at := open(t, s, natsjs.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
+	subs := s.Conn.NumSubscriptions()
 	go func() {
 		_, err := q.Fetch(ctx, wide)
 		done <- err
 	}()
-	for s.Conn.NumSubscriptions() < 2 { // the request is out
+	for s.Conn.NumSubscriptions() == subs { // the request is out
 		<-time.After(time.Millisecond)
 	}
 	begin := time.Now()
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || time.Since(begin) > 4*time.Second {
+	if err := <-done; err != nil || time.Since(begin) > 4*time.Second {
 		t.Fatalf("%v after %v", err, time.Since(begin))
+	}
+	fill(t, s, 3)
+	seek(t, q, at)
+	if got := positions(fetch(t, q, wide)); got != "1 2 3" {
+		t.Fatalf("then come %q", got)
 	}
 }
 
-// TestConsumerDeleted: an operator's mistake costs a second look at the window, not a message.
-func TestConsumerDeleted(t *testing.T) {
-	s := testkit.NATS(t)
-	fill(t, s, 3)
-	q := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
-	if err := q.Ack(t.Context(), fetch(t, q, wide)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.JS.DeleteConsumer(t.Context(), "AGENT_0", "persist"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Fetch(t.Context(), wide); err == nil {
-		t.Fatal("a consumer that is gone answers")
-	}
-	if got := positions(fetch(t, q, wide)); got != "1 2 3" {
-		t.Fatalf("positions %q", got)
+// TestGoneUnderOurFeet: what happens to the log while it is read is an error, and the next Seek says where to go on.
+func TestGoneUnderOurFeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(t *testing.T, s *testkit.Server)
+		then    string // positions that come behind the fourth, after two more
+		fails   bool   // a fetch
+	}{
+		"purged": {func(t *testing.T, s *testkit.Server) {
+			stream, err := s.JS.Stream(t.Context(), "AGENT_0")
+			if err == nil {
+				err = stream.Purge(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, "10 11", false},
+		"consumers deleted": {func(t *testing.T, s *testkit.Server) {
+			stream, err := s.JS.Stream(t.Context(), "AGENT_0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range stream.ConsumerNames(t.Context()).Name() {
+				if err := s.JS.DeleteConsumer(t.Context(), "AGENT_0", name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, "5 6 7 8 9 10 11", true},
+		"stream made anew": {func(t *testing.T, s *testkit.Server) {
+			if err := s.JS.DeleteStream(t.Context(), "AGENT_0"); err != nil {
+				t.Fatal(err)
+			}
+			declare(t, s, s.Partitions)
+		}, "1 2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testkit.NATS(t)
+			q, at := open(t, s, natsjs.Config{Wait: 300 * time.Millisecond})
+			fill(t, s, 9)
+			msgs := fetch(t, q, wide)
+			if len(msgs) != 9 {
+				t.Fatalf("%d messages", len(msgs))
+			}
+			c.happens(t, s)
+			if _, err := q.Fetch(t.Context(), wide); (err != nil) != c.fails {
+				t.Errorf("fetch: %v", err)
+			}
+			stored := behind(at, msgs[3])
+			// As it is found: empty when it was made anew.
+			next := seek(t, q, stored)
+			if same := next.Identity == stored.Identity; same == (name == "stream made anew") {
+				t.Errorf("goes on at %+v", next)
+			}
+			fill(t, s, 2)
+			if got := positions(fetch(t, q, wide)); got != c.then {
+				t.Errorf("then came %s, want %s", got, c.then)
+			}
+		})
 	}
 }
 
@@ -240,29 +308,70 @@ func TestQueues(t *testing.T) {
 	if _, err := natsjs.Queues(t.Context(), s.JS, natsjs.Config{}); !errors.Is(err, natskit.ErrNotDeclared) {
 		t.Fatalf("without a log: %v", err)
 	}
-	if _, err := queues[0].Fetch(t.Context(), wide); err == nil {
+	if _, err := queues[0].Seek(t.Context(), persister.Offset{Stream: "AGENT_0"}); err == nil {
 		t.Fatal("a stream that is gone answers")
 	}
-	if _, err := natsjs.New(s.JS, 0, natsjs.Config{Durable: "a.b"}); err == nil {
-		t.Fatal("a durable with a dot is taken")
+	if _, err := queues[0].Fetch(t.Context(), wide); err == nil {
+		t.Fatal("fetched without a place")
+	}
+	if _, err := natsjs.New(s.JS, 0, natsjs.Config{Wait: -1}); err == nil {
+		t.Fatal("a negative wait is taken")
 	}
 }
 
-// BenchmarkFetchAck is what AckExplicit costs: packs of one event, fetched and confirmed.
-func BenchmarkFetchAck(b *testing.B) {
+// TestInherited: a log that an older release has persisted goes on behind what that has confirmed, and its consumer
+// is removed when nobody asks it any more.
+func TestInherited(t *testing.T) {
+	s := testkit.NATS(t)
+	fill(t, s, 10)
+	c, err := s.JS.CreateOrUpdateConsumer(t.Context(), "AGENT_0", jetstream.ConsumerConfig{
+		Durable: "persist", AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Fetch(6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for m := range got.Messages() {
+		if n++; n != 5 { // the fifth is not confirmed: it may not be stored
+			if err := m.DoubleAck(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	q, at := open(t, s, natsjs.Config{Wait: 200 * time.Millisecond})
+	if at.Position != 4 {
+		t.Fatalf("begins behind %d", at.Position)
+	}
+	if got := positions(fetch(t, q, wide)); got != "5 6 7 8 9 10" {
+		t.Fatalf("positions %s", got)
+	}
+	for range 2 {
+		if _, err := q.Lag(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.JS.Consumer(t.Context(), "AGENT_0", "persist"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Fatalf("the old consumer: %v", err)
+	}
+	if again := seek(t, q, at); again != at {
+		t.Fatalf("then %+v, was %+v", again, at)
+	}
+}
+
+// BenchmarkFetch is what reading costs: packs of one event.
+func BenchmarkFetch(b *testing.B) {
 	s := testkit.NATS(b)
-	q := open(b, s, natsjs.Config{})
+	q, _ := open(b, s, natsjs.Config{})
 	const n = 2000
 	for b.Loop() {
 		b.StopTimer()
 		fill(b, s, n)
 		b.StartTimer()
 		for got := 0; got < n; {
-			msgs := fetch(b, q, wide)
-			if err := q.Ack(b.Context(), msgs); err != nil {
-				b.Fatal(err)
-			}
-			got += len(msgs)
+			got += len(fetch(b, q, wide))
 		}
 	}
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")

@@ -24,7 +24,7 @@ const drainEvents = 200_000
 // BenchmarkDrain persists a backlog as fast as it goes: 200,000 events of 500 runs in packs of 1, 10 and
 // 100, from a log in another process. us/event is the CPU time of this process, log-us/event that of the
 // log's, server-us/event PostgreSQL's. With the store that discards, what remains is the persister's own
-// work: fetch, sift, confirm.
+// work: fetch and take apart.
 func BenchmarkDrain(b *testing.B) {
 	none := func() time.Duration { return 0 }
 	for _, size := range []int{1, 10, 100} {
@@ -58,16 +58,14 @@ func BenchmarkBatchSize(b *testing.B) {
 // discard is a store that takes everything and keeps nothing.
 type discard struct{}
 
-func (discard) Append(_ context.Context, chunks []persister.Chunk) (r persister.Result, _ error) {
-	for i := range chunks {
-		r.Inserted += len(chunks[i].Rows)
+func (discard) Transfer(_ context.Context, t *persister.Transfer) (r persister.Result, _ error) {
+	for i := range t.Chunks {
+		r.Inserted += len(t.Chunks[i].Rows)
 	}
 	return r, nil
 }
 
-func (discard) Bury(context.Context, []persister.DeadLetter) error { return nil }
-
-func (discard) Ping(context.Context) error { return nil }
+func (discard) Offsets(context.Context) ([]persister.StoredOffset, error) { return nil, nil }
 
 func benchDrain(b *testing.B, cfg persister.Config, size int, serverCPU func() time.Duration) {
 	for b.Loop() {

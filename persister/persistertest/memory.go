@@ -3,6 +3,7 @@ package persistertest
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -14,7 +15,7 @@ import (
 
 // Memory is a store in memory. The zero value is not usable; see NewMemory.
 type Memory struct {
-	// Fault, when set, is asked before each Append and Bury; an error that it gives is the answer.
+	// Fault, when set, is asked before each call; an error that it returns is the answer.
 	Fault func(ctx context.Context, chunks []persister.Chunk) error
 
 	mu      sync.Mutex
@@ -22,6 +23,13 @@ type Memory struct {
 	letters []persister.DeadLetter
 	known   map[string]bool
 	joins   int // lanes that were taken up so far
+	offsets map[string]memoryOffset
+}
+
+type memoryOffset struct {
+	persister.Offset
+	owner string
+	moved time.Time
 }
 
 type memoryRun struct {
@@ -33,6 +41,7 @@ type memoryRun struct {
 	joined       map[string]int // lanes, counted over all runs as they come
 	first        schema.Seq
 	started, end time.Time
+	changed      time.Time
 	digest       persister.Digest
 	usage        schema.Usage
 	session      persister.Session
@@ -46,9 +55,9 @@ type memoryRow struct {
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory gives an empty store.
+// NewMemory returns an empty store.
 func NewMemory() *Memory {
-	return &Memory{runs: make(map[schema.RunKey]*memoryRun), known: make(map[string]bool)}
+	return &Memory{runs: make(map[schema.RunKey]*memoryRun), known: make(map[string]bool), offsets: make(map[string]memoryOffset)}
 }
 
 func (m *Memory) fault(ctx context.Context, chunks []persister.Chunk) error {
@@ -61,13 +70,50 @@ func (m *Memory) fault(ctx context.Context, chunks []persister.Chunk) error {
 	return m.Fault(ctx, chunks)
 }
 
-// Append implements persister.Store.
+// Transfer implements persister.Store.
+func (m *Memory) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
+	if err := m.fault(ctx, t.Chunks); err != nil {
+		return persister.Result{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t.Moves() {
+		if have := m.offsets[t.To.Stream]; !have.Same(t.From) && (have.Identity != "" || t.From.Identity != "") {
+			return persister.Result{}, fmt.Errorf("memory: offset of %s is %d: %w", t.To.Stream, have.Position, persister.ErrOvertaken)
+		}
+		m.offsets[t.To.Stream] = memoryOffset{t.To, t.Owner, time.Now()}
+	}
+	res := m.append(t.Chunks)
+	m.putDeadLetters(t.Letters)
+	m.putDeadLetters(t.Conflicting(res.Conflicts))
+	return res, nil
+}
+
+// Offsets implements persister.Store.
+func (m *Memory) Offsets(ctx context.Context) ([]persister.StoredOffset, error) {
+	if err := m.fault(ctx, nil); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []persister.StoredOffset
+	for _, o := range m.offsets {
+		out = append(out, persister.StoredOffset{Offset: o.Offset, Owner: o.owner, Idle: time.Since(o.moved)})
+	}
+	return out, nil
+}
+
+// Append implements persister.Redriver.
 func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
 	if err := m.fault(ctx, chunks); err != nil {
 		return persister.Result{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.append(chunks), nil
+}
+
+func (m *Memory) append(chunks []persister.Chunk) persister.Result {
 	days := make(map[schema.RunKey]string)
 	for key, r := range m.runs {
 		days[key] = r.head.Day
@@ -100,7 +146,7 @@ func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persiste
 			res.Conflicts = append(res.Conflicts, row.At)
 		}
 	}
-	return res, nil
+	return res
 }
 
 func (m *Memory) move(r *persister.Run) {
@@ -112,6 +158,7 @@ func (m *Memory) move(r *persister.Run) {
 	if have.floor == schema.MaxSeq {
 		return
 	}
+	have.changed = time.Now()
 	m.list(have, r)
 	if r.Head.Last > have.head.Last {
 		have.head = r.Head.Clone()
@@ -144,7 +191,7 @@ func (m *Memory) SetFloor(key schema.RunKey, floor schema.Seq) {
 	}
 }
 
-// Floor gives the seq up to which rows have left; 0 when none have.
+// Floor returns the seq up to which rows have left; 0 when none have.
 func (m *Memory) Floor(key schema.RunKey) schema.Seq {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,26 +201,30 @@ func (m *Memory) Floor(key schema.RunKey) schema.Seq {
 	return 0
 }
 
-// Bury implements persister.Store.
-func (m *Memory) Bury(ctx context.Context, letters []persister.DeadLetter) error {
+// PutDeadLetters implements persister.Redriver.
+func (m *Memory) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
 	if err := m.fault(ctx, nil); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.putDeadLetters(letters)
+	return nil
+}
+
+func (m *Memory) putDeadLetters(letters []persister.DeadLetter) {
 	for _, l := range letters {
 		if id := string(l.ID()); !m.known[id] {
 			m.known[id] = true
 			m.letters = append(m.letters, l)
 		}
 	}
-	return nil
 }
 
-// Ping implements persister.Store.
+// Ping reports whether the store answers.
 func (m *Memory) Ping(ctx context.Context) error { return m.fault(ctx, nil) }
 
-// DeadLetters gives the newest dead letters first.
+// DeadLetters returns the newest dead letters first.
 func (m *Memory) DeadLetters(_ context.Context, limit int) ([]persister.DeadLetter, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,7 +233,7 @@ func (m *Memory) DeadLetters(_ context.Context, limit int) ([]persister.DeadLett
 	return out[:min(limit, len(out))], nil
 }
 
-// Head gives the newest position stored.
+// Head returns the newest position stored.
 func (m *Memory) Head(_ context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"agentstream/persister"
 	"agentstream/schema"
@@ -59,7 +60,25 @@ func (r *memoryRun) describe(events []persister.SessionEvent) {
 	r.session.Merge(events)
 }
 
-// Runs gives one page of the tenant's runs.
+// asked reads all that is stored.
+func (r *memoryRun) asked() time.Time {
+	var events []schema.AskEvent
+	for seq, row := range r.rows {
+		if line, err := schema.ScanLine(row.line); err == nil {
+			e, err := line.Event()
+			ts, _ := time.Parse(time.RFC3339Nano, e.TS)
+			if a, ok := persister.AskEventOf(seq, ts, row.typ, row.child, row.line); ok && err == nil {
+				events = append(events, a)
+			}
+		}
+	}
+	if open := schema.MergeAsks(nil, events); len(open) > 0 {
+		return open[0].TS
+	}
+	return time.Time{}
+}
+
+// Runs returns one page of the tenant's runs.
 func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -69,7 +88,7 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	runs := []schema.RunInfo{}
 	for key, r := range m.runs {
 		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
-			Turn: r.digest.Turn, Stop: r.digest.Stop, Session: r.session.Description}
+			Turn: r.digest.Turn, Stop: r.digest.Stop, Asked: r.asked(), Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
 			info.Reason = r.digest.Reason
 		}
@@ -91,7 +110,7 @@ func wanted(r *schema.RunInfo, q schema.RunsQuery) bool {
 	}
 	return (q.After.IsZero() || inOrder(q, q.After, r.Cursor()) < 0) &&
 		(q.Since.IsZero() || !r.Started.Before(q.Since)) && (q.Until.IsZero() || r.Started.Before(q.Until)) &&
-		(len(q.States) == 0 || slices.Contains(q.States, r.State))
+		(!q.Waits || r.Waiting() != "") && (len(q.States) == 0 || slices.Contains(q.States, r.State))
 }
 
 func inOrder(q schema.RunsQuery, a, b schema.RunCursor) int {
@@ -105,7 +124,7 @@ func newestFirst(a, b schema.RunCursor) int {
 	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
 }
 
-// Parent gives the root run that took the child up last.
+// Parent returns the root run that took the child up last.
 func (m *Memory) Parent(ctx context.Context, tenant, child string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"))
 }
 
-// open gives a store on a migrated database.
+// open returns a store on a migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {
 	t.Helper()
 	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
@@ -145,12 +145,12 @@ func queryRow(t *testing.T, dsn, query string, into ...any) error {
 // persist runs a persister from the log into the store until the returned function is called.
 func persist(t *testing.T, log *testkit.Server, store persister.Store, hooks persister.Hooks) (p *persister.Persister, stop func()) {
 	t.Helper()
-	queues, err := natsjs.Queues(t.Context(), log.JS, natsjs.Config{AckWait: 2 * time.Second, Wait: time.Second})
+	queues, err := natsjs.Queues(t.Context(), log.JS, natsjs.Config{Wait: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, err = persister.New(persister.Config{
-		Queues: queues, Store: store, Hooks: hooks,
+		Queues: queues, Store: store, Hooks: hooks, Alone: true,
 		BatchEvents: 200, RetryMax: 100 * time.Millisecond, Attempt: 5 * time.Second, LagEvery: 100 * time.Millisecond,
 	})
 	if err != nil {
@@ -243,8 +243,7 @@ func until(t *testing.T, is func() bool) {
 	}
 }
 
-// TestPersisterDies: the persister is cut off in the middle, again and again, with no chance to
-// release or confirm anything; the next one goes on from what is committed.
+// TestPersisterDies: the persister is cut off in the middle, again and again; the next one goes on from what is committed.
 func TestPersisterDies(t *testing.T) {
 	log := testkit.NATS(t)
 	dsn := testkit.Postgres(t)
@@ -278,8 +277,8 @@ type mortal struct {
 	dead  atomic.Bool
 }
 
-func (m *mortal) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	res, err := m.Store.Append(ctx, chunks)
+func (m *mortal) Transfer(ctx context.Context, tr *persister.Transfer) (persister.Result, error) {
+	res, err := m.Store.Transfer(ctx, tr)
 	if atomic.AddInt64(&m.lives, -1) < 0 {
 		m.dead.Store(true)
 		return persister.Result{}, io.ErrUnexpectedEOF

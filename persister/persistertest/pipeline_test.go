@@ -70,6 +70,7 @@ func logToStore(t *testing.T, store persistertest.Store) {
 			subject := schema.Subject(p.Key, p.Child, log.Partitions)
 			put(subject, p.Headers(), p.Body)
 			put(subject, nil, []byte("poison \x00 \xff"))
+			put(schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: "silent"}, p.Key.Run, log.Partitions), nil, nil) // nothing to store
 			put(subject, p.Headers(), bytes.Replace(p.Body, []byte(`"run_id":"`), []byte(`"run_id":"x`), 1))
 		}
 	}

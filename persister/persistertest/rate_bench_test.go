@@ -41,7 +41,7 @@ const rateChild = "PERSISTERTEST_RATE_LOG"
 // BenchmarkRate writes 10,000 packs of one event each a second, of 500 runs in 8 partitions, from a
 // log in another process into each store, and prints the CPU time that an event costs: us/event in
 // this process (persister, its NATS client and, for SQLite, the database), log-us/event in the log's
-// (a run without a persister taken off: what fetching and confirming cost the server), and
+// (a run without a persister taken off: what reading costs the server), and
 // server-us/event in PostgreSQL's. rows/commit is how many events share a transaction, and behind-ms
 // how long after the last publish the last row was stored.
 func BenchmarkRate(b *testing.B) {
@@ -281,7 +281,7 @@ func cpuOfSelf(b *testing.B) time.Duration {
 	return d
 }
 
-// postmasterCPU gives a function that sums the CPU time of a PostgreSQL's processes, those that have
+// postmasterCPU returns a function that sums the CPU time of a PostgreSQL's processes, those that have
 // ended too.
 func postmasterCPU(b *testing.B, dsn string) func() time.Duration {
 	b.Helper()

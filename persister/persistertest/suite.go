@@ -9,12 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentstream/persister"
 	"agentstream/schema"
 )
 
-// Store is what the suite tests: the persister's store and the reads of the archive.
+// Store is what the suite tests: the persister's store and the reads of the archive. It is also Tables and Catalog.
 type Store interface {
 	persister.Store
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
@@ -22,12 +23,20 @@ type Store interface {
 	DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error)
 }
 
+// Tables is what a store does without an offset. Every store has it.
+type Tables interface {
+	Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)
+	PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error
+	Ping(ctx context.Context) error
+}
+
 // Catalog is what the suite tests of a store beside Store: the list of runs, the way from a child to its
-// root, and who has runs. Every store has it.
+// root, who has runs, and which were written to. Every store has it.
 type Catalog interface {
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
 	NextTenant(ctx context.Context, after string) (string, error)
+	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
 // Run runs the suite. open gives an empty store that lives as long as its test.
@@ -72,8 +81,19 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"turns", (*suite).turns},
 		{"turns in any order", (*suite).turnsAnyOrder},
 		{"turns of hostile payloads", (*suite).hostileTurns},
+		{"questions", (*suite).asks},
+		{"questions in any order", (*suite).asksAnyOrder},
+		{"questions of hostile payloads", (*suite).hostileAsks},
 		{"parents", (*suite).parents},
 		{"who has runs", (*suite).whoHasRuns},
+		{"runs that have changed", (*suite).changedSince},
+		{"offsets", (*suite).offsets},
+		{"offsets that are overtaken", (*suite).overtaken},
+		{"transfer without rows", (*suite).transferAlone},
+		{"transfer with conflicts", (*suite).transferConflicts},
+		{"transfer of another day", (*suite).transferOtherDay},
+		{"transfer on an ended context", (*suite).transferEnded},
+		{"concurrent transfers", (*suite).concurrentTransfers},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(&suite{T: t, store: open(t)}) })
 	}
@@ -92,13 +112,24 @@ const (
 
 var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
+func (s *suite) tables() Tables { return tablesOf(s.T, s.store) }
+
+func tablesOf(t testing.TB, s Store) Tables {
+	t.Helper()
+	tables, ok := s.(Tables)
+	if !ok {
+		t.Fatalf("%T does not append", s)
+	}
+	return tables
+}
+
 func (s *suite) append(packs ...schema.Pack) persister.Result {
 	s.Helper()
 	chunks, err := persister.Chunks(packs...)
 	if err != nil {
 		s.Fatal(err)
 	}
-	res, err := s.store.Append(s.Context(), chunks)
+	res, err := s.tables().Append(s.Context(), chunks)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -180,7 +211,7 @@ func (s *suite) appends() {
 	s.result(s.append(packs[:2]...), 5, 0, 0)
 	s.result(s.append(packs[2:]...), 2, 0, 0)
 	s.same(key, packs...)
-	if err := s.store.Ping(s.Context()); err != nil {
+	if err := s.tables().Ping(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	got, _ := s.read(key, 0, all)
@@ -198,12 +229,12 @@ func (s *suite) empty() {
 	if packs, _ := s.read(key, 0, all); len(packs) != 0 {
 		s.Fatalf("an unknown run has %d packs", len(packs))
 	}
-	res, err := s.store.Append(s.Context(), nil)
+	res, err := s.tables().Append(s.Context(), nil)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.result(res, 0, 0, 0)
-	if err := s.store.Bury(s.Context(), nil); err != nil {
+	if err := s.tables().PutDeadLetters(s.Context(), nil); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -257,7 +288,7 @@ func (s *suite) conflict() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	res, err := s.store.Append(s.Context(), chunks)
+	res, err := s.tables().Append(s.Context(), chunks)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func RunArchive(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("places", func(t *testing.T) { (&suite{T: t, store: open(t)}).places() })
 }
 
-// archiving gives the store as one whose runs become objects.
+// archiving returns the store as one whose runs become objects.
 func (s *suite) archiving() Archiving {
 	s.Helper()
 	a, ok := s.store.(Archiving)

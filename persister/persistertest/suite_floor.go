@@ -23,6 +23,11 @@ func Floors(t *testing.T, open func(t *testing.T) (Store, SetFloor)) {
 		s := &suite{T: t, store: store}
 		s.dropped(set)
 	})
+	t.Run("changed", func(t *testing.T) {
+		store, set := open(t)
+		s := &suite{T: t, store: store}
+		s.changedNotForgotten(set)
+	})
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			store, set := open(t)
@@ -128,7 +133,7 @@ func (f *floors) append(packs []schema.Pack) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		if results[i], err = store.Append(f.Context(), chunks); err != nil {
+		if results[i], err = tablesOf(f.T, store).Append(f.Context(), chunks); err != nil {
 			f.Fatal(err)
 		}
 		slices.SortFunc(results[i].Conflicts, func(a, b persister.Conflict) int { return 2*(a.Chunk-b.Chunk) + sign(a.Row-b.Row) })

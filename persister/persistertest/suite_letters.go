@@ -15,54 +15,55 @@ import (
 	"agentstream/schema"
 )
 
-// Letters is what LetterSuite tests of a store beside Store, with what persister.Redriver names.
+// Letters is what DeadLetterSuite tests of a store beside Store, with what persister.Redriver names.
 type Letters interface {
-	Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error)
-	CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error)
-	DropLetters(ctx context.Context, names []string) (int, error)
+	Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error)
+	CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error)
+	DropDeadLetters(ctx context.Context, names []string) (int, error)
 	NoteTries(ctx context.Context, failed []persister.FailedTry) error
 }
 
-// LetterSuite checks what a store does with dead letters, and persister.Redrive on it. refuse makes the
+// DeadLetterSuite checks what a store does with dead letters, and persister.Redrive on it. refuse makes the
 // store refuse lines that contain a text, until the function that it gives is called.
-func LetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
+func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
 		name string
-		test func(*letterSuite)
+		test func(*deadLetterSuite)
 	}{
-		{"queries", (*letterSuite).queries},
-		{"pages", (*letterSuite).pages},
-		{"drop and tries", (*letterSuite).dropAndTries},
-		{"hostile letters", (*letterSuite).hostileLetters},
-		{"redrive of what was refused", (*letterSuite).redriveRefused},
-		{"redrive of what is still bad", (*letterSuite).redriveBad},
-		{"redrive of messages", (*letterSuite).redriveMessages},
-		{"redrive of conflicts", (*letterSuite).redriveConflicts},
-		{"redrive after a crash", (*letterSuite).redriveCrash},
-		{"redrive of changed letters", (*letterSuite).redriveChanged},
+		{"queries", (*deadLetterSuite).queries},
+		{"pages", (*deadLetterSuite).pages},
+		{"drop and tries", (*deadLetterSuite).dropAndTries},
+		{"hostile letters", (*deadLetterSuite).hostileLetters},
+		{"redrive of what was refused", (*deadLetterSuite).redriveRefused},
+		{"redrive of what is still bad", (*deadLetterSuite).redriveBad},
+		{"redrive of messages", (*deadLetterSuite).redriveMessages},
+		{"redrive of conflicts", (*deadLetterSuite).redriveConflicts},
+		{"redrive after a crash", (*deadLetterSuite).redriveCrash},
+		{"redrive of changed letters", (*deadLetterSuite).redriveChanged},
+		{"transfer of what is refused", (*deadLetterSuite).transferRefused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&letterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(persister.Redriver), refuse: refuse})
+			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(persister.Redriver), refuse: refuse})
 		})
 	}
 }
 
-type letterSuite struct {
+type deadLetterSuite struct {
 	suite
 	letters  Letters
 	redriver persister.Redriver
 	refuse   func(text string) (accept func())
 }
 
-func (s *letterSuite) bury(letters ...persister.DeadLetter) {
+func (s *deadLetterSuite) putDeadLetters(letters ...persister.DeadLetter) {
 	s.Helper()
-	if err := s.store.Bury(s.Context(), letters); err != nil {
+	if err := s.tables().PutDeadLetters(s.Context(), letters); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *letterSuite) query(q persister.LetterQuery) []persister.Buried {
+func (s *deadLetterSuite) query(q persister.DeadLetterQuery) []persister.StoredDeadLetter {
 	s.Helper()
 	if q.Limit == 0 {
 		q.Limit = many
@@ -74,9 +75,9 @@ func (s *letterSuite) query(q persister.LetterQuery) []persister.Buried {
 	return got
 }
 
-func (s *letterSuite) counts(q persister.LetterQuery, want map[string]int) {
+func (s *deadLetterSuite) counts(q persister.DeadLetterQuery, want map[string]int) {
 	s.Helper()
-	got, err := s.letters.CountLetters(s.Context(), q)
+	got, err := s.letters.CountDeadLetters(s.Context(), q)
 	if err != nil || !maps.Equal(got, want) {
 		s.Fatalf("%v (%v), want %v", got, err, want)
 	}
@@ -87,10 +88,10 @@ func letter(stream string, position uint64, tenant, run, reason string) persiste
 		Subject: "s", Body: []byte("body"), Reason: reason, Detail: "why"}
 }
 
-func (s *letterSuite) queries() {
+func (s *deadLetterSuite) queries() {
 	before := time.Now().Add(-time.Minute)
-	s.bury(letter("A", 1, "x", "r1", "refused"), letter("A", 2, "x", "r2", "conflict"), letter("B", 3, "y", "r1", "refused"), letter("B", 18446744073709551615, "", "", "bad_message"))
-	positions := func(q persister.LetterQuery, want ...uint64) {
+	s.putDeadLetters(letter("A", 1, "x", "r1", "refused"), letter("A", 2, "x", "r2", "conflict"), letter("B", 3, "y", "r1", "refused"), letter("B", 18446744073709551615, "", "", "bad_message"))
+	positions := func(q persister.DeadLetterQuery, want ...uint64) {
 		s.Helper()
 		var got []uint64
 		for _, l := range s.query(q) {
@@ -101,7 +102,7 @@ func (s *letterSuite) queries() {
 			s.Fatalf("%+v gives %d, want %d", q, got, want)
 		}
 		n := 0
-		counts, err := s.letters.CountLetters(s.Context(), q)
+		counts, err := s.letters.CountDeadLetters(s.Context(), q)
 		for _, c := range counts {
 			n += c
 		}
@@ -109,45 +110,45 @@ func (s *letterSuite) queries() {
 			s.Fatalf("%+v counts %d, want %d (%v)", q, n, len(want), err)
 		}
 	}
-	positions(persister.LetterQuery{}, 1, 2, 3, 18446744073709551615)
-	positions(persister.LetterQuery{Tenant: "x"}, 1, 2)
-	positions(persister.LetterQuery{Run: "r1"}, 1, 3)
-	positions(persister.LetterQuery{Tenant: "y", Run: "r1"}, 3)
-	positions(persister.LetterQuery{Stream: "B"}, 3, 18446744073709551615)
-	positions(persister.LetterQuery{Reason: "refused"}, 1, 3)
-	positions(persister.LetterQuery{Reason: "refused' or 1=1 --"})
-	positions(persister.LetterQuery{Since: before}, 1, 2, 3, 18446744073709551615)
-	positions(persister.LetterQuery{Before: before})
-	positions(persister.LetterQuery{Before: time.Now().Add(time.Minute), Stream: "A"}, 1, 2)
-	positions(persister.LetterQuery{Since: time.Now().Add(time.Minute)})
+	positions(persister.DeadLetterQuery{}, 1, 2, 3, 18446744073709551615)
+	positions(persister.DeadLetterQuery{Tenant: "x"}, 1, 2)
+	positions(persister.DeadLetterQuery{Run: "r1"}, 1, 3)
+	positions(persister.DeadLetterQuery{Tenant: "y", Run: "r1"}, 3)
+	positions(persister.DeadLetterQuery{Stream: "B"}, 3, 18446744073709551615)
+	positions(persister.DeadLetterQuery{Reason: "refused"}, 1, 3)
+	positions(persister.DeadLetterQuery{Reason: "refused' or 1=1 --"})
+	positions(persister.DeadLetterQuery{Since: before}, 1, 2, 3, 18446744073709551615)
+	positions(persister.DeadLetterQuery{Before: before})
+	positions(persister.DeadLetterQuery{Before: time.Now().Add(time.Minute), Stream: "A"}, 1, 2)
+	positions(persister.DeadLetterQuery{Since: time.Now().Add(time.Minute)})
 	l := letter("A", 2, "x", "r2", "conflict")
 	name := fmt.Sprintf("%x", l.ID())
 	for n := 3; n <= 64; n++ {
-		positions(persister.LetterQuery{Prefix: name[:n]}, 2)
+		positions(persister.DeadLetterQuery{Prefix: name[:n]}, 2)
 	}
-	positions(persister.LetterQuery{Names: []string{name, strings.Repeat("0", 64)}}, 2)
-	positions(persister.LetterQuery{Names: []string{}})
-	for _, q := range []persister.LetterQuery{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
-		if _, err := s.letters.Letters(s.Context(), q); !errors.Is(err, persister.ErrLetterName) {
+	positions(persister.DeadLetterQuery{Names: []string{name, strings.Repeat("0", 64)}}, 2)
+	positions(persister.DeadLetterQuery{Names: []string{}})
+	for _, q := range []persister.DeadLetterQuery{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
+		if _, err := s.letters.Letters(s.Context(), q); !errors.Is(err, persister.ErrDeadLetterName) {
 			s.Fatalf("%+v: %v", q, err)
 		}
 	}
-	if got := s.query(persister.LetterQuery{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name || got[0].Detail != "why" ||
+	if got := s.query(persister.DeadLetterQuery{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name || got[0].Detail != "why" ||
 		got[0].Since.Before(before) || !got[0].Tried.IsZero() {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{"refused": 2, "conflict": 1, "bad_message": 1})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{"refused": 2, "conflict": 1, "bad_message": 1})
 }
 
-func (s *letterSuite) pages() {
+func (s *deadLetterSuite) pages() {
 	for i := range 9 { // in several transactions, so that times differ and are the same
 		var some []persister.DeadLetter
 		for j := range 1 + i*3 {
 			some = append(some, letter([]string{"A", "B"}[j%2], uint64(i*100+j), "x", "r", "refused"))
 		}
-		s.bury(some...)
+		s.putDeadLetters(some...)
 	}
-	want := s.query(persister.LetterQuery{})
+	want := s.query(persister.DeadLetterQuery{})
 	if len(want) != 9+3*36 {
 		s.Fatalf("%d letters", len(want))
 	}
@@ -156,8 +157,8 @@ func (s *letterSuite) pages() {
 			s.Fatalf("letter %d is older than the next", i)
 		}
 	}
-	var got []persister.Buried
-	q := persister.LetterQuery{Limit: 7}
+	var got []persister.StoredDeadLetter
+	q := persister.DeadLetterQuery{Limit: 7}
 	for {
 		page := s.query(q)
 		if len(page) == 0 {
@@ -166,37 +167,37 @@ func (s *letterSuite) pages() {
 		got = append(got, page...)
 		q.After = &page[len(page)-1]
 		// What is behind the page's end is found though its end is gone.
-		if _, err := s.letters.DropLetters(s.Context(), []string{q.After.Name}); err != nil {
+		if _, err := s.letters.DropDeadLetters(s.Context(), []string{q.After.Name}); err != nil {
 			s.Fatal(err)
 		}
 	}
-	if len(got) != len(want) || !slices.EqualFunc(got, want, func(a, b persister.Buried) bool { return a.Name == b.Name }) {
+	if len(got) != len(want) || !slices.EqualFunc(got, want, func(a, b persister.StoredDeadLetter) bool { return a.Name == b.Name }) {
 		s.Fatalf("pages give %d letters of %d, or another order", len(got), len(want))
 	}
 }
 
-func (s *letterSuite) dropAndTries() {
-	s.bury(letter("A", 1, "x", "r", "refused"), letter("A", 2, "x", "r", "refused"))
-	got := s.query(persister.LetterQuery{})
+func (s *deadLetterSuite) dropAndTries() {
+	s.putDeadLetters(letter("A", 1, "x", "r", "refused"), letter("A", 2, "x", "r", "refused"))
+	got := s.query(persister.DeadLetterQuery{})
 	for range 2 {
 		if err := s.letters.NoteTries(s.Context(), []persister.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
 			s.Fatal(err)
 		}
 	}
-	l := s.query(persister.LetterQuery{Prefix: got[0].Name})[0]
+	l := s.query(persister.DeadLetterQuery{Prefix: got[0].Name})[0]
 	if l.Tries != 2 || l.Error != persister.Text("again\x00\xff") || time.Since(l.Tried) > time.Minute || !l.Since.Equal(got[0].Since) || l.Detail != "why" {
 		s.Fatalf("%+v", l)
 	}
-	if other := s.query(persister.LetterQuery{Prefix: got[1].Name})[0]; other.Tries != 0 || other.Error != "" {
+	if other := s.query(persister.DeadLetterQuery{Prefix: got[1].Name})[0]; other.Tries != 0 || other.Error != "" {
 		s.Fatalf("%+v", other)
 	}
 	for _, want := range []int{1, 0} {
-		if n, err := s.letters.DropLetters(s.Context(), []string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
+		if n, err := s.letters.DropDeadLetters(s.Context(), []string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
 			s.Fatalf("dropped %d, want %d (%v)", n, want, err)
 		}
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{"refused": 1})
-	if _, err := s.letters.DropLetters(s.Context(), []string{"a"}); !errors.Is(err, persister.ErrLetterName) {
+	s.counts(persister.DeadLetterQuery{}, map[string]int{"refused": 1})
+	if _, err := s.letters.DropDeadLetters(s.Context(), []string{"a"}); !errors.Is(err, persister.ErrDeadLetterName) {
 		s.Fatal(err)
 	}
 	if err := s.letters.NoteTries(s.Context(), nil); err != nil {
@@ -204,14 +205,14 @@ func (s *letterSuite) dropAndTries() {
 	}
 }
 
-func (s *letterSuite) hostileLetters() {
+func (s *deadLetterSuite) hostileLetters() {
 	big := bytes.Repeat([]byte("\x00\xff1234567"), 1<<20/9)
 	letters := []persister.DeadLetter{
 		{Stream: "S", Position: 1, Body: big, Reason: "bad_message", Header: map[string][]string{"H": {strings.Repeat("h", 60<<10), "\xff\x00", ""}}},
 		{Stream: "S", Position: 2, Reason: "bad_message", Subject: "\xff\x00"},
 	}
-	s.bury(letters...)
-	got := s.query(persister.LetterQuery{Bodies: true})
+	s.putDeadLetters(letters...)
+	got := s.query(persister.DeadLetterQuery{Bodies: true})
 	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) || got[1].Size != len(big) ||
 		!bytes.Equal(got[1].HeaderBytes(), letters[0].HeaderBytes()) {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))

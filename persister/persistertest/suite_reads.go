@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -157,11 +158,11 @@ func (s *suite) deadLetters() {
 		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: []byte("other content at the same place"), Reason: persister.ReasonBadMessage},
 	}
 	for range 3 {
-		if err := s.store.Bury(s.Context(), letters); err != nil {
+		if err := s.tables().PutDeadLetters(s.Context(), letters); err != nil {
 			s.Fatal(err)
 		}
 	}
-	if err := s.store.Bury(s.Context(), slices.Concat(letters, letters)); err != nil {
+	if err := s.tables().PutDeadLetters(s.Context(), slices.Concat(letters, letters)); err != nil {
 		s.Fatal(err)
 	}
 	got, err := s.store.DeadLetters(s.Context(), many)
@@ -199,7 +200,7 @@ func (s *suite) allOrNothing() {
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	if _, err := s.store.Append(ctx, chunks); err == nil {
+	if _, err := s.tables().Append(ctx, chunks); err == nil {
 		s.Fatal("an append on an ended context succeeds")
 	} else if errors.Is(err, persister.ErrPoison) {
 		s.Fatalf("the end of a context is taken for poison: %v", err)
@@ -288,6 +289,21 @@ func (s *suite) concurrentDays() {
 	}
 }
 
+// appendMixed appends packs from so many sides at once, from each twice over, shuffled, and up to most at a time.
+func (s *suite) appendMixed(sides, most int, packs ...schema.Pack) {
+	var wg sync.WaitGroup
+	for range sides {
+		mixed := slices.Concat(packs, packs)
+		rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		wg.Go(func() {
+			for part := range slices.Chunk(mixed, 1+rand.IntN(most)) {
+				s.appendFrom(part...)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // appendFrom is append for goroutines other than the test's.
 func (s *suite) appendFrom(packs ...schema.Pack) persister.Result {
 	chunks, err := persister.Chunks(packs...)
@@ -295,7 +311,7 @@ func (s *suite) appendFrom(packs ...schema.Pack) persister.Result {
 		s.Error(err)
 		return persister.Result{}
 	}
-	res, err := s.store.Append(s.Context(), chunks)
+	res, err := s.tables().Append(s.Context(), chunks)
 	if err != nil {
 		s.Error(err)
 	}

@@ -31,22 +31,22 @@ func without(p schema.Pack, i int) []byte {
 }
 
 // appendWithout stores a pack as the persister does when one of its lines is set aside.
-func (s *letterSuite) appendWithout(p schema.Pack, i int) {
+func (s *deadLetterSuite) appendWithout(p schema.Pack, i int) {
 	s.Helper()
 	chunks, err := persister.Chunks(p)
 	if err != nil {
 		s.Fatal(err)
 	}
 	chunks[0].Rows = append(append([]persister.Row{}, chunks[0].Rows[:i]...), chunks[0].Rows[i+1:]...)
-	if _, err := s.store.Append(s.Context(), chunks); err != nil {
+	if _, err := s.tables().Append(s.Context(), chunks); err != nil {
 		s.Fatal(err)
 	}
 }
 
 // redrive tries all letters and gives their outcomes by the letters' position.
-func (s *letterSuite) redrive() map[uint64]persister.Outcome {
+func (s *deadLetterSuite) redrive() map[uint64]persister.Outcome {
 	s.Helper()
-	letters := s.query(persister.LetterQuery{Bodies: true})
+	letters := s.query(persister.DeadLetterQuery{Bodies: true})
 	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil || len(outcomes) != len(letters) {
 		s.Fatalf("%d outcomes of %d letters, %v", len(outcomes), len(letters), err)
@@ -62,19 +62,19 @@ func (s *letterSuite) redrive() map[uint64]persister.Outcome {
 }
 
 // redriveRefused: what a store refused is stored when it does not any more, and neither before nor twice.
-func (s *letterSuite) redriveRefused() {
+func (s *deadLetterSuite) redriveRefused() {
 	accept := s.refuse("POISON")
 	w := NewWriter(key, day)
 	a := w.Pack("", Event(schema.TypeTextDelta, `{"text":"a"}`), ended(`{"n":5}`), Event(schema.TypeTextDelta, `{"text":"POISON"}`), Event(schema.TypeTextDelta, `{"text":"b"}`))
 	b := w.Texts("kid", 2)
 	s.appendWithout(a, 2)
 	s.append(b)
-	s.bury(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
+	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
 	for i := range 2 {
 		if got := s.redrive()[a.Head.Stored]; got.Error == "" || len(got.Became) != 0 {
 			s.Fatalf("%+v", got)
 		}
-		l := s.query(persister.LetterQuery{})
+		l := s.query(persister.DeadLetterQuery{})
 		if len(l) != 1 || l[0].Tries != i+1 || l[0].Error == "" || l[0].Detail != "as it was" || l[0].Reason != persister.ReasonRefused {
 			s.Fatalf("%+v", l)
 		}
@@ -83,19 +83,19 @@ func (s *letterSuite) redriveRefused() {
 	if got := s.redrive()[a.Head.Stored]; got.Error != "" || got.Rows != 1 {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{})
 	s.same(key, a, b)
 	s.head(key, "kid", headOf(b))
 	s.wantUsage(acme, `{"n":5}`)
 	// A letter that is there again, because its message came again, finds its row.
-	s.bury(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
+	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
 	s.redrive()
-	s.counts(persister.LetterQuery{}, map[string]int{})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{})
 	s.same(key, a, b)
 }
 
 // redriveBad: whatever is wrong with a letter, it stays as it is, alone, and says what is wrong.
-func (s *letterSuite) redriveBad() {
+func (s *deadLetterSuite) redriveBad() {
 	w := NewWriter(key, day)
 	p := w.Texts("", 5)
 	replaced := func(old, by string) []byte { return bytes.Replace(line(p, 2), []byte(old), []byte(by), 1) }
@@ -125,13 +125,13 @@ func (s *letterSuite) redriveBad() {
 	}
 	good := ofLine(p, 1, line(p, 1), persister.ReasonBadEvent)
 	good.Position = uint64(len(bad))
-	s.bury(append(bad, good)...)
+	s.putDeadLetters(append(bad, good)...)
 	for i, got := range s.redrive() {
 		if wrong := got.Error != ""; wrong != (i < uint64(len(bad))) || len(got.Became) > 0 {
 			s.Fatalf("letter %d: %+v", i, got)
 		}
 	}
-	letters := s.query(persister.LetterQuery{Bodies: true})
+	letters := s.query(persister.DeadLetterQuery{Bodies: true})
 	if len(letters) != len(bad) {
 		s.Fatalf("%d letters are left of %d", len(letters), len(bad))
 	}
@@ -146,11 +146,11 @@ func (s *letterSuite) redriveBad() {
 }
 
 // redriveMessages: a whole message that can be read now is stored, and its bad lines are letters of their own.
-func (s *letterSuite) redriveMessages() {
+func (s *deadLetterSuite) redriveMessages() {
 	w := NewWriter(key, day)
 	a, b := w.Texts("", 3), w.Texts("kid", 4)
 	broken := bytes.Replace(b.Body, line(b, 2), []byte(`{"half":`), 1)
-	s.bury(ofPack(a, a.Body), ofPack(b, broken))
+	s.putDeadLetters(ofPack(a, a.Body), ofPack(b, broken))
 	out := s.redrive()
 	if got := out[a.Head.Stored]; got.Error != "" || got.Rows != 3 {
 		s.Fatalf("%+v", got)
@@ -158,20 +158,20 @@ func (s *letterSuite) redriveMessages() {
 	if got := out[b.Head.Stored]; got.Error != "" || len(got.Became) != 1 || got.Became[0].Reason != persister.ReasonBadEvent || got.Became[0].Seq != b.First+2 {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{persister.ReasonBadEvent: 1})
-	if l := s.query(persister.LetterQuery{Bodies: true})[0]; string(l.Body) != `{"half":` || l.Position != b.Head.Stored {
+	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonBadEvent: 1})
+	if l := s.query(persister.DeadLetterQuery{Bodies: true})[0]; string(l.Body) != `{"half":` || l.Position != b.Head.Stored {
 		s.Fatalf("%+v", l)
 	}
 	s.head(key, "", headOf(b))
 }
 
 // redriveConflicts: what is stored stays, whatever is tried.
-func (s *letterSuite) redriveConflicts() {
+func (s *deadLetterSuite) redriveConflicts() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`), Event(schema.TypeTextDelta, `{"text":"another"}`))
 	s.append(a)
-	s.bury(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
-	letters := s.query(persister.LetterQuery{Bodies: true})
+	s.putDeadLetters(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
+	letters := s.query(persister.DeadLetterQuery{Bodies: true})
 	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil {
 		s.Fatal(err)
@@ -181,17 +181,17 @@ func (s *letterSuite) redriveConflicts() {
 			s.Fatalf("%s: %+v", l.Reason, outcomes[i])
 		}
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{persister.ReasonConflict: 2})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonConflict: 2})
 	s.same(key, a)
-	for _, l := range s.query(persister.LetterQuery{}) {
+	for _, l := range s.query(persister.DeadLetterQuery{}) {
 		if l.Seq == 1 && l.Tries != 1 {
 			s.Fatalf("%+v", l)
 		}
 	}
 	// A letter with the stored content is no conflict.
-	s.bury(ofLine(a, 2, line(a, 2), persister.ReasonConflict))
+	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonConflict))
 	s.redrive()
-	s.counts(persister.LetterQuery{}, map[string]int{persister.ReasonConflict: 2})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonConflict: 2})
 }
 
 // crash is a store whose process dies before its nth call.
@@ -216,18 +216,18 @@ func (c *crash) Append(ctx context.Context, chunks []persister.Chunk) (persister
 	return c.store.Append(ctx, chunks)
 }
 
-func (c *crash) Bury(ctx context.Context, letters []persister.DeadLetter) error {
+func (c *crash) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
 	if err := c.die(); err != nil {
 		return err
 	}
-	return c.store.Bury(ctx, letters)
+	return c.store.PutDeadLetters(ctx, letters)
 }
 
-func (c *crash) DropLetters(ctx context.Context, names []string) (int, error) {
+func (c *crash) DropDeadLetters(ctx context.Context, names []string) (int, error) {
 	if err := c.die(); err != nil {
 		return 0, err
 	}
-	return c.store.DropLetters(ctx, names)
+	return c.store.DropDeadLetters(ctx, names)
 }
 
 func (c *crash) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
@@ -238,14 +238,14 @@ func (c *crash) NoteTries(ctx context.Context, failed []persister.FailedTry) err
 }
 
 // redriveCrash: at every point at which the process may die, a line is a row or in a letter, or both.
-func (s *letterSuite) redriveCrash() {
+func (s *deadLetterSuite) redriveCrash() {
 	for n := range 6 {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprint("run_", n)}, day)
 		p := w.Texts("", 4)
 		broken := bytes.Replace(p.Body, line(p, 3), []byte("{"), 1)
 		message, text := ofPack(p, broken), ofLine(p, 1, []byte("{"), persister.ReasonBadEvent)
-		s.bury(message, text)
-		mine := persister.LetterQuery{Run: w.Key.Run, Bodies: true}
+		s.putDeadLetters(message, text)
+		mine := persister.DeadLetterQuery{Run: w.Key.Run, Bodies: true}
 		_, err := persister.Redrive(s.Context(), &crash{s.redriver, n}, s.query(mine)...)
 		if calls := 4; (err == nil) != (n >= calls) || err != nil && !errors.Is(err, errCrash) {
 			s.Fatalf("a crash before call %d: %v", n, err)
@@ -261,14 +261,14 @@ func (s *letterSuite) redriveCrash() {
 				s.Fatal(err)
 			}
 		}
-		s.counts(persister.LetterQuery{Run: w.Key.Run}, map[string]int{persister.ReasonBadEvent: 2})
+		s.counts(persister.DeadLetterQuery{Run: w.Key.Run}, map[string]int{persister.ReasonBadEvent: 2})
 		if _, rows := s.read(w.Key, 0, all); !bytes.Equal(rows, without(p, 3)) {
 			s.Fatalf("rows %s", rows)
 		}
 	}
 }
 
-func bodies(letters []persister.Buried) (out [][]byte) {
+func bodies(letters []persister.StoredDeadLetter) (out [][]byte) {
 	for i := range letters {
 		out = append(out, letters[i].Body)
 	}
@@ -277,12 +277,12 @@ func bodies(letters []persister.Buried) (out [][]byte) {
 
 // redriveChanged: a letter that somebody has mended by hand removes the one that it was; one that was
 // mended badly does not.
-func (s *letterSuite) redriveChanged() {
+func (s *deadLetterSuite) redriveChanged() {
 	w := NewWriter(key, day)
 	p := w.Texts("", 2)
 	s.append(w.Texts("", 1))
-	s.bury(ofLine(p, 0, []byte("{"), persister.ReasonBadEvent), ofPack(p, []byte("no pack")))
-	for _, l := range s.query(persister.LetterQuery{}) {
+	s.putDeadLetters(ofLine(p, 0, []byte("{"), persister.ReasonBadEvent), ofPack(p, []byte("no pack")))
+	for _, l := range s.query(persister.DeadLetterQuery{}) {
 		l.Body = []byte("also bad")
 		if l.Seq == 0 {
 			l.Body = bytes.Replace(p.Body, line(p, 1), []byte("{"), 1)
@@ -292,8 +292,8 @@ func (s *letterSuite) redriveChanged() {
 			s.Fatalf("%+v, %v", out, err)
 		}
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{persister.ReasonBadEvent: 1, persister.ReasonBadMessage: 1})
-	for _, l := range s.query(persister.LetterQuery{}) {
+	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonBadEvent: 1, persister.ReasonBadMessage: 1})
+	for _, l := range s.query(persister.DeadLetterQuery{}) {
 		l.Body = line(p, 0)
 		if l.Seq == 0 {
 			l.Body = p.Body
@@ -302,7 +302,7 @@ func (s *letterSuite) redriveChanged() {
 			s.Fatalf("%+v, %v", out, err)
 		}
 	}
-	s.counts(persister.LetterQuery{}, map[string]int{})
+	s.counts(persister.DeadLetterQuery{}, map[string]int{})
 	if packs, _ := s.read(key, 0, all); len(packs) != 1 || packs[0].Count != 3 {
 		s.Fatalf("%+v", packs)
 	}

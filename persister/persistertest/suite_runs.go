@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"agentstream/persister"
@@ -194,17 +193,7 @@ func (s *suite) usageOnce() {
 	want := fmt.Sprintf(`{"n":%d,"one":60}`, 60*59/2)
 	forged := forger.Pack("", ended(`{"n":1000000}`)) // seq 1 again, with another content
 	s.append(packs[0], packs[0], forged)
-	var wg sync.WaitGroup
-	for range 3 {
-		mixed := slices.Concat(packs, packs)
-		rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-		wg.Go(func() {
-			for part := range slices.Chunk(mixed, 1+rand.IntN(20)) {
-				s.appendFrom(part...)
-			}
-		})
-	}
-	wg.Wait()
+	s.appendMixed(3, 20, packs...)
 	s.append(forged)
 	s.wantUsage(acme, want)
 	// Nothing is counted that is not stored.
@@ -214,7 +203,7 @@ func (s *suite) usageOnce() {
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	if _, err := s.store.Append(ctx, chunks); err == nil {
+	if _, err := s.tables().Append(ctx, chunks); err == nil {
 		s.Fatal("an append on an ended context succeeds")
 	}
 	s.wantUsage(acme, want)

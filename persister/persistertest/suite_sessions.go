@@ -3,16 +3,14 @@ package persistertest
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"agentstream/schema"
 )
 
-// described gives the description of a listed run, "" where it has none.
+// described returns the description of a listed run, "" where it has none.
 func (s *suite) described(key schema.RunKey) string {
 	s.Helper()
 	for _, r := range s.list(key.Tenant, schema.RunsQuery{Sessions: true, Archived: true}) {
@@ -89,24 +87,14 @@ func (s *suite) sessionsAnyOrder() {
 			}
 			packs = append(packs, p, w.Texts([]string{"", "kid"}[i%2], 3))
 		}
-		var wg sync.WaitGroup
-		for range 2 {
-			mixed := slices.Concat(packs, packs)
-			rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-			wg.Go(func() {
-				for part := range slices.Chunk(mixed, 1+rand.IntN(12)) {
-					s.appendFrom(part...)
-				}
-			})
-		}
-		wg.Wait()
+		s.appendMixed(2, 12, packs...)
 		if got := s.described(k); sorted(s, got) != sorted(s, string(want)) {
 			s.Fatalf("%s is\n%s, want\n%s", k, got, want)
 		}
 	}
 }
 
-// sorted gives an object with its fields in one order.
+// sorted returns an object with its fields in one order.
 func sorted(s *suite, object string) string {
 	s.Helper()
 	var v map[string]any

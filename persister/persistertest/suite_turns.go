@@ -3,14 +3,12 @@ package persistertest
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
-	"sync"
 
 	"agentstream/schema"
 )
 
-// turnOf gives the turn of a listed run, with its stop. Lists of one state say the same.
+// turnOf returns the turn of a listed run, with its stop. Lists of one state say the same.
 func (s *suite) turnOf(key schema.RunKey) string {
 	s.Helper()
 	of := func(q schema.RunsQuery) schema.RunInfo {
@@ -98,17 +96,7 @@ func (s *suite) turnsAnyOrder() {
 			}
 			packs = append(packs, w.Pack("", e), w.Texts([]string{"", "kid"}[i%2], 1+rand.IntN(12)))
 		}
-		var wg sync.WaitGroup
-		for range 2 {
-			mixed := slices.Concat(packs, packs)
-			rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
-			wg.Go(func() {
-				for part := range slices.Chunk(mixed, 1+rand.IntN(6)) {
-					s.appendFrom(part...)
-				}
-			})
-		}
-		wg.Wait()
+		s.appendMixed(2, 6, packs...)
 		if got := s.turnOf(w.Key); got != want {
 			s.Fatalf("round %d: turn is %q, want %q", round, got, want)
 		}

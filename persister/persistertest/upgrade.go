@@ -14,7 +14,7 @@ type Listed struct {
 	Parents map[string]string
 }
 
-// FillRuns stores n runs of two tenants with children, ends, reasons and usage, and gives their packs.
+// FillRuns stores n runs of two tenants with children, ends, reasons and usage, and returns their packs.
 func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 	t.Helper()
 	for i := range n {
@@ -23,6 +23,12 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 			w.Lanes[kid(i)] = schema.Lane{Owner: "owner", Epoch: 2}
 		}
 		packs = append(packs, w.Texts("", 1+i%3), w.Texts(kid(i), 1))
+		if i%5 == 0 {
+			packs = append(packs, w.Pack(kid(i), Event(schema.TypeInputRequested, `{"request_id":"q"}`)))
+		}
+		if i%10 == 0 {
+			packs = append(packs, w.Pack("", Event(schema.TypeInputAnswered, `{"request_id":"q"}`)))
+		}
 		switch i % 4 {
 		case 1:
 			packs = append(packs, w.Pack("", ended(fmt.Sprintf(`{"output_tokens":%d,"x":1.5}`, i))), w.Pack(kid(i), ended(`{"output_tokens":1}`)))
@@ -42,7 +48,7 @@ func Put(t testing.TB, s Store, packs ...schema.Pack) {
 	t.Helper()
 	chunks, err := persister.Chunks(packs...)
 	if err == nil {
-		_, err = s.Append(t.Context(), chunks)
+		_, err = tablesOf(t, s).Append(t.Context(), chunks)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +73,8 @@ func ListRuns(t testing.TB, s Store) Listed {
 			t.Fatal(err)
 		}
 		for _, r := range runs {
-			out.Runs = append(out.Runs, fmt.Sprintf("%s/%s %s %q %d %v %v %s", tenant, r.ID, r.State, r.Reason, r.Last,
-				r.Started.UTC(), r.Updated.UTC(), r.Usage))
+			out.Runs = append(out.Runs, fmt.Sprintf("%s/%s %s %q %d %v %v %s %s", tenant, r.ID, r.State, r.Reason, r.Last,
+				r.Started.UTC(), r.Updated.UTC(), r.Usage, r.Waiting()))
 		}
 		for i := range len(runs) * len(tenants) {
 			run, err := c.Parent(t.Context(), tenant, kid(i))

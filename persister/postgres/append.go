@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,62 +14,91 @@ import (
 	"agentstream/schema"
 )
 
-// Append implements persister.Store.
+// Transfer implements persister.Store.
+func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
+	return s.do(ctx, &work{Transfer: t, keeps: true})
+}
+
+// Append implements persister.Redriver.
 func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	days := make(map[schema.RunKey]string)
+	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
+}
+
+// work is what one transaction is to do.
+type work struct {
+	*persister.Transfer
+	keeps bool // the letters of conflicts too
+
+	batch persister.Batch
+	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
+	bare  bool                     // the one row has no payload
+	cols  *columns
+}
+
+// arrange orders the rows for the transaction.
+func (w *work) arrange() {
+	w.batch = persister.Arrange(w.Chunks, w.days)
+	if w.bare && len(w.batch.Rows) > 0 {
+		w.batch.Rows[0].Payload = nil
+	}
+}
+
+// nothing reports whether there is nothing to write.
+func (w *work) nothing() bool {
+	return len(w.batch.Rows) == 0 && len(w.Letters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
+}
+
+// letters are those to be kept.
+func (w *work) letters(res *persister.Result) []persister.DeadLetter {
+	if !w.keeps || len(res.Conflicts) == 0 {
+		return w.Letters
+	}
+	return slices.Concat(w.Letters, w.Conflicting(res.Conflicts))
+}
+
+// do stores the work. A row whose payload jsonb has refused although it looked fine is stored without: the line is
+// the truth. Only when that fails as well is the row poison.
+func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
+	w.days = make(map[schema.RunKey]string)
 	for {
-		b := persister.Arrange(chunks, days)
-		if len(b.Rows) == 0 {
-			return persister.Result{Conflicts: b.Conflicts}, nil
+		if w.arrange(); w.nothing() {
+			return persister.Result{Conflicts: w.batch.Conflicts}, nil
 		}
-		res, err := s.store(ctx, chunks, &b, days)
+		res, err := s.store(ctx, w)
 		switch {
 		case err == nil:
 			return res, nil
 		case errors.Is(err, errOtherDay):
 			continue // days has learnt the right one; the next arrangement holds
-		case dataError(err) && len(b.Rows) == 1:
-			return s.storeOne(ctx, chunks, &b, days)
+		case dataError(err) && len(w.batch.Rows) == 1 && !w.bare:
+			w.bare = true
+			continue
 		case dataError(err):
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
-		return persister.Result{}, fmt.Errorf("postgres: append %d rows of %d runs: %w", len(b.Rows), len(b.Runs), err)
+		return persister.Result{}, fmt.Errorf("postgres: store %d rows of %d runs, %d dead letters: %w",
+			len(w.batch.Rows), len(w.batch.Runs), len(w.Letters), err)
 	}
 }
 
 // errOtherDay rolls a transaction back in which a run turned out to have another day.
 var errOtherDay = errors.New("run is stored under another day")
 
-// storeOne stores a row whose payload jsonb has refused although it looked fine. The line is the
-// truth and is kept; only when that fails as well is the row poison.
-func (s *Store) storeOne(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (persister.Result, error) {
-	row := &b.Rows[0]
-	row.Payload = nil
-	res, err := s.store(ctx, chunks, b, days)
-	if dataError(err) {
-		err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
-	}
-	if err != nil {
-		return persister.Result{}, fmt.Errorf("postgres: append run %s seq %d: %w", row.Chunk.Key, row.Seq, err)
-	}
-	return res, nil
-}
-
 // attempts bounds how often a transaction is begun anew: a partition may be dropped and keys taken meanwhile.
 const attempts = 4
 
 // store runs the transaction, and once more when a partition that it counted on is gone, or when rows that
 // looked new were not.
-func (s *Store) store(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
-	cols := columnsOf(b, s.plain)
+func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err error) {
+	w.cols = columnsOf(&w.batch, s.plain)
 	copying := !s.copyless.Load()
 	for range attempts {
-		if err = s.ensureDays(ctx, cols.days); sqlState(err) == undefinedTable {
+		if err = s.ensureDays(ctx, w.cols.days); sqlState(err) == undefinedTable {
 			continue // whoever was detaching the partition has done so meanwhile
 		} else if err != nil {
 			return res, err
 		}
-		res, err = s.transact(ctx, chunks, b, cols, days, copying)
+		res, err = s.transact(ctx, w, copying)
 		switch {
 		case err == nil:
 			return res, nil
@@ -89,13 +119,17 @@ func (s *Store) store(ctx context.Context, chunks []persister.Chunk, b *persiste
 	return res, err
 }
 
-// transact locks and moves the runs first, in the order of their keys, then stores the rows.
-func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, cols *columns, days map[schema.RunKey]string, copying bool) (res persister.Result, err error) {
+// transact moves the offset first: who is overtaken waits there, and holds nothing up. Then it locks and moves the
+// runs, in the order of their keys, stores the rows and keeps the letters.
+func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue(setKeys, everyTenant).Exec(discard)
-	stored := make(map[schema.RunKey]storedRun, len(b.Runs))
-	batch.Queue(upsertRuns, cols.runs()...).Query(func(rows pgx.Rows) error { return readRuns(rows, stored) })
+	queueOffset(&batch, w.Transfer)
+	stored := make(map[schema.RunKey]storedRun, len(w.batch.Runs))
+	if len(w.batch.Runs) > 0 {
+		batch.Queue(upsertRuns, w.cols.runs()...).Query(func(rows pgx.Rows) error { return readRuns(rows, stored) })
+	}
 	results := s.pool.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	defer func() {
@@ -106,18 +140,21 @@ func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persi
 		_ = tx.Rollback(ctx) // after a commit it does nothing; an error of its own ends the connection
 	}()
 	if err = results.Close(); err == nil {
-		err = checkDays(b, stored, days)
+		err = checkDays(&w.batch, stored, w.days)
 	}
 	if err != nil {
 		return res, err
 	}
-	p := planOf(b, stored, copying)
+	p := planOf(&w.batch, stored, copying)
 	for _, day := range p.days {
-		if err = copyDay(ctx, tx, cols.copied(day, p.ways)); err != nil {
+		if err = copyDay(ctx, tx, w.cols.copied(day, p.ways)); err != nil {
 			return res, err
 		}
 	}
-	if res, err = insert(ctx, tx, chunks, b, cols, &p, stored); err != nil {
+	if res, err = insert(ctx, tx, w, &p, stored); err != nil {
+		return res, err
+	}
+	if err = putDeadLetters(ctx, tx, w.letters(&res)); err != nil {
 		return res, err
 	}
 	return res, tx.Commit(ctx)
@@ -127,6 +164,7 @@ func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persi
 type storedRun struct {
 	day   string
 	usage string
+	asks  string
 	floor schema.Seq
 	last  schema.Seq // before this transaction
 }
@@ -135,7 +173,7 @@ func readRuns(rows pgx.Rows, stored map[schema.RunKey]storedRun) error {
 	var key schema.RunKey
 	var run storedRun
 	var day time.Time
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.last}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.asks, &run.last}, func() error {
 		run.day = day.Format(dayLayout)
 		stored[key] = run
 		return nil
@@ -155,7 +193,8 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 }
 
 // insert stores what was not copied, and what goes with the rows: lanes, sums and what the views read.
-func insert(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persister.Batch, cols *columns, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
+func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
+	b, cols := &w.batch, w.cols
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
 	var batch pgx.Batch
 	if args := cols.lanes(b, p); args != nil {
@@ -185,7 +224,10 @@ func insert(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persist
 	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {
 		return persister.Result{}, err
 	}
-	return settle(ctx, tx, chunks, b, cols, p, inserted)
+	if err := mergeAsks(ctx, tx, b, p, stored, cols.dates); err != nil {
+		return persister.Result{}, err
+	}
+	return settle(ctx, tx, w, p, inserted)
 }
 
 // insert queues the rows that are to be inserted, and learns which frames of them are new.
@@ -203,13 +245,14 @@ func (c *columns) insert(batch *pgx.Batch, p *plan, news *news, count func(int))
 }
 
 // settle says what became of the rows.
-func settle(ctx context.Context, tx pgx.Tx, chunks []persister.Chunk, b *persister.Batch, cols *columns, p *plan, inserted int) (persister.Result, error) {
+func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (persister.Result, error) {
+	b := &w.batch
 	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
-	res.Conflicts = p.remembered(b.Conflicts, chunks)
+	res.Conflicts = p.remembered(b.Conflicts, w.Chunks)
 	res.Dropped -= len(res.Conflicts)
 	given := len(res.Conflicts)
 	if inserted+p.dropped < len(b.Rows) {
-		if err := conflicts(ctx, tx, p.insert, cols, &res); err != nil {
+		if err := conflicts(ctx, tx, p.insert, w.cols, &res); err != nil {
 			return persister.Result{}, err
 		}
 	}

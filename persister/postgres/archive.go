@@ -50,7 +50,7 @@ from (select koder_user_id, id from agent_runs where ` + unarchived + `
 where r.koder_user_id = c.koder_user_id and r.id = c.id
 returning r.koder_user_id, r.id`
 
-// Claim gives runs that have ended, have rested for settle and are not archived, at most limit, and keeps
+// Claim returns runs that have ended, have rested for settle and are not archived, at most limit, and keeps
 // them from other callers for lease. The end of a lease is no more than that: who holds none may archive
 // a run as well.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
@@ -93,7 +93,7 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	return n, nil
 }
 
-// SetArchived says that an object of size bytes at uri holds the run up to through. It gives false and
+// SetArchived says that an object of size bytes at uri holds the run up to through. It returns false and
 // changes nothing when the run has gone on, has expired or is to be forgotten.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (set bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {

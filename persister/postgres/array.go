@@ -110,7 +110,7 @@ func (c packed) value(buf []byte, r *persister.BatchRow) (out []byte, isNull boo
 
 func payloadHolds(r *persister.BatchRow) bool { return r.Payload != nil && jsonbHolds(r.Payload) }
 
-// plain gives the column as a slice, for modes in which the driver knows a parameter's type by its
+// plain returns the column as a slice, for modes in which the driver knows a parameter's type by its
 // value alone (pgx.QueryExecModeExec and pgx.QueryExecModeSimpleProtocol).
 func (c packed) plain() any {
 	var texts []string
@@ -148,7 +148,7 @@ func (c packed) plain() any {
 	return texts
 }
 
-// knowsTypes says that the driver asks the database for the types of parameters.
+// knowsTypes reports whether the driver asks the database for the types of parameters.
 func knowsTypes(mode pgx.QueryExecMode) bool {
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // goMigrations names the migrations that are code.
-var goMigrations = map[int64]string{4: "digest_runs", 11: "collect_frames"}
+var goMigrations = map[int64]string{4: "digest_runs", 11: "collect_frames", 18: "collect_asks"}
 
 // digestMigration fills in what rows of runs say of their events since it is kept: usage and reason.
 // It is not SQL because what counts as usage is decided in one place.
@@ -50,7 +50,7 @@ type digestedPage struct {
 	digests          map[schema.RunKey]*persister.Digest
 }
 
-// read gives the page behind the one before.
+// read returns the page behind the one before.
 func (p *digestedPage) read(ctx context.Context, tx *sql.Tx) (more bool, err error) {
 	var last schema.RunKey
 	if n := len(p.run); n > 0 {

@@ -18,6 +18,9 @@ func framesMigration() *goose.Migration {
 	return goose.NewGoMigration(11, &goose.GoFunc{RunTx: collectFrames}, nil)
 }
 
+const addCallColumns = `alter table agent_run_tool_calls add column if not exists start_seq bigint not null default 0,
+	add column if not exists took_ms double precision`
+
 // framesPage is how many events are worked on at a time.
 const framesPage = 2000
 
@@ -25,6 +28,7 @@ const framesPage = 2000
 func collectFrames(ctx context.Context, tx *sql.Tx) error {
 	for _, text := range []string{
 		`lock table agent_runs, agent_run_events in share row exclusive mode`, // readers go on, persisters wait
+		addCallColumns, // of version 17, which the statements know
 		`declare frames no scroll cursor for
 			select koder_user_id, run_day, run_id, seq, coalesce(child_id, ''), type, ts, line from agent_run_events
 			where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end')`,

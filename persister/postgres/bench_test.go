@@ -57,9 +57,9 @@ func syncing(b *testing.B) string {
 	return dsn
 }
 
-// BenchmarkAppend prints rows a second of 1 to 8 appenders at once beside a bare binary COPY of the same
+// BenchmarkAppend prints rows a second of 1 to 8 appenders at once, without an offset and with one, beside a bare binary COPY of the same
 // rows, in batches of the same size, into the same table, by as many connections, encoded beforehand: the
-// database's own limit, which knows neither heads, repeats nor conflicts. Both take turns.
+// database's own limit, which knows neither heads, repeats nor conflicts. They take turns.
 func BenchmarkAppend(b *testing.B) {
 	for _, disk := range []struct {
 		name string
@@ -91,24 +91,27 @@ func benchAppend(b *testing.B, dsn string, size, appenders int, frames bool) {
 	defer s.Close()
 	p := pool(b, dsn+"&pool_max_conns=8")
 	appendAll(b, s, batches(b, "warm", 1, size, frames))
-	var own, repeat, bare time.Duration
+	var own, moved, repeat, bare time.Duration
 	n := max(1, 16_000/size/appenders) // batches of each
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
-		mine, theirs := make([][][]persister.Chunk, appenders), make([][][]byte, appenders)
+		mine, moving, theirs := make([][][]persister.Chunk, appenders), make([][][]persister.Chunk, appenders), make([][][]byte, appenders)
 		for j := range appenders {
 			mine[j] = batches(b, fmt.Sprintf("a%d_%d_", i, j), n, size, frames)
+			moving[j] = batches(b, fmt.Sprintf("t%d_%d_", i, j), n, size, frames)
 			for _, batch := range batches(b, fmt.Sprintf("c%d_%d_", i, j), n, size, frames) {
 				theirs[j] = append(theirs[j], postgres.CopyBody(batch, day))
 			}
 		}
 		b.StartTimer()
 		own += timed(appenders, func(j int) { appendAll(b, s, mine[j]) })
+		moved += timed(appenders, func(j int) { transferAll(b, s, fmt.Sprint("L_", i, "_", j), moving[j]) })
 		bare += timed(appenders, func(j int) { copyAll(b, p, theirs[j]) })
 		repeat += timed(appenders, func(j int) { appendAll(b, s, mine[j]) })
 	}
 	rows := float64(size * n * appenders * b.N)
 	b.ReportMetric(rows/own.Seconds(), "append-rows/s")
+	b.ReportMetric(rows/moved.Seconds(), "transfer-rows/s")
 	b.ReportMetric(rows/repeat.Seconds(), "repeat-rows/s")
 	b.ReportMetric(rows/bare.Seconds(), "copy-rows/s")
 	b.ReportMetric(bare.Seconds()/own.Seconds(), "append/copy")
@@ -126,9 +129,19 @@ func timed(n int, fn func(i int)) time.Duration {
 	return time.Since(start)
 }
 
-func appendAll(b *testing.B, s persister.Store, batches [][]persister.Chunk) {
+func appendAll(b *testing.B, s *postgres.Store, batches [][]persister.Chunk) {
 	for _, c := range batches {
 		if _, err := s.Append(b.Context(), c); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// transferAll is appendAll with an offset.
+func transferAll(b *testing.B, s *postgres.Store, stream string, batches [][]persister.Chunk) {
+	for i, c := range batches {
+		t := &persister.Transfer{Chunks: c, From: place(stream, uint64(i)), To: place(stream, uint64(i+1)), Owner: "p1"}
+		if _, err := s.Transfer(b.Context(), t); err != nil {
 			b.Error(err)
 		}
 	}

@@ -48,7 +48,7 @@ func (c *columns) runs() []any {
 		c.runTurn, c.runStop, c.runTurnSeq, int64(schema.MaxSeq)}
 }
 
-// lanes gives the columns of the runs' lanes; nil when there are none.
+// lanes returns the columns of the runs' lanes; nil when there are none.
 func (c *columns) lanes(b *persister.Batch, p *plan) []any {
 	var tenant, run, lane, owner, epoch []string
 	for i := range b.Runs {
@@ -68,12 +68,12 @@ func (c *columns) lanes(b *persister.Batch, p *plan) []any {
 	return []any{tenant, run, lane, owner, epoch}
 }
 
-// copied gives a day's rows of a COPY.
+// copied returns a day's rows of a COPY.
 func (c *columns) copied(day string, ways []way) *copyRows {
 	return &copyRows{rows: c.batch.Rows, ways: ways, day: day, value: packed{dates: c.dates}}
 }
 
-// rows gives columns of some of the rows.
+// rows returns columns of some of the rows.
 func (c *columns) rows(rows []persister.BatchRow, which ...column) []any {
 	const least = 64 // bytes of a row's values beside its line, with their lengths, about
 	room := 0

@@ -24,7 +24,7 @@ const copyNames = "koder_user_id, run_day, run_id, seq, id, child_id, type, ts, 
 // partition is the name of a day's table. day is digits only: ensureDay parses it.
 func partition(day string) string { return "agent_run_events_" + day }
 
-// errDetached says that a day's table is no part of agent_run_events any more.
+// errDetached reports that a day's table is no part of agent_run_events any more.
 var errDetached = errors.New("partition is detached")
 
 // copyDay writes a day's rows straight into its partition: COPY into the partitioned table is refused where
@@ -110,7 +110,7 @@ func (c *copyRows) writeRow(r *persister.BatchRow) {
 	c.buf = buf
 }
 
-// copyRefused says that the database does not let this role COPY into partitions, which is no reason to not
+// copyRefused reports whether the database does not let this role COPY into partitions, which is no reason to not
 // store.
 func copyRefused(err error) bool {
 	switch sqlState(err) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentstream/internal/testkit"
 	"agentstream/persister"
@@ -57,12 +56,7 @@ func TestKeysTakenMeanwhile(t *testing.T) {
 			}
 		})
 	}
-	for n, tick := 0, time.Tick(5*time.Millisecond); n < 2; <-tick {
-		if t.Failed() {
-			t.FailNow()
-		}
-		n = ask[int](t, p, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
-	}
+	locked(t, p, 2)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +259,7 @@ func TestLargeRows(t *testing.T) {
 	}
 }
 
-// asRole gives the DSN for another role, which it makes: no superuser, and it does not bypass row security.
+// asRole returns the DSN for another role, which it makes: no superuser, and it does not bypass row security.
 func asRole(t testing.TB, dsn, name string) string {
 	t.Helper()
 	p := pool(t, dsn)
@@ -298,8 +292,9 @@ func TestRowSecurity(t *testing.T) {
 		from agent_runs`); got != `53 {"output_tokens": 4} 53 2` {
 		t.Errorf("stored: %s", got)
 	}
-	if n := ask[int](t, o, `select count(*) from agent_run_events`); n != 0 {
-		t.Errorf("without a scope the owner sees %d rows: the policies do not hold", n)
+	var n int
+	if err := o.QueryRow(t.Context(), `select count(*) from agent_run_events`).Scan(&n); err == nil || !strings.Contains(err.Error(), "agentstream.tenant") {
+		t.Errorf("without a scope the owner sees %d rows, %v: the policies do not hold, or an empty answer is given", n, err)
 	}
 }
 

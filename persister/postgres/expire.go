@@ -23,7 +23,7 @@ const (
 	isUnwanted = `r.session_deleted_at is not null and r.deleted_at is null`
 )
 
-// EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
+// EndedRuns returns runs that are over and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
 	where := isOver
 	switch {
@@ -92,7 +92,7 @@ from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `
 update agent_runs r set floor_seq = r.archived_seq from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 
-// Expire marks runs as gone, in one transaction, and gives those that it marked: a run that has gone on
+// Expire marks runs as gone, in one transaction, and returns those that it marked: a run that has gone on
 // since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
 	marked, err := s.mark(ctx, runs, isOver, markExpired, persister.ScrapExpired, now)
@@ -144,12 +144,12 @@ func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text
 	return marked, nil
 }
 
-// Scraps gives what is still to be removed, the oldest first, behind an id.
+// Scraps returns what is still to be removed, the oldest first, behind an id.
 func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `id > $1 order by id limit $2`, after, limit)
 }
 
-// ScrapsOf gives what is still to be removed of one run.
+// ScrapsOf returns what is still to be removed of one run.
 func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `koder_user_id = $1 and run_id = $2 order by id`, key.Tenant, key.Run)
 }
@@ -209,7 +209,7 @@ const (
 )
 
 // RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
-// After. It gives the number removed and whether all of these scraps have no rows any more.
+// After. It returns the number removed and whether all of these scraps have no rows any more.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
 	for range attempts {
 		removed, all, err = s.removeRows(ctx, scraps, limit)
@@ -282,7 +282,7 @@ func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
 	r.lo, r.hi = append(r.lo, int64(c.After)), append(r.hi, int64(hi))
 }
 
-// bound gives the seq up to which at most limit rows of a scrap lie.
+// bound returns the seq up to which at most limit rows of a scrap lie.
 func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
 	if c.Through-c.After <= limit {
 		return c.Through, nil

@@ -18,10 +18,10 @@ const (
 	quietTime    = time.Second            // for transactions that look at the table before anything is begun
 )
 
-// errWatched says that a long transaction looks at the table.
+// errWatched reports that a long transaction looks at the table.
 var errWatched = errors.New("a transaction that is not done looks at the table")
 
-// DropDays drops the partitions of those days of which no run has rows any more, and gives the days. One that
+// DropDays drops the partitions of those days of which no run has rows any more, and returns the days. One that
 // somebody keeps busy is left for the next time.
 //
 // A partition is taken off CONCURRENTLY: nobody waits, except who wants to make another one. Then, alone with it,
@@ -69,7 +69,7 @@ func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, partition b
 
 func partitionOf(day string) string { return "agent_run_events_" + day }
 
-// busy says that a lock was not to be had in time.
+// busy reports whether a lock was not to be had in time.
 func busy(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, errWatched) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")

@@ -21,7 +21,7 @@ on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coale
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
 
 // Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It gives the run's day, "" when neither knows the run, and
+// late is dropped. head is what the log has of it. It returns the run's day, "" when neither knows the run, and
 // wraps persister.ErrHeld when a hold keeps it.
 func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
@@ -74,7 +74,7 @@ func ignore(err, which error) error {
 	return err
 }
 
-// Forgotten says whether a run is marked as one that is to be forgotten.
+// Forgotten reports whether a run is marked as one that is to be forgotten.
 func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (yes bool, err error) {
 	err = s.query(ctx, key.Tenant, one(&yes),
 		`select exists (select from agent_runs where koder_user_id = $1 and id = $2 and deleted_at is not null)`, key.Tenant, key.Run)
@@ -92,7 +92,7 @@ func one(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// Tombstones gives runs that expired before expired, and all that are to be forgotten, at most limit.
+// Tombstones returns runs that expired before expired, and all that are to be forgotten, at most limit.
 func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t persister.Tombstone, err error) {
@@ -112,12 +112,12 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 }
 
 const (
-	removeLanes   = `delete from agent_run_lanes where koder_user_id = $1 and run_id = $2`
-	removeLetters = `delete from agent_dead_letters where koder_user_id = $1 and run_id = $2`
+	removeLanes       = `delete from agent_run_lanes where koder_user_id = $1 and run_id = $2`
+	removeDeadLetters = `delete from agent_dead_letters where koder_user_id = $1 and run_id = $2`
 )
 
 // RemoveTombstones removes the rows of runs that are still as they were listed, whose scraps are gone and
-// that no hold keeps, with what else came late. It gives their number.
+// that no hold keeps, with what else came late. It returns their number.
 func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone) (removed int, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
@@ -141,7 +141,7 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 			if !t.Deleted {
 				continue
 			}
-			if _, err := tx.Exec(ctx, removeLetters, t.Key.Tenant, t.Key.Run); err != nil {
+			if _, err := tx.Exec(ctx, removeDeadLetters, t.Key.Tenant, t.Key.Run); err != nil {
 				return err
 			}
 		}
@@ -153,8 +153,8 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 	return removed, nil
 }
 
-// RemoveLetters removes a run's dead letters, of all of a tenant where Run is "", and gives their number.
-func (s *Store) RemoveLetters(ctx context.Context, key schema.RunKey) (removed int, err error) {
+// RemoveDeadLetters removes a run's dead letters, of all of a tenant where Run is "", and returns their number.
+func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (removed int, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from agent_dead_letters where koder_user_id = $1 and $2 in ('', run_id)`, key.Tenant, key.Run)
 		removed = int(tag.RowsAffected())
@@ -166,7 +166,7 @@ func (s *Store) RemoveLetters(ctx context.Context, key schema.RunKey) (removed i
 	return removed, nil
 }
 
-// KnownRuns gives the ids of a tenant's runs behind one, in order, also of those that have expired and
+// KnownRuns returns the ids of a tenant's runs behind one, in order, also of those that have expired and
 // those that are marked.
 func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) (ids []string, err error) {
 	err = s.query(ctx, tenant, func(rows pgx.Rows) error {

@@ -11,7 +11,7 @@ import (
 // CopyStatement takes a CopyBody into the partitioned table.
 const CopyStatement = "copy agent_run_events (" + copyNames + ") from stdin binary"
 
-// CopyBody gives the rows of chunks of one day as COPY takes them.
+// CopyBody returns the rows of chunks of one day as COPY takes them.
 func CopyBody(chunks []persister.Chunk, day string) []byte {
 	b := persister.Arrange(chunks, nil)
 	ways := make([]way, len(b.Rows))
@@ -50,7 +50,7 @@ func MigrateTo(ctx context.Context, dsn string, version int64) error {
 // Copyless makes the store insert all rows.
 func (s *Store) Copyless() { s.copyless.Store(true) }
 
-// IsCopyless says that the store inserts all rows.
+// IsCopyless reports whether the store inserts all rows.
 func (s *Store) IsCopyless() bool { return s.copyless.Load() }
 
 // CollectFrames does what the migration of that name does.
@@ -68,3 +68,6 @@ func CollectFrames(ctx context.Context, dsn string) error {
 	}
 	return errors.Join(err, db.Close())
 }
+
+// LinkStoredCalls is part of a migration.
+const LinkStoredCalls = linkStoredCalls

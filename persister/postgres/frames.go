@@ -12,7 +12,7 @@ import (
 // frames are the columns of what the views read: rows of agent_run_messages, agent_run_tool_calls and
 // agent_run_usage, each of one event. They hold of events that are stored now and were not before.
 type frames struct {
-	messages, starts, ends, calls places
+	messages, starts, ends places
 
 	messageKind, messageID, role, model, stop []string
 	startModel                                []string
@@ -21,8 +21,14 @@ type frames struct {
 	input, output, cacheRead, cacheWrite []int64
 	cost                                 []float64
 
-	callKind, callID, tool, outcome []string
-	duration                        []float64
+	begun, ended calls
+}
+
+// calls are rows of agent_run_tool_calls, of starts or of ends.
+type calls struct {
+	places
+	id, tool, outcome []string
+	duration          []float64
 }
 
 // places are where rows belong.
@@ -46,7 +52,7 @@ func (p *places) add(at *place) {
 	p.day, p.ts, p.seq = append(p.day, at.day), append(p.ts, at.ts), append(p.seq, int64(at.seq))
 }
 
-// isFrame says that the views read of events of a type.
+// isFrame reports whether the views read of events of a type.
 func isFrame(typ string) bool {
 	switch typ {
 	case schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeCommandMessage, schema.TypeToolStart, schema.TypeToolEnd:
@@ -74,14 +80,14 @@ func (f *frames) add(at *place, typ string, payload []byte) {
 		f.input, f.output = append(f.input, t.input), append(f.output, t.output)
 		f.cacheRead, f.cacheWrite = append(f.cacheRead, t.cacheRead), append(f.cacheWrite, t.cacheWrite)
 	case schema.TypeToolStart:
-		f.call(at, "start", p.id("call_id"), p.name("tool"), "", untold)
+		f.begun.add(at, p.id("call_id"), p.name("tool"), "", untold)
 	case schema.TypeToolEnd:
 		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p["ok"])]
 		took, ok := p.number("duration_ms")
 		if !ok {
 			took = untold
 		}
-		f.call(at, "end", p.id("call_id"), "", outcome, took)
+		f.ended.add(at, p.id("call_id"), "", outcome, took)
 	}
 }
 
@@ -91,10 +97,9 @@ func (f *frames) message(at *place, kind, id, role, model, stop string) {
 	f.role, f.model, f.stop = append(f.role, role), append(f.model, model), append(f.stop, stop)
 }
 
-func (f *frames) call(at *place, kind, id, tool, outcome string, took float64) {
-	f.calls.add(at)
-	f.callKind, f.callID, f.tool = append(f.callKind, kind), append(f.callID, id), append(f.tool, tool)
-	f.outcome, f.duration = append(f.outcome, outcome), append(f.duration, took)
+func (c *calls) add(at *place, id, tool, outcome string, took float64) {
+	c.places.add(at)
+	c.id, c.tool, c.outcome, c.duration = append(c.id, id), append(c.tool, tool), append(c.outcome, outcome), append(c.duration, took)
 }
 
 const insertMessages = `
@@ -126,10 +131,32 @@ left join lateral (select s.seq, s.model from agent_run_messages s
 on conflict do nothing`
 
 const insertCalls = `
-insert into agent_run_tool_calls (koder_user_id, run_id, lane, run_day, ts, seq, kind, call_id, tool, outcome, duration_ms)
-select t, r, lane, d, ts, seq, kind, call, tool, outcome, nullif(took, -1)
-from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[],
-	$9::text[], $10::text[], $11::float8[]) as x(t, r, lane, d, ts, seq, kind, call, tool, outcome, took)
+insert into agent_run_tool_calls (koder_user_id, run_id, lane, run_day, ts, seq, kind, call_id, tool, outcome)
+select t, r, lane, d, ts, seq, 'start', call, tool, ''
+from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[])
+	as x(t, r, lane, d, ts, seq, call, tool)
+on conflict do nothing`
+
+// A tool.end that was stored before its tool.start has another start, or none.
+const linkCalls = `
+update agent_run_tool_calls e set start_seq = x.seq, tool = x.tool, took_ms = coalesce(e.duration_ms, extract(epoch from e.ts - x.ts) * 1000)
+from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[], $6::text[], $7::text[]) as x(t, r, lane, ts, seq, call, tool)
+	cross join lateral (select coalesce((select n.seq from agent_run_tool_calls n
+		where n.koder_user_id = x.t and n.run_id = x.r and n.lane = x.lane and n.call_id = x.call and n.kind = 'start' and n.seq > x.seq
+		order by n.seq limit 1), 9223372036854775807) as seq) n
+where e.koder_user_id = x.t and e.run_id = x.r and e.lane = x.lane and e.call_id = x.call and e.kind = 'end'
+	and e.seq > x.seq and e.seq < n.seq and e.start_seq <> x.seq`
+
+// insertCallEnds comes behind insertCalls, and finds what that has stored.
+const insertCallEnds = `
+insert into agent_run_tool_calls (koder_user_id, run_id, lane, run_day, ts, seq, kind, call_id, tool, outcome, duration_ms, start_seq, took_ms)
+select x.t, x.r, x.lane, x.d, x.ts, x.seq, 'end', x.call, coalesce(s.tool, ''), x.outcome, nullif(x.took, -1), coalesce(s.seq, 0),
+	case when s.seq is not null then coalesce(nullif(x.took, -1), extract(epoch from x.ts - s.ts) * 1000) end
+from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[], $9::float8[])
+	as x(t, r, lane, d, ts, seq, call, outcome, took)
+left join lateral (select s.seq, s.ts, s.tool from agent_run_tool_calls s
+	where s.koder_user_id = x.t and s.run_id = x.r and s.lane = x.lane and s.call_id = x.call and s.kind = 'start' and s.seq < x.seq
+	order by s.seq desc limit 1) s on true
 on conflict do nothing`
 
 // each gives the statements that store the frames, in their order.
@@ -143,8 +170,12 @@ func (f *frames) each(do func(text string, args ...any)) {
 	if e := &f.ends; len(e.seq) > 0 {
 		do(insertUsage, e.tenant, e.run, e.lane, e.ts, e.seq, f.reported, f.input, f.output, f.cacheRead, f.cacheWrite, f.cost)
 	}
-	if c := &f.calls; len(c.seq) > 0 {
-		do(insertCalls, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, f.callKind, f.callID, f.tool, f.outcome, f.duration)
+	if c := &f.begun; len(c.seq) > 0 {
+		do(insertCalls, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, c.id, c.tool)
+		do(linkCalls, c.tenant, c.run, c.lane, c.ts, c.seq, c.id, c.tool)
+	}
+	if c := &f.ended; len(c.seq) > 0 {
+		do(insertCallEnds, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, c.id, c.outcome, c.duration)
 	}
 }
 
@@ -190,7 +221,7 @@ func (n *news) read(rows pgx.Rows) (inserted int, err error) {
 	return inserted, err
 }
 
-// collect reads the frames of a batch that are new, and gives the usage that is not to be counted. Of rows with
+// collect reads the frames of a batch that are new, and returns the usage that is not to be counted. Of rows with
 // one key only the first can have been stored.
 func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) (f frames, old map[schema.RunKey]map[schema.Seq]bool) {
 	for i := range b.Rows {
@@ -217,7 +248,7 @@ func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) 
 	return f, old
 }
 
-// payloadOf gives the payload also where jsonb has refused it.
+// payloadOf returns the payload also where jsonb has refused it.
 func payloadOf(row *persister.BatchRow) []byte {
 	if row.Payload != nil {
 		return row.Payload

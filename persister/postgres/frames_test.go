@@ -85,6 +85,11 @@ func TestFramesInAnyOrder(t *testing.T) {
 		if got != want || len(got) < 10_000 {
 			t.Fatalf("seed %d: kept are\n%s\nin order\n%s", seed, firstDifference(got, want), firstDifference(want, got))
 		}
+		exec(t, q, `update agent_run_tool_calls set start_seq = 0, took_ms = null, tool = '' where kind = 'end'`) // as version 16 had them
+		exec(t, q, postgres.LinkStoredCalls)
+		if got := ask[string](t, q, frameTables); got != want {
+			t.Fatalf("seed %d: linked are\n%s\nby appends\n%s", seed, firstDifference(got, want), firstDifference(want, got))
+		}
 		exec(t, q, `truncate agent_run_messages, agent_run_tool_calls, agent_run_usage`)
 		if err := postgres.CollectFrames(t.Context(), orderedDSN); err != nil {
 			t.Fatal(err)
@@ -95,7 +100,7 @@ func TestFramesInAnyOrder(t *testing.T) {
 	}
 }
 
-// firstDifference gives the lines of a that b does not have, some of them.
+// firstDifference returns the lines of a that b does not have, some of them.
 func firstDifference(a, b string) string {
 	have := make(map[string]bool)
 	for line := range strings.Lines(b) {

@@ -19,9 +19,11 @@ func GrantReader(ctx context.Context, dsn, role string) error {
 	return grant(ctx, dsn, role, func(g *granter) error {
 		g.each(readerTables, func(table string) {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
-			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+tenantSetting+`', true))`)
+			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+tenantSetting+`'))`)
 		})
-		g.exec(fmt.Sprintf(`grant select on %s to %s`, versionTable, g.role))
+		g.each([]string{versionTable, "agent_log_offsets"}, func(table string) {
+			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
+		})
 		return g.err
 	})
 }
@@ -55,7 +57,7 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
 
 // analystViews are for SQL, with the prices, which are the same for all.
-var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily", "agent_model_prices"}
+var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_model_prices"}
 
 // grant runs fn in a transaction of the tables' owner.
 func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Overrides gives the tenants' own retention.
+// Overrides returns the tenants' own retention.
 func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, error) {
 	all := make(map[string]persister.Override)
 	err := s.query(ctx, everyTenant, func(rows pgx.Rows) error {
@@ -85,7 +85,7 @@ func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (was bool, er
 	return was, nil
 }
 
-// Holds gives the holds of a tenant, of all where it is "".
+// Holds returns the holds of a tenant, of all where it is "".
 func (s *Store) Holds(ctx context.Context, tenant string) (list []persister.Hold, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h persister.Hold, err error) {

@@ -8,7 +8,7 @@ const maxNumber = 1000
 // maxExponent is the number of exponent digits that are read at all.
 const maxExponent = 6
 
-// jsonbHolds says whether jsonb takes a JSON text that is known to be valid and not nested deeply:
+// jsonbHolds reports whether jsonb takes a JSON text that is known to be valid and not nested deeply:
 // it refuses the escape \u0000, surrogates that do not form a pair, and numbers out of the range of
 // numeric. It may say no to a number that jsonb would take, never yes to a text that it refuses.
 func jsonbHolds(text []byte) bool {
@@ -29,7 +29,7 @@ func jsonbHolds(text []byte) bool {
 	return true
 }
 
-// stringHolds gives the index of the closing quote, or -1 when jsonb refuses the string.
+// stringHolds returns the index of the closing quote, or -1 when jsonb refuses the string.
 func stringHolds(text []byte, i int) int {
 	for ; i < len(text); i++ {
 		switch text[i] {
@@ -83,7 +83,7 @@ func hex4(text []byte, i int) int {
 	return n
 }
 
-// numberHolds gives the index behind the number and whether it is small enough.
+// numberHolds returns the index behind the number and whether it is small enough.
 func numberHolds(text []byte, i int) (end int, ok bool) {
 	start := i
 	for i < len(text) && (text[i] == '-' || text[i] == '.' || text[i] >= '0' && text[i] <= '9') {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -10,15 +9,25 @@ import (
 	"agentstream/persister"
 )
 
-const insertLetters = `
+const insertDeadLetters = `
 insert into agent_dead_letters (id, stream, position, seq, koder_user_id, run_id, subject, headers, body, reason, detail)
 select id, stream, position::numeric, seq, nullif(t, ''), nullif(r, ''), subject, headers, body, reason, detail
 from unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[],
 	$9::bytea[], $10::text[], $11::text[]) as x(id, stream, position, seq, t, r, subject, headers, body, reason, detail)
+order by id
 on conflict do nothing`
 
-// Bury implements persister.Store.
-func (s *Store) Bury(ctx context.Context, letters []persister.DeadLetter) error {
+// PutDeadLetters implements persister.Redriver.
+func (s *Store) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
+	_, err := s.do(ctx, &work{Transfer: &persister.Transfer{Letters: letters}})
+	return err
+}
+
+// putDeadLetters keeps letters, if there are any.
+func putDeadLetters(ctx context.Context, tx pgx.Tx, letters []persister.DeadLetter) error {
+	if len(letters) == 0 {
+		return nil
+	}
 	var id, headers, body [][]byte
 	var stream, position, tenant, run, subject, reason, detail []string
 	var seq []int64
@@ -33,19 +42,13 @@ func (s *Store) Bury(ctx context.Context, letters []persister.DeadLetter) error 
 		subject, reason = append(subject, persister.Text(l.Subject)), append(reason, l.Reason)
 		detail, seq = append(detail, persister.Text(l.Detail)), append(seq, int64(l.Seq))
 	}
-	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, insertLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("postgres: bury %d dead letters: %w", len(letters), err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, insertDeadLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
+	return err
 }
 
-// DeadLetters gives the newest dead letters, newest first, at most limit of them. It is for
+// DeadLetters returns the newest dead letters, newest first, at most limit of them. It is for
 // operators and crosses tenants.
 func (s *Store) DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error) {
-	letters, err := s.Letters(ctx, persister.LetterQuery{Limit: limit, Bodies: true})
+	letters, err := s.Letters(ctx, persister.DeadLetterQuery{Limit: limit, Bodies: true})
 	return persister.Contents(letters), err
 }

@@ -36,7 +36,7 @@ func (w *where) text() string {
 }
 
 // lettersWhere is what a query asks for, without the page.
-func lettersWhere(q persister.LetterQuery) (w where, err error) {
+func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
 	} {
@@ -45,14 +45,14 @@ func lettersWhere(q persister.LetterQuery) (w where, err error) {
 		}
 	}
 	if q.Names != nil {
-		ids, err := persister.LetterIDs(q.Names)
+		ids, err := persister.DeadLetterIDs(q.Names)
 		if err != nil {
 			return w, err
 		}
 		w.and("id = any(%s::bytea[])", ids)
 	}
 	if q.Prefix != "" {
-		least, greatest, err := persister.LetterRange(q.Prefix)
+		least, greatest, err := persister.DeadLetterRange(q.Prefix)
 		if err != nil {
 			return w, err
 		}
@@ -67,8 +67,8 @@ func lettersWhere(q persister.LetterQuery) (w where, err error) {
 	return w, nil
 }
 
-// Letters gives dead letters, newest first. It is for operators and crosses tenants.
-func (s *Store) Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error) {
+// Letters returns dead letters, newest first. It is for operators and crosses tenants.
+func (s *Store) Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error) {
 	letters, err := s.letters(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read dead letters: %w", err)
@@ -76,13 +76,13 @@ func (s *Store) Letters(ctx context.Context, q persister.LetterQuery) ([]persist
 	return letters, nil
 }
 
-func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters []persister.Buried, err error) {
+func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (letters []persister.StoredDeadLetter, err error) {
 	w, err := lettersWhere(q)
 	if err != nil {
 		return nil, err
 	}
 	if l := q.After; l != nil {
-		ids, err := persister.LetterIDs([]string{l.Name})
+		ids, err := persister.DeadLetterIDs([]string{l.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters [
 		body = "body"
 	}
 	read := func(result pgx.Rows) error {
-		letters, err = pgx.CollectRows(result, scanLetter)
+		letters, err = pgx.CollectRows(result, scanDeadLetter)
 		return err
 	}
 	w.args = append(w.args, q.Limit)
@@ -106,7 +106,7 @@ func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters [
 	return letters, err
 }
 
-func scanLetter(row pgx.CollectableRow) (l persister.Buried, err error) {
+func scanDeadLetter(row pgx.CollectableRow) (l persister.StoredDeadLetter, err error) {
 	var id, headers []byte
 	var position string
 	var tried *time.Time
@@ -123,8 +123,8 @@ func scanLetter(row pgx.CollectableRow) (l persister.Buried, err error) {
 	return l, err
 }
 
-// CountLetters gives the number of dead letters by reason. After, Limit and Bodies do not count.
-func (s *Store) CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error) {
+// CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
+func (s *Store) CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error) {
 	counts := make(map[string]int)
 	w, err := lettersWhere(q)
 	if err == nil {
@@ -141,9 +141,9 @@ func (s *Store) CountLetters(ctx context.Context, q persister.LetterQuery) (map[
 	return counts, nil
 }
 
-// DropLetters removes dead letters for good and gives the number of those that were there.
-func (s *Store) DropLetters(ctx context.Context, names []string) (n int, err error) {
-	ids, err := persister.LetterIDs(names)
+// DropDeadLetters removes dead letters for good and gives the number of those that were there.
+func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err error) {
+	ids, err := persister.DeadLetterIDs(names)
 	if err != nil {
 		return 0, fmt.Errorf("postgres: drop dead letters: %w", err)
 	}
@@ -164,7 +164,7 @@ func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) err
 	for i := range failed {
 		names[i], errs[i] = failed[i].Name, persister.Text(failed[i].Error)
 	}
-	ids, err := persister.LetterIDs(names)
+	ids, err := persister.DeadLetterIDs(names)
 	if err == nil {
 		err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `update agent_dead_letters l set tries = l.tries + 1, tried_at = now(), last_error = x.error

@@ -8,7 +8,7 @@ import (
 )
 
 func TestLetters(t *testing.T) {
-	persistertest.LetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
+	persistertest.DeadLetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
 		dsn := testkit.Postgres(t)
 		s, p := open(t, dsn), pool(t, dsn)
 		return s, func(text string) func() {

@@ -25,9 +25,22 @@ const versionTable = "agentstream_migrations"
 // migrationLock is the advisory lock that one migrating process holds; the others wait.
 const migrationLock = 0x6167656e747374 // "agentst"
 
-// ErrNewer says that the tables were made by a newer version of the product than this one. Nothing but
+// ErrNewer reports that the tables were made by a newer version of the product than this one. Nothing but
 // that version helps.
 var ErrNewer = errors.New("the tables are of a newer version")
+
+// ErrAway reports that the database cannot be reached, or does not take connections yet.
+var ErrAway = errors.New("the database is away")
+
+// away wraps the error of a database that is away in ErrAway.
+func away(err error) error {
+	var pe *pgconn.PgError
+	var ce *pgconn.ConnectError
+	if errors.As(err, &pe) && pe.Code != "57P03" || !errors.As(err, &pe) && !errors.As(err, &ce) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrAway, err)
+}
 
 // How long a migration may wait for a lock: whoever comes behind it waits as well, readers too. It tries
 // again after the pause, so that what held the lock can end without holding up everybody.
@@ -40,7 +53,7 @@ const (
 // Migrate brings the tables up to date and gives the names of the migrations it ran, none when
 // there was nothing to do. With dryRun it only gives the names and changes nothing. Any number of
 // processes may call it at once, and one that dies leaves its work to the next. Tables of a newer
-// version are left alone: ErrNewer.
+// version are left alone: ErrNewer. A database that is not there is ErrAway.
 func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
 	db, err := openMigrator(dsn)
 	if err != nil {
@@ -48,7 +61,7 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
 	}
 	names, err := migrate(ctx, db, dryRun)
 	if err = errors.Join(err, db.Close()); err != nil {
-		return names, fmt.Errorf("postgres: migrate: %w", err)
+		return names, fmt.Errorf("postgres: migrate: %w", away(err))
 	}
 	return names, nil
 }
@@ -158,7 +171,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(digestMigration(), framesMigration()))
+		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration()))
 }
 
 // nameOf names a migration; those that are no file have no path.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -107,6 +108,7 @@ func TestNewer(t *testing.T) {
 	s, p := open(t, dsn), pool(t, dsn)
 	exec2 := func(q string) { exec(t, p, q) }
 	exec2(`insert into agentstream_migrations (version_id, is_applied) values (9999, true)`)
+	notFor(t, p)
 	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrNewer) || !strings.Contains(err.Error(), "9999") {
 		t.Errorf("ping: %v", err)
 	}
@@ -122,4 +124,10 @@ func TestNewer(t *testing.T) {
 	if _, err := postgres.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
 		t.Errorf("a broken DSN: %v", err)
 	}
+}
+
+// notFor makes the tables say that they are for programs of version 9999.
+func notFor(t *testing.T, p *pgxpool.Pool) {
+	t.Helper()
+	exec(t, p, `create or replace function agent_readable_from() returns bigint language sql immutable as 'select 9999::bigint'`)
 }

@@ -2,10 +2,12 @@ package postgres_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 	"time"
 
 	"agentstream/internal/testkit"
+	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/schema"
@@ -45,10 +47,19 @@ func TestQueryModes(t *testing.T) {
 				c[0].Rows[0].TS = at
 				batch = append(batch, c...)
 			}
-			for range 2 { // new, and once more
-				if res, err := s.Append(t.Context(), batch); err != nil || len(res.Conflicts) > 0 {
+			for i := range uint64(2) { // new, and once more
+				transfer := &persister.Transfer{Chunks: batch, From: place("L_0", i), To: place("L_0", i+1)}
+				transfer.To.StoredAt = time.Unix(1, 999999999)
+				if res, err := s.Transfer(t.Context(), transfer); err != nil || len(res.Conflicts) > 0 {
 					t.Fatalf("%+v, %v", res, err)
 				}
+				if _, err := s.Transfer(t.Context(), transfer); !errors.Is(err, persister.ErrOvertaken) {
+					t.Fatalf("the same transfer again: %v", err)
+				}
+			}
+			if got, err := s.Offsets(t.Context()); err != nil || len(got) != 1 || !got[0].Same(place("L_0", 2)) ||
+				!got[0].StoredAt.Equal(time.Unix(1, 999999999)) || got[0].Idle < 0 || got[0].Idle > time.Hour {
+				t.Fatalf("%+v, %v", got, err)
 			}
 			forged := persistertest.NewWriter(key, day).Texts("", 1)
 			if res, err := s.Append(t.Context(), chunks(t, forged)); err != nil || len(res.Conflicts) != 1 {

@@ -31,7 +31,7 @@ func peek(object []byte) peeked {
 
 func (p peeked) object(name string) peeked { return peek(p[name]) }
 
-// text gives a string, "" for everything else. NUL, which text columns cannot hold, and halves of surrogate pairs
+// text returns a string, "" for everything else. NUL, which text columns cannot hold, and halves of surrogate pairs
 // become U+FFFD.
 func (p peeked) text(name string) string {
 	v := p[name]
@@ -45,10 +45,10 @@ func (p peeked) text(name string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// name gives a text, cut to maxName.
+// name returns a text, cut to maxName.
 func (p peeked) name(name string) string { return cut(p.text(name), maxName) }
 
-// id gives a text that others are compared with: of a long one its beginning and a hash.
+// id returns a text that others are compared with: of a long one its beginning and a hash.
 func (p peeked) id(name string) string {
 	s := p.text(name)
 	if len(s) <= maxName {
@@ -71,7 +71,7 @@ func cut(s string, n int) string {
 // most is the greatest number that is counted.
 const most = 1e15
 
-// number gives a number from 0 to most, rounded to nine places. ok is false for all else.
+// number returns a number from 0 to most, rounded to nine places. ok is false for all else.
 func (p peeked) number(name string) (x float64, ok bool) {
 	v := p[name]
 	if len(v) == 0 || v[0] == '"' {
@@ -87,7 +87,7 @@ func (p peeked) number(name string) (x float64, ok bool) {
 	return math.Abs(x), true // not -0
 }
 
-// first gives the first whole number of some names.
+// first returns the first whole number of some names.
 func (p peeked) first(names ...string) (n int64, ok bool) {
 	for _, name := range names {
 		v := p[name]

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// ErrOlder says that the tables are missing or of an older version than this program: migrate must run.
+// ErrOlder reports that the tables are missing or of an older version than this program: migrate must run.
 var ErrOlder = errors.New("run migrate")
 
-// Ping says whether the database answers, holds the tables in the version of this program, and keeps text
-// as UTF-8. The error wraps ErrOlder or ErrNewer where that is what is wrong. The first success logs a
+// Ping reports whether the database answers, holds the tables in the version of this program or in a newer one beside
+// which it works, and keeps text as UTF-8. The error wraps ErrOlder or ErrNewer where that is what is wrong. The first success logs a
 // warning when row security is not in force.
 func (s *Store) Ping(ctx context.Context) error {
 	var tables, secured bool
@@ -47,17 +47,28 @@ func (s *Store) pingVersion(ctx context.Context) error {
 	if err := s.pool.QueryRow(ctx, selectVersion).Scan(&have); err != nil {
 		return err
 	}
-	switch want := newestVersion(); {
-	case have > want:
-		return fmt.Errorf("%w: they are at %d, this program knows up to %d", ErrNewer, have, want)
-	case have < want:
+	want := Version()
+	if have < want {
 		return fmt.Errorf("the tables are at version %d, this program needs %d: %w", have, want, ErrOlder)
+	}
+	if have == want {
+		return nil
+	}
+	var from int64
+	if err := s.pool.QueryRow(ctx, selectReadableFrom).Scan(&from); err != nil {
+		return err
+	}
+	if want < from {
+		return fmt.Errorf("%w: they are at %d and for programs from %d on, this one knows up to %d", ErrNewer, have, from, want)
 	}
 	return nil
 }
 
-// newestVersion is the version of the tables that this program was written for.
-func newestVersion() (newest int64) {
+// selectReadableFrom asks the newest migration for the oldest programs that work beside it.
+const selectReadableFrom = `select agent_readable_from()`
+
+// Version is the version of the tables that this program was written for. It reads newer ones too that say so.
+func Version() (newest int64) {
 	files, _ := fs.ReadDir(migrations, "migrations") // embedded: it is there
 	for _, f := range files {
 		number, _, _ := strings.Cut(f.Name(), "_")

@@ -48,7 +48,7 @@ func history(r *rand.Rand) (packs []schema.Pack) {
 	return packs
 }
 
-// tables gives all that an append writes but the times of writing.
+// tables returns all that an append writes but the times of writing.
 func tables(t testing.TB, p *pgxpool.Pool) string {
 	t.Helper()
 	return ask[string](t, p, `select concat(
@@ -172,5 +172,5 @@ func TestSameAsInsertedAtOnce(t *testing.T) {
 	t.Logf("%d rows by %d stores, %d transactions were done again", sum, len(stores), races)
 }
 
-// forged says whether a pack is a forger's.
+// forged reports whether a pack is a forger's.
 func forged(p schema.Pack) bool { return bytes.Contains(p.Body, []byte(`{"text":"forged"}`)) }

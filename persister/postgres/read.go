@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// Head gives the newest position stored of a run, and the owner of a lane ("" is the run itself);
+// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself);
 // the zero Head when the tenant has no such run, or when it is to be forgotten. Head.Stored is 0: a position in the log is the
 // log's to give. Rows behind Head.Last may still be on their way when several persisters work.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"agentstream/schema"
 )
 
-// Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
+// Runs returns one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
 // run is listed once its first events are committed.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
@@ -24,9 +25,13 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r schema.RunInfo, err error) {
 			var usage string
 			var session *string
-			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage, &r.Turn, &r.Stop, &session)
+			var asked *time.Time
+			err = row.Scan(&r.ID, &r.State, &r.Reason, &r.Last, &r.Started, &r.Updated, &usage, &r.Turn, &r.Stop, &asked, &session)
 			if session != nil {
 				r.Session = json.RawMessage(*session)
+			}
+			if asked != nil {
+				r.Asked = *asked
 			}
 			r.Usage = schema.ParseUsage(usage)
 			return r, err
@@ -61,6 +66,9 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if !q.Until.IsZero() {
 		where += " and first_ts < " + arg(q.Until)
 	}
+	if q.Waits {
+		where += " and " + waiting
+	}
 	where += sessionsOnly(q)
 	if q.Agent != "" {
 		where += " and session_agent = " + arg(q.Agent)
@@ -70,7 +78,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		session = "session"
 	}
 	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts, usage::text as usage,
-		case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, ` + session + ` as session
+		case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, ` + session + ` as session
 		from agent_runs where koder_user_id = $1 and expired_at is null and deleted_at is null`
 	if len(q.States) == 0 {
 		return columns + where + order, args
@@ -81,6 +89,9 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	}
 	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, args
 }
+
+// waiting is the condition of a list of runs that wait for somebody. Its index has it word for word.
+const waiting = "(asked_ts is not null or state in ('awaiting_approval', 'paused'))"
 
 // sessionsOnly is the condition of a list of sessions. The indexes for it have it word for word.
 func sessionsOnly(q schema.RunsQuery) string {
@@ -99,7 +110,7 @@ select l.run_id from agent_run_lanes l where l.koder_user_id = $1 and l.lane = $
 	and not exists (select from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
 order by l.joined_at desc, l.run_id desc limit 1`
 
-// Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of
+// Parent returns the root run in whose log a child of the tenant speaks, "" when none is stored. Of
 // several it gives the one that took the child up last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
 	var run string

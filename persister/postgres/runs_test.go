@@ -67,6 +67,17 @@ func TestRunsPlan(t *testing.T) {
 		}
 		t.Logf("%s: page of 50 among %d runs in %v", name, manyRuns, took.Round(10*time.Microsecond))
 	}
+	exec(t, pool(t, admin), `update agent_runs set asked_ts = first_ts, asks = '[]' where state = 'running'; analyze agent_runs`)
+	for name, q := range map[string]schema.RunsQuery{"first": {}, "next": {After: after}, "oldest": {Oldest: true}} {
+		q.Limit, q.Waits = 50, true
+		text, args := postgres.RunsQuery("acme", q)
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			plan, rows := explain(t, p, mode, text, args)
+			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") || rows > 50 || !strings.Contains(plan, "agent_runs_waiting") {
+				t.Errorf("waiting, %s, %s: %d rows\n%s", name, mode, rows, plan)
+			}
+		}
+	}
 	plan, rows := explain(t, p, "force_generic_plan", postgres.ParentQuery, []any{"acme", "kid_77778"})
 	if !strings.Contains(plan, "agent_run_lanes_child") || rows != 1 {
 		t.Errorf("%d rows\n%s", rows, plan)

@@ -54,9 +54,10 @@ insert into agent_run_messages (koder_user_id, run_id, lane, kind, seq, run_day,
 select koder_user_id, run_id, '', case type when 'message.start' then 'start' else 'end' end, seq, run_day, ts, coalesce(payload ->> 'message_id', ''),
 	coalesce(payload ->> 'role', ''), coalesce(payload ->> 'model', ''), coalesce(payload ->> 'stop_reason', '')
 from agent_run_events_%[1]s where type in ('message.start', 'message.end');
-insert into agent_run_tool_calls (koder_user_id, run_id, lane, call_id, kind, seq, run_day, ts, tool, outcome, duration_ms)
+insert into agent_run_tool_calls (koder_user_id, run_id, lane, call_id, kind, seq, run_day, ts, tool, outcome, duration_ms, start_seq, took_ms)
 select koder_user_id, run_id, '', payload ->> 'call_id', case type when 'tool.start' then 'start' else 'end' end, seq, run_day, ts,
-	coalesce(payload ->> 'tool', ''), case type when 'tool.end' then 'ok' else '' end, (payload ->> 'duration_ms')::float8
+	case type when 'tool.end' then 'grep' else coalesce(payload ->> 'tool', '') end, case type when 'tool.end' then 'ok' else '' end, (payload ->> 'duration_ms')::float8,
+	case type when 'tool.end' then seq - 1 else 0 end, (payload ->> 'duration_ms')::float8
 from agent_run_events_%[1]s where type in ('tool.start', 'tool.end');
 insert into agent_run_usage (koder_user_id, run_id, seq, day, start_seq, model, reported, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens)
 select e.koder_user_id, e.run_id, e.seq, e.ts::date, e.seq - 15, s.payload ->> 'model', true, 900, 70, 0, 0
@@ -91,10 +92,31 @@ var documented = []struct{ name, text string }{
 	{"messages of an hour", `select run_id, seq, model, text from agent_v_messages where started >= '2026-02-10 00:00' and started < '2026-02-10 01:00' limit 100`},
 	{"tool calls of a run", `select tool, outcome, duration_ms from agent_v_tool_calls where run_id = 'run_20260210_%d' order by seq`},
 	{"tool calls of a day", `select tool, outcome, count(*), percentile_disc(0.95) within group (order by duration_ms) as p95_ms from agent_v_tool_calls where started >= '2026-02-10' and started < '2026-02-11' group by 1, 2`},
+	{"slowest tools, all calls", slowestTools},
 	{"calls with input", `select tool, input, output from agent_v_tool_calls where run_id = 'run_20260210_%d' order by seq`},
 	{"tool calls, newest 20", `select run_id, tool, outcome, duration_ms from agent_v_tool_calls order by started desc limit 20`},
 	{"usage of 90 days", `select day, model, messages, input_tokens, output_tokens, cost from agent_v_usage_daily where day >= '2026-01-01' and day < '2026-04-01' order by day, model`},
 	{"cost of a month", `select model, sum(input_tokens), sum(cost) from agent_v_usage_daily where day >= '2026-02-01' and day < '2026-03-01' group by model`},
+}
+
+const slowestTools = `select tool, count(*), percentile_disc(0.95) within group (order by duration_ms) as p95_ms, max(duration_ms) as max_ms
+from agent_v_tool_times group by tool order by p95_ms desc limit 20`
+
+// TestToolTimesPlan: the slowest tools over all calls come from an index alone.
+func TestToolTimesPlan(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	admin := server.Database(t)
+	owner := as(admin, makeOwner(t, admin))
+	open(t, owner)
+	fillScale(t, pool(t, admin), 20_000, 2)
+	exec(t, pool(t, admin), `create role analyst login`)
+	if err := postgres.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
+		t.Fatal(err)
+	}
+	plan := looked(t, as(admin, "analyst"), `explain (costs off) `+slowestTools)
+	if !strings.Contains(plan, "Index Only Scan using agent_run_tool_calls_took") || strings.Contains(plan, "Join") || strings.Contains(plan, "Loop") {
+		t.Error(plan)
+	}
 }
 
 // TestViewsAtScale prints what the documented queries take for an analyst of one tenant of twenty.

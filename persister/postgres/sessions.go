@@ -19,7 +19,7 @@ type described struct {
 	events []persister.SessionEvent
 }
 
-// sessions gives the events of sessions that were not stored before.
+// sessions returns the events of sessions that were not stored before.
 func (n *news) sessions(b *persister.Batch, p *plan, dates map[string]time.Time) (all []described) {
 	at := 0
 	for i := range b.Runs {
@@ -119,7 +119,7 @@ func (d *described) merge(ctx context.Context, tx pgx.Tx, s *persister.Session) 
 	return nil
 }
 
-// timeText gives "" for the zero time.
+// timeText returns "" for the zero time.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -27,7 +27,7 @@ on conflict (koder_user_id, id) do update set
 	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
 	updated_at = now()
 where r.floor_seq < $17
-returning koder_user_id, id, run_day, usage::text, floor_seq,
+returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''),
 	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
 
 // upsertLanes asks first, because a conflict writes the row's lock even where nothing changes.

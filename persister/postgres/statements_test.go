@@ -68,7 +68,7 @@ func crosses(text string) bool {
 	return false
 }
 
-// literals gives the texts of a file; those that are joined by + are one.
+// literals returns the texts of a file; those that are joined by + are one.
 func literals(t *testing.T, name string) (texts []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)

@@ -156,7 +156,7 @@ func (s *Store) forgetDays() {
 // dayLayout is schema.Head.Day.
 const dayLayout = "20060102"
 
-// dataError says that the error is about the data sent (SQLSTATE classes 22 and 23) or about its
+// dataError reports whether the error is about the data sent (SQLSTATE classes 22 and 23) or about its
 // size and nesting (54), and will be the same next time.
 func dataError(err error) bool {
 	var pe *pgconn.PgError
@@ -175,7 +175,7 @@ const (
 	undefinedTable  = "42P01" // of a table that is not there, or is not a partition
 )
 
-// noPartition says that a row found no partition for its day, or COPY no table. PostgreSQL reports the first
+// noPartition reports whether a row found no partition for its day, or COPY no table. PostgreSQL reports the first
 // as a violated check of the partitioned table, without the name of a constraint.
 func noPartition(err error) bool {
 	var pe *pgconn.PgError

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// open gives a store on a fresh, migrated database.
+// open returns a store on a fresh, migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {
 	t.Helper()
 	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {

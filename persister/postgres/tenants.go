@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// NextTenant gives the first tenant behind after, in the order of their names, that has a run; "" when
+// NextTenant returns the first tenant behind after, in the order of their names, that has a run; "" when
 // there is none. It costs one look into an index.
 func (s *Store) NextTenant(ctx context.Context, after string) (string, error) {
 	var tenant string

@@ -13,7 +13,7 @@ import (
 	"agentstream/persister/postgres"
 )
 
-// owned gives a fresh database twice: as its superuser, and as an owner without any other right, which is
+// owned returns a fresh database twice: as its superuser, and as an owner without any other right, which is
 // what the product is run as.
 func owned(t testing.TB) (admin, owner string) {
 	t.Helper()

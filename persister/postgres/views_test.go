@@ -52,7 +52,7 @@ func TestViewsOfScenarios(t *testing.T) {
 	}
 }
 
-// sameAsFold compares the views with the fold of a run's events, and gives the numbers of messages and calls.
+// sameAsFold compares the views with the fold of a run's events, and returns the numbers of messages and calls.
 func sameAsFold(t *testing.T, p *pgxpool.Pool, name string, key schema.RunKey, events []schema.Event) (messages, calls int) {
 	t.Helper()
 	var fold schema.Fold

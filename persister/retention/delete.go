@@ -24,7 +24,7 @@ type Settings interface {
 	Holds(ctx context.Context, tenant string) ([]persister.Hold, error)
 }
 
-// ErrUnknown says that neither the store nor the log has anything of what is to be deleted.
+// ErrUnknown reports that neither the store nor the log has anything of what is to be deleted.
 var ErrUnknown = errors.New("nothing is known of it")
 
 // Deleted counts what was removed, and what a look at everything has found afterwards.
@@ -39,7 +39,7 @@ type Deleted struct {
 	LeftInLog int // runs of which the log has something
 }
 
-// Clean says that nothing but marks is left.
+// Clean reports whether nothing but marks is left.
 func (d Deleted) Clean() bool { return d.Left.Nothing() && d.LeftInLog == 0 }
 
 // Deleter removes runs everywhere.
@@ -87,13 +87,22 @@ func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (fou
 		return false, fmt.Errorf("retention: delete run %s: %w", key, err)
 	}
 	var r Report
-	w := worker{Config: &d.cfg, report: &r}
+	w := removal{Config: &d.cfg, report: &r}
 	defer func() {
 		out.Events += r.Events
 		out.Blobs += r.Blobs
 		out.Messages += r.Messages
 		out.Keys += r.Keys
 	}()
+	if !found { // but for blobs, of a run that was about to begin
+		held, err := d.cfg.Log.Holding(ctx, []schema.RunKey{key})
+		if err == nil && len(held) > 0 {
+			r.Messages, r.Keys, err = d.cfg.Log.Purge(ctx, key, schema.MaxSeq)
+		}
+		if err != nil {
+			return false, fmt.Errorf("retention: delete run %s: %w", key, err)
+		}
+	}
 	if found {
 		out.Runs++
 		r.Messages, r.Keys, err = d.cfg.Log.Purge(ctx, key, schema.MaxSeq)
@@ -108,7 +117,7 @@ func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (fou
 			return found, fmt.Errorf("retention: delete run %s: %w", key, err)
 		}
 	}
-	n, err := d.cfg.Tombstones.RemoveLetters(ctx, key)
+	n, err := d.cfg.Tombstones.RemoveDeadLetters(ctx, key)
 	if out.Letters += n; err == nil && found && d.cfg.Blobs != nil {
 		n, err = d.cfg.Blobs.Wipe(ctx, key, day)
 		r.Blobs += n
@@ -144,7 +153,7 @@ func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done 
 		return out, err
 	}
 	all := schema.RunKey{Tenant: tenant}
-	n, err := d.cfg.Tombstones.RemoveLetters(ctx, all)
+	n, err := d.cfg.Tombstones.RemoveDeadLetters(ctx, all)
 	out.Letters += n
 	if err == nil && d.cfg.Blobs != nil {
 		n, err = d.cfg.Blobs.Wipe(ctx, all, "")

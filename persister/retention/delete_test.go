@@ -6,19 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/retention"
 	"agentstream/schema"
 )
 
-func (w *world) bury(key schema.RunKey, n int) {
+func (w *world) putDeadLetters(key schema.RunKey, n int) {
 	w.Helper()
 	letters := make([]persister.DeadLetter, n)
 	for i := range letters {
 		letters[i] = persister.DeadLetter{Stream: "S", Position: uint64(i + 1), Key: key, Subject: "s", Body: []byte(key.String()), Reason: persister.ReasonRefused}
 	}
-	if err := w.store.Bury(w.Context(), letters); err != nil {
+	if err := w.store.PutDeadLetters(w.Context(), letters); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -31,7 +32,7 @@ func TestDeleteRun(t *testing.T) {
 		_, q := w.run("acme", "run_2", w.now, 20, schema.StateDone)
 		_, other := w.run("beta", "run", w.now, 20, schema.StateDone)
 		p.Batch = "0123456789abcdef0123456789abcdef"
-		kv, err := w.server.JS.KeyValue(t.Context(), keysBucket.Bucket)
+		kv, err := w.server.JS.KeyValue(t.Context(), natskit.KeysBucket)
 		if err == nil {
 			_, err = kv.Create(t.Context(), p.Batch, []byte("{}"))
 		}
@@ -42,7 +43,7 @@ func TestDeleteRun(t *testing.T) {
 			w.append(x)
 			w.logged(x)
 			w.archived(x.Key)
-			w.bury(x.Key, 3)
+			w.putDeadLetters(x.Key, 3)
 		}
 		d := w.deleter()
 		out, err := d.Run(t.Context(), p.Key)
@@ -61,7 +62,7 @@ func TestDeleteRun(t *testing.T) {
 			t.Fatalf("%+v", res)
 		}
 		w.logged(late)
-		w.bury(p.Key, 1)
+		w.putDeadLetters(p.Key, 1)
 		if h, err := s.Head(t.Context(), p.Key, ""); err != nil || h.Exists() {
 			t.Fatalf("%+v, %v", h, err)
 		}
@@ -104,8 +105,8 @@ func TestDeleteTenant(t *testing.T) {
 		_, other := w.run("acme_2", "r00", w.now, 4, schema.StateDone)
 		w.append(other)
 		w.logged(fresh, other)
-		w.bury(fresh.Key, 2)
-		w.bury(schema.RunKey{Tenant: "acme"}, 1)
+		w.putDeadLetters(fresh.Key, 2)
+		w.putDeadLetters(schema.RunKey{Tenant: "acme"}, 1)
 		if err := s.SetOverride(t.Context(), "acme", persister.Override{Completed: ptr(1)}); err != nil {
 			t.Fatal(err)
 		}

@@ -3,10 +3,10 @@
 //
 // # What it is
 //
-// A [Keeper] looks once an hour for runs that are over for longer than [Policy] keeps them, marks them as
+// A [Worker] looks once an hour for runs that are over for longer than [Policy] keeps them, marks them as
 // expired and removes their events: rows, blob, and what the log still has. Runs whose session was deleted
 // (session.deleted) it removes like a Deleter. A [Deleter] removes one run or one tenant everywhere, and looks
-// afterwards whether anything is left. [Plan] says what a Keeper would do.
+// afterwards whether anything is left. [Plan] says what a Worker would do.
 //
 // # Contract
 //
@@ -26,7 +26,7 @@
 //
 // # Concurrency
 //
-// Any number of processes may run a Keeper on one store: one at a time works. Persisters and readers go on
+// Any number of processes may run a Worker on one store: one at a time works. Persisters and readers go on
 // meanwhile; a run that goes on in the moment in which it would expire does not expire.
 //
 // # What it does not do

@@ -62,7 +62,8 @@ func (d *due) unwanted(ctx context.Context, from lister, fn func([]persister.End
 
 func (d *due) walk(ctx context.Context, from lister, q persister.EndedQuery, least time.Duration,
 	fn func([]persister.EndedRun) error, want func(*persister.EndedRun) bool) (*persister.EndedRun, error) {
-	// A run's day is that of its first event; the last cannot be older, unless clocks disagree: then it waits.
+	// A run's day is that on which it began to be stored. What ended after that is no older; an import of old runs
+	// waits until its day has come.
 	if q.Limit = lookRuns; q.Through == "" {
 		q.Through = d.now.Add(-least).UTC().Format(dayLayout)
 	}

@@ -14,7 +14,7 @@ const maxForgetFailures = 20
 // pass, dead letters by its look at marks; both come back until the mark itself goes. Without the log nothing is
 // marked: once the mark is gone, what the log has would be there again. A hold keeps a run, and another pass looks
 // for it again.
-func (w *worker) forget(ctx context.Context, d *due) error {
+func (w *removal) forget(ctx context.Context, d *due) error {
 	if w.Forgetting == nil || w.Log == nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // store is a store, by what is asked of it.
 type store struct {
-	persistertest.Store
+	kept
 	persistertest.Catalog
 	marker
 	retention.Trash
@@ -42,6 +43,10 @@ type store struct {
 
 // A field is called after its type, and would hide a method of that name.
 type (
+	kept interface {
+		persistertest.Store
+		persistertest.Tables
+	}
 	marker interface{ retention.Runs }
 	graves interface{ retention.Tombstones }
 )
@@ -90,7 +95,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 	})
 }
 
-// folder is a folder of blobs as a Keeper sees it.
+// folder is a folder of blobs as a Worker sees it.
 type folder struct{ *blob.Folder }
 
 func (f folder) Remove(ctx context.Context, key schema.RunKey, uri string) error {
@@ -134,11 +139,8 @@ func newWorld(t *testing.T, s store) *world {
 	t.Helper()
 	w := &world{T: t, store: s, server: testkit.NATS(t), now: time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)}
 	nc := w.server.Dial(t)
-	if _, err := w.server.JS.CreateKeyValue(t.Context(), keysBucket); err != nil {
-		t.Fatal(err)
-	}
 	var err error
-	if w.log, err = natsjs.NewPurger(t.Context(), nc, keysBucket.Bucket); err != nil {
+	if w.log, err = natsjs.NewPurger(t.Context(), nc, natskit.KeysBucket); err != nil {
 		t.Fatal(err)
 	}
 	f, err := blob.OpenFolder(filepath.Join(t.TempDir(), "blobs"))
@@ -228,7 +230,7 @@ func (w *world) blobNames() (names []string) {
 	return names
 }
 
-// replay gives the first seq that is replayed, and the bytes.
+// replay returns the first seq that is replayed, and the bytes.
 func replay(packs iter.Seq2[schema.Pack, error]) (first schema.Seq, body []byte, err error) {
 	for p, err := range packs {
 		if err != nil {

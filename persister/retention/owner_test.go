@@ -87,7 +87,7 @@ func TestKeepAsOwner(t *testing.T) {
 		packs[name] = w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Event(schema.TypeCommandMessage, `{"content":"x"}`),
 			persistertest.Lifecycle(schema.StateDone))
 		store(packs[name])
-		if err := s.Bury(t.Context(), []persister.DeadLetter{{Stream: "S", Position: uint64(len(packs)), Key: w.Key, Subject: "s",
+		if err := s.PutDeadLetters(t.Context(), []persister.DeadLetter{{Stream: "S", Position: uint64(len(packs)), Key: w.Key, Subject: "s",
 			Body: []byte(name), Reason: persister.ReasonRefused}}); err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// For gives how long a run in a final state is kept, Never for ever. Other states are never over.
+// For returns how long a run in a final state is kept, Never for ever. Other states are never over.
 func (p Policy) For(state schema.RunState, o persister.Override) time.Duration {
 	d, days := p.Ended, o.Ended
 	switch state {
@@ -71,12 +71,12 @@ func ofDays(n int) time.Duration {
 	return time.Duration(n) * persister.Day
 }
 
-// passed says that something that began then has been kept for so long.
+// passed reports whether something that began then has been kept for so long.
 func passed(began time.Time, keep time.Duration, now time.Time) bool {
 	return keep >= 0 && began.Add(keep).Before(now)
 }
 
-// shortest gives the least time that any run is kept; Never when all are kept.
+// shortest returns the least time that any run is kept; Never when all are kept.
 func (p Policy) shortest(overrides map[string]persister.Override) time.Duration {
 	least := Never
 	take := func(o persister.Override) {

@@ -53,8 +53,8 @@ func TestSessionDeleted(t *testing.T) {
 		w.append(slices.Concat(openPacks, over, held, expired, []schema.Pack{other})...)
 		w.logged(slices.Concat(openPacks, over, held, []schema.Pack{other})...)
 		w.archived(over[0].Key)
-		w.bury(open.Key, 2)
-		w.bury(other.Key, 1)
+		w.putDeadLetters(open.Key, 2)
+		w.putDeadLetters(other.Key, 1)
 		if _, err := s.AddHold(t.Context(), held[0].Key, "case 7"); err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// worker removes what is marked.
-type worker struct {
+// removal removes what is marked.
+type removal struct {
 	*Config
 	report *Report
 
@@ -26,8 +26,8 @@ const lookScraps = 500
 // maxUnsound is how many blobs in one pass may turn out not to be sound until no more are looked at.
 const maxUnsound = 20
 
-// sound gives those runs whose blobs hold what their rows say.
-func (w *worker) sound(ctx context.Context, runs []persister.EndedRun) []persister.EndedRun {
+// sound returns those runs whose blobs hold what their rows say.
+func (w *removal) sound(ctx context.Context, runs []persister.EndedRun) []persister.EndedRun {
 	if w.Blobs == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (w *worker) sound(ctx context.Context, runs []persister.EndedRun) []persist
 }
 
 // sweep works at all scraps, the oldest first. One that fails is left, and the others go on.
-func (w *worker) sweep(ctx context.Context) error {
+func (w *removal) sweep(ctx context.Context) error {
 	w.tried, w.gone = make(map[string]bool), make(map[string]bool)
 	for after := int64(0); ; {
 		scraps, err := w.Trash.Scraps(ctx, after, lookScraps)
@@ -63,7 +63,7 @@ func (w *worker) sweep(ctx context.Context) error {
 }
 
 // dropDays drops partitions that have become empty by marks.
-func (w *worker) dropDays(ctx context.Context, scraps []persister.Scrap) error {
+func (w *removal) dropDays(ctx context.Context, scraps []persister.Scrap) error {
 	var days []string
 	for _, c := range scraps {
 		if !w.tried[c.Day] && c.After < c.Through {
@@ -88,7 +88,7 @@ func (w *worker) dropDays(ctx context.Context, scraps []persister.Scrap) error {
 }
 
 // scraps removes what some scraps name, and discards those of which nothing is left.
-func (w *worker) scraps(ctx context.Context, scraps []persister.Scrap) error {
+func (w *removal) scraps(ctx context.Context, scraps []persister.Scrap) error {
 	if err := w.rows(ctx, scraps); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (w *worker) scraps(ctx context.Context, scraps []persister.Scrap) error {
 }
 
 // rows removes rows in transactions of a bounded size.
-func (w *worker) rows(ctx context.Context, scraps []persister.Scrap) error {
+func (w *removal) rows(ctx context.Context, scraps []persister.Scrap) error {
 	var todo []persister.Scrap
 	for _, c := range scraps {
 		switch {
@@ -155,7 +155,7 @@ func (w *worker) rows(ctx context.Context, scraps []persister.Scrap) error {
 
 // purge removes from the log what it still has: mostly nothing, since its window is shorter than most runs are
 // kept. One question is asked for all.
-func (w *worker) purge(ctx context.Context, scraps []persister.Scrap, left map[int64]bool) error {
+func (w *removal) purge(ctx context.Context, scraps []persister.Scrap, left map[int64]bool) error {
 	if w.Log == nil {
 		return nil
 	}
@@ -195,14 +195,14 @@ func (w *worker) purge(ctx context.Context, scraps []persister.Scrap, left map[i
 	return nil
 }
 
-func (w *worker) fail(doing string, err error) {
+func (w *removal) fail(doing string, err error) {
 	w.report.Failed++
 	w.Logger.Warn("retention: "+doing, "err", err)
 }
 
 // tombstones removes what is left of runs that expired long ago, and of deleted ones once nothing of them can
 // be under way: until then, what has come in spite of the mark is removed again and again.
-func (w *worker) tombstones(ctx context.Context, now time.Time) error {
+func (w *removal) tombstones(ctx context.Context, now time.Time) error {
 	before := time.Time{}
 	if w.Policy.Tombstones >= 0 {
 		before = now.Add(-w.Policy.Tombstones)
@@ -233,7 +233,7 @@ func (w *worker) tombstones(ctx context.Context, now time.Time) error {
 }
 
 // wiped removes blobs of a deleted run that nothing names: one may have been written while it was deleted.
-func (w *worker) wiped(ctx context.Context, t persister.Tombstone) bool {
+func (w *removal) wiped(ctx context.Context, t persister.Tombstone) bool {
 	if w.Blobs == nil {
 		return true
 	}
@@ -246,7 +246,7 @@ func (w *worker) wiped(ctx context.Context, t persister.Tombstone) bool {
 }
 
 // again removes what of deleted runs has been written behind the mark.
-func (w *worker) again(ctx context.Context, keys []schema.RunKey) error {
+func (w *removal) again(ctx context.Context, keys []schema.RunKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (w *worker) again(ctx context.Context, keys []schema.RunKey) error {
 		}
 	}
 	for _, key := range keys {
-		if _, err := w.Config.Tombstones.RemoveLetters(ctx, key); err != nil {
+		if _, err := w.Config.Tombstones.RemoveDeadLetters(ctx, key); err != nil {
 			return err
 		}
 	}

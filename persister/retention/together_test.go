@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -72,7 +73,7 @@ type house struct {
 	store    archive
 	blobs    *blob.Folder
 	reads    *blob.Archive
-	keepers  []*retention.Keeper
+	workers  []*retention.Worker
 	deleter  *retention.Deleter
 	archiver *blob.Archiver
 	runs     []*theRun
@@ -89,10 +90,7 @@ const (
 func newHouse(t *testing.T, s archive) *house {
 	h := &house{T: t, store: s}
 	server := testkit.NATS(t)
-	if _, err := server.JS.CreateKeyValue(t.Context(), keysBucket); err != nil {
-		t.Fatal(err)
-	}
-	log, err := natsjs.NewPurger(t.Context(), server.Dial(t), keysBucket.Bucket)
+	log, err := natsjs.NewPurger(t.Context(), server.Dial(t), natskit.KeysBucket)
 	if err == nil {
 		h.blobs, err = blob.OpenFolder(filepath.Join(t.TempDir(), "blobs"))
 	}
@@ -107,9 +105,9 @@ func newHouse(t *testing.T, s archive) *house {
 		Policy: retention.Policy{Completed: keepRuns, Ended: keepRuns, Rows: keepRows}}
 	for range 2 {
 		if err == nil {
-			var k *retention.Keeper
+			var k *retention.Worker
 			k, err = retention.New(cfg)
-			h.keepers = append(h.keepers, k)
+			h.workers = append(h.workers, k)
 		}
 	}
 	if err == nil {
@@ -219,7 +217,7 @@ func (h *house) read(r *theRun, rnd *rand.Rand) {
 	}
 }
 
-func (h *house) keep(k *retention.Keeper) {
+func (h *house) keep(k *retention.Worker) {
 	r, err := k.Pass(h.Context())
 	if err != nil && h.Context().Err() == nil {
 		h.Errorf("%+v, %v", r, err)
@@ -246,7 +244,7 @@ func (h *house) delete(r *theRun) {
 	}
 }
 
-// TestTogether: appenders, archivers, two keepers, a deleter and readers over one store. Readers get the bytes that
+// TestTogether: appenders, archivers, two workers, a deleter and readers over one store. Readers get the bytes that
 // were written, or are told that they have gone, at any time. In the end nothing is left that no run needs.
 func TestTogether(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
@@ -293,7 +291,7 @@ func (h *house) live() {
 	of := func(rnd *rand.Rand, part, parts int) *theRun { return h.runs[part+parts*rnd.IntN(len(h.runs)/parts)] }
 	for i := range 2 {
 		loop(uint64(i), 30*time.Millisecond, func(rnd *rand.Rand) { h.append(of(rnd, i, 2), rnd) })
-		loop(uint64(10+i), 10*time.Millisecond, func(*rand.Rand) { h.keep(h.keepers[i]) })
+		loop(uint64(10+i), 10*time.Millisecond, func(*rand.Rand) { h.keep(h.workers[i]) })
 	}
 	for i := range 3 {
 		loop(uint64(20+i), 5*time.Millisecond, func(rnd *rand.Rand) {
@@ -327,7 +325,7 @@ func (h *house) settled() {
 	if h.Failed() {
 		return
 	}
-	h.keep(h.keepers[0])
+	h.keep(h.workers[0])
 	a, err := blob.NewArchiver(blob.ArchiverConfig{Tables: h.store, Queue: h.store, Store: h.blobs, Grace: -1})
 	for _, r := range h.runs { // what the archiver was cut off in is done by the next attempt
 		if err == nil && !r.deleted {
@@ -379,7 +377,7 @@ func (h *house) settled() {
 	}
 }
 
-// doubtful says that an object may be the only copy, as far as an audit can know: of a run whose rows have gone in
+// doubtful reports whether an object may be the only copy, as far as an audit can know: of a run whose rows have gone in
 // part it holds more than the object that the run names. The archiver was cut off before the run named it, and the
 // run has gone on since.
 func (h *house) doubtful(name string) bool {

@@ -238,7 +238,7 @@ func (r *readers) p99() time.Duration {
 	return r.took[len(r.took)*99/100]
 }
 
-// TestYear is a year of runs: a keeper passes every night while readers read and a persister appends. In the
+// TestYear is a year of runs: a worker passes every night while readers read and a persister appends. In the
 // end exactly the right runs are gone.
 func TestYear(t *testing.T) {
 	both(t, func(t *testing.T, s store) {

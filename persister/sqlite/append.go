@@ -79,15 +79,38 @@ func stamp(t time.Time) string {
 	return t.Format(tsLayout)
 }
 
-// Append implements persister.Store.
+// Transfer implements persister.Store.
+func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
+	return s.do(ctx, &work{Transfer: t, keeps: true})
+}
+
+// Append implements persister.Redriver.
 func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	days := make(map[schema.RunKey]string)
+	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
+}
+
+// work is what one transaction is to do.
+type work struct {
+	*persister.Transfer
+	keeps bool // the letters of conflicts too
+
+	batch persister.Batch
+	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
+}
+
+// nothing reports whether there is nothing to write.
+func (w *work) nothing() bool {
+	return len(w.batch.Rows) == 0 && len(w.Letters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
+}
+
+func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
+	w.days = make(map[schema.RunKey]string)
 	for {
-		b := persister.Arrange(chunks, days)
-		if len(b.Rows) == 0 {
-			return persister.Result{Conflicts: b.Conflicts}, nil
+		w.batch = persister.Arrange(w.Chunks, w.days)
+		if w.nothing() {
+			return persister.Result{Conflicts: w.batch.Conflicts}, nil
 		}
-		res, err := s.transact(ctx, chunks, &b, days)
+		res, err := s.transact(ctx, w)
 		switch {
 		case err == nil:
 			return res, nil
@@ -96,34 +119,48 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 		case dataError(err):
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
-		return persister.Result{}, fmt.Errorf("sqlite: append %d rows of %d runs: %w", len(b.Rows), len(b.Runs), err)
+		return persister.Result{}, fmt.Errorf("sqlite: store %d rows of %d runs, %d dead letters: %w",
+			len(w.batch.Rows), len(w.batch.Runs), len(w.Letters), err)
 	}
 }
 
 // errOtherDay rolls a transaction back in which a run turned out to have another day.
 var errOtherDay = errors.New("run is stored under another day")
 
-func (s *Store) transact(ctx context.Context, chunks []persister.Chunk, b *persister.Batch, days map[schema.RunKey]string) (res persister.Result, err error) {
+func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, err error) {
 	tx, err := s.begin(ctx)
 	if err != nil {
 		return res, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
-	floors, err := tx.moveRuns(ctx, b, days)
+	if err := tx.moveOffset(ctx, w.Transfer); err != nil {
+		return res, err
+	}
+	floors, err := tx.moveRuns(ctx, &w.batch, w.days)
 	if err != nil {
 		return res, err
 	}
-	rows := aboveFloor(chunks, b, floors, &res)
+	rows := aboveFloor(w.Chunks, &w.batch, floors, &res)
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
 		return persister.Result{}, err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.mergeAsks(ctx, &w.batch, floors); err != nil {
+		return persister.Result{}, err
+	}
+	err = tx.putDeadLetters(ctx, w.Letters)
+	if err == nil && w.keeps {
+		err = tx.putDeadLetters(ctx, w.Conflicting(res.Conflicts))
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
 		return persister.Result{}, err
 	}
 	return res, nil
 }
 
-// aboveFloor gives the rows that belong into the table, and counts the others. Of a run that is to be
+// aboveFloor returns the rows that belong into the table, and counts the others. Of a run that is to be
 // forgotten nothing is kept, a conflict neither.
 func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.RunKey]schema.Seq, res *persister.Result) []persister.BatchRow {
 	if len(floors) == 0 {
@@ -145,7 +182,7 @@ func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.
 	return rows
 }
 
-// moveRuns gives the floors of those runs that have rows at or below one in this batch.
+// moveRuns returns the floors of those runs that have rows at or below one in this batch.
 func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (map[schema.RunKey]schema.Seq, error) {
 	other := false
 	floors := make(map[schema.RunKey]schema.Seq)

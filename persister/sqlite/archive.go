@@ -38,7 +38,7 @@ func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, throu
 // unarchived is the condition of the index agent_runs_unarchived, word for word.
 const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
 
-// Claim gives runs that have ended, have rested for settle and are not archived, at most limit, and keeps
+// Claim returns runs that have ended, have rested for settle and are not archived, at most limit, and keeps
 // them from other callers for lease. The end of a lease is no more than that: who holds none may archive
 // a run as well.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
@@ -84,7 +84,7 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	return n, nil
 }
 
-// SetArchived says that an object of size bytes at uri holds the run up to through. It gives false and
+// SetArchived says that an object of size bytes at uri holds the run up to through. It returns false and
 // changes nothing when the run has gone on, has expired or is to be forgotten.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error) {
 	done, err := s.write.ExecContext(ctx, `update agent_runs

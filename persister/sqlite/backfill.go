@@ -13,7 +13,7 @@ import (
 )
 
 // goMigrations names the migrations that are code.
-var goMigrations = map[int64]string{3: "digest_runs"}
+var goMigrations = map[int64]string{3: "digest_runs", 18: "collect_asks"}
 
 // digestMigration fills in what rows of runs say of their events since it is kept: the time of the
 // first one, usage and reason. It is not SQL because what counts as usage is decided in one place.

@@ -11,28 +11,38 @@ import (
 	"agentstream/schema"
 )
 
-// BenchmarkAppend prints rows a second beside bare inserts of the same rows into the same table, in
+// BenchmarkAppend prints rows a second, without an offset and with one, beside bare inserts of the same rows into the same table, in
 // transactions of the same size over the same connection: statements of as many rows as is best
 // (BenchmarkBare), prepared once, with arguments that were made before the clock runs. That is what the
 // library does without our layer.
 func BenchmarkAppend(b *testing.B) {
 	s := temp(b)
 	const n, size = 10, 2000
-	var own, bare time.Duration
+	var own, moved, bare time.Duration
+	var at persister.Offset
 	reference := newBare(b, s, bareRows)
 	for i := 0; b.Loop(); i++ {
 		mine, theirs := batches(b, fmt.Sprint("a", i, "_"), n, size), batches(b, fmt.Sprint("b", i, "_"), n, size)
+		moving := batches(b, fmt.Sprint("t", i, "_"), n, size)
 		for j := range mine { // one after the other, so that both have their part in what the other leaves to be done
 			start := time.Now()
 			if _, err := s.Append(b.Context(), mine[j]); err != nil {
 				b.Fatal(err)
 			}
 			own += time.Since(start)
+			t := &persister.Transfer{Chunks: moving[j], From: at, To: persister.Offset{Stream: "L_0", Identity: "x", Position: at.Position + 1}}
+			start = time.Now()
+			if _, err := s.Transfer(b.Context(), t); err != nil {
+				b.Fatal(err)
+			}
+			moved += time.Since(start)
+			at = t.To
 			bare += reference.insert(b, theirs[j])
 		}
 	}
 	rows := float64(n * size * b.N)
 	b.ReportMetric(rows/own.Seconds(), "append-rows/s")
+	b.ReportMetric(rows/moved.Seconds(), "transfer-rows/s")
 	b.ReportMetric(rows/bare.Seconds(), "bare-rows/s")
 	b.ReportMetric(bare.Seconds()/own.Seconds(), "append/bare")
 	b.ReportMetric(0, "ns/op")
@@ -97,7 +107,7 @@ func newBare(b *testing.B, s *Store, rows int) *bare {
 	return &bare{store: s, rows: rows, many: prepare(rows), rest: prepare(1)}
 }
 
-// insert gives the time of the transaction alone.
+// insert returns the time of the transaction alone.
 func (r *bare) insert(b *testing.B, batch []persister.Chunk) time.Duration {
 	var args []any
 	for i := range batch {

@@ -7,7 +7,7 @@
 //
 // # Contract
 //
-// A commit is on the disk when Append returns (WAL, synchronous FULL). line is the event as it
+// A commit is on the disk when Transfer returns (WAL, synchronous FULL). line is the event as it
 // came; payload is computed from it when a query asks. There are no partitions: the key is tenant,
 // run and seq, and a run that comes with another day than it is stored under is a conflict here too.
 //

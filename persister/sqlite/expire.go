@@ -23,7 +23,7 @@ const (
 	isUnwanted = `session_deleted_at is not null and deleted_at is null`
 )
 
-// EndedRuns gives runs that are over and have not expired; see persister.EndedQuery.
+// EndedRuns returns runs that are over and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error) {
 	where := isOver
 	switch {
@@ -57,7 +57,7 @@ func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persis
 	return runs, nil
 }
 
-// earlier gives the earlier of an event's time and the time at which it was stored.
+// earlier returns the earlier of an event's time and the time at which it was stored.
 func earlier(event, stored string) (time.Time, error) {
 	e, err := time.Parse(time.RFC3339Nano, event)
 	if err != nil {
@@ -87,7 +87,7 @@ const markCold = `update agent_runs set floor_seq = archived_seq where koder_use
 
 const removeLanes = `delete from agent_run_lanes where koder_user_id = ? and run_id = ?`
 
-// Expire marks runs as gone, in one transaction, and gives those that it marked: a run that has gone on
+// Expire marks runs as gone, in one transaction, and returns those that it marked: a run that has gone on
 // since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
 	return s.mark(ctx, "expire", runs, isOver, func(tx *sql.Tx, key schema.RunKey) error {
@@ -153,12 +153,12 @@ func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	return err
 }
 
-// Scraps gives what is still to be removed, the oldest first, behind an id.
+// Scraps returns what is still to be removed, the oldest first, behind an id.
 func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `id > ? order by id limit ?`, after, limit)
 }
 
-// ScrapsOf gives what is still to be removed of one run.
+// ScrapsOf returns what is still to be removed of one run.
 func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `koder_user_id = ? and run_id = ? order by id`, key.Tenant, key.Run)
 }
@@ -179,7 +179,7 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []p
 const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
 
 // RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
-// After. It gives the number removed and whether all of these scraps have no rows any more.
+// After. It returns the number removed and whether all of these scraps have no rows any more.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
 	all = true
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -216,7 +216,7 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 	return removed, all, nil
 }
 
-// bound gives the seq up to which at most limit rows of a scrap lie.
+// bound returns the seq up to which at most limit rows of a scrap lie.
 func bound(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (schema.Seq, error) {
 	if c.Through-c.After <= schema.Seq(limit) {
 		return c.Through, nil

@@ -20,7 +20,7 @@ on conflict (koder_user_id, id) do update set floor_seq = ?7, deleted_at = coale
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
 
 // Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It gives the run's day, "" when neither knows the run, and
+// late is dropped. head is what the log has of it. It returns the run's day, "" when neither knows the run, and
 // wraps persister.ErrHeld when a hold keeps it.
 func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -54,7 +54,7 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 	return day, nil
 }
 
-// Forgotten says whether a run is marked as one that is to be forgotten.
+// Forgotten reports whether a run is marked as one that is to be forgotten.
 func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (bool, error) {
 	var n int
 	err := s.read.QueryRowContext(ctx, `select count(*) from agent_runs where koder_user_id = ? and id = ? and deleted_at is not null`,
@@ -65,7 +65,7 @@ func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (bool, error) 
 	return n > 0, nil
 }
 
-// Tombstones gives runs that expired before expired, and all that are to be forgotten, at most limit.
+// Tombstones returns runs that expired before expired, and all that are to be forgotten, at most limit.
 func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var t persister.Tombstone
@@ -86,7 +86,7 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 }
 
 // RemoveTombstones removes the rows of runs that are still as they were listed, whose scraps are gone and
-// that no hold keeps, with what else came late. It gives their number.
+// that no hold keeps, with what else came late. It returns their number.
 func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone) (removed int, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		for _, t := range list {
@@ -110,7 +110,7 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 			if !t.Deleted {
 				continue
 			}
-			if err := exec(ctx, tx, removeLetters, t.Key.Tenant, t.Key.Run); err != nil {
+			if err := exec(ctx, tx, removeDeadLetters, t.Key.Tenant, t.Key.Run); err != nil {
 				return err
 			}
 		}
@@ -122,11 +122,11 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 	return removed, nil
 }
 
-const removeLetters = `delete from agent_dead_letters where koder_user_id = ? and run_id = ?`
+const removeDeadLetters = `delete from agent_dead_letters where koder_user_id = ? and run_id = ?`
 
-// RemoveLetters removes a run's dead letters, of all of a tenant where Run is "", and gives their number.
-func (s *Store) RemoveLetters(ctx context.Context, key schema.RunKey) (int, error) {
-	text, args := removeLetters, []any{key.Tenant, key.Run}
+// RemoveDeadLetters removes a run's dead letters, of all of a tenant where Run is "", and returns their number.
+func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (int, error) {
+	text, args := removeDeadLetters, []any{key.Tenant, key.Run}
 	if key.Run == "" {
 		text, args = `delete from agent_dead_letters where koder_user_id = ?`, args[:1]
 	}
@@ -138,7 +138,7 @@ func (s *Store) RemoveLetters(ctx context.Context, key schema.RunKey) (int, erro
 	return int(n), err
 }
 
-// KnownRuns gives the ids of a tenant's runs behind one, in order, also of those that have expired and
+// KnownRuns returns the ids of a tenant's runs behind one, in order, also of those that have expired and
 // those that are marked.
 func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) (ids []string, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
@@ -196,7 +196,7 @@ func (s *Store) LiveRuns(context.Context, string) (runs int, partition bool, err
 	return 0, false, nil
 }
 
-// Overrides gives the tenants' own retention.
+// Overrides returns the tenants' own retention.
 func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, error) {
 	all := make(map[string]persister.Override)
 	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
@@ -258,7 +258,7 @@ func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
 	return n > 0, err
 }
 
-// Holds gives the holds of a tenant, of all where it is "".
+// Holds returns the holds of a tenant, of all where it is "".
 func (s *Store) Holds(ctx context.Context, tenant string) (list []persister.Hold, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var h persister.Hold

@@ -31,7 +31,7 @@ func (w *where) text() string {
 }
 
 // lettersWhere is what a query asks for, without the page.
-func lettersWhere(q persister.LetterQuery) (w where, err error) {
+func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
 	} {
@@ -47,7 +47,7 @@ func lettersWhere(q persister.LetterQuery) (w where, err error) {
 		w.and("id in (select unhex(value) from json_each(?))", ids)
 	}
 	if q.Prefix != "" {
-		least, greatest, err := persister.LetterRange(q.Prefix)
+		least, greatest, err := persister.DeadLetterRange(q.Prefix)
 		if err != nil {
 			return w, err
 		}
@@ -62,17 +62,17 @@ func lettersWhere(q persister.LetterQuery) (w where, err error) {
 	return w, nil
 }
 
-// hexes gives checked names as a JSON list, so that one statement takes any number.
+// hexes returns checked names as a JSON list, so that one statement takes any number.
 func hexes(names []string) (string, error) {
-	if _, err := persister.LetterIDs(names); err != nil {
+	if _, err := persister.DeadLetterIDs(names); err != nil {
 		return "", err
 	}
 	list, err := json.Marshal(names)
 	return string(list), err
 }
 
-// Letters gives dead letters, newest first. It is for operators and crosses tenants.
-func (s *Store) Letters(ctx context.Context, q persister.LetterQuery) ([]persister.Buried, error) {
+// Letters returns dead letters, newest first. It is for operators and crosses tenants.
+func (s *Store) Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error) {
 	letters, err := s.letters(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read dead letters: %w", err)
@@ -80,13 +80,13 @@ func (s *Store) Letters(ctx context.Context, q persister.LetterQuery) ([]persist
 	return letters, nil
 }
 
-func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters []persister.Buried, err error) {
+func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (letters []persister.StoredDeadLetter, err error) {
 	w, err := lettersWhere(q)
 	if err != nil {
 		return nil, err
 	}
 	if l := q.After; l != nil {
-		ids, err := persister.LetterIDs([]string{l.Name})
+		ids, err := persister.DeadLetterIDs([]string{l.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters [
 		body = "body"
 	}
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
-		l, err := scanLetter(scan, q.Bodies)
+		l, err := scanDeadLetter(scan, q.Bodies)
 		letters = append(letters, l)
 		return true, err
 	}, `select id, stream, position, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, `+body+`, length(body),
@@ -108,7 +108,7 @@ func (s *Store) letters(ctx context.Context, q persister.LetterQuery) (letters [
 	return letters, err
 }
 
-func scanLetter(scan func(...any) error, bodies bool) (l persister.Buried, err error) {
+func scanDeadLetter(scan func(...any) error, bodies bool) (l persister.StoredDeadLetter, err error) {
 	var id, headers []byte
 	var position, since, tried string
 	err = scan(&id, &l.Stream, &position, &l.Seq, &l.Key.Tenant, &l.Key.Run, &l.Subject, &headers, &l.Body, &l.Size,
@@ -129,8 +129,8 @@ func scanLetter(scan func(...any) error, bodies bool) (l persister.Buried, err e
 	return l, err
 }
 
-// CountLetters gives the number of dead letters by reason. After, Limit and Bodies do not count.
-func (s *Store) CountLetters(ctx context.Context, q persister.LetterQuery) (map[string]int, error) {
+// CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
+func (s *Store) CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error) {
 	counts := make(map[string]int)
 	w, err := lettersWhere(q)
 	if err == nil {
@@ -148,8 +148,8 @@ func (s *Store) CountLetters(ctx context.Context, q persister.LetterQuery) (map[
 	return counts, nil
 }
 
-// DropLetters removes dead letters for good and gives the number of those that were there.
-func (s *Store) DropLetters(ctx context.Context, names []string) (int, error) {
+// DropDeadLetters removes dead letters for good and gives the number of those that were there.
+func (s *Store) DropDeadLetters(ctx context.Context, names []string) (int, error) {
 	list, err := hexes(names)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: drop dead letters: %w", err)
@@ -168,7 +168,7 @@ func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) err
 	for i := range failed {
 		names[i] = failed[i].Name
 	}
-	ids, err := persister.LetterIDs(names)
+	ids, err := persister.DeadLetterIDs(names)
 	if err == nil {
 		err = s.noteTries(ctx, ids, failed)
 	}

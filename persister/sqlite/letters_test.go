@@ -11,7 +11,7 @@ import (
 )
 
 func TestLetters(t *testing.T) {
-	persistertest.LetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
+	persistertest.DeadLetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
 		s := temp(t)
 		exec := func(statement string) {
 			t.Helper()
@@ -43,10 +43,10 @@ func TestRedriveBelowFloor(t *testing.T) {
 		}
 	}
 	setFloor(t, s, key, 3)
-	if err := s.Bury(t.Context(), letters); err != nil {
+	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.Letters(t.Context(), persister.LetterQuery{Limit: 9, Bodies: true})
+	all, err := s.Letters(t.Context(), persister.DeadLetterQuery{Limit: 9, Bodies: true})
 	if err != nil || len(all) != 4 {
 		t.Fatal(len(all), err)
 	}
@@ -59,7 +59,7 @@ func TestRedriveBelowFloor(t *testing.T) {
 			t.Errorf("%s seq %d: %+v", l.Key, l.Seq, out[i])
 		}
 	}
-	if left, err := s.Letters(t.Context(), persister.LetterQuery{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
+	if left, err := s.Letters(t.Context(), persister.DeadLetterQuery{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
 		t.Fatalf("%+v, %v", left, err)
 	}
 }

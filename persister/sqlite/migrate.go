@@ -27,7 +27,7 @@ var (
 	ErrNewer = errors.New("the tables are of a newer version") // than this program
 )
 
-// Ping says whether the file can be read and holds the tables in the version of this program. The error
+// Ping reports whether the file can be read and holds the tables in the version of this program. The error
 // wraps ErrOlder or ErrNewer where that is what is wrong.
 func (s *Store) Ping(ctx context.Context) error {
 	have, err := versionOf(ctx, s.read)
@@ -130,7 +130,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		return nil, err
 	}
 	return goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration()))
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration(), asksMigration()))
 }
 
 // nameOf names a migration; those that are no file have no path.

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// Head gives the newest position stored of a run, and the owner of a lane ("" is the run itself);
+// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself);
 // the zero Head when the tenant has no such run. Head.Stored is 0: a position in the log is the
 // log's to give.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
@@ -60,7 +60,7 @@ func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through sch
 	}
 }
 
-// begins gives the day of a run, "" when there is none, and the floor that its rows lie above.
+// begins returns the day of a run, "" when there is none, and the floor that its rows lie above.
 func (s *Store) begins(ctx context.Context, key schema.RunKey) (day string, floor schema.Seq, err error) {
 	err = s.read.QueryRowContext(ctx, `select run_day, floor_seq from agent_runs where koder_user_id = ? and id = ? and deleted_at is null`,
 		key.Tenant, key.Run).Scan(&day, &floor)

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// Runs gives one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
+// Runs returns one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
 // run is listed once its first events are committed, until it expires or is deleted.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	runs := []schema.RunInfo{}
@@ -23,13 +23,16 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var r schema.RunInfo
 		var started, updated, usage string
-		var session sql.NullString
-		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage, &r.Turn, &r.Stop, &session)
+		var asked, session sql.NullString
+		err := scan(&r.ID, &r.State, &r.Reason, &r.Last, &started, &updated, &usage, &r.Turn, &r.Stop, &asked, &session)
 		if err == nil {
 			r.Started, err = time.Parse(tsLayout, started)
 		}
 		if err == nil {
 			r.Updated, err = time.Parse(tsLayout, updated)
+		}
+		if err == nil && asked.Valid {
+			r.Asked, err = time.Parse(tsLayout, asked.String)
 		}
 		r.Usage = schema.ParseUsage(usage)
 		if session.Valid {
@@ -66,6 +69,9 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if !q.Until.IsZero() {
 		where += " and first_ts < " + arg(stamp(q.Until))
 	}
+	if q.Waits {
+		where += " and (asked_ts is not null or state in ('awaiting_approval', 'paused'))" // as its index has it
+	}
 	where += sessionsOnly(q)
 	if q.Agent != "" {
 		where += " and session_agent = " + arg(q.Agent)
@@ -75,7 +81,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		session = "session"
 	}
 	columns := `select id, state, iif(state = reason_of, reason, '') as reason, last_seq, first_ts, last_ts, usage,
-		iif(turn_seq >= reason_seq, turn, '') as turn, turn_stop, ` + session + ` as session
+		iif(turn_seq >= reason_seq, turn, '') as turn, turn_stop, asked_ts, ` + session + ` as session
 		from agent_runs where `
 	if len(q.States) == 0 {
 		return columns + where + order, args
@@ -104,7 +110,7 @@ select run_id from agent_run_lanes l where koder_user_id = ? and lane = ? and la
 	and not exists (select 1 from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
 order by joined_at desc, run_id desc limit 1`
 
-// Parent gives the root run in whose log a child of the tenant speaks, "" when none is stored. Of
+// Parent returns the root run in whose log a child of the tenant speaks, "" when none is stored. Of
 // several it gives the one that took the child up last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
 	var run string

@@ -52,6 +52,13 @@ func TestRunsPlan(t *testing.T) {
 		}
 		t.Logf("%s: page of 50 among %d runs in %v", name, n, took.Round(10*time.Microsecond))
 	}
+	for name, q := range map[string]schema.RunsQuery{"first": {}, "next": {After: after}, "oldest": {Oldest: true}} {
+		q.Limit, q.Waits = 50, true
+		text, args := runsQuery("acme", q)
+		if plan := explain(t, s, text, args...); !strings.Contains(plan, "USING INDEX agent_runs_waiting") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("waiting, %s:\n%s", name, plan)
+		}
+	}
 	if plan := explain(t, s, parentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Error(plan)
 	}

@@ -113,7 +113,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.closeStatements(), s.read.Close(), s.write.Close())
 }
 
-// dataError says that the error is about the data and will be the same next time.
+// dataError reports whether the error is about the data and will be the same next time.
 func dataError(err error) bool {
 	return isCode(err, sqlite3.SQLITE_TOOBIG) || isCode(err, sqlite3.SQLITE_CONSTRAINT) ||
 		isCode(err, sqlite3.SQLITE_MISMATCH)

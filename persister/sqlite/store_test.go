@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// open gives a store on a fresh, migrated file.
+// open returns a store on a fresh, migrated file.
 func open(t testing.TB) (*sqlite.Store, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "it's 100% a ?#&.db")

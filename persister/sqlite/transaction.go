@@ -20,6 +20,12 @@ const (
 	stSession
 	stUpdateSession
 	stSessionEvents
+	stAsks
+	stAskEvents
+	stUpdateAsks
+	stBeginOffset
+	stMoveOffset
+	stInsertDeadLetter
 	stInsert // the first of those in insertSizes
 )
 
@@ -33,6 +39,8 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stAdvanceRun], texts[stUpsertRun], texts[stUpsertLane] = advanceRun, upsertRun, upsertLane
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
+	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
+	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)
 	}
@@ -97,7 +105,7 @@ func (tx *transaction) statement(ctx context.Context, which statement) *sql.Stmt
 	return tx.mine[which]
 }
 
-// exec gives the number of rows changed.
+// exec returns the number of rows changed.
 func (tx *transaction) exec(ctx context.Context, which statement, args ...any) (int, error) {
 	done, err := tx.statement(ctx, which).ExecContext(ctx, args...)
 	if err != nil {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"agentstream/persister/persistertest"
@@ -13,15 +12,7 @@ import (
 // TestViews: every row of every view can be read, of all scenarios and of values that do not belong where
 // they stand; and what they count is what was written.
 func TestViews(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	if _, err := Migrate(t.Context(), path, false); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), Config{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
+	s := temp(t)
 	for _, sc := range schematest.All() {
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_" + sc.Name}, "20260228")
 		for _, e := range sc.Events {

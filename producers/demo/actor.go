@@ -123,7 +123,7 @@ type modelEnd struct {
 // part is a piece of a message.
 type part func(*actor, *producers.Message)
 
-// model is one call of the model: a message in parts. It gives the tool calls that the message asks for.
+// model is one call of the model: a message in parts. It returns the tool calls that the message asks for.
 func (a *actor) model(parts ...part) []*producers.Call {
 	if a.err != nil {
 		return nil

@@ -20,7 +20,7 @@ type Config struct {
 	Script string
 	// Speed multiplies the pace: 1 is natural, 2 twice as fast. 0 waits nowhere.
 	Speed float64
-	// Commands gives the run's commands as they are stored, in order: events of type command.*, of the
+	// Commands returns the run's commands as they are stored, in order: events of type command.*, of the
 	// run and of its children. nil: the agent obeys its context alone, and Run ends with the story. With
 	// commands it also asks a question, and after the end it answers messages until its context ends or
 	// the channel is closed.
@@ -95,7 +95,7 @@ func New(cfg Config) (*Agent, error) {
 	return &Agent{cfg: cfg, script: script}, nil
 }
 
-// Children gives the run ids of the children that the agent will spawn, unless it is interrupted.
+// Children returns the run ids of the children that the agent will spawn, unless it is interrupted.
 func (a *Agent) Children() []string {
 	var ids []string
 	for _, name := range a.script.children {

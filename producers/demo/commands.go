@@ -217,7 +217,7 @@ func (a *actor) replies() {
 	}
 }
 
-// plainText gives the text of content: a string, or the texts of its blocks. What is neither is given
+// plainText returns the text of content: a string, or the texts of its blocks. What is neither is given
 // as it is.
 func plainText(content json.RawMessage) string {
 	var text string

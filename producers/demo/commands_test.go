@@ -73,7 +73,7 @@ func (d *director) end(want error) *schema.Fold {
 
 var errGone = errors.New("the process ends")
 
-// states gives the root's states, with the reasons, joined.
+// states returns the root's states, with the reasons, joined.
 func (d *director) states() string { return d.statesOf("") }
 
 func (d *director) statesOf(child string) string {

@@ -63,7 +63,8 @@ type members struct {
 		Partial                  *string `json:"partial_json"`
 		Input                    json.RawMessage
 	}
-	Error struct{ Type string }
+	Error  json.RawMessage       // of tool.end a code, of model.end an object
+	Detail struct{ Type string } `json:"error_detail"`
 }
 
 var errRule = errors.New("rule broken")
@@ -222,7 +223,7 @@ func remove(list *[]string, id string) error {
 	return nil
 }
 
-// open gives what must be said to cancel a lane now: lane, type, and what it names. Children come first;
+// open returns what must be said to cancel a lane now: lane, type, and what it names. Children come first;
 // then the message from the inside out, the model's call, the tools as they began, tasks, the turn.
 func (l *ledger) open(lane *ledgerLane) (out []string) {
 	for _, c := range l.order {
@@ -269,8 +270,11 @@ func named(e *schema.Event) string {
 		what = fmt.Sprintf("%s#%d %s", p.MessageID, p.Index, no)
 	case schema.TypeMessageEnd:
 		what = p.MessageID + " " + p.StopReason
-	case schema.TypeModelEnd, schema.TypeToolEnd:
-		what = p.CallID + " " + no + " " + p.Error.Type
+	case schema.TypeModelEnd:
+		_ = json.Unmarshal(p.Error, &p.Detail)
+		what = p.CallID + " " + no + " " + p.Detail.Type
+	case schema.TypeToolEnd:
+		what = p.CallID + " " + no + " " + p.Detail.Type
 	case schema.TypeTaskEnd:
 		what = p.TaskID + " " + no
 	case schema.TypeTurnEnd:
@@ -279,7 +283,7 @@ func named(e *schema.Event) string {
 	return fmt.Sprintf("%s %s %s", e.ChildID, e.Type, what)
 }
 
-// same says that two events tell the same.
+// same reports whether two events tell the same.
 func same(a, b *schema.Event) bool {
 	return a.Type == b.Type && a.ChildID == b.ChildID && a.TurnID == b.TurnID && slices.Equal(a.Path, b.Path) && string(a.Payload) == string(b.Payload)
 }

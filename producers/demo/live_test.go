@@ -326,7 +326,7 @@ func opened(events, whole []schema.Event) (types []string) {
 
 var volatile = regexp.MustCompile(`"(msg|turn|model|task)_\d+"|"(input_tokens|cache_read_input_tokens|duration_ms)":\d+`)
 
-// lane gives one lane's events without what depends on what the other lanes do.
+// lane returns one lane's events without what depends on what the other lanes do.
 func lane(events []schema.Event, child string) (out []string) {
 	for _, e := range events {
 		if e.ChildID == child && !strings.HasPrefix(e.Type, "command") {

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// cancelledAt gives a tour whose context was cancelled while it said its event n: its ending begins behind it.
+// cancelledAt returns a tour whose context was cancelled while it said its event n: its ending begins behind it.
 func cancelledAt(t *testing.T, n int) []schema.Event {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -32,7 +32,7 @@ func cancelledAt(t *testing.T, n int) []schema.Event {
 	return r.events
 }
 
-// mutations gives what is not allowed, made of what is: a run whose ending begins at n.
+// mutations returns what is not allowed, made of what is: a run whose ending begins at n.
 func mutations(events []schema.Event, n int) map[string][]schema.Event {
 	out := map[string][]schema.Event{}
 	for i := n; i < len(events); i++ {

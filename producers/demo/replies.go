@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"agentstream/producers"
-	"agentstream/producers/desk"
+	"agentstream/producers/worker"
 	"agentstream/schema"
 )
 
-// Replies answer sessions with a script ([desk.Answer]). What a message holds decides what is said:
+// Replies answer sessions with a script ([worker.Answer]). What a message holds decides what is said:
 //
 //	anything    one short sentence that quotes the message
 //	"think"     a signed thought before it
@@ -32,10 +32,10 @@ type Replies struct {
 	Patience time.Duration
 }
 
-var _ desk.Answer = Replies{}.Answer
+var _ worker.Answer = Replies{}.Answer
 
 // Answer says the answer to one message, and the same to an outcome that is described so.
-func (r Replies) Answer(ctx context.Context, q *desk.Question) (stop string, err error) {
+func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
 	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Text(), read: systemTokens}
 	if s.cfg.Patience <= 0 {
 		s.cfg.Patience = 10 * time.Minute
@@ -62,7 +62,7 @@ func (r Replies) Answer(ctx context.Context, q *desk.Question) (stop string, err
 type reply struct {
 	cfg     Replies
 	ctx     context.Context // of the turn
-	q       *desk.Question
+	q       *worker.Question
 	turn    *producers.Turn // that speaks: the session's, or the child's
 	child   *producers.Lane // nil: none is at work
 	said    string          // what is answered
@@ -72,7 +72,7 @@ type reply struct {
 	heard   *producers.Command
 }
 
-// errChild says that somebody cancelled the child.
+// errChild reports that somebody cancelled the child.
 var errChild = errors.New("the child was cancelled")
 
 // pause lets a moment pass, and heeds what is said meanwhile.

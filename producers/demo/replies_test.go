@@ -12,12 +12,12 @@ import (
 
 	"agentstream/internal/testkit"
 	"agentstream/producers"
-	"agentstream/producers/desk"
 	"agentstream/producers/natsjs"
+	"agentstream/producers/worker"
 	"agentstream/schema"
 )
 
-// talk is a session on a real log, which a desk answers with Replies.
+// talk is a session on a real log, which a worker answers with Replies.
 type talk struct {
 	t        *testing.T
 	log      *natsjs.Log
@@ -37,7 +37,7 @@ func newTalk(t *testing.T, r Replies) *talk {
 	if s.appender, err = producers.NewAppender(producers.AppenderConfig{Log: s.log}); err != nil {
 		t.Fatal(err)
 	}
-	d, err := desk.New(desk.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: r.Answer})
+	d, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: r.Answer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func newTalk(t *testing.T, r Replies) *talk {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { _ = d.Run(ctx) })
-	group.Go(func() { _ = s.log.Follow(ctx, natsjs.FollowConfig{Name: "desk"}, d.Hear) })
+	group.Go(func() { _ = s.log.Follow(ctx, natsjs.FollowConfig{Name: "worker"}, d.Hear) })
 	t.Cleanup(func() { cancel(); group.Wait(); stop() })
 	s.put("", schema.TypeSessionCreated, `{}`)
 	return s
@@ -71,7 +71,7 @@ func (s *talk) say(text string) {
 	s.put("", schema.TypeCommandMessage, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, text))
 }
 
-// until gives the session's events once it holds one as wanted.
+// until returns the session's events once it holds one as wanted.
 func (s *talk) until(want func(schema.Event) bool) (all []schema.Event) {
 	s.t.Helper()
 	limit := time.After(20 * time.Second)

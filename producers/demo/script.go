@@ -27,7 +27,7 @@ func scripts() []script {
 	}
 }
 
-// Scripts gives the names of the scripts, the default first: tour shows everything, plan waits for its plan
+// Scripts returns the names of the scripts, the default first: tour shows everything, plan waits for its plan
 // to be approved, failure fails in every way, quick is over in two seconds.
 func Scripts() []string {
 	var names []string

@@ -182,7 +182,7 @@ func (s *stage) play() error {
 	return nil
 }
 
-// first gives who speaks next, and in how long; forever when everybody waits for a command.
+// first returns who speaks next, and in how long; forever when everybody waits for a command.
 func (s *stage) first() (*actor, time.Duration) {
 	if s.back != "" {
 		return nil, forever

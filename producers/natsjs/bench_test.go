@@ -54,6 +54,47 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendOf is one append of a delta to a run, to a child of it in the root's log, to a child by its own id, of
+// the first event of a run, and of a spawn, in turn on one log: what ids of children cost, and whom.
+func BenchmarkAppendOf(b *testing.B) {
+	k := testkit.NATS(b)
+	l, err := natsjs.Open(b.Context(), k.Conn)
+	if err != nil {
+		b.Fatal(err)
+	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: l})
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	put := func(b *testing.B, run string, e schema.Event) {
+		if _, err := app.Append(b.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	spawn := func(child string) schema.Event {
+		return schema.Event{Type: schema.TypeChildSpawn, Payload: fmt.Appendf(nil, `{"child_id":%q}`, child)}
+	}
+	put(b, "root", spawn("kid"))
+	for _, of := range []struct {
+		name string
+		put  func(b *testing.B)
+	}{
+		{"run", func(b *testing.B) { put(b, "root", text("", "token")) }},
+		{"lane", func(b *testing.B) { put(b, "root", text("kid", "token")) }},
+		{"child", func(b *testing.B) { put(b, "kid", text("", "token")) }},
+		{"first", func(b *testing.B) { n++; put(b, fmt.Sprint("run_", n), text("", "token")) }},
+		{"spawn", func(b *testing.B) { n++; put(b, "root", spawn(fmt.Sprint("kid_", n))) }},
+	} {
+		b.Run(of.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				of.put(b)
+			}
+		})
+	}
+}
+
 // BenchmarkSendDelta is all that a recorded delta costs this process on its way into the log of a server that is
 // another process: what BenchmarkSendDelta of producers counts, headers, the client and its system calls.
 func BenchmarkSendDelta(b *testing.B) {
@@ -125,7 +166,7 @@ func deltas(b *testing.B) []schema.Event {
 // apart makes this program the server of a benchmark.
 const apart = "AGENTSTREAM_TEST_SERVE"
 
-// serveApart starts a server as a process of its own, so that its CPU time is not ours, and gives its URL.
+// serveApart starts a server as a process of its own, so that its CPU time is not ours, and returns its URL.
 func serveApart(b *testing.B) string {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServeApart$", "-test.v")

@@ -40,7 +40,7 @@ func (f *follower) hand(p schema.Pack, done func()) {
 	}
 }
 
-// await waits for so many texts, and gives them.
+// await waits for so many texts, and returns them.
 func (f *follower) await(t *testing.T, n int) []string {
 	t.Helper()
 	limit := time.After(20 * time.Second)

@@ -30,7 +30,7 @@ type InboxConfig struct {
 	// Take appends the posts of one run in their order and adds an answer for each to answers. It is called by
 	// many goroutines, for a run by one at a time. It must not keep posts.
 	Take func(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer
-	// Refuse gives the words for producers.ErrBackpressure and producers.ErrClosed, with which the Inbox refuses
+	// Refuse returns the words for producers.ErrBackpressure and producers.ErrClosed, with which the Inbox refuses
 	// by itself.
 	Refuse func(error) *producers.Refusal
 

@@ -21,7 +21,7 @@ func keyOf(subject string) schema.RunKey {
 // codeBadReply is the code, in counts and in the log, of a message that asks for an answer where none is sent.
 const codeBadReply = "BAD-REPLY"
 
-// mayAnswer says whether an answer may be sent to a subject. The server lets a client name any subject for
+// mayAnswer reports whether an answer may be sent to a subject. The server lets a client name any subject for
 // replies, also those that it may not publish to itself; the answer would be sent with the rights of this node,
 // into the log or to JetStream's API. Reply subjects begin with an underscore: _INBOX of clients, _R_ of imports.
 func mayAnswer(reply string) bool { return reply[0] == '_' }

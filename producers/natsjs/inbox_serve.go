@@ -56,7 +56,7 @@ func (i *Inbox) serve(ctx context.Context, q *queue) {
 	}
 }
 
-// rest says whether the goroutine is to wait for another run.
+// rest reports whether the goroutine is to wait for another run.
 func (i *Inbox) rest() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 	"agentstream/schema"
 )
 
-// desk is a Take that numbers posts, and can be held up.
-type desk struct {
+// intake is a Take that numbers posts, and can be held up.
+type intake struct {
 	mu      sync.Mutex
 	last    map[schema.RunKey]schema.Seq
 	busy    map[schema.RunKey]bool
@@ -34,11 +34,11 @@ type desk struct {
 	inside  atomic.Int64
 }
 
-func newDesk(gate chan struct{}) *desk {
-	return &desk{last: map[schema.RunKey]schema.Seq{}, busy: map[schema.RunKey]bool{}, bodies: map[schema.RunKey][]string{}, gate: gate}
+func newIntake(gate chan struct{}) *intake {
+	return &intake{last: map[schema.RunKey]schema.Seq{}, busy: map[schema.RunKey]bool{}, bodies: map[schema.RunKey][]string{}, gate: gate}
 }
 
-func (d *desk) take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (d *intake) take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	d.doubled = d.doubled || d.busy[key]
 	d.busy[key] = true
@@ -81,7 +81,7 @@ func refusal(err error) *producers.Refusal {
 }
 
 // inbox runs one; stop ends it and gives what Run gave.
-func inbox(t testing.TB, k *testkit.Server, d *desk, change ...func(*natsjs.InboxConfig)) (stop func() error) {
+func inbox(t testing.TB, k *testkit.Server, d *intake, change ...func(*natsjs.InboxConfig)) (stop func() error) {
 	t.Helper()
 	l, err := natsjs.Open(t.Context(), k.Dial(t))
 	if err != nil {
@@ -136,7 +136,7 @@ func gateFor() chan struct{} {
 func TestInboxCollects(t *testing.T) {
 	k := testkit.NATS(t)
 	gate := gateFor()
-	d := newDesk(gate)
+	d := newIntake(gate)
 	inbox(t, k, d)
 	js, err := jetstream.New(k.Conn)
 	if err != nil {
@@ -189,7 +189,7 @@ func TestInboxCollects(t *testing.T) {
 // Answers are what clients of JetStream take for its own.
 func TestInboxAnswers(t *testing.T) {
 	k := testkit.NATS(t)
-	inbox(t, k, newDesk(nil))
+	inbox(t, k, newIntake(nil))
 	js, err := jetstream.New(k.Conn)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestInboxAnswers(t *testing.T) {
 // Nobody can have this node's rights by way of a reply subject.
 func TestInboxAnswersOnlyToInboxes(t *testing.T) {
 	k := testkit.NATS(t)
-	d := newDesk(nil)
+	d := newIntake(nil)
 	var logged bytes.Buffer
 	refused := make(chan string, 100)
 	stop := inbox(t, k, d, func(c *natsjs.InboxConfig) {
@@ -292,7 +292,7 @@ func TestInboxOverload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
 			gate := gateFor()
-			d := newDesk(gate)
+			d := newIntake(gate)
 			var refused atomic.Int64
 			inbox(t, k, d, tt.change, func(c *natsjs.InboxConfig) { c.Hooks.Refused = func(string) { refused.Add(1) } })
 			js, err := jetstream.New(k.Conn)
@@ -347,7 +347,7 @@ func TestInboxShutdown(t *testing.T) {
 		t.Run(fmt.Sprintf("within the limit %v", within), func(t *testing.T) {
 			k := testkit.NATS(t)
 			gate := gateFor()
-			d := newDesk(gate)
+			d := newIntake(gate)
 			limit := time.Minute
 			if !within {
 				limit = 50 * time.Millisecond
@@ -409,7 +409,7 @@ func TestInboxWithoutConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newDesk(nil).take, Refuse: refusal})
+	in, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestInboxWithoutConnection(t *testing.T) {
 	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l}); err == nil {
 		t.Error("an inbox without Take")
 	}
-	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newDesk(nil).take, Refuse: refusal, MaxRuns: -1}); err == nil {
+	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal, MaxRuns: -1}); err == nil {
 		t.Error("a negative limit")
 	}
 }

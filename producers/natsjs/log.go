@@ -21,12 +21,23 @@ type Log struct {
 	partitions int
 	streams    []string // names, by partition
 	acks       acks
+	compared   comparisons
+	silent     []silence // by partition
+	childAgain time.Duration
 }
+
+// childAgain is after how long what is said of a child is said anew.
+const childAgain = time.Hour
 
 var _ producers.Log = (*Log)(nil)
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
-func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
+func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenCompared(ctx, nc, nil) }
+
+// OpenCompared is Open for a log that is stored elsewhere as well. Heads are read and packs are appended only after
+// compare has found the partition whole: at first, after each reconnect, and after each append that was not
+// answered. A log that came back shorter would number events again otherwise.
+func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
@@ -35,10 +46,11 @@ func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc}}
+	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc}, silent: make([]silence, n), childAgain: childAgain}
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}
+	l.compared = comparisons{nc: nc, compare: compare, parts: make([]comparison, n)}
 	return l, nil
 }
 
@@ -47,38 +59,80 @@ func (l *Log) run(key schema.RunKey) natskit.Run {
 }
 
 // Head reads from the leader.
-func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
-	head, err := natskit.ReadHead(ctx, l.nc, l.run(key), lane)
+func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head schema.Head, err error) {
+	generation, err := l.compared.pass(ctx, schema.Partition(key.Run, l.partitions))
+	if err == nil {
+		head, err = natskit.ReadHead(ctx, l.nc, l.run(key), lane)
+	}
 	if err != nil {
 		return schema.Head{}, fmt.Errorf("natsjs: head of %s: %w", key, err)
 	}
+	head.Generation = generation
+	if head.Root != "" && time.Since(head.RootAt) > l.childAgain {
+		// An error is that of a later read, or of nobody: the child is one for the rest of the window all the same.
+		_ = natskit.Adopt(ctx, l.nc, l.run(key), head.Root, l.childAgain)
+	}
 	return head, nil
+}
+
+// Adopt makes the log say, in the child's own partition, that its events belong into the log of root.
+func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error {
+	run := l.run(schema.RunKey{Tenant: root.Tenant, Run: child})
+	_, err := l.compared.pass(ctx, schema.Partition(child, l.partitions))
+	if err == nil {
+		if err = natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain); err != nil {
+			err = classify(err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("natsjs: child of %s: %w", root, err)
+	}
+	return nil
 }
 
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	subject, filter, part := schema.PackSubject(p.Key, p.Child, l.partitions)
+	generation, err := l.compared.pass(ctx, part)
+	if err == nil && generation != p.Head.Generation {
+		err = producers.ErrRenewed
+	}
+	silent, wait := &l.silent[part], time.Duration(0)
+	if err == nil {
+		wait, err = silent.enter(l.nc, l.streams[part])
+	}
+	if err != nil {
+		return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, err)
+	}
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	sent := time.Now()
 	seq, err := l.acks.publish(ctx, p, subject, filter, l.streams[part], after)
 	if err == nil {
+		silent.heard()
 		return seq, nil
 	}
-	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, classify(err))
+	err = classify(err)
+	l.compared.doubt(part, err)
+	if errors.Is(err, producers.ErrUnanswered) {
+		silent.unheard(l.nc, l.streams[part], sent, false)
+	}
+	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, err)
 }
 
-// Error codes of the server.
-const (
-	errWrongLastSequence    = 10071 // compare-and-set failed; says the actual position
-	errWrongLastSequenceNow = 10164 // another compare-and-set on the filter is in flight
-)
-
-// classify turns the client's errors into the three decisions of producers. Only an answer of the
+// classify turns the client's errors into the decisions of producers. Only an answer of the
 // server is certain; the lack of one never is.
 func classify(err error) error {
 	var api *jetstream.APIError
 	switch {
+	case natskit.Refused(err):
+		return fmt.Errorf("%w: %w", producers.ErrConflict, err)
 	case errors.As(err, &api):
-		if api.ErrorCode == errWrongLastSequence || api.ErrorCode == errWrongLastSequenceNow {
-			return fmt.Errorf("%w: %w", producers.ErrConflict, err)
+		if natskit.NoRoom(api) {
+			return fmt.Errorf("%w: %w", producers.ErrFull, err)
 		}
 		if api.Code >= 500 || api.Code == 429 {
 			return fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
@@ -100,7 +154,6 @@ func classify(err error) error {
 const (
 	pageMessages = 200
 	pageBytes    = 1 << 20
-	pageIdle     = 5 * time.Second
 )
 
 // Since asks the leader for the next pack, which is all that most callers want; then it pages by
@@ -131,9 +184,9 @@ type since struct {
 	err     error
 }
 
-// next gives one pack from the leader; false when there is none.
+// next returns one pack from the leader; false when there is none.
 func (w *since) next(ctx context.Context) bool {
-	m, err := natskit.NextFromLeader(ctx, w.l.nc, w.run.Stream(), w.run.Filter(), w.after+1)
+	m, err := natskit.NextPack(ctx, w.l.nc, w.run, w.after+1)
 	if errors.Is(err, natskit.ErrNoMessage) {
 		return false
 	}
@@ -142,14 +195,18 @@ func (w *since) next(ctx context.Context) bool {
 }
 
 func (w *since) page(ctx context.Context) {
-	page, err := natskit.ReadBatch(ctx, w.l.nc, w.run.Stream(), natskit.BatchRequest{
+	page, err := natskit.ReadPage(ctx, w.l.nc, w.run.Stream(), natskit.BatchRequest{
 		Seq: w.after + 1, NextBy: w.run.Filter(), Batch: pageMessages, MaxBytes: pageBytes,
-	}, pageIdle)
+	})
 	if err != nil {
 		w.err, w.stopped = err, true
 		return
 	}
 	for _, m := range page.Msgs {
+		if natskit.OfChild(m) {
+			w.after = m.Seq
+			continue
+		}
 		if w.give(m, nil); w.stopped {
 			return
 		}

@@ -70,11 +70,11 @@ func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, e
 	return false, fmt.Errorf("natsjs: ask %s: %w", key, err)
 }
 
-// Newest gives the newest event of a run and when the log has stored it, by the log's clock, from the
+// Newest returns the newest event of a run and when the log has stored it, by the log's clock, from the
 // leader; 0 when the log holds nothing of the run.
 func (l *Log) Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error) {
 	m, err := natskit.LastFromLeader(ctx, l.nc, l.run(key).Stream(), l.run(key).Filter())
-	if errors.Is(err, natskit.ErrNoMessage) {
+	if errors.Is(err, natskit.ErrNoMessage) || err == nil && natskit.OfChild(m) {
 		return 0, time.Time{}, nil
 	}
 	var p schema.Pack

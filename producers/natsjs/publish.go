@@ -11,11 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/internal/natskit"
 	"agentstream/schema"
 )
 
 // ackTimeout bounds the wait for an acknowledgement when the caller sets no bound.
-const ackTimeout = 5 * time.Second
+const ackTimeout = natskit.Try
 
 // acks sends packs and waits for their acknowledgements. It does what jetstream.PublishMsg does, on one
 // subscription of its own and without its options, maps and reflection: an append of one event is mostly that.
@@ -96,6 +97,9 @@ func (a *acks) put(o *outgoing) {
 func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, stream string, after uint64) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
+	}
+	if a.nc.IsReconnecting() { // nats.go would keep the pack and send it when nobody waits for it any more
+		return 0, nats.ErrConnectionReconnecting
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

@@ -19,7 +19,7 @@ import (
 var onePack = &schema.Pack{Key: schema.RunKey{Tenant: "acme", Run: "run"}, First: 7, Count: 1, Writer: "w",
 	Head: schema.Head{Day: "20260102", LastID: "evt_1"}, Body: []byte("{}\n")}
 
-// answering gives acks whose messages go to subject "store", where answer says what comes back.
+// answering returns acks whose messages go to subject "store", where answer says what comes back.
 func answering(t *testing.T, answer func(*nats.Msg)) *acks {
 	t.Helper()
 	k := testkit.NATS(t)
@@ -59,7 +59,10 @@ func TestPublishUnderstandsEveryAnswer(t *testing.T) {
 		{`no`, 0, jetstream.ErrInvalidJSAck},
 		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"S","seq":0}`, 0, producers.ErrConflict},
 		{`{"error":{"code":400,"err_code":10164,"description":"in flight"},"stream":"S","seq":0}`, 0, producers.ErrConflict},
-		{`{"error":{"code":503,"err_code":10077,"description":"full"},"stream":"S","seq":0}`, 0, producers.ErrUnavailable},
+		{`{"error":{"code":503,"err_code":10008,"description":"temporarily unavailable"},"stream":"S","seq":0}`, 0, producers.ErrUnavailable},
+		{`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"S","seq":0}`, 0, producers.ErrFull},
+		{`{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"S","seq":0}`, 0, producers.ErrFull},
+		{`{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"},"stream":"S","seq":0}`, 0, producers.ErrFull},
 	} {
 		a := answering(t, func(m *nats.Msg) { respond(t, m, c.answer) })
 		seq, err := a.publish(t.Context(), onePack, "store", "filter", "S", 3)

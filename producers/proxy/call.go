@@ -140,7 +140,7 @@ func (c *call) safely(ctx context.Context) (err error) {
 	return c.tell(ctx)
 }
 
-// errFault says that the recorder is at fault.
+// errFault reports that the recorder is at fault.
 var errFault = errors.New("fault of the recorder")
 
 // tell stores everything that is to be said of the call. The error is that of the log, or ctx's.

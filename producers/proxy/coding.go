@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// errCoding says that a body has a coding that is not read here.
+// errCoding reports that a body has a coding that is not read here.
 var errCoding = errors.New("content coding is not known")
 
 // codings that the copies of bodies are read in.

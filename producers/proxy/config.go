@@ -34,7 +34,7 @@ type Config struct {
 	Upstreams []Upstream
 	// Tenants that callers may name; the first is that of callers who name none.
 	Tenants []string
-	// Open gives the way to a run's log. It must not wait for the log: Standing and Send do. It is called
+	// Open returns the way to a run's log. It must not wait for the log: Standing and Send do. It is called
 	// once for as long as the proxy remembers the run, which closes what it was given.
 	Open func(ctx context.Context, key schema.RunKey) (Sink, error)
 
@@ -175,7 +175,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// NewTransport gives the way to upstreams: without bounds on an answer's time, which is the caller's to
+// NewTransport returns the way to upstreams: without bounds on an answer's time, which is the caller's to
 // bound, and without compression of its own, so that bodies pass as they are.
 func NewTransport() *http.Transport {
 	return &http.Transport{

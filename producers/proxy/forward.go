@@ -207,7 +207,7 @@ type pool struct{ buffers sync.Pool }
 
 const copyBuffer = 32 << 10
 
-// Get gives a buffer.
+// Get returns a buffer.
 func (p *pool) Get() []byte {
 	if b, ok := p.buffers.Get().(*[]byte); ok {
 		return *b

@@ -164,7 +164,7 @@ func (r *rig) eventsOf(tenant, run string) (out []schema.Event) {
 	return out
 }
 
-// until waits until a run's events are as wanted, and gives them.
+// until waits until a run's events are as wanted, and returns them.
 func (r *rig) until(run string, want func([]schema.Event) bool) []schema.Event {
 	r.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -52,7 +52,7 @@ func (m *memory) answered(id string) (ok bool) {
 	return false
 }
 
-// oldest gives the first call of a tool, for providers whose calls have no ids.
+// oldest returns the first call of a tool, for providers whose calls have no ids.
 func (m *memory) oldest(tool string) string {
 	for _, c := range m.todo {
 		if c.tool == tool {
@@ -62,7 +62,7 @@ func (m *memory) oldest(tool string) string {
 	return ""
 }
 
-// fresh says whether a user's message has not been told yet. index is where in the request it stands,
+// fresh reports whether a user's message has not been told yet. index is where in the request it stands,
 // scope what the request continues, last that nothing follows it there.
 func (m *memory) fresh(content []byte, index int, scope string, last bool) bool {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %s", index, scope, content))

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -35,8 +36,11 @@ func (c *call) question(ctx context.Context) ([]schema.Event, error) {
 	return c.read(data), nil
 }
 
-// read gives the events of a request.
+// read returns the events of a request.
 func (c *call) read(data []byte) []schema.Event {
+	if one := new(bytes.Buffer); bytes.IndexByte(data, '\n') >= 0 && json.Compact(one, data) == nil {
+		data = one.Bytes() // the decoder takes lines for values, and people and libraries write JSON in several
+	}
 	q := &question{c: c}
 	cfg := c.place()
 	cfg.MaxFrameBytes = len(data) + 1
@@ -58,7 +62,7 @@ func (c *call) read(data []byte) []schema.Event {
 	return events
 }
 
-// readRequest gives the request's body. It is nil when the client did not send it whole; a loss when it
+// readRequest returns the request's body. It is nil when the client did not send it whole; a loss when it
 // is too long, or cannot be read.
 func (c *call) readRequest(ctx context.Context) ([]byte, *loss, error) {
 	defer c.request.close("")

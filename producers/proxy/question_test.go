@@ -13,7 +13,7 @@ import (
 	"agentstream/schema"
 )
 
-// asks sends requests of one run one after the other, and gives what each of them added.
+// asks sends requests of one run one after the other, and returns what each of them added.
 func asks(t *testing.T, path string, upstream http.Handler, requests ...string) (added []string) {
 	t.Helper()
 	r := start(t, upstream)
@@ -69,7 +69,7 @@ func TestConversation(t *testing.T) {
 		`{"messages":[`+user+`,`+call+`,`+result+`,{"role":"assistant","content":"done"},{"role":"user","content":"and?"},{"role":"assistant","content":"It"}]}`,
 		`{"messages":[{"role":"user","content":""}]}`)
 	mustContain(t, got[0], `"role":"user"`, `"text":"hi"`, `"kind":"image"`, `"omitted":["source"]`, `"omitted_bytes":10`)
-	want := `tool.end {"call_id":"toolu_1","ok":false,"error":"found \u00fc","kind":"tool_result"}` + "\n"
+	want := `tool.end {"call_id":"toolu_1","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":"found \u00fc","kind":"tool_result"}` + "\n"
 	if got[1] != "" || got[2] != want || got[4] != "" {
 		t.Errorf("%q\n%q\n%q", got[1], got[2], got[4])
 	}
@@ -129,6 +129,7 @@ func TestOddRequests(t *testing.T) {
 		{long, "", fmt.Sprintf(`loss {"reason":"the request is longer than is kept","bytes":%d}`, len(long))},
 		{"no zstd", "zstd", `loss {"reason":"the content coding cannot be read","bytes":7}`},
 		{"not JSON", "", "bad_frame"},
+		{"{\"model\":\"m\",\n  \"messages\":[{\"role\":\"user\",\n\"content\":\"in lines\"}]\n}\n", "", "in lines"},
 		{`{"messages":` + deep + `}`, "", "bad_frame"},
 		{`{"messages":{"role":"user"},"model":7}`, "", "model.start"},
 		{`{"messages":[null,7,"x",{"role":"user","content":[null,{"type":null},{"type":"text","text":7}]}]}`, "", "message.end"},

@@ -68,7 +68,7 @@ func newRun(p *Proxy, key schema.RunKey, named bool) *run {
 	return &run{p: p, key: key, named: named, lanes: make(map[string]*lane), gate: make(chan struct{}, 1)}
 }
 
-// enter gives a lane with one more call. It is called with the proxy's lock held.
+// enter returns a lane with one more call. It is called with the proxy's lock held.
 func (r *run) enter(child string) *lane {
 	l := r.lanes[child]
 	if l == nil {

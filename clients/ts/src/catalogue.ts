@@ -65,7 +65,7 @@ export interface Payloads {
   "reasoning.delta": TextDelta;
   "text.delta": TextDelta;
   "tool.start": { readonly call_id: string; readonly tool: string; readonly input?: unknown; readonly skill_id?: string; readonly index?: number };
-  "tool.end": { readonly call_id: string; readonly ok: boolean; readonly output?: unknown; readonly error?: unknown; readonly duration_ms?: number; readonly blob_ref?: string };
+  "tool.end": { readonly call_id: string; readonly ok: boolean; readonly output?: unknown; readonly error?: unknown; readonly error_detail?: unknown; readonly duration_ms?: number; readonly blob_ref?: string };
   "step.boundary": { readonly step_index: number; readonly step_kind: "plan" | "tool-roundtrip" | "text-only" | "fan-out" | "fan-in" | "done"; readonly checkpoint_id?: string | null };
   "child.spawn": { readonly child_id: string; readonly prompt?: string; readonly call_id?: string; readonly tools_allowed?: readonly string[] };
   "plan.proposal": { readonly plan: Plan };
@@ -73,7 +73,7 @@ export interface Payloads {
   "run.lifecycle": { readonly state: RunState; readonly reason?: string | null; readonly dropped_count?: number; readonly dropped_code?: string };
   "message.start": { readonly message_id: string; readonly role: "user" | "assistant" | "system" | "tool"; readonly model?: string; readonly provider?: string; readonly usage?: Obj };
   "message.end": { readonly message_id: string; readonly content?: readonly Obj[]; readonly stop_reason?: string | null; readonly stop_sequence?: string | null; readonly usage?: Obj; readonly error?: Obj; readonly incomplete?: boolean };
-  "block.start": { readonly index: number; readonly kind: string; readonly message_id?: string; readonly call_id?: string; readonly tool?: string; readonly block?: Obj };
+  "block.start": { readonly index: number; readonly kind: string; readonly message_id?: string; readonly call_id?: string; readonly tool?: string; readonly free_text?: boolean; readonly block?: Obj };
   "block.end": { readonly index: number; readonly message_id?: string; readonly call_id?: string; readonly complete?: boolean; readonly problem?: string; readonly input?: unknown; readonly signature?: string; readonly citations?: readonly unknown[] };
   "tool.input.delta": CallDelta;
   "tool.output.delta": CallDelta;
@@ -110,6 +110,8 @@ export interface Payloads {
   "session.deleted": Obj;
   /** In views alone: deltas of several speakers within one window. See unbundle. */
   "delta.bundle": { readonly deltas: readonly BundledDelta[] };
+  /** In views alone: what this connection was spared. Watching passes over it: the numbers say the same. */
+  "stream.gap": { readonly first_seq: number; readonly last_seq: number; readonly dropped_count: number; readonly dropped_code: string };
   /** In views alone: everything up to its seq, summed up. See Snapshot. */
   "run.snapshot": import("./snapshot.js").SnapshotPayload;
 }
@@ -122,5 +124,5 @@ export const knownTypes = [
   "input.answered", "state.values", "state.update", "checkpoint.created", "task.start", "task.end", "progress",
   "command.message", "command.cancel", "command.pause", "command.resume", "command.redirect",
   "command.approve_plan", "command.reject_plan", "command.answer", "commands.taken", "loss",
-  "session.created", "session.updated", "session.archived", "session.deleted", "delta.bundle", "run.snapshot",
+  "session.created", "session.updated", "session.archived", "session.deleted", "delta.bundle", "stream.gap", "run.snapshot",
 ] as const satisfies readonly (keyof Payloads)[];

@@ -69,6 +69,10 @@ export interface RunInfo {
   readonly updated_at?: string | null;
   /** null while the run goes on. */
   readonly ended_at?: string | null;
+  /** In lists: what the run waits for; null for nothing. */
+  readonly waits_for?: "answer" | "approval" | "resume" | null;
+  /** In lists: when the oldest question was asked that nobody has answered. */
+  readonly asked_at?: string | null;
   readonly [field: string]: unknown;
 }
 
@@ -83,6 +87,8 @@ export interface RunsQuery {
   state?: readonly RunState[];
   since?: string;
   until?: string;
+  /** Only runs that wait for somebody. */
+  waits?: boolean;
   limit?: number;
   cursor?: string;
 }
@@ -97,14 +103,29 @@ export interface WriteOptions {
   signal?: AbortSignal;
 }
 
+/** What the server says of content that it keeps with a run. */
+export interface BlobInfo {
+  /** For the payload of a tool.end; the same for the same content. */
+  readonly blob_ref: string;
+  readonly bytes: number;
+  /** As it was sent first. */
+  readonly content_type: string;
+}
+
 interface Call {
-  method: "GET" | "POST";
+  method: "GET" | "POST" | "PUT";
   path: string;
-  query?: Record<string, string | number | undefined>;
-  body?: string;
+  query?: Record<string, string | number | boolean | undefined>;
+  body?: string | Uint8Array;
   type?: string;
   key?: string;
   signal?: AbortSignal | undefined;
+}
+
+interface Answer {
+  readonly text: string;
+  readonly bytes: Uint8Array;
+  readonly headers: Headers;
 }
 
 /** Speaks to one server. It holds no connection beside those of its watches. */
@@ -193,6 +214,20 @@ export class Client {
     return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), signal })).text);
   }
 
+  /**
+   * Keeps content with a run, which must exist; resolves when it is durable. It may be repeated: the same content is kept
+   * once. An output that is too large for its event need not be put: the server moves it by itself.
+   */
+  putBlob(run: string, content: string | Uint8Array, contentType = "application/octet-stream", signal?: AbortSignal): Promise<BlobInfo> {
+    return this.json({ method: "PUT", path: path(run, "blobs"), body: content, type: contentType, signal });
+  }
+
+  /** Content that is kept with a run, as it was put. */
+  async blob(run: string, ref: string, signal?: AbortSignal): Promise<{ readonly content: Uint8Array; readonly contentType: string }> {
+    const { bytes, headers } = await this.call({ method: "GET", path: path(run, "blobs", encodeURIComponent(ref)), signal });
+    return { content: bytes, contentType: headers.get("Content-Type") ?? "" };
+  }
+
   /** Sends a command, with `child_id` in its payload to a child. 409 when the run's state forbids it. */
   command(run: string, name: CommandName, payload: object = {}, w: WriteOptions = {}): Promise<Receipt> {
     return this.receipt(this.write(path(run, name), stringify(payload), "application/json", w));
@@ -253,7 +288,7 @@ export class Client {
   }
 
   /** Sends a request until it is answered for good, and renews a refused token once. */
-  private async call(c: Call): Promise<{ text: string; headers: Headers }> {
+  private async call(c: Call): Promise<Answer> {
     const backoff = new Backoff({ first: 200, most: 5000, attempts: 5, ...this.o.backoff });
     for (let renewed = false; ; ) {
       let error: Error;
@@ -277,7 +312,7 @@ export class Client {
     }
   }
 
-  private async attempt(c: Call, auth: Record<string, string>): Promise<{ text: string; headers: Headers }> {
+  private async attempt(c: Call, auth: Record<string, string>): Promise<Answer> {
     const url = new URL(this.base + c.path);
     for (const [k, v] of Object.entries(c.query ?? {})) if (v !== undefined && v !== "") url.searchParams.set(k, String(v));
     const headers: Record<string, string> = { Accept: "application/json", ...auth };
@@ -290,10 +325,11 @@ export class Client {
     const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), this.o.timeout ?? 30_000);
     try {
       const init: RequestInit = { method: c.method, headers, signal: cut.signal, cache: "no-store" };
-      if (c.body !== undefined) init.body = c.body;
+      if (c.body !== undefined) init.body = c.body as BodyInit;
       const res = await this.fetch(url.href, init);
       if (res.status < 200 || res.status > 299) throw await refusal(res);
-      return { text: await res.text(), headers: res.headers };
+      const bytes = new Uint8Array(await res.arrayBuffer());
+      return { get text() { return new TextDecoder().decode(bytes); }, bytes, headers: res.headers };
     } finally {
       clearTimeout(timer);
       c.signal?.removeEventListener("abort", stop);

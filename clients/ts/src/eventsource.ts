@@ -19,8 +19,9 @@ export type EventSourceConstructor = new (url: string) => EventSourceLike;
  * Connects with an EventSource. An EventSource would come back by itself, with a ticket that is used
  * up: so each is closed at its first error, and the next has a ticket and a cursor of its own.
  *
- * It has no listener for every type. `types` names those beside the catalogue's that the run may
- * hold (`custom.*`); an event of a type that is not named shows up as a gap.
+ * Events come without names, as messages. Where a server names them (older ones did), an EventSource has no listener
+ * for every type: `types` are those beside the catalogue's that the run may hold (`custom.*`); an event of another type
+ * shows up as a gap then.
  */
 export class EventSourceTransport implements Transport {
   constructor(

@@ -298,7 +298,7 @@ export class Fold {
       if (t.lane.open?.announced === false) for (const b of t.lane.open.blocks) b.open = false;
     } else {
       c.state = t.p.yes("ok") ? "ok" : "failed";
-      Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
+      Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error_detail") ?? t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
     }
   }
 

@@ -2,16 +2,20 @@
 
 import { Backoff, type BackoffOptions, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
-import { type AgentEvent, finalStates, isFinal, parseEvent } from "./event.js";
+import { type AgentEvent, finalStates, isFinal, parseEvent, unbundle } from "./event.js";
 import { type Gap, Track } from "./track.js";
 
 /**
  * What watching yields: an event, or a gap. A gap is not an event and cannot be taken for one: the
  * type of `event` is undefined then, so that a reader has to say what it does about the loss.
+ *
+ * Deltas of several speakers that came together are yielded one by one and share id, ts, seq and
+ * first_seq. `more` says that others of the same seq follow: whoever stores a cursor stores it where
+ * there is no `more`.
  */
 export type Item =
-  | { readonly event: AgentEvent; readonly gap?: undefined }
-  | { readonly gap: Gap; readonly event?: undefined };
+  | { readonly event: AgentEvent; readonly more?: true; readonly gap?: undefined }
+  | { readonly gap: Gap; readonly more?: undefined; readonly event?: undefined };
 
 /** Which part of a run, and in which detail. */
 export interface View {
@@ -25,7 +29,7 @@ export interface View {
   nested?: boolean;
   /** Types to show, such as "text.delta" or "tool.*". Absent: all. The end of the run is always shown. */
   types?: readonly string[];
-  /** Merge deltas of several speakers into one delta.bundle per window; see unbundle. */
+  /** Let deltas of several speakers come together, ten times a second; watching takes them apart. Default: true, but with detail "full". */
   bundle?: boolean;
   /** Begin with a run.snapshot of everything so far, when there is no `after`. */
   snapshot?: boolean;
@@ -143,6 +147,7 @@ class Watch {
 
   /** Takes an event to its place; true when the connection is to be begun anew behind the last one. */
   private async *take(event: AgentEvent): AsyncGenerator<Item, boolean, void> {
+    if (event.type === "stream.gap") return false; // the numbers of the next event say it too
     const place = this.track.place(event);
     const at = this.track.seq ?? 0;
     switch (place.kind) {
@@ -164,7 +169,10 @@ class Watch {
     this.backoff.reset();
     this.refusals = 0;
     this.ended = isFinal(event) || (event.type === "run.snapshot" && finalStates.has(String(event.payload.state)));
-    yield { event };
+    const parts = apart(event);
+    const last = parts.pop()!;
+    for (const part of parts) yield { event: part, more: true };
+    yield { event: last };
     return false;
   }
 
@@ -191,6 +199,16 @@ class Watch {
   }
 }
 
+/** The deltas of a bundle; any other event, and a bundle that cannot be read, is itself. */
+function apart(event: AgentEvent): AgentEvent[] {
+  try {
+    const parts = unbundle(event);
+    return parts.length > 0 ? parts : [event];
+  } catch {
+    return [event];
+  }
+}
+
 function parse(line: string): AgentEvent {
   try {
     return parseEvent(line);
@@ -207,7 +225,7 @@ export function streamURL(base: string, cursor: string, view: View): URL {
   else if (view.snapshot) q.set("snapshot", "true");
   if (view.detail === "full") q.set("detail", "full");
   if (view.child?.length) q.set("child", view.child.join(","));
-  if (view.bundle) q.set("bundle", "true");
+  if (view.bundle ?? view.detail !== "full") q.set("bundle", "true");
   if (view.nested) q.set("nested", "true");
   if (view.types?.length) q.set("types", view.types.join(","));
   if (view.speed !== undefined) q.set("speed", String(view.speed));

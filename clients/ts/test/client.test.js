@@ -37,6 +37,19 @@ test("an append is repeated under its key until it is answered", async (t) => {
   assert.equal(asked[2].url, "/v1/agent/runs/run_1/events");
 });
 
+test("a blob is put and fetched as it is", async (t) => {
+  const { url, asked } = await scripted(t, (res, n, req) => {
+    if (n === 1) return res.destroy();
+    if (req.method === "PUT") return json(res, 201, { blob_ref: "blob_1", bytes: 3, content_type: "image/png" });
+    res.writeHead(200, { "Content-Type": "image/png" }).end(Buffer.from([0, 255, 128]));
+  });
+  const client = new Client({ url, ...fast });
+  assert.deepEqual(await client.putBlob("r/1", new Uint8Array([97, 98, 99]), "image/png"), { blob_ref: "blob_1", bytes: 3, content_type: "image/png" });
+  assert.deepEqual(asked.map((a) => [a.method, a.url, a.type, a.body]), Array(2).fill(["PUT", "/v1/agent/runs/r%2F1/blobs", "image/png", "abc"]));
+  const { content, contentType } = await client.blob("r/1", "blob_1");
+  assert.deepEqual([...content, contentType, asked[2].url], [0, 255, 128, "image/png", "/v1/agent/runs/r%2F1/blobs/blob_1"]);
+});
+
 test("what asking again cannot change is thrown at once; attempts are bounded", async (t) => {
   const no = await scripted(t, (res) => json(res, 409, { error: { code: "RUN-ENDED", message: "run has ended", line: 1 } }));
   await assert.rejects(new Client({ url: no.url, ...fast }).append("r", [{ type: "custom.x" }], { idempotencyKey: "k" }), (e) => e instanceof ServerError && e.code === "RUN-ENDED" && e.problem.line === 1);
@@ -179,6 +192,19 @@ test("WebSocket: a reader that is too slow is cut, and goes on where it was", as
   assert.ok(WebSocket.made.length > 3);
 });
 
+test("EventSource: events without names are all heard, of whatever type", async (t) => {
+  const lines = [line(1), line(2, "custom.mine"), line(3, "custom.other"), done(4)];
+  const { url } = await tickets(t, () => 204);
+  const EventSource = driven((es, n) => {
+    if (n === 2) return es.emit("error");
+    es.emit("open");
+    for (const l of lines) es.emit("message", { data: l });
+    es.emit("error");
+  });
+  const { events, gaps } = await collect(new Client({ url, EventSource }).watch("r", { ...fast, transport: "eventsource" }));
+  assert.deepEqual([events.map(formatEvent), gaps], [lines, []]);
+});
+
 test("EventSource: a new one with ticket and cursor at each error; the end is 204", async (t) => {
   const lines = [line(1), line(2, "custom.mine"), line(3, "custom.other"), done(4)];
   const { url, asked } = await tickets(t, () => 204);
@@ -190,8 +216,8 @@ test("EventSource: a new one with ticket and cursor at each error; the end is 20
   });
   const client = new Client({ url, token: "t", EventSource });
   const { events, gaps } = await collect(client.watch("r", { ...fast, transport: "eventsource", customTypes: ["custom.mine"] }));
-  assert.deepEqual([events.map((e) => e.seq), gaps], [[1, 2, 4], [{ from: 3, to: 3 }]], "a type that is not named shows up as a gap");
-  assert.deepEqual(EventSource.made.map((es) => es.url.replace(/^.*stream\?/, "").replace(/ticket=.*/, "")), ["", "after=2&", "after=4&"]);
+  assert.deepEqual([events.map((e) => e.seq), gaps], [[1, 2, 4], [{ from: 3, to: 3 }]], "of named events, a type that nobody listens for shows up as a gap");
+  assert.deepEqual(EventSource.made.map((es) => es.url.replace(/^.*stream\?/, "").replace(/ticket=.*/, "")), ["bundle=true&", "after=2&bundle=true&", "after=4&bundle=true&"]);
   assert.equal(asked.at(-1).method, "HEAD");
   const expired = driven((es) => (es.emit("open"), es.emit("stream.error", { data: '{"error":{"code":"CREDENTIAL-EXPIRED","message":"m"}}' })));
   await assert.rejects(collect(new Client({ url, token: "t", EventSource: expired }).watch("r", { ...fast, transport: "eventsource" })), (e) => e.status === 401);

@@ -33,10 +33,10 @@ export function random(seed) {
 
 export const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 
-export const frame = (line) => {
-  const e = JSON.parse(line);
-  return `event: ${e.type}\ndata: ${line}\nid: ${e.seq}\n\n`;
-};
+export const frame = (line) => `data: ${line}\nid: ${JSON.parse(line).seq}\n\n`;
+
+/** A frame as ?event=type asks for it, and as servers gave it unasked once. */
+export const named = (line) => `event: ${JSON.parse(line).type}\n${frame(line)}`;
 
 /** Serves with a handler for the life of a test and gives the address. */
 export async function serve(t, handler) {

@@ -22,7 +22,7 @@ type Token struct {
 	Text string
 }
 
-// Hostile gives forged, damaged, foreign and outdated tokens.
+// Hostile returns forged, damaged, foreign and outdated tokens.
 func (i *Issuer) Hostile() []Token {
 	i.t.Helper()
 	return slices.Concat(i.forged(), i.claimed(), i.damaged())
@@ -180,13 +180,13 @@ func (i *Issuer) damaged() []Token {
 	}
 }
 
-// nextB64 gives the neighbour of a last digit, which differs in the bits that are left over.
+// nextB64 returns the neighbour of a last digit, which differs in the bits that are left over.
 func nextB64(c byte) byte {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return digits[strings.IndexByte(digits, c)^1]
 }
 
-// sign64 gives a good token with a digit that the alphabets write differently.
+// sign64 returns a good token with a digit that the alphabets write differently.
 func sign64(t testing.TB, i *Issuer) string {
 	t.Helper()
 	for n := range 1000 {

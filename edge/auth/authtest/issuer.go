@@ -101,7 +101,7 @@ func (i *Issuer) Set(change func()) {
 	change()
 }
 
-// Claims gives the claims of tenant acme with the scopes read and write, for the audience agentstream.
+// Claims returns the claims of tenant acme with the scopes read and write, for the audience agentstream.
 func (i *Issuer) Claims(change ...func(jwt.MapClaims)) jwt.MapClaims {
 	c := jwt.MapClaims{
 		"iss": i.URL, "aud": "agentstream", "sub": "u-1", "tenant": "acme", "scope": "openid agentstream:read write",

@@ -14,6 +14,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/auth/natsjs"
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 )
 
@@ -35,7 +36,7 @@ func TestOneTakerOverManyNodes(t *testing.T) {
 	caller := auth.Caller{Tenant: "acme", Subject: "u-1", Scopes: auth.ScopeAll, Credential: "token"}
 	var all []*auth.Tickets
 	for range nodes {
-		store, err := natsjs.OpenTickets(ctx, server.Dial(t), 0)
+		store, err := natsjs.OpenTickets(ctx, server.Dial(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,13 +53,16 @@ func TestOneTakerOverManyNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := all[0].Redeem(ctx, ticket, "another"); !errors.Is(err, auth.ErrUnauthorized) { // which costs nothing
+			t.Errorf("for another run: %v", err)
+		}
 		var wg sync.WaitGroup
 		start := make(chan struct{})
 		for _, node := range all {
 			for range 2 { // and twice on each
 				wg.Go(func() {
 					<-start
-					c, err := node.Redeem(ctx, ticket)
+					c, err := node.Redeem(ctx, ticket, run)
 					switch {
 					case err == nil && c.Run == run && c.Tenant == "acme" && c.Subject == "u-1" && c.Scopes == auth.ScopeRead:
 						won.Add(1)
@@ -77,7 +81,7 @@ func TestOneTakerOverManyNodes(t *testing.T) {
 		t.Errorf("%d redeemed, %d refused", won.Load(), lost.Load())
 	}
 	// What lies in the bucket redeems nothing: neither the hash nor the record is a ticket.
-	kv, err := server.JS.KeyValue(ctx, natsjs.TicketsBucket)
+	kv, err := server.JS.KeyValue(ctx, natskit.TicketsBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +92,7 @@ func TestOneTakerOverManyNodes(t *testing.T) {
 	if err != nil || len(keys) != 1 || strings.HasPrefix(keys[0], "tkt_") {
 		t.Fatalf("%q %v", keys, err)
 	}
-	if _, err := all[0].Redeem(ctx, keys[0]); !errors.Is(err, auth.ErrUnauthorized) {
+	if _, err := all[0].Redeem(ctx, keys[0], "run"); !errors.Is(err, auth.ErrUnauthorized) {
 		t.Errorf("a hash redeems: %v", err)
 	}
 }
@@ -99,7 +103,7 @@ func TestServerAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	nc := server.Dial(t)
-	store, err := natsjs.OpenTickets(ctx, nc, 1)
+	store, err := natsjs.OpenTickets(ctx, nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +116,36 @@ func TestServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
-	if _, err := tickets.Redeem(ctx, ticket); !errors.Is(err, auth.ErrUnavailable) || errors.Is(err, auth.ErrUnauthorized) {
+	if _, err := tickets.Redeem(ctx, ticket, "run"); !errors.Is(err, auth.ErrUnavailable) || errors.Is(err, auth.ErrUnauthorized) {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := tickets.Issue(ctx, auth.Caller{Tenant: "acme", Scopes: auth.ScopeRead}, "run"); !errors.Is(err, auth.ErrUnavailable) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestBucketIsMadeAgain: the bucket lies in memory, and is gone when a single server was begun anew. Tickets of before
+// are lost with it, and new ones are kept.
+func TestBucketIsMadeAgain(t *testing.T) {
+	server := testkit.NATS(t)
+	tickets, err := natsjs.OpenTickets(t.Context(), server.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tickets.Put(t.Context(), "old", []byte("record"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.JS.DeleteKeyValue(t.Context(), natskit.TicketsBucket); err != nil {
+		t.Fatal(err)
+	}
+	if err := tickets.Put(t.Context(), "new", []byte("record"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	all := func(record []byte) bool { return string(record) == "record" }
+	if err := tickets.Take(t.Context(), "new", all); err != nil {
+		t.Error(err)
+	}
+	if err := tickets.Take(t.Context(), "old", all); !errors.Is(err, auth.ErrNoTicket) {
+		t.Errorf("a ticket that went with the bucket: %v", err)
 	}
 }

@@ -30,7 +30,7 @@ const (
 	eventPayload  = 13
 )
 
-// errLine says that a stored line is not in the form of the log.
+// errLine reports that a stored line is not in the form of the log.
 var errLine = errors.New("line is not in the form of the log")
 
 // AppendEvent appends the message agent.v1.Event that holds what the record's line holds. The payload
@@ -46,12 +46,17 @@ func AppendEvent(dst []byte, r schema.Record) ([]byte, error) {
 
 // messages projects records to encoded agent.v1.Event messages.
 type messages struct {
+	letter bool // the Profile
+
 	head  []byte // of the message under way: all but the payload's bytes
 	extra []byte // its unknown fields
 }
 
 // Project makes one frame, whose data is the message.
 func (m *messages) Project(out *dialect.Frames, r schema.Record) error {
+	if m.letter && string(r.Type) == gapType {
+		return nil
+	}
 	payload, err := m.begin(r)
 	if err != nil {
 		return err
@@ -68,7 +73,11 @@ func (m *messages) begin(r schema.Record) ([]byte, error) {
 	run := sc.token(`","run_id":"`)
 	b := appendText(m.head[:0], eventID, id)
 	b = appendText(b, eventTS, ts)
-	b = appendText(b, eventType, r.Type)
+	typ := r.Type
+	if m.letter && string(typ) == schema.TypeToolOutputDelta {
+		typ = textDelta
+	}
+	b = appendText(b, eventType, typ)
 	b = appendText(b, eventRunID, run)
 	if r.Child == nil {
 		sc.skip(`","child_id":null`)
@@ -201,7 +210,7 @@ func (sc *scanner) number() {
 	}
 }
 
-// field gives the next ,"name":value with the name in its quotes and both as they stand; nil at the
+// field returns the next ,"name":value with the name in its quotes and both as they stand; nil at the
 // end of the object.
 func (sc *scanner) field() (name, value, raw []byte) {
 	if sc.bad || string(sc.rest) == "}" {
@@ -219,7 +228,7 @@ func (sc *scanner) field() (name, value, raw []byte) {
 	return name, value, begin[:len(begin)-len(sc.rest)]
 }
 
-// value gives the JSON value that stands here.
+// value returns the JSON value that stands here.
 func (sc *scanner) value() []byte {
 	b := sc.rest
 	i, depth := 0, 0
@@ -249,7 +258,7 @@ func (sc *scanner) value() []byte {
 	return sc.cut(i)
 }
 
-// cut gives the first n bytes, of which there must be one.
+// cut returns the first n bytes, of which there must be one.
 func (sc *scanner) cut(n int) []byte {
 	if n == 0 || n > len(sc.rest) {
 		sc.bad = true
@@ -260,7 +269,7 @@ func (sc *scanner) cut(n int) []byte {
 	return v
 }
 
-// endOfString gives the index behind the string that starts at i, or one beyond b when it does not end.
+// endOfString returns the index behind the string that starts at i, or one beyond b when it does not end.
 func endOfString(b []byte, i int) int {
 	for i++; i < len(b); i++ {
 		switch b[i] {
@@ -273,7 +282,7 @@ func endOfString(b []byte, i int) int {
 	return len(b) + 1
 }
 
-// text gives a JSON string's value. Only one with escapes is copied. null is empty.
+// text returns a JSON string's value. Only one with escapes is copied. null is empty.
 func (sc *scanner) text(v []byte) []byte {
 	if string(v) == "null" {
 		return nil

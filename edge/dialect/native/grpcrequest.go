@@ -25,6 +25,7 @@ const (
 	requestSnapshot = 8
 	requestSpeed    = 9
 	requestBundle   = 10
+	requestProfile  = 11
 )
 
 // detailFull is agent.v1.Detail.DETAIL_FULL.
@@ -32,7 +33,7 @@ const detailFull = 1
 
 // streamRequest is agent.v1.StreamRequest.
 type streamRequest struct {
-	run, afterID             string
+	run, afterID, profile    string
 	afterSeq                 int64
 	detail                   uint64
 	children, types          []string
@@ -63,7 +64,11 @@ func readMessage(in dialect.Input) (req dialect.Request, err error) {
 	if m.speed != 0 && !(m.speed >= minSpeed && m.speed <= maxSpeed) {
 		return req, fmt.Errorf("speed is not a number from %v to %v: %w", minSpeed, maxSpeed, dialect.ErrBadRequest)
 	}
-	return req, nil
+	letter, err := isProfile(m.profile)
+	if err != nil {
+		return req, err
+	}
+	return form{letter: letter}.apply(req)
 }
 
 func (m *streamRequest) cursor() (dialect.Cursor, error) {
@@ -98,7 +103,7 @@ func decodeRequest(b []byte) (m streamRequest, err error) {
 		}
 		b = b[n:]
 	}
-	for _, list := range [][]string{{m.run, m.afterID}, m.children, m.types} {
+	for _, list := range [][]string{{m.run, m.afterID, m.profile}, m.children, m.types} {
 		for _, s := range list {
 			if !utf8.ValidString(s) {
 				return m, badMessage(errNotUTF8)
@@ -148,6 +153,8 @@ func (m *streamRequest) field(num protowire.Number, typ protowire.Type, b []byte
 			m.run = v
 		case requestAfterID:
 			m.afterID = v
+		case requestProfile:
+			m.profile = v
 		case requestChildren:
 			m.children = append(m.children, v)
 		case requestTypes:

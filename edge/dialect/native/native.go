@@ -31,7 +31,7 @@ func (Dialect) Info() dialect.Info {
 	const path = "GET /v1/agent/runs/{run}/stream"
 	return dialect.Info{Name: "native", Streams: []dialect.Stream{
 		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
-		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocol: Subprotocol},
+		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocols: []string{Subprotocol, Profile}},
 		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
 	}}
 }
@@ -64,6 +64,15 @@ func readQuery(in dialect.Input) (req dialect.Request, err error) {
 	if req.Cursor, err = readCursor(in); err != nil {
 		return req, err
 	}
+	if text := in.Query.Get("from_step"); text != "" {
+		step, err := dialect.ParseStep(text)
+		if err != nil {
+			return req, err
+		}
+		if req.Cursor == (dialect.Cursor{}) { // one that comes back has the URL of its first request
+			req.Cursor = dialect.Cursor{Step: step, ByStep: true}
+		}
+	}
 	if req.Detail, err = readDetail(in); err != nil {
 		return req, err
 	}
@@ -77,8 +86,17 @@ func readQuery(in dialect.Input) (req dialect.Request, err error) {
 			return req, err
 		}
 	}
-	req.Speed, err = readSpeed(in.Query.Get("speed"))
-	return req, err
+	if req.Speed, err = readSpeed(in.Query.Get("speed")); err != nil {
+		return req, err
+	}
+	f := form{}
+	if f.named, err = readEvent(in); err != nil {
+		return req, err
+	}
+	if f.letter, err = readProfile(in); err != nil {
+		return req, err
+	}
+	return f.apply(req)
 }
 
 func readBool(in dialect.Input, name string) (bool, error) {
@@ -158,21 +176,41 @@ func single(name string, values []string) (string, error) {
 	return "", fmt.Errorf("%s is given %d times: %w", name, len(values), schema.ErrBadCursor)
 }
 
-// Projector gives the log's own lines, or the messages that hold the same.
+// Projector returns the log's own lines, or the messages that hold the same.
 func (Dialect) Projector(req dialect.Request) dialect.Projector {
+	f := parseForm(req.Form)
 	if req.Stream == StreamGRPC {
-		return &messages{}
+		return &messages{letter: f.letter}
 	}
-	return projector{}
+	return projector{f, req.Stream == StreamWS}
 }
 
 // AppendError writes {"error":{…}}.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }
 
-type projector struct{}
+type projector struct {
+	form
+	bare bool // frames have no names: a WebSocket's
+}
 
-// Project makes one frame of the record's own bytes.
-func (projector) Project(out *dialect.Frames, r schema.Record) error {
-	out.Add(dialect.Frame{Event: r.Type, Data: r.Line, Token: out.Number(int64(r.Seq))})
+// gapType is shape.GapType: it says what this client was spared, and is no event of the log.
+const gapType = "stream.gap"
+
+// Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource gives
+// a named event to the listeners of that name alone, and the one data line is all that the protocol knows (native §5.1).
+// What is no event of the log always has its name, so that it moves the cursor and onmessage does not hear it.
+func (p projector) Project(out *dialect.Frames, r schema.Record) error {
+	gap := string(r.Type) == gapType
+	if gap && p.letter && p.bare {
+		return nil
+	}
+	f := dialect.Frame{Data: r.Line, Token: out.Number(int64(r.Seq))}
+	if p.letter {
+		r.Type, f.Data = inProfile(out, r)
+	}
+	if p.named || gap {
+		f.Event = r.Type
+	}
+	out.Add(f)
 	return nil
 }

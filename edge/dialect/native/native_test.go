@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden has one file per scenario: the events of the log above the rule, the frames below. Data
+// TestGolden has one file per scenario: the events of the log above the rule, the frames below, with the names that
+// ?event=type gives them. Data
 // that is a line of the log, byte for byte, is written as that line's number.
 func TestGolden(t *testing.T) {
 	seen := make(map[string]bool)
@@ -34,7 +35,7 @@ func TestGolden(t *testing.T) {
 				lines[line] = i + 1
 			}
 			fmt.Fprintln(&got, strings.Repeat("-", 80))
-			for _, f := range project(t, packs, 0) {
+			for _, f := range project(t, dialect.Request{Form: form{named: true}.key()}, packs, 0) {
 				data := string(f.Data)
 				if n := lines[data]; n > 0 {
 					data = fmt.Sprintf("= line %d", n)
@@ -78,10 +79,10 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
 }
 
-// project gives all frames behind a cursor.
-func project(t *testing.T, packs []schema.Pack, after schema.Seq) []dialect.Frame {
+// project returns all frames behind a cursor.
+func project(t *testing.T, req dialect.Request, packs []schema.Pack, after schema.Seq) []dialect.Frame {
 	t.Helper()
-	p := Dialect{}.Projector(dialect.Request{})
+	p := Dialect{}.Projector(req)
 	var out dialect.Frames
 	for i := range packs {
 		for r, err := range packs[i].Records(after) {
@@ -101,11 +102,11 @@ func project(t *testing.T, packs []schema.Pack, after schema.Seq) []dialect.Fram
 func TestPure(t *testing.T) {
 	s := schematest.Generate(400, 11)
 	key := schema.RunKey{Tenant: "acme", Run: "run_pure"}
-	whole := project(t, schematest.Packs(key, s, 1), 0)
+	whole := project(t, dialect.Request{}, schematest.Packs(key, s, 1), 0)
 	for _, perPack := range []int{3, 50, 1000} {
 		packs := schematest.Packs(key, s, perPack)
 		for _, after := range []schema.Seq{0, 1, 199, 399, 400} {
-			got := project(t, packs, after)
+			got := project(t, dialect.Request{}, packs, after)
 			if len(got) != len(whole)-int(after) {
 				t.Fatalf("%d frames behind %d of %d", len(got), after, len(whole))
 			}

@@ -8,7 +8,7 @@ import (
 
 func (p *Projector) startBlock(m *message) {
 	b := block{index: -1, seq: p.rec.Seq}
-	var kind, call, tool, raw []byte
+	var kind, call, tool, raw, free []byte
 	for r := readObject(p.rec.payload); ; {
 		name, v, ok := r.next()
 		if !ok {
@@ -25,6 +25,8 @@ func (p *Projector) startBlock(m *message) {
 			tool = v
 		case "block":
 			raw = v
+		case "free_text":
+			free = v
 		}
 	}
 	if !isString(kind) {
@@ -33,6 +35,7 @@ func (p *Projector) startBlock(m *message) {
 	b.kind = kindOf(kind)
 	b.isCall = b.kind == kindCall || isString(tool)
 	b.call = tallyOf(inner(call))
+	b.free = string(free) == "true"
 	start := startOf(b, kind, call, tool, raw)
 	if b.kind == kindOther && !b.isCall {
 		b.word, b.field = wordOf(kind, start)
@@ -40,7 +43,7 @@ func (p *Projector) startBlock(m *message) {
 	p.beginBlock(m, b, start)
 }
 
-// wordOf gives the type of a provider's own block, and the member of it that pieces of text fill, which is empty
+// wordOf returns the type of a provider's own block, and the member of it that pieces of text fill, which is empty
 // when the block begins: what clients append as the answer's text is not the text of a summary, say. Both are
 // empty where nothing is known.
 func wordOf(kind, start []byte) (word, field string) {
@@ -60,7 +63,7 @@ func wordOf(kind, start []byte) (word, field string) {
 
 const maxWord = 64
 
-// isWord says that a name needs no escapes.
+// isWord reports whether a name needs no escapes.
 func isWord(name []byte) bool {
 	for _, c := range name {
 		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
@@ -112,8 +115,13 @@ func orString(v []byte) []byte {
 
 // beginBlock takes a block up and tells its beginning.
 func (p *Projector) beginBlock(m *message, b block, start []byte) *block {
-	if last := m.newest(); last != nil && last.implicit {
-		p.stop(m, last)
+	if last := m.newest(); last != nil && last.implicit && last.state == blockOpen {
+		last.state = blockEnded
+	}
+	for i := range m.blocks {
+		if m.blocks[i].state == blockWhole && b.kind != kindThinking {
+			p.stop(m, &m.blocks[i])
+		}
 	}
 	if len(m.blocks) >= maxBlocks {
 		p.drop(m)
@@ -130,7 +138,7 @@ func (p *Projector) beginBlock(m *message, b block, start []byte) *block {
 		b.head = slices.Clone(start)
 	}
 	m.blocks = append(m.blocks, b)
-	p.tellBlockStart(m, b.place, start)
+	p.emitBlockStart(m, b.place, start)
 	return m.newest()
 }
 
@@ -148,27 +156,17 @@ func (p *Projector) drop(m *message) {
 	m.base += n
 }
 
-// stop tells the end of a block, unless it was told.
+// stop tells the end of a block, unless it was told. Nothing of the block is told behind it.
 func (p *Projector) stop(m *message, b *block) {
-	if b.state != blockStopped {
-		b.state = blockStopped
-		p.tellBlockStop(m, b.place)
+	if b.state == blockStopped {
+		return
 	}
-}
-
-// release tells the end of the block that waits for the next record of its lane.
-func (p *Projector) release(m *message) {
-	m.held = false
-	for i := range m.blocks {
-		if m.blocks[i].state == blockHeld {
-			p.stop(m, &m.blocks[i])
-		}
+	b.state = blockStopped
+	if b.quoted {
+		p.emitPiece(m, b, kindCall, 0, nil)
 	}
+	p.emitBlockStop(m, b.place)
 }
-
-// hold lets the end of a block wait: should the next record end the message, its content may have more of the
-// block than was streamed.
-func (m *message) hold(b *block) { b.state, m.held = blockHeld, true }
 
 func (p *Projector) endBlock(m *message) {
 	if m == nil {
@@ -202,28 +200,30 @@ func (p *Projector) endBlock(m *message) {
 	}
 	if b.isCall && input != nil {
 		if b.said.units == 0 {
-			p.tellInput(m, b, input)
+			p.emitInput(m, b, input)
 		}
 		if string(complete) != "false" && m.keep(len(input)) {
 			b.input = slices.Clone(input)
 		}
 	}
 	if b.kind == kindThinking && len(inner(signature)) > 0 {
-		p.tellSignature(m, b.place, signature)
+		p.emitSignature(m, b.place, signature)
 		m.tail(b, `,"signature":`, signature)
 	}
 	if b.kind == kindText && len(citations) > 2 && citations[0] == '[' {
-		p.tellCitations(m, b.place, citations)
+		p.emitCitations(m, b.place, citations)
 		m.tail(b, `,"citations":`, citations)
 	}
 	if b.kind == kindText || b.kind == kindThinking {
-		m.hold(b)
+		if b.state = blockEnded; string(complete) == "true" {
+			b.state = blockWhole
+		}
 		return
 	}
 	p.stop(m, b)
 }
 
-// ended gives the block that a block.end is of: that with the index, or of the call, or the newest.
+// ended returns the block that a block.end is of: that with the index, or of the call, or the newest.
 func (m *message) ended(index int64, call tally) *block {
 	if index < 0 && call.units == 0 {
 		return m.newest()
@@ -278,7 +278,10 @@ func (p *Projector) delta(l *lane) {
 	}
 	m := p.opened(l)
 	b := p.speaking(m, k, index, call)
-	p.tellPiece(m, b, k, 0, said)
+	if b.state != blockStopped {
+		b.free = b.free || k == kindCall && b.said.units == 0 && !beginsJSON(said)
+		p.emitPiece(m, b, k, 0, said)
+	}
 	if m.keep(len(said)) {
 		b.inner = append(b.inner, said...)
 	}
@@ -287,12 +290,24 @@ func (p *Projector) delta(l *lane) {
 	} else {
 		b.said.add(said)
 	}
-	if b.state == blockStopped { // it goes on behind its end
-		m.hold(b)
-	}
 }
 
-// speaking gives the block that a piece belongs to, or begins one: the newest with its index, or of its call, or
+// beginsJSON reports whether the inside of a string may begin an input as JSON: an object, a list or a string. What
+// begins with nothing but space may be anything.
+func beginsJSON(in []byte) bool {
+	for i := 0; i < len(in); {
+		u, _, n := unitsAt(in, i)
+		switch u {
+		case ' ', '\t', '\n', '\r':
+			i += n
+			continue
+		}
+		return u == '{' || u == '[' || u == '"'
+	}
+	return true
+}
+
+// speaking returns the block that a piece belongs to, or begins one: the newest with its index, or of its call, or
 // else the last one if that is open and of its kind.
 func (p *Projector) speaking(m *message, k kind, index int64, call []byte) *block {
 	if index >= 0 {
@@ -314,7 +329,7 @@ func (p *Projector) speaking(m *message, k kind, index int64, call []byte) *bloc
 	return p.beginBlock(m, b, startOf(b, nil, call, nil, nil))
 }
 
-// takes says whether pieces of a kind may be the block's.
+// takes reports whether pieces of a kind may be the block's.
 func (b *block) takes(k kind) bool {
 	return b.kind == k || b.kind == kindOther && (k != kindCall || b.isCall)
 }

@@ -23,7 +23,7 @@ const open = `
 	input.requested {"request_id":"r1","prompt":"?"}
 	kid:tool.start {"call_id":"c1","tool":"a","input":{},"permission":"ask"}`
 
-// uses gives the event ids of open by their seq.
+// uses returns the event ids of open by their seq.
 func uses(t testing.TB, p *Projector) map[int]string {
 	t.Helper()
 	ids := map[int]string{}

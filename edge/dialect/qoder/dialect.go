@@ -25,7 +25,7 @@ const (
 	BaseDoubled = BaseCloud + BaseV1
 )
 
-// Bases gives them all.
+// Bases returns them all.
 func Bases() []string { return []string{BaseCloud, BaseV1, BaseDoubled} }
 
 // Info names the streams: of the session and of one thread, each also on the path of its history for those who
@@ -142,7 +142,7 @@ func previewsOf(values []string) (p previews, err error) {
 	return p, nil
 }
 
-// Projector gives one that has seen nothing yet.
+// Projector returns one that has seen nothing yet.
 func (d Dialect) Projector(req dialect.Request) dialect.Projector {
 	return newProjector(d, req)
 }

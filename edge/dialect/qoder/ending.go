@@ -65,14 +65,11 @@ func (p *Projector) endMessage(l *lane) {
 	e := readEnding(p.rec.payload)
 	m := l.open
 	if m == nil || !m.made && m.idTally != tallyOf(inner(e.id)) {
-		if m != nil && m.held {
-			p.release(m)
-		}
 		other := &message{id: p.messageID(e.id), start: p.rec.Seq, turn: p.rec.turn, told: p.info.incremental}
 		if p.rec.actor == "user" {
 			other.role = roleUser
 		}
-		p.tellStart(other, nil, nil)
+		p.emitStart(other, nil, nil)
 		p.conclude(l, other, e)
 		return
 	}
@@ -102,7 +99,7 @@ func (p *Projector) conclude(l *lane, m *message, e *ending) {
 	switch m.role {
 	case roleAssistant:
 		p.complete(m, e.content)
-		p.tellEnd(m, e)
+		p.emitEnd(m, e)
 		p.thoughts(m, e.content)
 		p.whole(m, e)
 	case roleUser, roleSystem:
@@ -132,17 +129,19 @@ func (p *Projector) complete(m *message, content []byte) {
 	}
 }
 
-// suffix tells the rest of a block that its content has, before the block stops; behind an end that was told
-// already it stops once more (seed 001). What was streamed and is no beginning of the content stays as it is: the
-// content is right.
+// suffix tells the rest of a block that its content has, and then its stop (seed 001). What was streamed and is no
+// beginning of the content stays as it is: the content is right.
 func (p *Projector) suffix(m *message, b *block, part []byte) {
+	if b.state == blockStopped {
+		return
+	}
 	defer p.stop(m, b)
 	c := readPart(part)
 	said := c.text
 	switch {
 	case b.kind == kindCall || b.isCall:
-		if b.state == blockOpen && b.said.units == 0 && c.input != nil {
-			p.tellInput(m, b, c.input)
+		if b.said.units == 0 && c.input != nil {
+			p.emitInput(m, b, c.input)
 		}
 		return
 	case b.kind == kindText && c.isText():
@@ -155,9 +154,7 @@ func (p *Projector) suffix(m *message, b *block, part []byte) {
 	if !ok || low == 0 && len(rest) == 0 {
 		return
 	}
-	k := b.kind
-	p.tellPiece(m, b, k, low, rest)
-	b.state = blockOpen
+	p.emitPiece(m, b, b.kind, low, rest)
 }
 
 // untold tells a whole block that was not streamed at all.
@@ -180,14 +177,14 @@ func (p *Projector) untold(m *message, part []byte) {
 	now := p.beginBlock(m, b, start)
 	switch {
 	case b.isCall && c.input != nil:
-		p.tellInput(m, now, c.input)
+		p.emitInput(m, now, c.input)
 	case b.isCall && len(c.partial) > 0:
-		p.tellPiece(m, now, kindCall, 0, c.partial)
+		p.emitPiece(m, now, kindCall, 0, c.partial)
 	case len(said) > 0:
-		p.tellPiece(m, now, b.kind, 0, said)
+		p.emitPiece(m, now, b.kind, 0, said)
 	}
 	if b.kind == kindThinking && c.signature != nil {
-		p.tellSignature(m, now.place, c.signature)
+		p.emitSignature(m, now.place, c.signature)
 	}
 	p.stop(m, now)
 }

@@ -53,11 +53,11 @@ func errorType(p dialect.Problem) string {
 // errorCode names the cause, in the words of the protocol where it has some (qoder §1.3).
 func errorCode(p dialect.Problem) string {
 	switch p.Reason {
-	case dialect.ReasonNotFound:
+	case dialect.ReasonNotFound, dialect.ReasonNoRoute:
 		return "not_found"
 	case dialect.ReasonState:
 		return "session_archived"
-	case dialect.ReasonUnavailable, dialect.ReasonBusy, dialect.ReasonShutdown, dialect.ReasonUnanswered, dialect.ReasonConflict:
+	case dialect.ReasonUnavailable, dialect.ReasonFull, dialect.ReasonBusy, dialect.ReasonShutdown, dialect.ReasonUnanswered, dialect.ReasonConflict:
 		return "runtime_unavailable"
 	}
 	return strings.ReplaceAll(p.Reason.String(), " ", "_")
@@ -91,7 +91,7 @@ type ParamError struct {
 // Error begins with the parameter.
 func (e *ParamError) Error() string { return e.Param + " " + e.Reason }
 
-// Unwrap gives dialect.ErrBadRequest.
+// Unwrap returns dialect.ErrBadRequest.
 func (e *ParamError) Unwrap() error { return dialect.ErrBadRequest }
 
 // Words are for the client.

@@ -19,7 +19,7 @@ const (
 	payloadMark = `,"payload":`
 )
 
-// payload gives a record's payload and makes the head that of the record. nil: the record is damaged.
+// payload returns a record's payload and makes the head that of the record. nil: the record is damaged.
 func (h *head) payload(r schema.Record) []byte {
 	// Before the number there are tokens alone, with no quote in them: the first mark is it.
 	i := bytes.Index(r.Line, []byte(seqMark))

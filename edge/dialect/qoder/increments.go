@@ -6,8 +6,8 @@ package qoder
 
 const zeroUsage = `{"input_tokens":0,"output_tokens":0}`
 
-// tells says whether increments of the record's thread are to be written; if not, n of them take their slots.
-func (p *Projector) tells(m *message, n int) bool {
+// emits reports whether increments of the record's thread are to be written; if not, n of them take their slots.
+func (p *Projector) emits(m *message, n int) bool {
 	if m.role != roleAssistant {
 		return false
 	}
@@ -28,13 +28,13 @@ func (p *Projector) envelope(m *message) []byte {
 	return append(o, `null`...)
 }
 
-func (p *Projector) tell(m *message, typ string, body []byte) {
+func (p *Projector) emitIncrement(m *message, typ string, body []byte) {
 	p.body = body
 	p.emit(emission{typ: typ, turn: m.turn, body: body})
 }
 
-func (p *Projector) tellStart(m *message, model, usage []byte) {
-	if !p.tells(m, 1) {
+func (p *Projector) emitStart(m *message, model, usage []byte) {
+	if !p.emits(m, 1) {
 		return
 	}
 	o := append(append(p.envelope(m), `,"message":{"id":`...), m.id...)
@@ -45,7 +45,7 @@ func (p *Projector) tellStart(m *message, model, usage []byte) {
 		o = append(o, `null`...)
 	}
 	o = append(o, `,"content":[],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	p.tell(m, "agent.message_start", append(appendTokens(o, usage), '}'))
+	p.emitIncrement(m, "agent.message_start", append(appendTokens(o, usage), '}'))
 }
 
 func appendTokens(o, usage []byte) []byte {
@@ -55,17 +55,17 @@ func appendTokens(o, usage []byte) []byte {
 	return append(o, zeroUsage...)
 }
 
-func (p *Projector) tellBlockStart(m *message, place int, start []byte) {
-	if !p.tells(m, 1) {
+func (p *Projector) emitBlockStart(m *message, place int, start []byte) {
+	if !p.emits(m, 1) {
 		return
 	}
 	o := appendInt(append(p.envelope(m), `,"index":`...), int64(place))
-	p.tell(m, "agent.content_block_start", append(append(o, `,"content_block":`...), start...))
+	p.emitIncrement(m, "agent.content_block_start", append(append(o, `,"content_block":`...), start...))
 }
 
-func (p *Projector) tellBlockStop(m *message, place int) {
-	if p.tells(m, 1) {
-		p.tell(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(place)))
+func (p *Projector) emitBlockStop(m *message, place int) {
+	if p.emits(m, 1) {
+		p.emitIncrement(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(place)))
 	}
 }
 
@@ -76,9 +76,12 @@ func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
 	return append(append(o, name...), `":`...)
 }
 
-// tellPiece tells a piece of a block's text, with a low surrogate before it unless that is 0.
-func (p *Projector) tellPiece(m *message, b *block, k kind, low uint16, said []byte) {
-	if p.tells(m, 1) {
+// emitPiece emits a piece of a block's text, with a low surrogate before it unless that is 0. An input that is free
+// text is told as the JSON string that it is, which its first piece opens and its stop closes.
+func (p *Projector) emitPiece(m *message, b *block, k kind, low uint16, said []byte) {
+	opens := k == kindCall && b.free && !b.quoted && len(said) > 0
+	b.quoted = b.quoted || opens
+	if p.emits(m, 1) {
 		var o []byte
 		switch {
 		case b.kind == kindThinking:
@@ -94,55 +97,66 @@ func (p *Projector) tellPiece(m *message, b *block, k kind, low uint16, said []b
 		if low != 0 {
 			o = appendLow(o, low)
 		}
-		p.tell(m, "agent.content_block_delta", append(append(o, said...), `"}`...))
+		if opens {
+			o = append(o, `\"`...)
+		}
+		switch {
+		case k == kindCall && b.state == blockStopped:
+			o = append(o, `\"`...)
+		case k == kindCall && b.free:
+			o = appendQuoted(o, said)
+		default:
+			o = append(o, said...)
+		}
+		p.emitIncrement(m, "agent.content_block_delta", append(o, `"}`...))
 	}
 	if len(said) > 0 || low != 0 {
 		p.previewPiece(m, b, low, said)
 	}
 }
 
-// tellInput tells the whole input of a call at once.
-func (p *Projector) tellInput(m *message, b *block, input []byte) {
-	if p.tells(m, 1) {
+// emitInput emits the whole input of a call at once.
+func (p *Projector) emitInput(m *message, b *block, input []byte) {
+	if p.emits(m, 1) {
 		o := append(p.deltaOf(m, b.place, "input_json_delta", "partial_json"), '"')
-		p.tell(m, "agent.content_block_delta", append(appendQuoted(o, input), `"}`...))
+		p.emitIncrement(m, "agent.content_block_delta", append(appendQuoted(o, input), `"}`...))
 	}
 }
 
-func (p *Projector) tellSignature(m *message, place int, signature []byte) {
-	if p.tells(m, 1) {
+func (p *Projector) emitSignature(m *message, place int, signature []byte) {
+	if p.emits(m, 1) {
 		o := p.deltaOf(m, place, "signature_delta", "signature")
-		p.tell(m, "agent.content_block_delta", append(append(o, signature...), '}'))
+		p.emitIncrement(m, "agent.content_block_delta", append(append(o, signature...), '}'))
 	}
 }
 
 // maxCitations bounds the frames that one list of citations becomes. The content has them all.
 const maxCitations = 256
 
-func (p *Projector) tellCitations(m *message, place int, citations []byte) {
+func (p *Projector) emitCitations(m *message, place int, citations []byte) {
 	list := readList(citations)
 	for range maxCitations {
 		c, ok := list.next()
 		if !ok {
 			return
 		}
-		if p.tells(m, 1) {
+		if p.emits(m, 1) {
 			o := p.deltaOf(m, place, "citations_delta", "citation")
-			p.tell(m, "agent.content_block_delta", append(append(o, c...), '}'))
+			p.emitIncrement(m, "agent.content_block_delta", append(append(o, c...), '}'))
 		}
 	}
 }
 
-// tellEnd tells message_delta and message_stop.
-func (p *Projector) tellEnd(m *message, e *ending) {
-	if !p.tells(m, 2) {
+// emitEnd emits message_delta and message_stop.
+func (p *Projector) emitEnd(m *message, e *ending) {
+	if !p.emits(m, 2) {
 		return
 	}
 	o := append(p.envelope(m), `,"delta":{"stop_reason":`...)
 	o = append(append(o, orNull(e.stop)...), `,"stop_sequence":`...)
 	o = append(append(o, orNull(e.sequence)...), `,"container":null},"usage":`...)
-	p.tell(m, "agent.message_delta", appendTokens(o, e.usage))
-	p.tell(m, "agent.message_stop", p.envelope(m))
+	p.emitIncrement(m, "agent.message_delta", appendTokens(o, e.usage))
+	p.emitIncrement(m, "agent.message_stop", p.envelope(m))
 }
 
 func orNull(v []byte) []byte {

@@ -59,7 +59,7 @@ func (p *Projector) question() []byte {
 	return append(b, '}')
 }
 
-// asked gives the call that an answer with a request's id is for; nil when nothing of that id is open. Ids of
+// asked returns the call that an answer with a request's id is for; nil when nothing of that id is open. Ids of
 // calls stand for themselves.
 func (p *Projector) asked(id []byte) *call {
 	if !isString(id) {
@@ -72,7 +72,7 @@ func (p *Projector) asked(id []byte) *call {
 	return c
 }
 
-// requested gives what a request for input waits for: a call of its own, or the one it is about.
+// requested returns what a request for input waits for: a call of its own, or the one it is about.
 func (t *tools) requested(id []byte) *call {
 	c := t.call(requestKey(id))
 	if c != nil && c.kind == callAlias {
@@ -177,7 +177,7 @@ func (p *Projector) response() {
 	p.emit(emission{typ: "span.model_request_end", body: append(b, p.extra("error", "duration_ms")...)})
 }
 
-// extra gives fields of the record's payload as fields of an event.
+// extra returns fields of the record's payload as fields of an event.
 func (p *Projector) extra(names ...string) (b []byte) {
 	for _, name := range names {
 		if v := field(p.rec.payload, name); len(v) > 0 {

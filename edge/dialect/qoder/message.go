@@ -34,7 +34,6 @@ type message struct {
 
 	blocks []block // the newest
 	base   int     // blocks before them
-	held   bool    // one of blocks waits for its stop
 	texts  int     // blocks of text so far
 
 	announced bool // a preview has begun
@@ -64,6 +63,8 @@ type block struct {
 	seq      schema.Seq
 	call     tally // of the call's id
 	isCall   bool
+	free     bool   // its input is free text and not JSON
+	quoted   bool   // of which a piece was told
 	word     string // type of a provider's own block, and its field; "" where its text is told as text
 	field    string
 	said     tally // of the text or input so far
@@ -89,8 +90,9 @@ const (
 type blockState uint8
 
 const (
-	blockOpen blockState = iota
-	blockHeld            // it ended, and its stop waits for the next record of the lane
+	blockOpen  blockState = iota
+	blockEnded            // its stop waits for the message's end, whose content may have more of it
+	blockWhole            // its producer calls it complete: its stop waits for what is no thought
 	blockStopped
 )
 
@@ -156,7 +158,7 @@ func (m *messages) forget(child string) {
 	}
 }
 
-// before is asked about every record before it is read: what waits for the next record of its lane goes first.
+// before is asked about every record before it is read: what it ends ends first.
 func (p *Projector) before() {
 	l := p.messages.lanes[string(p.rec.Child)]
 	if l == nil || l.open == nil {
@@ -164,9 +166,6 @@ func (p *Projector) before() {
 			p.cutAll()
 		}
 		return
-	}
-	if m := l.open; m.held && string(p.rec.Type) != schema.TypeMessageEnd {
-		p.release(m)
 	}
 	switch string(p.rec.Type) {
 	case schema.TypeRunLifecycle:
@@ -251,7 +250,7 @@ func (p *Projector) startMessage(l *lane) {
 	m.id = p.messageID(m.id)
 	l.open = m
 	if m.role == roleAssistant {
-		p.tellStart(m, model, usage)
+		p.emitStart(m, model, usage)
 	}
 }
 
@@ -283,7 +282,7 @@ func (p *Projector) messageID(v []byte) []byte {
 	return []byte(`"asst_` + hex.EncodeToString(h.Sum(nil)[:16]) + `"`)
 }
 
-// opened gives the lane's open message, or begins one that nobody announced. One of those that has become long
+// opened returns the lane's open message, or begins one that nobody announced. One of those that has become long
 // ends before.
 func (p *Projector) opened(l *lane) *message {
 	if m := l.open; m != nil && m.made && (m.kept > maxMade || m.began() >= maxBlocks) {
@@ -291,12 +290,12 @@ func (p *Projector) opened(l *lane) *message {
 	}
 	if l.open == nil {
 		l.open = &message{id: p.messageID(nil), start: p.rec.Seq, turn: p.rec.turn, made: true, told: p.info.incremental}
-		p.tellStart(l.open, nil, nil)
+		p.emitStart(l.open, nil, nil)
 	}
 	return l.open
 }
 
-// find gives the newest block with an index of the producer, nil when there is none.
+// find returns the newest block with an index of the producer, nil when there is none.
 func (m *message) find(index int64) *block {
 	for i := len(m.blocks) - 1; i >= 0; i-- {
 		if m.blocks[i].index == index {
@@ -306,7 +305,7 @@ func (m *message) find(index int64) *block {
 	return nil
 }
 
-// at gives the block at a place, nil when it is not remembered.
+// at returns the block at a place, nil when it is not remembered.
 func (m *message) at(place int) *block {
 	if i := place - m.base; i >= 0 && i < len(m.blocks) {
 		return &m.blocks[i]
@@ -314,7 +313,7 @@ func (m *message) at(place int) *block {
 	return nil
 }
 
-// newest gives the last block, nil when there is none.
+// newest returns the last block, nil when there is none.
 func (m *message) newest() *block { return m.at(m.base + len(m.blocks) - 1) }
 
 // began is the number of blocks so far.

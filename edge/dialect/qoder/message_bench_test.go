@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// deltas gives a projector within a block of text, and a delta of it as agents with turns write it.
+// deltas returns a projector within a block of text, and a delta of it as agents with turns write it.
 func deltas(tb testing.TB, increments bool, f form) (*Projector, schema.Record) {
 	s := scenario(`
 		message.start {"message_id":"msg_01JQ8Z6","role":"assistant","model":"m"}

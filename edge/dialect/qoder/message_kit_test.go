@@ -43,7 +43,7 @@ func scenario(text string) schematest.Scenario {
 	return s
 }
 
-// records gives a scenario as the log holds it.
+// records returns a scenario as the log holds it.
 func records(t testing.TB, s schematest.Scenario) []schema.Record {
 	t.Helper()
 	var out []schema.Record
@@ -58,7 +58,7 @@ func records(t testing.TB, s schematest.Scenario) []schema.Record {
 	return out
 }
 
-// feed gives the frames of records, those of each record in a list of their own when apart is not nil.
+// feed returns the frames of records, those of each record in a list of their own when apart is not nil.
 func feed(t testing.TB, p dialect.Projector, list []schema.Record) (all []shown) {
 	t.Helper()
 	var out dialect.Frames
@@ -77,7 +77,7 @@ func feed(t testing.TB, p dialect.Projector, list []schema.Record) (all []shown)
 	return all
 }
 
-// projected gives the frames of a whole log in one form, as those of the session.
+// projected returns the frames of a whole log in one form, as those of the session.
 func projected(t testing.TB, increments bool, f form, list []schema.Record) []shown {
 	t.Helper()
 	return feed(t, Dialect{Increments: increments}.Projector(dialect.Request{Run: testRun, Form: f.key()}), list)

@@ -208,8 +208,8 @@ func TestFlag(t *testing.T) {
 	})
 }
 
-// TestIncrementsMakeSense: blocks begin in order and stop, messages stop before they are told whole, and the pieces
-// of a text are never less than the beginning of it.
+// TestIncrementsMakeSense: blocks begin in order and stop once, with all their pieces before that, messages stop
+// before they are told whole, and the pieces of a text are never less than the beginning of it.
 func TestIncrementsMakeSense(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -298,8 +298,10 @@ func (s *structure) read(f shown) string {
 		if e.Index >= len(m.begun) {
 			return "is of no block"
 		}
+		if !m.begun[e.Index] {
+			return "is told behind the stop of its block"
+		}
 		m.texts[e.Index] = append(m.texts[e.Index], inner(e.Delta.Text)...)
-		m.begun[e.Index] = true
 	case "agent.content_block_stop":
 		if e.Index >= len(m.begun) || !m.begun[e.Index] {
 			return "is of a block that is not open"

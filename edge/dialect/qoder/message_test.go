@@ -64,7 +64,71 @@ var cases = []struct{ name, log string }{
 		text.delta {"text":"Hel","index":0}
 		block.end {"index":0}
 		message.end {"message_id":"m","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"input_tokens":7,"output_tokens":2}}`},
-	{"behind a stop that was told it is said late, with another stop", `
+	{"also when thoughts, progress, another text and a call came since", `
+		message.start {"message_id":"m","role":"assistant"}
+		block.start {"index":0,"kind":"text"}
+		text.delta {"text":"Hel","index":0}
+		block.end {"index":0}
+		progress {"note":"half"}
+		block.start {"index":1,"kind":"reasoning"}
+		reasoning.delta {"text":"Hm","index":1}
+		block.end {"index":1}
+		step.boundary {"label":"two"}
+		block.start {"index":2,"kind":"text"}
+		text.delta {"text":"Bye","index":2}
+		block.end {"index":2}
+		block.start {"index":3,"kind":"tool_use","call_id":"c1","tool":"ls"}
+		tool.input.delta {"call_id":"c1","text":"{}","index":3}
+		block.end {"index":3,"call_id":"c1","input":{}}
+		tool.start {"call_id":"c1","tool":"ls","input":{}}
+		message.end {"message_id":"m","content":[{"type":"text","text":"Hello"},{"type":"thinking","thinking":"Hm!"},{"type":"text","text":"Bye."},{"type":"tool_use","id":"c1","name":"ls","input":{}}]}`},
+	{"a block that is said to be complete waits for thoughts and progress, and stops before the next text or call", `
+		message.start {"message_id":"m","role":"assistant"}
+		block.start {"index":0,"kind":"text"}
+		text.delta {"text":"Hel","index":0}
+		block.end {"index":0,"complete":true}
+		progress {"note":"half"}
+		block.start {"index":1,"kind":"reasoning"}
+		reasoning.delta {"text":"Hm","index":1}
+		block.end {"index":1,"complete":true}
+		text.delta {"text":"lo","index":0}
+		block.start {"index":2,"kind":"text"}
+		text.delta {"text":"Bye","index":2}
+		block.end {"index":2,"complete":true}
+		block.start {"index":3,"kind":"reasoning"}
+		block.end {"index":3,"complete":true}
+		message.end {"message_id":"m","content":[{"type":"text","text":"Hello!"},{"type":"thinking","thinking":"Hm"},{"type":"text","text":"Bye."},{"type":"thinking","thinking":"Ha"}]}`},
+	{"and of text that nobody framed", `
+		message.start {"message_id":"m","role":"assistant"}
+		text.delta {"text":"Hel","index":0}
+		reasoning.delta {"text":"Hm","index":1}
+		text.delta {"text":"l","index":0}
+		message.end {"message_id":"m","content":[{"type":"text","text":"Hello"},{"type":"thinking","thinking":"Hm"}]}`},
+	{"inputs that are written in turns stop at the end, and one that has stopped does not go on", `
+		message.start {"message_id":"m","role":"assistant"}
+		tool.input.delta {"call_id":"a","text":"{\"x\":"}
+		tool.input.delta {"call_id":"b","text":"{}"}
+		tool.input.delta {"call_id":"a","text":"1}"}
+		block.start {"index":2,"kind":"tool_use","call_id":"c","tool":"ls"}
+		block.end {"index":2,"call_id":"c","input":{}}
+		tool.input.delta {"call_id":"c","text":"{\"late\":1}"}
+		message.end {"message_id":"m","content":[{"type":"tool_use","id":"a","name":"x","input":{"x":1}},{"type":"tool_use","id":"b","name":"y","input":{}},{"type":"tool_use","id":"c","name":"ls","input":{}}]}`},
+	{"an input that is free text is told as the JSON string that it is", `
+		message.start {"message_id":"m","role":"assistant"}
+		block.start {"index":0,"kind":"tool_use","call_id":"a","tool":"patch","free_text":true}
+		tool.input.delta {"call_id":"a","text":"","index":0}
+		tool.input.delta {"call_id":"a","text":"{\"it\": \ud83d","index":0}
+		tool.input.delta {"call_id":"a","text":"\ude00\n\\d}","index":0}
+		block.end {"index":0,"call_id":"a","complete":true,"input":"{\"it\": 😀\n\\d}"}
+		block.start {"index":1,"kind":"tool_use","call_id":"b","tool":"sh"}
+		tool.input.delta {"call_id":"b","text":"\nls -l","index":1}
+		block.end {"index":1,"call_id":"b","input":"\nls -l"}
+		block.start {"index":2,"kind":"tool_use","call_id":"c","tool":"sh","free_text":true}
+		block.end {"index":2,"call_id":"c","input":"pwd"}
+		block.start {"index":3,"kind":"tool_use","call_id":"d","tool":"sh","free_text":true}
+		tool.input.delta {"call_id":"d","text":"cut he","index":3}
+		message.end {"message_id":"m","content":[{"type":"tool_use","id":"a","name":"patch","input":"{\"it\": 😀\n\\d}"},{"type":"tool_use","id":"b","name":"sh","input":"\nls -l"},{"type":"tool_use","id":"c","name":"sh","input":"pwd"},{"type":"tool_use","id":"d","name":"sh","partial_json":"cut he"}]}`},
+	{"thoughts as well", `
 		message.start {"message_id":"m","role":"assistant"}
 		block.start {"index":0,"kind":"reasoning"}
 		reasoning.delta {"text":"Hm","index":0}

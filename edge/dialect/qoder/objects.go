@@ -80,6 +80,9 @@ func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 // listedTurn is turnStatus of a run in a list. Of a run for which no turn is kept its state is all that is known.
 func listedTurn(r *schema.RunInfo) string {
 	turn, why := r.Turn, r.Stop
+	if !r.Asked.IsZero() && (turn != schema.TurnClosed || stopOf(why) == stopEndTurn) {
+		turn = schema.TurnHeld
+	}
 	if turn == "" {
 		switch r.State {
 		case "":
@@ -130,7 +133,7 @@ var ownFields = []string{
 	"archived_at", "updated_at", "deleted_at",
 }
 
-// valueOr gives a value that begins as its kind does, and something else for all others.
+// valueOr returns a value that begins as its kind does, and something else for all others.
 func valueOr(v []byte, begins byte, or string) []byte {
 	if len(v) == 0 || v[0] != begins {
 		return []byte(or)

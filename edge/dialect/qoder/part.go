@@ -45,7 +45,7 @@ func readPart(raw []byte) (c part) {
 
 func (c *part) isText() bool { return string(c.typ) == `"text"` }
 
-// isThought says that the block is a thought, in one of the ways in which producers write it.
+// isThought reports whether the block is a thought, in one of the ways in which producers write it.
 func (c *part) isThought() bool {
 	switch string(c.typ) {
 	case `"thinking"`, `"reasoning"`, `"reasoning_text"`:

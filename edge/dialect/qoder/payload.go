@@ -65,7 +65,7 @@ func UpdatePayload(body []byte) (json.RawMessage, error) {
 	return payloadOf(fields, true)
 }
 
-// InitialEvents gives the events that the body of POST /sessions wants to be sent at once, as POST
+// InitialEvents returns the events that the body of POST /sessions wants to be sent at once, as POST
 // /sessions/{id}/events would take them. The error wraps dialect.ErrBadRequest.
 func InitialEvents(body []byte) ([]json.RawMessage, error) {
 	const name, most = "initial_events", 50
@@ -85,7 +85,7 @@ func InitialEvents(body []byte) ([]json.RawMessage, error) {
 	return events, nil
 }
 
-// SentEvents gives the events of a body {"events":[…]}, 1 to most of them. Other fields are passed over. The error
+// SentEvents returns the events of a body {"events":[…]}, 1 to most of them. Other fields are passed over. The error
 // wraps dialect.ErrBadRequest.
 func SentEvents(body []byte, most int) ([]json.RawMessage, error) {
 	const name = "events"
@@ -108,7 +108,7 @@ var sessionFields = []string{
 // readBody reads a JSON object. Of fields that stand twice none is right.
 func readBody(body []byte) (map[string][]byte, error) {
 	if !json.Valid(body) || !utf8.Valid(body) || len(bytes.TrimSpace(body)) == 0 || bytes.TrimSpace(body)[0] != '{' {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "body must be a JSON object")
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "body must be a JSON object, in UTF-8")
 	}
 	fields := map[string][]byte{}
 	err := schema.EachField(body, func(name string, v []byte) error {
@@ -267,7 +267,7 @@ const tokenField = "authorization_token"
 
 const maxNested = 128
 
-// withoutTokens gives a value without fields that hold a token, however deep: what is nested
+// withoutTokens returns a value without fields that hold a token, however deep: what is nested
 // deeper than maxNested is refused by the log.
 func withoutTokens(v []byte, depth int) []byte {
 	if depth > maxNested || !bytes.Contains(v, []byte(tokenField)) && !bytes.Contains(v, []byte(`\u`)) {

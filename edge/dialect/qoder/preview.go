@@ -27,7 +27,7 @@ func (p *Projector) previewPiece(m *message, b *block, low uint16, said []byte) 
 	}
 }
 
-// Prelude gives the beginning of the message that is under way where this client looks: who begins within it needs
+// Prelude returns the beginning of the message that is under way where this client looks: who begins within it needs
 // what previews have told of it, since clients put one together from its event_start on. Of what is archived it is
 // the end, or who waits behind it would do so for ever.
 func (p *Projector) Prelude() (from schema.Seq) {
@@ -51,7 +51,7 @@ func (p *Projector) Prelude() (from schema.Seq) {
 	return 0
 }
 
-// previews says whether this client is to see a preview; if not, it takes its slot.
+// previews reports whether this client is to see a preview; if not, it takes its slot.
 func (p *Projector) previews(kind previews) bool {
 	if p.rec.out != nil && p.form.previews&kind != 0 && p.shows(emission{thread: p.rec.thread}) {
 		return true

@@ -58,7 +58,7 @@ func newProjector(d Dialect, req dialect.Request) *Projector {
 	return p
 }
 
-// For gives a copy for a request.
+// For returns a copy for a request.
 func (p *Projector) For(req dialect.Request) dialect.Stateful {
 	q := &Projector{story: p.story, form: parseForm(req.Form)}
 	q.info, q.status = p.info.clone(), p.status.clone()
@@ -160,11 +160,11 @@ type emission struct {
 	last    bool    // the stream ends behind it; of what is a child's, the child's own
 }
 
-// id gives the id that the next frame will have.
+// id returns the id that the next frame will have.
 func (p *Projector) nextID() string { return eventID(p.session, p.rec.Seq, p.rec.slot) }
 
 // emit appends a frame, if this form shows it. Every frame takes a slot, shown or not, so that ids are the same
-// in all forms. It gives the frame's id.
+// in all forms. It returns the frame's id.
 func (p *Projector) emit(e emission) string {
 	slot := p.rec.slot
 	p.rec.slot++
@@ -231,7 +231,7 @@ func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {
 	return append(b, `","schema_version":"1.0"`...)
 }
 
-// shows says whether a frame belongs to what this client is shown. The coordinator's thread is shown as the session.
+// shows reports whether a frame belongs to what this client is shown. The coordinator's thread is shown as the session.
 func (p *Projector) shows(e emission) bool {
 	switch {
 	case p.form.silent:
@@ -257,10 +257,10 @@ func appendString(b []byte, s string) []byte {
 
 func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
-// field gives the untouched value of a field of a JSON object, nil when there is none.
+// field returns the untouched value of a field of a JSON object, nil when there is none.
 func field(object []byte, name string) []byte { return schema.Field(object, name) }
 
-// text gives a field that is a string, decoded; "" otherwise.
+// text returns a field that is a string, decoded; "" otherwise.
 func text(object []byte, name string) (s string) {
 	if v := field(object, name); len(v) > 0 && v[0] == '"' {
 		_ = json.Unmarshal(v, &s) // it stays empty

@@ -1,10 +1,13 @@
 package qoder
 
-// resultContent gives blocks for what a tool has answered: what is a list of blocks as it is, a text as it is
+// resultContent returns blocks for what a tool has answered: what is a list of blocks as it is, a text as it is
 // written, everything else as its JSON.
 func resultContent(payload []byte) []byte {
 	b := []byte{'['}
-	output, problem := field(payload, "output"), field(payload, "error")
+	output, problem := field(payload, "output"), field(payload, "error_detail")
+	if len(problem) == 0 || string(problem) == "null" {
+		problem = field(payload, "error") // the code alone, or an object, as it was once
+	}
 	switch {
 	case len(output) == 0 || string(output) == "null":
 	case isBlocks(output):
@@ -24,7 +27,7 @@ func resultContent(payload []byte) []byte {
 	return append(b, ']')
 }
 
-// isBlocks says that a value is a list of blocks that a result may have.
+// isBlocks reports whether a value is a list of blocks that a result may have.
 func isBlocks(v []byte) bool {
 	n := 0
 	for list := readList(v); ; n++ {
@@ -64,7 +67,7 @@ func appendContent(b, v []byte) []byte {
 	return append(appendTextBlock(append(b, '['), v), ']')
 }
 
-// unquoted decodes a string, and gives the JSON of everything else.
+// unquoted decodes a string, and returns the JSON of everything else.
 func unquoted(v []byte) string {
 	if s, err := unquote(v); err == nil {
 		return s

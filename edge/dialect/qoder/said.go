@@ -23,7 +23,7 @@ func (m *messages) said(r *record, content, messageID []byte) {
 	}
 }
 
-// repeats says that a message is one which was shown when it was sent: its cause is that event, it has that
+// repeats reports whether a message is one which was shown when it was sent: its cause is that event, it has that
 // message's id, or it is the oldest that says the same. Each is repeated once.
 func (l *lane) repeats(cause string, messageID, content []byte) bool {
 	of := told{event: tallyOf([]byte(cause)), message: tallyOf(inner(messageID)), content: contentTally(content)}
@@ -68,7 +68,7 @@ func contentTally(content []byte) (t tally) {
 	}
 }
 
-// blockText gives the text of a block of the type text, as it is written; nil for others.
+// blockText returns the text of a block of the type text, as it is written; nil for others.
 func blockText(block []byte) (text []byte) {
 	isText := false
 	for r := readObject(block); ; {

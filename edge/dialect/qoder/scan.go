@@ -26,7 +26,7 @@ func readObject(b []byte) objectReader {
 	return objectReader{b, schema.SkipSpace(b, i+1)}
 }
 
-// next gives a name, decoded, and the untouched value; parts of the object both, unless the name has escapes.
+// next returns a name, decoded, and the untouched value; parts of the object both, unless the name has escapes.
 func (r *objectReader) next() (name, value []byte, ok bool) {
 	b, i := r.b, r.i
 	r.i = len(b)
@@ -90,10 +90,10 @@ func (r *listReader) next() (value []byte, ok bool) {
 	return value, true
 }
 
-// isString says that a value is a string.
+// isString reports whether a value is a string.
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
 
-// inner gives what is between the quotes of a string, escapes and all; nil for what is none.
+// inner returns what is between the quotes of a string, escapes and all; nil for what is none.
 func inner(v []byte) []byte {
 	if !isString(v) {
 		return nil
@@ -157,7 +157,7 @@ func (t *tally) add(in []byte) {
 	}
 }
 
-// rest gives what a text says behind the text that a tally stands for: the bytes, and a low surrogate before them
+// rest returns what a text says behind the text that a tally stands for: the bytes, and a low surrogate before them
 // when the border is within a character that is written raw. ok is false when the tally is not of a beginning.
 func (t tally) rest(in []byte) (low uint16, rest []byte, ok bool) {
 	var seen tally
@@ -180,7 +180,7 @@ func (t tally) rest(in []byte) (low uint16, rest []byte, ok bool) {
 	return 0, in, seen == t
 }
 
-// unitsAt gives the unit at i of the inside of a JSON string, a second one of a character beyond the basic plane
+// unitsAt returns the unit at i of the inside of a JSON string, a second one of a character beyond the basic plane
 // that is not escaped, and how many bytes they have.
 func unitsAt(in []byte, i int) (u, low uint16, n int) {
 	switch c := in[i]; {

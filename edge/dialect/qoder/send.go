@@ -253,7 +253,7 @@ func appendFields(b []byte, fields map[string][]byte, without ...string) []byte 
 	return b
 }
 
-// oneLine gives JSON without line breaks, which stand between its tokens alone.
+// oneLine returns JSON without line breaks, which stand between its tokens alone.
 func oneLine(b []byte) json.RawMessage {
 	if bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0 || !utf8.Valid(b) {
 		return b

@@ -74,13 +74,13 @@ func (p *Projector) updatedFields() {
 	p.emit(emission{typ: "session.updated", body: body})
 }
 
-// Archived says that the session takes no more events.
+// Archived reports whether the session takes no more events.
 func (p *Projector) Archived() bool { return p.info.archived != "" }
 
-// Deleted says that the session is not there any more.
+// Deleted reports whether the session is not there any more.
 func (p *Projector) Deleted() bool { return p.info.deleted }
 
-// Busy says that there is something to cancel: a turn is under way, of the coordinator, which runs or waits for the
+// Busy reports whether there is something to cancel: a turn is under way, of the coordinator, which runs or waits for the
 // client, or a message was sent that nobody has begun to answer.
 func (p *Projector) Busy() bool {
 	t := p.threads.coordinator()
@@ -89,7 +89,7 @@ func (p *Projector) Busy() bool {
 
 func (t *thread) busy() bool { return t.running || t.stop == stopAction || t.owed > 0 }
 
-// Accepts says whether the session, as it stands, can take a payload of UpdatePayload: what it would then say of
+// Accepts reports whether the session, as it stands, can take a payload of UpdatePayload: what it would then say of
 // itself may be too much though the change alone is not. The error wraps dialect.ErrBadRequest.
 func (p *Projector) Accepts(payload json.RawMessage) error {
 	patch := field(payload, "metadata")

@@ -13,7 +13,7 @@ import (
 	"agentstream/schema"
 )
 
-// fed gives a projector of a form that was fed a log.
+// fed returns a projector of a form that was fed a log.
 func fed(t testing.TB, log, thread string) *Projector {
 	t.Helper()
 	p := Dialect{}.Projector(Request(testRun, thread)).(*Projector)

@@ -12,7 +12,7 @@ type shared[K comparable, V any] struct {
 	by *atomic.Bool // whether copies share m; nil with m
 }
 
-// clone gives a copy. Copies of one that nobody changes may be made at the same time.
+// clone returns a copy. Copies of one that nobody changes may be made at the same time.
 func (s *shared[K, V]) clone() shared[K, V] {
 	if s.by != nil {
 		s.by.Store(true)

@@ -49,10 +49,10 @@ func (t *threads) clone() threads { return threads{lanes: t.lanes.clone()} }
 
 func (t *threads) size() int { return 1 << 10 * len(t.lanes.m) }
 
-// coordinator gives the thread of the run itself.
+// coordinator returns the thread of the run itself.
 func (t *threads) coordinator() *thread { return t.lanes.m[""] }
 
-// of gives a lane's thread, which it makes known, and the coordinator with it.
+// of returns a lane's thread, which it makes known, and the coordinator with it.
 func (t *threads) of(p *Projector, child string) *thread {
 	if th := t.lanes.m[child]; th != nil {
 		return th
@@ -71,7 +71,7 @@ func (t *threads) of(p *Projector, child string) *thread {
 	return th
 }
 
-// byID gives a thread by its id; nil when there is none. The coordinator is always there.
+// byID returns a thread by its id; nil when there is none. The coordinator is always there.
 func (t *threads) byID(id string) *thread {
 	for _, th := range t.lanes.m {
 		if th.id == id {
@@ -81,7 +81,7 @@ func (t *threads) byID(id string) *thread {
 	return nil
 }
 
-// sorted gives all threads in the order in which they became known.
+// sorted returns all threads in the order in which they became known.
 func (t *threads) sorted() []*thread {
 	all := make([]*thread, 0, len(t.lanes.m))
 	for _, th := range t.lanes.m {
@@ -109,7 +109,7 @@ func (p *Projector) arrive() {
 	}
 }
 
-// above gives the child whose child the record's is, as its path has it.
+// above returns the child whose child the record's is, as its path has it.
 func (p *Projector) above() string {
 	raw := p.rec.Attributes()
 	if len(raw) == 0 {
@@ -189,7 +189,7 @@ func (p *Projector) agentName() string {
 	return ""
 }
 
-// Lane gives the child whose thread has an id; "" is the coordinator.
+// Lane returns the child whose thread has an id; "" is the coordinator.
 func (p *Projector) Lane(id string) (child string, ok bool) {
 	t := p.threads.byID(id)
 	if t == nil || t.id != id {
@@ -207,7 +207,7 @@ type ThreadInfo struct {
 	Busy     bool // as Projector.Busy
 }
 
-// Threads gives all threads, the coordinator first, then children in the order in which they became known.
+// Threads returns all threads, the coordinator first, then children in the order in which they became known.
 func (p *Projector) Threads() []ThreadInfo {
 	sorted := p.threads.sorted()
 	all := make([]ThreadInfo, 0, len(sorted))

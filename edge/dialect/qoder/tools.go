@@ -76,10 +76,10 @@ func keyOf(kind byte, child string, id []byte) string {
 	return string(kind) + child + "\x00" + s
 }
 
-// call gives one that is open; nil when there is none.
+// call returns one that is open; nil when there is none.
 func (t *tools) call(key string) *call { return t.open.m[key] }
 
-// byID gives the tool use, or request, with an event id.
+// byID returns the tool use, or request, with an event id.
 func (t *tools) byID(id string) *call {
 	for _, c := range t.open.m {
 		if c.id == id && c.kind <= callRequest {
@@ -99,7 +99,7 @@ func (t *tools) put(c *call) *call {
 	return c
 }
 
-// oldest gives the key of the call that is forgotten first. What waits for the client is not: a status names it.
+// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it.
 func (t *tools) oldest() string {
 	kept := make(map[string]bool, len(t.waiting))
 	for _, c := range t.waiting {
@@ -204,7 +204,7 @@ func (p *Projector) serve() {
 	}
 }
 
-// serverOf gives the name of the MCP server that an object names, a JSON string; nil when there is none.
+// serverOf returns the name of the MCP server that an object names, a JSON string; nil when there is none.
 func serverOf(object []byte) []byte {
 	for _, name := range []string{"mcp_server_name", "server_name", "server_label"} {
 		if v := field(object, name); isString(v) && len(v) > 2 && len(v) <= maxName {
@@ -334,7 +334,7 @@ func (p *Projector) settleAll(child string) {
 	}
 }
 
-// isFalse gives JSON's true for JSON's false, and false for the rest.
+// isFalse returns JSON's true for JSON's false, and false for the rest.
 func isFalse(v []byte) string {
 	if string(v) == "false" {
 		return "true"

@@ -64,7 +64,11 @@ func TestToolFrames(t *testing.T) {
 			tool.start {"call_id":"c","tool":"d"}
 			tool.end {"call_id":"c","ok":false,"error":{"code":3}}
 			tool.start {"call_id":"c","tool":"e","input":[]}
-			tool.end {"call_id":"c","ok":true,"output":null,"error":null}`, `
+			tool.end {"call_id":"c","ok":true,"output":null,"error":null}
+			tool.start {"call_id":"c","tool":"f","input":[]}
+			tool.end {"call_id":"c","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"error","message":"no such file"}}
+			tool.start {"call_id":"c","tool":"g","input":[]}
+			tool.end {"call_id":"c","ok":false,"error":"KAI-TOOL-TIME-0001","error_detail":null}`, `
 			session.status_running {}
 			agent.tool_use {"name":"a","input":{},"evaluated_permission":"allow","call_id":"c"}
 			agent.tool_result {"tool_use_id":"e2","content":[{"type":"text","text":"x"},{"type":"image","source":{}}],"is_error":false,"call_id":"c"}
@@ -75,7 +79,11 @@ func TestToolFrames(t *testing.T) {
 			agent.tool_use {"name":"d","input":{},"evaluated_permission":"allow","call_id":"c"}
 			agent.tool_result {"tool_use_id":"e8","content":[{"type":"text","text":"{\"code\":3}"}],"is_error":true,"call_id":"c"}
 			agent.tool_use {"name":"e","input":[],"evaluated_permission":"allow","call_id":"c"}
-			agent.tool_result {"tool_use_id":"e10","content":[],"is_error":false,"call_id":"c"}`},
+			agent.tool_result {"tool_use_id":"e10","content":[],"is_error":false,"call_id":"c"}
+			agent.tool_use {"name":"f","input":[],"evaluated_permission":"allow","call_id":"c"}
+			agent.tool_result {"tool_use_id":"e12","content":[{"type":"text","text":"no such file"}],"is_error":true,"call_id":"c"}
+			agent.tool_use {"name":"g","input":[],"evaluated_permission":"allow","call_id":"c"}
+			agent.tool_result {"tool_use_id":"e14","content":[{"type":"text","text":"KAI-TOOL-TIME-0001"}],"is_error":true,"call_id":"c"}`},
 		"an end without a start": {`
 			tool.end {"call_id":"c1","ok":true,"output":"x"}`, `
 			agent.tool_use {"name":"unknown","input":{},"evaluated_permission":"allow","call_id":"c1"}

@@ -53,7 +53,7 @@ func contractText(t *testing.T) string {
 	return string(b)
 }
 
-// fileProto gives a descriptor under the path that its users know it by.
+// fileProto returns a descriptor under the path that its users know it by.
 func fileProto(fd protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
 	p := protodesc.ToFileDescriptorProto(fd)
 	p.Name = proto.String("agent/v1/agent.proto")
@@ -204,7 +204,7 @@ func messageBreaks(old, now *descriptorpb.DescriptorProto) (out []string) {
 	return out
 }
 
-// realOneof gives the oneof of a field, "" for none and for the one that "optional" is written as.
+// realOneof returns the oneof of a field, "" for none and for the one that "optional" is written as.
 func realOneof(m *descriptorpb.DescriptorProto, f *descriptorpb.FieldDescriptorProto) string {
 	if f.OneofIndex == nil || f.GetProto3Optional() {
 		return ""

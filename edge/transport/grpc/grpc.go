@@ -81,7 +81,7 @@ func (t *Transport) options() []connect.HandlerOption {
 	}
 }
 
-// Speaks says that a request is a gRPC or gRPC-Web call in a form that is served here. A POST to a
+// Speaks reports whether a request is a gRPC or gRPC-Web call in a form that is served here. A POST to a
 // procedure that is not is answered 415.
 func Speaks(r *http.Request) bool {
 	if r.Method != http.MethodPost {
@@ -148,7 +148,7 @@ func headersAlone(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).Flush() // a client that is gone has no use for the error
 }
 
-// statusOf gives the status of an end; nil is OK.
+// statusOf returns the status of an end; nil is OK.
 func statusOf(e transport.End) error {
 	if e.Clean {
 		return nil

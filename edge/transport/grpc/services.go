@@ -35,7 +35,7 @@ var descriptor []byte
 
 // Services says what the standard services tell.
 type Services struct {
-	// Ready says whether this node takes streams. It is asked often and must not block. nil: always.
+	// Ready reports whether this node takes streams. It is asked often and must not block. nil: always.
 	Ready func() bool
 	// Closing is closed when this node goes away: health watches end then with UNAVAILABLE, so that
 	// they do not hold its end up. nil: never.
@@ -64,7 +64,7 @@ func (v Services) withDefaults() Services {
 	return v
 }
 
-// Handlers gives the standard services as handlers by path, each for POST alone: grpc.health.v1.Health
+// Handlers returns the standard services as handlers by path, each for POST alone: grpc.health.v1.Health
 // (Check and Watch, for "" and agent.v1.AgentRun), and server reflection in v1 and v1alpha, which shows
 // these services and no other type of the binary. Reflection needs HTTP/2.
 func (t *Transport) Handlers(v Services) (map[string]http.Handler, error) {

@@ -36,7 +36,7 @@ type Watch struct {
 	over atomic.Bool
 }
 
-// ErrNone says that nobody would call: the poller is not running, or there is none here.
+// ErrNone reports that nobody would call: the poller is not running, or there is none here.
 var ErrNone = errors.New("poll: not running")
 
 // New makes a poller. Run closes it; one that is never run holds one file descriptor.
@@ -165,7 +165,7 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 // ended.
 func (w *Watch) Again() error { return w.control(syscall.EPOLL_CTL_MOD) }
 
-// Live says that somebody calls.
+// Live reports whether somebody calls.
 func (w *Watch) Live() bool {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()

@@ -14,10 +14,10 @@ type Poller struct{}
 // Watch is for Linux.
 type Watch struct{}
 
-// ErrNone says that nobody would call.
+// ErrNone reports that nobody would call.
 var ErrNone = errors.New("poll: there is none on this system")
 
-// New gives none.
+// New returns none.
 func New() (*Poller, error) { return nil, nil }
 
 // Run waits for ctx.

@@ -72,11 +72,11 @@ var (
 	_ transport.Direct = (*Direct)(nil)
 )
 
-// ErrNotDirect says that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
+// ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
 // Nothing was done.
 var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
 
-// errPart says that the rest of a chunk was never written.
+// errPart reports that the rest of a chunk was never written.
 var errPart = fmt.Errorf("sse: a chunk is half written: %w", dialect.ErrSlowClient)
 
 // OpenDirect takes a response's connection over and sends what Open sends. gone is called at most once,
@@ -114,7 +114,7 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func
 	return d, nil
 }
 
-// appendHead gives the status line, the headers, and the reconnection hint as the first chunk.
+// appendHead returns the status line, the headers, and the reconnection hint as the first chunk.
 func (t *Transport) appendHead(own http.Header) []byte {
 	SetHeader(own)
 	own.Set("Date", time.Now().UTC().Format(http.TimeFormat))

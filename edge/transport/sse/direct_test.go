@@ -391,7 +391,7 @@ func TestNotDirect(t *testing.T) {
 	})
 }
 
-// fill writes ready frames until the client takes no more, and gives the rest of the last.
+// fill writes ready frames until the client takes no more, and returns the rest of the last.
 func fill(t testing.TB, d *Direct, fs ...dialect.Frame) (rest []byte, whole int) {
 	t.Helper()
 	b := chunked(fs...)

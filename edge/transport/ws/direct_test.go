@@ -93,7 +93,7 @@ func ready(texts ...string) []byte {
 	return Text.End(b)
 }
 
-// fill writes ready frames until the client takes no more, and gives the rest of the last, of which a
+// fill writes ready frames until the client takes no more, and returns the rest of the last, of which a
 // part went out.
 func fill(t testing.TB, s *Sink, data string) (rest []byte, whole int) {
 	t.Helper()
@@ -114,7 +114,7 @@ func fill(t testing.TB, s *Sink, data string) (rest []byte, whole int) {
 	return nil, 0
 }
 
-// answerClose reads up to the close frame, answers it, and gives what came before.
+// answerClose reads up to the close frame, answers it, and returns what came before.
 func (p *peer) answerClose(t testing.TB) (code int, before []got) {
 	t.Helper()
 	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))

@@ -56,7 +56,7 @@ func appendClose(dst []byte, code int, reason string) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(code)), reason...)
 }
 
-// clip gives at most n bytes of s, in valid UTF-8, as long as s is.
+// clip returns at most n bytes of s, in valid UTF-8, as long as s is.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -67,7 +67,7 @@ func clip(s string, n int) string {
 	return s[:n]
 }
 
-// validClose says whether a close code may stand in a frame (RFC 6455 §7.4, the IANA registry).
+// validClose reports whether a close code may stand in a frame (RFC 6455 §7.4, the IANA registry).
 func validClose(code int) bool {
 	switch {
 	case code >= 1000 && code <= 1003, code >= 1007 && code <= 1014:
@@ -82,7 +82,7 @@ type utf8Check struct {
 	n    int
 }
 
-// feed says whether the text so far can be the beginning of valid UTF-8.
+// feed reports whether the text so far can be the beginning of valid UTF-8.
 func (c *utf8Check) feed(b []byte) bool {
 	for c.n > 0 && len(b) > 0 {
 		c.tail[c.n] = b[0]
@@ -108,7 +108,7 @@ func (c *utf8Check) feed(b []byte) bool {
 	return false
 }
 
-// whole says that no character is left unfinished.
+// whole reports whether no character is left unfinished.
 func (c *utf8Check) whole() bool { return c.n == 0 }
 
 // unmask undoes a client's mask in place. at is the payload's position of b's first byte.

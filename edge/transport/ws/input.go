@@ -79,7 +79,7 @@ func (s *Sink) poke() {
 	}
 }
 
-// errQuiet says that there is nothing to read and that no message has begun.
+// errQuiet reports that there is nothing to read and that no message has begun.
 var errQuiet = errors.New("ws: nothing to read")
 
 // serve reads until the connection is over, or quiet with a poller watching it.

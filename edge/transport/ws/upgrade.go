@@ -4,7 +4,9 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"fmt"
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 
 	"agentstream/edge/dialect"
@@ -12,19 +14,19 @@ import (
 
 // Refusals of Open; all wrap dialect.ErrBadRequest.
 var (
-	// ErrNotUpgrade says that the request does not ask for a WebSocket, or not in a way that can be
+	// ErrNotUpgrade reports that the request does not ask for a WebSocket, or not in a way that can be
 	// granted.
 	ErrNotUpgrade = fmt.Errorf("ws: not an upgrade to WebSocket: %w", dialect.ErrBadRequest)
-	// ErrVersion says that the client speaks another version than 13; the answer is 426 with
+	// ErrVersion reports that the client speaks another version than 13; the answer is 426 with
 	// Sec-WebSocket-Version: 13 (RFC 6455 §4.4).
 	ErrVersion = fmt.Errorf("ws: version is not 13: %w", dialect.ErrBadRequest)
-	// ErrSubprotocol says that the client offers subprotocols and ours is not among them.
+	// ErrSubprotocol reports that the client offers subprotocols and ours is not among them.
 	ErrSubprotocol = fmt.Errorf("ws: no subprotocol in common: %w", dialect.ErrBadRequest)
 )
 
-// Requested says that a request asks for a WebSocket, rightly or not.
+// Requested reports whether a request asks for a WebSocket, rightly or not.
 func Requested(r *http.Request) bool {
-	return hasToken(r.Header.Values("Upgrade"), "websocket", true)
+	return hasToken(r.Header.Values("Upgrade"), "websocket")
 }
 
 // handshake is what the answer to an upgrade says.
@@ -34,14 +36,14 @@ type handshake struct {
 }
 
 // check reads an upgrade (RFC 6455 §4.2.1).
-func check(r *http.Request, subprotocol string) (handshake, error) {
+func check(r *http.Request, subprotocols []string) (handshake, error) {
 	h := r.Header
 	switch {
 	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
 		return handshake{}, fmt.Errorf("%s: a WebSocket needs HTTP/1.1: %w", r.Proto, ErrNotUpgrade)
 	case r.Method != http.MethodGet:
 		return handshake{}, fmt.Errorf("method is not GET: %w", ErrNotUpgrade)
-	case !Requested(r) || !hasToken(h.Values("Connection"), "upgrade", true):
+	case !Requested(r) || !hasToken(h.Values("Connection"), "upgrade"):
 		return handshake{}, ErrNotUpgrade
 	case len(h.Values("Sec-WebSocket-Version")) != 1 || h.Get("Sec-WebSocket-Version") != "13":
 		return handshake{}, ErrVersion
@@ -58,10 +60,9 @@ func check(r *http.Request, subprotocol string) (handshake, error) {
 	}
 	hs := handshake{key: keys[0]}
 	if offered := h.Values("Sec-WebSocket-Protocol"); len(offered) > 0 {
-		if subprotocol == "" || !hasToken(offered, subprotocol, false) {
+		if hs.subprotocol = firstOf(offered, subprotocols); hs.subprotocol == "" {
 			return handshake{}, ErrSubprotocol
 		}
-		hs.subprotocol = subprotocol
 	}
 	return hs, nil
 }
@@ -89,15 +90,35 @@ var decided = map[string]bool{
 	"Sec-Websocket-Accept": true, "Sec-Websocket-Protocol": true, "Sec-Websocket-Extensions": true,
 }
 
-// hasToken looks for a token in comma-separated lists.
-func hasToken(lists []string, token string, fold bool) bool {
-	for _, list := range lists {
-		for item := range strings.SplitSeq(list, ",") {
-			item = strings.Trim(item, " \t")
-			if item == token || fold && strings.EqualFold(item, token) {
-				return true
-			}
+// hasToken looks for a token in comma-separated lists, in whatever case.
+func hasToken(lists []string, token string) bool {
+	for item := range tokens(lists) {
+		if strings.EqualFold(item, token) {
+			return true
 		}
 	}
 	return false
+}
+
+// firstOf returns the first token of comma-separated lists that is known; "" when none is.
+func firstOf(lists, known []string) string {
+	for item := range tokens(lists) {
+		if slices.Contains(known, item) {
+			return item
+		}
+	}
+	return ""
+}
+
+// tokens walks comma-separated lists.
+func tokens(lists []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, list := range lists {
+			for item := range strings.SplitSeq(list, ",") {
+				if !yield(strings.Trim(item, " \t")) {
+					return
+				}
+			}
+		}
+	}
 }

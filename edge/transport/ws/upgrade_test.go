@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		if _, err := s.tr.Open(w, r, Options{Subprotocol: protocol}); !errors.Is(err, http.ErrNotSupported) || w.Body.Len() > 0 {
+		if _, err := s.tr.Open(w, r, Options{Subprotocols: []string{protocol}}); !errors.Is(err, http.ErrNotSupported) || w.Body.Len() > 0 {
 			t.Error(err)
 		}
 	})

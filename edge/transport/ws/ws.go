@@ -47,9 +47,9 @@ func (c Config) validate() error {
 
 // Options are one connection's.
 type Options struct {
-	// Subprotocol is the one that is spoken. A client that offers others but not this one is refused;
-	// one that offers none is served without.
-	Subprotocol string
+	// Subprotocols are those that can be spoken; the first of them that the client offers is. A client that offers
+	// only others is refused; one that offers none is served without.
+	Subprotocols []string
 	// Received gets each text message, complete and valid UTF-8, in the goroutine that reads. The
 	// bytes are not the caller's once it has returned. After an error nothing more is received, Closed
 	// gets it, and the edge ends the sink. nil: messages are read and dropped.
@@ -68,7 +68,7 @@ type ProtocolError struct {
 	Reason string
 }
 
-// Error gives the code and the reason.
+// Error returns the code and the reason.
 func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: close %d: %s", e.Code, e.Reason) }
 
 // Unwrap makes it a bad request.
@@ -112,7 +112,7 @@ var _ transport.Sink = (*Sink)(nil)
 // the response must not be used. Headers that are set on w go out with the 101. After a success w and
 // r's body must not be used, and r's context no longer ends with the client: Closed tells.
 func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Sink, error) {
-	h, err := check(r, o.Subprotocol)
+	h, err := check(r, o.Subprotocols)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +356,7 @@ func (s *Sink) Cut() {
 	_ = s.conn.Close()
 }
 
-// raw gives the connection below TLS.
+// raw returns the connection below TLS.
 func raw(c net.Conn) net.Conn {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		return t.NetConn()

@@ -54,7 +54,7 @@ func server(t testing.TB, cfg Config, received func([]byte) error) *side {
 	s.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", "req_1")
 		w.Header().Set("Content-Type", "application/json")
-		sink, err := tr.Open(unwrapper{w}, r, Options{Subprotocol: protocol, Received: received, Closed: func(err error) { s.closed <- err }})
+		sink, err := tr.Open(unwrapper{w}, r, Options{Subprotocols: []string{protocol}, Received: received, Closed: func(err error) { s.closed <- err }})
 		if err != nil {
 			s.errs <- err
 			if errors.Is(err, dialect.ErrBadRequest) {

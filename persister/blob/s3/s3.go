@@ -175,7 +175,7 @@ func (s *Store) Base() string {
 	return base
 }
 
-// Ping says whether the bucket can be reached.
+// Ping reports whether the bucket can be reached.
 func (s *Store) Ping(ctx context.Context) error {
 	there, err := s.client.BucketExists(ctx, s.cfg.Bucket)
 	if err != nil {
@@ -187,9 +187,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// object gives the name within the bucket. Only names of runs are taken.
+// object returns the name within the bucket. Only names of runs are taken.
 func (s *Store) object(name string) (string, error) {
-	if _, _, _, err := blob.ParseName(name); err != nil {
+	if err := blob.ValidName(name); err != nil {
 		return "", err
 	}
 	return s.full(name), nil

@@ -1,7 +1,8 @@
 -- +goose Up
 
 -- Every statement of the product names the tenant. This is the second wall, for the one that does not.
--- Catalogue entries alone: each table is locked for moments.
+-- Catalogue entries alone: each table is locked for moments. An unset setting is an error and not an empty answer:
+-- programs from before this migration, which still run, must not take the tables for empty.
 
 -- +goose StatementBegin
 create procedure agent_secure(t regclass) language plpgsql as $$
@@ -13,13 +14,13 @@ begin
     execute format('drop policy if exists agent_one_tenant on %s', t);
     execute format('drop policy if exists agent_every_tenant on %s', t);
     execute format('create policy agent_one_tenant on %s to %s
-        using (koder_user_id = (select current_setting(''agentstream.tenant'', true)))', t, owner);
+        using (koder_user_id = (select current_setting(''agentstream.tenant'')))', t, owner);
     execute format('create policy agent_every_tenant on %s to %s
         using ((select current_setting(''agentstream.tenant'', true)) = ''*'')', t, owner);
 end $$;
 -- +goose StatementEnd
 
-comment on procedure agent_secure is 'lets the owner of a table see the rows of the tenant that agentstream.tenant names, all when it is *, none when it is unset; others see none';
+comment on procedure agent_secure is 'lets the owner of a table see the rows of the tenant that agentstream.tenant names, all when it is *; unset is an error; others see none';
 
 revoke all on procedure agent_secure from public;
 

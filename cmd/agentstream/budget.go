@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// devMemory is what dev keeps to when nobody has said more. A laptop has other things to do.
+const devMemory = 400 << 20 // bytes
+
+// budget divides the memory that a process may take. All in bytes; 0 is no bound.
+type budget struct {
+	whole  int64
+	heap   int64 // of Go's runtime: the rest is the program itself, what it has mapped, and what a collection is late for
+	bodies int64 // of requests under way; 0: the edge's own default
+	folds  int64 // that are kept for the next request, and pages of history as well; 0: their own defaults
+	log    int64 // that the embedded log may be given within logHolds
+}
+
+// logHolds is how long the embedded nats-server keeps what was written in memory.
+const logHolds = 10 * time.Second
+
+// leastLog keeps the embedded log usable however little memory there is.
+const leastLog = 32 << 20
+
+func budgetOf(whole int64) budget {
+	if whole == 0 {
+		return budget{}
+	}
+	return budget{whole: whole, heap: whole / 4 * 3, bodies: min(whole/6, 1<<30), folds: min(whole/16, 64<<20), log: max(whole/4, leastLog)}
+}
+
+// keep finds how much the process may take and tells the runtime, unless GOMEMLIMIT has. most bounds what was found
+// by itself; 0: it does not.
+func (f *MemoryFlags) keep(most int64, log *slog.Logger) (budget, error) {
+	b, own, err := f.budget(most, memoryMax(os.DirFS("/")))
+	if err != nil || b.whole == 0 {
+		return b, err
+	}
+	if own {
+		debug.SetMemoryLimit(b.heap)
+	}
+	log.Info("memory: the process keeps to a limit", "bytes", b.whole, "bodies", b.bodies)
+	return b, nil
+}
+
+// budget reads the flag, else GOMEMLIMIT, else takes a part of what the system allows. own: the limit of the runtime
+// is ours to set.
+func (f *MemoryFlags) budget(most, system int64) (b budget, own bool, err error) {
+	env := os.Getenv("GOMEMLIMIT") != ""
+	if f.Memory != "" {
+		whole, err := parseSize(f.Memory)
+		if err == nil && whole != 0 && whole < leastMemory {
+			err = fmt.Errorf("less than %d MiB", leastMemory>>20)
+		}
+		if err != nil {
+			return budget{}, false, fmt.Errorf("--memory %q: %w", f.Memory, err)
+		}
+		return budgetOf(whole), !env && whole > 0, nil
+	}
+	if env {
+		if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+			return budgetOf(limit), false, nil
+		}
+		return budget{}, false, nil
+	}
+	whole := system / 10 * 9
+	if most > 0 && (whole == 0 || whole > most) {
+		whole = most
+	}
+	return budgetOf(whole), whole > 0, nil
+}
+
+// leastMemory is what a process needs to do anything.
+const leastMemory = 64 << 20
+
+// parseSize reads a number of bytes, with KiB, MiB or GiB behind it. off is 0.
+func parseSize(text string) (int64, error) {
+	if text == "off" {
+		return 0, nil
+	}
+	number, unit := text, int64(1)
+	for suffix, times := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			number, unit = rest, times
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, errors.New("not a size such as 400MiB, and not off")
+	}
+	return n * unit, nil
+}
+
+// memoryMax is the least that the control groups of this process allow, 0 when there is no limit. root is "/".
+func memoryMax(root fs.FS) (most int64) {
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(groups)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		kind, group, _ := strings.Cut(rest, ":")
+		folder, file := "sys/fs/cgroup", "memory.max"
+		if kind == "memory" { // version 1
+			folder, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		} else if kind != "" {
+			continue
+		}
+		for ; ; group = path.Dir(group) {
+			if text, err := fs.ReadFile(root, path.Join(folder, group, file)); err == nil {
+				// "max", or a number that no machine has, is no limit.
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<50 && (most == 0 || n < most) {
+					most = n
+				}
+			}
+			if group == "/" || group == "." || group == "" {
+				break
+			}
+		}
+	}
+	return most
+}

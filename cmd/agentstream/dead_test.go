@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	agentstream "agentstream/clients/go"
+)
+
+// A command to a server that is not there ends with its address and why, and does not try again. With --wait it does.
+func TestCommandsWithoutServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	file := filepath.Join(t.TempDir(), "events.ndjson")
+	if err := os.WriteFile(file, []byte(`{"type":"text.delta","payload":{"text":"x"}}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type command interface{ Run(context.Context) error }
+	var out, errs bytes.Buffer
+	streams := Streams{Out: &out, Err: &errs}
+	for name, c := range map[string]struct {
+		cmd  command
+		args []string
+	}{
+		"publish":       {&PublishCmd{Streams: streams}, []string{file}},
+		"publish named": {&PublishCmd{Streams: streams}, []string{file, "--run=r1"}},
+		"runs":          {&RunsCmd{Streams: streams}, nil},
+		"tail":          {&TailCmd{Streams: streams}, []string{"r1"}},
+		"snapshot":      {&TailCmd{Streams: streams}, []string{"r1", "--snapshot"}},
+		"replay":        {&ReplayCmd{Streams: streams}, []string{"r1"}},
+		"cancel":        {&CancelCmd{}, []string{"r1"}},
+		"say":           {&SayCmd{}, []string{"r1", "hello"}},
+		"answer":        {&AnswerCmd{}, []string{"r1", "q1", "yes"}},
+		"approve":       {&ApproveCmd{}, []string{"r1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out.Reset()
+			errs.Reset()
+			k, err := kong.New(c.cmd, kong.Vars{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := k.Parse(append(c.args, "--server=http://"+addr)); err != nil {
+				t.Fatal(err)
+			}
+			err = c.cmd.Run(t.Context())
+			if !errors.Is(err, agentstream.ErrUnreachable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("error %v", err)
+			}
+			if strings.Contains(errs.String(), "again in") {
+				t.Errorf("it tries again: %s", errs.String())
+			}
+			t.Logf("agentstream: %v", err)
+		})
+	}
+	t.Run("wait", func(t *testing.T) {
+		err := (&RunsCmd{Streams: streams, ServerFlags: ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
+		if errors.Is(err, agentstream.ErrUnreachable) || !errors.Is(err, agentstream.ErrUnavailable) {
+			t.Errorf("error %v", err)
+		}
+	})
+}

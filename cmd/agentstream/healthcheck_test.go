@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHealthcheck: it asks the right path of the process's own address, and says what is wrong.
+func TestHealthcheck(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(`{"ready":false,"checks":{"nats":"away"}}`))
+	}))
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(admin string, live bool) (string, error) {
+		var out bytes.Buffer
+		c := HealthcheckCmd{AdminListen: admin, Live: live, Timeout: 5 * time.Second, Streams: Streams{Out: &out}}
+		err := c.Run(t.Context())
+		return out.String(), err
+	}
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "[::]"} {
+		if said, err := ask(host+":"+port, false); err != nil || said != "ok\n" {
+			t.Errorf("%s: %q, %v", host, said, err)
+		}
+	}
+	status = http.StatusServiceUnavailable
+	if _, err := ask("0.0.0.0:"+port, false); !errors.Is(err, errNotHealthy) || !strings.Contains(err.Error(), `503 {"ready":false,"checks":{"nats":"away"}}`) {
+		t.Errorf("not ready: %v", err)
+	}
+	if _, err := ask("0.0.0.0:"+port, true); err != nil {
+		t.Errorf("alive: %v", err)
+	}
+	server.Close()
+	for _, admin := range []string{"127.0.0.1:" + port, "off", "nonsense"} {
+		if _, err := ask(admin, false); err == nil || !strings.HasPrefix(err.Error(), "healthcheck: ") {
+			t.Errorf("%s: %v", admin, err)
+		}
+	}
+}

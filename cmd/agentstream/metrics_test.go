@@ -1,0 +1,66 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"agentstream/producers/proxy"
+)
+
+// TestMetricsAreDocumented compares the table of docs/operations.md with what the roles register, both ways. What
+// running processes show is compared by e2e's test of the same name.
+func TestMetricsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := make(map[string]bool)
+	_, table, _ := strings.Cut(string(page), "\n## Metrics\n")
+	table, _, _ = strings.Cut(table, "\n### ")
+	for line := range strings.Lines(table) {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if strings.HasPrefix(line, "| `agentstream_") {
+			for _, name := range regexp.MustCompile("agentstream_[a-z_]+").FindAllString(cell, -1) {
+				if documented[name] {
+					t.Errorf("%s is in the table twice", name)
+				}
+				documented[name] = true
+			}
+		}
+	}
+	m := newMetrics()
+	m.refilled()
+	m.archiverHooks()
+	m.reaperHooks()
+	m.retentionHooks()
+	newProxyMetrics(m.registry).watch(m.registry, new(proxy.Proxy))
+	descs := make(chan *prometheus.Desc, 1000)
+	m.registry.Describe(descs)
+	close(descs)
+	registered := make(map[string]bool)
+	for d := range descs {
+		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
+		if strings.HasPrefix(name, "agentstream_") {
+			registered[name] = true
+		}
+	}
+	if len(registered) < 60 {
+		t.Fatalf("only %d metrics were found", len(registered))
+	}
+	for _, name := range slices.Sorted(maps.Keys(registered)) {
+		if !documented[name] {
+			t.Errorf("%s is not in the table of docs/operations.md", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		if !registered[name] {
+			t.Errorf("docs/operations.md names %s, which no role has", name)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+)
+
+// decodedJSON is how many times its size a body takes beside itself while it is taken apart as one JSON document.
+const decodedJSON = 2
+
+// body reads the whole body of a request that is one JSON document, bounded in size and time, and inflated. A request
+// without Content-Type is taken at its word.
+func (s *Server) body(c *call, types ...string) ([]byte, error) {
+	body, err := s.bodyInto(c, nil, types...)
+	if err != nil {
+		return body, err
+	}
+	return body, c.room.take(c.r.Context(), decodedJSON*int64(len(body)))
+}
+
+// bodyInto reads a body in the space of dst, which it gives back also with an error.
+func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) {
+	if err := mediaType(c.r.Header, types); err != nil {
+		return dst, err
+	}
+	coding, err := codingOf(c.r.Header)
+	if err != nil {
+		return dst, err
+	}
+	if c.room.room == nil { // else an earlier one of the request
+		c.room = share{room: s.room, tenant: c.caller.Tenant}
+	}
+	if coding == "" {
+		return s.arrived(c, dst)
+	}
+	in := s.batches.get()
+	defer s.batches.put(in)
+	if in.body, err = s.arrived(c, in.body[:0]); err != nil {
+		return dst, err
+	}
+	arrived := c.room.bytes
+	dst, err = s.inflate.inflate(c.r.Context(), &c.room, coding, dst, in.body)
+	c.room.give(arrived)
+	return dst, err
+}
+
+// arrived reads the body as it is.
+func (s *Server) arrived(c *call, dst []byte) ([]byte, error) {
+	if most := max(s.cfg.MaxBodyBytes, c.most); c.r.ContentLength > most {
+		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, most, errBodyTooBig)
+	}
+	rc := http.NewResponseController(c.w)
+	if err := rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return dst, fmt.Errorf("read deadline: %w", err)
+	}
+	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
+		return dst, fmt.Errorf("full duplex: %w", err)
+	}
+	c.unread = true
+	from := c.r.Body
+	if c.r.ContentLength < 0 { // else it ends where it said
+		from = http.MaxBytesReader(c.w.ResponseWriter, from, s.cfg.MaxBodyBytes)
+	}
+	ctx := c.r.Context()
+	in := reading{r: from, size: c.r.ContentLength, need: func(n int64) error { return c.room.take(ctx, n) }}
+	body, err := s.pieces.readAll(ctx, &in, dst)
+	if err != nil {
+		return body, err
+	}
+	if err := rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return body, fmt.Errorf("read deadline: %w", err)
+	}
+	c.unread = false
+	return body, nil
+}
+
+// maxTrusted is how much space is made for a body on its word alone, in bytes. When so much of it has arrived, space
+// for all that its sender said is taken at once: a body that has begun is not to starve behind others that have.
+const maxTrusted = 64 << 10
+
+// pieces are where a body waits whose size nobody has said: it takes what it is, whatever that turns out to be, and
+// leaves nothing behind that must be collected.
+type pieces struct {
+	pool   sync.Pool     // of *[maxTrusted]byte
+	places chan struct{} // for bodies that are put together, and are there twice for a moment
+}
+
+// reading is a body on its way.
+type reading struct {
+	r    io.Reader
+	size int64             // -1: nobody has said
+	need func(int64) error // asks for so many bytes more; its error ends the reading
+	bare bool              // errors of r are given as they are
+}
+
+func (in *reading) failed(err error) error {
+	if in.bare {
+		return err
+	}
+	return bodyError(err)
+}
+
+// readAll reads a body into dst, which is empty but for its space, or into what it needs instead.
+func (p *pieces) readAll(ctx context.Context, in *reading, dst []byte) ([]byte, error) {
+	if want := int(min(max(in.size, 511), maxTrusted)) + 1; cap(dst) < want { // one more: the end is seen without growing
+		dst = slices.Grow(dst, want)
+	}
+	if err := in.need(int64(cap(dst))); err != nil {
+		return dst, err
+	}
+	for {
+		n, err := in.r.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		if err == io.EOF {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, in.failed(err)
+		}
+		if len(dst) < cap(dst) {
+			continue
+		}
+		more := cap(dst) // of a small body
+		if in.size > int64(len(dst)) {
+			more = int(in.size) + 1 - len(dst)
+		} else if len(dst) > maxTrusted {
+			return p.gather(ctx, in, dst)
+		}
+		if err := in.need(int64(more)); err != nil {
+			return dst, err
+		}
+		dst = append(make([]byte, 0, len(dst)+more), dst...)
+	}
+}
+
+// gather reads what follows begun, piece by piece.
+func (p *pieces) gather(ctx context.Context, in *reading, begun []byte) ([]byte, error) {
+	var list []*[maxTrusted]byte
+	defer func() {
+		for _, piece := range list {
+			p.pool.Put(piece)
+		}
+	}()
+	size := len(begun)
+	for over := false; !over; {
+		if err := in.need(maxTrusted); err != nil {
+			return begun, err
+		}
+		piece, ok := p.pool.Get().(*[maxTrusted]byte)
+		if !ok {
+			piece = new([maxTrusted]byte)
+		}
+		list = append(list, piece)
+		for n := 0; n < maxTrusted && !over; {
+			k, err := in.r.Read(piece[n:])
+			n, size = n+k, size+k
+			if over = err == io.EOF; err != nil && !over {
+				return begun, in.failed(err)
+			}
+		}
+	}
+	select {
+	case p.places <- struct{}{}:
+		defer func() { <-p.places }()
+	case <-ctx.Done():
+		return begun, context.Cause(ctx)
+	}
+	whole := append(make([]byte, 0, size), begun...)
+	for _, piece := range list {
+		whole = append(whole, piece[:min(maxTrusted, size-len(whole))]...)
+	}
+	return whole, nil
+}
+
+func bodyError(err error) error {
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return fmt.Errorf("more than %d bytes: %w", big.Limit, errBodyTooBig)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errBodyTimeout
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("body is cut short: %w", dialect.ErrClientGone)
+	}
+	// Bad chunking, a reset: whatever it is, the body is not what its sender meant.
+	return fmt.Errorf("body cannot be read: %w", dialect.ErrBadRequest)
+}
+
+// mediaType holds Content-Type to what a route takes. Parameters other than charset say nothing here.
+func mediaType(h http.Header, types []string) error {
+	values := h["Content-Type"]
+	if len(values) == 0 || len(values) == 1 && (values[0] == "" || slices.Contains(types, values[0])) { // as most write it
+		return nil
+	}
+	if len(values) > 1 {
+		return errMediaType
+	}
+	got, params, err := mime.ParseMediaType(values[0])
+	if err != nil || !slices.Contains(types, got) {
+		return errMediaType
+	}
+	if cs, ok := params["charset"]; ok && !isUTF8(cs) {
+		return errMediaType
+	}
+	return nil
+}
+
+// isUTF8 reports whether a charset is UTF-8, or a part of it.
+func isUTF8(charset string) bool {
+	switch strings.ToLower(charset) {
+	case "utf-8", "utf8", "us-ascii":
+		return true
+	}
+	return false
+}

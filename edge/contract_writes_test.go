@@ -1,0 +1,108 @@
+package edge_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// writes are what begins runs and appends events.
+func (k *talk) writes(h *spoken) {
+	key := []string{"Idempotency-Key", "k1"}
+	for range 2 {
+		if a := h.ask("POST", runsPath, "", "", `{"planning_gate":"required"}`, key...); a.status != 201 {
+			k.t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	h.ask("POST", runsPath, "", "", `{"planning_gate":"off"}`, key...).expect(k.t, 422, "KEY-REUSED")
+	h.ask("POST", runsPath, "", "", "")
+	h.ask("POST", runsPath, "", "", `{"run_id":"ended"}`).expect(k.t, 409, "RUN-EXISTS")
+	h.ask("POST", runsPath, "", "", `{"run_id":"a.b"}`).expect(k.t, 400, "BAD-ID")
+	h.ask("POST", runsPath, "", "", `{"planning_gate":"open"}`).expect(k.t, 400, "BAD-REQUEST")
+	for i, status := range []int{201, 200} {
+		if a := h.ask("PUT", runsPath+"/{run}", "put", "", `{"planning_gate":"preview"}`, key...); a.status != status {
+			k.t.Errorf("put, time %d: %d %s", i, a.status, a.body)
+		}
+	}
+	h.ask("PUT", runsPath+"/{run}", "ended", "", "")
+	h.ask("PUT", runsPath+"/{run}", "ended", "", `{"run_id":"put"}`).expect(k.t, 400, "BAD-REQUEST")
+	events := runsPath + "/{run}/events"
+	for range 2 {
+		if a := h.ask("POST", events, "mine", "", good, key...); a.status != 200 {
+			k.t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	h.ask("POST", events, "mine", "", `{"type":"progress"}`, key...).expect(k.t, 422, "KEY-REUSED")
+	h.ask("POST", events, "mine", "", good, "Idempotency-Key", "").expect(k.t, 400, "BAD-REQUEST")
+	h.ask("POST", events, "mine", "", `{"type":"progress","seq":77}`).expect(k.t, 409, "SEQ-MISMATCH")
+	h.ask("POST", events, "ended", "", `{"type":"progress"}`).expect(k.t, 409, "RUN-ENDED")
+	h.ask("POST", events, "mine", "", good, "If-Match", `"77"`).expect(k.t, 412, "PRECONDITION-FAILED")
+	h.ask("POST", events, "fresh", "", good, "If-Match", "*").expect(k.t, 412, "PRECONDITION-FAILED")
+	h.ask("POST", events, "mine", "", good+"\n"+`{"type":"progress","child_id":"kid"}`, "Agentstream-Atomic", "true").expect(k.t, 413, schema.CodeMalformed)
+	h.ask("POST", events, "mine", "", "{\"type\":\"progress\"}\n{\"type\":\"tool.end\",\"payload\":{\"call_id\":\"c\",\"ok\":1}}").expect(k.t, 400, schema.CodeMalformed)
+	h.ask("POST", events, "mine", "", `[{"type":"nonsense"}]`).expect(k.t, 400, schema.CodeUnknownType)
+}
+
+// large is what is kept beside events.
+func (k *talk) large(h *spoken) {
+	put, get := runsPath+"/{run}/blobs", runsPath+"/{run}/blobs/{ref}"
+	h.ask("GET", get, "ended", "", "").expect(k.t, 404, "NOT-FOUND")
+	for _, status := range []int{201, 200} {
+		if a := h.ask("PUT", put, "ended", "", ""); a.status != status {
+			k.t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	h.ask("PUT", put, "ended", "", "x", "Content-Type", "none at all").expect(k.t, 400, "BAD-REQUEST")
+	for _, tag := range []string{"", `"` + refOf("") + `"`} {
+		if a := h.ask("GET", get, "ended", "", "", "If-None-Match", tag); a.status != 200 && tag == "" || a.status != 304 && tag != "" {
+			k.t.Errorf("%q: %d %s", tag, a.status, a.body)
+		}
+	}
+	tight := k.house(func(c *edge.Config) { c.MaxBodyBytes, c.BodyMemory, c.BodyWait = 200, 128<<10, time.Millisecond })
+	tight.store("run", schematest.Named("plain"), 5)
+	c := stallBlob(k.t, tight.house, "run", 1<<20, 10)
+	eventually(k.t, "what stalls takes the room", func() bool {
+		return tight.do("GET", strings.NewReplacer("{run}", "run", "{ref}", refOf("")).Replace(get), "").status == 429
+	})
+	tight.ask("GET", get, "run", "", "").expect(k.t, 429, "RATE-LIMITED")
+	c.Close()
+}
+
+// commands tells runs in states that take and refuse each.
+func (k *talk) commands(h *spoken) {
+	n := 0
+	for name, body := range bodies {
+		path := runsPath + "/{run}/" + name
+		taken := slices.IndexFunc(situations, func(s struct {
+			name  string
+			lines []string
+			takes string
+		}) bool {
+			return slices.Contains(strings.Fields(s.takes), name)
+		})
+		n++
+		run := fmt.Sprintf("told_%d", n)
+		h.tell(run, situations[taken].lines...)
+		for _, status := range []int{202, 200} {
+			if a := h.ask("POST", path, run, "", body, "Idempotency-Key", "k"); a.status != status {
+				k.t.Errorf("%s: %d %s", name, a.status, a.body)
+			}
+		}
+		h.ask("POST", path, run, "", body, "If-Match", `"77"`).expect(k.t, 412, "PRECONDITION-FAILED")
+		other := `{"request_id":"q1","content":"other","plan_id":"p1","more":true}`
+		h.ask("POST", path, run, "", other, "Idempotency-Key", "k").expect(k.t, 422, "KEY-REUSED")
+		h.ask("POST", path, run, "", `[]`).expect(k.t, 400, "BAD-REQUEST")
+		h.ask("POST", path, run, "", `{"child_id":"`+run+`","request_id":"q1","content":"x"}`).expect(k.t, 400, schema.CodeMalformed)
+		if name == "messages" {
+			h.tell("kids", childSpeaks, lifecycle("done"))
+			h.ask("POST", path, "kids", "", `{"child_id":"kid","content":"x"}`).expect(k.t, 409, "RUN-ENDED")
+			continue
+		}
+		h.ask("POST", path, "ended", "", body).expect(k.t, 409, "STATE-FORBIDS")
+	}
+}

@@ -1,0 +1,125 @@
+package persister
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+
+	"agentstream/schema"
+)
+
+// plainLines reads the lines that nearly all are, without decoding them: those which hold an envelope
+// without optional fields exactly as schema.Event.AppendLine writes it, and a payload. What it reads,
+// readRow reads to the same row; what it does not, readRow reads or refuses.
+type plainLines struct {
+	run, child string // child with its quotes, or null
+}
+
+func (l *plainLines) of(p *schema.Pack) {
+	l.run, l.child = p.Key.Run, "null"
+	if p.Child != "" {
+		l.child = `"` + p.Child + `"`
+	}
+}
+
+// read leaves everything unusual to readRow.
+func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
+	id, rest, ok := cutField(line, `{"id":"`)
+	if !ok {
+		return Row{}, false
+	}
+	stamp, rest, ok := cutField(rest, `","ts":"`)
+	if !ok || !plainTime(stamp) {
+		return Row{}, false
+	}
+	name, rest, ok := cutField(rest, `","type":"`)
+	if !ok {
+		return Row{}, false
+	}
+	payload, ok := l.payload(seq, rest)
+	if !ok {
+		return Row{}, false
+	}
+	row := Row{Seq: seq, ID: string(id), Type: typeName(name), Line: line, Payload: payload}
+	if row.Type == "" || schema.ValidEventID(row.ID) != nil || row.TS.UnmarshalText(stamp) != nil {
+		return Row{}, false
+	}
+	return row, true
+}
+
+// typeName returns the name of a type that this process knows, "" for others.
+func typeName(name []byte) string {
+	if known, ok := catalogued[string(name)]; ok {
+		return known
+	}
+	info, err := schema.Lookup(string(name))
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}
+
+// catalogued holds the names of the catalogue, so that rows share them.
+var catalogued = func() map[string]string {
+	names := make(map[string]string)
+	for _, t := range schema.Types() {
+		names[t.Name] = t.Name
+	}
+	return names
+}()
+
+// payload checks what follows the type and gives the payload: a JSON object that reaches to the end of
+// the line, and so is the last field.
+func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
+	var buf [40]byte
+	number := append(strconv.AppendInt(buf[:0], int64(seq), 10), `,"payload":`...)
+	payload := rest
+	for _, part := range [...]string{`","run_id":"`, l.run, `","child_id":`, l.child, `,"seq":`} {
+		if len(payload) < len(part) || string(payload[:len(part)]) != part {
+			return nil, false
+		}
+		payload = payload[len(part):]
+	}
+	payload, ok := bytes.CutPrefix(payload, number)
+	if n := len(payload); !ok || seq > schema.MaxSeq || n < 3 || payload[0] != '{' || payload[n-2] != '}' || payload[n-1] != '}' {
+		return nil, false
+	}
+	payload = payload[:len(payload)-1]
+	// Fewer brackets than levels are allowed; a line break between tokens, which JSON takes for a space,
+	// is not the log's form.
+	ok = bytes.Count(payload, []byte{'{'})+bytes.Count(payload, []byte{'['}) < plainDepth &&
+		bytes.IndexByte(payload, '\r') < 0 && utf8.Valid(payload) && json.Valid(payload)
+	return payload, ok
+}
+
+// plainDepth is well below how deep the schema lets events be nested.
+const plainDepth = 64
+
+// cutField cuts prefix and the string behind it, up to but without its closing quote.
+func cutField(b []byte, prefix string) (value, rest []byte, ok bool) {
+	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
+		return nil, nil, false
+	}
+	b = b[len(prefix):]
+	end := bytes.IndexByte(b, '"')
+	if end < 0 {
+		return nil, nil, false
+	}
+	return b[:end], b[end:], true
+}
+
+// plainTime reports whether s has the bytes and the length of a usual time in UTC.
+func plainTime(s []byte) bool {
+	if len(s) < len("2006-01-02T15:04:05Z") || len(s) > len("2006-01-02T15:04:05.000000000Z") || s[len(s)-1] != 'Z' {
+		return false
+	}
+	for _, c := range s {
+		switch {
+		case c >= '0' && c <= '9', c == '-', c == ':', c == '.', c == 'T', c == 'Z':
+		default:
+			return false
+		}
+	}
+	return true
+}

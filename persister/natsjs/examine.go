@@ -1,0 +1,142 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Stream is what an examination finds of one partition.
+type Stream struct {
+	Name     string `json:"stream"`
+	First    uint64 `json:"first"` // positions of its messages
+	Last     uint64 `json:"last"`
+	Stored   uint64 `json:"stored"` // the store's offset
+	Refills  uint64 `json:"refills"`
+	Behind   string `json:"behind,omitempty"`   // why the log is behind what is stored
+	Dropped  uint64 `json:"dropped,omitempty"`  // messages that the log has dropped unread
+	Unstored uint64 `json:"unstored,omitempty"` // messages that wait to be stored
+}
+
+// Gap is a range of one run's events that somebody lacks.
+type Gap struct {
+	Tenant  string     `json:"tenant"`
+	Run     string     `json:"run"`
+	From    schema.Seq `json:"from"`
+	Through schema.Seq `json:"through"`
+	Lost    bool       `json:"lost"` // neither has them; else the archive has, and the log lacks them
+}
+
+// ExamineStreams compares each partition of the log with the store's offset.
+func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) ([]Stream, error) {
+	n, err := natskit.Partitions(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: examine: %w", err)
+	}
+	offsets, err := store.Offsets(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("natsjs: examine: %w", err)
+	}
+	stored := make(map[string]persister.Offset)
+	for _, o := range offsets {
+		stored[o.Stream] = o.Offset
+	}
+	streams := make([]Stream, n)
+	for p := range n {
+		if streams[p], err = examineStream(ctx, js, natskit.StreamName(p), stored[natskit.StreamName(p)]); err != nil {
+			return nil, fmt.Errorf("natsjs: examine %s: %w", natskit.StreamName(p), err)
+		}
+	}
+	return streams, nil
+}
+
+func examineStream(ctx context.Context, js jetstream.JetStream, name string, stored persister.Offset) (Stream, error) {
+	s, err := readState(ctx, js, name)
+	if err != nil {
+		return Stream{}, err
+	}
+	st := &s.info.State
+	out := Stream{Name: name, First: st.FirstSeq, Last: st.LastSeq, Stored: stored.Position, Refills: stored.Generation}
+	switch _, err := s.compare(ctx, js.Conn(), stored); {
+	case errors.Is(err, persister.ErrBehind):
+		out.Behind = err.Error()
+	case err != nil:
+		return out, err
+	case st.Msgs > 0:
+		out.Dropped = st.FirstSeq - 1 - min(st.FirstSeq-1, stored.Position)
+		out.Unstored = st.LastSeq - min(st.LastSeq, max(stored.Position, st.FirstSeq-1))
+	}
+	return out, nil
+}
+
+// ExamineRuns walks what the log lacks of the runs that were stored since t, and what neither has of them.
+func ExamineRuns(ctx context.Context, js jetstream.JetStream, log Log, archive Archive, t time.Time) iter.Seq2[Gap, error] {
+	return func(yield func(Gap, error) bool) {
+		n, err := natskit.Partitions(ctx, js)
+		if err != nil {
+			yield(Gap{}, err)
+			return
+		}
+		for key, err := range archive.ChangedSince(ctx, t) {
+			var gap Gap
+			var found bool
+			if err == nil {
+				gap, found, err = examineRun(ctx, js, log, archive, natskit.Run{Key: key, Partitions: n})
+			}
+			if err != nil {
+				yield(Gap{}, fmt.Errorf("natsjs: examine %s: %w", key, err))
+				return
+			}
+			if found && !yield(gap, nil) {
+				return
+			}
+		}
+	}
+}
+
+func examineRun(ctx context.Context, js jetstream.JetStream, log Log, archive Archive, run natskit.Run) (Gap, bool, error) {
+	head, err := log.Head(ctx, run.Key, "")
+	if err != nil || !head.Exists() {
+		return Gap{}, false, err
+	}
+	stored, err := archive.Head(ctx, run.Key, "")
+	if err != nil {
+		return Gap{}, false, err
+	}
+	gap := Gap{Tenant: run.Key.Tenant, Run: run.Key.Run, From: head.Last + 1, Through: stored.Last}
+	if head.Last < stored.Last {
+		return gap, true, nil
+	}
+	// What is behind the archive must follow it without a hole.
+	first, err := firstBehind(ctx, js, run, stored.Last)
+	gap.From, gap.Through, gap.Lost = stored.Last+1, first-1, true
+	return gap, err == nil && first > stored.Last+1, err
+}
+
+// firstBehind returns the first seq of the run's oldest pack in the log that ends behind last; 0 when there is none.
+func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.Run, last schema.Seq) (schema.Seq, error) {
+	for next := uint64(1); ; {
+		page, err := natskit.ReadBatch(ctx, js.Conn(), run.Stream(), natskit.BatchRequest{
+			Seq: next, NextBy: run.Filter(), Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range page.Msgs {
+			next = m.Seq + 1
+			if p, err := natskit.ParsePack(m); err == nil && p.Last() > last {
+				return p.First, nil
+			}
+		}
+		if !page.More || len(page.Msgs) == 0 {
+			return 0, nil
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Log is where a Refill writes: producers/natsjs has one.
+type Log interface {
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error)
+}
+
+// Archive is what is stored: rows and objects.
+type Archive interface {
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+	// ChangedSince walks the runs of all tenants of which something was stored at or after t.
+	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+}
+
+// RefillConfig is what a Refill needs. All but Logger and Done are required.
+type RefillConfig struct {
+	Log     Log // without a check of its own: that waits for this
+	Archive Archive
+	Purger  *Purger
+	Logger  *slog.Logger                                       // nil discards
+	Done    func(key schema.RunKey, from, through schema.Seq)  // events that were written back; may be nil
+	Missing func(key schema.RunKey, after, through schema.Seq) // events that neither has, though the archive knows of them; may be nil
+}
+
+// Refill writes back what a log lacks that has come back shorter than what is stored of it: after a power cut, or
+// with a folder that was restored from a copy. Runs of which the log has nothing are left alone; they are
+// read from the archive and go on behind it. It may be run by several processes at once, and again after it
+// was cut off: every pack is written by compare-and-set behind the head of its run.
+type Refill struct {
+	cfg RefillConfig
+	js  jetstream.JetStream
+	nc  *nats.Conn
+}
+
+// NewRefill returns a Refill on the log that js holds.
+func NewRefill(js jetstream.JetStream, cfg RefillConfig) *Refill {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Refill{cfg: cfg, js: js, nc: js.Conn()}
+}
+
+// How far clocks may be apart. What is looked at without need costs a little time.
+const (
+	stepOfClock = time.Minute // of the log's, at the restart
+	skewOfStore = time.Hour   // of the log's and the store's
+)
+
+// Refill implements persister.Refiller. What was appended since the log came back, by a writer that does not
+// compare, is behind the offset that it returns.
+func (r *Refill) Refill(ctx context.Context, stored persister.Offset) (persister.Offset, error) {
+	at, err := r.refill(ctx, stored)
+	if err != nil {
+		return at, fmt.Errorf("natsjs: write back what %s lacks: %w", stored.Stream, err)
+	}
+	return at, nil
+}
+
+func (r *Refill) refill(ctx context.Context, stored persister.Offset) (persister.Offset, error) {
+	s, err := readState(ctx, r.js, stored.Stream)
+	if err != nil {
+		return stored, err
+	}
+	at := persister.Offset{Stream: stored.Stream, Identity: s.identity}
+	if s.info.State.Msgs == 0 {
+		at.Position = s.info.State.LastSeq
+		return at, nil
+	}
+	if s.identity == stored.Identity && !stored.StoredAt.IsZero() {
+		if at.Position, at.StoredAt, err = r.newestBefore(ctx, s, stored.StoredAt.Add(-stepOfClock)); err != nil {
+			return at, err
+		}
+	}
+	since := s.info.State.FirstTime
+	if !at.StoredAt.IsZero() {
+		since = at.StoredAt
+	}
+	return at, r.runs(ctx, stored.Stream, since.Add(-skewOfStore))
+}
+
+// newestBefore returns the newest message of the stream that was stored before t; position 0 when there is none.
+// Messages are in the order of their times.
+func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (position uint64, stored time.Time, err error) {
+	low, high := s.info.State.FirstSeq, s.info.State.LastSeq+1 // the first one that is not before t lies in there
+	for low < high {
+		middle := low + (high-low)/2
+		m, err := natskit.NextFromLeader(ctx, r.nc, s.info.Config.Name, ">", middle)
+		switch {
+		case errors.Is(err, natskit.ErrNoMessage):
+			high = middle
+		case err != nil:
+			return 0, time.Time{}, err
+		case m.Time.Before(t):
+			position, stored, low = m.Seq, m.Time, m.Seq+1
+		default:
+			high = middle
+		}
+	}
+	return position, stored, nil
+}
+
+// runs refills the runs of a stream that were stored since then.
+func (r *Refill) runs(ctx context.Context, stream string, since time.Time) error {
+	var keys []schema.RunKey
+	looked, events := 0, 0
+	group := func() error {
+		holding, err := r.cfg.Purger.logged(ctx, keys)
+		looked, keys = looked+len(keys), keys[:0]
+		for _, key := range holding {
+			if err != nil {
+				return err
+			}
+			var n int
+			n, err = r.run(ctx, key)
+			events += n
+		}
+		return err
+	}
+	for key, err := range r.cfg.Archive.ChangedSince(ctx, since) {
+		if err != nil {
+			return err
+		}
+		if natskit.StreamName(schema.Partition(key.Run, r.cfg.Purger.partitions)) != stream {
+			continue
+		}
+		if keys = append(keys, key); len(keys) == holdingGroup {
+			if err := group(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := group(); err != nil {
+		return err
+	}
+	r.cfg.Logger.Warn("persister: the log has back what it lacked", "stream", stream, "runs_looked_at", looked, "events", events)
+	return nil
+}
+
+// run appends what the archive has of a run behind the log's head, and returns the number of events.
+func (r *Refill) run(ctx context.Context, key schema.RunKey) (events int, err error) {
+	for {
+		stored, err := r.cfg.Archive.Head(ctx, key, "")
+		if err != nil {
+			return events, err
+		}
+		head, err := r.cfg.Log.Head(ctx, key, "")
+		if err != nil || head.Last >= stored.Last {
+			return events, err
+		}
+		n, err := r.behind(ctx, key, head, stored.Last)
+		events += n
+		if err != nil && !errors.Is(err, schema.ErrConflict) {
+			return events, err
+		}
+		if err == nil && n == 0 { // a hole, which no second look fills
+			r.missing(key, head.Last, stored.Last)
+			return events, nil
+		}
+	}
+}
+
+// behind appends packs from head on until it has all, the archive has no more, or somebody else appends.
+func (r *Refill) behind(ctx context.Context, key schema.RunKey, head schema.Head, through schema.Seq) (events int, err error) {
+	after := head.Stored
+	lanes := make(map[string]schema.Lane)
+	for p, err := range r.cfg.Archive.Packs(ctx, key, head.Last, through) {
+		if err != nil {
+			return events, err
+		}
+		if p.First != head.Last+schema.Seq(events)+1 {
+			return events, nil
+		}
+		lane, ok := lanes[p.Child]
+		if !ok {
+			of, err := r.cfg.Archive.Head(ctx, key, p.Child)
+			if err != nil {
+				return events, err
+			}
+			lane = of.Lane
+			lanes[p.Child] = lane
+		}
+		p.Writer, p.Head.Lane = refillWriter, lane
+		if after, err = r.cfg.Log.Append(ctx, &p, after); err != nil {
+			return events, err
+		}
+		events += p.Count
+		if r.cfg.Done != nil {
+			r.cfg.Done(key, p.First, p.Last())
+		}
+	}
+	return events, nil
+}
+
+// refillWriter is the writer of packs that were written back.
+const refillWriter = "refill"
+
+func (r *Refill) missing(key schema.RunKey, after, through schema.Seq) {
+	r.cfg.Logger.Error("persister: events are neither in the log nor in the archive: they are lost",
+		"run", key.String(), "after", after, "through", through)
+	if r.cfg.Missing != nil {
+		r.cfg.Missing(key, after, through)
+	}
+}

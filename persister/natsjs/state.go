@@ -1,0 +1,94 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister"
+)
+
+// state is what a stream's leader says of it.
+type state struct {
+	info     *jetstream.StreamInfo
+	identity string
+}
+
+func readState(ctx context.Context, js jetstream.JetStream, stream string) (*state, error) {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	info := s.CachedInfo()
+	return &state{info: info, identity: info.Created.UTC().Format(time.RFC3339Nano)}, nil
+}
+
+// compare returns the stored offset as it is in this stream. The error wraps persister.ErrBehind when the stream
+// lacks messages that are stored: it ends before them, has others in their place, or is another stream that
+// is not empty.
+func (s *state) compare(ctx context.Context, nc *nats.Conn, stored persister.Offset) (persister.Offset, error) {
+	st := &s.info.State
+	fresh := persister.Offset{Stream: s.info.Config.Name, Identity: s.identity, Generation: stored.Generation}
+	switch {
+	case stored.Identity == "":
+		return fresh, nil
+	case stored.Identity != s.identity && st.Msgs == 0:
+		return fresh, nil
+	case stored.Identity != s.identity:
+		return fresh, fmt.Errorf("the stream was made at %s, what is stored is of one made at %s: %w", s.identity, stored.Identity, persister.ErrBehind)
+	case st.LastSeq < stored.Position:
+		return stored, fmt.Errorf("the stream ends at %d, %d is stored: %w", st.LastSeq, stored.Position, persister.ErrBehind)
+	case stored.StoredAt.IsZero() || stored.Position < st.FirstSeq:
+		return stored, nil
+	}
+	m, err := natskit.AtFromLeader(ctx, nc, s.info.Config.Name, stored.Position)
+	switch {
+	case errors.Is(err, natskit.ErrNoMessage): // removed since, with its run
+	case err != nil:
+		return stored, err
+	case !m.Time.Equal(stored.StoredAt):
+		return stored, fmt.Errorf("the message at %d is of %s, the one that is stored of %s: %w", stored.Position,
+			m.Time.UTC().Format(time.RFC3339Nano), stored.StoredAt.UTC().Format(time.RFC3339Nano), persister.ErrBehind)
+	}
+	return stored, nil
+}
+
+// Offsets is what a store knows of streams.
+type Offsets interface {
+	Offsets(ctx context.Context) ([]persister.StoredOffset, error)
+}
+
+// Compare reports whether the stream of a partition has all that is stored of it, and the generation that the
+// store says it has. While it has not, the error wraps persister.ErrBehind: nothing may be appended before a
+// persister has written back what it lacks.
+func Compare(ctx context.Context, js jetstream.JetStream, store Offsets, partition int) (generation uint64, err error) {
+	stream := natskit.StreamName(partition)
+	// The offset first: a stream that is read later has what was stored before.
+	offsets, err := store.Offsets(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("natsjs: compare %s with what is stored: %w", stream, err)
+	}
+	s, err := readState(ctx, js, stream)
+	if err != nil {
+		return 0, fmt.Errorf("natsjs: compare %s with what is stored: %w", stream, err)
+	}
+	for _, o := range offsets {
+		if o.Stream == stream {
+			at, err := s.compare(ctx, js.Conn(), o.Offset)
+			if err == nil && at.Identity != o.Identity {
+				// Until the persister has moved the offset here, it may still store what it has read of the former one.
+				err = fmt.Errorf("the stream was made anew at %s: %w", s.identity, persister.ErrBehind)
+			}
+			if err != nil {
+				return 0, fmt.Errorf("natsjs: compare %s with what is stored: %w", stream, err)
+			}
+			return o.Generation, nil
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// The key finds the rows from an event on: few, for packs of one run come nearly in order.
+const selectAskEvents = `
+select seq, type, coalesce(child_id, ''), ts, line from agent_run_events where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq >= $4
+	and type = any($5::text[])`
+
+const updateAsks = `
+update agent_runs r set asks = nullif(x.asks, ''), asked_ts = x.ts
+from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) as x(t, id, asks, ts)
+where r.koder_user_id = x.t and r.id = x.id`
+
+// mergeAsks brings the open questions of the batch's runs up to date. The runs are locked, and all rows are stored: it
+// reads what is in the table, so that neither the order of packs nor their doubles matter.
+func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stored map[schema.RunKey]storedRun, dates map[string]time.Time) error {
+	var tenant, run, asks []string
+	var ts []*time.Time
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		have := stored[r.Key].asks
+		from := r.AsksFrom(have != "")
+		if from == 0 || p.gone[r.Key] {
+			continue
+		}
+		events, err := askEvents(ctx, tx, r.Key, dates[r.Head.Day], from)
+		if err != nil {
+			return fmt.Errorf("questions of %s: %w", r.Key, err)
+		}
+		open := schema.MergeAsks(schema.ParseAsks(have), events)
+		text := schema.FormatAsks(open)
+		if text == have {
+			continue
+		}
+		tenant, run, asks, ts = append(tenant, r.Key.Tenant), append(run, r.Key.Run), append(asks, text), append(ts, nil)
+		if len(open) > 0 {
+			ts[len(ts)-1] = &open[0].TS
+		}
+	}
+	if tenant == nil {
+		return nil
+	}
+	_, err := tx.Exec(ctx, updateAsks, tenant, run, asks, ts)
+	return err
+}
+
+func askEvents(ctx context.Context, tx pgx.Tx, key schema.RunKey, day time.Time, from schema.Seq) (events []schema.AskEvent, err error) {
+	rows, err := tx.Query(ctx, selectAskEvents, key.Tenant, day, key.Run, int64(from), schema.AskTypes)
+	if err != nil {
+		return nil, err
+	}
+	var seq schema.Seq
+	var typ, child, line string
+	var ts time.Time
+	_, err = pgx.ForEachRow(rows, []any{&seq, &typ, &child, &ts, &line}, func() error {
+		if e, ok := persister.AskEventOf(seq, ts, typ, child, []byte(line)); ok {
+			events = append(events, e)
+		}
+		return nil
+	})
+	return events, err
+}

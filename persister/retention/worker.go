@@ -1,0 +1,242 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// Runs is how a store names runs that are over or unwanted, and marks those that are over. See persister/postgres for
+// each.
+type Runs interface {
+	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+	Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
+	Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
+	Overrides(ctx context.Context) (map[string]persister.Override, error)
+}
+
+// Trash is how a store removes what is marked.
+type Trash interface {
+	Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error)
+	RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error)
+	DropDays(ctx context.Context, days []string) ([]string, error)
+	Discard(ctx context.Context, ids []int64) error
+}
+
+// Tombstones is how a store names and removes what is left of runs at last. Alone runs fn unless another
+// process does.
+type Tombstones interface {
+	Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) ([]persister.Tombstone, error)
+	RemoveTombstones(ctx context.Context, list []persister.Tombstone) (int, error)
+	RemoveDeadLetters(ctx context.Context, key schema.RunKey) (int, error)
+	Alone(ctx context.Context, fn func(context.Context) error) (bool, error)
+}
+
+// Log is what the log can be asked for. Purge removes what it has of a run up to a seq, with the idempotency
+// keys named there; with schema.MaxSeq, everything.
+type Log interface {
+	Head(ctx context.Context, key schema.RunKey) (schema.Head, error)
+	Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error)
+	RunsOf(ctx context.Context, tenant string) ([]string, error)
+	Purge(ctx context.Context, key schema.RunKey, through schema.Seq) (messages, keys int, err error)
+}
+
+// Blobs removes blobs. One that is not there is removed already.
+type Blobs interface {
+	// Check reads the blob that a run's row names, and gives an error unless it holds what the row says. Rows
+	// are removed only behind it: nobody may have looked at the blob for months.
+	Check(ctx context.Context, key schema.RunKey, place persister.Place) error
+	// Remove removes the blob that a run's row names.
+	Remove(ctx context.Context, key schema.RunKey, uri string) error
+	// Wipe removes all blobs of a run of a day, or of a tenant where Run is "", also those that no row names
+	// any more, and gives their number. It asks for a list and is for what is deleted.
+	Wipe(ctx context.Context, key schema.RunKey, day string) (int, error)
+}
+
+// Config is what a Worker needs. Runs, Trash and Tombstones, which are one store, must be set.
+type Config struct {
+	Runs       Runs
+	Trash      Trash
+	Tombstones Tombstones
+
+	Forgetting Forgetting // the same store; nil, or without Log: runs whose session was deleted stay
+
+	Log    Log   // nil: nothing is purged from the log
+	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
+	Policy Policy
+
+	Every     time.Duration // between two passes, jittered; default 1 h
+	PassTime  time.Duration // longest pass; the next one goes on; default 15 min
+	BatchRows int           // rows a transaction; default 5,000
+	Pause     time.Duration // between two transactions; default 20 ms, negative: none
+
+	Logger *slog.Logger // nil discards
+	Hooks  Hooks
+	Now    func() time.Time // default time.Now
+}
+
+// Hooks tell about the work, for metrics. Nil means off.
+type Hooks struct {
+	// Passed is called after each pass, also after one that failed.
+	Passed func(r Report, err error)
+}
+
+func (c Config) withDefaults() Config {
+	c.Policy = c.Policy.withDefaults()
+	if c.Every == 0 {
+		c.Every = time.Hour
+	}
+	if c.PassTime == 0 {
+		c.PassTime = 15 * time.Minute
+	}
+	if c.BatchRows == 0 {
+		c.BatchRows = 5000
+	}
+	if c.Pause == 0 {
+		c.Pause = 20 * time.Millisecond
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Report counts what a pass did.
+type Report struct {
+	Expired    int           // runs
+	Deleted    int           // runs whose session was deleted
+	Cooled     int           // runs whose rows went, because their blobs have them
+	Events     int64         // rows that were removed, with partitions about
+	Days       int           // partitions dropped
+	Blobs      int           // removed
+	Messages   int           // purged from the log
+	Keys       int           // idempotency keys removed
+	Tombstones int           // removed
+	Failed     int           // things that could not be done and are tried again
+	More       bool          // the time was over before everything was done
+	Took       time.Duration // by the process's own clock
+}
+
+func (r Report) nothing() bool { r.Took = 0; return r == Report{} }
+
+// Worker removes runs when their time is over. New makes one, which does nothing until Run or Pass.
+type Worker struct {
+	cfg  Config
+	from *persister.EndedRun // where the last pass was told to stop
+}
+
+// New makes a Worker.
+func New(cfg Config) (*Worker, error) {
+	if cfg.Runs == nil || cfg.Trash == nil || cfg.Tombstones == nil {
+		return nil, errors.New("retention: config needs a store")
+	}
+	cfg = cfg.withDefaults()
+	if cfg.BatchRows < 1 || cfg.Every < 0 || cfg.PassTime < 0 {
+		return nil, errors.New("retention: config has a negative bound")
+	}
+	return &Worker{cfg: cfg}, nil
+}
+
+// soon is the pause before the first pass and after one that did not do everything.
+const soon = time.Minute
+
+// Run does a pass every hour until ctx ends. A pass that fails is logged and tried again.
+func (k *Worker) Run(ctx context.Context) error {
+	pause := min(soon, k.cfg.Every)
+	for sleep(ctx, pause/2+rand.N(pause+1)) {
+		r, err := k.Pass(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		pause = k.cfg.Every
+		if err != nil || r.More {
+			pause = min(soon, k.cfg.Every)
+		}
+	}
+	return nil
+}
+
+// Pass does what is due now, unless another process is at it. What could not be done is counted in the
+// report, and is tried again by the next pass. Not for concurrent use.
+func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
+	began := time.Now()
+	ran, err := k.cfg.Tombstones.Alone(ctx, func(ctx context.Context) error {
+		pass, cancel := context.WithTimeout(ctx, k.cfg.PassTime)
+		defer cancel()
+		w := removal{Config: &k.cfg, report: &r}
+		err := k.pass(pass, &w)
+		if err != nil && pass.Err() != nil && ctx.Err() == nil { // the time is over
+			r.More, err = true, nil
+		}
+		return err
+	})
+	if r.Took = time.Since(began); err != nil && ctx.Err() == nil {
+		k.cfg.Logger.Error("retention: pass", "err", err)
+	}
+	if ran && !r.nothing() {
+		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
+			"blobs", r.Blobs, "messages", r.Messages, "tombstones", r.Tombstones, "failed", r.Failed, "more", r.More, "took", r.Took)
+	}
+	if k.cfg.Hooks.Passed != nil && (ran || err != nil) {
+		k.cfg.Hooks.Passed(r, err)
+	}
+	return r, err
+}
+
+// pass marks first, so that partitions of which everything goes are known as such, and then removes. What an
+// earlier pass has left is removed with it.
+func (k *Worker) pass(ctx context.Context, w *removal) error {
+	overrides, err := k.cfg.Runs.Overrides(ctx)
+	if err != nil {
+		return err
+	}
+	now := k.cfg.Now()
+	d := due{policy: k.cfg.Policy, overrides: overrides, now: now}
+	if err := w.forget(ctx, &d); err != nil {
+		return err
+	}
+	marked := func(n *int, mark func(context.Context, []persister.EndedRun, time.Time) ([]persister.EndedRun, error)) func([]persister.EndedRun) error {
+		return func(runs []persister.EndedRun) error {
+			if len(runs) == 0 {
+				return nil
+			}
+			done, err := mark(ctx, runs, now)
+			*n += len(done)
+			return err
+		}
+	}
+	if k.from, err = d.expired(ctx, k.cfg.Runs, k.from, marked(&w.report.Expired, k.cfg.Runs.Expire)); err != nil {
+		return err
+	}
+	cool := marked(&w.report.Cooled, k.cfg.Runs.Cool)
+	if err := d.cold(ctx, k.cfg.Runs, func(runs []persister.EndedRun) error { return cool(w.sound(ctx, runs)) }); err != nil {
+		return err
+	}
+	if err := w.sweep(ctx); err != nil {
+		return err
+	}
+	return w.tombstones(ctx, now)
+}
+
+// sleep waits and says whether ctx is still good.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

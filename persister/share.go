@@ -1,0 +1,159 @@
+package persister
+
+import (
+	"context"
+	"crypto/rand"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+)
+
+// share decides which partitions this process stores, by what the store knows of the others: who moved each
+// offset last, and when. It is for cost alone: two that store one partition do each other no harm, because
+// the offset moves by compare-and-set and the slower one finds it moved.
+type share struct {
+	cfg *Config
+	me  string
+
+	mu      sync.Mutex
+	known   map[string]StoredOffset // as last read
+	taken   map[string]take
+	turns   map[string]*turn
+	changed chan struct{} // closed at every change, and made anew
+}
+
+// take is a partition that this process takes from another one.
+type take struct {
+	from string
+	at   time.Time
+}
+
+// turn is a stretch in which a partition is ours.
+type turn struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newShare(cfg *Config) *share {
+	return &share{cfg: cfg, me: rand.Text(), taken: make(map[string]take), turns: make(map[string]*turn), changed: make(chan struct{})}
+}
+
+// run looks at the offsets of all partitions until ctx ends. What cannot be read changes nothing.
+func (s *share) run(ctx context.Context) {
+	if s.cfg.Alone {
+		return
+	}
+	tick := time.NewTicker(s.cfg.ShareEvery)
+	defer tick.Stop()
+	for {
+		if _, err := s.readAll(ctx); err != nil {
+			s.cfg.Logger.Debug("persister: read offsets", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// readAll reads the offsets and decides anew.
+func (s *share) readAll(ctx context.Context) (map[string]StoredOffset, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Attempt)
+	defer cancel()
+	rows, err := s.cfg.Store.Offsets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]StoredOffset, len(rows))
+	for _, o := range rows {
+		known[o.Stream] = o
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = known
+	s.decide(time.Now())
+	return known, nil
+}
+
+// stored returns the offset of a stream.
+func (s *share) stored(ctx context.Context, stream string) (StoredOffset, error) {
+	known, err := s.readAll(ctx)
+	o := known[stream]
+	o.Stream = stream
+	return o, err
+}
+
+// decide ends turns that are others' now, and takes a partition from who has two more than this process. With mu.
+func (s *share) decide(now time.Time) {
+	have := map[string][]string{s.me: nil} // streams by who stores them now
+	for _, q := range s.cfg.Queues {
+		if o := s.known[q.Stream()]; o.Owner != "" && o.Idle < s.cfg.ShareStale {
+			have[o.Owner] = append(have[o.Owner], q.Stream())
+		}
+	}
+	pending := s.pending(now)
+	for owner, streams := range have {
+		if owner != s.me && len(streams) >= len(have[s.me])+pending+2 {
+			s.taken[streams[mrand.IntN(len(streams))]] = take{owner, now}
+			break
+		}
+	}
+	for stream, t := range s.turns {
+		if !s.ours(stream) {
+			t.end()
+			delete(s.turns, stream)
+		}
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// pending counts the partitions that are taken and not yet written to. A third process may have been quicker. With mu.
+func (s *share) pending(now time.Time) int {
+	for stream, t := range s.taken {
+		if now.Sub(t.at) >= s.cfg.ShareStale || s.known[stream].Owner != t.from {
+			delete(s.taken, stream)
+		}
+	}
+	return len(s.taken)
+}
+
+// ours reports whether this process may store a partition: nobody else is known to, or it is taken. With mu.
+func (s *share) ours(stream string) bool {
+	_, taken := s.taken[stream]
+	return s.cfg.Alone || taken || !s.others(s.known[stream])
+}
+
+// others reports whether another process stores a partition.
+func (s *share) others(o StoredOffset) bool {
+	return o.Owner != "" && o.Owner != s.me && o.Idle < s.cfg.ShareStale
+}
+
+func (s *share) holds(stream string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ours(stream)
+}
+
+// turn waits until the partition is ours. The context that it returns ends when it is not any more; the caller
+// calls end when it is done. The error is that of ctx.
+func (s *share) turn(ctx context.Context, stream string) (context.Context, func(), error) {
+	for {
+		s.mu.Lock()
+		if s.ours(stream) {
+			t := &turn{}
+			t.ctx, t.end = context.WithCancel(ctx)
+			s.turns[stream] = t
+			s.mu.Unlock()
+			return t.ctx, t.end, nil
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}

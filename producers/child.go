@@ -1,0 +1,123 @@
+package producers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentstream/schema"
+)
+
+// ofChild returns events that were appended to a child's id as its root's log has them; child "": to the run's own.
+func ofChild(events []schema.Event, child string) []schema.Event {
+	if child == "" {
+		return events
+	}
+	events = slices.Clone(events) // they are the caller's
+	lane(events, child)
+	return events
+}
+
+// oneLane refuses events of other children.
+func oneLane(events []schema.Event, child string) error {
+	for i := range events {
+		if id := events[i].ChildID; id != "" && id != child {
+			return &schema.BatchError{Line: i + 1, Err: fmt.Errorf("child_id %s where only %s may write: %w", id, child, schema.ErrForeignRun)}
+		}
+	}
+	return nil
+}
+
+// lane makes events without a child that child's.
+func lane(events []schema.Event, child string) {
+	for i := range events {
+		if events[i].RunID = ""; events[i].ChildID == "" {
+			events[i].ChildID = child
+		}
+	}
+}
+
+// adopt makes the log say whose children those are that events spawn, before the events are stored: whoever has seen
+// a spawn acknowledged may write to the child's id at any node. A spawn that is not stored after all leaves it said.
+func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
+	for i := range events {
+		if events[i].Type != schema.TypeChildSpawn {
+			continue
+		}
+		child := schema.SpawnedChild(events[i].Payload)
+		if child == "" || child == w.build.key.Run || w.archived(ctx, child) {
+			continue
+		}
+		err := w.patiently(ctx, func(ctx context.Context) error { return w.log.Adopt(ctx, w.build.key, child) })
+		if err != nil {
+			return fmt.Errorf("spawn %s: %w", child, err)
+		}
+	}
+	return nil
+}
+
+// rootOf returns the run whose child the writer's id is, by its head; "" when it is a run of its own.
+func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err error) {
+	switch {
+	case w.root:
+		return "", nil
+	case head.Exists() || head.Root != "" || w.parent == nil:
+		return head.Root, nil
+	}
+	key := w.build.key
+	err = w.patiently(ctx, func(ctx context.Context) (err error) {
+		root, err = w.parent(ctx, key.Tenant, key.Run)
+		if err != nil || root == "" || root == key.Run {
+			root = ""
+			return err
+		}
+		of, err := readHead(ctx, w.log, w.archive, schema.RunKey{Tenant: key.Tenant, Run: root}, "")
+		if !of.Exists() || of.State.Final() { // its children's ids are free again
+			root = ""
+		}
+		return err
+	})
+	if err != nil || root == "" {
+		return "", err
+	}
+	// The log is made to say it again, so that all nodes go by one word.
+	err = w.patiently(ctx, func(ctx context.Context) error {
+		err := w.log.Adopt(ctx, schema.RunKey{Tenant: key.Tenant, Run: root}, key.Run)
+		if err == nil {
+			head, err = w.log.Head(ctx, key, "")
+		}
+		return err
+	})
+	return head.Root, err
+}
+
+// archived reports whether a child's id is that of a run that the log no longer holds. An archive that is away holds
+// up no spawn.
+func (w *writer) archived(ctx context.Context, child string) bool {
+	if w.archive == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, archivedTimeout)
+	defer cancel()
+	head, err := w.archive.Head(ctx, schema.RunKey{Tenant: w.build.key.Tenant, Run: child}, "")
+	return err == nil && head.Exists()
+}
+
+// archivedTimeout is how long a spawn waits for the archive.
+const archivedTimeout = time.Second
+
+// asChild makes a publisher that was opened on a child's id write to the child's lane, in its root's log. It reports
+// whether err asks for that.
+func (p *Publisher) asChild(err error) bool {
+	child := new(childError)
+	if !errors.As(err, &child) {
+		return false
+	}
+	cfg := p.cfg
+	cfg.Key.Run = child.root
+	p.writer, p.child = newWriter(cfg), p.cfg.Key.Run
+	p.writer.root = true
+	return true
+}

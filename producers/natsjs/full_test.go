@@ -1,0 +1,192 @@
+package natsjs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/internal/testkit"
+	"agentstream/producers"
+	"agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+// TestFullStore fills what a server may store: from then on appends are refused at once, with a key and without,
+// until there is room.
+func TestFullStore(t *testing.T) {
+	s, err := natskit.Serve(natskit.Embedded{StoreDir: t.TempDir(), MaxStore: 1 << 20, Listen: "127.0.0.1", Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	nc, err := natskit.Dial(s.ClientURL(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	declare(t, nc)
+	l, err := natsjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := natsjs.OpenKeys(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: keys})
+	big := text("", strings.Repeat("x", 100<<10))
+	opt := producers.AppendOptions{Within: 15 * time.Second}
+	for n := 0; err == nil; n++ {
+		if n > 20 {
+			t.Fatal("it is never full")
+		}
+		_, err = a.Append(t.Context(), key, []schema.Event{big}, opt)
+	}
+	for _, k := range []string{"", "k"} {
+		opt.IdempotencyKey = k
+		began := time.Now()
+		_, err = a.Append(t.Context(), key, []schema.Event{big}, opt)
+		if took := time.Since(began); !errors.Is(err, producers.ErrFull) || took > 5*time.Second {
+			t.Errorf("key %q: %v after %v", k, err, took)
+		}
+	}
+	purge(t, nc)
+	if _, err := a.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_2"}, []schema.Event{big}, opt); err != nil {
+		t.Errorf("with room: %v", err)
+	}
+}
+
+// purge empties the log.
+func purge(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		st, err := js.Stream(t.Context(), natskit.StreamName(p))
+		if err == nil {
+			err = st.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSilentStream has a server meet the end of its disk. It answers no publish from then on, also when there is room
+// again, so nobody waits for its answers once that is known. When it has been begun anew, all is well at once.
+func TestSilentStream(t *testing.T) {
+	disk := testkit.SmallDisk(t, 16)
+	port := testkit.FreePort(t)
+	serve := func() func() {
+		s, err := natskit.Serve(natskit.Embedded{StoreDir: disk + "/nats", Listen: "127.0.0.1", Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { s.Shutdown(); s.WaitForShutdown() }
+	}
+	stop := serve()
+	defer func() { stop() }()
+	nc, err := natskit.Dial("nats://127.0.0.1:"+strconv.Itoa(port), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	declare(t, nc)
+	l, err := natsjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := natsjs.OpenKeys(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.Heard(nc, keys), Timeout: 1500 * time.Millisecond})
+	put := func(key string) (time.Duration, error) {
+		began := time.Now()
+		_, err := a.Append(t.Context(), runKey("run_1"), []schema.Event{text("", strings.Repeat("x", 4<<10))},
+			producers.AppendOptions{IdempotencyKey: key, Within: 5 * time.Second})
+		return time.Since(began), err
+	}
+	for _, k := range []string{"", "a"} {
+		if _, err := put(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free := testkit.Fill(t, disk)
+	// The first one finds out. It cannot know what became of what it sent.
+	if took, err := put(""); !errors.Is(err, producers.ErrUnanswered) || took > 4900*time.Millisecond {
+		t.Errorf("%v after %v", err, took)
+	}
+	if took, err := put("b"); err == nil {
+		t.Errorf("stored after %v", took)
+	}
+	// Once a second somebody tries. All others are told at once.
+	refusedAtOnce := func(when string) {
+		t.Helper()
+		quick := 0
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+			for _, k := range []string{"", "c"} {
+				took, err := put(k)
+				if err == nil || took > 4*time.Second {
+					t.Errorf("%s, key %q: %v after %v", when, k, err, took)
+				}
+				if errors.Is(err, producers.ErrFull) && took < 500*time.Millisecond {
+					quick++
+				}
+			}
+		}
+		if quick < 10 {
+			t.Errorf("%s: %d were refused at once in three seconds", when, quick)
+		}
+	}
+	refusedAtOnce("full")
+	heard := natsjs.Heard(nc, keys)
+	begin := func(n int) (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := heard.Begin(ctx, fmt.Sprint("id", n), producers.KeyRecord{Digest: strings.Repeat("x", 100)})
+		return time.Since(began), err
+	}
+	for n := 0; err == nil; n++ { // small ones may fit what the file has already
+		if _, err = begin(n); n > 1000 {
+			t.Fatal("keys are stored on a full disk")
+		}
+	}
+	quick := 0
+	for n, end := 1, time.Now().Add(3*time.Second); time.Now().Before(end); n++ {
+		if took, err := begin(-n); errors.Is(err, producers.ErrFull) && took < 500*time.Millisecond {
+			quick++
+		}
+	}
+	if quick < 10 {
+		t.Errorf("%d keys were refused at once in three seconds", quick)
+	}
+	if _, err := l.Head(t.Context(), runKey("run_1"), ""); err != nil {
+		t.Errorf("it cannot be read: %v", err)
+	}
+	free()
+	refusedAtOnce("with room")
+	stop()
+	stop = serve()
+	for range 20 {
+		if _, err = put(""); err == nil {
+			break
+		}
+	}
+	if _, errKey := put("d"); err != nil || errKey != nil {
+		t.Errorf("begun anew: %v, %v", err, errKey)
+	}
+}
+
+func runKey(run string) schema.RunKey { return schema.RunKey{Tenant: "acme", Run: run} }

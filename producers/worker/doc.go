@@ -1,0 +1,38 @@
+// Package worker lets an agent answer sessions: runs that people open and in which they say something.
+//
+// # What it is
+//
+// A [Worker] is told of messages by whoever hears them ([Worker.Hear]; natsjs.Log.Follow is such a one), opens the
+// session that they are in, begins a turn for each message and asks an [Answer] for what is said in it. It knows
+// what was taken before, ends what a former life left open, obeys cancellations, and closes the session's
+// things again when nobody says anything for a while.
+//
+//	message in the log ─▶ Hear ─▶ waits for a place ─▶ visit: commands, pen, presence
+//	                                                     │ for each message: turn ─▶ Answer ─▶ turn.end,
+//	                                                     ▼                                     commands.taken
+//	                                                   silence ─▶ the place is free
+//
+// # Contract
+//
+// Every message is answered, and every redirect that was sent as an outcome to reach, in the order of the log, and once: the end of its turn and the mark that it is
+// taken are one pack. A worker that is killed in the middle ends that turn as failed when it comes back, and
+// answers the message again from the beginning. A cancellation ends the turn under way, and what was said before
+// it and still waits is not answered; what is said behind it is. A session whose owner is another process that
+// answers is left to it, so several workers may be told of the same messages. What was heard is done ([Worker.Hear]) when it is settled in the log, and not before:
+// whoever tells of it keeps it until then.
+//
+// # Concurrency
+//
+// All is safe for concurrent use. Run starts one goroutine for each session with something to do, at most
+// Config.Most, each with a second one that reads its commands and a third while a turn is under way; it returns
+// when all have ended. Hear never waits for anything.
+//
+// # What it does not do
+//
+// It does not know what is answered, nor how messages are heard of: it imports no NATS. It takes no part in
+// runs that are no sessions. It does not stream: what an answer says goes into the log by the pen.
+//
+// # Where to look next
+//
+// docs/producers.md has the guide, "Answering sessions"; producers/demo an answer that is scripted.
+package worker

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// listen answers what is said until nothing was for a while.
+func (v *visit) listen(ctx context.Context) error {
+	reading, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		v.failed <- v.commands.Feed(reading, v.told)
+	}()
+	defer func() { stop(); <-ended }()
+	for {
+		for len(v.queue) > 0 {
+			c := v.queue[0]
+			v.queue = v.queue[1:]
+			if err := v.handle(ctx, c); err != nil {
+				return err
+			}
+		}
+		if err := v.settled(ctx); err != nil {
+			return err
+		}
+		more, err := v.rest(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// handle answers a message, or takes a cancellation that finds nothing to end any more.
+func (v *visit) handle(ctx context.Context, c *producers.Command) error {
+	if !asks(c) {
+		return v.done(ctx, c)
+	}
+	return v.answer(ctx, c)
+}
+
+// done takes a command, and says done to what was heard up to it.
+func (v *visit) done(ctx context.Context, c *producers.Command) error {
+	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // somebody has ended the run meanwhile
+		return err
+	}
+	v.settle(c.Event.Seq)
+	return nil
+}
+
+// settled takes what needs no answer, such as an answer that came too late, when nothing before it waits.
+func (v *visit) settled(ctx context.Context) error {
+	c := v.newest
+	if c == nil {
+		return nil
+	}
+	v.newest = nil
+	return v.done(ctx, c)
+}
+
+// rest waits until something is said. false: for too long nothing was, or somebody else needs the place.
+func (v *visit) rest(ctx context.Context) (more bool, err error) {
+	silence := time.NewTimer(v.d.cfg.Idle)
+	defer silence.Stop()
+	for {
+		if v.resting(true) {
+			return false, nil
+		}
+		select {
+		case c := <-v.told:
+			v.resting(false)
+			v.take(c)
+			return true, nil
+		case err := <-v.failed:
+			return false, err
+		case <-v.hurry:
+			return false, nil
+		case <-silence.C:
+			if !v.hasRung() {
+				return false, nil
+			}
+			silence.Reset(v.d.cfg.Idle) // what was heard may still be on its way
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// resting notes whether something is to do. leave says that there is not, and others wait for a place.
+func (v *visit) resting(yes bool) (leave bool) {
+	v.d.mu.Lock()
+	defer v.d.mu.Unlock()
+	v.idle = yes
+	return yes && len(v.heard) == 0 && len(v.d.waiting) > 0 && v.d.busy >= v.d.cfg.Most
+}
+
+// hasRung reports whether something was heard since it was asked last, and is not settled.
+func (v *visit) hasRung() bool {
+	v.d.mu.Lock()
+	defer v.d.mu.Unlock()
+	rung := v.rung
+	v.rung = false
+	return rung
+}

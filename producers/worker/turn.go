@@ -1,0 +1,179 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Question is one message to be answered, or an outcome to be reached: a redirect that was sent as user.define_outcome.
+type Question struct {
+	Message *producers.Command // what was said; the worker takes it. Of an outcome its event has rubric and more
+	Run     *producers.Run     // the session's pen
+	Turn    *producers.Turn    // the open turn, which the worker has begun and ends
+
+	// Told returns commands that come while the turn is under way, other than messages and cancellations of the
+	// turn: answers to what was asked, decisions, pauses, and all that is for children of the turn. The worker
+	// takes them. Of those that nobody reads, the first maxTold are kept.
+	Told <-chan *producers.Command
+
+	visit *visit
+}
+
+// Text is what was said in words: those of the message, or the description of the outcome.
+func (q *Question) Text() string {
+	if q.Message.Name == nameRedirect {
+		return q.Message.Instruction()
+	}
+	return q.Message.Text()
+}
+
+// Content is what was said as it was written: a string, or a list of blocks. Of an outcome it is its description.
+func (q *Question) Content() json.RawMessage {
+	if q.Message.Name != nameRedirect {
+		return q.Message.Content()
+	}
+	var f struct {
+		Instruction json.RawMessage `json:"instruction"`
+	}
+	_ = json.Unmarshal(q.Message.Event.Payload, &f) // what does not fit has no content, as of a message
+	return f.Instruction
+}
+
+// maxTold is how many commands wait for an Answer to read them.
+const maxTold = 64
+
+// Spawn is Lane.Spawn of the run itself, for a child that is told commands of its own by Told. It ends in the
+// turn. An id of the agent's own must be new in the run.
+func (q *Question) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*producers.Lane, error) {
+	if _, known := q.visit.lanes.LoadOrStore(id, true); known {
+		return nil, fmt.Errorf("worker: spawn %s: the run knows it already: %w", id, producers.ErrOpen)
+	}
+	return q.Run.Spawn(ctx, id, prompt, call, tools...)
+}
+
+// said is how an Answer ended.
+type said struct {
+	stop string
+	err  error
+}
+
+// answer answers a message: a turn.
+func (v *visit) answer(ctx context.Context, c *producers.Command) error {
+	turn, err := v.pen.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	told := make(chan *producers.Command, maxTold)
+	q := &Question{Message: c, Run: v.pen, Turn: turn, Told: told, visit: v}
+	over := make(chan said, 1)
+	go func() {
+		stop, err := v.d.cfg.Answer(turn.Context(), q)
+		over <- said{stop, err}
+	}()
+	cancel, err := v.during(ctx, turn, c, over, told)
+	if err != nil {
+		<-over
+		return err
+	}
+	if cancel != nil {
+		return v.done(ctx, cancel)
+	}
+	v.settle(c.Event.Seq)
+	return nil
+}
+
+// during hands over what is said while the turn of m is under way, and ends it. It returns the cancellation that
+// did, if one did.
+func (v *visit) during(ctx context.Context, turn *producers.Turn, m *producers.Command, over chan said, told chan<- *producers.Command) (by *producers.Command, err error) {
+	for {
+		hear := v.told
+		if len(v.queue) >= maxQueue {
+			hear = nil
+		}
+		select {
+		case s := <-over:
+			over <- s // for whoever waits for it
+			return by, v.end(ctx, turn, m, s, by)
+		case c := <-hear:
+			v.take(c)
+			if c.Name == "cancel" && c.Child == "" {
+				v.queue, by = v.queue[:0], c
+				if err := turn.Cancel(reasonOf(c)); err != nil {
+					return by, err
+				}
+				continue
+			}
+			if !asks(c) {
+				if err := v.tell(ctx, c, told); err != nil {
+					return by, err
+				}
+			}
+		case err := <-v.failed:
+			reason := "its commands cannot be read"
+			if ctx.Err() != nil {
+				reason = goneReason
+			}
+			return by, errors.Join(err, turn.Cancel(reason))
+		}
+	}
+}
+
+// goneReason is why a turn ends with its worker.
+const goneReason = "the agent's process ends"
+
+func reasonOf(c *producers.Command) string {
+	if reason := c.Reason(); reason != "" {
+		return reason
+	}
+	return "cancelled by the user"
+}
+
+// tell hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
+func (v *visit) tell(ctx context.Context, c *producers.Command, told chan<- *producers.Command) error {
+	select {
+	case told <- c:
+	default:
+		v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run", v.key.String(), "seq", int64(c.Event.Seq))
+	}
+	if c.Child == "" {
+		return nil
+	}
+	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) {
+		return err
+	}
+	return nil
+}
+
+// end ends the turn. A good end and the mark that the message is taken are one pack. A turn that was cancelled
+// has ended already, and its cancellation is taken by the caller. When the worker itself ends, the message is left
+// for whoever comes next.
+func (v *visit) end(ctx context.Context, turn *producers.Turn, c *producers.Command, s said, by *producers.Command) error {
+	switch {
+	case by != nil:
+		return nil
+	case ctx.Err() != nil:
+		return errors.Join(context.Cause(ctx), turn.Cancel(goneReason))
+	case s.err == nil:
+		mark := c
+		if n := v.newest; n != nil && n.Event.Seq > c.Event.Seq && (len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
+			mark, v.newest = n, nil
+		}
+		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.Taken()); s.err == nil {
+			return v.pen.Flush(ctx)
+		}
+		if !errors.Is(s.err, producers.ErrOpen) {
+			return s.err
+		}
+	}
+	v.d.cfg.Logger.Warn("worker: a turn has failed", "run", v.key.String(), "turn", turn.ID(), "err", s.err)
+	if err := turn.Fail(s.err); err != nil {
+		return err
+	}
+	return c.Done(ctx)
+}

@@ -1,0 +1,318 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// visit is a session that waits for a place, or has one: it lives from the first message that is heard until
+// nothing was said for a while.
+type visit struct {
+	d   *Worker
+	key schema.RunKey
+
+	// Guarded by the worker's lock.
+	heard []call        // what the worker was told of and is not settled yet
+	rung  bool          // something was heard since it was looked at last
+	idle  bool          // nothing is to do
+	hurry chan struct{} // closed when somebody else needs the place
+
+	pub      *producers.Publisher
+	commands *producers.Commands
+	pen      *producers.Run
+	told     chan *producers.Command // by the goroutine that reads them
+	failed   chan error              // why it reads no more
+	queue    []*producers.Command    // messages and cancellations that wait, in the order of the log
+	newest   *producers.Command      // of the run's own lane, of those that were handed over and are no messages
+
+	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
+}
+
+// call is one thing that was heard.
+type call struct {
+	seq  schema.Seq
+	done func()
+}
+
+// maxQueue bounds the messages of a session that are kept while it answers another one. The rest stays in the
+// log until there is room; so do cancellations behind it.
+const maxQueue = 256
+
+func newVisit(d *Worker, key schema.RunKey) *visit {
+	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *producers.Command), failed: make(chan error, 1)}
+}
+
+// settle says done to what was heard up to a seq.
+func (v *visit) settle(through schema.Seq) {
+	v.d.mu.Lock()
+	var out, kept []call
+	for _, c := range v.heard {
+		if c.seq <= through {
+			out = append(out, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	if v.heard = kept; len(kept) == 0 {
+		v.rung = false
+	}
+	v.d.mu.Unlock()
+	for _, c := range out {
+		c.done()
+	}
+}
+
+// errLeftAlone reports that somebody else answers the session.
+var errLeftAlone = errors.New("another process answers it")
+
+// run has the place.
+func (v *visit) run(ctx context.Context) {
+	err := v.serve(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, errLeftAlone), errors.Is(err, producers.ErrFenced):
+		v.d.cfg.Logger.Debug("worker: a session is left to another process", "run", v.key.String(), "err", err)
+	case errors.Is(err, schema.ErrBadPack):
+		v.d.cfg.Logger.Error("worker: a session cannot be read; what was said in it is not answered", "run", v.key.String(), "err", err)
+		err = nil // trying again does not cure it
+	default:
+		v.d.cfg.Logger.Warn("worker: a session cannot be answered; it is tried again", "run", v.key.String(), "err", err)
+	}
+	v.leave(err)
+}
+
+// leave gives the place up, when all that the visit used is closed. What was heard and not settled in a whole
+// silence is settled. What was heard at the last moment opens the session again. After an error it is told of
+// again by whoever heard it.
+func (v *visit) leave(err error) {
+	v.d.mu.Lock()
+	v.d.busy--
+	delete(v.d.visits, v.key)
+	out := v.heard
+	switch {
+	case err != nil:
+		out = nil
+	case v.rung:
+		again := newVisit(v.d, v.key)
+		again.heard, again.rung, out = v.heard, true, nil
+		v.d.visits[v.key] = again
+		v.d.waiting = append(v.d.waiting, again)
+	}
+	v.d.mu.Unlock()
+	for _, c := range out {
+		c.done()
+	}
+}
+
+// serve opens the session, answers what is said and returns nil after a silence.
+func (v *visit) serve(ctx context.Context) error {
+	first, err := v.first(ctx)
+	if err != nil {
+		return err
+	}
+	if first == nil || first.Seq != 1 || !v.d.cfg.Serves(v.key, first) {
+		v.pass(first != nil)
+		return nil
+	}
+	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
+		return err
+	}
+	defer v.closePub(ctx)
+	if v.d.cfg.Attend != nil {
+		leave, err := v.d.cfg.Attend(ctx, v.pub)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if err := v.own(ctx, first); errors.Is(err, schema.ErrEnded) {
+		v.pass(false) // what was said was settled by the end of the run
+		return nil
+	} else if err != nil {
+		return err
+	}
+	v.commands, err = producers.NewCommands(producers.CommandsConfig{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
+	if err != nil {
+		return err
+	}
+	defer v.commands.Close()
+	if err := v.open(ctx); err != nil {
+		return err
+	}
+	return v.listen(ctx)
+}
+
+// ours says which lanes' commands are for us.
+func (v *visit) ours(lane string) bool {
+	_, child := v.lanes.Load(lane)
+	return lane == "" || child
+}
+
+// closeLimit bounds the wait for the last events of a session, when its worker ends.
+const closeLimit = 5 * time.Second
+
+func (v *visit) closePub(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if err := v.pub.Close(ctx); err != nil && !errors.Is(err, producers.ErrFenced) {
+		v.d.cfg.Logger.Warn("worker: the last events of a session may be lost", "run", v.key.String(), "err", err)
+	}
+}
+
+// first returns the first event of the run, which says what it is; nil when there is no such run any more.
+func (v *visit) first(ctx context.Context) (*schema.Event, error) {
+	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+		if err != nil {
+			return nil, fmt.Errorf("read the first event: %w", err)
+		}
+		if p.First == 1 || v.d.cfg.Past == nil {
+			return firstOf(&p)
+		}
+		break // the beginning has left the log
+	}
+	if v.d.cfg.Past == nil {
+		return nil, nil
+	}
+	for p, err := range v.d.cfg.Past.Packs(ctx, v.key, 0, 1) {
+		if err != nil {
+			return nil, fmt.Errorf("read the first event of the past: %w", err)
+		}
+		return firstOf(&p)
+	}
+	return nil, nil
+}
+
+func firstOf(p *schema.Pack) (*schema.Event, error) {
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return nil, fmt.Errorf("read the first event: %w", err)
+		}
+		e, err := r.Event()
+		if err != nil {
+			return nil, fmt.Errorf("read the first event: %w: %w", schema.ErrBadPack, err)
+		}
+		return &e, nil
+	}
+	return nil, nil
+}
+
+// ownTries bounds how often the session is asked for, while others write into it.
+const ownTries = 20
+
+// own makes the run ours, unless its owner is there: by an event that must be stored right behind those that were
+// there when the owner was asked. So of two who come at once one is left. The event says that what was said up to
+// the run's first event is taken, which is none, or nothing at all.
+func (v *visit) own(ctx context.Context, first *schema.Event) error {
+	claim := schema.Event{Type: schema.TypeCommandsTaken, Payload: json.RawMessage(`{"through":1}`)}
+	if first.Type == schema.TypeCommandMessage || first.Type == commandRedirect {
+		claim = schema.Event{Type: schema.TypeProgress, Payload: json.RawMessage(`{}`)}
+	}
+	absent := ""
+	for range ownTries {
+		head, err := v.d.cfg.Log.Head(ctx, v.key, "")
+		if err != nil {
+			return err
+		}
+		if owner := head.Lane.Owner; owner != absent && v.d.cfg.Ask != nil {
+			there, err := v.d.cfg.Ask(ctx, v.key, owner)
+			if err != nil {
+				return err
+			}
+			if there {
+				return errLeftAlone
+			}
+			absent = owner
+		}
+		if head.Exists() {
+			claim.Seq = head.Last + 1
+		}
+		if _, err = v.pub.Append(ctx, claim); !errors.Is(err, schema.ErrSeqMismatch) {
+			return err
+		}
+	}
+	return fmt.Errorf("others have written %d times while it was asked for", ownTries)
+}
+
+// open takes what is said already, and ends what a former life has left open: the run is ours, and nothing more
+// is begun by anybody else.
+func (v *visit) open(ctx context.Context) error {
+	v.d.mu.Lock()
+	v.rung = false
+	early := schema.Seq(0) // newest of what was heard before the log is read
+	for _, c := range v.heard {
+		early = max(early, c.seq)
+	}
+	v.d.mu.Unlock()
+	for len(v.queue) < maxQueue {
+		c, err := v.commands.TryNext(ctx)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			break
+		}
+		v.take(c)
+	}
+	open, _, err := producers.ReadOpen(ctx, v.d.cfg.Log, v.key)
+	if err != nil {
+		return err
+	}
+	if v.pen, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
+		return err
+	}
+	if len(v.queue) > 0 {
+		return v.pen.Recover(ctx, "the agent began again")
+	}
+	if early > 0 && v.newest == nil {
+		v.settle(early) // all of it was taken before
+	}
+	return nil
+}
+
+// take puts a command where it waits. A cancellation takes what was said before it away.
+func (v *visit) take(c *producers.Command) {
+	switch {
+	case asks(c):
+		v.queue = append(v.queue, c)
+	case c.Name == "cancel" && c.Child == "":
+		v.queue = append(v.queue[:0], c)
+	case c.Child == "":
+		v.newest = c
+	}
+}
+
+// Redirects; those with an event of this type are outcomes to reach (docs/dialects/qoder.md).
+const (
+	commandRedirect = "command." + nameRedirect
+	nameRedirect    = "redirect"
+	sentOutcome     = "user.define_outcome"
+)
+
+// asks reports whether a command is to be answered: a message, or an outcome to reach. A message of the system (role
+// system) is something to know.
+func asks(c *producers.Command) bool {
+	var f struct {
+		Role  string          `json:"role"`
+		Event json.RawMessage `json:"event"`
+	}
+	err := json.Unmarshal(c.Event.Payload, &f)
+	switch {
+	case c.Child != "":
+		return false
+	case c.Name == "message":
+		return err != nil || f.Role != "system"
+	case c.Name == nameRedirect:
+		var sent struct {
+			Type string `json:"type"`
+		}
+		return json.Unmarshal(f.Event, &sent) == nil && sent.Type == sentOutcome
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Answer says what there is to say to one message, or to an outcome that is to be reached, with the pen of its turn. It returns when all is said, with the
+// stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
+// turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
+// asked for many sessions at the same time.
+type Answer func(ctx context.Context, q *Question) (stop string, err error)
+
+// Config is what a Worker needs. Log and Answer are required.
+type Config struct {
+	Log    producers.Log
+	Answer Answer
+	Waker  producers.Waker // of commands; see producers.CommandsConfig
+	// Attend lets a publisher answer that its process is there, and Ask asks whether another one's is; both of
+	// natsjs.Log. nil: nobody is asked, and a reaper takes silent turns for left.
+	Attend func(context.Context, *producers.Publisher) (leave func(), err error)
+	Ask    func(ctx context.Context, key schema.RunKey, owner string) (bool, error)
+	// Archive and Past know what the log no longer holds; see producers.Config and producers.CommandsConfig.
+	Archive producers.Archive
+	Past    producers.Past
+	// Serves says by its first event whether a run is answered. nil: those that begin with session.created.
+	Serves func(key schema.RunKey, first *schema.Event) bool
+
+	Idle   time.Duration // how long a session keeps its place when nothing is said; default 1 min
+	Most   int           // sessions that have a place at a time; default 256
+	Logger *slog.Logger
+	Hooks  producers.Hooks // of the publishers
+}
+
+func (c Config) withDefaults() Config {
+	if c.Idle == 0 {
+		c.Idle = time.Minute
+	}
+	if c.Most == 0 {
+		c.Most = 256
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Serves == nil {
+		c.Serves = func(_ schema.RunKey, first *schema.Event) bool { return first.Type == schema.TypeSessionCreated }
+	}
+	return c
+}
+
+// Worker answers sessions.
+type Worker struct {
+	cfg  Config
+	news chan struct{} // holds a token when a session waits, or a place is free
+
+	mu      sync.Mutex
+	visits  map[schema.RunKey]*visit // that wait or have a place
+	waiting []*visit                 // without a place, as they came
+	busy    int                      // places that are taken
+	others  map[schema.RunKey]bool   // runs that are not served
+}
+
+// maxOthers bounds how many runs are remembered not to be served.
+const maxOthers = 1 << 14
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config) (*Worker, error) {
+	switch {
+	case cfg.Log == nil || cfg.Answer == nil:
+		return nil, errors.New("worker: config: log and answer are needed")
+	case cfg.Idle < 0 || cfg.Most < 0:
+		return nil, fmt.Errorf("worker: config: idle %v, most %d", cfg.Idle, cfg.Most)
+	}
+	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
+}
+
+// What a pack must hold to matter: a message, or a redirect that was sent as an outcome to reach. Text in payloads has
+// its quotes escaped.
+var (
+	typeMessage  = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
+	typeRedirect = []byte(`"type":"` + commandRedirect + `"`)
+	typeOutcome  = []byte(`"` + sentOutcome + `"`)
+)
+
+// matters reports whether something in a pack may have to be answered.
+func matters(body []byte) bool {
+	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
+}
+
+// Hear tells of a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
+// is settled in the log: answered, cancelled, or taken by somebody else. It is not called when that could not be
+// found out, or when the worker ended before: then tell of the pack again, after a while. What is told again is
+// answered once, and the last done is the one that counts.
+func (d *Worker) Hear(p schema.Pack, done func()) {
+	if p.Child != "" || !matters(p.Body) {
+		done()
+		return
+	}
+	d.mu.Lock()
+	if d.others[p.Key] {
+		d.mu.Unlock()
+		done()
+		return
+	}
+	v := d.visits[p.Key]
+	if v == nil {
+		v = newVisit(d, p.Key)
+		d.visits[p.Key] = v
+		d.waiting = append(d.waiting, v)
+	}
+	v.hear(call{seq: p.Last(), done: done})
+	d.mu.Unlock()
+	d.wake()
+}
+
+// hear notes a call. One that comes again takes the place of the first, which nobody waits for any more. Called
+// with the worker's lock held.
+func (v *visit) hear(c call) {
+	for i := range v.heard {
+		if v.heard[i].seq == c.seq {
+			v.heard[i] = c
+			return
+		}
+	}
+	v.heard = append(v.heard, c)
+	v.rung = true
+}
+
+func (d *Worker) wake() {
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// Run answers until ctx ends. Turns that are under way then are cancelled, and their messages are answered by
+// whoever opens the session next. An outage of the log is waited for.
+func (d *Worker) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	defer group.Wait()
+	for {
+		for v := d.next(); v != nil; v = d.next() {
+			group.Go(func() {
+				v.run(ctx)
+				d.wake()
+			})
+		}
+		select {
+		case <-d.news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// next returns a place to the session that waits longest. Without a free one, a session in which nothing is said
+// is asked to give up its own.
+func (d *Worker) next() *visit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waiting) == 0 {
+		return nil
+	}
+	if d.busy < d.cfg.Most {
+		v := d.waiting[0]
+		d.waiting = d.waiting[1:]
+		d.busy++
+		return v
+	}
+	for _, v := range d.visits {
+		if v.idle && len(v.heard) == 0 {
+			v.idle = false
+			close(v.hurry)
+			break
+		}
+	}
+	return nil
+}
+
+// pass leaves a run that is not served, and remembers it where it is one.
+func (v *visit) pass(remember bool) {
+	d := v.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v.rung = false
+	if !remember {
+		return
+	}
+	if len(d.others) >= maxOthers {
+		clear(d.others)
+	}
+	d.others[v.key] = true
+}

@@ -183,8 +183,8 @@ func TestKillDev(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d kills", seed, n)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	nats := freeAddr(t)
-	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats, "--partitions", "4")
+	nats, data := freeAddr(t), t.TempDir()
+	p := newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	p.start()
 	l := &ledger{acks: make(map[string]map[string]ack)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -234,7 +234,7 @@ func TestKillDev(t *testing.T) {
 	}
 	// What SQLite holds is what the log holds: the streams forget, and everything is read again.
 	url := "nats://" + nats
-	eventually(t, 60*time.Second, "everything is in SQLite", func() bool { return drained(t, url) })
+	eventually(t, 60*time.Second, "everything is in SQLite", func() bool { return drained(t, url, data) })
 	purgeAll(t, url)
 	for _, w := range watchers {
 		lines := events(t, base+"/v1/agent/runs/"+w.run)
@@ -272,8 +272,14 @@ func TestKillPersist(t *testing.T) {
 	}
 	hits := 0
 	for range n {
-		<-time.After(time.Duration(20+rnd.IntN(500)) * time.Millisecond)
-		if !drained(t, url) {
+		// It takes the partitions over when the one before has rested for a while, and is killed at work.
+		eventually(t, 30*time.Second, "the persister stores", func() bool {
+			_, text := getText("http://" + p.admin + "/metrics")
+			rows, _, _ := scraped(text, "agentstream_persisted_rows_total")
+			return rows > 0
+		})
+		<-time.After(time.Duration(rnd.IntN(500)) * time.Millisecond)
+		if !drained(t, url, dsn) {
 			hits++
 		}
 		p.kill()
@@ -284,7 +290,7 @@ func TestKillPersist(t *testing.T) {
 	if hits == 0 {
 		t.Fatal("no kill ever hit the persister at work")
 	}
-	eventually(t, 60*time.Second, "the persister has caught up", func() bool { return drained(t, url) })
+	eventually(t, 60*time.Second, "the persister has caught up", func() bool { return drained(t, url, dsn) })
 	want := streamLines(t, url)
 	got := tableLines(t, dsn)
 	if len(want) == 0 || len(got) != len(want) {

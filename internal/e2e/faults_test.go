@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ const natsChildEnv, natsPortEnv = "AGENTSTREAM_E2E_NATS", "AGENTSTREAM_E2E_NATS_
 
 // serveNATSChild is the main function of that process. It ends by being killed.
 func serveNATSChild(dir string) error {
+	if text := os.Getenv(natsNodeEnv); text != "" {
+		return serveNATSNode(dir, text)
+	}
 	port, err := strconv.Atoi(os.Getenv(natsPortEnv))
 	if err != nil {
 		return err
@@ -165,13 +169,16 @@ func (s *service) start() {
 }
 
 // kill is SIGKILL, and the process stays down until start. It says whether one was running.
-func (s *service) kill() bool {
+func (s *service) kill() bool { return s.end(syscall.SIGKILL) }
+
+// end is kill by another signal.
+func (s *service) end(by syscall.Signal) bool {
 	s.mu.Lock()
 	s.up = false
 	pid, ended := s.pid, s.ended
 	if pid != 0 {
 		if p, err := os.FindProcess(pid); err == nil {
-			_ = p.Kill()
+			_ = p.Signal(by)
 		}
 	}
 	s.mu.Unlock()
@@ -215,7 +222,7 @@ func newRole(t *testing.T, name, nats, dsn string, args ...string) *role {
 	return r
 }
 
-// ready gives what /readyz says and its status; 0 when nobody answers.
+// ready returns what /readyz says and its status; 0 when nobody answers.
 func (r *role) ready() (int, string) { return getText("http://" + r.admin + "/readyz") }
 
 func (r *role) await(t testing.TB) {
@@ -239,7 +246,7 @@ func getTextWithin(limit time.Duration, url string) (int, string) {
 	return resp.StatusCode, b.String()
 }
 
-// scraped adds the values of a metric over its labels, and gives the largest. ok is false when it is
+// scraped adds the values of a metric over its labels, and returns the largest. ok is false when it is
 // not there.
 func scraped(exposition, name string) (sum, most float64, ok bool) {
 	for line := range strings.Lines(exposition) {

@@ -33,6 +33,7 @@ import (
 type keeping struct {
 	t     *testing.T
 	nats  string
+	where string // the archive: a folder, or a DSN
 	edge  *proc
 	runs  []string // all that were published
 	forms []form
@@ -261,7 +262,7 @@ func (k *keeping) publishHostile() (runs []string) {
 func (k *keeping) forget() {
 	k.t.Helper()
 	eventually(k.t, 60*time.Second, "everything is archived", func() bool {
-		left, err := pending(k.t.Context(), k.nats)
+		left, err := pending(k.t.Context(), k.nats, k.where)
 		return err == nil && left == 0
 	})
 	purgeAll(k.t, k.nats)
@@ -274,7 +275,7 @@ func (k *keeping) forget() {
 
 func keptInSQLite(t *testing.T) *keeping {
 	nats, data := freeAddr(t), t.TempDir()
-	k := &keeping{t: t, nats: "nats://" + nats}
+	k := &keeping{t: t, nats: "nats://" + nats, where: data}
 	k.edge = newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	k.edge.start()
 	k.forms = []form{{"stream", func() {}}, {"rows of SQLite", k.forget}, {"blobs, SQLite", k.toBlobs("dev", []string{"--data", data}, func() (n int) {
@@ -293,7 +294,7 @@ func keptInSQLite(t *testing.T) *keeping {
 
 func keptInPostgres(t *testing.T) *keeping {
 	server, dsn := testkit.NATS(t), testkit.Postgres(t)
-	k := &keeping{t: t, nats: server.Server.ClientURL()}
+	k := &keeping{t: t, nats: server.Server.ClientURL(), where: dsn}
 	migrate(t, dsn, k.nats)
 	k.edge = newProc(t, "edge", "--nats", k.nats)
 	k.edge.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
@@ -315,7 +316,7 @@ func keptInPostgres(t *testing.T) *keeping {
 	return k
 }
 
-// toBlobs gives how all runs are moved to blobs, and their rows removed; nil where the role that
+// toBlobs returns how all runs are moved to blobs, and their rows removed; nil where the role that
 // serves them reads no blobs.
 func (k *keeping) toBlobs(role string, store []string, rows func() int) func() {
 	k.t.Helper()

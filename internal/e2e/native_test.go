@@ -374,7 +374,7 @@ func sep(url string) string {
 	return "?"
 }
 
-// newest gives the run's newest seq, so that what is measured is live.
+// newest returns the run's newest seq, so that what is measured is live.
 func newest(t *testing.T, url string) string {
 	base, _, _ := strings.Cut(url, "/stream")
 	resp, err := http.Get(base)
@@ -421,7 +421,7 @@ func streamsOpen(t *testing.T, p *proc) (n int) {
 	return n
 }
 
-// metric gives one line of an edge's metrics, 0 when it is not there.
+// metric returns one line of an edge's metrics, 0 when it is not there.
 func metric(t *testing.T, p *proc, name string) int {
 	t.Helper()
 	resp, err := http.Get("http://" + p.admin + "/metrics")

@@ -42,7 +42,7 @@ func listenOverNATS(t testing.TB, nc *nats.Conn, hooks edge.Hooks) (stop func())
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := pubjs.OpenKeys(t.Context(), nc, pubjs.KeysConfig{})
+	keys, err := pubjs.OpenKeys(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
 	}

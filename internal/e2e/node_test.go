@@ -42,7 +42,7 @@ var buildClient = sync.OnceValues(func() ([]byte, error) {
 	return exec.Command("node", filepath.Join(tsClient, "node_modules/typescript/bin/tsc"), "-p", tsClient).CombinedOutput()
 })
 
-// needNode makes sure that the scripts of js can run, and gives Node and Chromium.
+// needNode makes sure that the scripts of js can run, and returns Node and Chromium.
 func needNode(t testing.TB) (node, chromium string) {
 	t.Helper()
 	node, chromium = program(t, "node"), program(t, "chromium", "chromium-browser", "google-chrome")

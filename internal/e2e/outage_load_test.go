@@ -154,7 +154,7 @@ func (l *steadyLoad) await(receipts <-chan producers.Pending, i int) {
 	}
 }
 
-// finish stops the producers, waits until the watchers have seen everything, and gives how many
+// finish stops the producers, waits until the watchers have seen everything, and returns how many
 // events were acknowledged.
 func (l *steadyLoad) finish() int {
 	l.t.Helper()
@@ -256,7 +256,7 @@ func (w *seer) once(ctx context.Context) {
 	}
 }
 
-// took gives the sorted delivery times of the events that were made between two times.
+// took returns the sorted delivery times of the events that were made between two times.
 func (l *steadyLoad) took(from, to time.Time) (list []time.Duration) {
 	for _, w := range l.see {
 		w.mu.Lock()

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/producers"
@@ -37,7 +35,7 @@ type fault struct {
 	gap, down time.Duration
 }
 
-// faultPlan gives n faults, each kind as often as the others, in an order and at times that the seed
+// faultPlan returns n faults, each kind as often as the others, in an order and at times that the seed
 // says.
 func faultPlan(n int, seed uint64) []fault {
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -100,7 +98,7 @@ func (w *archiveWorld) strike(f fault) {
 	w.down[target] = up
 	w.mu.Unlock()
 	if f.kind == killPersist {
-		if left, err := pending(w.t.Context(), w.nats.url()); err != nil || left > 0 {
+		if left, err := pending(w.t.Context(), w.nats.url(), w.dsn); err != nil || left > 0 {
 			w.atIt++
 		}
 	}
@@ -113,7 +111,7 @@ func (w *archiveWorld) strike(f fault) {
 	})
 }
 
-// parts gives how a fault's target is ended and started again.
+// parts returns how a fault's target is ended and started again.
 func (w *archiveWorld) parts(f fault) (end func() bool, start func()) {
 	postgres := func(stop func() error) func() bool {
 		return func() bool {
@@ -160,34 +158,6 @@ func (w *archiveWorld) back(target string) {
 		p := w.persist[target[len(killPersist)]-'0']
 		eventually(w.t, 60*time.Second, "persist runs", func() bool { return p.process() != 0 })
 	}
-}
-
-// pending is how many messages the log holds that are not persisted.
-func pending(ctx context.Context, url string) (left uint64, err error) {
-	nc, err := natskit.Dial(url, "pending")
-	if err != nil {
-		return 0, err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	n, err := natskit.Partitions(ctx, js)
-	if err != nil {
-		return 0, err
-	}
-	for p := range n {
-		c, err := js.Consumer(ctx, natskit.StreamName(p), "persist")
-		if err != nil {
-			return 0, err
-		}
-		info := c.CachedInfo()
-		left += info.NumPending + uint64(info.NumAckPending)
-	}
-	return left, nil
 }
 
 // teller publishes turns to some runs and remembers what it was told is stored.
@@ -328,7 +298,7 @@ func TestKillArchive(t *testing.T) {
 	told := done()
 	struck := time.Since(began)
 	eventually(t, 120*time.Second, "the persisters have caught up", func() bool {
-		left, err := pending(t.Context(), w.nats.url())
+		left, err := pending(t.Context(), w.nats.url(), w.dsn)
 		return err == nil && left == 0
 	})
 	caught := time.Since(began) - struck

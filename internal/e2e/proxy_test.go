@@ -93,7 +93,7 @@ func (c *cutter) budget() (n int64, reset bool) {
 	return n, c.rng.IntN(2) == 0
 }
 
-// dial gives the next server that is there.
+// dial returns the next server that is there.
 func (c *cutter) dial() (net.Conn, error) {
 	var errs []error
 	for range c.to {

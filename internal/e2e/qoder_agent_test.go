@@ -187,7 +187,7 @@ func (a *sessionAgent) answer(ctx context.Context, said string) error {
 	return a.run.Flush(ctx)
 }
 
-// errEnded says that a script has ended its turn by itself.
+// errEnded reports that a script has ended its turn by itself.
 var errEnded = errors.New("the turn is over")
 
 // modelUsage is what a model call says that it has used.

@@ -138,7 +138,7 @@ func (s *cutSessions) create(increments bool) string {
 	return out.ID
 }
 
-// begin writes the first batches, so that there are threads, and gives the coordinator's and a child's.
+// begin writes the first batches, so that there are threads, and returns the coordinator's and a child's.
 func (s *cutSessions) begin(session string) (coordinator, child string) {
 	s.t.Helper()
 	for _, b := range s.story[:2] {
@@ -214,7 +214,7 @@ func (c *cutStream) follow() {
 	}
 }
 
-// finished says whether there is nothing behind what it has.
+// finished reports whether there is nothing behind what it has.
 func (c *cutStream) finished() bool { return len(c.got) >= len(c.history()) }
 
 // read takes whole frames out of the next so many bytes of a connection to some edge.
@@ -268,7 +268,7 @@ func (c *cutStream) read(bytes int64) {
 	}
 }
 
-// history gives the objects of the stream's history.
+// history returns the objects of the stream's history.
 func (c *cutStream) history() (list []json.RawMessage) {
 	c.s.t.Helper()
 	page := ""
@@ -353,7 +353,7 @@ func (s *cutSessions) strangers(streams []*cutStream) {
 	}
 }
 
-// own gives the id of a frame that one stream has and the other has not; "" when there is none.
+// own returns the id of a frame that one stream has and the other has not; "" when there is none.
 func own(has, not *cutStream) string {
 	seen := map[string]bool{}
 	for _, f := range not.got {

@@ -55,7 +55,7 @@ func TestSessionsOfRecordings(t *testing.T) {
 
 type sessionFrame struct{ id, text string }
 
-// sessionFrames gives what the dialect makes of a replay.
+// sessionFrames returns what the dialect makes of a replay.
 func sessionFrames(t *testing.T, run string, replay []byte) (list []sessionFrame) {
 	t.Helper()
 	p := qoder.Dialect{Increments: true}.Projector(qoder.Request(run, ""))

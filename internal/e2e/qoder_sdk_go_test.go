@@ -86,7 +86,7 @@ func (s sdkSessions) send(t *testing.T, id string, events ...anthropic.BetaManag
 	}
 }
 
-// settledEvent says that the session waits for a person again.
+// settledEvent reports whether the session waits for a person again.
 func settledEvent(e streamed) bool {
 	return e.Type == "session.status_idle" && e.StopReason.Type != "requires_action"
 }

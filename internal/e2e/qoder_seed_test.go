@@ -103,7 +103,7 @@ func lines(t *testing.T, printed string) (out []pageLine) {
 	return out
 }
 
-// sequence gives the types as the page writes them down: deltas in a row once, and those of the turn around left out.
+// sequence returns the types as the page writes them down: deltas in a row once, and those of the turn around left out.
 func sequence(events []pageLine) (out []string) {
 	for _, e := range events {
 		switch e.Type {

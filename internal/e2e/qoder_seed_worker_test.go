@@ -94,7 +94,7 @@ func postJSON(t *testing.T, url, body string) []byte {
 	return out
 }
 
-// eventTypes gives the types of a session's history.
+// eventTypes returns the types of a session's history.
 func eventTypes(t *testing.T, p *proc, session string) (out []string) {
 	t.Helper()
 	var list struct{ Data []struct{ Type string } }

@@ -76,7 +76,7 @@ func (f *feed) next() schema.Pack {
 	return w.Pack("", events...)
 }
 
-// publish makes and publishes packs until there are about n events, and gives them. pace, when it is
+// publish makes and publishes packs until there are about n events, and returns them. pace, when it is
 // not zero, is how many events a second are published at most. It returns when all are stored.
 func (f *feed) publish(n int, pace float64) (packs []schema.Pack, events int, size int64) {
 	f.t.Helper()

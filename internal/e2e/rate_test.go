@@ -167,7 +167,7 @@ func (r *pgRate) rows() (n int) {
 	return n
 }
 
-// cpu gives the CPU time of the servers and of this process.
+// cpu returns the CPU time of the servers and of this process.
 func (r *pgRate) cpu(persist int) map[string]float64 {
 	m := map[string]float64{"nats": cpuSeconds(r.nats.process(), false), "postgres": cpuSeconds(r.postgres.PID(), true)}
 	if persist != 0 {
@@ -221,8 +221,8 @@ func (r *pgRate) drain(n int) {
 		}
 	}
 	r.stored += n
-	eventually(r.t, time.Minute, "all is confirmed", func() bool {
-		left, err := pending(r.t.Context(), r.nats.url())
+	eventually(r.t, time.Minute, "all is stored", func() bool {
+		left, err := pending(r.t.Context(), r.nats.url(), r.mine)
 		return err == nil && left == 0
 	})
 	p.kill()
@@ -391,17 +391,18 @@ func (r *pgRate) live(n int, pace float64) {
 
 // backlog is how many messages are not persisted, and how long ago the oldest of them was published.
 func (r *pgRate) backlog() (left uint64, oldest time.Duration) {
+	at, err := offsets(r.t.Context(), r.mine)
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	eachStream(r.t, r.nats.url(), func(s jetstream.Stream) {
-		c, err := s.Consumer(r.t.Context(), "persist")
-		if err != nil {
-			return // not made yet
-		}
-		info := c.CachedInfo()
-		n := info.NumPending + uint64(info.NumAckPending)
+		info := s.CachedInfo()
+		stored := at[info.Config.Name]
+		n := info.State.LastSeq - min(stored, info.State.LastSeq)
 		if left += n; n == 0 {
 			return
 		}
-		if m, err := s.GetMsg(r.t.Context(), info.AckFloor.Stream+1); err == nil {
+		if m, err := s.GetMsg(r.t.Context(), stored+1); err == nil {
 			oldest = max(oldest, time.Since(m.Time))
 		}
 	})

@@ -29,7 +29,7 @@ type checked struct {
 	partial bool
 }
 
-// recorded gives all recordings by name, with the checks of the adapter that reads them.
+// recorded returns all recordings by name, with the checks of the adapter that reads them.
 func recorded(t *testing.T) map[string]checked {
 	t.Helper()
 	all := map[string]checked{}
@@ -61,7 +61,7 @@ func recorded(t *testing.T) map[string]checked {
 // Every recording, published by the command line into a running server as nothing but a file, and read
 // back from it in two ways, is what the provider's own client libraries make of it: assembled text and
 // reasoning, tool calls with their parsed input, stop reason, usage, errors. What the server exports and
-// what it sums up say the same.
+// what it sums up say the same. A client that was written from the protocol's text alone sees it, too.
 func TestRecordingsThroughTheProduct(t *testing.T) {
 	all := recorded(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
@@ -71,9 +71,11 @@ func TestRecordingsThroughTheProduct(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
+	runs := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
+		runs[name] = run
 		t.Run(name, func(t *testing.T) {
-			run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
 			publishFile(t, p.url(""), run, filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
 			events, fold := readBack(t, p.url("/v1/agent/runs/"+run))
 			all[name].check(t, slices.DeleteFunc(slices.Clone(events), func(e schema.Event) bool {
@@ -91,6 +93,9 @@ func TestRecordingsThroughTheProduct(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by the letter", func(t *testing.T) {
+		checkLetter(t, p.url(""), runs, func(name string) bool { return all[name].failed || all[name].partial })
+	})
 }
 
 // publishFile publishes a file whose format nobody names.

@@ -205,11 +205,11 @@ func devWorld(t *testing.T) world {
 	p.start()
 	w := world{edges: []*proc{p}, nats: "nats://" + nats}
 	w.forget = func() {
-		eventually(t, 30*time.Second, "everything is in SQLite", func() bool { return persisted(t, w.nats) })
+		eventually(t, 30*time.Second, "everything is in SQLite", func() bool { return persisted(t, w.nats, data) })
 		if _, err := os.Stat(filepath.Join(data, "archive.db")); err != nil {
 			t.Fatal(err)
 		}
-		purge(t, w.nats)
+		purge(t, w.nats, data)
 	}
 	return w
 }
@@ -230,19 +230,19 @@ func clusterWorld(t *testing.T) world {
 	per.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
 	per.start()
 	w.forget = func() {
-		eventually(t, 30*time.Second, "everything is in PostgreSQL", func() bool { return persisted(t, url) })
-		purge(t, url)
+		eventually(t, 30*time.Second, "everything is in PostgreSQL", func() bool { return persisted(t, url, dsn) })
+		purge(t, url, dsn)
 	}
 	return w
 }
 
-func migrate(t *testing.T, dsn, url string) {
+func migrate(t *testing.T, dsn, url string, args ...string) {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(path, "migrate", "--nats", url, "--partitions", "4")
+	cmd := command(path, append([]string{"migrate", "--nats", url, "--partitions", "4"}, args...)...)
 	cmd.Env = append(os.Environ(), "AGENTSTREAM_POSTGRES="+dsn)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("migrate: %v\n%s", err, out)
@@ -258,20 +258,20 @@ func ofRun(t testing.TB, url string, fn func(jetstream.Stream)) {
 	})
 }
 
-// floor is the stream position up to which the persister has confirmed everything.
-func floor(t testing.TB, s jetstream.Stream) uint64 {
+// floor is the stream position up to which everything is stored.
+func floor(t testing.TB, s jetstream.Stream, archive string) uint64 {
 	t.Helper()
-	c, err := s.Consumer(t.Context(), "persist")
+	at, err := offsets(t.Context(), archive)
 	if err != nil {
 		return 0
 	}
-	return c.CachedInfo().AckFloor.Stream
+	return at[s.CachedInfo().Config.Name]
 }
 
-// persisted says that what the run is compared by has left the stream for the archive.
-func persisted(t testing.TB, url string) (yes bool) {
+// persisted reports whether what the run is compared by has left the stream for the archive.
+func persisted(t testing.TB, url, archive string) (yes bool) {
 	ofRun(t, url, func(s jetstream.Stream) {
-		m, err := s.GetMsg(t.Context(), floor(t, s))
+		m, err := s.GetMsg(t.Context(), floor(t, s, archive))
 		if err != nil {
 			return
 		}
@@ -281,11 +281,11 @@ func persisted(t testing.TB, url string) (yes bool) {
 	return yes
 }
 
-// purge drops from the stream what the persister has confirmed, as the window would.
-func purge(t testing.TB, url string) {
+// purge drops from the stream what is stored, as the window would.
+func purge(t testing.TB, url, archive string) {
 	t.Helper()
 	ofRun(t, url, func(s jetstream.Stream) {
-		at := floor(t, s)
+		at := floor(t, s, archive)
 		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(at)); err != nil {
 			t.Fatal(err)
 		}

@@ -108,8 +108,11 @@ func compareMessage(t *testing.T, got sdkMessage, m *schema.FoldMessage) {
 func commonStop(m sdkMessage) string {
 	switch m.Stop {
 	case "stop", "STOP", "completed":
-		if len(m.Tools) > 0 {
+		switch {
+		case len(m.Tools) > 0:
 			return "tool_use"
+		case m.Refusal != "":
+			return "refusal"
 		}
 		return "end_turn"
 	case "tool_calls":

@@ -96,7 +96,7 @@ func TestClientLibrariesThroughTheProxy(t *testing.T) {
 	}
 }
 
-// needSDKs makes sure that the libraries are installed, and gives Node.
+// needSDKs makes sure that the libraries are installed, and returns Node.
 func needSDKs(t *testing.T) string {
 	t.Helper()
 	node := program(t, "node")

@@ -80,7 +80,7 @@ type models struct {
 	faults  []error
 }
 
-// start serves until the test ends, and gives the address.
+// start serves until the test ends, and returns the address.
 func (m *models) start(t testing.TB) string {
 	t.Helper()
 	srv := httptest.NewServer(m)
@@ -102,7 +102,7 @@ func (m *models) expect(way, script string, cases []sdkCase) {
 	}
 }
 
-// next gives the answer to a case's next request.
+// next returns the answer to a case's next request.
 func (m *models) next(r *http.Request) (answer, error) {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	m.mu.Lock()

@@ -26,10 +26,10 @@ func TestPersistersShareAndTakeOver(t *testing.T) {
 		a, b := active(w.persist[0]), active(w.persist[1])
 		return a > 0 && b > 0 && a+b == partitions
 	}
+	done := tellers(t, w.nats.url(), 5, 1)
 	began := time.Now()
 	eventually(t, time.Minute, "both persisters have partitions", shared)
 	t.Logf("shared %s after both were ready: %d and %d", time.Since(began).Round(time.Millisecond), active(w.persist[0]), active(w.persist[1]))
-	done := tellers(t, w.nats.url(), 5, 1)
 	for round := range min(kills(t, 1), 4) {
 		dies, stays := w.persist[round%2], w.persist[1-round%2]
 		<-time.After(time.Second)
@@ -38,7 +38,7 @@ func TestPersistersShareAndTakeOver(t *testing.T) {
 		eventually(t, time.Minute, "the other has all partitions", func() bool { return active(stays) == partitions })
 		took := time.Since(killed)
 		eventually(t, time.Minute, "the other has caught up", func() bool {
-			left, err := pending(t.Context(), w.nats.url())
+			left, err := pending(t.Context(), w.nats.url(), w.dsn)
 			return err == nil && left < 200
 		})
 		caught := time.Since(killed)
@@ -50,7 +50,7 @@ func TestPersistersShareAndTakeOver(t *testing.T) {
 	}
 	told := done()
 	eventually(t, time.Minute, "the persisters have caught up", func() bool {
-		left, err := pending(t.Context(), w.nats.url())
+		left, err := pending(t.Context(), w.nats.url(), w.dsn)
 		return err == nil && left == 0
 	})
 	for _, complaint := range judgeArchive(readLog(t, w.nats.url()), readArchive(t, w.dsn), told) {

@@ -316,7 +316,7 @@ func write(ctx context.Context, log *pubjs.Log, packs []schema.Pack) error {
 	return nil
 }
 
-// watchCopies listens to the copies, and gives how many came once there are so many.
+// watchCopies listens to the copies, and returns how many came once there are so many.
 func watchCopies(t *testing.T, nc *nats.Conn) func(want int) int {
 	t.Helper()
 	headers := readHeaderRules(t, "copyHeaders")
@@ -398,7 +398,7 @@ func TestTapMayOnlyRead(t *testing.T) {
 	if err := write(t.Context(), log, packs); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := adminJS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "AGENT_TICKETS"})
+	kv, err := adminJS.KeyValue(t.Context(), natskit.TicketsBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

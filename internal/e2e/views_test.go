@@ -66,7 +66,7 @@ func TestViewsOfRecordings(t *testing.T) {
 	}
 }
 
-// viewsOfFold compares the messages and calls of a run, and gives their number.
+// viewsOfFold compares the messages and calls of a run, and returns their number.
 func viewsOfFold(t *testing.T, conn *pgx.Conn, key schema.RunKey, fold *schema.Fold) (seen int) {
 	t.Helper()
 	for _, m := range fold.Messages {

@@ -65,13 +65,13 @@ assert.equal(fold.text(null, "text", "assistant"), "Grüße, Welt 🌍");
 assert.equal(fold.text(), "Grüße, Welt 🌍and more");
 
 for (const transport of ["fetch", "websocket"]) {
-  for (const o of [{}, { snapshot: true }, { types: ["tool.*", "custom.*"] }, { child: ["run_c1"] }, { bundle: true }, { after: 5 }, { speed: 1000 }]) {
+  for (const o of [{}, { snapshot: true }, { types: ["tool.*", "custom.*"] }, { child: ["run_c1"] }, { bundle: false }, { after: 5 }, { speed: 1000 }]) {
     const view = new Fold();
     let last = o.after ?? 0;
-    for await (const { event, gap } of client.watch(run, { ...o, transport })) {
+    for await (const { event, gap, more } of client.watch(run, { ...o, transport })) {
       assert.equal(gap, undefined, `${transport} ${JSON.stringify(o)}`);
       assert.equal(event.first_seq ?? event.seq, last + 1);
-      last = event.seq;
+      if (!more) last = event.seq;
       view.add(event);
     }
     assert.equal(last, full.length, `${transport} ${JSON.stringify(o)}`);

@@ -1,6 +1,6 @@
 // Chromium, headless: its own EventSource bare, or our client on top of it with one-use tickets.
 import puppeteer from "puppeteer-core";
-import { base, detail, done, fail, token, types, url, write } from "./lib.mjs";
+import { base, detail, done, fail, token, url, write } from "./lib.mjs";
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM, headless: true,
@@ -15,7 +15,7 @@ await page.goto(process.env.PAGE);
 await page.evaluate(() => (window.out = []));
 
 /** In the page: EventSource comes back by itself; where it gives up, the page makes a new one. */
-function bare(url, types) {
+function bare(url) {
   let last = 0, ended = false, made = 0, reconnected = 0;
   const open = () => {
     made++;
@@ -26,7 +26,7 @@ function bare(url, types) {
       ended = event.type === "run.lifecycle" && event.child_id === null && ["done", "aborted", "error"].includes(event.payload.state);
       window.out.push({ id: e.lastEventId, data: e.data });
     };
-    for (const type of types) source.addEventListener(type, take);
+    source.onmessage = take;
     source.onerror = () => {
       if (source.readyState !== EventSource.CLOSED) return reconnected++;
       // A page does not see the status: closed behind the end is 204.
@@ -38,12 +38,12 @@ function bare(url, types) {
 }
 
 /** In the page: our client, with the native EventSource or WebSocket below. */
-async function ours(base, token, detail, transport, types) {
+async function ours(base, token, detail, transport) {
   const { Client, formatEvent } = await import("/dist/index.js");
   const at = new URL(base);
   const states = {};
   const watch = new Client({ url: at.origin, token: () => token }).watch(at.pathname.split("/").at(-2), {
-    detail, transport, gaps: "refetch", customTypes: types, backoff: { first: 20, most: 200 },
+    detail, transport, gaps: "refetch", backoff: { first: 20, most: 200 },
     onState: (s) => (states[s.state] = (states[s.state] ?? 0) + 1),
   });
   for await (const { event, gap } of watch) window.out.push(gap ? { gap } : { data: formatEvent(event) });
@@ -51,8 +51,8 @@ async function ours(base, token, detail, transport, types) {
 }
 
 const run = process.env.TRANSPORT === "bare"
-  ? page.evaluate(bare, url(0), types)
-  : page.evaluate(ours, base, token, detail, process.env.TRANSPORT, types);
+  ? page.evaluate(bare, url(0))
+  : page.evaluate(ours, base, token, detail, process.env.TRANSPORT);
 run.catch(fail);
 for (;;) {
   const lines = await page.evaluate(() => window.out.splice(0));

@@ -4,7 +4,6 @@
 export const base = process.env.STREAM; // …/v1/agent/runs/{run}/stream
 export const token = process.env.TOKEN;
 export const detail = process.env.DETAIL; // full or default
-export const types = JSON.parse(process.env.TYPES); // EventSource has no listener for every type
 export const auth = { Authorization: `Bearer ${token}` };
 
 export const url = (after) => `${base}?detail=${detail}&after=${after}`;

@@ -53,9 +53,9 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	} | awk -f tools/testsum.awk
 
 .PHONY: needs
-needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl
+needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl, nginx
 	@tools/needs $(if $(RACE),gcc) postgresql
-	tools/needs -o node npm chromium versitygw jq curl
+	tools/needs -o node npm chromium versitygw jq curl nginx
 
 JS_DIRS := clients/ts internal/e2e/js
 # Without npm what needs it is left out, loudly; CI must have it.
@@ -91,6 +91,10 @@ bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./be
 	@pkgs="$(PKG)"
 	if [ "$$pkgs" = "./..." ]; then pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u | grep -vx ./bench; echo ./bench); fi
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 $$pkgs
+
+.PHONY: letter-rates
+letter-rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virtual time
+	@AGENTSTREAM_LETTER=full go test -count=1 -v -run 'TestLetterRates|TestR4NothingOfHistoryIsSpared|TestR4LiveOverALink' ./edge | sed -n 's/^.*letter_test.go:[0-9]*: |/|/p'
 
 RESULTS ?= bin/referee
 ROUNDS  ?= 3
@@ -146,6 +150,32 @@ campaign: needs ## Kill processes at random KILLS times and compare what was pro
 .PHONY: kills
 kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e
+
+.PHONY: power-cuts
+power-cuts: needs ## Let the log come back shorter KILLS times, of dev and of the split shape, and in six ways
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m -run 'TestPowerCut|TestSixCuts' ./internal/e2e
+
+PREVIOUS ?= a61788a
+# The last revision whose edges name no tenant to row security.
+UNSCOPED ?= 357707c
+
+.PHONY: upgrade
+upgrade: needs ## Let this release follow PREVIOUS, a revision, under load, and its edges those of PREVIOUS and UNSCOPED
+	@old=$$(mktemp -d)
+	trap 'rm -rf "$$old"' EXIT
+	for revision in $(PREVIOUS) $(UNSCOPED); do
+		mkdir "$$old/$$revision"
+		git archive $$revision | tar -x -C "$$old/$$revision"
+		(cd "$$old/$$revision" && go build -o agentstream ./cmd/agentstream)
+	done
+	AGENTSTREAM_PREVIOUS="$$old/$(PREVIOUS)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgrade(UnderLoad|Edge)$$' ./internal/e2e
+	AGENTSTREAM_MAY_REFUSE=yes AGENTSTREAM_PREVIOUS="$$old/$(UNSCOPED)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgradeEdge$$' ./internal/e2e
+
+ROUNDS_UP ?= 10
+
+.PHONY: topology
+topology: needs ## Start what docker-compose.yml describes, as plain processes, ROUNDS_UP times from nothing
+	@AGENTSTREAM_TOPOLOGY=$(ROUNDS_UP) go test -v -count=1 -timeout 30m -run 'TestTopology$$' ./internal/e2e
 
 .PHONY: outage
 outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, under 5,000 events/s and 100 watchers

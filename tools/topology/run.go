@@ -1,0 +1,282 @@
+package main
+
+import (
+	"agentstream/internal/localpg"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// topology is the services as processes.
+type topology struct {
+	file   *file
+	dir    string
+	binary string
+	ports  map[string]int // by service and port of the file
+	ended  chan error     // a process that is to run on has ended
+
+	order   []string // as they were started
+	running map[string]*process
+}
+
+// process is one service.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how; set before done is closed
+	log  string
+
+	mu      sync.Mutex
+	stopped bool
+}
+
+// start starts all services, each when what it depends on is so far, and waits until the last is healthy.
+func (t *topology) start(ctx context.Context) error {
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return err
+	}
+	for len(t.running) < len(t.file.Services) {
+		before := len(t.running)
+		for _, name := range sorted(t.file.Services) {
+			s := t.file.Services[name]
+			if t.running[name] != nil || !t.may(s) {
+				continue
+			}
+			if err := t.await(ctx, s); err != nil {
+				return err
+			}
+			p, err := t.service(ctx, name, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			t.running[name], t.order = p, append(t.order, name)
+		}
+		if len(t.running) == before {
+			return errors.New("what services depend on is not there, or is a circle")
+		}
+	}
+	for _, name := range t.order {
+		if err := t.healthy(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sorted[V any](m map[string]V) (names []string) {
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// may reports whether everything that a service depends on has been started.
+func (t *topology) may(s service) bool {
+	for on := range s.DependsOn {
+		if t.running[on] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// await waits for the conditions of a service.
+func (t *topology) await(ctx context.Context, s service) error {
+	for _, on := range sorted(s.DependsOn) {
+		switch s.DependsOn[on].Condition {
+		case healthy:
+			if err := t.healthy(ctx, on); err != nil {
+				return err
+			}
+		case completed:
+			p := t.running[on]
+			select {
+			case <-p.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if p.err != nil {
+				return fmt.Errorf("%s: %w\n%s", on, p.err, p.said())
+			}
+		}
+	}
+	return nil
+}
+
+// healthy waits until the health check of a service passes.
+func (t *topology) healthy(ctx context.Context, name string) error {
+	s, p := t.file.Services[name], t.running[name]
+	if s.Healthcheck == nil {
+		return nil
+	}
+	patience, err := s.patience()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for end := time.Now().Add(patience); ; {
+		err := t.check(ctx, name, s)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-p.done:
+			return fmt.Errorf("%s: %w\n%s", name, p.err, p.said())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: not healthy: %w\n%s", name, err, p.said())
+		}
+	}
+}
+
+// check runs the health check once.
+func (t *topology) check(ctx context.Context, name string, s service) error {
+	pl := &place{t: t, name: name, root: filepath.Join(t.dir, "roots", name)}
+	test, err := pl.all(s.Healthcheck.Test)
+	if err != nil || len(test) < 2 || test[0] != "CMD" {
+		return fmt.Errorf("health check %q: %w", test, err)
+	}
+	switch test[1] {
+	case "wget":
+		resp, err := http.Get(test[len(test)-1])
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	case "/usr/bin/agentstream":
+		test[1] = t.binary
+	case "pg_isready":
+		programs, err := localpg.Programs(test[1])
+		if err != nil {
+			return err
+		}
+		test[1] = filepath.Join(programs, test[1])
+		if i := slices.Index(test, "-p"); i > 0 {
+			n, err := t.port(name, test[i+1])
+			if err != nil {
+				return err
+			}
+			test[i+1] = strconv.Itoa(n)
+		}
+	}
+	cmd := exec.CommandContext(ctx, test[1], test[2:]...)
+	cmd.Env = t.running[name].cmd.Env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// launch starts a process whose output goes into a file.
+func (t *topology) launch(name string, cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{}), log: filepath.Join(t.dir, name+".log")}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // nothing is left behind by a topology that is killed
+	err = cmd.Start()
+	log.Close()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+		p.mu.Lock()
+		stopped := p.stopped
+		p.mu.Unlock()
+		if !stopped && !t.completes(name) {
+			t.ended <- fmt.Errorf("%s has ended: %v\n%s", name, p.err, p.said())
+		}
+	}()
+	return p, nil
+}
+
+// completes reports whether others wait for the service to end.
+func (t *topology) completes(name string) bool {
+	for _, s := range t.file.Services {
+		if s.DependsOn[name].Condition == completed {
+			return true
+		}
+	}
+	return false
+}
+
+// said is the end of what the process has printed.
+func (p *process) said() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
+}
+
+// stopWithin is how long a process may take to end before it is killed.
+const stopWithin = 20 * time.Second
+
+// stop ends the processes, those first that were started last.
+func (t *topology) stop() {
+	for _, name := range slices.Backward(t.order) {
+		p := t.running[name]
+		p.mu.Lock()
+		p.stopped = true
+		p.mu.Unlock()
+		by := syscall.SIGTERM
+		if t.file.Services[name].kind() == "postgres" {
+			by = syscall.SIGINT // SIGTERM waits for clients
+		}
+		_ = p.cmd.Process.Signal(by) // it may have ended
+		select {
+		case <-p.done:
+		case <-time.After(stopWithin):
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+	}
+}
+
+// described is one process for who asked for it.
+type described struct {
+	Service string         `json:"service"`
+	PID     int            `json:"pid"`
+	Argv    []string       `json:"argv"`
+	Env     []string       `json:"env"`
+	Ports   map[string]int `json:"ports"` // by the port of the file
+}
+
+func (t *topology) told() (out []described) {
+	for _, name := range t.order {
+		p := t.running[name]
+		d := described{Service: name, PID: p.cmd.Process.Pid, Argv: p.cmd.Args, Env: p.cmd.Env, Ports: map[string]int{}}
+		for key, n := range t.ports {
+			if port, ok := strings.CutPrefix(key, name+":"); ok {
+				d.Ports[port] = n
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}

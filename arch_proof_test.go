@@ -63,6 +63,9 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"names", "edge/helpers/x_test.go", "package helpers_test\n", "helpers"},
 		{"names", "edge/commonmark/x.go", "package commonmark\n", ""},
 
+		{"words", "edge/x.go", "package edge\nvar newOutlets int\n", "broadcast group"},
+		{"words", "edge/x.go", "package edge\nvar disk, penalty, letter int\n", ""},
+
 		{"init", "edge/x.go", "package edge\nfunc init() {}\n", "func init"},
 		{"init", "edge/x.go", "package edge\ntype a int\nfunc (a) init() {}\n", ""},
 		{"init", "edge/x_test.go", "package edge\nfunc init() {}\n", ""},

@@ -29,7 +29,7 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// judge gives what is wrong with a tree: violations without an excuse, and excuses without a
+// judge returns what is wrong with a tree: violations without an excuse, and excuses without a
 // violation.
 func judge(tr tree, excused map[string]string) (out []string) {
 	used := map[string]bool{}
@@ -87,6 +87,7 @@ var rules = []rule{
 	{"floors", "a package may import only what stands below it (docs/ARCHITECTURE.md)", checkFloors},
 	{"clients", "a client library lives in one place, so that replacing or fixing its use is one change", checkClients},
 	{"names", "a package is called after what it does; a bag for everything is where a missing decision goes to live", checkNames},
+	{"words", "one word for one thing, and it is the one that the field has", checkWords},
 	{"init", "nothing happens by being imported: wiring is in cmd, where it can be read", checkInit},
 	{"doc", "every package says in doc.go what it is and what it promises", checkDoc},
 	{"length", "files of at most 600 lines and functions of at most 80 can be read at once", checkLength},
@@ -148,8 +149,8 @@ var floors = []floor{
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
 	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
 	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"producers/desk", []string{"producers", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
-	{"producers/demo", []string{"producers", "producers/desk", "schema"}, "the demo is a producer like any other"},
+	{"producers/worker", []string{"producers", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"producers/demo", []string{"producers", "producers/worker", "schema"}, "the demo is a producer like any other"},
 	{"producers/anthropic/anthropictest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/gemini/geminitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
@@ -161,7 +162,7 @@ var floors = []floor{
 	{"producers/*", []string{"producers/provider", "schema"}, "a provider's stream becomes events; it is not written here"},
 	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
 	{"fanout/fanouttest", []string{"fanout", "producers", "schema", "schema/schematest"}, "the suite writes what it reads back"},
-	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' twin"},
+	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' double"},
 	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
 	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
@@ -180,9 +181,11 @@ var floors = []floor{
 	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
-	{"internal/testkit", []string{"schema", "internal/natskit"}, "test parts are servers, not the product"},
+	{"internal/localpg", nil, "it finds programs"},
+	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
 	{"bench/**", []string{"**"}, "a benchmark wires what it measures"},
+	{"tools/**", []string{"internal/localpg"}, "tools start programs and know none of their code"},
 	{"cmd/**", []string{"**"}, "the composition root knows everything"},
 }
 
@@ -212,7 +215,7 @@ var testWires = map[string][]string{
 	// The demo agent is cancelled on a real log.
 	"producers/demo": {"producers/natsjs"},
 	// What is said in sessions is heard on a real log.
-	"producers/desk": {"producers/natsjs"},
+	"producers/worker": {"producers/natsjs"},
 	// What one adapter reads, another has written.
 	"fanout/natsjs":           {"producers/natsjs"},
 	"persister/persistertest": {"persister/**", "producers/natsjs"},
@@ -251,7 +254,7 @@ func checkFloors(tr tree) (out []violation) {
 	return out
 }
 
-// isTestKit says that a folder exists for tests.
+// isTestKit reports whether a folder exists for tests.
 func isTestKit(dir string) bool {
 	return strings.HasSuffix(dir, "test") || strings.HasSuffix(dir, "testkit")
 }
@@ -301,7 +304,7 @@ var clients = []struct {
 	in     []string
 	inTest []string
 }{
-	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**"}, wholes},
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**"}, wholes},
 	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},

@@ -1,6 +1,8 @@
 # Reads `go test -v` and prints what a person needs: one line for each package, everything that a
 # failed package said, every skipped test with its reason, and the number of tests at the end.
-# It exits with 1 when anything failed, or when nothing ran at all.
+# It exits with 1 when anything failed, or when nothing ran at all. The failed tests of a package are
+# written to the file `again`, as one line: the package and what -run takes. They are not when a package
+# failed for anything else, such as a data race, a leak, a panic or a time-out, or when over five failed.
 
 function flush_failed() { printf "%s", said; said = "" }
 
@@ -10,10 +12,19 @@ function flush_failed() { printf "%s", said; said = "" }
 	if ($0 !~ /^ /) skipped++; else subskipped++
 	said = said $0 "\n"; skips = skips $0 "\n" heard; heard = ""; next   # its reason stands before it
 }
-/^ *--- FAIL: / { if ($0 !~ /^ /) failed++; else subfailed++; said = said $0 "\n"; next }
-/^ok  \t/ { print; packages++; said = ""; next }
+/^ *--- FAIL: / {
+	if ($0 !~ /^ /) { failed++; names = names (names == "" ? "" : "|") $3 } else subfailed++
+	said = said $0 "\n"; next
+}
+/^ok  \t/ { print; fflush(); packages++; said = ""; next }
 /^\?   \t/ || /^\t.*coverage: / { said = ""; next }   # no test files
-/^FAIL\t/ { flush_failed(); print; broken++; next }
+/^FAIL\t/ {
+	flush_failed(); print; fflush(); broken++
+	if (names == "" || final) hopeless = 1
+	else chances = chances $2 " ^(" names ")$\n"
+	names = ""; final = 0; next
+}
+/^WARNING: DATA RACE/ || /^panic: / || /^fatal error: / { final = 1 }
 /^(PASS|FAIL)$/ { next }
 /^#/ || /: no required module|: cannot find/ { print; next }       # what the compiler says
 { said = said $0 "\n"; heard = heard $0 "\n" }
@@ -23,6 +34,7 @@ END {
 	if (skips != "") printf "skipped:\n%s", skips
 	printf "%d packages: %d tests and %d subtests passed, %d failed, %d skipped\n", packages + broken, \
 		passed, subpassed, failed + subfailed, skipped + subskipped
+	if (again != "" && !hopeless && failed <= 5) printf "%s", chances >again
 	if (broken > 0 || failed > 0) { print "FAIL"; exit 1 }
 	if (packages == 0) { print "FAIL: no package was tested"; exit 1 }
 	print "ok"

@@ -183,6 +183,7 @@ var floors = []floor{
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
 	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
+	{"internal/cputime", nil, "it measures and knows nothing of what"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
 	{"bench/**", []string{"**"}, "a benchmark wires what it measures"},
 	{"tools/**", []string{"internal/localpg"}, "tools start programs and know none of their code"},
@@ -190,12 +191,12 @@ var floors = []floor{
 }
 
 // testMay is what tests may import on top: real parts and the suites.
-var testMay = []string{"internal/testkit", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
+var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
 	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
+var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
 	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
 	"producers/provider/providertest"}
 

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"agentstream/internal/cputime"
 	"agentstream/producers"
 	"agentstream/producers/anthropic"
 	"agentstream/producers/anthropic/anthropictest"
@@ -125,7 +125,7 @@ func BenchmarkSendDelta(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
-			cpu := ownCPU(b)
+			cpu := cputime.Process()
 			i := 0
 			for b.Loop() {
 				one[0] = events[i%len(events)]
@@ -137,20 +137,11 @@ func BenchmarkSendDelta(b *testing.B) {
 			if err := p.Flush(b.Context()); err != nil {
 				b.Fatal(err)
 			}
-			b.ReportMetric(float64(ownCPU(b)-cpu)/float64(b.N), "cpu-ns/event")
+			b.ReportMetric(float64(cputime.Process()-cpu)/float64(b.N), "cpu-ns/event")
 			b.ReportMetric(float64(log.events.Load())/float64(log.packs.Load()), "events/pack")
 			if err := p.Close(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		})
 	}
-}
-
-// ownCPU is what this process has used.
-func ownCPU(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

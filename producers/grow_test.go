@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/cputime"
 	"agentstream/producers/anthropic"
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
@@ -45,15 +46,15 @@ func TestProviderGrowsSlowly(t *testing.T) {
 			cost := func(n int) (took time.Duration, kept int) {
 				before := heap()
 				d := b.decoder(provider.Config{})
-				began := time.Now()
-				_, err := d.Write([]byte(b.head))
-				must(t, err)
-				for i := range n {
-					if _, err := d.Write(fmt.Appendf(nil, b.frame+"\n", i, words)); err != nil {
-						t.Fatal(err)
+				took = cputime.Of(func() {
+					_, err := d.Write([]byte(b.head))
+					must(t, err)
+					for i := range n {
+						if _, err := d.Write(fmt.Appendf(nil, b.frame+"\n", i, words)); err != nil {
+							t.Fatal(err)
+						}
 					}
-				}
-				took = time.Since(began)
+				})
 				kept = heap() - before
 				for _, e := range d.Close() {
 					must(t, e.Prepare("run_1"))

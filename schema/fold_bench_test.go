@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/cputime"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -114,21 +115,18 @@ func TestFoldOfMuch(t *testing.T) {
 	} {
 		cost := func(n int) time.Duration {
 			var f schema.Fold
-			began := time.Now()
-			for i := range n {
-				lane, typ, payload := write(i)
-				f.Add(&schema.Event{Type: typ, ChildID: lane, Seq: schema.Seq(i + 1), Payload: []byte(payload)})
-			}
-			took := time.Since(began)
+			took := cputime.Of(func() {
+				for i := range n {
+					lane, typ, payload := write(i)
+					f.Add(&schema.Event{Type: typ, ChildID: lane, Seq: schema.Seq(i + 1), Payload: []byte(payload)})
+				}
+			})
 			if b := f.AppendSnapshot(nil); len(b) > f.Size()+2000 {
 				t.Errorf("%s: size %d, snapshot of %d bytes", name, f.Size(), len(b))
 			}
 			return took
 		}
 		few, many := cost(n), cost(8*n)
-		for try := 0; try < 3 && many > 40*few+200*time.Millisecond; try++ { // the machine may be busy
-			few, many = max(few, cost(n)), min(many, cost(8*n))
-		}
 		t.Logf("%-8s %7d: %8v  %7d: %8v", name, n, few, 8*n, many)
 		if many > 40*few+200*time.Millisecond { // 64 times if it were quadratic
 			t.Errorf("%s: %v for %d, %v for %d", name, few, n, many, 8*n)

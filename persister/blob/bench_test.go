@@ -7,10 +7,10 @@ import (
 	"iter"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"agentstream/internal/cputime"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/schema"
@@ -121,12 +121,12 @@ func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int
 		b.Fatal(err)
 	}
 	b.StartTimer()
-	begun, used := time.Now(), cpu(b)
+	begun, used := time.Now(), cputime.Process().Seconds()
 	if err := a.One(b.Context(), l.key); err != nil {
 		b.Fatal(err)
 	}
 	took := time.Since(begun).Seconds()
-	b.ReportMetric(cpu(b)-used, "cpu-s-archived")
+	b.ReportMetric(cputime.Process().Seconds()-used, "cpu-s-archived")
 	b.StopTimer()
 	l.place.Floor = l.place.Last
 	for o, err := range store.List(b.Context(), "") {
@@ -148,7 +148,7 @@ func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int
 		return r
 	}
 	r := reader()
-	begun, used = time.Now(), cpu(b)
+	begun, used = time.Now(), cputime.Process().Seconds()
 	n := 0
 	for p, err := range r.Packs(b.Context(), l.key, 0, schema.MaxSeq) {
 		if err != nil {
@@ -160,11 +160,11 @@ func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int
 		b.Fatalf("%d events came", n)
 	}
 	b.ReportMetric(time.Since(begun).Seconds()*1e3, "ms-whole")
-	b.ReportMetric(cpu(b)-used, "cpu-s-whole")
+	b.ReportMetric(cputime.Process().Seconds()-used, "cpu-s-whole")
 	b.ReportMetric(float64(bytes.Load()), "B-whole")
 	b.ReportMetric(float64(requests.Load()), "requests-whole")
 	var times []time.Duration
-	used = cpu(b)
+	used = cputime.Process().Seconds()
 	for i := range 20 {
 		r = reader() // without an index that is known
 		after := schema.Seq(events/40 + i*events/20)
@@ -181,20 +181,10 @@ func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int
 		}
 		times = append(times, time.Since(begun))
 	}
-	b.ReportMetric((cpu(b)-used)/20*1e3, "cpu-ms-100")
+	b.ReportMetric((cputime.Process().Seconds()-used)/20*1e3, "cpu-ms-100")
 	slices.Sort(times)
 	b.ReportMetric(times[10].Seconds()*1e3, "ms-100")
 	b.ReportMetric(float64(bytes.Load()), "B-100")
 	b.ReportMetric(float64(requests.Load()), "requests-100")
 	b.StartTimer()
-}
-
-// cpu returns the CPU seconds of this process: other work on the machine is none of its.
-func cpu(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/internal/cputime"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
@@ -76,7 +77,7 @@ func benchDrain(b *testing.B, cfg persister.Config, size int, serverCPU func() t
 		}
 		log.line(b)
 		before := log.cpu(b)
-		self, server := cpuOfSelf(b), serverCPU()
+		self, server := cputime.Process(), serverCPU()
 		counted := make(chan persister.Stored, 1<<16)
 		cfg.Hooks.Stored = func(_ string, s persister.Stored) { counted <- s }
 		begin := time.Now()
@@ -96,7 +97,7 @@ func benchDrain(b *testing.B, cfg persister.Config, size int, serverCPU func() t
 		stop()
 		per := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / drainEvents }
 		b.ReportMetric(drainEvents/took.Seconds(), "rows/s")
-		b.ReportMetric(per(cpuOfSelf(b)-self), "us/event")
+		b.ReportMetric(per(cputime.Process()-self), "us/event")
 		b.ReportMetric(per(serverCPU()-server), "server-us/event")
 		b.ReportMetric(per(log.cpu(b)-before), "log-us/event")
 		b.ReportMetric(float64(rows)/float64(commits), "rows/commit")

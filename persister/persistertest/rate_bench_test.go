@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/internal/cputime"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
@@ -64,7 +65,7 @@ func benchRate(b *testing.B, store persister.Store, serverCPU func() time.Durati
 		var commits, rows int
 		counted := make(chan persister.Stored, 1<<16)
 		p, stop := ratePersist(b, log.url, persister.Config{Store: store, Hooks: persister.Hooks{Stored: func(_ string, s persister.Stored) { counted <- s }}})
-		self, server := cpuOfSelf(b), serverCPU()
+		self, server := cputime.Process(), serverCPU()
 		b.StartTimer()
 		busy := log.publish(b)
 		last := time.Now()
@@ -80,7 +81,7 @@ func benchRate(b *testing.B, store persister.Store, serverCPU func() time.Durati
 		behind := time.Since(last)
 		b.StopTimer()
 		per := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(total) }
-		b.ReportMetric(per(cpuOfSelf(b)-self), "us/event")
+		b.ReportMetric(per(cputime.Process()-self), "us/event")
 		b.ReportMetric(per(serverCPU()-server), "server-us/event")
 		b.ReportMetric(per(busy-idle), "log-us/event")
 		b.ReportMetric(float64(rows)/float64(commits), "rows/commit")
@@ -208,10 +209,7 @@ func serveRateLog(dir string) error {
 		case preload:
 			err = loadLog(js, size)
 		case in.Text() == "cpu":
-			var cpu time.Duration
-			if cpu, err = ownCPU(); err == nil {
-				fmt.Println(cpu)
-			}
+			fmt.Println(cputime.Process())
 		default:
 			if packs == nil {
 				packs = ratePacks()
@@ -241,11 +239,7 @@ func ratePacks() []*nats.Msg {
 }
 
 func publishRate(nc *nats.Conn, msgs []*nats.Msg) error {
-	cpu, err := ownCPU()
-	if err != nil {
-		return err
-	}
-	fmt.Println(cpu)
+	fmt.Println(cputime.Process())
 	begin := time.Now()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -260,25 +254,8 @@ func publishRate(nc *nats.Conn, msgs []*nats.Msg) error {
 			return err
 		}
 	}
-	if cpu, err = ownCPU(); err == nil {
-		fmt.Println(cpu)
-	}
-	return err
-}
-
-func ownCPU() (time.Duration, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
-}
-
-func cpuOfSelf(b *testing.B) time.Duration {
-	b.Helper()
-	d, err := ownCPU()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return d
+	fmt.Println(cputime.Process())
+	return nil
 }
 
 // postmasterCPU returns a function that sums the CPU time of a PostgreSQL's processes, those that have

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"agentstream/internal/cputime"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/producers"
@@ -128,7 +128,7 @@ func BenchmarkSendDelta(b *testing.B) {
 				}
 			}
 			b.ReportAllocs()
-			cpu, n := ownCPU(b), 0
+			cpu, n := cputime.Process(), 0
 			for b.Loop() {
 				send(pubs[n/16%runs], n)
 				n++
@@ -138,7 +138,7 @@ func BenchmarkSendDelta(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(ownCPU(b)-cpu)/float64(n), "cpu-ns/event")
+			b.ReportMetric(float64(cputime.Process()-cpu)/float64(n), "cpu-ns/event")
 			b.ReportMetric(float64(stored.Load())/float64(packs.Load()), "events/pack")
 		})
 	}
@@ -203,14 +203,4 @@ func TestServeApart(t *testing.T) {
 	k := testkit.NATS(t)
 	fmt.Println("url " + k.Server.ClientURL())
 	_, _ = io.Copy(io.Discard, os.Stdin)
-}
-
-// ownCPU is what this process has used.
-func ownCPU(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,0 +1,5 @@
+package cputime
+
+import "syscall"
+
+const thread = syscall.RUSAGE_THREAD

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package cputime
+
+import "syscall"
+
+const thread = syscall.RUSAGE_SELF

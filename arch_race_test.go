@@ -10,7 +10,7 @@ import (
 // they only turn bytes into events. Their tests take the same input apart very often. That decoders share
 // nothing when many work at the same time is shown with the detector, by TestDecodersShareNothing of
 // producers. The Makefile says the list a second time.
-var unraced = []string{"producers/anthropic", "producers/gemini", "producers/openai", "producers/transcript"}
+var unraced = []string{"producers/anthropic", "producers/gemini", "producers/openai", "producers/provider", "producers/transcript"}
 
 // concurrent is what packages need that have something for the race detector to find.
 var concurrent = []string{"sync", "sync/atomic", "testing/synctest", "unsafe", "C"}

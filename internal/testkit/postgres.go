@@ -44,9 +44,10 @@ var shared struct {
 
 // Postgres returns the DSN of a fresh, empty database on the one server that all tests of this process
 // share. The package's TestMain must end with Main. Without PostgreSQL on the machine the test fails
-// where CI is set, and is skipped elsewhere.
+// where CI is set, and is skipped elsewhere. It is skipped with -short, too.
 func Postgres(t testing.TB) string {
 	t.Helper()
+	skipShort(t)
 	shared.Lock()
 	if shared.server == nil && shared.err == nil {
 		shared.server, shared.err = newPostgres()
@@ -58,9 +59,10 @@ func Postgres(t testing.TB) string {
 }
 
 // StartPostgres starts a server of the test's own, for tests that stop it. It ends with the test.
-// Settings ("name=value") win over those that tests are run with.
+// Settings ("name=value") win over those that tests are run with. The test is skipped with -short.
 func StartPostgres(t testing.TB, settings ...string) *PostgresServer {
 	t.Helper()
+	skipShort(t)
 	s, err := newPostgres(settings...)
 	missing(t, err)
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -15,6 +16,14 @@ type process struct {
 	cmd  *exec.Cmd
 	log  bytes.Buffer  // what it printed; complete when done is closed
 	done chan struct{} // closed when the process has ended
+}
+
+// skipShort skips a test that starts a server where -short asks for tests without other processes.
+func skipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: it starts another process")
+	}
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {

@@ -35,9 +35,10 @@ type S3Server struct {
 
 // S3 starts a server of the test's own with one empty bucket. It ends with the test. Where the
 // program is missing (tools/needs versitygw builds it) the test fails if CI is set, and is skipped
-// elsewhere.
+// elsewhere. It is skipped with -short, too.
 func S3(t testing.TB) *S3Server {
 	t.Helper()
+	skipShort(t)
 	bin, err := findGateway()
 	if err != nil && os.Getenv("CI") == "" {
 		t.Skip("SKIPPED, NOTHING WAS TESTED: ", err)

@@ -165,9 +165,12 @@ var floors = []floor{
 	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' double"},
 	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister", []string{"schema"}, "it satisfies fanout.History by shape only"},
-	{"persister/persistertest", []string{"persister", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
+	{"persister/deadletter", []string{"persister", "schema"}, "what happens to dead letters afterwards knows the contract, no store"},
+	{"persister/persistertest", []string{"persister", "persister/deadletter", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
+	{"persister/sqlite", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/postgres", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
@@ -322,11 +325,12 @@ var wholes = []string{"internal/e2e", "persister/persistertest", "persister/rete
 
 // closed folders take no third-party import but these.
 var closed = map[string][]string{
-	"schema":     {"github.com/oklog/ulid/v2"},
-	"producers":  nil,
-	"fanout":     nil,
-	"persister":  nil,
-	"clients/go": nil,
+	"schema":               {"github.com/oklog/ulid/v2"},
+	"producers":            nil,
+	"fanout":               nil,
+	"persister":            nil,
+	"persister/deadletter": nil,
+	"clients/go":           nil,
 }
 
 func checkClients(tr tree) (out []violation) {

@@ -21,7 +21,7 @@ func decode(m *Message) (Chunk, []DeadLetter) {
 	}
 	if err != nil {
 		key, _, _ := schema.ParseSubject(m.Subject)
-		return Chunk{from: m}, []DeadLetter{m.letter(key, 0, m.Body, ReasonBadMessage, err)}
+		return Chunk{from: m}, []DeadLetter{m.deadLetter(key, 0, m.Body, ReasonBadMessage, err)}
 	}
 	var plain plainLines
 	plain.of(&p)
@@ -34,7 +34,7 @@ func decode(m *Message) (Chunk, []DeadLetter) {
 		row, ok := plain.read(seq, line)
 		if !ok {
 			if row, err = readRow(&p, seq, line); err != nil {
-				bad = append(bad, m.letter(p.Key, seq, line, ReasonBadEvent, err))
+				bad = append(bad, m.deadLetter(p.Key, seq, line, ReasonBadEvent, err))
 				continue
 			}
 		}
@@ -79,20 +79,25 @@ func readRow(p *schema.Pack, seq schema.Seq, line []byte) (Row, error) {
 	return Row{Seq: seq, ID: e.ID, Type: e.Type, TS: ts, Line: line, Payload: payload}, nil
 }
 
-func (m *Message) letter(key schema.RunKey, seq schema.Seq, body []byte, reason string, err error) DeadLetter {
+func (m *Message) deadLetter(key schema.RunKey, seq schema.Seq, body []byte, reason string, err error) DeadLetter {
 	return DeadLetter{
 		Stream: m.Stream, Position: m.Position, Seq: seq, Key: key, Subject: m.Subject,
 		Header: m.Header, Body: body, Reason: reason, Detail: err.Error(),
 	}
 }
 
-// letter sets one row of the chunk aside.
-func (c *Chunk) letter(row int, reason string, err error) DeadLetter {
+// Refused returns the dead letter of a row that the store refuses with err.
+func (c *Chunk) Refused(row int, err error) DeadLetter { return c.deadLetter(row, ReasonRefused, err) }
+
+// Conflict returns the dead letter of a row that conflicts with a stored one.
+func (c *Chunk) Conflict(row int) DeadLetter { return c.deadLetter(row, ReasonConflict, errConflict) }
+
+func (c *Chunk) deadLetter(row int, reason string, err error) DeadLetter {
 	from := c.from
 	if from == nil {
 		from = &Message{}
 	}
-	return from.letter(c.Key, c.Rows[row].Seq, c.Rows[row].Line, reason, err)
+	return from.deadLetter(c.Key, c.Rows[row].Seq, c.Rows[row].Line, reason, err)
 }
 
 // Chunks takes packs apart for a store, as a Persister does with what it fetches. It is all or

@@ -37,23 +37,23 @@ type StoredOffset struct {
 
 // Transfer is one transaction of a persister: what became of some messages, and the offset behind them.
 type Transfer struct {
-	Chunks  []Chunk
-	Letters []DeadLetter // kept with the rows
-	From    Offset       // the transaction is refused with ErrOvertaken when the store has another one
-	To      Offset       // without a Stream the offset is neither compared nor moved
-	Owner   string       // who moves it
+	Chunks      []Chunk
+	DeadLetters []DeadLetter // kept with the rows
+	From        Offset       // the transaction is refused with ErrOvertaken when the store has another one
+	To          Offset       // without a Stream the offset is neither compared nor moved
+	Owner       string       // who moves it
 }
 
 // Moves reports whether the transfer moves the offset of its stream.
 func (t *Transfer) Moves() bool { return t.To.Stream != "" }
 
-// Conflicting returns the dead letters of rows that came with another content than the one stored.
+// Conflicting returns the dead letters of rows that conflict with stored ones.
 func (t *Transfer) Conflicting(conflicts []Conflict) []DeadLetter {
-	letters := make([]DeadLetter, len(conflicts))
+	deadLetters := make([]DeadLetter, len(conflicts))
 	for i, c := range conflicts {
-		letters[i] = t.Chunks[c.Chunk].letter(c.Row, ReasonConflict, errConflict)
+		deadLetters[i] = t.Chunks[c.Chunk].Conflict(c.Row)
 	}
-	return letters
+	return deadLetters
 }
 
 // Decisions of a caller about offsets.

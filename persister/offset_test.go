@@ -389,7 +389,7 @@ func TestLettersThatAreRefused(t *testing.T) {
 		var refuses atomic.Bool
 		refuses.Store(true)
 		store.fault = func(_ context.Context, tr *persister.Transfer) error {
-			if tr != nil && len(tr.Letters) > 0 && refuses.Load() {
+			if tr != nil && len(tr.DeadLetters) > 0 && refuses.Load() {
 				return fmt.Errorf("no such letter: %w", persister.ErrPoison)
 			}
 			return nil

@@ -2,6 +2,7 @@ package persister
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -109,10 +110,10 @@ func (p *pipeline) idle() {
 }
 
 // kept counts a commit and its dead letters, after they are durable.
-func (p *pipeline) kept(done Stored, letters []DeadLetter) {
+func (p *pipeline) kept(done Stored, deadLetters []DeadLetter) {
 	var conflicts uint64
-	for i := range letters {
-		if letters[i].Reason == ReasonConflict {
+	for i := range deadLetters {
+		if deadLetters[i].Reason == ReasonConflict {
 			conflicts++
 		}
 	}
@@ -122,15 +123,15 @@ func (p *pipeline) kept(done Stored, letters []DeadLetter) {
 		s.Inserted += uint64(done.Inserted)
 		s.Repeated += uint64(done.Repeated)
 		s.Dropped += uint64(done.Dropped)
-		s.DeadLetters += uint64(len(letters))
+		s.DeadLetters += uint64(len(deadLetters))
 		s.Conflicts += conflicts
 		stream = s.Stream
 	})
 	if h := p.cfg.Hooks.Stored; h != nil {
 		h(stream, done)
 	}
-	for i := range letters {
-		p.report(stream, &letters[i])
+	for i := range deadLetters {
+		p.report(stream, &deadLetters[i])
 	}
 }
 
@@ -173,4 +174,25 @@ func (t *reports) next() (unsaid int, ok bool) {
 	t.said++
 	unsaid, t.unsaid = t.unsaid, 0
 	return unsaid, true
+}
+
+// Storing returns nil, or why what is fetched is not stored: of some pipeline, at least the two newest attempts in a
+// row have failed. A store may answer questions and still take nothing, as one does whose disk is full.
+func (p *Persister) Storing() error {
+	for _, pipe := range p.pipes {
+		if err := pipe.storing(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pipeline) storing() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.troubles[storing]
+	if t.attempts < 2 {
+		return nil
+	}
+	return fmt.Errorf("persister: nothing of %s is stored since %s: %s", p.status.Stream, t.since.UTC().Format(time.RFC3339), p.status.LastError)
 }

@@ -59,25 +59,3 @@ type Result struct {
 type Conflict struct {
 	Chunk, Row int
 }
-
-// Reasons of dead letters.
-const (
-	ReasonBadMessage = "bad_message" // not a pack at all: subject, headers or number of lines
-	ReasonBadEvent   = "bad_event"   // a line of a pack that is not an event of its place
-	ReasonRefused    = "refused"     // the store cannot keep the line
-	ReasonConflict   = "conflict"    // another content is stored at this run and seq: an alarm
-)
-
-// DeadLetter is what could not be stored, with all that is needed to look into it and to put it
-// back: nothing that the log has taken disappears.
-type DeadLetter struct {
-	Stream   string
-	Position uint64        // of the message in the stream
-	Seq      schema.Seq    // place in the run the event claims; 0 when the whole message is meant
-	Key      schema.RunKey // zero when the subject names none
-	Subject  string
-	Header   map[string][]string
-	Body     []byte // the event's line, or the message's whole body
-	Reason   string
-	Detail   string // the error's text
-}

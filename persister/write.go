@@ -108,7 +108,7 @@ func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, 
 func (p *pipeline) transferOf(b *batch, first, end int) *Transfer {
 	t := &Transfer{Chunks: make([]Chunk, 0, end-first), Owner: p.share.me}
 	for i := first; i < end; i++ {
-		t.Letters = append(t.Letters, b.items[i].bad...)
+		t.DeadLetters = append(t.DeadLetters, b.items[i].bad...)
 		if len(b.items[i].chunk.Rows) > 0 {
 			t.Chunks = append(t.Chunks, b.items[i].chunk)
 		}
@@ -139,7 +139,7 @@ func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) erro
 		p.overtaken = 0
 	}
 	p.kept(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
-		Took: p.cfg.Now().Sub(begin)}, append(t.Letters, t.Conflicting(res.Conflicts)...))
+		Took: p.cfg.Now().Sub(begin)}, append(t.DeadLetters, t.Conflicting(res.Conflicts)...))
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (p *pipeline) divide(ctx context.Context, t *Transfer) error {
 	if err != nil {
 		return err
 	}
-	return p.transfer(ctx, &Transfer{Letters: append(t.Letters, refused...), From: t.From, To: t.To, Owner: t.Owner}, 1)
+	return p.transfer(ctx, &Transfer{DeadLetters: append(t.DeadLetters, refused...), From: t.From, To: t.To, Owner: t.Owner}, 1)
 }
 
 // rows stores what can be stored of a chunk, and returns the dead letters of the rows that cannot.
@@ -162,7 +162,7 @@ func (p *pipeline) rows(ctx context.Context, c Chunk) ([]DeadLetter, error) {
 	}
 	n := len(c.Rows)
 	if n == 1 {
-		return []DeadLetter{c.letter(0, ReasonRefused, err)}, nil
+		return []DeadLetter{c.Refused(0, err)}, nil
 	}
 	a, b := c, c
 	a.Rows, b.Rows = c.Rows[:n/2], c.Rows[n/2:]

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/schema"
 )
 
@@ -33,9 +33,9 @@ type DeadLetterStoreFlags struct {
 
 // deadLetterArchive is what the commands need of a store.
 type deadLetterArchive interface {
-	persister.Redriver
-	Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error)
-	CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error)
+	deadletter.Redriver
+	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
+	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
 }
 
@@ -60,8 +60,8 @@ type DeadLetterFilter struct {
 
 func (f *DeadLetterFilter) empty() bool { return *f == DeadLetterFilter{} }
 
-func (f *DeadLetterFilter) query(now time.Time) (q persister.DeadLetterQuery, err error) {
-	q = persister.DeadLetterQuery{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
+func (f *DeadLetterFilter) query(now time.Time) (q deadletter.Query, err error) {
+	q = deadletter.Query{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
 	if q.Since, err = parseSince("--since", f.Since, now); err != nil {
 		return q, err
 	}
@@ -73,7 +73,7 @@ func (f *DeadLetterFilter) query(now time.Time) (q persister.DeadLetterQuery, er
 func lettersNamed(ctx context.Context, s deadLetterArchive, ids []string) ([]string, error) {
 	names := make([]string, len(ids))
 	for i, id := range ids {
-		found, err := s.Letters(ctx, persister.DeadLetterQuery{Prefix: strings.ToLower(id), Limit: 2})
+		found, err := s.FindDeadLetters(ctx, deadletter.Query{Prefix: strings.ToLower(id), Limit: 2})
 		switch {
 		case err != nil:
 			return nil, err
@@ -96,10 +96,10 @@ const (
 
 // eachPage hands the letters of a query to fn in pages, newest first, bodies included. What fn removes, and
 // what is set aside meanwhile, does not disturb it.
-func eachPage(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, fn func([]persister.StoredDeadLetter) error) error {
+func eachPage(ctx context.Context, s deadLetterArchive, q deadletter.Query, fn func([]deadletter.Stored) error) error {
 	for {
 		q.Limit, q.Bodies = letterPage, false
-		page, err := s.Letters(ctx, q)
+		page, err := s.FindDeadLetters(ctx, q)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -112,7 +112,7 @@ func eachPage(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQu
 				size += page[n].Size
 				n++
 			}
-			whole, err := s.Letters(ctx, persister.DeadLetterQuery{Names: names, Limit: n, Bodies: true})
+			whole, err := s.FindDeadLetters(ctx, deadletter.Query{Names: names, Limit: n, Bodies: true})
 			if err != nil {
 				return err
 			}
@@ -191,10 +191,10 @@ func (c *DeadLettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.dropAll(ctx, s, q)
 }
 
-func (c *DeadLettersDropCmd) dropAll(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery) error {
+func (c *DeadLettersDropCmd) dropAll(ctx context.Context, s deadLetterArchive, q deadletter.Query) error {
 	q.Limit = letterPage
 	for dropped := 0; ; {
-		page, err := s.Letters(ctx, q)
+		page, err := s.FindDeadLetters(ctx, q)
 		if err != nil || len(page) == 0 {
 			fmt.Fprintf(c.out(), "dropped %d\n", dropped)
 			return err

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/schema"
 )
 
@@ -44,7 +45,7 @@ type letterJSON struct {
 }
 
 // letterToJSON leaves out a body that is nil: it was not asked for.
-func letterToJSON(l *persister.StoredDeadLetter) letterJSON {
+func letterToJSON(l *deadletter.Stored) letterJSON {
 	j := letterJSON{
 		ID: l.Name, Reason: l.Reason, Detail: l.Detail, Tenant: l.Key.Tenant, Run: l.Key.Run, Seq: l.Seq, Stream: l.Stream,
 		Position: l.Position, Subject: l.Subject, Size: l.Size, StoredAt: l.Since, Tries: l.Tries, LastError: l.Error,
@@ -68,11 +69,11 @@ func letterToJSON(l *persister.StoredDeadLetter) letterJSON {
 	return j
 }
 
-func (j *letterJSON) letter() (l persister.StoredDeadLetter, err error) {
-	if _, err := persister.DeadLetterIDs([]string{j.ID}); err != nil {
+func (j *letterJSON) letter() (l deadletter.Stored, err error) {
+	if _, err := deadletter.IDs([]string{j.ID}); err != nil {
 		return l, fmt.Errorf("id: %w", err)
 	}
-	l = persister.StoredDeadLetter{Name: j.ID, Size: j.Size, Since: j.StoredAt, Tries: j.Tries, Error: j.LastError, DeadLetter: persister.DeadLetter{
+	l = deadletter.Stored{Name: j.ID, Size: j.Size, Since: j.StoredAt, Tries: j.Tries, Error: j.LastError, DeadLetter: persister.DeadLetter{
 		Stream: j.Stream, Position: j.Position, Seq: j.Seq, Key: schema.RunKey{Tenant: j.Tenant, Run: j.Run}, Subject: j.Subject,
 		Header: j.Headers, Body: j.Body64, Reason: j.Reason, Detail: j.Detail,
 	}}
@@ -101,10 +102,10 @@ func writeDeadLetter(w io.Writer, v any) error {
 const maxLetterLine = 96 << 20
 
 // readDeadLetters hands the letters of a file to fn in pages. An error names the line.
-func readDeadLetters(r io.Reader, fn func([]persister.StoredDeadLetter) error) error {
+func readDeadLetters(r io.Reader, fn func([]deadletter.Stored) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLetterLine)
-	var page []persister.StoredDeadLetter
+	var page []deadletter.Stored
 	size, number := 0, 0
 	for lines.Scan() {
 		number++
@@ -114,7 +115,7 @@ func readDeadLetters(r io.Reader, fn func([]persister.StoredDeadLetter) error) e
 		var j letterJSON
 		err := json.Unmarshal(lines.Bytes(), &j)
 		if err == nil {
-			var l persister.StoredDeadLetter
+			var l deadletter.Stored
 			l, err = j.letter()
 			page = append(page, l)
 			size += len(l.Body)
@@ -188,9 +189,9 @@ func (c *DeadLettersExportCmd) Run(ctx context.Context, log *slog.Logger) error 
 	return nil
 }
 
-func exportDeadLetters(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, out io.Writer) (n int, err error) {
+func exportDeadLetters(ctx context.Context, s deadLetterArchive, q deadletter.Query, out io.Writer) (n int, err error) {
 	w := bufio.NewWriter(out)
-	err = eachPage(ctx, s, q, func(page []persister.StoredDeadLetter) error {
+	err = eachPage(ctx, s, q, func(page []deadletter.Stored) error {
 		for i := range page {
 			if err := writeDeadLetter(w, letterToJSON(&page[i])); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 
 	"agentstream/internal/testkit"
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
 )
@@ -46,7 +47,7 @@ func TestHeadersNobodyReads(t *testing.T) {
 		}
 		return len(hostile)
 	})
-	letters, err := f.store.(deadLetterArchive).Letters(t.Context(), persister.DeadLetterQuery{Limit: 99, Bodies: true})
+	letters, err := f.store.(deadLetterArchive).FindDeadLetters(t.Context(), deadletter.Query{Limit: 99, Bodies: true})
 	if err != nil || len(letters) != len(hostile) {
 		t.Fatalf("%d letters of %d, %v", len(letters), len(hostile), err)
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"agentstream/persister"
+	"agentstream/persister/deadletter"
 )
 
 // DeadLettersRetryCmd tries to store dead letters once more.
@@ -56,8 +56,8 @@ func (c *DeadLettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.report(ctx, r, err)
 }
 
-func (c *DeadLettersRetryCmd) walk(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, r *retrying) error {
-	each := func(page []persister.StoredDeadLetter) error { return r.page(ctx, page) }
+func (c *DeadLettersRetryCmd) walk(ctx context.Context, s deadLetterArchive, q deadletter.Query, r *retrying) error {
+	each := func(page []deadletter.Stored) error { return r.page(ctx, page) }
 	switch {
 	case c.File == "-":
 		return readDeadLetters(c.in(), each)
@@ -129,13 +129,13 @@ type retrying struct {
 // stayNotices bounds how many letters that stay are named.
 const stayNotices = 20
 
-func (r *retrying) page(ctx context.Context, page []persister.StoredDeadLetter) error {
-	var outcomes []persister.Outcome
+func (r *retrying) page(ctx context.Context, page []deadletter.Stored) error {
+	var outcomes []deadletter.Outcome
 	var err error
 	if r.cmd.DryRun {
 		outcomes, err = r.foresee(ctx, page)
 	} else {
-		outcomes, err = persister.Redrive(ctx, r.store, page...)
+		outcomes, err = deadletter.Redrive(ctx, r.store, page...)
 	}
 	for i := range outcomes {
 		if err := r.outcome(&page[i], &outcomes[i]); err != nil {
@@ -146,7 +146,7 @@ func (r *retrying) page(ctx context.Context, page []persister.StoredDeadLetter) 
 	return err
 }
 
-func (r *retrying) outcome(l *persister.StoredDeadLetter, o *persister.Outcome) error {
+func (r *retrying) outcome(l *deadletter.Stored, o *deadletter.Outcome) error {
 	r.tried++
 	what := "stored"
 	switch {
@@ -179,12 +179,12 @@ func (r *retrying) outcome(l *persister.StoredDeadLetter, o *persister.Outcome) 
 
 // foresee reads the letters and looks at their places. Whether the store would refuse a line is not known
 // before it is tried.
-func (r *retrying) foresee(ctx context.Context, page []persister.StoredDeadLetter) ([]persister.Outcome, error) {
-	outcomes := make([]persister.Outcome, 0, len(page))
+func (r *retrying) foresee(ctx context.Context, page []deadletter.Stored) ([]deadletter.Outcome, error) {
+	outcomes := make([]deadletter.Outcome, 0, len(page))
 	for i := range page {
 		l := &page[i]
-		rows, bad := persister.Reread(l)
-		o := persister.Outcome{Name: l.Name, Rows: len(rows), Became: bad}
+		rows, bad := deadletter.Reread(l)
+		o := deadletter.Outcome{Name: l.Name, Rows: len(rows), Became: bad}
 		if len(rows) == 0 && len(bad) > 0 {
 			o.Became, o.Error = nil, bad[0].Detail
 		}

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"agentstream/persister"
+	"agentstream/persister/deadletter"
 )
 
 // DeadLettersListCmd lists dead letters.
@@ -65,7 +65,7 @@ func (c *DeadLettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func (c *DeadLettersListCmd) list(ctx context.Context, s deadLetterArchive, q persister.DeadLetterQuery, out io.Writer) (shown int, err error) {
+func (c *DeadLettersListCmd) list(ctx context.Context, s deadLetterArchive, q deadletter.Query, out io.Writer) (shown int, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if !c.JSON {
 		fmt.Fprintln(table, "ID\tREASON\tSET ASIDE\tRUN\tSEQ\tSTREAM\tPOSITION\tSIZE\tTRIES\tERROR")
@@ -75,7 +75,7 @@ func (c *DeadLettersListCmd) list(ctx context.Context, s deadLetterArchive, q pe
 		if c.Limit > 0 {
 			q.Limit = min(letterPage, c.Limit-shown)
 		}
-		page, err := s.Letters(ctx, q)
+		page, err := s.FindDeadLetters(ctx, q)
 		if err != nil {
 			return shown, err
 		}
@@ -102,21 +102,21 @@ func (c *DeadLettersListCmd) list(ctx context.Context, s deadLetterArchive, q pe
 	return shown, table.Flush()
 }
 
-func newestError(l *persister.StoredDeadLetter) string {
+func newestError(l *deadletter.Stored) string {
 	if l.Error != "" {
 		return l.Error
 	}
 	return l.Detail
 }
 
-func runOf(l *persister.StoredDeadLetter) string {
+func runOf(l *deadletter.Stored) string {
 	if l.Key.Run == "" {
 		return "-"
 	}
 	return sanitize(l.Key.Tenant + "/" + l.Key.Run)
 }
 
-func seqOf(l *persister.StoredDeadLetter) string {
+func seqOf(l *deadletter.Stored) string {
 	if l.Seq == 0 {
 		return "-"
 	}
@@ -142,7 +142,7 @@ func (c *DeadLettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	letters, err := s.Letters(ctx, persister.DeadLetterQuery{Names: names, Limit: 1, Bodies: true})
+	letters, err := s.FindDeadLetters(ctx, deadletter.Query{Names: names, Limit: 1, Bodies: true})
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (c *DeadLettersShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // storedAt returns the line that is stored at a letter's place; nil when there is none.
-func storedAt(ctx context.Context, s deadLetterArchive, l *persister.StoredDeadLetter) ([]byte, error) {
+func storedAt(ctx context.Context, s deadLetterArchive, l *deadletter.Stored) ([]byte, error) {
 	if l.Seq == 0 || l.Key.Run == "" {
 		return nil, nil
 	}
@@ -183,7 +183,7 @@ func storedAt(ctx context.Context, s deadLetterArchive, l *persister.StoredDeadL
 	return nil, nil
 }
 
-func (c *DeadLettersShowCmd) show(w io.Writer, l *persister.StoredDeadLetter) {
+func (c *DeadLettersShowCmd) show(w io.Writer, l *deadletter.Stored) {
 	field := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s%s\n", name, sanitize(fmt.Sprintf(format, args...)))
 	}
@@ -211,7 +211,7 @@ func (c *DeadLettersShowCmd) show(w io.Writer, l *persister.StoredDeadLetter) {
 	fmt.Fprintf(w, "body of %s\n  %s\n", byteCount(int64(l.Size)), c.bytes(l.Body))
 }
 
-func (c *DeadLettersShowCmd) showStored(w io.Writer, l *persister.StoredDeadLetter, stored []byte, err error) {
+func (c *DeadLettersShowCmd) showStored(w io.Writer, l *deadletter.Stored, stored []byte, err error) {
 	switch {
 	case err != nil:
 		fmt.Fprintf(w, "what is stored at its place cannot be read: %s\n", sanitize(err.Error()))

@@ -18,6 +18,7 @@ import (
 
 	"agentstream/internal/testkit"
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
@@ -226,7 +227,7 @@ func hostileLog(t *testing.T, f filled) {
 	if took > 30*time.Second { // less than one on a machine that has nothing else to do
 		t.Errorf("it took %v", took)
 	}
-	counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{})
+	counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{})
 	if err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)
 	}
@@ -237,7 +238,7 @@ func hostileLog(t *testing.T, f filled) {
 // exact checks that every letter has the reason of its kind.
 func exact(t *testing.T, s deadLetterArchive) {
 	t.Helper()
-	err := eachPage(t.Context(), s, persister.DeadLetterQuery{}, func(page []persister.StoredDeadLetter) error {
+	err := eachPage(t.Context(), s, deadletter.Query{}, func(page []deadletter.Stored) error {
 		for _, l := range page {
 			want := persister.ReasonBadMessage
 			switch kind, _, _ := strings.Cut(strings.TrimPrefix(l.Key.Run, "run_"), "_"); kind {
@@ -284,7 +285,7 @@ func retryHostile(t *testing.T, f filled, p *poison) {
 		t.Fatalf("%d refused lines are not stored", n)
 	}
 	delete(p.reasons, persister.ReasonRefused)
-	if counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{}); err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
+	if counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{}); err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)
 	}
 	for key := range p.refused {
@@ -320,10 +321,10 @@ func exportAndBack(t *testing.T, f filled, want int) {
 	}
 	defer r.Close()
 	n := 0
-	err = readDeadLetters(r, func(page []persister.StoredDeadLetter) error {
+	err = readDeadLetters(r, func(page []deadletter.Stored) error {
 		for i := range page {
 			l := &page[i]
-			have, err := s.Letters(t.Context(), persister.DeadLetterQuery{Names: []string{l.Name}, Limit: 1, Bodies: true})
+			have, err := s.FindDeadLetters(t.Context(), deadletter.Query{Names: []string{l.Name}, Limit: 1, Bodies: true})
 			if err != nil || len(have) != 1 || !bytes.Equal(have[0].Body, l.Body) || !bytes.Equal(have[0].HeaderBytes(), l.HeaderBytes()) ||
 				fmt.Sprintf("%x", l.ID()) != l.Name || l.Tries != 1 || l.Key != have[0].Key || l.Reason != have[0].Reason {
 				t.Fatalf("letter %s comes back changed (%v)", l.Name, err)
@@ -339,7 +340,7 @@ func exportAndBack(t *testing.T, f filled, want int) {
 	if w := fmt.Sprintf("%d tried: 0 stored, 0 letters of another kind, %d stay\n", want, want); out != w || err == nil {
 		t.Fatalf("%q, want %q (%v)", out, w, err)
 	}
-	if counts, err := s.CountDeadLetters(t.Context(), persister.DeadLetterQuery{}); err != nil {
+	if counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{}); err != nil {
 		t.Fatal(err)
 	} else if n, _ := total(counts); n != want {
 		t.Fatalf("%d letters after a vain try, want %d", n, want)
@@ -443,7 +444,7 @@ func showDeadLetters(t *testing.T, f filled) {
 
 func mustCount(t *testing.T, f filled) map[string]int {
 	t.Helper()
-	counts, err := f.store.(deadLetterArchive).CountDeadLetters(t.Context(), persister.DeadLetterQuery{})
+	counts, err := f.store.(deadLetterArchive).CountDeadLetters(t.Context(), deadletter.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}

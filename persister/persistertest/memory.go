@@ -84,7 +84,7 @@ func (m *Memory) Transfer(ctx context.Context, t *persister.Transfer) (persister
 		m.offsets[t.To.Stream] = memoryOffset{t.To, t.Owner, time.Now()}
 	}
 	res := m.append(t.Chunks)
-	m.putDeadLetters(t.Letters)
+	m.putDeadLetters(t.DeadLetters)
 	m.putDeadLetters(t.Conflicting(res.Conflicts))
 	return res, nil
 }
@@ -103,7 +103,7 @@ func (m *Memory) Offsets(ctx context.Context) ([]persister.StoredOffset, error) 
 	return out, nil
 }
 
-// Append implements persister.Redriver.
+// Append implements deadletter.Redriver.
 func (m *Memory) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
 	if err := m.fault(ctx, chunks); err != nil {
 		return persister.Result{}, err
@@ -201,7 +201,7 @@ func (m *Memory) Floor(key schema.RunKey) schema.Seq {
 	return 0
 }
 
-// PutDeadLetters implements persister.Redriver.
+// PutDeadLetters implements deadletter.Redriver.
 func (m *Memory) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
 	if err := m.fault(ctx, nil); err != nil {
 		return err

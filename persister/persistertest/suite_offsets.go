@@ -134,7 +134,7 @@ func (s *suite) overtaken() {
 	refused := func(from, to persister.Offset, packs ...schema.Pack) {
 		s.Helper()
 		t := s.moving(from, to, packs...)
-		t.Letters = []persister.DeadLetter{letter(to.Stream, 6, "acme", "run_1", persister.ReasonBadEvent)}
+		t.DeadLetters = []persister.DeadLetter{letter(to.Stream, 6, "acme", "run_1", persister.ReasonBadEvent)}
 		if res, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) || res.Inserted != 0 {
 			s.Fatalf("from %+v: %+v, %v", from, res, err)
 		}
@@ -170,12 +170,12 @@ func (s *suite) transferAlone() {
 	s.at(one)
 	s.bodies()
 	t := s.moving(one, two)
-	t.Letters = []persister.DeadLetter{bad}
+	t.DeadLetters = []persister.DeadLetter{bad}
 	s.transfer(t)
 	s.at(two)
 	s.bodies("body")
 	bad.Body = []byte("alone")
-	s.transfer(&persister.Transfer{Letters: []persister.DeadLetter{bad}, From: one}) // nothing to compare
+	s.transfer(&persister.Transfer{DeadLetters: []persister.DeadLetter{bad}, From: one}) // nothing to compare
 	s.at(two)
 	s.bodies("body", "alone")
 	w := NewWriter(key, day)
@@ -199,10 +199,10 @@ func (s *suite) transferConflicts() {
 	s.result(s.append(forged), 0, 0, 1)
 	s.bodies()
 	t := s.moving(place("L_0", 0), place("L_0", 3), forged, b)
-	t.Letters = []persister.DeadLetter{letter("L_0", 2, "acme", "run_1", persister.ReasonBadEvent)}
+	t.DeadLetters = []persister.DeadLetter{letter("L_0", 2, "acme", "run_1", persister.ReasonBadEvent)}
 	s.result(s.transfer(t), 12, 0, 1)
-	if len(t.Letters) != 1 {
-		s.Fatalf("the transfer has %d letters now", len(t.Letters))
+	if len(t.DeadLetters) != 1 {
+		s.Fatalf("the transfer has %d letters now", len(t.DeadLetters))
 	}
 	s.bodies("body", string(line(forged, 0)))
 	s.at(place("L_0", 3))
@@ -239,7 +239,7 @@ func (s *suite) transferEnded() {
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
 	t := s.moving(place("L_0", 0), place("L_0", 1), NewWriter(key, day).Texts("", 12))
-	t.Letters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
+	t.DeadLetters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
 	if _, err := s.store.Transfer(ctx, t); err == nil || errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) {
 		s.Fatalf("a transfer on an ended context: %v", err)
 	}
@@ -306,7 +306,7 @@ func (s *deadLetterSuite) transferRefused() {
 	bad := w.Pack("", Event(schema.TypeTextDelta, `{"text":"POISON"}`))
 	for _, packs := range [][]schema.Pack{{good, bad}, {bad}} {
 		t := s.moving(place("L_0", 0), place("L_0", 2), packs...)
-		t.Letters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
+		t.DeadLetters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
 		if _, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrPoison) || errors.Is(err, persister.ErrOvertaken) {
 			s.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func (s *deadLetterSuite) transferRefused() {
 	}
 	s.transfer(s.moving(place("L_0", 0), place("L_0", 1), good))
 	t := s.moving(place("L_0", 1), place("L_0", 2))
-	t.Letters = []persister.DeadLetter{ofLine(bad, 0, line(bad, 0), persister.ReasonRefused)}
+	t.DeadLetters = []persister.DeadLetter{ofLine(bad, 0, line(bad, 0), persister.ReasonRefused)}
 	s.transfer(t)
 	s.at(place("L_0", 2))
 	s.bodies(string(line(bad, 0)))

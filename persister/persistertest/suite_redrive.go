@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/schema"
 )
 
@@ -44,14 +45,14 @@ func (s *deadLetterSuite) appendWithout(p schema.Pack, i int) {
 }
 
 // redrive tries all letters and gives their outcomes by the letters' position.
-func (s *deadLetterSuite) redrive() map[uint64]persister.Outcome {
+func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 	s.Helper()
-	letters := s.query(persister.DeadLetterQuery{Bodies: true})
-	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
+	letters := s.query(deadletter.Query{Bodies: true})
+	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil || len(outcomes) != len(letters) {
 		s.Fatalf("%d outcomes of %d letters, %v", len(outcomes), len(letters), err)
 	}
-	out := make(map[uint64]persister.Outcome)
+	out := make(map[uint64]deadletter.Outcome)
 	for i, l := range letters {
 		if outcomes[i].Name != l.Name {
 			s.Fatalf("outcome %d is of another letter", i)
@@ -74,7 +75,7 @@ func (s *deadLetterSuite) redriveRefused() {
 		if got := s.redrive()[a.Head.Stored]; got.Error == "" || len(got.Became) != 0 {
 			s.Fatalf("%+v", got)
 		}
-		l := s.query(persister.DeadLetterQuery{})
+		l := s.query(deadletter.Query{})
 		if len(l) != 1 || l[0].Tries != i+1 || l[0].Error == "" || l[0].Detail != "as it was" || l[0].Reason != persister.ReasonRefused {
 			s.Fatalf("%+v", l)
 		}
@@ -83,14 +84,14 @@ func (s *deadLetterSuite) redriveRefused() {
 	if got := s.redrive()[a.Head.Stored]; got.Error != "" || got.Rows != 1 {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{})
+	s.counts(deadletter.Query{}, map[string]int{})
 	s.same(key, a, b)
 	s.head(key, "kid", headOf(b))
 	s.wantUsage(acme, `{"n":5}`)
 	// A letter that is there again, because its message came again, finds its row.
 	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
 	s.redrive()
-	s.counts(persister.DeadLetterQuery{}, map[string]int{})
+	s.counts(deadletter.Query{}, map[string]int{})
 	s.same(key, a, b)
 }
 
@@ -131,7 +132,7 @@ func (s *deadLetterSuite) redriveBad() {
 			s.Fatalf("letter %d: %+v", i, got)
 		}
 	}
-	letters := s.query(persister.DeadLetterQuery{Bodies: true})
+	letters := s.query(deadletter.Query{Bodies: true})
 	if len(letters) != len(bad) {
 		s.Fatalf("%d letters are left of %d", len(letters), len(bad))
 	}
@@ -158,8 +159,8 @@ func (s *deadLetterSuite) redriveMessages() {
 	if got := out[b.Head.Stored]; got.Error != "" || len(got.Became) != 1 || got.Became[0].Reason != persister.ReasonBadEvent || got.Became[0].Seq != b.First+2 {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonBadEvent: 1})
-	if l := s.query(persister.DeadLetterQuery{Bodies: true})[0]; string(l.Body) != `{"half":` || l.Position != b.Head.Stored {
+	s.counts(deadletter.Query{}, map[string]int{persister.ReasonBadEvent: 1})
+	if l := s.query(deadletter.Query{Bodies: true})[0]; string(l.Body) != `{"half":` || l.Position != b.Head.Stored {
 		s.Fatalf("%+v", l)
 	}
 	s.head(key, "", headOf(b))
@@ -171,8 +172,8 @@ func (s *deadLetterSuite) redriveConflicts() {
 	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`), Event(schema.TypeTextDelta, `{"text":"another"}`))
 	s.append(a)
 	s.putDeadLetters(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
-	letters := s.query(persister.DeadLetterQuery{Bodies: true})
-	outcomes, err := persister.Redrive(s.Context(), s.redriver, letters...)
+	letters := s.query(deadletter.Query{Bodies: true})
+	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, letters...)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -181,9 +182,9 @@ func (s *deadLetterSuite) redriveConflicts() {
 			s.Fatalf("%s: %+v", l.Reason, outcomes[i])
 		}
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonConflict: 2})
+	s.counts(deadletter.Query{}, map[string]int{persister.ReasonConflict: 2})
 	s.same(key, a)
-	for _, l := range s.query(persister.DeadLetterQuery{}) {
+	for _, l := range s.query(deadletter.Query{}) {
 		if l.Seq == 1 && l.Tries != 1 {
 			s.Fatalf("%+v", l)
 		}
@@ -191,12 +192,12 @@ func (s *deadLetterSuite) redriveConflicts() {
 	// A letter with the stored content is no conflict.
 	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonConflict))
 	s.redrive()
-	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonConflict: 2})
+	s.counts(deadletter.Query{}, map[string]int{persister.ReasonConflict: 2})
 }
 
 // crash is a store whose process dies before its nth call.
 type crash struct {
-	store persister.Redriver
+	store deadletter.Redriver
 	left  int
 }
 
@@ -230,7 +231,7 @@ func (c *crash) DropDeadLetters(ctx context.Context, names []string) (int, error
 	return c.store.DropDeadLetters(ctx, names)
 }
 
-func (c *crash) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
+func (c *crash) NoteTries(ctx context.Context, failed []deadletter.FailedTry) error {
 	if err := c.die(); err != nil {
 		return err
 	}
@@ -245,8 +246,8 @@ func (s *deadLetterSuite) redriveCrash() {
 		broken := bytes.Replace(p.Body, line(p, 3), []byte("{"), 1)
 		message, text := ofPack(p, broken), ofLine(p, 1, []byte("{"), persister.ReasonBadEvent)
 		s.putDeadLetters(message, text)
-		mine := persister.DeadLetterQuery{Run: w.Key.Run, Bodies: true}
-		_, err := persister.Redrive(s.Context(), &crash{s.redriver, n}, s.query(mine)...)
+		mine := deadletter.Query{Run: w.Key.Run, Bodies: true}
+		_, err := deadletter.Redrive(s.Context(), &crash{s.redriver, n}, s.query(mine)...)
 		if calls := 4; (err == nil) != (n >= calls) || err != nil && !errors.Is(err, errCrash) {
 			s.Fatalf("a crash before call %d: %v", n, err)
 		}
@@ -257,18 +258,18 @@ func (s *deadLetterSuite) redriveCrash() {
 			s.Fatalf("a crash before call %d has lost something: %d letters, rows %s", n, len(kept), rows)
 		}
 		for range 2 {
-			if _, err := persister.Redrive(s.Context(), s.redriver, s.query(mine)...); err != nil {
+			if _, err := deadletter.Redrive(s.Context(), s.redriver, s.query(mine)...); err != nil {
 				s.Fatal(err)
 			}
 		}
-		s.counts(persister.DeadLetterQuery{Run: w.Key.Run}, map[string]int{persister.ReasonBadEvent: 2})
+		s.counts(deadletter.Query{Run: w.Key.Run}, map[string]int{persister.ReasonBadEvent: 2})
 		if _, rows := s.read(w.Key, 0, all); !bytes.Equal(rows, without(p, 3)) {
 			s.Fatalf("rows %s", rows)
 		}
 	}
 }
 
-func bodies(letters []persister.StoredDeadLetter) (out [][]byte) {
+func bodies(letters []deadletter.Stored) (out [][]byte) {
 	for i := range letters {
 		out = append(out, letters[i].Body)
 	}
@@ -282,27 +283,27 @@ func (s *deadLetterSuite) redriveChanged() {
 	p := w.Texts("", 2)
 	s.append(w.Texts("", 1))
 	s.putDeadLetters(ofLine(p, 0, []byte("{"), persister.ReasonBadEvent), ofPack(p, []byte("no pack")))
-	for _, l := range s.query(persister.DeadLetterQuery{}) {
+	for _, l := range s.query(deadletter.Query{}) {
 		l.Body = []byte("also bad")
 		if l.Seq == 0 {
 			l.Body = bytes.Replace(p.Body, line(p, 1), []byte("{"), 1)
 		}
-		out, err := persister.Redrive(s.Context(), s.redriver, l)
+		out, err := deadletter.Redrive(s.Context(), s.redriver, l)
 		if err != nil || out[0].Error == "" || len(out[0].Became) > 0 {
 			s.Fatalf("%+v, %v", out, err)
 		}
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{persister.ReasonBadEvent: 1, persister.ReasonBadMessage: 1})
-	for _, l := range s.query(persister.DeadLetterQuery{}) {
+	s.counts(deadletter.Query{}, map[string]int{persister.ReasonBadEvent: 1, persister.ReasonBadMessage: 1})
+	for _, l := range s.query(deadletter.Query{}) {
 		l.Body = line(p, 0)
 		if l.Seq == 0 {
 			l.Body = p.Body
 		}
-		if out, err := persister.Redrive(s.Context(), s.redriver, l); err != nil || out[0].Error != "" {
+		if out, err := deadletter.Redrive(s.Context(), s.redriver, l); err != nil || out[0].Error != "" {
 			s.Fatalf("%+v, %v", out, err)
 		}
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{})
+	s.counts(deadletter.Query{}, map[string]int{})
 	if packs, _ := s.read(key, 0, all); len(packs) != 1 || packs[0].Count != 3 {
 		s.Fatalf("%+v", packs)
 	}

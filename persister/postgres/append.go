@@ -19,7 +19,7 @@ func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.
 	return s.do(ctx, &work{Transfer: t, keeps: true})
 }
 
-// Append implements persister.Redriver.
+// Append implements deadletter.Redriver.
 func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
 	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
 }
@@ -27,7 +27,7 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 // work is what one transaction is to do.
 type work struct {
 	*persister.Transfer
-	keeps bool // the letters of conflicts too
+	keeps bool // conflicts are stored as dead letters too
 
 	batch persister.Batch
 	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
@@ -45,15 +45,15 @@ func (w *work) arrange() {
 
 // nothing reports whether there is nothing to write.
 func (w *work) nothing() bool {
-	return len(w.batch.Rows) == 0 && len(w.Letters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
+	return len(w.batch.Rows) == 0 && len(w.DeadLetters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
 }
 
-// letters are those to be kept.
-func (w *work) letters(res *persister.Result) []persister.DeadLetter {
+// setAside returns the dead letters to store.
+func (w *work) setAside(res *persister.Result) []persister.DeadLetter {
 	if !w.keeps || len(res.Conflicts) == 0 {
-		return w.Letters
+		return w.DeadLetters
 	}
-	return slices.Concat(w.Letters, w.Conflicting(res.Conflicts))
+	return slices.Concat(w.DeadLetters, w.Conflicting(res.Conflicts))
 }
 
 // do stores the work. A row whose payload jsonb has refused although it looked fine is stored without: the line is
@@ -77,7 +77,7 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
 		return persister.Result{}, fmt.Errorf("postgres: store %d rows of %d runs, %d dead letters: %w",
-			len(w.batch.Rows), len(w.batch.Runs), len(w.Letters), err)
+			len(w.batch.Rows), len(w.batch.Runs), len(w.DeadLetters), err)
 	}
 }
 
@@ -120,7 +120,7 @@ func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err e
 }
 
 // transact moves the offset first: who is overtaken waits there, and holds nothing up. Then it locks and moves the
-// runs, in the order of their keys, stores the rows and keeps the letters.
+// runs, in the order of their keys, stores the rows and keeps the dead letters.
 func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
@@ -154,7 +154,7 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	if res, err = insert(ctx, tx, w, &p, stored); err != nil {
 		return res, err
 	}
-	if err = putDeadLetters(ctx, tx, w.letters(&res)); err != nil {
+	if err = putDeadLetters(ctx, tx, w.setAside(&res)); err != nil {
 		return res, err
 	}
 	return res, tx.Commit(ctx)

@@ -84,7 +84,7 @@ func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.
 	return s.do(ctx, &work{Transfer: t, keeps: true})
 }
 
-// Append implements persister.Redriver.
+// Append implements deadletter.Redriver.
 func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
 	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
 }
@@ -92,7 +92,7 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 // work is what one transaction is to do.
 type work struct {
 	*persister.Transfer
-	keeps bool // the letters of conflicts too
+	keeps bool // conflicts are stored as dead letters too
 
 	batch persister.Batch
 	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
@@ -100,7 +100,7 @@ type work struct {
 
 // nothing reports whether there is nothing to write.
 func (w *work) nothing() bool {
-	return len(w.batch.Rows) == 0 && len(w.Letters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
+	return len(w.batch.Rows) == 0 && len(w.DeadLetters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
 }
 
 func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
@@ -120,7 +120,7 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
 		return persister.Result{}, fmt.Errorf("sqlite: store %d rows of %d runs, %d dead letters: %w",
-			len(w.batch.Rows), len(w.batch.Runs), len(w.Letters), err)
+			len(w.batch.Rows), len(w.batch.Runs), len(w.DeadLetters), err)
 	}
 }
 
@@ -147,7 +147,7 @@ func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, er
 	if err := tx.mergeAsks(ctx, &w.batch, floors); err != nil {
 		return persister.Result{}, err
 	}
-	err = tx.putDeadLetters(ctx, w.Letters)
+	err = tx.putDeadLetters(ctx, w.DeadLetters)
 	if err == nil && w.keeps {
 		err = tx.putDeadLetters(ctx, w.Conflicting(res.Conflicts))
 	}

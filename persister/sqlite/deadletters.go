@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 )
 
 // where collects conditions with their arguments.
@@ -30,8 +31,8 @@ func (w *where) text() string {
 	return " where " + strings.Join(w.conditions, " and ")
 }
 
-// lettersWhere is what a query asks for, without the page.
-func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
+// deadLettersWhere is what a query asks for, without the page.
+func deadLettersWhere(q deadletter.Query) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
 	} {
@@ -47,7 +48,7 @@ func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 		w.and("id in (select unhex(value) from json_each(?))", ids)
 	}
 	if q.Prefix != "" {
-		least, greatest, err := persister.DeadLetterRange(q.Prefix)
+		least, greatest, err := deadletter.Range(q.Prefix)
 		if err != nil {
 			return w, err
 		}
@@ -64,29 +65,29 @@ func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 
 // hexes returns checked names as a JSON list, so that one statement takes any number.
 func hexes(names []string) (string, error) {
-	if _, err := persister.DeadLetterIDs(names); err != nil {
+	if _, err := deadletter.IDs(names); err != nil {
 		return "", err
 	}
 	list, err := json.Marshal(names)
 	return string(list), err
 }
 
-// Letters returns dead letters, newest first. It is for operators and crosses tenants.
-func (s *Store) Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error) {
-	letters, err := s.letters(ctx, q)
+// FindDeadLetters returns dead letters, newest first. It is for operators and crosses tenants.
+func (s *Store) FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error) {
+	deadLetters, err := s.findDeadLetters(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read dead letters: %w", err)
 	}
-	return letters, nil
+	return deadLetters, nil
 }
 
-func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (letters []persister.StoredDeadLetter, err error) {
-	w, err := lettersWhere(q)
+func (s *Store) findDeadLetters(ctx context.Context, q deadletter.Query) (deadLetters []deadletter.Stored, err error) {
+	w, err := deadLettersWhere(q)
 	if err != nil {
 		return nil, err
 	}
 	if l := q.After; l != nil {
-		ids, err := persister.DeadLetterIDs([]string{l.Name})
+		ids, err := deadletter.IDs([]string{l.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -99,16 +100,16 @@ func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (lette
 	}
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		l, err := scanDeadLetter(scan, q.Bodies)
-		letters = append(letters, l)
+		deadLetters = append(deadLetters, l)
 		return true, err
 	}, `select id, stream, position, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, `+body+`, length(body),
 		reason, detail, buried_at, tries, coalesce(tried_at, ''), last_error
 		from agent_dead_letters`+w.text()+` order by buried_at desc, stream desc, position desc, seq desc, id desc limit ?`,
 		append(w.args, q.Limit)...)
-	return letters, err
+	return deadLetters, err
 }
 
-func scanDeadLetter(scan func(...any) error, bodies bool) (l persister.StoredDeadLetter, err error) {
+func scanDeadLetter(scan func(...any) error, bodies bool) (l deadletter.Stored, err error) {
 	var id, headers []byte
 	var position, since, tried string
 	err = scan(&id, &l.Stream, &position, &l.Seq, &l.Key.Tenant, &l.Key.Run, &l.Subject, &headers, &l.Body, &l.Size,
@@ -130,9 +131,9 @@ func scanDeadLetter(scan func(...any) error, bodies bool) (l persister.StoredDea
 }
 
 // CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
-func (s *Store) CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error) {
+func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error) {
 	counts := make(map[string]int)
-	w, err := lettersWhere(q)
+	w, err := deadLettersWhere(q)
 	if err == nil {
 		err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 			var reason string
@@ -162,13 +163,13 @@ func (s *Store) DropDeadLetters(ctx context.Context, names []string) (int, error
 	return int(n), err
 }
 
-// NoteTries counts tries that failed. Letters that are not there are passed over.
-func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
+// NoteTries counts tries that failed. Dead letters that are not there are passed over.
+func (s *Store) NoteTries(ctx context.Context, failed []deadletter.FailedTry) error {
 	names := make([]string, len(failed))
 	for i := range failed {
 		names[i] = failed[i].Name
 	}
-	ids, err := persister.DeadLetterIDs(names)
+	ids, err := deadletter.IDs(names)
 	if err == nil {
 		err = s.noteTries(ctx, ids, failed)
 	}
@@ -178,7 +179,7 @@ func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) err
 	return nil
 }
 
-func (s *Store) noteTries(ctx context.Context, ids [][]byte, failed []persister.FailedTry) error {
+func (s *Store) noteTries(ctx context.Context, ids [][]byte, failed []deadletter.FailedTry) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -191,4 +192,38 @@ func (s *Store) noteTries(ctx context.Context, ids [][]byte, failed []persister.
 		}
 	}
 	return tx.Commit()
+}
+
+const insertDeadLetter = `
+insert into agent_dead_letters (id, stream, position, seq, koder_user_id, run_id, subject, headers, body, reason, detail)
+values (?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, coalesce(?, x''), coalesce(?, x''), ?, ?) on conflict do nothing`
+
+// PutDeadLetters implements deadletter.Redriver.
+func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
+	_, err := s.do(ctx, &work{Transfer: &persister.Transfer{DeadLetters: deadLetters}})
+	return err
+}
+
+// putDeadLetters keeps dead letters.
+func (tx *transaction) putDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
+	for i := range deadLetters {
+		l := &deadLetters[i]
+		body := l.Body
+		if body == nil {
+			body = []byte{}
+		}
+		if _, err := tx.exec(ctx, stInsertDeadLetter,
+			l.ID(), persister.Text(l.Stream), fmt.Sprintf("%020d", l.Position), int64(l.Seq), l.Key.Tenant, l.Key.Run,
+			persister.Text(l.Subject), l.HeaderBytes(), body, l.Reason, persister.Text(l.Detail)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeadLetters returns the newest dead letters, newest first, at most limit of them. It is for
+// operators and crosses tenants.
+func (s *Store) DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error) {
+	deadLetters, err := s.FindDeadLetters(ctx, deadletter.Query{Limit: limit, Bodies: true})
+	return deadletter.Contents(deadLetters), err
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
 )
@@ -46,11 +47,11 @@ func TestRedriveBelowFloor(t *testing.T) {
 	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.Letters(t.Context(), persister.DeadLetterQuery{Limit: 9, Bodies: true})
+	all, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9, Bodies: true})
 	if err != nil || len(all) != 4 {
 		t.Fatal(len(all), err)
 	}
-	out, err := persister.Redrive(t.Context(), s, all...)
+	out, err := deadletter.Redrive(t.Context(), s, all...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestRedriveBelowFloor(t *testing.T) {
 			t.Errorf("%s seq %d: %+v", l.Key, l.Seq, out[i])
 		}
 	}
-	if left, err := s.Letters(t.Context(), persister.DeadLetterQuery{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
+	if left, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
 		t.Fatalf("%+v, %v", left, err)
 	}
 }

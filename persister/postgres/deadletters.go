@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 )
 
 // where collects conditions with their arguments. A condition names its arguments %s, in their order.
@@ -35,8 +36,8 @@ func (w *where) text() string {
 	return " where " + strings.Join(w.conditions, " and ")
 }
 
-// lettersWhere is what a query asks for, without the page.
-func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
+// deadLettersWhere is what a query asks for, without the page.
+func deadLettersWhere(q deadletter.Query) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
 	} {
@@ -45,14 +46,14 @@ func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 		}
 	}
 	if q.Names != nil {
-		ids, err := persister.DeadLetterIDs(q.Names)
+		ids, err := deadletter.IDs(q.Names)
 		if err != nil {
 			return w, err
 		}
 		w.and("id = any(%s::bytea[])", ids)
 	}
 	if q.Prefix != "" {
-		least, greatest, err := persister.DeadLetterRange(q.Prefix)
+		least, greatest, err := deadletter.Range(q.Prefix)
 		if err != nil {
 			return w, err
 		}
@@ -67,22 +68,22 @@ func lettersWhere(q persister.DeadLetterQuery) (w where, err error) {
 	return w, nil
 }
 
-// Letters returns dead letters, newest first. It is for operators and crosses tenants.
-func (s *Store) Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error) {
-	letters, err := s.letters(ctx, q)
+// FindDeadLetters returns dead letters, newest first. It is for operators and crosses tenants.
+func (s *Store) FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error) {
+	deadLetters, err := s.findDeadLetters(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read dead letters: %w", err)
 	}
-	return letters, nil
+	return deadLetters, nil
 }
 
-func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (letters []persister.StoredDeadLetter, err error) {
-	w, err := lettersWhere(q)
+func (s *Store) findDeadLetters(ctx context.Context, q deadletter.Query) (deadLetters []deadletter.Stored, err error) {
+	w, err := deadLettersWhere(q)
 	if err != nil {
 		return nil, err
 	}
 	if l := q.After; l != nil {
-		ids, err := persister.DeadLetterIDs([]string{l.Name})
+		ids, err := deadletter.IDs([]string{l.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +95,7 @@ func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (lette
 		body = "body"
 	}
 	read := func(result pgx.Rows) error {
-		letters, err = pgx.CollectRows(result, scanDeadLetter)
+		deadLetters, err = pgx.CollectRows(result, scanDeadLetter)
 		return err
 	}
 	w.args = append(w.args, q.Limit)
@@ -103,10 +104,10 @@ func (s *Store) letters(ctx context.Context, q persister.DeadLetterQuery) (lette
 			reason, detail, buried_at, tries, tried_at, last_error
 		from agent_dead_letters`+w.text()+`
 		order by buried_at desc, stream desc, position desc, seq desc, id desc limit $`+strconv.Itoa(len(w.args)), w.args...)
-	return letters, err
+	return deadLetters, err
 }
 
-func scanDeadLetter(row pgx.CollectableRow) (l persister.StoredDeadLetter, err error) {
+func scanDeadLetter(row pgx.CollectableRow) (l deadletter.Stored, err error) {
 	var id, headers []byte
 	var position string
 	var tried *time.Time
@@ -124,9 +125,9 @@ func scanDeadLetter(row pgx.CollectableRow) (l persister.StoredDeadLetter, err e
 }
 
 // CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
-func (s *Store) CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error) {
+func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error) {
 	counts := make(map[string]int)
-	w, err := lettersWhere(q)
+	w, err := deadLettersWhere(q)
 	if err == nil {
 		var reason string
 		var n int
@@ -143,7 +144,7 @@ func (s *Store) CountDeadLetters(ctx context.Context, q persister.DeadLetterQuer
 
 // DropDeadLetters removes dead letters for good and gives the number of those that were there.
 func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err error) {
-	ids, err := persister.DeadLetterIDs(names)
+	ids, err := deadletter.IDs(names)
 	if err != nil {
 		return 0, fmt.Errorf("postgres: drop dead letters: %w", err)
 	}
@@ -158,13 +159,13 @@ func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err
 	return n, nil
 }
 
-// NoteTries counts tries that failed. Letters that are not there are passed over.
-func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) error {
+// NoteTries counts tries that failed. Dead letters that are not there are passed over.
+func (s *Store) NoteTries(ctx context.Context, failed []deadletter.FailedTry) error {
 	names, errs := make([]string, len(failed)), make([]string, len(failed))
 	for i := range failed {
 		names[i], errs[i] = failed[i].Name, persister.Text(failed[i].Error)
 	}
-	ids, err := persister.DeadLetterIDs(names)
+	ids, err := deadletter.IDs(names)
 	if err == nil {
 		err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `update agent_dead_letters l set tries = l.tries + 1, tried_at = now(), last_error = x.error
@@ -176,4 +177,48 @@ func (s *Store) NoteTries(ctx context.Context, failed []persister.FailedTry) err
 		return fmt.Errorf("postgres: note %d tries of dead letters: %w", len(failed), err)
 	}
 	return nil
+}
+
+const insertDeadLetters = `
+insert into agent_dead_letters (id, stream, position, seq, koder_user_id, run_id, subject, headers, body, reason, detail)
+select id, stream, position::numeric, seq, nullif(t, ''), nullif(r, ''), subject, headers, body, reason, detail
+from unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[],
+	$9::bytea[], $10::text[], $11::text[]) as x(id, stream, position, seq, t, r, subject, headers, body, reason, detail)
+order by id
+on conflict do nothing`
+
+// PutDeadLetters implements deadletter.Redriver.
+func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
+	_, err := s.do(ctx, &work{Transfer: &persister.Transfer{DeadLetters: deadLetters}})
+	return err
+}
+
+// putDeadLetters keeps dead letters, if there are any.
+func putDeadLetters(ctx context.Context, tx pgx.Tx, deadLetters []persister.DeadLetter) error {
+	if len(deadLetters) == 0 {
+		return nil
+	}
+	var id, headers, body [][]byte
+	var stream, position, tenant, run, subject, reason, detail []string
+	var seq []int64
+	for i := range deadLetters {
+		l := &deadLetters[i]
+		id, headers = append(id, l.ID()), append(headers, l.HeaderBytes())
+		if body = append(body, l.Body); l.Body == nil {
+			body[i] = []byte{}
+		}
+		stream, position = append(stream, persister.Text(l.Stream)), append(position, strconv.FormatUint(l.Position, 10))
+		tenant, run = append(tenant, l.Key.Tenant), append(run, l.Key.Run)
+		subject, reason = append(subject, persister.Text(l.Subject)), append(reason, l.Reason)
+		detail, seq = append(detail, persister.Text(l.Detail)), append(seq, int64(l.Seq))
+	}
+	_, err := tx.Exec(ctx, insertDeadLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
+	return err
+}
+
+// DeadLetters returns the newest dead letters, newest first, at most limit of them. It is for
+// operators and crosses tenants.
+func (s *Store) DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error) {
+	deadLetters, err := s.FindDeadLetters(ctx, deadletter.Query{Limit: limit, Bodies: true})
+	return deadletter.Contents(deadLetters), err
 }

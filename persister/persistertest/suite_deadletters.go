@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"agentstream/persister"
+	"agentstream/persister/deadletter"
 	"agentstream/schema"
 )
 
-// Letters is what DeadLetterSuite tests of a store beside Store, with what persister.Redriver names.
+// Letters is what DeadLetterSuite tests of a store beside Store, with what deadletter.Redriver names.
 type Letters interface {
-	Letters(ctx context.Context, q persister.DeadLetterQuery) ([]persister.StoredDeadLetter, error)
-	CountDeadLetters(ctx context.Context, q persister.DeadLetterQuery) (map[string]int, error)
+	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
+	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
 	DropDeadLetters(ctx context.Context, names []string) (int, error)
-	NoteTries(ctx context.Context, failed []persister.FailedTry) error
+	NoteTries(ctx context.Context, failed []deadletter.FailedTry) error
 }
 
-// DeadLetterSuite checks what a store does with dead letters, and persister.Redrive on it. refuse makes the
+// DeadLetterSuite checks what a store does with dead letters, and deadletter.Redrive on it. refuse makes the
 // store refuse lines that contain a text, until the function that it gives is called.
 func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
@@ -44,7 +45,7 @@ func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse 
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(persister.Redriver), refuse: refuse})
+			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(deadletter.Redriver), refuse: refuse})
 		})
 	}
 }
@@ -52,7 +53,7 @@ func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse 
 type deadLetterSuite struct {
 	suite
 	letters  Letters
-	redriver persister.Redriver
+	redriver deadletter.Redriver
 	refuse   func(text string) (accept func())
 }
 
@@ -63,19 +64,19 @@ func (s *deadLetterSuite) putDeadLetters(letters ...persister.DeadLetter) {
 	}
 }
 
-func (s *deadLetterSuite) query(q persister.DeadLetterQuery) []persister.StoredDeadLetter {
+func (s *deadLetterSuite) query(q deadletter.Query) []deadletter.Stored {
 	s.Helper()
 	if q.Limit == 0 {
 		q.Limit = many
 	}
-	got, err := s.letters.Letters(s.Context(), q)
+	got, err := s.letters.FindDeadLetters(s.Context(), q)
 	if err != nil {
 		s.Fatal(err)
 	}
 	return got
 }
 
-func (s *deadLetterSuite) counts(q persister.DeadLetterQuery, want map[string]int) {
+func (s *deadLetterSuite) counts(q deadletter.Query, want map[string]int) {
 	s.Helper()
 	got, err := s.letters.CountDeadLetters(s.Context(), q)
 	if err != nil || !maps.Equal(got, want) {
@@ -91,7 +92,7 @@ func letter(stream string, position uint64, tenant, run, reason string) persiste
 func (s *deadLetterSuite) queries() {
 	before := time.Now().Add(-time.Minute)
 	s.putDeadLetters(letter("A", 1, "x", "r1", "refused"), letter("A", 2, "x", "r2", "conflict"), letter("B", 3, "y", "r1", "refused"), letter("B", 18446744073709551615, "", "", "bad_message"))
-	positions := func(q persister.DeadLetterQuery, want ...uint64) {
+	positions := func(q deadletter.Query, want ...uint64) {
 		s.Helper()
 		var got []uint64
 		for _, l := range s.query(q) {
@@ -110,34 +111,34 @@ func (s *deadLetterSuite) queries() {
 			s.Fatalf("%+v counts %d, want %d (%v)", q, n, len(want), err)
 		}
 	}
-	positions(persister.DeadLetterQuery{}, 1, 2, 3, 18446744073709551615)
-	positions(persister.DeadLetterQuery{Tenant: "x"}, 1, 2)
-	positions(persister.DeadLetterQuery{Run: "r1"}, 1, 3)
-	positions(persister.DeadLetterQuery{Tenant: "y", Run: "r1"}, 3)
-	positions(persister.DeadLetterQuery{Stream: "B"}, 3, 18446744073709551615)
-	positions(persister.DeadLetterQuery{Reason: "refused"}, 1, 3)
-	positions(persister.DeadLetterQuery{Reason: "refused' or 1=1 --"})
-	positions(persister.DeadLetterQuery{Since: before}, 1, 2, 3, 18446744073709551615)
-	positions(persister.DeadLetterQuery{Before: before})
-	positions(persister.DeadLetterQuery{Before: time.Now().Add(time.Minute), Stream: "A"}, 1, 2)
-	positions(persister.DeadLetterQuery{Since: time.Now().Add(time.Minute)})
+	positions(deadletter.Query{}, 1, 2, 3, 18446744073709551615)
+	positions(deadletter.Query{Tenant: "x"}, 1, 2)
+	positions(deadletter.Query{Run: "r1"}, 1, 3)
+	positions(deadletter.Query{Tenant: "y", Run: "r1"}, 3)
+	positions(deadletter.Query{Stream: "B"}, 3, 18446744073709551615)
+	positions(deadletter.Query{Reason: "refused"}, 1, 3)
+	positions(deadletter.Query{Reason: "refused' or 1=1 --"})
+	positions(deadletter.Query{Since: before}, 1, 2, 3, 18446744073709551615)
+	positions(deadletter.Query{Before: before})
+	positions(deadletter.Query{Before: time.Now().Add(time.Minute), Stream: "A"}, 1, 2)
+	positions(deadletter.Query{Since: time.Now().Add(time.Minute)})
 	l := letter("A", 2, "x", "r2", "conflict")
 	name := fmt.Sprintf("%x", l.ID())
 	for n := 3; n <= 64; n++ {
-		positions(persister.DeadLetterQuery{Prefix: name[:n]}, 2)
+		positions(deadletter.Query{Prefix: name[:n]}, 2)
 	}
-	positions(persister.DeadLetterQuery{Names: []string{name, strings.Repeat("0", 64)}}, 2)
-	positions(persister.DeadLetterQuery{Names: []string{}})
-	for _, q := range []persister.DeadLetterQuery{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
-		if _, err := s.letters.Letters(s.Context(), q); !errors.Is(err, persister.ErrDeadLetterName) {
+	positions(deadletter.Query{Names: []string{name, strings.Repeat("0", 64)}}, 2)
+	positions(deadletter.Query{Names: []string{}})
+	for _, q := range []deadletter.Query{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
+		if _, err := s.letters.FindDeadLetters(s.Context(), q); !errors.Is(err, deadletter.ErrName) {
 			s.Fatalf("%+v: %v", q, err)
 		}
 	}
-	if got := s.query(persister.DeadLetterQuery{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name || got[0].Detail != "why" ||
+	if got := s.query(deadletter.Query{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name || got[0].Detail != "why" ||
 		got[0].Since.Before(before) || !got[0].Tried.IsZero() {
 		s.Fatalf("%+v", got)
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{"refused": 2, "conflict": 1, "bad_message": 1})
+	s.counts(deadletter.Query{}, map[string]int{"refused": 2, "conflict": 1, "bad_message": 1})
 }
 
 func (s *deadLetterSuite) pages() {
@@ -148,7 +149,7 @@ func (s *deadLetterSuite) pages() {
 		}
 		s.putDeadLetters(some...)
 	}
-	want := s.query(persister.DeadLetterQuery{})
+	want := s.query(deadletter.Query{})
 	if len(want) != 9+3*36 {
 		s.Fatalf("%d letters", len(want))
 	}
@@ -157,8 +158,8 @@ func (s *deadLetterSuite) pages() {
 			s.Fatalf("letter %d is older than the next", i)
 		}
 	}
-	var got []persister.StoredDeadLetter
-	q := persister.DeadLetterQuery{Limit: 7}
+	var got []deadletter.Stored
+	q := deadletter.Query{Limit: 7}
 	for {
 		page := s.query(q)
 		if len(page) == 0 {
@@ -171,24 +172,24 @@ func (s *deadLetterSuite) pages() {
 			s.Fatal(err)
 		}
 	}
-	if len(got) != len(want) || !slices.EqualFunc(got, want, func(a, b persister.StoredDeadLetter) bool { return a.Name == b.Name }) {
+	if len(got) != len(want) || !slices.EqualFunc(got, want, func(a, b deadletter.Stored) bool { return a.Name == b.Name }) {
 		s.Fatalf("pages give %d letters of %d, or another order", len(got), len(want))
 	}
 }
 
 func (s *deadLetterSuite) dropAndTries() {
 	s.putDeadLetters(letter("A", 1, "x", "r", "refused"), letter("A", 2, "x", "r", "refused"))
-	got := s.query(persister.DeadLetterQuery{})
+	got := s.query(deadletter.Query{})
 	for range 2 {
-		if err := s.letters.NoteTries(s.Context(), []persister.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
+		if err := s.letters.NoteTries(s.Context(), []deadletter.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
 			s.Fatal(err)
 		}
 	}
-	l := s.query(persister.DeadLetterQuery{Prefix: got[0].Name})[0]
+	l := s.query(deadletter.Query{Prefix: got[0].Name})[0]
 	if l.Tries != 2 || l.Error != persister.Text("again\x00\xff") || time.Since(l.Tried) > time.Minute || !l.Since.Equal(got[0].Since) || l.Detail != "why" {
 		s.Fatalf("%+v", l)
 	}
-	if other := s.query(persister.DeadLetterQuery{Prefix: got[1].Name})[0]; other.Tries != 0 || other.Error != "" {
+	if other := s.query(deadletter.Query{Prefix: got[1].Name})[0]; other.Tries != 0 || other.Error != "" {
 		s.Fatalf("%+v", other)
 	}
 	for _, want := range []int{1, 0} {
@@ -196,8 +197,8 @@ func (s *deadLetterSuite) dropAndTries() {
 			s.Fatalf("dropped %d, want %d (%v)", n, want, err)
 		}
 	}
-	s.counts(persister.DeadLetterQuery{}, map[string]int{"refused": 1})
-	if _, err := s.letters.DropDeadLetters(s.Context(), []string{"a"}); !errors.Is(err, persister.ErrDeadLetterName) {
+	s.counts(deadletter.Query{}, map[string]int{"refused": 1})
+	if _, err := s.letters.DropDeadLetters(s.Context(), []string{"a"}); !errors.Is(err, deadletter.ErrName) {
 		s.Fatal(err)
 	}
 	if err := s.letters.NoteTries(s.Context(), nil); err != nil {
@@ -212,7 +213,7 @@ func (s *deadLetterSuite) hostileLetters() {
 		{Stream: "S", Position: 2, Reason: "bad_message", Subject: "\xff\x00"},
 	}
 	s.putDeadLetters(letters...)
-	got := s.query(persister.DeadLetterQuery{Bodies: true})
+	got := s.query(deadletter.Query{Bodies: true})
 	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) || got[1].Size != len(big) ||
 		!bytes.Equal(got[1].HeaderBytes(), letters[0].HeaderBytes()) {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))

@@ -170,7 +170,9 @@ var floors = []floor{
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
 	{"persister/sqlite", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"persister/postgres", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/postgres/projection", []string{"schema"}, "rows of views are made of events alone"},
+	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "schema"}, "migrations know what is stored in the tables, not the store"},
+	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
@@ -309,9 +311,9 @@ var clients = []struct {
 	inTest []string
 }{
 	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**"}, wholes},
-	{"github.com/jackc/pgx", []string{"persister/postgres", "internal/testkit"}, wholes},
+	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "internal/testkit"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
-	{"github.com/pressly/goose", []string{"persister/postgres", "persister/sqlite"}, nil},
+	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
 	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
 	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},

@@ -43,7 +43,7 @@ func openServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*
 // wrong. That they cannot be asked is left to other checks.
 func tablesCheck(store *postgres.Store) edge.Check {
 	return edge.Check{Name: "tables", Run: func(ctx context.Context) error {
-		if err := store.Ping(ctx); errors.Is(err, postgres.ErrNewer) {
+		if err := store.CheckVersion(ctx); errors.Is(err, postgres.ErrNewer) {
 			return fmt.Errorf("%w: start the newer program", err)
 		}
 		return nil

@@ -212,7 +212,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 		batch = pgx.Batch{}
 	}
 	f, old := news.collect(b, p, cols.dates)
-	f.queue(&batch)
+	f.Each(func(text string, args ...any) { batch.Queue(text, args...) })
 	if args := sums(b, stored, old); args != nil {
 		batch.Queue(updateUsage, args...)
 	}

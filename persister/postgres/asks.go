@@ -8,18 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentstream/persister"
+	"agentstream/persister/postgres/projection"
 	"agentstream/schema"
 )
-
-// The key finds the rows from an event on: few, for packs of one run come nearly in order.
-const selectAskEvents = `
-select seq, type, coalesce(child_id, ''), ts, line from agent_run_events where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq >= $4
-	and type = any($5::text[])`
-
-const updateAsks = `
-update agent_runs r set asks = nullif(x.asks, ''), asked_ts = x.ts
-from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) as x(t, id, asks, ts)
-where r.koder_user_id = x.t and r.id = x.id`
 
 // mergeAsks brings the open questions of the batch's runs up to date. The runs are locked, and all rows are stored: it
 // reads what is in the table, so that neither the order of packs nor their doubles matter.
@@ -50,12 +41,12 @@ func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stor
 	if tenant == nil {
 		return nil
 	}
-	_, err := tx.Exec(ctx, updateAsks, tenant, run, asks, ts)
+	_, err := tx.Exec(ctx, projection.UpdateAsks, tenant, run, asks, ts)
 	return err
 }
 
 func askEvents(ctx context.Context, tx pgx.Tx, key schema.RunKey, day time.Time, from schema.Seq) (events []schema.AskEvent, err error) {
-	rows, err := tx.Query(ctx, selectAskEvents, key.Tenant, day, key.Run, int64(from), schema.AskTypes)
+	rows, err := tx.Query(ctx, projection.SelectAskEvents, key.Tenant, day, key.Run, int64(from), schema.AskTypes)
 	if err != nil {
 		return nil, err
 	}

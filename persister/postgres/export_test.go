@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 
+	"github.com/pressly/goose/v3"
+
 	"agentstream/persister"
+	"agentstream/persister/postgres/tables"
 )
 
 // CopyStatement takes a CopyBody into the partitioned table.
@@ -36,13 +40,34 @@ var (
 
 // MigrateTo brings an empty database up to a version of old.
 func MigrateTo(ctx context.Context, dsn string, version int64) error {
-	db, err := openMigrator(dsn)
+	return migrations(dsn, func(_ *sql.DB, p *goose.Provider) error {
+		_, err := p.UpTo(ctx, version)
+		return err
+	})
+}
+
+// MigrateAgain runs a migration once more, after prepare.
+func MigrateAgain(ctx context.Context, dsn string, version int64, prepare string) error {
+	return migrations(dsn, func(db *sql.DB, p *goose.Provider) error {
+		if _, err := db.ExecContext(ctx, prepare); err != nil {
+			return err
+		}
+		if _, err := db.ExecContext(ctx, "delete from "+tables.VersionTable+" where version_id = $1", version); err != nil {
+			return err
+		}
+		_, err := p.ApplyVersion(ctx, version, true)
+		return err
+	})
+}
+
+func migrations(dsn string, fn func(*sql.DB, *goose.Provider) error) error {
+	db, err := tables.Open(dsn)
 	if err != nil {
 		return err
 	}
-	provider, err := newProvider(db)
+	p, err := tables.Provider(db)
 	if err == nil {
-		_, err = provider.UpTo(ctx, version)
+		err = fn(db, p)
 	}
 	return errors.Join(err, db.Close())
 }
@@ -52,22 +77,3 @@ func (s *Store) Copyless() { s.copyless.Store(true) }
 
 // IsCopyless reports whether the store inserts all rows.
 func (s *Store) IsCopyless() bool { return s.copyless.Load() }
-
-// CollectFrames does what the migration of that name does.
-func CollectFrames(ctx context.Context, dsn string) error {
-	db, err := openMigrator(dsn)
-	if err != nil {
-		return err
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err == nil {
-		err = collectFrames(ctx, tx)
-	}
-	if err == nil {
-		err = tx.Commit()
-	}
-	return errors.Join(err, db.Close())
-}
-
-// LinkStoredCalls is part of a migration.
-const LinkStoredCalls = linkStoredCalls

@@ -110,7 +110,7 @@ var (
 // TestMigrationsOnlyAdd: what edges and persisters of the release before need stays. A migration that takes something away
 // says so by another agent_readable_from.
 func TestMigrationsOnlyAdd(t *testing.T) {
-	files, err := filepath.Glob("migrations/*.sql")
+	files, err := filepath.Glob("tables/migrations/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}

@@ -5,16 +5,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"agentstream/persister/postgres/tables"
 )
 
-// everyTenant is the scope of work that is done for all tenants at once: appends, upkeep, migrations. No
-// tenant can be called so, and row security lets nobody but the tables' owner say it.
-const everyTenant = "*"
+// everyTenant is the scope of work for all tenants at once: appends, upkeep, expiry.
+const everyTenant = tables.EveryTenant
 
-// tenantSetting is the setting that the tables' row policies compare each row's tenant with.
-const tenantSetting = "agentstream.tenant"
-
-const setScope = `select set_config('` + tenantSetting + `', $1, true)`
+const setScope = `select set_config('` + tables.TenantSetting + `', $1, true)`
 
 // scope makes the statements that are queued behind it see the rows of one tenant, or of everyTenant. It
 // lasts to the end of the transaction; a batch outside of one is one by itself.
@@ -22,7 +20,7 @@ func scope(b *pgx.Batch, tenant string) { b.Queue(setScope, tenant).Exec(discard
 
 // setKeys is setScope for statements that look up what a batch names, for which there are indexes: a plan that was made
 // while a table was small, or before anything was known of it, must not read all of it for each row.
-const setKeys = `select set_config('` + tenantSetting + `', $1, true), set_config('enable_seqscan', 'off', true),
+const setKeys = `select set_config('` + tables.TenantSetting + `', $1, true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 func discard(pgconn.CommandTag) error { return nil }

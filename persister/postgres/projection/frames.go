@@ -1,17 +1,15 @@
-package postgres
+package projection
 
 import (
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"agentstream/persister"
 	"agentstream/schema"
 )
 
-// frames are the columns of what the views read: rows of agent_run_messages, agent_run_tool_calls and
-// agent_run_usage, each of one event. They hold of events that are stored now and were not before.
-type frames struct {
+// Frames holds rows of agent_run_messages, agent_run_tool_calls and agent_run_usage, column by column. Each row is made
+// of one event. Add takes only events that are stored in this transaction and were not stored before. The zero Frames is
+// ready to use, by one goroutine at a time.
+type Frames struct {
 	messages, starts, ends places
 
 	messageKind, messageID, role, model, stop []string
@@ -24,36 +22,36 @@ type frames struct {
 	begun, ended calls
 }
 
-// calls are rows of agent_run_tool_calls, of starts or of ends.
+// calls holds rows of agent_run_tool_calls: starts or ends of calls.
 type calls struct {
 	places
 	id, tool, outcome []string
 	duration          []float64
 }
 
-// places are where rows belong.
+// places holds the columns that all three tables have.
 type places struct {
 	tenant, run, lane []string
 	day, ts           []time.Time
 	seq               []int64
 }
 
-// place is that of one event.
-type place struct {
-	key  schema.RunKey
-	lane string
-	day  time.Time
-	ts   time.Time
-	seq  schema.Seq
+// Place identifies one event.
+type Place struct {
+	Key  schema.RunKey
+	Lane string    // "" is the run itself
+	Day  time.Time // of the run
+	TS   time.Time
+	Seq  schema.Seq
 }
 
-func (p *places) add(at *place) {
-	p.tenant, p.run, p.lane = append(p.tenant, at.key.Tenant), append(p.run, at.key.Run), append(p.lane, at.lane)
-	p.day, p.ts, p.seq = append(p.day, at.day), append(p.ts, at.ts), append(p.seq, int64(at.seq))
+func (p *places) add(at *Place) {
+	p.tenant, p.run, p.lane = append(p.tenant, at.Key.Tenant), append(p.run, at.Key.Run), append(p.lane, at.Lane)
+	p.day, p.ts, p.seq = append(p.day, at.Day), append(p.ts, at.TS), append(p.seq, int64(at.Seq))
 }
 
-// isFrame reports whether the views read of events of a type.
-func isFrame(typ string) bool {
+// IsFrame reports whether the views read of events of a type.
+func IsFrame(typ string) bool {
 	switch typ {
 	case schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeCommandMessage, schema.TypeToolStart, schema.TypeToolEnd:
 		return true
@@ -61,8 +59,8 @@ func isFrame(typ string) bool {
 	return false
 }
 
-// add takes an event. Whatever its payload holds is taken or passed over.
-func (f *frames) add(at *place, typ string, payload []byte) {
+// Add adds the rows of an event. Fields of the payload that have an unexpected form count as missing.
+func (f *Frames) Add(at *Place, typ string, payload []byte) {
 	p := peek(payload)
 	switch typ {
 	case schema.TypeCommandMessage:
@@ -80,24 +78,24 @@ func (f *frames) add(at *place, typ string, payload []byte) {
 		f.input, f.output = append(f.input, t.input), append(f.output, t.output)
 		f.cacheRead, f.cacheWrite = append(f.cacheRead, t.cacheRead), append(f.cacheWrite, t.cacheWrite)
 	case schema.TypeToolStart:
-		f.begun.add(at, p.id("call_id"), p.name("tool"), "", untold)
+		f.begun.add(at, p.id("call_id"), p.name("tool"), "", unknown)
 	case schema.TypeToolEnd:
 		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p["ok"])]
 		took, ok := p.number("duration_ms")
 		if !ok {
-			took = untold
+			took = unknown
 		}
 		f.ended.add(at, p.id("call_id"), "", outcome, took)
 	}
 }
 
-func (f *frames) message(at *place, kind, id, role, model, stop string) {
+func (f *Frames) message(at *Place, kind, id, role, model, stop string) {
 	f.messages.add(at)
 	f.messageKind, f.messageID = append(f.messageKind, kind), append(f.messageID, id)
 	f.role, f.model, f.stop = append(f.role, role), append(f.model, model), append(f.stop, stop)
 }
 
-func (c *calls) add(at *place, id, tool, outcome string, took float64) {
+func (c *calls) add(at *Place, id, tool, outcome string, took float64) {
 	c.places.add(at)
 	c.id, c.tool, c.outcome, c.duration = append(c.id, id), append(c.tool, tool), append(c.outcome, outcome), append(c.duration, took)
 }
@@ -108,7 +106,7 @@ select * from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timesta
 	$9::text[], $10::text[], $11::text[])
 on conflict do nothing`
 
-// A message.end that was stored before its message.start has another start, or none.
+// linkUsage corrects usage that was stored before the message.start to which it belongs.
 const linkUsage = `
 update agent_run_usage u set start_seq = x.seq, model = x.model
 from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) as x(t, r, lane, seq, model)
@@ -117,7 +115,7 @@ from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) as x(t
 		order by n.seq limit 1), 9223372036854775807) as seq) n
 where u.koder_user_id = x.t and u.run_id = x.r and u.seq > x.seq and u.seq < n.seq and coalesce(u.child_id, '') = x.lane`
 
-// insertUsage comes behind insertMessages, and finds what that has stored.
+// insertUsage runs after insertMessages, whose rows it reads.
 const insertUsage = `
 insert into agent_run_usage (koder_user_id, run_id, child_id, day, seq, start_seq, model, reported,
 	input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost)
@@ -137,7 +135,7 @@ from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $
 	as x(t, r, lane, d, ts, seq, call, tool)
 on conflict do nothing`
 
-// A tool.end that was stored before its tool.start has another start, or none.
+// linkCalls corrects ends of calls that were stored before their tool.start.
 const linkCalls = `
 update agent_run_tool_calls e set start_seq = x.seq, tool = x.tool, took_ms = coalesce(e.duration_ms, extract(epoch from e.ts - x.ts) * 1000)
 from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[], $6::text[], $7::text[]) as x(t, r, lane, ts, seq, call, tool)
@@ -147,7 +145,7 @@ from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[],
 where e.koder_user_id = x.t and e.run_id = x.r and e.lane = x.lane and e.call_id = x.call and e.kind = 'end'
 	and e.seq > x.seq and e.seq < n.seq and e.start_seq <> x.seq`
 
-// insertCallEnds comes behind insertCalls, and finds what that has stored.
+// insertCallEnds runs after insertCalls, whose rows it reads.
 const insertCallEnds = `
 insert into agent_run_tool_calls (koder_user_id, run_id, lane, run_day, ts, seq, kind, call_id, tool, outcome, duration_ms, start_seq, took_ms)
 select x.t, x.r, x.lane, x.d, x.ts, x.seq, 'end', x.call, coalesce(s.tool, ''), x.outcome, nullif(x.took, -1), coalesce(s.seq, 0),
@@ -159,8 +157,8 @@ left join lateral (select s.seq, s.ts, s.tool from agent_run_tool_calls s
 	order by s.seq desc limit 1) s on true
 on conflict do nothing`
 
-// each gives the statements that store the frames, in their order.
-func (f *frames) each(do func(text string, args ...any)) {
+// Each calls do with the statements that store the rows and their arguments, in the order in which they must run.
+func (f *Frames) Each(do func(text string, args ...any)) {
 	if m := &f.messages; len(m.seq) > 0 {
 		do(insertMessages, m.tenant, m.run, m.lane, m.day, m.ts, m.seq, f.messageKind, f.messageID, f.role, f.model, f.stop)
 	}
@@ -177,85 +175,4 @@ func (f *frames) each(do func(text string, args ...any)) {
 	if c := &f.ended; len(c.seq) > 0 {
 		do(insertCallEnds, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, c.id, c.outcome, c.duration)
 	}
-}
-
-// queue makes the frames part of a batch of statements.
-func (f *frames) queue(batch *pgx.Batch) {
-	f.each(func(text string, args ...any) { batch.Queue(text, args...) })
-}
-
-// news is which of a batch's frames, and events of sessions, are new. What is copied is; of what is inserted the database is asked.
-type news struct {
-	doubtful bool // some are among what is inserted
-	stored   map[schema.RunKey]map[schema.Seq]bool
-}
-
-// newsOf looks for them among what is inserted.
-func newsOf(p *plan) *news {
-	n := new(news)
-	for i := range p.insert {
-		if isFrame(p.insert[i].Type) || persister.IsSession(p.insert[i].Type) {
-			n.doubtful = true
-			break
-		}
-	}
-	return n
-}
-
-// read takes the answer of insertAndTell and gives the number of rows that it stored.
-func (n *news) read(rows pgx.Rows) (inserted int, err error) {
-	n.stored = make(map[schema.RunKey]map[schema.Seq]bool)
-	var key schema.RunKey
-	var seq schema.Seq
-	var count int
-	_, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &seq, &count}, func() error {
-		if inserted += count; count > 0 {
-			return nil
-		}
-		if n.stored[key] == nil {
-			n.stored[key] = make(map[schema.Seq]bool)
-		}
-		n.stored[key][seq] = true
-		return nil
-	})
-	return inserted, err
-}
-
-// collect reads the frames of a batch that are new, and returns the usage that is not to be counted. Of rows with
-// one key only the first can have been stored.
-func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) (f frames, old map[schema.RunKey]map[schema.Seq]bool) {
-	for i := range b.Rows {
-		row := &b.Rows[i]
-		if !isFrame(row.Type) {
-			continue
-		}
-		key := row.Chunk.Key
-		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == key {
-			continue
-		}
-		if p.ways[i] == wayDrop || p.ways[i] == wayInsert && !n.stored[key][row.Seq] {
-			if old == nil {
-				old = make(map[schema.RunKey]map[schema.Seq]bool)
-			}
-			if old[key] == nil {
-				old[key] = make(map[schema.Seq]bool)
-			}
-			old[key][row.Seq] = true
-			continue
-		}
-		f.add(&place{key: key, lane: row.Chunk.Child, day: dates[row.Chunk.Head.Day], ts: row.TS, seq: row.Seq}, row.Type, payloadOf(row))
-	}
-	return f, old
-}
-
-// payloadOf returns the payload also where jsonb has refused it.
-func payloadOf(row *persister.BatchRow) []byte {
-	if row.Payload != nil {
-		return row.Payload
-	}
-	r, err := schema.ScanLine(row.Line)
-	if err != nil {
-		return nil
-	}
-	return r.Payload()
 }

@@ -1,4 +1,4 @@
-package postgres
+package projection
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 // maxName bounds, in bytes, a text of a payload that is kept beside its event.
 const maxName = 200
 
-// peeked is a JSON object taken apart one level deep: names and untouched values. nil is what is no object.
+// peeked is a JSON object, decoded one level deep. It is nil for anything that is not an object.
 type peeked map[string]json.RawMessage
 
-// peek reads an object. Of two fields with one name the last counts, as in jsonb.
+// peek decodes an object. Of two fields with the same name the last counts, as in jsonb.
 func peek(object []byte) peeked {
 	if object = bytes.TrimLeft(object, " \t\r\n"); len(object) == 0 || object[0] != '{' {
 		return nil
@@ -31,8 +31,8 @@ func peek(object []byte) peeked {
 
 func (p peeked) object(name string) peeked { return peek(p[name]) }
 
-// text returns a string, "" for everything else. NUL, which text columns cannot hold, and halves of surrogate pairs
-// become U+FFFD.
+// text returns the string in a field, "" when it holds anything else. NUL, which text columns cannot hold, and unpaired
+// surrogates become U+FFFD.
 func (p peeked) text(name string) string {
 	v := p[name]
 	if len(v) < 2 || v[0] != '"' {
@@ -45,10 +45,10 @@ func (p peeked) text(name string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// name returns a text, cut to maxName.
+// name returns the text in a field, cut to maxName.
 func (p peeked) name(name string) string { return cut(p.text(name), maxName) }
 
-// id returns a text that others are compared with: of a long one its beginning and a hash.
+// id returns the text in a field, for comparison with others: of a long one its beginning and a hash.
 func (p peeked) id(name string) string {
 	s := p.text(name)
 	if len(s) <= maxName {
@@ -68,10 +68,10 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// most is the greatest number that is counted.
+// most is the greatest number that is accepted.
 const most = 1e15
 
-// number returns a number from 0 to most, rounded to nine places. ok is false for all else.
+// number returns the number in a field, rounded to nine decimals. ok is false unless it is from 0 to most.
 func (p peeked) number(name string) (x float64, ok bool) {
 	v := p[name]
 	if len(v) == 0 || v[0] == '"' {
@@ -87,7 +87,7 @@ func (p peeked) number(name string) (x float64, ok bool) {
 	return math.Abs(x), true // not -0
 }
 
-// first returns the first whole number of some names.
+// first returns the first whole number from 0 to most in the fields with these names.
 func (p peeked) first(names ...string) (n int64, ok bool) {
 	for _, name := range names {
 		v := p[name]
@@ -101,19 +101,19 @@ func (p peeked) first(names ...string) (n int64, ok bool) {
 	return 0, false
 }
 
-// tokens is what providers count, under common names. Tokens from a cache are part of the input at some, beside
-// it at others: here they are beside it.
+// tokens is the usage that a provider reports, under common names. Some providers count tokens read from a cache as
+// input and some do not: here they are not input.
 type tokens struct {
-	reported                             bool // there is a usage object
+	reported                             bool // the event has a usage object
 	input, output, cacheRead, cacheWrite int64
-	cost                                 float64 // what the provider said; untold where it said nothing
+	cost                                 float64 // as reported; unknown when the event has none
 }
 
-// untold stands for a number that is not there: none is negative.
-const untold = -1
+// unknown stands for a missing number. Numbers are never negative.
+const unknown = -1
 
 func tokensOf(payload peeked) (t tokens) {
-	t.cost = untold
+	t.cost = unknown
 	usage := payload.object("usage")
 	if usage == nil {
 		return t

@@ -1,4 +1,4 @@
-package postgres
+package tables
 
 import (
 	"context"
@@ -18,8 +18,8 @@ drop trigger if exists agent_run_messages_gone on agent_run_messages;
 drop function if exists agent_search, agent_words_of, agent_run_messages_told, agent_run_messages_gone;
 drop table if exists agent_run_words`
 
-// What is told already. Messages that are open have no words until they end.
-const tellStored = `
+// indexStored indexes the messages that are stored already. Messages that are open have no words until they end.
+const indexStored = `
 insert into agent_run_words (koder_user_id, run_id, lane, seq, ts, words)
 select s.koder_user_id, s.run_id, s.lane, s.seq, s.ts, agent_words_of(case s.kind
 	when 'user' then agent_content_text(agent_event_payload(s.koder_user_id, s.run_day, s.run_id, s.seq) -> 'content')
@@ -31,10 +31,10 @@ where s.kind = 'user' or s.kind = 'start' and exists (select from agent_run_mess
 	and x.run_id = s.run_id and x.lane = s.lane and x.kind = 'end' and x.seq = e.seq)
 on conflict do nothing`
 
-// SetSearch makes the index of words of messages, which agent_search reads, or removes it. Rows are stored meanwhile.
-// It may be called again: an index that is there is made anew.
+// SetSearch creates the index of the words of messages, which agent_search reads, or removes it. Rows can be stored
+// meanwhile. It may be called again: an existing index is built again.
 func SetSearch(ctx context.Context, dsn string, on bool) error {
-	db, err := openMigrator(dsn)
+	db, err := Open(dsn)
 	if err != nil {
 		return fmt.Errorf("postgres: search: %w", err)
 	}
@@ -52,7 +52,7 @@ func setSearch(ctx context.Context, db *sql.DB, on bool) error {
 	}
 	_, err = tx.ExecContext(ctx, dropSearch)
 	if err == nil && on {
-		var place string // not the path of whoever asks: he could have tables of the same names before it
+		var place string // not from the search path, in which a caller could put tables of the same names first
 		err = tx.QueryRowContext(ctx, `select quote_ident(relnamespace::regnamespace::text) from pg_class where oid = 'agent_runs'::regclass`).Scan(&place)
 		if err == nil {
 			_, err = tx.ExecContext(ctx, strings.ReplaceAll(searchObjects, "SCHEMA", place))
@@ -64,7 +64,7 @@ func setSearch(ctx context.Context, db *sql.DB, on bool) error {
 	if err = tx.Commit(); err != nil || !on {
 		return err
 	}
-	for _, text := range []string{tellStored, `create index concurrently agent_run_words_words on agent_run_words using gin (words)`, `analyze agent_run_words`} {
+	for _, text := range []string{indexStored, `create index concurrently agent_run_words_words on agent_run_words using gin (words)`, `analyze agent_run_words`} {
 		if _, err := db.ExecContext(ctx, text); err != nil {
 			return err
 		}

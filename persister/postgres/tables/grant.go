@@ -1,4 +1,4 @@
-package postgres
+package tables
 
 import (
 	"context"
@@ -9,28 +9,26 @@ import (
 	"agentstream/schema"
 )
 
-// readerTables are what an edge reads: the list of runs, their heads, their rows.
+// readerTables are the tables that an edge reads: the list of runs, their heads, their rows.
 var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events"}
 
-// GrantReader lets an existing role read what an edge reads, of whichever tenant it names in each
-// transaction. It is trusted to name the right one; it can neither write nor ask for all tenants at once.
-// It may be called again.
+// GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role is
+// trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.
 func GrantReader(ctx context.Context, dsn, role string) error {
 	return grant(ctx, dsn, role, func(g *granter) error {
 		g.each(readerTables, func(table string) {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
-			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+tenantSetting+`'))`)
+			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+TenantSetting+`'))`)
 		})
-		g.each([]string{versionTable, "agent_log_offsets"}, func(table string) {
+		g.each([]string{VersionTable, "agent_log_offsets"}, func(table string) {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
 		})
 		return g.err
 	})
 }
 
-// GrantAnalyst lets an existing role query the views of docs/sql.md, for one tenant that it cannot change
-// by any setting: the tenant stands in the policies of the role. Called again with another tenant it
-// binds the role to that one.
+// GrantAnalyst lets an existing role query the views of docs/sql.md for one tenant. The role cannot change the tenant by
+// any setting, because it is part of the role's policies. Called again with another tenant, it binds the role to that one.
 func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 	if err := schema.ValidTenant(tenant); err != nil {
 		return fmt.Errorf("postgres: grant analyst %s: %w", role, err)
@@ -53,15 +51,15 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 	})
 }
 
-// analystTables are what the views read of a tenant. The views have the rights of whoever asks.
+// analystTables are the tables that the views read. The views have the rights of the role that queries them.
 var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
 
-// analystViews are for SQL, with the prices, which are the same for all.
+// analystViews are the views for SQL, and the prices, which are the same for all tenants.
 var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_model_prices"}
 
 // grant runs fn in a transaction of the tables' owner.
 func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {
-	db, err := openMigrator(dsn)
+	db, err := Open(dsn)
 	if err != nil {
 		return fmt.Errorf("postgres: grant %s: %w", role, err)
 	}
@@ -93,7 +91,7 @@ func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error
 	return nil
 }
 
-// granter keeps the first error; what follows it does nothing.
+// granter keeps the first error. After it every method does nothing.
 type granter struct {
 	ctx  context.Context
 	tx   *sql.Tx
@@ -120,7 +118,7 @@ func (g *granter) ask(into any, text string, args ...any) {
 	}
 }
 
-// policy lets the role see rows of a table. It is named by the role's number, which fits any name.
+// policy lets the role see rows of a table. The policy is named after the oid of the role: a role's name may be too long.
 func (g *granter) policy(table, prefix, using string) {
 	name := prefix + g.id
 	g.exec(fmt.Sprintf(`drop policy if exists %s on %s`, name, table))

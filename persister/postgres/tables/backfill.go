@@ -1,4 +1,4 @@
-package postgres
+package tables
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"agentstream/schema"
 )
 
-// goMigrations names the migrations that are code.
+// goMigrations holds the names of the migrations that are Go.
 var goMigrations = map[int64]string{4: "digest_runs", 11: "collect_frames", 18: "collect_asks"}
 
-// digestMigration fills in what rows of runs say of their events since it is kept: usage and reason.
-// It is not SQL because what counts as usage is decided in one place.
+// digestMigration fills in the usage and the reason of runs that are stored already. It is Go, not SQL, so that one place
+// decides what counts as usage.
 func digestMigration() *goose.Migration {
 	return goose.NewGoMigration(4, &goose.GoFunc{RunTx: digestRuns}, nil)
 }
 
-// digestPage is how many runs are worked on at a time.
+// digestPage is the number of runs that are worked on at a time.
 const digestPage = 500
 
 func digestRuns(ctx context.Context, tx *sql.Tx) error {
@@ -44,13 +44,13 @@ func digestRuns(ctx context.Context, tx *sql.Tx) error {
 	}
 }
 
-// digestedPage is a page of runs, in the order of their keys, with what their events say.
+// digestedPage is a page of runs, in the order of their keys, with the digests of their events.
 type digestedPage struct {
 	tenant, day, run []string
 	digests          map[schema.RunKey]*persister.Digest
 }
 
-// read returns the page behind the one before.
+// read reads the next page. It reports whether there was one.
 func (p *digestedPage) read(ctx context.Context, tx *sql.Tx) (more bool, err error) {
 	var last schema.RunKey
 	if n := len(p.run); n > 0 {

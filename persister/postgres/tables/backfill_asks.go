@@ -1,4 +1,4 @@
-package postgres
+package tables
 
 import (
 	"context"
@@ -8,16 +8,17 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"agentstream/persister"
+	"agentstream/persister/postgres/projection"
 	"agentstream/schema"
 )
 
-// asksMigration finds the open questions of runs that are stored already, and makes the index of runs that wait. It is
-// not SQL because what a question is is decided in one place.
+// asksMigration stores the open questions of runs that are stored already, and creates the index of waiting runs. It is
+// Go, not SQL, so that one place decides what a question is.
 func asksMigration() *goose.Migration {
 	return goose.NewGoMigration(18, &goose.GoFunc{RunTx: collectAsks}, nil)
 }
 
-// linkStoredCalls gives ends their starts.
+// linkStoredCalls links ends of calls to their starts.
 const linkStoredCalls = `
 update agent_run_tool_calls e set start_seq = x.start, tool = x.tool, took_ms = coalesce(e.duration_ms, extract(epoch from e.ts - x.ts) * 1000)
 from (select n.koder_user_id, n.run_id, n.lane, n.call_id, n.seq, s.seq as start, s.tool, s.ts from agent_run_tool_calls n
@@ -27,7 +28,7 @@ from (select n.koder_user_id, n.run_id, n.lane, n.call_id, n.seq, s.seq as start
 	where n.kind = 'end' and n.start_seq = 0) x
 where e.koder_user_id = x.koder_user_id and e.run_id = x.run_id and e.lane = x.lane and e.call_id = x.call_id and e.kind = 'end' and e.seq = x.seq`
 
-// collectAsks reads the events of runs that are not over.
+// collectAsks reads the events of runs that have not ended.
 func collectAsks(ctx context.Context, tx *sql.Tx) error {
 	type place struct {
 		key schema.RunKey
@@ -58,12 +59,12 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 				events = append(events, e)
 			}
 			return err
-		}, selectAskEvents, p.key.Tenant, p.day, p.key.Run, 0, schema.AskTypes)
+		}, projection.SelectAskEvents, p.key.Tenant, p.day, p.key.Run, 0, schema.AskTypes)
 		if err != nil {
 			return err
 		}
 		if open := schema.MergeAsks(nil, events); len(open) > 0 {
-			if _, err := tx.ExecContext(ctx, updateAsks, []string{p.key.Tenant}, []string{p.key.Run}, []string{schema.FormatAsks(open)}, []time.Time{open[0].TS}); err != nil {
+			if _, err := tx.ExecContext(ctx, projection.UpdateAsks, []string{p.key.Tenant}, []string{p.key.Run}, []string{schema.FormatAsks(open)}, []time.Time{open[0].TS}); err != nil {
 				return err
 			}
 		}
@@ -74,6 +75,7 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 	}
-	_, err = tx.ExecContext(ctx, `create index agent_runs_waiting on agent_runs (koder_user_id, first_ts desc, id desc) where `+waiting)
+	_, err = tx.ExecContext(ctx, `create index agent_runs_waiting on agent_runs (koder_user_id, first_ts desc, id desc)
+		where (asked_ts is not null or state in ('awaiting_approval', 'paused'))`)
 	return err
 }

@@ -1,4 +1,4 @@
-package postgres
+package tables
 
 import (
 	"context"
@@ -19,15 +19,15 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// versionTable records which migrations have run.
-const versionTable = "agentstream_migrations"
+// EveryTenant is the tenant of work for all tenants at once: appends, upkeep, migrations. No tenant can have this name,
+// and row security accepts it from the tables' owner alone.
+const EveryTenant = "*"
+
+// TenantSetting is the setting with which the tables' row policies compare each row's tenant.
+const TenantSetting = "agentstream.tenant"
 
 // migrationLock is the advisory lock that one migrating process holds; the others wait.
 const migrationLock = 0x6167656e747374 // "agentst"
-
-// ErrNewer reports that the tables were made by a newer version of the product than this one. Nothing but
-// that version helps.
-var ErrNewer = errors.New("the tables are of a newer version")
 
 // ErrAway reports that the database cannot be reached, or does not take connections yet.
 var ErrAway = errors.New("the database is away")
@@ -42,20 +42,20 @@ func away(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// How long a migration may wait for a lock: whoever comes behind it waits as well, readers too. It tries
-// again after the pause, so that what held the lock can end without holding up everybody.
+// Bounds of a migration's wait for a lock. Whoever queues behind it waits as well, readers too. So it gives up after
+// lockTimeout and tries again after lockPause.
 const (
 	lockTimeout = "2s"
 	lockPause   = time.Second
 	lockTries   = 200
 )
 
-// Migrate brings the tables up to date and gives the names of the migrations it ran, none when
-// there was nothing to do. With dryRun it only gives the names and changes nothing. Any number of
-// processes may call it at once, and one that dies leaves its work to the next. Tables of a newer
-// version are left alone: ErrNewer. A database that is not there is ErrAway.
+// Migrate brings the tables up to date and returns the names of the migrations it ran, none when there was nothing to
+// do. With dryRun it returns the names and changes nothing. Any number of processes may call it at the same time. When
+// one dies another does its work. The error wraps ErrNewer for tables of a newer version, which it does not change,
+// and ErrAway when the database cannot be reached.
 func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
-	db, err := openMigrator(dsn)
+	db, err := Open(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: migrate: %w", err)
 	}
@@ -66,21 +66,21 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]string, error) {
 	return names, nil
 }
 
-// openMigrator opens connections that work for all tenants and do not wait long for locks.
-func openMigrator(dsn string) (*sql.DB, error) {
+// Open returns a pool of connections that work for all tenants and do not wait long for locks. It does not connect.
+func Open(dsn string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("the DSN cannot be read") // pgx's text may quote it
 	}
 	return stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, `select set_config('`+tenantSetting+`', '`+everyTenant+`', false),
+		_, err := c.Exec(ctx, `select set_config('`+TenantSetting+`', '`+EveryTenant+`', false),
 			set_config('lock_timeout', '`+lockTimeout+`', false), set_config('statement_timeout', '0', false)`)
 		return err
 	})), nil
 }
 
 func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
-	provider, err := newProvider(db)
+	provider, err := Provider(db)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	return names, err
 }
 
-// up runs what is pending, and begins again where a lock was not to be had.
+// up runs what is pending, and tries again when a lock was not available in time.
 func up(ctx context.Context, provider *goose.Provider) (names []string, err error) {
 	tick := time.NewTicker(lockPause)
 	defer tick.Stop()
@@ -131,7 +131,7 @@ func lockNotAvailable(err error) bool {
 	return errors.As(err, &pe) && pe.Code == "55P03"
 }
 
-// followOwner writes the policies anew of tables that have come to another owner: policies name it.
+// followOwner creates the policies again of tables whose owner has changed: policies name the owner.
 func followOwner(ctx context.Context, db *sql.DB) error {
 	rows, err := db.QueryContext(ctx, `select c.oid::regclass::text from pg_policy p join pg_class c on c.oid = p.polrelid
 		where p.polname = 'agent_every_tenant' and p.polroles <> array[c.relowner] and pg_has_role(c.relowner, 'usage')
@@ -159,7 +159,8 @@ func followOwner(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func newProvider(db *sql.DB) (*goose.Provider, error) {
+// Provider returns the migrations, for connections of Open.
+func Provider(db *sql.DB) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
@@ -170,11 +171,11 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		return nil, err
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
+		goose.WithTableName(VersionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration()))
 }
 
-// nameOf names a migration; those that are no file have no path.
+// nameOf returns the name of a migration. One that is code has no path.
 func nameOf(s *goose.Source) string {
 	if s.Path != "" {
 		return s.Path
@@ -194,16 +195,4 @@ func pending(provider *goose.Provider, have int64) (names []string) {
 		}
 	}
 	return names
-}
-
-const selectVersion = `select coalesce(max(version_id), 0) from ` + versionTable + ` where is_applied`
-
-// versionOf reads the version table itself, because the provider would create it. 0: there is none.
-func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
-	var exists bool
-	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, versionTable).Scan(&exists)
-	if err == nil && exists {
-		err = db.QueryRowContext(ctx, selectVersion).Scan(&have)
-	}
-	return have, err
 }

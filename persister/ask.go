@@ -7,13 +7,14 @@ import (
 	"agentstream/schema"
 )
 
-// mayAsk reports whether a row may be one that asks, by what is seen without reading it: nearly no call of a tool does.
+// mayAsk reports whether a row may ask a question, without decoding it: nearly no tool call does.
 func mayAsk(row *BatchRow) bool {
 	return row.Type == schema.TypeInputRequested || bytes.Contains(row.Line, []byte(`"ask"`)) || bytes.Contains(row.Line, []byte(`"custom"`))
 }
 
-// AsksFrom returns the first seq from which a store reads the run's stored events of schema.AskTypes, to merge them into
-// the questions that are open; 0: the batch changes nothing of these. open says that there were some before.
+// AsksFrom returns the seq from which a store must read the run's stored events of schema.AskTypes, to merge them into
+// the open questions. It returns 0 when the batch does not change them. open reports that the run had open questions
+// before.
 func (r *Run) AsksFrom(open bool) schema.Seq {
 	from := r.FirstAsk
 	if open && r.FirstAnswer != 0 && (from == 0 || r.FirstAnswer < from) {
@@ -22,7 +23,7 @@ func (r *Run) AsksFrom(open bool) schema.Seq {
 	return from
 }
 
-// AskEventOf reads a line of the log. ok is false for one that says nothing of questions.
+// AskEventOf decodes a line of the log. ok is false for a line that is about no question.
 func AskEventOf(seq schema.Seq, ts time.Time, typ, child string, line []byte) (e schema.AskEvent, ok bool) {
 	r, err := schema.ScanLine(line)
 	if err != nil {

@@ -8,48 +8,48 @@ import (
 	"agentstream/schema"
 )
 
-// Config is what a Persister needs. Queues and Store must be set; zero means the default elsewhere.
+// Config configures a Persister. Queues and Store must be set. Zero means the default in all other fields.
 type Config struct {
 	Queues []Queue // one per partition of the log
 	Store  Store
-	Refill Refiller // completes a log that is behind the store; nil: such a partition is not stored further
+	Refill Refiller // completes a log that is behind the store; nil: such a partition is not stored any further
 	Alone  bool     // no other process stores this log: nothing is shared
 
-	BatchEvents int           // rows per transaction, at most; default 8,000. One pack may exceed it
-	BatchStart  int           // rows per transaction at first; default 2,000 or BatchEvents, if that is less
-	BatchBytes  int           // bytes of one fetch, about; default 4 MiB
-	HeldBytes   int           // bytes held of all queues, about, each has its equal part; default 64 MiB
-	Target      time.Duration // transactions that take less may grow, slower ones shrink; default 250 ms
-	Linger      time.Duration // least time between two fetches while batches are small; default 1 s, negative: none
+	BatchEvents int           // rows per transaction, at most; default 8,000. A single pack may exceed it
+	BatchStart  int           // rows per transaction at first; default 2,000, or BatchEvents if that is less
+	BatchBytes  int           // approximate bytes of one fetch; default 4 MiB
+	HeldBytes   int           // approximate bytes held in memory, shared equally by the queues; default 64 MiB
+	Target      time.Duration // faster transactions may grow, slower ones shrink; default 250 ms
+	Linger      time.Duration // least time between two fetches while batches are small; default 1 s, negative: 0
 	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
-	Hold        time.Duration // what has failed for so long is let go, and read again when the store answers; default 30 s
-	Grace       time.Duration // time for the last batch after Run was told to stop; default 10 s
-	RetryMin    time.Duration // first pause after a failure; default 100 ms, doubled each time
+	Hold        time.Duration // after failing for this long a batch is released, and read again when the store answers; default 30 s
+	Grace       time.Duration // time for the last batch after the context of Run has ended; default 10 s
+	RetryMin    time.Duration // first pause after a failure, doubled each time; default 100 ms
 	RetryMax    time.Duration // longest pause; default 10 s
-	LagEvery    time.Duration // how often each queue is asked for its lag; default 10 s
-	ShareEvery  time.Duration // how often the store is asked who stores what; default 2 s
-	ShareStale  time.Duration // a partition whose offset has rested for so long may be taken by anybody; default 5 s
+	LagEvery    time.Duration // interval between two reads of a queue's lag; default 10 s
+	ShareEvery  time.Duration // interval between two reads of the offsets' owners; default 2 s
+	ShareStale  time.Duration // a partition whose offset has not moved for this long may be taken by any process; default 5 s
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
 	Now    func() time.Time // default time.Now
 }
 
-// Hooks tell about the work, for metrics. Nil means off. They are called from the pipelines'
-// goroutines and must not block.
+// Hooks are called about the work, for metrics. Nil hooks are skipped. They are called from the pipelines' goroutines
+// and must not block.
 type Hooks struct {
 	// Stored is called after each commit.
 	Stored func(stream string, s Stored)
-	// DeadLetter is called for each dead letter, after it is kept.
+	// DeadLetter is called for each dead letter, after it is stored.
 	DeadLetter func(stream, reason string)
-	// Conflict is called for each row that came with another content than the one stored: an alarm.
+	// Conflict is called for each row whose content differs from the stored one: an alarm.
 	Conflict func(stream string, key schema.RunKey, seq schema.Seq)
 	// Retrying is called after each failed attempt, with the time of the first failure of this
 	// outage and the pause until the next attempt.
 	Retrying func(stream string, err error, since time.Time, pause time.Duration)
 	// Recovered is called when work goes on after an outage.
 	Recovered func(stream string, outage time.Duration)
-	// Lag is called every LagEvery when a queue has answered, with the state that its pipeline is in then.
+	// Lag is called every LagEvery when a queue has returned its lag, with the state of its pipeline.
 	Lag func(s Status)
 	// Lost is called when the log has dropped messages that were never stored: an alarm.
 	Lost func(stream string, messages uint64)
@@ -59,8 +59,8 @@ type Hooks struct {
 type Stored struct {
 	Messages int
 	Inserted int // rows that were new
-	Repeated int // rows that had come before
-	Dropped  int // rows that were not written, because they lie below their run's floor
+	Repeated int // rows that were stored before
+	Dropped  int // rows at or below their run's floor, which are not written
 	Took     time.Duration
 }
 

@@ -8,12 +8,12 @@ import (
 	"agentstream/schema"
 )
 
-// decode takes a message apart into what can be stored and what cannot. The rules are those of
-// schema.ParsePack and Pack.Check, applied to each line alone, so that one bad line does not take
-// its neighbours with it; and the day must be in the calendar.
+// decode returns the rows of a message, and dead letters for what cannot be stored. The rules are those of
+// schema.ParsePack and Pack.Check, applied to each line alone, so that one bad line does not affect its neighbours. In
+// addition the day must be in the calendar.
 func decode(m *Message) (Chunk, []DeadLetter) {
 	if _, _, ok := schema.ParseChildSubject(m.Subject); ok {
-		return Chunk{from: m}, nil // what the log says of a child's id is for writers
+		return Chunk{from: m}, nil // records of children's ids are for writers
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Body, m.Position)
 	if err == nil {
@@ -100,8 +100,8 @@ func (c *Chunk) deadLetter(row int, reason string, err error) DeadLetter {
 	return from.deadLetter(c.Key, c.Rows[row].Seq, c.Rows[row].Line, reason, err)
 }
 
-// Chunks takes packs apart for a store, as a Persister does with what it fetches. It is all or
-// nothing: the error wraps schema.ErrBadPack and names the first pack that does not hold.
+// Chunks decodes packs for a store, as a Persister does with what it fetches. When a pack is not valid it returns no
+// chunks: the error wraps schema.ErrBadPack and names the first such pack.
 func Chunks(packs ...schema.Pack) ([]Chunk, error) {
 	out := make([]Chunk, 0, len(packs))
 	for i := range packs {

@@ -9,9 +9,9 @@ import (
 	"agentstream/schema"
 )
 
-// plainLines reads the lines that nearly all are, without decoding them: those which hold an envelope
-// without optional fields exactly as schema.Event.AppendLine writes it, and a payload. What it reads,
-// readRow reads to the same row; what it does not, readRow reads or refuses.
+// plainLines reads lines of the usual form without decoding JSON: an envelope without optional fields, exactly as
+// schema.Event.AppendLine writes it, and a payload. For a line that it reads, readRow returns the same row. All other
+// lines are left to readRow.
 type plainLines struct {
 	run, child string // child with its quotes, or null
 }
@@ -23,7 +23,7 @@ func (l *plainLines) of(p *schema.Pack) {
 	}
 }
 
-// read leaves everything unusual to readRow.
+// read reports false for a line of another form.
 func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
 	id, rest, ok := cutField(line, `{"id":"`)
 	if !ok {
@@ -48,7 +48,7 @@ func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
 	return row, true
 }
 
-// typeName returns the name of a type that this process knows, "" for others.
+// typeName returns the name of a known type, "" for others.
 func typeName(name []byte) string {
 	if known, ok := catalogued[string(name)]; ok {
 		return known
@@ -60,7 +60,7 @@ func typeName(name []byte) string {
 	return info.Name
 }
 
-// catalogued holds the names of the catalogue, so that rows share them.
+// catalogued holds the names of the catalogue, so that rows share their memory.
 var catalogued = func() map[string]string {
 	names := make(map[string]string)
 	for _, t := range schema.Types() {
@@ -69,8 +69,8 @@ var catalogued = func() map[string]string {
 	return names
 }()
 
-// payload checks what follows the type and gives the payload: a JSON object that reaches to the end of
-// the line, and so is the last field.
+// payload checks what follows the type and returns the payload: a JSON object that ends with the line, so that it is
+// the last field.
 func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
 	var buf [40]byte
 	number := append(strconv.AppendInt(buf[:0], int64(seq), 10), `,"payload":`...)
@@ -86,17 +86,17 @@ func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
 		return nil, false
 	}
 	payload = payload[:len(payload)-1]
-	// Fewer brackets than levels are allowed; a line break between tokens, which JSON takes for a space,
-	// is not the log's form.
+	// With fewer brackets than levels are allowed the payload is not nested too deeply. JSON allows a line break between
+	// tokens, the log does not.
 	ok = bytes.Count(payload, []byte{'{'})+bytes.Count(payload, []byte{'['}) < plainDepth &&
 		bytes.IndexByte(payload, '\r') < 0 && utf8.Valid(payload) && json.Valid(payload)
 	return payload, ok
 }
 
-// plainDepth is well below how deep the schema lets events be nested.
+// plainDepth is well below the depth to which the schema lets events be nested.
 const plainDepth = 64
 
-// cutField cuts prefix and the string behind it, up to but without its closing quote.
+// cutField cuts the prefix and the string after it. rest begins with the closing quote.
 func cutField(b []byte, prefix string) (value, rest []byte, ok bool) {
 	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
 		return nil, nil, false
@@ -109,7 +109,7 @@ func cutField(b []byte, prefix string) (value, rest []byte, ok bool) {
 	return b[:end], b[end:], true
 }
 
-// plainTime reports whether s has the bytes and the length of a usual time in UTC.
+// plainTime reports whether s has the characters and the length of a usual time in UTC.
 func plainTime(s []byte) bool {
 	if len(s) < len("2006-01-02T15:04:05Z") || len(s) > len("2006-01-02T15:04:05.000000000Z") || s[len(s)-1] != 'Z' {
 		return false

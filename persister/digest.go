@@ -6,16 +6,16 @@ import (
 	"agentstream/schema"
 )
 
-// Digest is what a run's events say that a list of runs shows, collected while they pass. The zero
-// Digest is ready; one goroutine at a time.
+// Digest collects from a run's events what a list of runs shows. The zero Digest is ready to use, by one goroutine at a
+// time.
 type Digest struct {
 	Usage     []SeqUsage // of each message.end that has one, in the order of Add
-	Reason    string     // of the newest run.lifecycle of the root; "" when it gave none
+	Reason    string     // of the newest run.lifecycle of the root; "" when it has none
 	ReasonOf  schema.RunState
 	ReasonSeq schema.Seq // of that event; 0: there was none
 	Turn      schema.Turn
 	Stop      string     // with Turn, of schema.TurnOf
-	TurnSeq   schema.Seq // of the event that decided; 0: there was none
+	TurnSeq   schema.Seq // of the event from which Turn is; 0: there was none
 }
 
 // SeqUsage is the usage that one event reports.
@@ -24,7 +24,7 @@ type SeqUsage struct {
 	Usage schema.Usage
 }
 
-// Add takes an event, each seq once.
+// Add adds an event. Each seq must be added once.
 func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
 	if child == "" && seq > d.TurnSeq {
 		if turn, stop, ok := schema.TurnOf(typ, payload); ok {
@@ -51,13 +51,13 @@ func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
 	}
 }
 
-// storable is a reason, or a stop, as every database keeps it: short, valid, without NUL.
+// storable returns a reason, or a stop, in a form that every database can keep: short, valid UTF-8, without NUL.
 func storable(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	return schema.CutReason(s)
 }
 
-// Sum adds up what is not skipped. skip may be nil.
+// Sum returns the sum of the usage, without the events in skip, which may be nil.
 func (d *Digest) Sum(skip map[schema.Seq]bool) schema.Usage {
 	var sum schema.Usage
 	for _, u := range d.Usage {

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// What is held beside the bytes of the bodies, about: a message's headers and places, a row's fields.
+// Approximate memory beside the bodies: a message's headers and fields, a row's fields.
 const (
 	messageBytes = 1 << 10
 	rowBytes     = 160
 )
 
-// session is a stretch of a pipeline's work that began at the stored offset.
+// session is the work of a pipeline from one read of the stored offset to the next.
 type session struct {
 	p       *pipeline
-	fetched chan *batch // no buffer: the fetching step holds the one that waits
+	fetched chan *batch // no buffer: the fetching step holds the batch that waits
 }
 
-// fetch is the first step: it hands over what it fetches until reading ends, and when it was ctx that ended,
-// once more what came in the last pause.
+// fetch is the first step. It hands over batches until reading ends. When ctx has ended too, it fetches once more what
+// arrived during the last pause.
 func (s *session) fetch(ctx, reading, work context.Context) error {
 	p := s.p
 	for reading.Err() == nil {
@@ -46,8 +46,8 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 	return nil
 }
 
-// limit bounds a fetch by what one transaction holds, and by what may be held: what a message needs in
-// memory is guessed from the last ones.
+// limit bounds a fetch by the size of a transaction and by the memory that is left. The memory that a message needs is
+// estimated from the last batch.
 func (p *pipeline) limit() Limit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *pipeline) limit() Limit {
 	}
 }
 
-// hand takes a batch apart and hands it over. It reports whether the batch was large: then more may be waiting.
+// hand decodes a batch and hands it over. It reports whether the batch was large: then more messages may be waiting.
 func (s *session) hand(msgs []Message, bound Limit) (full bool) {
 	p := s.p
 	b := &batch{msgs: msgs, items: make([]item, len(msgs)), full: len(msgs) >= bound.Messages}
@@ -72,14 +72,13 @@ func (s *session) hand(msgs []Message, bound Limit) (full bool) {
 	}
 	p.room.take(held)
 	p.noteFetched(len(msgs), rows, size, held)
-	s.fetched <- b // the session takes all, whatever becomes of them
-	// A queue counts bytes in its own way and may stop short of the bounds. One message may have many rows.
+	s.fetched <- b // the session receives all batches, also after an error
+	// A queue may count bytes in another way and return less than the bounds. One message may have many rows.
 	return rows >= p.size.rows()/2 || len(msgs) >= bound.Messages/2 || size >= bound.Bytes/2
 }
 
-// linger lets the next batch grow: a transaction, and each run's row in it, cost the same for one
-// event and for many. Nothing is held meanwhile; what comes waits in the log. It reports whether ctx
-// goes on.
+// linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and for
+// many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
 func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
 	pause := p.cfg.Linger - time.Since(since)
 	if pause <= 0 {
@@ -88,7 +87,7 @@ func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
 	return sleep(ctx, pause)
 }
 
-// last hands over the batch that was growing when Run was told to stop.
+// last hands over the messages that arrived before ctx ended.
 func (s *session) last(work context.Context) {
 	bound := s.p.limit()
 	bound.NoWait = true
@@ -101,7 +100,7 @@ func (s *session) last(work context.Context) {
 	}
 }
 
-// noteFetched keeps account of what messages are like.
+// noteFetched updates the estimates of the memory and the events per message.
 func (p *pipeline) noteFetched(messages, rows, size, held int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

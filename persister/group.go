@@ -8,41 +8,41 @@ import (
 	"agentstream/schema"
 )
 
-// Run is what a batch says about one run: what a store's row of the run is moved by.
+// Run is the summary of a batch for one run. A store updates its row of the run from it.
 type Run struct {
 	Key     schema.RunKey
 	Head    schema.Head            // the newest of the batch
-	Lanes   map[string]schema.Lane // the highest epoch of each; the root's only with an owner, children's all; nil when none
+	Lanes   map[string]schema.Lane // with the highest epoch of each: the root's if it has an owner, all of children; nil when there are none
 	First   schema.Seq             // first event of the batch
 	FirstTS time.Time              // its time
 	LastTS  time.Time              // time of the newest event
 	Rows    int
 	Digest  Digest
 
-	FirstAsk    schema.Seq // first event that may ask something (schema.Ask), 0: there is none
-	FirstAnswer schema.Seq // first one that may end what was asked
+	FirstAsk    schema.Seq // first event that may ask a question (schema.Ask); 0: there is none
+	FirstAnswer schema.Seq // first event that may end a question; 0: there is none
 
 	Session []SessionEvent // of the root, in the order of their seqs; some may be stored already
 }
 
-// Batch is an append, ordered for a transaction. All stores write runs and rows in the order given
-// here, so that transactions of several persisters never wait for each other in a circle.
+// Batch is a list of chunks, ordered for a transaction. All stores write runs and rows in this order, so that
+// transactions of several persisters do not deadlock.
 type Batch struct {
 	Runs      []Run
 	Rows      []BatchRow
 	Conflicts []Conflict // rows of chunks whose day is not their run's
 }
 
-// BatchRow is a row with its place in the chunks that were handed in.
+// BatchRow is a row with its place in the chunks of the transfer.
 type BatchRow struct {
 	Row
 	Chunk *Chunk
 	At    Conflict
 }
 
-// Arrange orders chunks for a transaction. days holds the day of runs where the store knows it; for
-// others the first chunk decides. A chunk with another day than its run's is a conflict: the day is
-// part of the key, and with two of them one seq could be stored twice.
+// Arrange orders chunks for a transaction. days holds the days of runs that the store knows. For others the first chunk
+// decides. The rows of a chunk with another day than its run's are conflicts: the day is part of the key, and with two
+// days one seq could be stored twice.
 func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 	var b Batch
 	places := make(map[schema.RunKey]int)
@@ -78,13 +78,13 @@ func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 	return b
 }
 
-// group is what a batch holds of one run.
+// group is one run of a batch, with its chunks.
 type group struct {
 	run    Run
 	chunks []int
 }
 
-// take appends the rows of one run's chunks in the order of their seqs. They nearly always come in it.
+// take appends the rows of one run's chunks in the order of their seqs. Nearly always they are in this order already.
 func (b *Batch) take(chunks []Chunk, which []int) {
 	from, ordered := len(b.Rows), true
 	for _, i := range which {
@@ -101,7 +101,7 @@ func (b *Batch) take(chunks []Chunk, which []int) {
 	}
 }
 
-// digest fills the runs' digests. Of rows with one key only the first can be stored; it decides.
+// digest fills the runs' digests. Of rows with the same key only the first counts, because only it can be stored.
 func (b *Batch) digest() {
 	run := 0
 	for i := range b.Rows {

@@ -6,8 +6,8 @@ import (
 	"agentstream/schema"
 )
 
-// Keys walks runs whose keys a store gives in pages: page returns some of those behind a key, in their order,
-// and none at the end. The walk ends with the first error.
+// Keys iterates over keys that a store returns in pages. page returns keys that follow after, in their order, and none
+// at the end. The iteration ends with the first error.
 func Keys(page func(after schema.RunKey) ([]schema.RunKey, error)) iter.Seq2[schema.RunKey, error] {
 	return func(yield func(schema.RunKey, error) bool) {
 		var after schema.RunKey

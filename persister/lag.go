@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// watchLag asks the queue how far the store is behind, until ctx ends.
+// watchLag reads the lag of the queue every Config.LagEvery, until ctx ends.
 func (p *pipeline) watchLag(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.LagEvery)
 	defer tick.Stop()
@@ -62,7 +62,7 @@ func (p *pipeline) askLag(ctx context.Context) {
 	p.warn(lag, lost, before, next, now)
 }
 
-// known returns the offset: another process may be moving it.
+// known returns the offset, from the store when another process may be moving it.
 func (p *pipeline) known(ctx context.Context) (Offset, error) {
 	p.mu.Lock()
 	at := p.offset
@@ -74,7 +74,7 @@ func (p *pipeline) known(ctx context.Context) (Offset, error) {
 	return stored.Offset, err
 }
 
-// noLag says, once until it is known again, that the lag is not known: nothing would warn of a loss.
+// noLag logs that the lag is not known, as a warning once until it is known again.
 func (p *pipeline) noLag(err error) {
 	level := slog.LevelWarn
 	if p.unknown {
@@ -87,7 +87,7 @@ func (p *pipeline) noLag(err error) {
 	p.cfg.Logger.Log(context.Background(), level, "persister: the lag is not known, so nothing would warn of a loss", "stream", stream, "error", err)
 }
 
-// warn says what an operator must know: once when it gets worse, and every minute while it is bad.
+// warn logs losses, and the alarm: once when it gets worse, and every minute while it lasts.
 func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time) {
 	if lost > 0 {
 		p.cfg.Logger.Error("persister: the log has dropped messages that were not stored: they are lost",
@@ -96,20 +96,20 @@ func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time)
 			h(lag.Stream, lost)
 		}
 	}
-	said := before.said
-	if next.level > before.level || next.level > fine && now.Sub(said) >= time.Minute {
-		said = now
-		if p.ours() { // one process says it
+	logged := before.logged
+	if next.level > before.level || next.level > fine && now.Sub(logged) >= time.Minute {
+		logged = now
+		if p.ours() { // one process logs it
 			p.cfg.Logger.Log(context.Background(), next.level.log(), "persister: the log may drop messages before they are stored: "+next.text,
 				"stream", lag.Stream, "lag", lag.Messages, "oldest", lag.Oldest, "window", lag.Window)
 		}
 	}
 	p.mu.Lock()
-	p.alarm.said = said
+	p.alarm.logged = logged
 	p.mu.Unlock()
 }
 
-// level is how near the log is to dropping what is not stored.
+// level is how close the log is to dropping messages that are not stored.
 type level int
 
 const (
@@ -126,14 +126,13 @@ func (l level) log() slog.Level {
 }
 
 type alarm struct {
-	level level
-	text  string
-	said  time.Time // in the log
+	level  level
+	text   string
+	logged time.Time
 }
 
-// WindowLeft is how long it takes until the log drops the oldest message that is not stored. It is
-// negative when the log is late with that, the whole window when all is stored, and 0 when there is
-// no window.
+// WindowLeft returns the time until the log drops the oldest message that is not stored. It is negative when the log is
+// late with that, the whole window when all messages are stored, and 0 when there is no window.
 func (l Lag) WindowLeft(now time.Time) time.Duration {
 	if l.Oldest.IsZero() {
 		return l.Window
@@ -141,8 +140,8 @@ func (l Lag) WindowLeft(now time.Time) time.Duration {
 	return l.Window - now.Sub(l.Oldest)
 }
 
-// alarmOf judges a lag. The log's limits win over messages that are not stored: what gets too old,
-// or does not fit any more, is lost.
+// alarmOf returns the alarm for a lag. The log drops messages that are too old, or do not fit any more, also when they
+// are not stored: then they are lost.
 func alarmOf(l Lag, now time.Time) alarm {
 	var a alarm
 	if l.Messages == 0 {
@@ -170,8 +169,7 @@ func alarmOf(l Lag, now time.Time) alarm {
 	return a
 }
 
-// events estimates the events that a lag holds: a message has one or many, and what is in those that
-// wait is not known. With mu.
+// events estimates the number of events in a lag from the messages seen of late. The caller holds mu.
 func (p *pipeline) events(l Lag) uint64 {
 	return uint64(math.Round(float64(l.Messages) * max(1, p.perPack)))
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Persister moves messages of its queues into its store. Make it with New, run it once with Run;
-// Status may be called at any time from any goroutine.
+// Persister moves messages from its queues into its store. Create it with New and call Run once. Status may be called at
+// any time from any goroutine.
 type Persister struct {
 	cfg   Config
 	share *share
 	pipes []*pipeline
 }
 
-// New checks the configuration. It starts nothing.
+// New returns a Persister, or an error when the configuration is not valid. It starts nothing.
 func New(cfg Config) (*Persister, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -28,9 +28,8 @@ func New(cfg Config) (*Persister, error) {
 	return p, nil
 }
 
-// Run works until ctx ends and returns nil when all that it started has returned. What has been fetched
-// by then may be stored within Config.Grace; what is not, or fails, stays in the log. Nothing else ends it:
-// every failure is retried.
+// Run works until ctx ends, and returns nil when all that it started has returned. Messages that are fetched by then are
+// stored within Config.Grace, or stay in the log. Nothing else ends it: every failure is retried.
 func (p *Persister) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.share.run(ctx) })
@@ -42,24 +41,24 @@ func (p *Persister) Run(ctx context.Context) error {
 	return nil
 }
 
-// Status is the state of one pipeline, for readiness and for people.
+// Status is the state of one pipeline, for readiness checks and for operators.
 type Status struct {
 	Stream        string
 	Standby       bool      // another process stores this partition now
-	Offset        Offset    // as this process has moved it, or found it
+	Offset        Offset    // as this process has moved it, or read it
 	Lag           Lag       // as of LagAt
-	LagEvents     uint64    // an estimate: Lag.Messages times the events that a message had of late
+	LagEvents     uint64    // an estimate: Lag.Messages times the events per message of late
 	LagAt         time.Time // zero: not yet known
-	Alarm         string    // "" or why the log may drop, or has dropped, what is not stored
-	Degraded      bool      // somebody must look at Alarm now: a quarter is left, or messages are lost
-	RetryingSince time.Time // zero: all is well
+	Alarm         string    // why the log may drop, or has dropped, messages that are not stored; "" when it may not
+	Degraded      bool      // an operator must act on Alarm now: a quarter is left, or messages are lost
+	RetryingSince time.Time // zero: the last attempt succeeded
 	LastError     string    // of the current or the last outage
 	LastCommit    time.Time
-	BatchRows     int    // rows that the next transaction may have
-	HeldBytes     int    // about what is held in memory: fetched and not yet stored
+	BatchRows     int    // most rows of the next transaction
+	HeldBytes     int    // approximate memory of messages that are fetched and not yet stored
 	Inserted      uint64 // rows
 	Repeated      uint64
-	Dropped       uint64 // rows below their run's floor
+	Dropped       uint64 // rows at or below their run's floor
 	DeadLetters   uint64 // dead letters, conflicts among them
 	Conflicts     uint64
 	Lost          uint64 // messages that the log dropped before they were stored, seen since the start

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// pipeline is the work on one queue. It runs one session after the other: each begins at the offset that
-// the store has, and ends when a step fails in a way that makes it begin anew.
+// pipeline is the work on one queue. It runs one session after the other. Each begins at the stored offset, and ends when
+// a step fails so that the messages must be read again.
 //
 //	queue ─▶ fetch, decode ─▶ store: rows and offset
 //
-// While a batch is written the next one is fetched and taken apart. Batches keep their order.
+// While a batch is stored the next one is fetched and decoded. Batches keep their order.
 type pipeline struct {
 	cfg   *Config
 	queue Queue
 	share *share
-	bytes int // of one fetch, at most
+	bytes int // most bytes of one fetch
 	size  *sizer
-	room  *room // of what this session has fetched
+	room  *room // memory of what this session has fetched
 
 	mu       sync.Mutex
 	status   Status
 	troubles [steps]trouble
-	offset   Offset  // as this process knows it
-	perPack  float64 // events in a message, of late; 0: none was seen
+	offset   Offset  // as this process last moved or read it
+	perPack  float64 // events per message, of late; 0: none was seen
 	alarm    alarm
 
 	reports   reports
-	unknown   bool // the last question for the lag was not answered; of watchLag alone
-	overtaken int  // sessions that ended so, one behind the other; of run alone
+	unknown   bool // the last read of the lag failed; used by watchLag alone
+	overtaken int  // number of sessions in a row that ended with ErrOvertaken; used by run alone
 
 	perMessage, perByte float64 // bytes held for a message, and for a byte of its body, in the last batch
 }
@@ -45,18 +45,18 @@ const (
 
 var stepNames = [steps]string{"fetch", "store"}
 
-// item is what is in one message on its way.
+// item is one decoded message.
 type item struct {
 	chunk Chunk
 	bad   []DeadLetter
-	bytes int // held for it, about
+	bytes int // approximate memory of it
 }
 
 // batch is what one fetch returned.
 type batch struct {
 	msgs  []Message
 	items []item
-	full  bool // the fetch returned all that it might: more may be waiting
+	full  bool // the fetch returned as many messages as it may: more may be waiting
 }
 
 func newPipeline(cfg *Config, q Queue, s *share) *pipeline {
@@ -64,15 +64,15 @@ func newPipeline(cfg *Config, q Queue, s *share) *pipeline {
 	return &pipeline{
 		perMessage: 2 * messageBytes, perByte: 2,
 		cfg: cfg, queue: q, share: s, size: newSizer(cfg), status: Status{Stream: q.Stream()},
-		bytes: max(1, min(cfg.BatchBytes, part/2)), // one is written, one waits
+		bytes: max(1, min(cfg.BatchBytes, part/2)), // one batch is stored, one waits
 		room:  newRoom(part),
 	}
 }
 
-// run returns when all that was fetched is stored or given up.
+// run runs sessions until ctx ends. It returns when all that was fetched is stored or released.
 func (p *pipeline) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if !p.ours() { // what fails now is for another process to say
+		if !p.ours() { // failures of this partition are reported by another process now
 			p.overtaken = 0
 			p.recovered(fetching)
 			p.recovered(storing)
@@ -97,8 +97,8 @@ func (p *pipeline) run(ctx context.Context) {
 	}
 }
 
-// session moves messages until ctx or turn ends, or a step must begin anew. When ctx ends it stores what has
-// been fetched, within Config.Grace.
+// session moves messages until ctx or turn ends, or a step fails. When ctx ends it stores what has been fetched, within
+// Config.Grace.
 func (p *pipeline) session(ctx, turn context.Context) error {
 	if err := p.begin(turn); err != nil {
 		return err
@@ -116,29 +116,29 @@ func (p *pipeline) session(ctx, turn context.Context) error {
 	})
 	err := s.store(ctx, turn, work)
 	stop()
-	for range s.fetched { // read again from the stored offset, by whoever goes on
+	for range s.fetched { // the next session reads it again from the stored offset
 	}
 	fetcher.Wait()
 	p.room.clear()
 	return errors.Join(err, fetchErr)
 }
 
-// storeError is why a session ended because of the store.
+// storeError is the error of a session that ended because of the store.
 type storeError struct{ error }
 
 func (e storeError) Unwrap() error { return e.error }
 
-// begin finds where to go on. The store is told when that is another place than it has: at the very first, with
-// a stream that was made anew, and with one that is behind.
+// begin finds the offset to continue from. It stores the offset when it is not the stored one: the first time, when the
+// stream was created again, and when the stream is behind.
 func (p *pipeline) begin(ctx context.Context) error {
 	found, err := p.share.stored(ctx, p.queue.Stream())
 	if err != nil {
 		return storeError{err}
 	}
-	if ctx.Err() != nil { // it is another's, as was just read
+	if ctx.Err() != nil { // the offsets just read show that another process stores it
 		return ctx.Err()
 	}
-	if p.share.others(found) { // a small transaction comes in between two large ones
+	if p.share.others(found) { // a small transaction fits between two large ones
 		p.size.small()
 	}
 	stored := found.Offset
@@ -152,10 +152,10 @@ func (p *pipeline) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if behind || !at.Same(stored) { // what was written back may end where the log ended before
+	if behind || !at.Same(stored) { // a refilled log may end where it ended before
 		at.Generation = stored.Generation
 		if stored.Identity != "" {
-			at.Generation++ // who has read a head of the log before must read it again
+			at.Generation++ // heads of the log that were read before are not valid any more
 		}
 		if _, err := p.attempt(ctx, &Transfer{From: stored, To: at, Owner: p.share.me}); err != nil {
 			return storeError{err}
@@ -171,17 +171,17 @@ func (p *pipeline) begin(ctx context.Context) error {
 	return nil
 }
 
-// backOff is the pause after an attempt that failed, the n-th of a row.
+// backOff returns the pause after the n-th failed attempt in a row.
 func (p *pipeline) backOff(n int) time.Duration {
 	pause := p.cfg.RetryMin << min(n-1, 20)
 	if pause > p.cfg.RetryMax || pause <= 0 {
 		pause = p.cfg.RetryMax
 	}
-	// Half fixed, half random: many persisters must not come back to a database at one moment.
+	// Half fixed, half random: many persisters must not come back to a database at the same moment.
 	return pause/2 + rand.N(pause/2+1)
 }
 
-// sleep waits, and reports whether ctx goes on.
+// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -3,37 +3,37 @@
 // # What it is
 //
 // A [Persister] runs one pipeline per [Queue] (one partition of the log each). A pipeline reads its partition from
-// the [Offset] that the store keeps, takes packs apart into rows, and writes rows and the new offset with a
-// [Store] in one transaction. The two steps overlap; between them one batch may wait. Transactions grow while
-// they are quick and more is waiting (Config.Target). [Walk] is the way back: it makes packs of stored rows, for
-// replay of what the log no longer holds.
+// the [Offset] in the store, decodes packs into rows, and writes the rows and the new offset with a [Store] in one
+// transaction. The two steps overlap; one batch may wait between them. Transactions grow while they are fast and more rows
+// are waiting (Config.Target). [Walk] is the opposite direction: it makes packs of stored rows, for replay of events that
+// the log no longer holds.
 //
-// What comes alone is stored at once. While events come in small numbers, a pipeline fetches them
-// at most once in Config.Linger: they wait in the log meanwhile, and nothing is held for them. When
-// Run is told to stop in that pause, the pipeline fetches once more.
+// A single message is stored at once. While messages arrive in small numbers, a pipeline fetches at most once in
+// Config.Linger; meanwhile they wait in the log. When the context of Run ends in that pause, the pipeline fetches once
+// more.
 //
 // # Contract
 //
-// The offset moves by compare-and-set in the transaction that writes the rows. So each message is stored once,
-// whoever reads it and however often: a transaction whose offset has moved meanwhile is refused as a whole
-// ([ErrOvertaken]), and its pipeline goes on from where the other one has come. Nothing is confirmed to the log.
-// Rows are keyed by tenant, run and seq besides: a row that comes again with another content is never written over
-// the first; it is set aside as a dead letter with [ReasonConflict]. What cannot be stored at all is set aside with
-// its original bytes, alone; everything around it is stored. [Redrive] takes what was set aside the same way once
-// more. Batches of a queue are stored in the order of the log.
+// The offset moves by compare-and-set in the transaction that writes the rows. So each message is stored once, also when
+// several processes read it. A transaction whose offset has moved meanwhile fails ([ErrOvertaken]), and its pipeline
+// continues from the new offset. Nothing is acknowledged to the log. Rows have the key tenant, run and seq. A row that
+// arrives again with another content never overwrites the first: it becomes a dead letter with [ReasonConflict]. A line
+// that cannot be stored becomes a [DeadLetter] with its original bytes; the lines around it are stored. Batches of a
+// queue are stored in the order of the log.
 //
-// A log that ends before the offset, or is another one, has lost what was stored of it ([ErrBehind]). Then
+// A log that ends before the offset, or is another log, has lost messages that are stored ([ErrBehind]). Then
 // Config.Refill writes back what the log lacks, before anything else of that partition is stored.
 //
-// What is held of all queues is bounded by Config.HeldBytes. While the store is away the persister keeps
-// trying with jittered back-off; after Config.Hold it lets go what it holds, which is read again. [Persister.Status] and [Hooks] say so. They also say how long it
-// takes until the log drops what is not stored, and how much it has dropped: loss is never silent.
+// Config.HeldBytes bounds the memory for messages of all queues. While the store is away the persister keeps trying with
+// jittered back-off. After Config.Hold it releases the messages, and reads them again later. [Persister.Status] and
+// [Hooks] report this. They also report the time until the log drops messages that are not stored, and the number that it
+// has dropped: no loss is silent.
 //
 // # Concurrency
 //
-// A Persister starts the steps of one pipeline and one lag watch per queue, and one look at the offsets, all inside
-// Run. Several processes may run on the same log, without an election: the offsets say who stored what last, and
-// each leaves the others' partitions alone while these move. A process that has two fewer than another takes one.
+// Run starts three goroutines per queue, for the two steps and the lag, and one that reads the offsets. Several processes
+// may run on the same log, without an election: a process does not store a partition whose offset another process moves.
+// A process that has two fewer partitions than another takes one of them.
 //
 // # What it does not do
 //
@@ -41,6 +41,6 @@
 //
 // # Where to look next
 //
-// natsjs is the queue and the refill, postgres and sqlite are the stores, persistertest is the suite that every
-// store passes.
+// natsjs is the queue and the refill, postgres and sqlite are the stores, deadletter finds and retries dead letters,
+// persistertest is the suite that every store passes.
 package persister

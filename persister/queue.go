@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// Queue reads one partition of the log in its order. A pipeline uses Seek and Fetch from one goroutine at a
-// time; Stream and Lag may be called from any.
+// Queue reads one partition of the log in order. Seek and Fetch are called from one goroutine at a time, Stream and Lag
+// from any goroutine.
 type Queue interface {
 	// Stream returns the name of the partition's stream.
 	Stream() string
-	// Seek makes Fetch go on behind stored, and returns stored as it is in the stream that is there now: its
-	// beginning when the stream was made anew and is empty, or when nothing is stored. The error wraps
-	// ErrBehind when messages that are stored are missing at the stream's end.
+	// Seek makes Fetch continue after stored. It returns stored as an offset of the present stream: the stream's
+	// beginning when it was created again and is empty, or when nothing is stored. The error wraps ErrBehind when
+	// messages that are stored are missing at the stream's end.
 	Seek(ctx context.Context, stored Offset) (Offset, error)
-	// Fetch waits for the next messages and returns at most what limit allows. It may return none without an
-	// error when nothing came for a while, or at once when limit says so. After an error Seek comes first.
+	// Fetch waits for the next messages and returns at most what limit allows. It may return none without an error when
+	// none arrived for a while, or at once with Limit.NoWait. After an error Seek must be called first.
 	Fetch(ctx context.Context, limit Limit) ([]Message, error)
-	// Lag returns how far stored is behind the log.
+	// Lag returns how far the offset is behind the log.
 	Lag(ctx context.Context, stored Offset) (Lag, error)
 }
 
-// Steady is a Queue that can tell whether the log may have become another one since Seek, as when its server was away.
-// What was read before is then not stored, but read again: others may have numbered on from a log that has lost it.
+// Steady is implemented by a Queue that knows whether the log may have been replaced since Seek, as when its server was
+// away. Same reports that it was not. Otherwise messages that were read are not stored but read again: the log may have
+// lost them, and writers may have used their seqs for other events.
 type Steady interface {
 	Same() bool
 }
@@ -31,7 +32,7 @@ type Steady interface {
 type Limit struct {
 	Messages int
 	Bytes    int
-	NoWait   bool // nothing there: return at once
+	NoWait   bool // return at once when there are no messages
 }
 
 // Message is one stored message of the log. Body must not be changed.
@@ -47,10 +48,10 @@ type Message struct {
 // Lag is how far the store is behind one partition of the log.
 type Lag struct {
 	Stream   string
-	Messages uint64        // stored by the log and not by the store, about
+	Messages uint64        // approximate number of messages that are in the log and not stored
 	Oldest   time.Time     // when the oldest of them was stored, by the log's clock; zero when none
 	Window   time.Duration // the log drops messages older than this, stored or not; 0: never
-	Room     float64       // part of the log's size that new messages may fill before it drops what is not stored, 0 to 1
-	Bounded  bool          // the log's size is bounded: Room means something
-	Lost     uint64        // messages that the log dropped before they were stored, counted by this queue since it was made
+	Room     float64       // part of the log's size, 0 to 1, that new messages may fill before it drops messages that are not stored
+	Bounded  bool          // the log's size is bounded: Room is valid
+	Lost     uint64        // messages that the log dropped before they were stored, counted since this queue was created
 }

@@ -10,16 +10,16 @@ import (
 	"agentstream/schema"
 )
 
-// Bounds of a pack that is put together from rows.
+// replayEvents bounds the events of a pack that is made of rows.
 const replayEvents = 128
 
-// Bounds that a store keeps for one Page, so that a replay's memory does not grow with the run.
+// Bounds of one Page, so that a replay's memory does not grow with the run.
 const (
 	PageRows  = 512
 	PageBytes = 1 << 20
 )
 
-// FrameTypes are the event types that move a run's state or its open messages. Stores index them.
+// FrameTypes are the types of events that change a run's state or its open messages. Stores index them.
 var FrameTypes = []string{
 	schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeMessageEnd,
 }
@@ -41,24 +41,23 @@ type Frame struct {
 
 // Rows is how Walk reads a store.
 type Rows interface {
-	// Page returns the run's rows with after < seq ≤ through in order, at most PageRows of them; the one
-	// that makes them more than PageBytes is the last. None means that there are no more.
+	// Page returns the run's rows with after < seq ≤ through in order: at most PageRows, and none after the row with
+	// which they exceed PageBytes. An empty page means that there are no more.
 	Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]Line, error)
 	// Frames returns the run's rows of FrameTypes with seq ≤ through, in order.
 	Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]Frame, error)
 }
 
-// Walk puts packs together from rows with after < seq ≤ through. Lines are byte-identical to those
-// that were stored; neighbours of one child are grouped, at most 128 to a pack. Each pack's head is
-// the run as it was after that pack, except the lane's owner and the log's position, which rows do
-// not have. A row that is missing ends the walk there, without an error: what lies behind a hole is
-// not handed out.
+// Walk returns packs made of the rows with after < seq ≤ through. Lines are byte-identical to the stored ones.
+// Neighbours of the same child are in one pack, at most 128. A pack's head describes the run after that pack, without the
+// lane's owner and the log's position, which are not in rows. When a row is missing the walk ends there without an error:
+// events after a gap are not returned.
 func Walk(ctx context.Context, rows Rows, key schema.RunKey, day string, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return WalkFrom(ctx, rows, key, schema.Head{Day: day}, after, through)
 }
 
-// WalkFrom is Walk for rows that do not begin with the run: base is the run as it was after the event
-// base.Last, at or before after. Of what rows.Frames gives, only what lies behind base counts.
+// WalkFrom is Walk for rows that do not begin at the run's first event: base is the head after the event base.Last, which
+// must not be greater than after. Frames at or before base.Last are ignored.
 func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Head, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		w := walker{key: key, head: base.Clone()}
@@ -81,10 +80,10 @@ func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Hea
 
 type walker struct {
 	key  schema.RunKey
-	head schema.Head // after the rows seen so far
+	head schema.Head // after the rows read so far
 }
 
-// seed moves the head to the start of the walk: state and open messages there.
+// seed advances the head to the start of the walk.
 func (w *walker) seed(ctx context.Context, rows Rows, after schema.Seq) error {
 	base := w.head.Last
 	switch {
@@ -108,7 +107,7 @@ func (w *walker) seed(ctx context.Context, rows Rows, after schema.Seq) error {
 	return nil
 }
 
-// page yields the packs of one page and says whether to go on.
+// page yields the packs of one page and reports whether to continue.
 func (w *walker) page(page []Line, yield func(schema.Pack, error) bool) bool {
 	for len(page) > 0 {
 		n, size := 0, 0
@@ -120,7 +119,7 @@ func (w *walker) page(page []Line, yield func(schema.Pack, error) bool) bool {
 			n++
 		}
 		if n == 0 {
-			return false // a hole
+			return false // a gap
 		}
 		p, err := w.pack(page[:n])
 		if !yield(p, err) || err != nil {
@@ -151,15 +150,15 @@ func (w *walker) pack(lines []Line) (schema.Pack, error) {
 	return p, nil
 }
 
-// idOf returns the id of a line that schema.ScanLine has read: it comes first, and holds no escape.
+// idOf returns the id of a line that schema.ScanLine accepts: it is the first field and has no escapes.
 func idOf(line []byte) string {
 	_, rest, _ := bytes.Cut(line, []byte(`{"id":"`))
 	id, _, _ := bytes.Cut(rest, []byte(`"`))
 	return string(id)
 }
 
-// advance moves the head over a row. What the log has taken stands, so a row that a writer would be
-// refused now counts as well.
+// advance moves the head over a row. Rows count also when a writer would be refused now, because the log has accepted
+// them.
 func (w *walker) advance(typ, child string, line []byte) {
 	seq := w.head.Last + 1
 	if slices.Contains(FrameTypes, typ) {

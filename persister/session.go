@@ -8,18 +8,18 @@ import (
 	"agentstream/schema"
 )
 
-// SessionEvent is an event of the family session of a run's root, as schema.MergeSession reads it.
+// SessionEvent is a session event of a run's root, with the arguments of schema.MergeSession.
 type SessionEvent struct {
 	Seq     schema.Seq
 	Type    string
-	TS      string // as the line has it
+	TS      string // as in the line
 	Payload []byte // part of the line
 }
 
 // SessionTypes are the types of SessionEvents.
 var SessionTypes = []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted}
 
-// IsSession reports whether events of a type say what a session is.
+// IsSession reports whether typ is one of SessionTypes.
 func IsSession(typ string) bool {
 	switch typ {
 	case schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted:
@@ -28,7 +28,7 @@ func IsSession(typ string) bool {
 	return false
 }
 
-// SessionEventOf reads a line of the log. ok is false for one that cannot be read.
+// SessionEventOf decodes a line of the log. ok is false for a line that cannot be decoded.
 func SessionEventOf(seq schema.Seq, typ string, line []byte) (e SessionEvent, ok bool) {
 	r, err := schema.ScanLine(line)
 	if err != nil {
@@ -38,20 +38,20 @@ func SessionEventOf(seq schema.Seq, typ string, line []byte) (e SessionEvent, ok
 	return SessionEvent{seq, typ, string(ts), r.Payload()}, true
 }
 
-// Session is what a store keeps of a session beside its events. The zero Session is of a run that is none.
+// Session is what a store keeps of a session beside its events. The zero Session belongs to a run that is no session.
 type Session struct {
-	Description json.RawMessage // of schema.MergeSession; nil: no event has said anything
-	Seq         schema.Seq      // newest event in it
+	Description json.RawMessage // of schema.MergeSession; nil: there was no session event
+	Seq         schema.Seq      // newest event merged
 }
 
-// Late reports whether some of the events come before what is merged already. Then those behind the first of them must
-// be merged again, which Merge is given as well.
+// Late reports whether some of the events precede events that are merged already. Then the caller must pass Merge all
+// events after the first of them.
 func (s *Session) Late(events []SessionEvent) bool {
 	return slices.ContainsFunc(events, func(e SessionEvent) bool { return e.Seq < s.Seq })
 }
 
-// Merge takes events that have not been merged, and with Late all of the run behind the first of them. Their order
-// and doubles do not matter.
+// Merge merges events that have not been merged, and if Late all events of the run after the first of them. They may be
+// in any order and may be repeated.
 func (s *Session) Merge(events []SessionEvent) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(x, y SessionEvent) int { return cmp.Compare(x.Seq, y.Seq) })

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// share decides which partitions this process stores, by what the store knows of the others: who moved each
-// offset last, and when. It is for cost alone: two that store one partition do each other no harm, because
-// the offset moves by compare-and-set and the slower one finds it moved.
+// share decides which partitions this process stores, from the stored offsets: which process moved each last, and when.
+// It only saves work. Two processes that store the same partition do no harm, because the offset is moved by
+// compare-and-set.
 type share struct {
 	cfg *Config
 	me  string
@@ -19,7 +19,7 @@ type share struct {
 	known   map[string]StoredOffset // as last read
 	taken   map[string]take
 	turns   map[string]*turn
-	changed chan struct{} // closed at every change, and made anew
+	changed chan struct{} // closed and replaced at every change
 }
 
 // take is a partition that this process takes from another one.
@@ -28,7 +28,7 @@ type take struct {
 	at   time.Time
 }
 
-// turn is a stretch in which a partition is ours.
+// turn is a time in which this process stores a partition.
 type turn struct {
 	ctx context.Context
 	end context.CancelFunc
@@ -38,7 +38,7 @@ func newShare(cfg *Config) *share {
 	return &share{cfg: cfg, me: rand.Text(), taken: make(map[string]take), turns: make(map[string]*turn), changed: make(chan struct{})}
 }
 
-// run looks at the offsets of all partitions until ctx ends. What cannot be read changes nothing.
+// run reads the offsets of all partitions until ctx ends. A failed read changes nothing.
 func (s *share) run(ctx context.Context) {
 	if s.cfg.Alone {
 		return
@@ -57,7 +57,7 @@ func (s *share) run(ctx context.Context) {
 	}
 }
 
-// readAll reads the offsets and decides anew.
+// readAll reads the offsets and decides again.
 func (s *share) readAll(ctx context.Context) (map[string]StoredOffset, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Attempt)
 	defer cancel()
@@ -84,9 +84,10 @@ func (s *share) stored(ctx context.Context, stream string) (StoredOffset, error)
 	return o, err
 }
 
-// decide ends turns that are others' now, and takes a partition from who has two more than this process. With mu.
+// decide ends the turns of partitions that other processes store now, and takes a partition from a process that has at
+// least two more than this one. The caller holds mu.
 func (s *share) decide(now time.Time) {
-	have := map[string][]string{s.me: nil} // streams by who stores them now
+	have := map[string][]string{s.me: nil} // streams by owner
 	for _, q := range s.cfg.Queues {
 		if o := s.known[q.Stream()]; o.Owner != "" && o.Idle < s.cfg.ShareStale {
 			have[o.Owner] = append(have[o.Owner], q.Stream())
@@ -109,7 +110,8 @@ func (s *share) decide(now time.Time) {
 	s.changed = make(chan struct{})
 }
 
-// pending counts the partitions that are taken and not yet written to. A third process may have been quicker. With mu.
+// pending returns the number of partitions that are taken and whose offset this process has not moved yet. A third
+// process may have been faster. The caller holds mu.
 func (s *share) pending(now time.Time) int {
 	for stream, t := range s.taken {
 		if now.Sub(t.at) >= s.cfg.ShareStale || s.known[stream].Owner != t.from {
@@ -119,7 +121,8 @@ func (s *share) pending(now time.Time) int {
 	return len(s.taken)
 }
 
-// ours reports whether this process may store a partition: nobody else is known to, or it is taken. With mu.
+// ours reports whether this process may store a partition: no other process does, or it was taken from one. The caller
+// holds mu.
 func (s *share) ours(stream string) bool {
 	_, taken := s.taken[stream]
 	return s.cfg.Alone || taken || !s.others(s.known[stream])
@@ -136,8 +139,8 @@ func (s *share) holds(stream string) bool {
 	return s.ours(stream)
 }
 
-// turn waits until the partition is ours. The context that it returns ends when it is not any more; the caller
-// calls end when it is done. The error is that of ctx.
+// turn waits until this process may store the partition. The context that it returns ends when it may not any more. The
+// caller calls end when it is done. The error is that of ctx.
 func (s *share) turn(ctx context.Context, stream string) (context.Context, func(), error) {
 	for {
 		s.mu.Lock()

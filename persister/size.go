@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// sizer finds how many rows a transaction gets. A transaction costs the same for few rows and for many,
-// so that more are cheaper; but what is being written cannot be read, holds locks and memory, and is
-// done again when it fails. The store's step calls stored and failed; rows may be asked by anyone.
+// sizer decides how many rows a transaction has. More rows share the fixed cost of a transaction. But rows cannot be read
+// until it commits, it holds locks and memory, and it is repeated when it fails. The storing step calls stored and failed;
+// rows is safe for concurrent use.
 type sizer struct {
 	n      atomic.Int64
 	most   int
@@ -23,12 +23,12 @@ func newSizer(c *Config) *sizer {
 
 func (s *sizer) rows() int { return int(s.n.Load()) }
 
-// least is below which slowness does not shrink transactions: a store that is slow with so few rows is
-// slow for another reason, and would be slower with fewer. Failures shrink them down to one row.
+// least returns the size below which slowness does not shrink transactions: a store that is slow with so few rows is slow
+// for another reason. Failures shrink transactions down to one row.
 func (s *sizer) least() int { return max(1, s.most/32) }
 
-// stored learns from a commit that took so long. Transactions grow only when more is waiting: twofold while
-// they are far below the target, slowly near it. After a failure they grow like that too.
+// stored adjusts the size after a commit. Transactions grow only when more rows are waiting: they double while they are
+// far below the target, and grow slowly near it.
 func (s *sizer) stored(took time.Duration, more bool) {
 	n := s.rows()
 	switch {
@@ -42,23 +42,23 @@ func (s *sizer) stored(took time.Duration, more bool) {
 	s.n.Store(int64(min(n, s.most)))
 }
 
-// small begins anew with one row.
+// small starts again with one row.
 func (s *sizer) small() { s.n.Store(1) }
 
 func (s *sizer) failed() { s.n.Store(int64(max(1, s.rows()/2))) }
 
-// room is what one pipeline may hold in memory, in bytes, about: fetched and not yet stored.
+// room bounds the memory of a pipeline, in bytes, for messages that are fetched and not yet stored.
 type room struct {
 	mu    sync.Mutex
 	size  int
 	held  int
-	freed chan struct{} // has room for one word
+	freed chan struct{} // buffered
 }
 
 func newRoom(size int) *room { return &room{size: size, freed: make(chan struct{}, 1)} }
 
-// has waits until n bytes are free, or nothing is held at all. It says no when done is closed first.
-// One goroutine at a time.
+// has waits until n bytes are free, or nothing is held at all. It reports false when done is closed first. It must be
+// called from one goroutine at a time.
 func (r *room) has(done <-chan struct{}, n int) bool {
 	for {
 		r.mu.Lock()
@@ -75,27 +75,28 @@ func (r *room) has(done <-chan struct{}, n int) bool {
 	}
 }
 
-// take counts bytes that are held, give those that are not any more.
+// take adds n held bytes.
 func (r *room) take(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held += n
 }
 
-// count returns how many bytes are held.
+// count returns the number of held bytes.
 func (r *room) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held
 }
 
-// clear forgets all that is held, while nobody waits for room.
+// clear sets the held bytes to 0. No other goroutine may wait in has.
 func (r *room) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = 0
 }
 
+// give removes n held bytes.
 func (r *room) give(n int) {
 	r.take(-n)
 	select {

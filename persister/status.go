@@ -28,20 +28,20 @@ func (p *pipeline) snapshot() Status {
 
 func (p *pipeline) ours() bool { return p.share.holds(p.queue.Stream()) }
 
-// moved notes how far the stream is stored.
+// moved sets the offset.
 func (p *pipeline) moved(at Offset) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.offset = at
 }
 
-// trouble is an outage, as one step sees it.
+// trouble is an outage of one step.
 type trouble struct {
 	since    time.Time // zero: none
 	attempts int
 }
 
-// since returns the beginning of the outage, of whatever step; zero when there is none. With mu.
+// since returns the beginning of the outage, of either step; zero when there is none. The caller holds mu.
 func (p *pipeline) since() (first time.Time) {
 	for _, t := range p.troubles {
 		if !t.since.IsZero() && (first.IsZero() || t.since.Before(first)) {
@@ -51,7 +51,7 @@ func (p *pipeline) since() (first time.Time) {
 	return first
 }
 
-// failed counts a failed attempt of a step and gives the pause until the next.
+// failed counts a failed attempt of a step and returns the pause until the next.
 func (p *pipeline) failed(ctx context.Context, step int, err error) time.Duration {
 	var t trouble
 	var since time.Time
@@ -77,7 +77,7 @@ func (p *pipeline) failed(ctx context.Context, step int, err error) time.Duratio
 	return pause
 }
 
-// recovered notes that a step works. The outage is over when both do.
+// recovered ends the trouble of a step. The outage is over when no step has trouble.
 func (p *pipeline) recovered(step int) {
 	var since time.Time
 	var stream string
@@ -101,16 +101,16 @@ func (p *pipeline) recovered(step int) {
 	}
 }
 
-// idle notes that there is nothing to store: an outage of the store is over when nothing is held that it has
-// refused. What was refused here may have been stored by another process; then no commit would end it.
+// idle is called when there is nothing to fetch. When nothing is held either, the outage of the store is over: another
+// process may have stored what was refused here, so that no commit would end it.
 func (p *pipeline) idle() {
 	if p.room.count() == 0 {
 		p.recovered(storing)
 	}
 }
 
-// kept counts a commit and its dead letters, after they are durable.
-func (p *pipeline) kept(done Stored, deadLetters []DeadLetter) {
+// committed counts a commit and its dead letters, after they are durable.
+func (p *pipeline) committed(done Stored, deadLetters []DeadLetter) {
 	var conflicts uint64
 	for i := range deadLetters {
 		if deadLetters[i].Reason == ReasonConflict {
@@ -136,9 +136,9 @@ func (p *pipeline) kept(done Stored, deadLetters []DeadLetter) {
 }
 
 func (p *pipeline) report(stream string, l *DeadLetter) {
-	if unsaid, ok := p.reports.next(); ok {
+	if skipped, ok := p.reports.next(); ok {
 		p.cfg.Logger.Error("persister: set aside as a dead letter", "stream", stream, "position", l.Position,
-			"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail, "unsaid", unsaid)
+			"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail, "unsaid", skipped)
 	}
 	if h := p.cfg.Hooks.DeadLetter; h != nil {
 		h(stream, l.Reason)
@@ -148,36 +148,36 @@ func (p *pipeline) report(stream string, l *DeadLetter) {
 	}
 }
 
-// reports bounds what the log says of dead letters. All are kept and counted; a log full of them hides
-// the rest. Of the store's step alone.
+// reports bounds the log lines about dead letters, so that they do not hide the others. All are stored and counted. It is
+// used by the storing step alone.
 type reports struct {
-	begin  time.Time
-	said   int
-	unsaid int // since the last one that was said
+	begin   time.Time
+	logged  int
+	skipped int // since the last that was logged
 }
 
-// Of so many dead letters in so long each is said.
+// At most reportMost dead letters are logged in each reportEvery.
 const (
 	reportMost  = 20
 	reportEvery = 10 * time.Second
 )
 
-// next reports whether to speak, and of how many was not spoken before.
-func (t *reports) next() (unsaid int, ok bool) {
+// next reports whether to log a dead letter, and how many were skipped before.
+func (t *reports) next() (skipped int, ok bool) {
 	if time.Since(t.begin) >= reportEvery {
-		t.begin, t.said = time.Now(), 0
+		t.begin, t.logged = time.Now(), 0
 	}
-	if t.said >= reportMost {
-		t.unsaid++
+	if t.logged >= reportMost {
+		t.skipped++
 		return 0, false
 	}
-	t.said++
-	unsaid, t.unsaid = t.unsaid, 0
-	return unsaid, true
+	t.logged++
+	skipped, t.skipped = t.skipped, 0
+	return skipped, true
 }
 
-// Storing returns nil, or why what is fetched is not stored: of some pipeline, at least the two newest attempts in a
-// row have failed. A store may answer questions and still take nothing, as one does whose disk is full.
+// Storing returns an error when at least the last two attempts of a pipeline to store rows have failed. A store may
+// answer queries and still refuse rows, as with a full disk.
 func (p *Persister) Storing() error {
 	for _, pipe := range p.pipes {
 		if err := pipe.storing(); err != nil {

@@ -8,26 +8,25 @@ import (
 	"agentstream/schema"
 )
 
-// ErrPoison reports that the data itself, not the store's condition, is why an append failed: trying
-// the same again cannot help. The caller divides the batch until the one row is found.
+// ErrPoison reports that an append failed because of its data, so that trying again cannot help. The caller divides the
+// batch until it has found the row.
 var ErrPoison = errors.New("store refuses the data")
 
-// Store keeps rows for good. Implementations are safe for concurrent use.
+// Store stores rows. Implementations are safe for concurrent use.
 type Store interface {
-	// Transfer writes the chunks' rows, moves their runs' heads, keeps the dead letters, those of conflicts
-	// too, and moves the offset, in one transaction: all or nothing. A row that is there already with the
-	// same line is left as it is; one with another line, or of a run that has another day, is left as it is
-	// too and reported as a conflict. A run's head never moves backwards. The error wraps ErrOvertaken when
-	// the stored offset is not From, and ErrPoison when it is about the data; a single row is refused with
-	// that only when not even its line can be kept. After any other error the outcome is unknown, and the
-	// caller may try again.
+	// Transfer stores the chunks' rows, moves their runs' heads, stores the dead letters, those of conflicts too, and
+	// moves the offset, in one transaction: all or nothing. Stored rows are never changed. A row that is stored with
+	// another line, or whose run has another day, is reported as a conflict. A run's head never moves backwards. The
+	// error wraps ErrOvertaken when the stored offset is not From, and ErrPoison when the data is the reason. A single
+	// row fails with ErrPoison only when not even its line can be stored. After any other error the outcome is unknown,
+	// and the caller may try again.
 	Transfer(ctx context.Context, t *Transfer) (Result, error)
-	// Offsets returns the offsets of all streams of which something is stored.
+	// Offsets returns the offsets of all streams of which messages are stored.
 	Offsets(ctx context.Context) ([]StoredOffset, error)
 }
 
-// Chunk is what of one pack can be stored: its rows without those that were set aside, and the
-// head of the run after the whole pack.
+// Chunk is the part of a pack that can be stored: its rows without those that became dead letters, and the head of the
+// run after the whole pack.
 type Chunk struct {
 	Key   schema.RunKey
 	Child string // lane; "" is the root run itself
@@ -37,25 +36,25 @@ type Chunk struct {
 	from *Message
 }
 
-// Row is one event, taken apart as far as tables need it. Slices are parts of the message.
+// Row is one event with the fields that tables have as columns. Slices are parts of the message.
 type Row struct {
 	Seq     schema.Seq
 	ID      string
 	Type    string
 	TS      time.Time
-	Line    []byte // the whole event without line feed: the truth
+	Line    []byte // the whole event without line feed; all else is derived from it
 	Payload []byte // part of Line
 }
 
-// Result is what an append did.
+// Result is the result of an append.
 type Result struct {
 	Inserted  int        // rows that were new
-	Repeated  int        // rows that were there, with the same line
-	Dropped   int        // rows at or below their run's floor, or of a run that is to be forgotten: not written
-	Conflicts []Conflict // rows that were not written because another content holds their place
+	Repeated  int        // rows that were stored before with the same line
+	Dropped   int        // rows at or below their run's floor, or of a deleted run: not written
+	Conflicts []Conflict // rows that were not written because another content is stored in their place
 }
 
-// Conflict names a row by its place in the chunks that were handed in.
+// Conflict identifies a row by its indexes in the chunks of the transfer.
 type Conflict struct {
 	Chunk, Row int
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// store is the second step. It stores whatever is handed over, until the first step has ended or what
-// follows must be read anew.
+// store is the second step. It stores the batches that are handed over, until the first step has ended or messages must be
+// read again.
 func (s *session) store(ctx, turn, work context.Context) error {
 	for b := range s.fetched {
 		if err := s.write(ctx, turn, work, b); err != nil {
@@ -17,12 +17,11 @@ func (s *session) store(ctx, turn, work context.Context) error {
 	return nil
 }
 
-// write stores a batch in as many transactions as needed. It tries until the store takes it, ctx or turn has
-// ended, another process was faster, or the store has failed for Config.Hold: in an outage of hours nothing is
-// held.
+// write stores a batch in as many transactions as needed. It tries until the batch is stored, ctx or turn has ended,
+// another process was faster, or the store has failed for Config.Hold, so that in a long outage no memory is held.
 func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 	p := s.p
-	var failing time.Time // since when this batch fails
+	var failing time.Time // time of the first failure of this batch
 	for at := 0; at < len(b.msgs); {
 		if q, ok := p.queue.(Steady); ok && !q.Same() {
 			return errAway
@@ -30,11 +29,11 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 		n, rows := p.take(b.items[at:])
 		begin := time.Now()
 		done, err := p.commit(work, b, at, at+n)
-		s.let(b.items[at : at+done])
+		s.release(b.items[at : at+done])
 		at += done
 		switch {
 		case err == nil:
-			// Messages have many rows or one: a transaction that was cut is as large as its bound lets it be.
+			// A transaction that was cut is as large as its bound allows: messages have different numbers of rows.
 			cut := at < len(b.msgs)
 			p.size.stored(time.Since(begin), cut || b.full && rows >= p.size.rows()/2)
 			p.recovered(storing)
@@ -55,11 +54,11 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 	return nil
 }
 
-// errAway reports that the log was away since it was read.
+// errAway reports that the log was away after the messages were read.
 var errAway = errors.New("the log was away since this was read: it is read again")
 
-// let forgets messages that are stored.
-func (s *session) let(items []item) {
+// release gives back the memory of messages that are stored.
+func (s *session) release(items []item) {
 	size := 0
 	for i := range items {
 		size += items[i].bytes
@@ -67,7 +66,7 @@ func (s *session) let(items []item) {
 	s.p.room.give(size)
 }
 
-// take counts how many messages the next transaction gets, at least one, and their rows.
+// take returns the number of messages of the next transaction, at least one, and the number of their rows.
 func (p *pipeline) take(items []item) (n, rows int) {
 	most := p.size.rows()
 	for n < len(items) {
@@ -81,8 +80,8 @@ func (p *pipeline) take(items []item) (n, rows int) {
 	return n, rows
 }
 
-// commit stores what the messages from first to end hold, and returns how many of them are stored: all,
-// unless it returns an error.
+// commit stores the messages from first up to end, and returns how many of them are stored: all, unless it returns an
+// error.
 func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, error) {
 	t := p.transferOf(b, first, end)
 	err := p.transfer(work, t, end-first)
@@ -120,14 +119,14 @@ func (p *pipeline) transferOf(b *batch, first, end int) *Transfer {
 	return t
 }
 
-// attempt tries one transaction.
+// attempt runs one transaction, for at most Config.Attempt.
 func (p *pipeline) attempt(ctx context.Context, t *Transfer) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Attempt)
 	defer cancel()
 	return p.cfg.Store.Transfer(ctx, t)
 }
 
-// transfer makes one transaction and notes what it did.
+// transfer runs one transaction and updates the status.
 func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) error {
 	begin := p.cfg.Now()
 	res, err := p.attempt(ctx, t)
@@ -138,14 +137,14 @@ func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) erro
 		p.moved(t.To)
 		p.overtaken = 0
 	}
-	p.kept(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
+	p.committed(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
 		Took: p.cfg.Now().Sub(begin)}, append(t.DeadLetters, t.Conflicting(res.Conflicts)...))
 	return nil
 }
 
-// divide stores one message whose rows the store refuses: those that can be kept, then the others as dead
-// letters with the offset. The rows alone move no offset; should the process end in between, they are there
-// when the message is read again.
+// divide stores one message of which the store refuses some rows: first the rows that can be stored, then the others as
+// dead letters together with the offset. When the process ends in between, the message is read again and its stored rows
+// count as repeated.
 func (p *pipeline) divide(ctx context.Context, t *Transfer) error {
 	refused, err := p.rows(ctx, t.Chunks[0])
 	if err != nil {
@@ -154,7 +153,7 @@ func (p *pipeline) divide(ctx context.Context, t *Transfer) error {
 	return p.transfer(ctx, &Transfer{DeadLetters: append(t.DeadLetters, refused...), From: t.From, To: t.To, Owner: t.Owner}, 1)
 }
 
-// rows stores what can be stored of a chunk, and returns the dead letters of the rows that cannot.
+// rows stores the rows of a chunk that can be stored, and returns dead letters for the others.
 func (p *pipeline) rows(ctx context.Context, c Chunk) ([]DeadLetter, error) {
 	err := p.transfer(ctx, &Transfer{Chunks: []Chunk{c}}, 0)
 	if !errors.Is(err, ErrPoison) {

@@ -24,14 +24,14 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
 }
 
-// work is what one transaction is to do.
+// work is the content of one transaction.
 type work struct {
 	*persister.Transfer
 	keeps bool // conflicts are stored as dead letters too
 
 	batch persister.Batch
-	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
-	bare  bool                     // the one row has no payload
+	days  map[schema.RunKey]string // of runs that are stored with another day than that of their chunks
+	bare  bool                     // the only row is stored without its payload
 	cols  *columns
 }
 
@@ -56,8 +56,8 @@ func (w *work) setAside(res *persister.Result) []persister.DeadLetter {
 	return slices.Concat(w.DeadLetters, w.Conflicting(res.Conflicts))
 }
 
-// do stores the work. A row whose payload jsonb has refused although it looked fine is stored without: the line is
-// the truth. Only when that fails as well is the row poison.
+// do runs the transaction. When it fails because of the data and has one row, the row is stored without its payload, which
+// jsonb may refuse although jsonbHolds accepts it. Only when that fails too is the row poison.
 func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 	w.days = make(map[schema.RunKey]string)
 	for {
@@ -69,7 +69,7 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 		case err == nil:
 			return res, nil
 		case errors.Is(err, errOtherDay):
-			continue // days has learnt the right one; the next arrangement holds
+			continue // days has the right one now
 		case dataError(err) && len(w.batch.Rows) == 1 && !w.bare:
 			w.bare = true
 			continue
@@ -81,20 +81,19 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 	}
 }
 
-// errOtherDay rolls a transaction back in which a run turned out to have another day.
+// errOtherDay reports that a run is stored with another day. The transaction is rolled back.
 var errOtherDay = errors.New("run is stored under another day")
 
-// attempts bounds how often a transaction is begun anew: a partition may be dropped and keys taken meanwhile.
+// attempts is the number of times that a transaction is tried: a partition may be dropped meanwhile, or keys be stored.
 const attempts = 4
 
-// store runs the transaction, and once more when a partition that it counted on is gone, or when rows that
-// looked new were not.
+// store runs the transaction, and again when one of its partitions was dropped, or when rows to copy are stored already.
 func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err error) {
 	w.cols = columnsOf(&w.batch, s.plain)
 	copying := !s.copyless.Load()
 	for range attempts {
 		if err = s.ensureDays(ctx, w.cols.days); sqlState(err) == undefinedTable {
-			continue // whoever was detaching the partition has done so meanwhile
+			continue // another process has detached the partition meanwhile
 		} else if err != nil {
 			return res, err
 		}
@@ -119,8 +118,8 @@ func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err e
 	return res, err
 }
 
-// transact moves the offset first: who is overtaken waits there, and holds nothing up. Then it locks and moves the
-// runs, in the order of their keys, stores the rows and keeps the dead letters.
+// transact moves the offset first: a process that is overtaken waits there, without locks that others need. Then it locks
+// and moves the runs, in the order of their keys, and stores the rows and the dead letters.
 func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
@@ -134,10 +133,10 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	tx := results.Tx()
 	defer func() {
 		if noPartition(err) {
-			// A session that looked while the partition was being attached may never see it.
+			// A connection that read the catalog while the partition was being attached may never see it.
 			_ = tx.Conn().Close(ctx)
 		}
-		_ = tx.Rollback(ctx) // after a commit it does nothing; an error of its own ends the connection
+		_ = tx.Rollback(ctx) // after a commit it does nothing; an error closes the connection
 	}()
 	if err = results.Close(); err == nil {
 		err = checkDays(&w.batch, stored, w.days)
@@ -160,7 +159,7 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	return res, tx.Commit(ctx)
 }
 
-// storedRun is what a run's row says that the batch does not.
+// storedRun holds columns of a run's row that the batch needs.
 type storedRun struct {
 	day   string
 	usage string
@@ -192,7 +191,7 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 	return err
 }
 
-// insert stores what was not copied, and what goes with the rows: lanes, sums and what the views read.
+// insert stores the rows that were not copied, and what depends on the rows: lanes, usage, and the rows of the views.
 func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
 	b, cols := &w.batch, w.cols
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
@@ -205,7 +204,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	if len(p.insert) > 0 {
 		cols.insert(&batch, p, news, count)
 	}
-	if news.doubtful { // what is new is known when the rows are stored
+	if news.doubtful { // the database reports which frames are new
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return persister.Result{}, err
 		}
@@ -230,33 +229,33 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	return settle(ctx, tx, w, p, inserted)
 }
 
-// insert queues the rows that are to be inserted, and learns which frames of them are new.
+// insert queues the rows to insert. The result of the statement reports which of their frames are new.
 func (c *columns) insert(batch *pgx.Batch, p *plan, news *news, count func(int)) {
 	args := c.rows(p.insert, colTenant, colDay, colRun, colSeq, colID, colChild, colType, colTS, colLine, colPayload)
 	if !news.doubtful {
 		batch.Queue(insertRows, args...).Exec(func(tag pgconn.CommandTag) error { count(int(tag.RowsAffected())); return nil })
 		return
 	}
-	batch.Queue(insertAndTell, args...).Query(func(rows pgx.Rows) error {
+	batch.Queue(insertReturning, args...).Query(func(rows pgx.Rows) error {
 		n, err := news.read(rows)
 		count(n)
 		return err
 	})
 }
 
-// settle says what became of the rows.
+// settle returns the result for the rows.
 func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (persister.Result, error) {
 	b := &w.batch
 	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
 	res.Conflicts = p.remembered(b.Conflicts, w.Chunks)
 	res.Dropped -= len(res.Conflicts)
-	given := len(res.Conflicts)
+	before := len(res.Conflicts)
 	if inserted+p.dropped < len(b.Rows) {
 		if err := conflicts(ctx, tx, p.insert, w.cols, &res); err != nil {
 			return persister.Result{}, err
 		}
 	}
-	res.Repeated = len(b.Rows) - p.dropped - inserted - (len(res.Conflicts) - given)
+	res.Repeated = len(b.Rows) - p.dropped - inserted - (len(res.Conflicts) - before)
 	return res, nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Place says where the events of a run are; the zero Place when the tenant has no such run.
+// Place returns where the events of a run are stored, the zero Place when the tenant has no such run.
 func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
 	err = s.query(ctx, key.Tenant, func(rows pgx.Rows) error {
 		var day time.Time
@@ -28,20 +28,20 @@ func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place
 	return p, nil
 }
 
-// Page implements persister.Rows: rows alone, wherever the run's events are.
+// Page implements persister.Rows. It reads rows only, not blobs.
 func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
 	return rows{s}.Page(ctx, key, day, after, through)
 }
 
-// Frames implements persister.Rows: rows alone, wherever the run's events are.
+// Frames implements persister.Rows. It reads rows only, not blobs.
 func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
 	return rows{s}.Frames(ctx, key, day, through)
 }
 
-// unarchived is the condition of the index agent_runs_unarchived, word for word.
+// unarchived is the condition of the index agent_runs_unarchived, in the same words.
 const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
 
-// Rows that another claim or an append holds are skipped: nobody waits for anybody.
+// claimRuns skips rows that another claim or an append has locked: it waits for nothing.
 const claimRuns = `
 update agent_runs r set archive_after = now() + make_interval(secs => $2)
 from (select koder_user_id, id from agent_runs where ` + unarchived + `
@@ -50,9 +50,8 @@ from (select koder_user_id, id from agent_runs where ` + unarchived + `
 where r.koder_user_id = c.koder_user_id and r.id = c.id
 returning r.koder_user_id, r.id`
 
-// Claim returns runs that have ended, have rested for settle and are not archived, at most limit, and keeps
-// them from other callers for lease. The end of a lease is no more than that: who holds none may archive
-// a run as well.
+// Claim returns at most limit runs that have ended, have not changed for settle and are not archived. Other calls do not
+// return them for the time of lease. A lease only avoids double work: a run may also be archived without one.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key schema.RunKey, err error) {
@@ -67,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit in
 	return keys, nil
 }
 
-// Defer keeps a run from being claimed for a while.
+// Defer prevents that Claim returns a run for the time of wait.
 func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error {
 	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `update agent_runs set archive_after = now() + make_interval(secs => $3)
@@ -80,7 +79,7 @@ func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration
 	return nil
 }
 
-// Backlog counts the runs that Claim would give if nobody had claimed them, up to limit.
+// Backlog returns the number of runs that Claim would return if none were claimed, at most limit.
 func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
@@ -93,8 +92,8 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	return n, nil
 }
 
-// SetArchived says that an object of size bytes at uri holds the run up to through. It returns false and
-// changes nothing when the run has gone on, has expired or is to be forgotten.
+// SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
+// nothing when the run has newer events, has expired or was deleted.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (set bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update agent_runs

@@ -12,7 +12,7 @@ import (
 	"agentstream/persister"
 )
 
-// column is one of a batch's rows: an array parameter.
+// column is a column of a batch's rows, which is sent as an array parameter.
 type column int
 
 const (
@@ -28,7 +28,7 @@ const (
 	colPayload
 )
 
-// element is the type of the column's values.
+// element returns the type of the column's values.
 func (c column) element() uint32 {
 	switch c {
 	case colDay:
@@ -41,14 +41,14 @@ func (c column) element() uint32 {
 	return pgtype.TextOID
 }
 
-// packed is a column that is written from the rows into the driver's buffer, in PostgreSQL's binary
-// form of arrays (src/backend/utils/adt/arrayfuncs.c, array_recv). By way of slices each value would be
-// copied and allocated for several times over.
+// packed is a column that is encoded from the rows directly into the driver's buffer, in PostgreSQL's binary format of
+// arrays (src/backend/utils/adt/arrayfuncs.c, array_recv). With slices, each value would be allocated and copied several
+// times.
 type packed struct {
 	column
 	rows  []persister.BatchRow
 	dates map[string]time.Time
-	room  int // bytes that this column and those behind it will take, about
+	room  int // approximate bytes of this column and the following ones
 }
 
 const (
@@ -78,7 +78,7 @@ func (c packed) encode(buf []byte) []byte {
 	return buf
 }
 
-// value appends a row's value in its type's binary form.
+// value appends a row's value in the binary format of its type.
 func (c packed) value(buf []byte, r *persister.BatchRow) (out []byte, isNull bool) {
 	switch c.column {
 	case colTenant:
@@ -110,8 +110,8 @@ func (c packed) value(buf []byte, r *persister.BatchRow) (out []byte, isNull boo
 
 func payloadHolds(r *persister.BatchRow) bool { return r.Payload != nil && jsonbHolds(r.Payload) }
 
-// plain returns the column as a slice, for modes in which the driver knows a parameter's type by its
-// value alone (pgx.QueryExecModeExec and pgx.QueryExecModeSimpleProtocol).
+// plain returns the column as a slice, for modes in which the driver derives a parameter's type from its Go value
+// (pgx.QueryExecModeExec and pgx.QueryExecModeSimpleProtocol).
 func (c packed) plain() any {
 	var texts []string
 	var times []time.Time
@@ -153,11 +153,11 @@ func knowsTypes(mode pgx.QueryExecMode) bool {
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }
 
-// arrayCodec is the driver's codec of an array type that takes packed columns too.
+// arrayCodec is the driver's codec of an array type, which accepts packed columns too.
 type arrayCodec struct{ *pgtype.ArrayCodec }
 
-// teach makes a connection take packed columns.
-func teach(m *pgtype.Map) error {
+// registerPacked makes a connection accept packed columns.
+func registerPacked(m *pgtype.Map) error {
 	for _, oid := range []uint32{pgtype.TextArrayOID, pgtype.DateArrayOID, pgtype.Int8ArrayOID, pgtype.TimestamptzArrayOID} {
 		t, ok := m.TypeForOID(oid)
 		if !ok {

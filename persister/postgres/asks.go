@@ -12,8 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// mergeAsks brings the open questions of the batch's runs up to date. The runs are locked, and all rows are stored: it
-// reads what is in the table, so that neither the order of packs nor their doubles matter.
+// mergeAsks updates the open questions of the batch's runs. The runs are locked, and all rows are stored. It reads the
+// stored events, so that packs may arrive in any order and more than once.
 func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stored map[schema.RunKey]storedRun, dates map[string]time.Time) error {
 	var tenant, run, asks []string
 	var ts []*time.Time

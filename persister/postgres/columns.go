@@ -8,8 +8,8 @@ import (
 	"agentstream/schema"
 )
 
-// columns gives a batch as one array per column: a round trip takes the same time for one row and for
-// thousands. The rows' own are written when the statement is sent.
+// columns holds a batch as one array per column: a round trip takes the same time for one row and for thousands. The
+// columns of the rows are encoded when the statement is sent.
 type columns struct {
 	runTenant, runID, runState, runLastID, runAnchors []string
 	runDay, runFirst, runLast                         []time.Time
@@ -27,7 +27,7 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 	c := &columns{batch: b, dates: make(map[string]time.Time), plain: plain, days: make(map[string]bool)}
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		day, _ := time.Parse(dayLayout, r.Head.Day) // ensureDays refuses what does not parse
+		day, _ := time.Parse(dayLayout, r.Head.Day) // ensureDays returns an error for a day that does not parse
 		c.dates[r.Head.Day], c.days[r.Head.Day] = day, true
 		c.runTenant, c.runID = append(c.runTenant, r.Key.Tenant), append(c.runID, r.Key.Run)
 		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
@@ -48,7 +48,7 @@ func (c *columns) runs() []any {
 		c.runTurn, c.runStop, c.runTurnSeq, int64(schema.MaxSeq)}
 }
 
-// lanes returns the columns of the runs' lanes; nil when there are none.
+// lanes returns the arguments of upsertLanes, nil when there are no lanes.
 func (c *columns) lanes(b *persister.Batch, p *plan) []any {
 	var tenant, run, lane, owner, epoch []string
 	for i := range b.Runs {
@@ -68,14 +68,14 @@ func (c *columns) lanes(b *persister.Batch, p *plan) []any {
 	return []any{tenant, run, lane, owner, epoch}
 }
 
-// copied returns a day's rows of a COPY.
+// copied returns a day's rows for a COPY.
 func (c *columns) copied(day string, ways []way) *copyRows {
 	return &copyRows{rows: c.batch.Rows, ways: ways, day: day, value: packed{dates: c.dates}}
 }
 
-// rows returns columns of some of the rows.
+// rows returns columns of some rows, as arguments.
 func (c *columns) rows(rows []persister.BatchRow, which ...column) []any {
-	const least = 64 // bytes of a row's values beside its line, with their lengths, about
+	const least = 64 // approximate bytes of a row's values and their lengths, without its line
 	room := 0
 	if !c.plain {
 		for i := range rows {
@@ -96,8 +96,8 @@ func (c *columns) rows(rows []persister.BatchRow, which ...column) []any {
 	return args
 }
 
-// sums adds what a batch reports, without what is old, to what is stored: the columns of updateUsage, nil when
-// nothing grows.
+// sums returns the arguments of updateUsage: the stored usage plus that of the batch, without the events in old. It returns
+// nil when no usage changes.
 func sums(b *persister.Batch, stored map[schema.RunKey]storedRun, old map[schema.RunKey]map[schema.Seq]bool) []any {
 	var tenant, run, usage []string
 	for i := range b.Runs {

@@ -13,7 +13,7 @@ import (
 	"agentstream/persister"
 )
 
-// copyLeast is the number of rows from which a COPY is worth its round trip.
+// copyLeast is the least number of rows for which a COPY is worth its round trip.
 const copyLeast = 10
 
 // copyColumns are the columns of a COPY, in the order of copyNames.
@@ -21,16 +21,15 @@ var copyColumns = [...]column{colTenant, colDay, colRun, colSeq, colID, colChild
 
 const copyNames = "koder_user_id, run_day, run_id, seq, id, child_id, type, ts, line, payload"
 
-// partition is the name of a day's table. day is digits only: ensureDay parses it.
+// partition returns the name of a day's table. day has digits only: callers parse it.
 func partition(day string) string { return "agent_run_events_" + day }
 
-// errDetached reports that a day's table is no part of agent_run_events any more.
+// errDetached reports that a day's table is not a partition of agent_run_events any more.
 var errDetached = errors.New("partition is detached")
 
-// copyDay writes a day's rows straight into its partition: COPY into the partitioned table is refused where
-// that has row security, and finding the partition of each row takes time. The second statement looks
-// whether the table is a partition still, for what goes into another one is lost to readers: until the
-// transaction ends nobody can detach it, for that waits for the lock that COPY took.
+// copyDay copies a day's rows directly into its partition: PostgreSQL refuses COPY into a table with row security, and to
+// find the partition of each row takes time. The second statement checks that the table is still a partition, because
+// readers would not see the rows otherwise. It cannot be detached until the transaction ends, because COPY has locked it.
 func copyDay(ctx context.Context, tx pgx.Tx, rows *copyRows) error {
 	table := partition(rows.day)
 	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, "copy "+table+" ("+copyNames+") from stdin binary; "+
@@ -44,16 +43,16 @@ func copyDay(ctx context.Context, tx pgx.Tx, rows *copyRows) error {
 	return nil
 }
 
-// copyRows gives a day's rows of a batch in PostgreSQL's binary COPY format
-// (https://www.postgresql.org/docs/15/sql-copy.html), as they are read.
+// copyRows is an io.Reader of a day's rows of a batch in PostgreSQL's binary COPY format
+// (https://www.postgresql.org/docs/15/sql-copy.html). It encodes them as it is read.
 type copyRows struct {
 	rows  []persister.BatchRow
-	ways  []way // of the rows; those that wayCopy are given
+	ways  []way // of the rows; those with wayCopy are encoded
 	day   string
 	value packed
 
 	next  int    // row
-	buf   []byte // written and not yet read from off on
+	buf   []byte // encoded; not yet read from off on
 	off   int
 	ended bool
 }
@@ -110,8 +109,7 @@ func (c *copyRows) writeRow(r *persister.BatchRow) {
 	c.buf = buf
 }
 
-// copyRefused reports whether the database does not let this role COPY into partitions, which is no reason to not
-// store.
+// copyRefused reports whether the database does not allow this role to COPY into partitions. Then rows are inserted.
 func copyRefused(err error) bool {
 	switch sqlState(err) {
 	case "42501", "0A000": // no privilege; COPY FROM with row security
@@ -120,7 +118,7 @@ func copyRefused(err error) bool {
 	return false
 }
 
-// sqlState is the database's code of an error, "" when it is another's.
+// sqlState returns the SQLSTATE of an error, "" when it is not an error of the database.
 func sqlState(err error) string {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {

@@ -14,7 +14,7 @@ import (
 	"agentstream/persister/deadletter"
 )
 
-// where collects conditions with their arguments. A condition names its arguments %s, in their order.
+// where collects conditions and their arguments. A condition has %s in place of each argument, in their order.
 type where struct {
 	conditions []string
 	args       []any
@@ -36,7 +36,7 @@ func (w *where) text() string {
 	return " where " + strings.Join(w.conditions, " and ")
 }
 
-// deadLettersWhere is what a query asks for, without the page.
+// deadLettersWhere returns the conditions of a query without After and Limit.
 func deadLettersWhere(q deadletter.Query) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
@@ -124,7 +124,7 @@ func scanDeadLetter(row pgx.CollectableRow) (l deadletter.Stored, err error) {
 	return l, err
 }
 
-// CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
+// CountDeadLetters returns the number of dead letters by reason. It ignores After, Limit and Bodies.
 func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error) {
 	counts := make(map[string]int)
 	w, err := deadLettersWhere(q)
@@ -142,7 +142,7 @@ func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[s
 	return counts, nil
 }
 
-// DropDeadLetters removes dead letters for good and gives the number of those that were there.
+// DropDeadLetters removes dead letters and returns the number of those that existed.
 func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err error) {
 	ids, err := deadletter.IDs(names)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err
 	return n, nil
 }
 
-// NoteTries counts tries that failed. Dead letters that are not there are passed over.
+// NoteTries counts failed tries. Dead letters that do not exist are skipped.
 func (s *Store) NoteTries(ctx context.Context, failed []deadletter.FailedTry) error {
 	names, errs := make([]string, len(failed)), make([]string, len(failed))
 	for i := range failed {
@@ -193,7 +193,7 @@ func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.Dead
 	return err
 }
 
-// putDeadLetters keeps dead letters, if there are any.
+// putDeadLetters stores dead letters, if there are any.
 func putDeadLetters(ctx context.Context, tx pgx.Tx, deadLetters []persister.DeadLetter) error {
 	if len(deadLetters) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 // held is the condition that a run r is under a legal hold.
 const held = `exists (select from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
 
-// The conditions are those of the indexes.
+// Conditions of EndedRuns. They are the same as those of the indexes.
 const (
 	isOver = `r.state in ('done', 'error', 'aborted') and r.expired_at is null and r.deleted_at is null`
 	isWarm = `r.archived_at is not null and r.floor_seq < r.archived_seq and r.deleted_at is null
@@ -23,7 +23,7 @@ const (
 	isUnwanted = `r.session_deleted_at is not null and r.deleted_at is null`
 )
 
-// EndedRuns returns runs that are over and have not expired; see persister.EndedQuery.
+// EndedRuns returns runs that have ended and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
 	where := isOver
 	switch {
@@ -62,14 +62,14 @@ func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []p
 	return runs, nil
 }
 
-// keepLock is the advisory lock of a transaction: shared by those that mark runs, alone for who places a
-// hold. So a hold comes before a mark, which then sees it, or behind it, and is told.
+// keepLock is an advisory lock of transactions: shared for those that mark runs as expired or deleted, exclusive for one
+// that places a hold. So either the hold is placed first and the run is not marked, or AddHold reports that it is marked.
 const keepLock = 0x6167656e746b65 // "agentke"
 
 const markShared = `select pg_advisory_xact_lock_shared($1)`
 
-// A run that somebody appends to at this moment goes on: it is not waited for. Each statement sees what was
-// committed before it began, so holds are looked at behind the lock.
+// lockRuns skips runs to which events are being appended, instead of waiting for them. A statement sees what was committed
+// before it began, so it runs after keepLock is held, to see all holds.
 const lockRuns = `
 select r.koder_user_id, r.id from agent_runs r join unnest($1::text[], $2::text[], $3::bigint[]) as x(t, id, last)
 	on r.koder_user_id = x.t and r.id = x.id
@@ -81,7 +81,8 @@ const picked = `with picked as (select r.* from agent_runs r join unnest($1::tex
 trashed as (insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
 	select koder_user_id, id, run_day, floor_seq, %s, %s, $3, $4 from picked order by koder_user_id, id)`
 
-// What was said of a session goes with its events. That it was deleted is still to be done.
+// The description of a session is removed with its events. session_deleted_at stays, because the deletion must still be
+// carried out.
 var markExpired = fmt.Sprintf(picked, "last_seq", "coalesce(replay_uri, '')") + `,
 lanes as (delete from agent_run_lanes l using picked p where l.koder_user_id = p.koder_user_id and l.run_id = p.id)
 update agent_runs r set floor_seq = r.last_seq, expired_seq = r.last_seq, expired_at = $4,
@@ -92,8 +93,8 @@ from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `
 update agent_runs r set floor_seq = r.archived_seq from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 
-// Expire marks runs as gone, in one transaction, and returns those that it marked: a run that has gone on
-// since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
+// Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer events
+// than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
 	marked, err := s.mark(ctx, runs, isOver, markExpired, persister.ScrapExpired, now)
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.
 	return marked, nil
 }
 
-// Cool marks the rows of runs as gone that their blobs hold, as Expire marks runs.
+// Cool marks the rows of runs as removed whose events are in blobs, in the way of Expire.
 func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
 	marked, err := s.mark(ctx, runs, isWarm, markCold, persister.ScrapCold, now)
 	if err != nil {
@@ -144,12 +145,12 @@ func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text
 	return marked, nil
 }
 
-// Scraps returns what is still to be removed, the oldest first, behind an id.
+// Scraps returns scraps with ids greater than after, the oldest first.
 func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `id > $1 order by id limit $2`, after, limit)
 }
 
-// ScrapsOf returns what is still to be removed of one run.
+// ScrapsOf returns the scraps of one run.
 func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `koder_user_id = $1 and run_id = $2 order by id`, key.Tenant, key.Run)
 }
@@ -170,13 +171,13 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []p
 	return list, nil
 }
 
-// The day is a parameter of its own, so that no other partition is looked at.
+// The day is a parameter of its own, so that other partitions are not scanned.
 const removeRows = `
 delete from %s e using unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) as x(t, r, lo, hi)
 where e.run_day = $1 and e.koder_user_id = x.t and e.run_id = x.r and e.seq > x.lo and e.seq <= x.hi`
 
-// dayTable is where the rows of a day are: its partition, also while that is taken off, or is off already. Then
-// agent_run_events does not show them, and they would be back with a run of that day that goes on.
+// dayTable is the table with the rows of a day: its partition, also while it is being detached or is detached. Then
+// agent_run_events does not show its rows, but they would return if the partition is attached again.
 type dayTable struct {
 	name string
 	date time.Time
@@ -186,11 +187,11 @@ func tableOf(ctx context.Context, tx pgx.Tx, day string) (t dayTable, err error)
 	if t.date, err = time.Parse(dayLayout, day); err != nil {
 		return t, err
 	}
-	err = tx.QueryRow(ctx, `select case when to_regclass($1) is null then 'agent_run_events' else $1 end`, partitionOf(day)).Scan(&t.name)
+	err = tx.QueryRow(ctx, `select case when to_regclass($1) is null then 'agent_run_events' else $1 end`, partition(day)).Scan(&t.name)
 	return t, err
 }
 
-// What the views read goes with the events.
+// Statements that remove the rows of the views.
 const (
 	removeMessages = `
 delete from agent_run_messages m using unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) as x(t, r, lo, hi)
@@ -200,7 +201,7 @@ delete from agent_run_tool_calls c using unnest($1::text[], $2::text[], $3::bigi
 where c.koder_user_id = x.t and c.run_id = x.r and c.seq > x.lo and c.seq <= x.hi`
 )
 
-// Of a partition that was dropped as a whole nobody has removed rows.
+// Statements that remove the rows of the views of scraps. When a partition was dropped, RemoveRows has not removed them.
 const (
 	discardMessages = `delete from agent_run_messages m using agent_trash t
 		where t.id = any($1) and m.koder_user_id = t.koder_user_id and m.run_id = t.run_id and m.seq <= t.through_seq`
@@ -208,8 +209,8 @@ const (
 		where t.id = any($1) and c.koder_user_id = t.koder_user_id and c.run_id = t.run_id and c.seq <= t.through_seq`
 )
 
-// RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
-// After. It returns the number removed and whether all of these scraps have no rows any more.
+// RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the number of
+// rows removed, and reports whether all rows of these scraps are removed now.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
 	for range attempts {
 		removed, all, err = s.removeRows(ctx, scraps, limit)
@@ -282,7 +283,7 @@ func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
 	r.lo, r.hi = append(r.lo, int64(c.After)), append(r.hi, int64(hi))
 }
 
-// bound returns the seq up to which at most limit rows of a scrap lie.
+// bound returns the greatest seq up to which a scrap has at most limit rows.
 func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
 	if c.Through-c.After <= limit {
 		return c.Through, nil
@@ -297,7 +298,7 @@ func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, l
 	return through, err
 }
 
-// Discard takes scraps away whose work is done.
+// Discard removes scraps that are done.
 func (s *Store) Discard(ctx context.Context, ids []int64) error {
 	err := s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		for _, text := range []string{discardMessages, discardCalls, `delete from agent_trash where id = any($1)`} {

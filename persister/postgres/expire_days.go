@@ -11,30 +11,29 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Bounds of what dropping a partition may make others wait.
+// Bounds of the time that others may wait while a partition is dropped.
 const (
 	dropLockWait = 500 * time.Millisecond // for a lock: who comes behind a waiting lock waits too
 	dropTime     = 3 * time.Second        // for a transaction of somebody else's that looks at the partition
 	quietTime    = time.Second            // for transactions that look at the table before anything is begun
 )
 
-// errWatched reports that a long transaction looks at the table.
+// errWatched reports that a long transaction uses the table.
 var errWatched = errors.New("a transaction that is not done looks at the table")
 
-// DropDays drops the partitions of those days of which no run has rows any more, and returns the days. One that
-// somebody keeps busy is left for the next time.
+// DropDays drops the partitions of those days of which no run has rows any more, and returns the days. A partition that is
+// in use is left for the next call.
 //
-// A partition is taken off CONCURRENTLY: nobody waits, except who wants to make another one. Then, alone with it,
-// runs of the day are looked at once more. One that has gone on in between has its rows there, also those
-// that are written into the partition itself: then it is put back. An append that finds the partition
-// gone makes it anew.
+// A partition is detached CONCURRENTLY, during which only the creation of partitions waits. Then, with the table locked,
+// runs of the day are checked again. If one of them has new events, its rows are in this table, and the table is attached
+// again. An append that finds no partition creates it again.
 func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, err error) {
 	if err := s.finishDrops(ctx); err != nil {
 		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
 	}
 	for _, day := range days {
 		gone, err := s.dropDay(ctx, day)
-		if errors.Is(err, errWatched) { // it would hold up the other days as well
+		if errors.Is(err, errWatched) { // it would delay the other days as well
 			s.log.Info("postgres: partitions are left for later", "err", err)
 			return dropped, nil
 		}
@@ -52,24 +51,22 @@ func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, 
 	return dropped, nil
 }
 
-// LiveRuns says how many runs of a day have rows above their floor, and whether there is a partition.
-func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error) {
+// LiveRuns returns the number of runs of a day that have rows above their floor, and reports whether its partition exists.
+func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, exists bool, err error) {
 	date, err := time.Parse(dayLayout, day)
 	if err == nil {
 		err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&runs, &partition}, func() error { return nil })
+			_, err := pgx.ForEachRow(rows, []any{&runs, &exists}, func() error { return nil })
 			return err
-		}, `select count(*), to_regclass($2) is not null from agent_runs where run_day = $1 and last_seq > floor_seq`, date, partitionOf(day))
+		}, `select count(*), to_regclass($2) is not null from agent_runs where run_day = $1 and last_seq > floor_seq`, date, partition(day))
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("postgres: runs of %s: %w", day, err)
 	}
-	return runs, partition, nil
+	return runs, exists, nil
 }
 
-func partitionOf(day string) string { return "agent_run_events_" + day }
-
-// busy reports whether a lock was not to be had in time.
+// busy reports whether err says that a lock was not available in time.
 func busy(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, errWatched) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
@@ -83,14 +80,14 @@ func (s *Store) dropDay(ctx context.Context, day string) (bool, error) {
 	if err != nil || !exists || live > 0 {
 		return false, err
 	}
-	if err := s.detach(ctx, partitionOf(day), "concurrently"); err != nil {
+	if err := s.detach(ctx, partition(day), "concurrently"); err != nil {
 		return false, err
 	}
 	return s.removeDetached(ctx, day)
 }
 
-// detach keeps those away meanwhile who make partitions: they would find one that is half gone. how is
-// "concurrently" or "finalize". It takes one connection for as long as it lasts, and none before: a pool may be small.
+// detach detaches a partition. how is "concurrently" or "finalize". Meanwhile no partition can be created: it would be
+// created beside a half-detached one. It uses one connection and no other, because a pool may be small.
 func (s *Store) detach(ctx context.Context, table, how string) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -110,20 +107,19 @@ func (s *Store) detach(ctx context.Context, table, how string) error {
 	return err
 }
 
-// lookers are transactions that look at agent_run_events or at one table. Everybody may see who holds locks, but
-// not for how long.
-const lookers = `select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks
+// selectUsers returns the transactions that use agent_run_events or one table. Every role may see which transactions hold
+// locks, but not for how long.
+const selectUsers = `select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks
 	where locktype = 'relation' and pid is distinct from pg_backend_pid() and relation in ('agent_run_events'::regclass, to_regclass($1))
 		and database = (select oid from pg_database where datname = current_database())
 		and ($2::text[] is null or virtualtransaction = any ($2))`
 
-// quiet waits for those who look at the table now, for a bounded time. Who comes behind does not matter. A
-// partition that is half off, because of a report that runs for hours, takes no rows until that ends: it is
-// better not to begin.
+// quiet waits for the transactions that use the table now, for a bounded time. Later ones do not matter. A partition that
+// stays half-detached, because a report runs for hours, accepts no rows until the report ends: it is better not to begin.
 func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
 	var of []string
 	for end := time.Now().Add(quietTime); ; {
-		if err := conn.QueryRow(ctx, lookers, table, of).Scan(&of); err != nil || len(of) == 0 {
+		if err := conn.QueryRow(ctx, selectUsers, table, of).Scan(&of); err != nil || len(of) == 0 {
 			return err
 		}
 		if time.Now().After(end) {
@@ -137,8 +133,7 @@ func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
 	}
 }
 
-// limited runs a statement outside of a transaction, for a bounded time. What it leaves half done when it is
-// called off is finished by finishDrops.
+// limited runs a statement outside of a transaction, for a bounded time. When it times out finishDrops completes it.
 func limited(ctx context.Context, conn *pgxpool.Conn, text string) error {
 	if _, err := conn.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set statement_timeout = %d", dropTime.Milliseconds(), dropTime.Milliseconds())); err != nil {
 		return err
@@ -150,7 +145,7 @@ func limited(ctx context.Context, conn *pgxpool.Conn, text string) error {
 	return err
 }
 
-// removeDetached drops a table that was a partition, or puts it back when a run of its day has gone on.
+// removeDetached drops a detached table, or attaches it again when a run of its day has new events.
 func (s *Store) removeDetached(ctx context.Context, day string) (dropped bool, err error) {
 	date, err := time.Parse(dayLayout, day)
 	if err != nil {
@@ -161,33 +156,32 @@ func (s *Store) removeDetached(ctx context.Context, day string) (dropped bool, e
 		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", dropLockWait.Milliseconds())); err != nil {
 			return err
 		}
-		// The same as who makes a partition: it must not make one while this one is put back.
+		// The lock of ensureDay, which must not create a partition while this one is attached again.
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `lock table `+partitionOf(day)+` in access exclusive mode`); err != nil {
+		if _, err := tx.Exec(ctx, `lock table `+partition(day)+` in access exclusive mode`); err != nil {
 			return err
 		}
-		var live, back bool // an append may have put it back by itself
+		var live, back bool // an append may have attached it again already
 		err := tx.QueryRow(ctx, `select exists (select from agent_runs where run_day = $1 and last_seq > floor_seq),
-			(select relispartition from pg_class where oid = to_regclass($2))`, date, partitionOf(day)).Scan(&live, &back)
+			(select relispartition from pg_class where oid = to_regclass($2))`, date, partition(day)).Scan(&live, &back)
 		if err != nil || back {
 			return err
 		}
 		if live {
 			_, err = tx.Exec(ctx, fmt.Sprintf(`alter table agent_run_events attach partition %s for values from ('%s') to ('%s')`,
-				partitionOf(day), date.Format(time.DateOnly), date.AddDate(0, 0, 1).Format(time.DateOnly)))
+				partition(day), date.Format(time.DateOnly), date.AddDate(0, 0, 1).Format(time.DateOnly)))
 			return err
 		}
 		dropped = true
-		_, err = tx.Exec(ctx, `drop table `+partitionOf(day))
+		_, err = tx.Exec(ctx, `drop table `+partition(day))
 		return err
 	})
 	return dropped && err == nil, err
 }
 
-// finishDrops goes on with what was left half done: a partition that is being taken off, and tables that
-// have been and are still there.
+// finishDrops completes interrupted drops: of half-detached partitions, and of detached tables that still exist.
 func (s *Store) finishDrops(ctx context.Context) error {
 	var pending []string
 	rows, err := s.pool.Query(ctx, `select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -221,10 +215,10 @@ func (s *Store) finishDrops(ctx context.Context) error {
 	return nil
 }
 
-// aloneLock is the advisory lock of the process that keeps house.
+// aloneLock is the advisory lock of the process that runs Alone.
 const aloneLock = 0x6167656e74616c // "agental"
 
-// Alone runs fn unless another process runs one, and says whether it did.
+// Alone runs fn unless another process is in Alone, and reports whether it ran.
 func (s *Store) Alone(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -240,7 +234,7 @@ func (s *Store) Alone(ctx context.Context, fn func(context.Context) error) (ran 
 	defer func() {
 		var freed bool
 		uerr := conn.QueryRow(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(aloneLock)).Scan(&freed)
-		if uerr != nil || !freed { // a connection that may still hold it goes
+		if uerr != nil || !freed { // close a connection that may still hold the lock
 			_ = conn.Hijack().Close(context.WithoutCancel(ctx))
 		}
 	}()

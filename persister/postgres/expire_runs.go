@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// forgetRun makes the row where only the log knows the run so far.
+// forgetRun creates the row when only the log has the run.
 const forgetRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, last_seq, last_id, first_ts, last_ts, floor_seq, deleted_at)
 values ($1, $2, $3, $4, $5, $6, $6, $7, $6)
@@ -20,9 +20,9 @@ on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coale
 	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null,
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
 
-// Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It returns the run's day, "" when neither knows the run, and
-// wraps persister.ErrHeld when a hold keeps it.
+// Forget marks a run as deleted: for readers it does not exist, and events that arrive later are dropped. head is the head
+// in the log. Forget returns the run's day, "" when neither the log nor the store has the run. The error wraps
+// persister.ErrHeld when the run is under a hold.
 func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
@@ -49,7 +49,7 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 				return err
 			}
 		}
-		// A run that has been marked before has nothing behind its floor.
+		// A run that was marked before has no rows above its floor.
 		if _, err := tx.Exec(ctx, `insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
 			select koder_user_id, id, run_day, floor_seq, last_seq, coalesce(replay_uri, ''), $3, $4 from agent_runs
 			where koder_user_id = $1 and id = $2 and floor_seq < $5`, key.Tenant, key.Run, persister.ScrapDeleted, now, int64(schema.MaxSeq)); err != nil {
@@ -74,7 +74,7 @@ func ignore(err, which error) error {
 	return err
 }
 
-// Forgotten reports whether a run is marked as one that is to be forgotten.
+// Forgotten reports whether a run is marked as deleted.
 func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (yes bool, err error) {
 	err = s.query(ctx, key.Tenant, one(&yes),
 		`select exists (select from agent_runs where koder_user_id = $1 and id = $2 and deleted_at is not null)`, key.Tenant, key.Run)
@@ -84,7 +84,7 @@ func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (yes bool, err
 	return yes, nil
 }
 
-// one reads the only row.
+// one returns a function that scans the only row.
 func one(into ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { return nil })
@@ -92,7 +92,7 @@ func one(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// Tombstones returns runs that expired before expired, and all that are to be forgotten, at most limit.
+// Tombstones returns at most limit rows of runs that expired before expired or are marked as deleted, with keys after one.
 func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t persister.Tombstone, err error) {
@@ -116,8 +116,8 @@ const (
 	removeDeadLetters = `delete from agent_dead_letters where koder_user_id = $1 and run_id = $2`
 )
 
-// RemoveTombstones removes the rows of runs that are still as they were listed, whose scraps are gone and
-// that no hold keeps, with what else came late. It returns their number.
+// RemoveTombstones removes the rows of runs that have not changed since they were listed, have no scraps and are under no
+// hold, with lanes and dead letters that arrived late. It returns the number of runs.
 func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone) (removed int, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
@@ -153,7 +153,7 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 	return removed, nil
 }
 
-// RemoveDeadLetters removes a run's dead letters, of all of a tenant where Run is "", and returns their number.
+// RemoveDeadLetters removes the dead letters of a run, or of a whole tenant when Run is "", and returns their number.
 func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (removed int, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from agent_dead_letters where koder_user_id = $1 and $2 in ('', run_id)`, key.Tenant, key.Run)
@@ -166,8 +166,7 @@ func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (remov
 	return removed, nil
 }
 
-// KnownRuns returns the ids of a tenant's runs behind one, in order, also of those that have expired and
-// those that are marked.
+// KnownRuns returns ids of a tenant's runs after one, in order, also of runs that have expired or are marked as deleted.
 func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) (ids []string, err error) {
 	err = s.query(ctx, tenant, func(rows pgx.Rows) error {
 		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -179,7 +178,8 @@ func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) 
 	return ids, nil
 }
 
-// Remains counts what is left of a run, or of a whole tenant where Run is ""; what the views read counts as events. It looks into every partition.
+// Remains counts what is left of a run, or of a whole tenant when Run is "". Rows of the views count as events. It scans
+// every partition.
 func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Remains, err error) {
 	of := func(column string) string {
 		if key.Run == "" {
@@ -203,7 +203,7 @@ func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Rem
 	return r, nil
 }
 
-// Weigh counts the rows of runs behind their floors and the bytes of their lines.
+// Weigh returns the number of rows of runs above their floors, and the bytes of their lines.
 func (s *Store) Weigh(ctx context.Context, runs []persister.EndedRun) (count, bytes int64, err error) {
 	ranges := make(map[string]*rowRange)
 	for _, r := range runs {

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Overrides returns the tenants' own retention.
+// Overrides returns the retention of tenants that have their own.
 func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, error) {
 	all := make(map[string]persister.Override)
 	err := s.query(ctx, everyTenant, func(rows pgx.Rows) error {
@@ -30,7 +30,7 @@ func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, e
 	return all, nil
 }
 
-// SetOverride sets a tenant's own retention; an empty one clears it.
+// SetOverride sets a tenant's own retention. The zero Override removes it.
 func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Override) error {
 	text, args := `insert into agent_retention (koder_user_id, completed_days, ended_days) values ($1, $2, $3)
 		on conflict (koder_user_id) do update set completed_days = excluded.completed_days, ended_days = excluded.ended_days,
@@ -48,8 +48,8 @@ func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Over
 	return nil
 }
 
-// AddHold places a hold; one that is there gets the new reason. expired says that the run it names has
-// expired or been deleted before.
+// AddHold places a hold, or changes the reason of an existing one. It reports whether the run has expired or been deleted
+// already.
 func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(keepLock)); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (
 	return expired, nil
 }
 
-// RemoveHold lifts a hold and says whether there was one.
+// RemoveHold lifts a hold and reports whether there was one.
 func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (was bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from agent_holds where koder_user_id = $1 and run_id = $2`, key.Tenant, key.Run)
@@ -85,7 +85,7 @@ func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (was bool, er
 	return was, nil
 }
 
-// Holds returns the holds of a tenant, of all where it is "".
+// Holds returns the holds of a tenant, of all tenants when it is "".
 func (s *Store) Holds(ctx context.Context, tenant string) (list []persister.Hold, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (h persister.Hold, err error) {

@@ -10,13 +10,14 @@ import (
 	"agentstream/schema"
 )
 
-// news is which of a batch's frames, and events of sessions, are new. What is copied is; of what is inserted the database is asked.
+// news knows which of a batch's frames and session events are new. Copied rows are new. For inserted rows the database
+// reports it.
 type news struct {
-	doubtful bool // some are among what is inserted
+	doubtful bool // some of them are inserted
 	stored   map[schema.RunKey]map[schema.Seq]bool
 }
 
-// newsOf looks for them among what is inserted.
+// newsOf looks for frames and session events among the rows to insert.
 func newsOf(p *plan) *news {
 	n := new(news)
 	for i := range p.insert {
@@ -28,7 +29,7 @@ func newsOf(p *plan) *news {
 	return n
 }
 
-// read takes the answer of insertAndTell and gives the number of rows that it stored.
+// read reads the result of insertReturning and returns the number of rows that it stored.
 func (n *news) read(rows pgx.Rows) (inserted int, err error) {
 	n.stored = make(map[schema.RunKey]map[schema.Seq]bool)
 	var key schema.RunKey
@@ -47,8 +48,8 @@ func (n *news) read(rows pgx.Rows) (inserted int, err error) {
 	return inserted, err
 }
 
-// collect reads the frames of a batch that are new, and returns the usage that is not to be counted. Of rows with
-// one key only the first can have been stored.
+// collect returns the new frames of a batch, and the keys of the old ones, whose usage is counted already. Of rows with
+// the same key only the first can have been stored.
 func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) (f projection.Frames, old map[schema.RunKey]map[schema.Seq]bool) {
 	for i := range b.Rows {
 		row := &b.Rows[i]
@@ -74,7 +75,7 @@ func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) 
 	return f, old
 }
 
-// payloadOf returns the payload also where jsonb has refused it.
+// payloadOf returns the payload, also when do has removed it from the row.
 func payloadOf(row *persister.BatchRow) []byte {
 	if row.Payload != nil {
 		return row.Payload

@@ -11,7 +11,8 @@ import (
 	"agentstream/persister"
 )
 
-// The clock, and not the time at which the transaction began: one that takes long does not look idle.
+// The statements use clock_timestamp, not the time at which the transaction began, so that a long transaction does not
+// look idle.
 const (
 	beginOffset = `
 insert into agent_log_offsets (stream, identity, position, stored_at, owner, generation, moved_at)
@@ -27,8 +28,8 @@ where stream = $1 and identity = $7 and position = $8`
 select stream, identity, generation, position, stored_at, owner, clock_timestamp() - moved_at from agent_log_offsets order by stream`
 )
 
-// queueOffset makes the move of the offset the next statement. It waits for another transaction that moves the
-// same one, and fails when that is committed.
+// queueOffset queues the statement that moves the offset. It waits for another transaction that moves the same offset, and
+// fails when that one commits.
 func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
 	if !t.Moves() {
 		return
@@ -46,7 +47,7 @@ func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
 	})
 }
 
-// nanoseconds returns the time since 1970; 0 for none.
+// nanoseconds returns the time since 1970, 0 for the zero time.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -7,9 +7,9 @@ import (
 	"agentstream/persister/postgres/tables"
 )
 
-// Ping reports whether the database answers, holds the tables in the version of this program or in a newer one beside
-// which it works, and keeps text as UTF-8. The error wraps ErrOlder or ErrNewer where that is what is wrong. The first success logs a
-// warning when row security is not in force.
+// Ping returns nil when the database can be reached, its encoding is UTF-8, and its tables have a version with which this
+// program works. The error wraps ErrOlder or ErrNewer when the version is the reason. The first success logs a warning
+// when row security is not in force.
 func (s *Store) Ping(ctx context.Context) error {
 	var migrated, secured bool
 	var encoding, role string
@@ -28,17 +28,17 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	told := s.told
-	s.told = true
+	warned := s.warned
+	s.warned = true
 	s.mu.Unlock()
-	if !secured && !told {
+	if !secured && !warned {
 		s.log.Warn("postgres: row security is not in force for this role: it is a superuser or has BYPASSRLS; use one that is neither", "role", role)
 	}
 	return nil
 }
 
-// CheckVersion reports whether the tables have the version of this program, or a newer one beside which it works. The
-// error wraps ErrOlder or ErrNewer where that is the reason.
+// CheckVersion returns nil when the tables have a version with which this program works. It costs less than Ping. The
+// error wraps ErrOlder or ErrNewer when the version is the reason.
 func (s *Store) CheckVersion(ctx context.Context) error {
 	if err := tables.CheckVersion(ctx, s.pool); err != nil {
 		return fmt.Errorf("postgres: ping: %w", err)

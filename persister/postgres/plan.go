@@ -11,21 +11,21 @@ type way byte
 const (
 	wayInsert way = iota // it may be there already
 	wayCopy
-	wayDrop // it is at or below its run's floor, or its run is to be forgotten
+	wayDrop // it is at or below its run's floor, or its run was deleted
 )
 
-// plan says how each row of a batch is stored. It is made once the runs are locked.
+// plan decides how each row of a batch is stored. It is made after the runs are locked.
 type plan struct {
 	ways    []way    // of the batch's rows
 	days    []string // to be copied into, each once
 	insert  []persister.BatchRow
 	dropped int
-	gone    map[schema.RunKey]bool // runs that are to be forgotten
+	gone    map[schema.RunKey]bool // runs that were deleted
 }
 
-// planOf divides a batch. A row behind its run's newest is stored by nobody yet, and by the lock on the run
-// nobody stores it now. Where that is wrong, because stored says what was before the lock was waited for, COPY
-// meets the key that is taken.
+// planOf returns the plan of a batch. A row after its run's newest stored row cannot be stored yet, and no other
+// transaction can store it, because the run is locked: it is copied. When stored is from before the wait for the lock, the
+// row may be stored after all; then COPY fails with a unique violation.
 func planOf(b *persister.Batch, stored map[schema.RunKey]storedRun, copying bool) plan {
 	p := plan{ways: make([]way, len(b.Rows))}
 	fresh := make(map[string]int) // rows by day
@@ -56,7 +56,7 @@ func planOf(b *persister.Batch, stored map[schema.RunKey]storedRun, copying bool
 	return p
 }
 
-// divide collects what is to be inserted: of a day with a few rows all.
+// divide collects the rows to insert: those that may be stored, and all rows of days with fewer than copyLeast.
 func (p *plan) divide(b *persister.Batch, fresh map[string]int) {
 	copied := 0
 	for day, n := range fresh {
@@ -84,8 +84,7 @@ func (p *plan) divide(b *persister.Batch, fresh map[string]int) {
 	}
 }
 
-// remembered leaves out the conflicts of runs that are to be forgotten: nothing of them is kept, a dead letter
-// neither.
+// remembered returns the conflicts without those of deleted runs, of which nothing is stored, not even dead letters.
 func (p *plan) remembered(conflicts []persister.Conflict, chunks []persister.Chunk) (kept []persister.Conflict) {
 	for _, c := range conflicts {
 		if !p.gone[chunks[c.Chunk].Key] {

@@ -15,8 +15,8 @@ import (
 )
 
 // Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself);
-// the zero Head when the tenant has no such run, or when it is to be forgotten. Head.Stored is 0: a position in the log is the
-// log's to give. Rows behind Head.Last may still be on their way when several persisters work.
+// the zero Head when the tenant has no such run, or it was deleted. Head.Stored is 0, because only the log knows positions
+// in the log. Rows before Head.Last may be missing for a moment while several persisters store a partition.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	var h schema.Head
 	var day time.Time
@@ -42,9 +42,9 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 	return h, nil
 }
 
-// Packs walks the run's events with after < seq ≤ through in order, put together as persister.Walk
-// says. Rows begin behind the run's floor, so the first pack may begin later than after+1. An unknown run
-// is an empty walk. Between two packs it holds no connection.
+// Packs iterates over the run's events with after < seq ≤ through in order, in packs as of persister.Walk. Rows begin after
+// the run's floor, so the first pack may begin later than after+1. For an unknown run it yields nothing. Between two packs
+// it holds no connection.
 func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		place, err := s.Place(ctx, key)
@@ -63,10 +63,10 @@ func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through sch
 	}
 }
 
-// rows reads for persister.Walk.
+// rows implements persister.Rows.
 type rows struct{ s *Store }
 
-// The sum bounds a page by bytes inside the server, so that a page of large events is not sent whole.
+// Page bounds the page by bytes inside the server, so that a page of large events is not sent completely.
 func (r rows) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
 	date, err := time.Parse(dayLayout, day)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r rows) Page(ctx context.Context, key schema.RunKey, day string, after, th
 	return page, nil
 }
 
-// The list of types is literal because the planner must see that it is the partial index's own.
+// Frames has the types as literals, so that the planner recognizes the condition of the partial index.
 func (r rows) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
 	date, err := time.Parse(dayLayout, day)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"agentstream/schema"
 )
 
-// Runs returns one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
-// run is listed once its first events are committed.
+// Runs returns one page of the tenant's stored runs; see schema.RunsQuery for the order. A run is listed when its first
+// events are committed.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
 		return nil, nil
@@ -46,9 +46,8 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	return runs, nil
 }
 
-// runsQuery writes the statement for the bounds that are set: the planner must see the others are not
-// there. With states, the page is made of one page of each, so that rare ones are not searched for
-// among all others.
+// runsQuery returns the statement with the conditions that are set: only so can the planner use the indexes. With states,
+// the page is made from one page of each state, so that rare ones are not searched among all others.
 func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	args := []any{tenant, q.Limit}
 	arg := func(v any) string {
@@ -92,10 +91,10 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, args
 }
 
-// waiting is the condition of a list of runs that wait for somebody. Its index has it word for word.
+// waiting is the condition of a list of runs that wait for an answer. Its index has the same condition.
 const waiting = "(asked_ts is not null or state in ('awaiting_approval', 'paused'))"
 
-// sessionsOnly is the condition of a list of sessions. The indexes for it have it word for word.
+// sessionsOnly returns the condition of a list of sessions. Its indexes have the same condition.
 func sessionsOnly(q schema.RunsQuery) string {
 	switch {
 	case !q.Sessions:
@@ -106,14 +105,14 @@ func sessionsOnly(q schema.RunsQuery) string {
 	return " and session_archived_at is null and session_deleted_at is null"
 }
 
-// The index holds children alone: lane ” is the run itself.
+// parentQuery excludes lane ”, which is the run itself, because the index holds children only.
 const parentQuery = `
 select l.run_id from agent_run_lanes l where l.koder_user_id = $1 and l.lane = $2 and l.lane <> ''
 	and not exists (select from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
 order by l.joined_at desc, l.run_id desc limit 1`
 
-// Parent returns the root run in whose log a child of the tenant speaks, "" when none is stored. Of
-// several it gives the one that took the child up last.
+// Parent returns the root run of a child of the tenant, "" when none is stored. Of several it returns the one that the
+// child joined last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
 	var run string
 	err := s.queryRow(ctx, tenant, []any{&run}, parentQuery, tenant, child)
@@ -126,8 +125,8 @@ func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error
 	return run, nil
 }
 
-// NextTenant returns the first tenant behind after, in the order of their names, that has a run; "" when
-// there is none. It costs one look into an index.
+// NextTenant returns the first tenant after after, in the order of their names, that has a run; "" when there is none. It
+// costs one index lookup.
 func (s *Store) NextTenant(ctx context.Context, after string) (string, error) {
 	var tenant string
 	err := s.queryRow(ctx, everyTenant, []any{&tenant}, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after)
@@ -140,9 +139,9 @@ func (s *Store) NextTenant(ctx context.Context, after string) (string, error) {
 // changedKeys is the number of keys of a page.
 const changedKeys = 1000
 
-// ChangedSince walks the runs of all tenants whose rows were written at t or later, in the order of their keys,
-// without those that are deleted. The time of a write is that at which its transaction began, by the
-// database's clock. It reads the whole table, a page at a time.
+// ChangedSince iterates over the runs of all tenants whose rows were written at t or later, in the order of their keys,
+// without deleted ones. The time of a write is the start of its transaction, by the database's clock. It reads the whole
+// table, a page at a time.
 func (s *Store) ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
 	return persister.Keys(func(after schema.RunKey) (page []schema.RunKey, err error) {
 		err = s.query(ctx, everyTenant, func(rows pgx.Rows) (err error) {

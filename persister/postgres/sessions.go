@@ -12,14 +12,14 @@ import (
 	"agentstream/schema"
 )
 
-// described is what a batch says anew about one session.
+// described holds the new session events of one run of a batch.
 type described struct {
 	key    schema.RunKey
 	day    time.Time
 	events []persister.SessionEvent
 }
 
-// sessions returns the events of sessions that were not stored before.
+// sessions returns the session events that were not stored before.
 func (n *news) sessions(b *persister.Batch, p *plan, dates map[string]time.Time) (all []described) {
 	at := 0
 	for i := range b.Runs {
@@ -29,7 +29,7 @@ func (n *news) sessions(b *persister.Batch, p *plan, dates map[string]time.Time)
 		d := described{key: run.Key, day: dates[run.Head.Day]}
 		row := 0
 		for _, e := range run.Session {
-			for rows[row].Seq != e.Seq { // both are in the order of seqs; of two rows with one the first counts
+			for rows[row].Seq != e.Seq { // both are in the order of seqs; of two rows with the same seq the first counts
 				row++
 			}
 			if ways[row] == wayCopy || ways[row] == wayInsert && n.stored[run.Key][e.Seq] {
@@ -47,7 +47,8 @@ const selectSessions = `
 select x.i, r.session, r.session_seq from unnest($1::text[], $2::text[]) with ordinality as x(t, id, i)
 join agent_runs r on r.koder_user_id = x.t and r.id = x.id`
 
-// The key finds the rows behind an event: few, for packs of one run come nearly in order.
+// selectSessionEvents finds the rows after an event by the primary key: few, because packs of one run arrive nearly in
+// order.
 const selectSessionEvents = `
 select seq, type, line from agent_run_events where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq > $4
 	and child_id is null and type in ('session.created', 'session.updated', 'session.archived', 'session.deleted')`
@@ -58,7 +59,8 @@ update agent_runs r set session = nullif(x.session, ''), session_seq = x.seq, se
 from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[]) as x(t, id, session, seq, agent, archived, deleted)
 where r.koder_user_id = x.t and r.id = x.id`
 
-// mergeSessions adds to what is stored. The runs are locked, and all rows of the batch are stored.
+// mergeSessions merges new session events into the stored sessions. The runs are locked, and all rows of the batch are
+// stored.
 func mergeSessions(ctx context.Context, tx pgx.Tx, all []described) error {
 	if len(all) == 0 {
 		return nil

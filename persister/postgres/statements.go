@@ -1,8 +1,7 @@
 package postgres
 
-// upsertRuns leaves a run alone that is to be forgotten ($17 is its floor), and does not give it. RETURNING
-// sees the row as it is now and, through a query, as it was when the statement began: before it waited for
-// another transaction, perhaps.
+// upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now and, in the
+// subquery, as it was when the statement began, which may be before it waited for another transaction.
 const upsertRuns = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
 	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
@@ -30,7 +29,7 @@ where r.floor_seq < $17
 returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''),
 	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
 
-// upsertLanes asks first, because a conflict writes the row's lock even where nothing changes.
+// upsertLanes selects the lanes that change, because ON CONFLICT locks, and so writes, also rows that do not change.
 const upsertLanes = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch)
 select t, r, lane, owner, epoch::numeric from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
@@ -51,9 +50,9 @@ from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::te
 	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
 on conflict do nothing`
 
-// insertAndTell is insertRows that gives the number of rows it stored, and the frames and events of sessions among
+// insertReturning is insertRows that returns the number of rows it stored, and the keys of frames and session events among
 // them.
-const insertAndTell = `with stored as (` + insertRows + `
+const insertReturning = `with stored as (` + insertRows + `
 	returning koder_user_id, run_id, seq, type)
 select '', '', 0::bigint, count(*) from stored
 union all
@@ -61,8 +60,8 @@ select koder_user_id, run_id, seq, 0 from stored
 	where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end',
 		'session.created', 'session.updated', 'session.archived', 'session.deleted')`
 
-// The row that holds the place may be of a transaction that was open when insertRows waited for it:
-// this is a statement of its own because each sees what was committed before it began.
+// findConflicts returns the indexes of rows that are stored with another line. It is a statement of its own because the
+// stored row may be of a transaction for which insertRows has waited: a statement sees what was committed before it began.
 const findConflicts = `
 select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[])
 	with ordinality as x(t, d, r, seq, line, i)

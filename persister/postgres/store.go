@@ -16,9 +16,9 @@ import (
 	"agentstream/persister"
 )
 
-// Config says where the database is. DSN must be set.
+// Config configures a Store. DSN must be set.
 type Config struct {
-	DSN      string // URL or key=value form; may hold a password: never logged
+	DSN      string // URL or key=value form; it may hold a password and is never logged
 	MaxConns int    // default: pgx's own (4 or the number of CPUs, the greater), or the DSN's
 	Logger   *slog.Logger
 }
@@ -37,24 +37,24 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Store is a persister.Store in PostgreSQL. Make it with Open, end it with Close.
+// Store is a persister.Store in PostgreSQL. Create it with Open and close it with Close.
 type Store struct {
 	pool  *pgxpool.Pool
 	log   *slog.Logger
 	plain bool // parameters are slices; see packed.plain
 
-	mu   sync.Mutex
-	days map[string]bool // partitions that are known to exist
-	told bool            // Ping has said that row security is not in force
+	mu     sync.Mutex
+	days   map[string]bool // partitions that are known to exist
+	warned bool            // Ping has warned that row security is not in force
 
 	copyless atomic.Bool  // rows are never copied: see copyRefused
-	races    atomic.Int64 // transactions done again because keys of copied rows were taken
+	races    atomic.Int64 // transactions repeated because copied rows were stored already
 }
 
 var _ persister.Store = (*Store)(nil)
 
-// Open prepares a pool of connections. It does not connect: a database that is away is an outage,
-// which Ping and every call tell, and not a reason to not start.
+// Open prepares a pool of connections. It does not connect: when the database is away, Ping and all other calls return
+// errors until it is back.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
 		pc.ConnConfig.RuntimeParams["application_name"] = "agentstream"
 	}
-	pc.AfterConnect = func(_ context.Context, c *pgx.Conn) error { return teach(c.TypeMap()) }
+	pc.AfterConnect = func(_ context.Context, c *pgx.Conn) error { return registerPacked(c.TypeMap()) }
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
@@ -78,11 +78,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}, nil
 }
 
-// Close waits for the connections in use and closes all.
+// Close waits until no connection is in use and closes all.
 func (s *Store) Close() { s.pool.Close() }
 
-// ensureDays makes the partitions for the days. They are built beside the table and attached,
-// because attaching, unlike creating in place, lets readers and writers of other days go on.
+// ensureDays creates the partitions for the days. They are created as tables and then attached, because attaching, unlike
+// creating in place, does not stop readers and writers of other days.
 func (s *Store) ensureDays(ctx context.Context, days map[string]bool) error {
 	for day := range days {
 		s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *Store) ensureDays(ctx context.Context, days map[string]bool) error {
 	return nil
 }
 
-// partitionLock is the advisory lock of the transaction that makes a partition.
+// partitionLock is the advisory lock of a transaction that creates a partition.
 const partitionLock = 0x6167656e746461 // "agentda"
 
 func (s *Store) ensureDay(ctx context.Context, day string) error {
@@ -123,19 +123,19 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 			return err
 		}
 		if !exists {
-			// Row security that is not forced: the owner copies into the partition, nobody else sees a row of it.
+			// Row security is not forced: the owner can copy into the partition, other roles see no rows of it.
 			if _, err := tx.Exec(ctx, `create table `+name+` (like agent_run_events including all);
 				alter table `+name+` enable row level security`); err != nil {
 				return err
 			}
 		}
-		if !exists && lz4 { // a server may be built without
+		if !exists && lz4 { // a server may be built without it
 			if _, err := tx.Exec(ctx, `alter table `+name+` alter line set compression lz4, alter payload set compression lz4`); err != nil {
 				return err
 			}
 		}
-		if leaving { // somebody began to detach it, and perhaps lives no more: rows could be stored nowhere
-			// Who waits here keeps everybody away who makes a partition.
+		if leaving { // a process began to detach it and perhaps died: no row could be stored
+			// While this waits no other partition can be created.
 			if _, err := tx.Exec(ctx, `set local lock_timeout = 2000; alter table agent_run_events detach partition `+name+` finalize`); err != nil {
 				return err
 			}
@@ -146,7 +146,7 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 	})
 }
 
-// forgetDays is called when a row found no partition: somebody has dropped it since.
+// forgetDays is called when a row found no partition: another process has dropped it.
 func (s *Store) forgetDays() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (s *Store) forgetDays() {
 // dayLayout is schema.Head.Day.
 const dayLayout = "20060102"
 
-// dataError reports whether the error is about the data sent (SQLSTATE classes 22 and 23) or about its
-// size and nesting (54), and will be the same next time.
+// dataError reports whether the error is about the data (SQLSTATE classes 22 and 23) or its size and nesting (54), so that
+// it would occur again.
 func dataError(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || len(pe.Code) != 5 || noPartition(err) {
@@ -171,12 +171,12 @@ func dataError(err error) bool {
 }
 
 const (
-	uniqueViolation = "23505" // SQLSTATE of a key that is taken
-	undefinedTable  = "42P01" // of a table that is not there, or is not a partition
+	uniqueViolation = "23505" // SQLSTATE of a key that exists already
+	undefinedTable  = "42P01" // SQLSTATE of a table that does not exist, or is not a partition
 )
 
-// noPartition reports whether a row found no partition for its day, or COPY no table. PostgreSQL reports the first
-// as a violated check of the partitioned table, without the name of a constraint.
+// noPartition reports whether a row found no partition for its day, or COPY found no table. PostgreSQL reports the former
+// as a check violation of the partitioned table, without the name of a constraint.
 func noPartition(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {

@@ -9,17 +9,17 @@ import (
 	"agentstream/persister/postgres/tables"
 )
 
-// everyTenant is the scope of work for all tenants at once: appends, upkeep, expiry.
+// everyTenant is the tenant of work for all tenants at once: appends, upkeep, expiry.
 const everyTenant = tables.EveryTenant
 
 const setScope = `select set_config('` + tables.TenantSetting + `', $1, true)`
 
-// scope makes the statements that are queued behind it see the rows of one tenant, or of everyTenant. It
-// lasts to the end of the transaction; a batch outside of one is one by itself.
+// scope makes the statements that are queued after it see the rows of one tenant, or of everyTenant. It is in effect until
+// the transaction ends. A batch that is not part of a transaction is one itself.
 func scope(b *pgx.Batch, tenant string) { b.Queue(setScope, tenant).Exec(discard) }
 
-// setKeys is setScope for statements that look up what a batch names, for which there are indexes: a plan that was made
-// while a table was small, or before anything was known of it, must not read all of it for each row.
+// setKeys is setScope for statements that look up the keys of a batch in indexes: a plan that was made while a table was
+// small, or before it was analyzed, must not read the whole table for each row.
 const setKeys = `select set_config('` + tables.TenantSetting + `', $1, true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
@@ -35,8 +35,8 @@ func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) er
 	})
 }
 
-// query runs one statement for one tenant, in one round trip, and hands its rows to read, which must read
-// them to their end.
+// query runs one statement for one tenant, in one round trip, and calls read with its rows. read must read them to the
+// end.
 func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) error, text string, args ...any) error {
 	var batch pgx.Batch
 	scope(&batch, tenant)
@@ -44,7 +44,7 @@ func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) er
 	return s.pool.SendBatch(ctx, &batch).Close()
 }
 
-// queryRow is query for one row. Without one it gives pgx.ErrNoRows.
+// queryRow is query for one row. Without a row it returns pgx.ErrNoRows.
 func (s *Store) queryRow(ctx context.Context, tenant string, into []any, text string, args ...any) error {
 	return s.query(ctx, tenant, func(rows pgx.Rows) error {
 		if !rows.Next() {

@@ -27,8 +27,8 @@ type Querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// CheckVersion reports whether the tables have the version of this program, or a newer one beside which it works. The
-// error wraps ErrOlder or ErrNewer where that is the reason.
+// CheckVersion returns nil when the tables have the version of this program, or a newer one beside which it works. The
+// error wraps ErrOlder or ErrNewer when the version is the reason.
 func CheckVersion(ctx context.Context, db Querier) error {
 	var have int64
 	if err := db.QueryRow(ctx, selectVersion).Scan(&have); err != nil {

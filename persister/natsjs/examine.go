@@ -14,25 +14,25 @@ import (
 	"agentstream/schema"
 )
 
-// Stream is what an examination finds of one partition.
+// Stream is the result of the comparison of one partition.
 type Stream struct {
 	Name     string `json:"stream"`
-	First    uint64 `json:"first"` // positions of its messages
+	First    uint64 `json:"first"` // position of its first message
 	Last     uint64 `json:"last"`
 	Stored   uint64 `json:"stored"` // the store's offset
 	Refills  uint64 `json:"refills"`
 	Behind   string `json:"behind,omitempty"`   // why the log is behind what is stored
-	Dropped  uint64 `json:"dropped,omitempty"`  // messages that the log has dropped unread
-	Unstored uint64 `json:"unstored,omitempty"` // messages that wait to be stored
+	Dropped  uint64 `json:"dropped,omitempty"`  // messages that the log has dropped before they were stored
+	Unstored uint64 `json:"unstored,omitempty"` // messages that are not stored yet
 }
 
-// Gap is a range of one run's events that somebody lacks.
+// Gap is a range of one run's events that the log, or the log and the archive, lack.
 type Gap struct {
 	Tenant  string     `json:"tenant"`
 	Run     string     `json:"run"`
 	From    schema.Seq `json:"from"`
 	Through schema.Seq `json:"through"`
-	Lost    bool       `json:"lost"` // neither has them; else the archive has, and the log lacks them
+	Lost    bool       `json:"lost"` // the archive lacks them too
 }
 
 // ExamineStreams compares each partition of the log with the store's offset.
@@ -77,7 +77,7 @@ func examineStream(ctx context.Context, js jetstream.JetStream, name string, sto
 	return out, nil
 }
 
-// ExamineRuns walks what the log lacks of the runs that were stored since t, and what neither has of them.
+// ExamineRuns iterates over the gaps of the runs that were stored since t.
 func ExamineRuns(ctx context.Context, js jetstream.JetStream, log Log, archive Archive, t time.Time) iter.Seq2[Gap, error] {
 	return func(yield func(Gap, error) bool) {
 		n, err := natskit.Partitions(ctx, js)
@@ -115,7 +115,7 @@ func examineRun(ctx context.Context, js jetstream.JetStream, log Log, archive Ar
 	if head.Last < stored.Last {
 		return gap, true, nil
 	}
-	// What is behind the archive must follow it without a hole.
+	// The events after the archive must follow it without a gap.
 	first, err := firstBehind(ctx, js, run, stored.Last)
 	gap.From, gap.Through, gap.Lost = stored.Last+1, first-1, true
 	return gap, err == nil && first > stored.Last+1, err

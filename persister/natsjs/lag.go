@@ -31,7 +31,7 @@ func (q *Queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag
 	lag.Room, lag.Bounded = room(s.info, stored.Position)
 	m, err := natskit.NextFromLeader(ctx, q.nc, q.stream, ">", stored.Position+1)
 	switch {
-	case errors.Is(err, natskit.ErrNoMessage): // all is stored, or has expired
+	case errors.Is(err, natskit.ErrNoMessage): // all messages are stored or have expired
 	case err != nil:
 		return lag, fmt.Errorf("natsjs: lag of %s: %w", q.stream, err)
 	default:
@@ -41,8 +41,8 @@ func (q *Queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag
 	return lag, nil
 }
 
-// room returns which part of a bounded stream new messages may fill before the first one goes that is not
-// stored: what is free, and what the messages before that one hold, taken to be of the usual size.
+// room returns the part of a bounded stream that new messages may fill before the stream drops the first message that
+// is not stored: the free part and that of the messages before it, estimated by the average size.
 func room(s *jetstream.StreamInfo, stored uint64) (part float64, bounded bool) {
 	if s.Config.MaxBytes <= 0 {
 		return 1, false
@@ -55,16 +55,17 @@ func room(s *jetstream.StreamInfo, stored uint64) (part float64, bounded bool) {
 	return 1 - filled*(1-done), true
 }
 
-// loss counts messages that the stream has dropped before they were read. What is missing inside the stream was
-// purged on purpose and is no loss; at its front the two look alike.
+// loss counts messages that the stream dropped before they were read. Messages missing inside the stream were purged
+// and are no loss. At its front the two cannot be told apart.
 type loss struct {
 	lost     uint64
 	identity string // of the stream that is read; "": Seek was not called
-	through  uint64 // positions up to here were handed out here, or are stored
-	judged   uint64 // what the stream has dropped up to here was judged
+	through  uint64 // messages up to this position were returned or are stored
+	judged   uint64 // losses up to this position are counted
 }
 
-// seek notes where reading begins. What lies between there and first, where the stream begins, is lost.
+// seek sets the position after which reading begins. Messages between it and first, where the stream begins, are
+// lost.
 func (l *loss) seek(at persister.Offset, first uint64) {
 	if l.identity != at.Identity {
 		l.identity, l.judged = at.Identity, 0
@@ -73,7 +74,7 @@ func (l *loss) seek(at persister.Offset, first uint64) {
 	l.passed(at, first)
 }
 
-// passed judges by where the stream begins now.
+// passed counts losses by the first position of the stream now.
 func (l *loss) passed(stored persister.Offset, first uint64) {
 	l.through = max(l.through, stored.Position)
 	if l.identity != "" {
@@ -81,7 +82,7 @@ func (l *loss) passed(stored persister.Offset, first uint64) {
 	}
 }
 
-// dropped counts what was between two positions and before the stream's first message.
+// dropped counts the messages between two positions and before the stream's first message.
 func (l *loss) dropped(after, first uint64) {
 	if from := max(after, l.judged) + 1; first > from {
 		l.lost += first - from
@@ -89,7 +90,7 @@ func (l *loss) dropped(after, first uint64) {
 	}
 }
 
-// look judges gaps in what was handed out: the part that lies before the stream's first message.
+// look counts losses in the gaps of what was returned: the part before the stream's first message.
 func (q *Queue) look(ctx context.Context, msgs []persister.Message) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

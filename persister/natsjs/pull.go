@@ -12,8 +12,8 @@ import (
 	"agentstream/persister"
 )
 
-// pullRequest is the body of a request for messages. The client library's fetch has no form that
-// bounds messages and bytes at once.
+// pullRequest is the body of a request for messages. The client library has no fetch that bounds both messages and
+// bytes.
 type pullRequest struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -22,26 +22,27 @@ type pullRequest struct {
 	NoWait    bool          `json:"no_wait"`
 }
 
-// frameBytes is what the server counts beside headers and body: subject and reply. A request that
-// the next message does not fit into would never be served.
+// frameBytes is the part of a message's size, beside headers and body, that the server counts: subject and reply. The
+// server never serves a request into which the next message does not fit.
 const frameBytes = 8 << 10
 
-// statusSlack is room for the statuses among a batch.
+// statusSlack is the room for status messages in a batch.
 const statusSlack = 16
 
-// answerSlack is how long the server may take to say that a request is over.
+// answerSlack is the time that the server may take to end a request.
 const answerSlack = 4 * time.Second
 
-// heartbeat is how often the server shows during a request that it has not forgotten it, as it does when
-// it is started anew or the consumer moves to another one.
+// heartbeat is the interval of the server's heartbeats during a request. Without them the request is lost, as when
+// the server restarts or the consumer moves to another server.
 const heartbeat = time.Second
 
 func (q *Queue) request(limit persister.Limit) pullRequest {
-	// The server alone counts bytes: what it sends and nobody takes would come again only after the ack wait.
+	// Only the server counts bytes. A message that it sends and the client does not read would be sent again only
+	// after the ack wait.
 	r := pullRequest{
 		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes, int(q.wider.Load())), Expires: q.cfg.Wait, NoWait: true,
 	}
-	if limit.NoWait { // together with a time it means, since 2.9: hand out what there is, or wait for the first
+	if limit.NoWait { // since 2.9, with an expiry, it means: send what there is, or wait for the first message
 		r.Expires = 0
 	}
 	if r.Expires >= 2*heartbeat {
@@ -50,7 +51,7 @@ func (q *Queue) request(limit persister.Limit) pullRequest {
 	return r
 }
 
-// silence is how long nothing may come.
+// silence is the time after which a server that sends nothing counts as gone.
 func (r pullRequest) silence() time.Duration {
 	if r.Heartbeat > 0 {
 		return r.Heartbeat + answerSlack
@@ -65,8 +66,8 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (msgs []persist
 		return nil, err
 	}
 	inbox := q.nc.NewInbox()
-	// The channel takes the whole batch and what ends it. SubscribeSync would make one for 65,536
-	// messages, half a megabyte to clear and to collect, for each fetch.
+	// The channel has room for the whole batch and the status that ends it. SubscribeSync would allocate one for
+	// 65,536 messages, half a megabyte, for each fetch.
 	arrived := make(chan *nats.Msg, limit.Messages+statusSlack)
 	sub, err := q.nc.ChanSubscribe(inbox, arrived)
 	if err != nil {
@@ -106,14 +107,14 @@ func (q *Queue) pull(ctx context.Context, limit persister.Limit) (msgs []persist
 			return msgs, err
 		}
 		q.wider.Store(0)
-		if len(msgs)%64 == 0 { // now and then is enough
+		if len(msgs)%64 == 0 { // not each time: it takes a lock
 			late.Reset(request.silence())
 		}
 	}
 	return msgs, nil
 }
 
-// keep appends a message, which must be the next one that the consumer hands out: it does not come again.
+// keep appends a message, which must be the next one of the consumer: it is not sent again.
 func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -128,7 +129,7 @@ func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message
 	}), nil
 }
 
-// remaining takes what had been sent when the wait ended: a server that serves a request sends at once.
+// remaining reads the messages that were sent before the wait ended: a server that serves a request sends at once.
 func (q *Queue) remaining(msgs []persister.Message, arrived <-chan *nats.Msg) []persister.Message {
 	quiet := time.NewTimer(remainingWait)
 	defer quiet.Stop()
@@ -151,11 +152,12 @@ func (q *Queue) remaining(msgs []persister.Message, arrived <-chan *nats.Msg) []
 
 const remainingWait = 10 * time.Millisecond
 
-// tooSmall is how the server says that the next message does not fit into a request.
+// tooSmall is the server's status for a next message that does not fit into a request.
 const tooSmall = "Message Size Exceeds MaxBytes"
 
-// widen makes the next request larger, because the next message fits into none of this size: it was stored
-// when the server took larger ones than it does now. It would never be handed out, nor what is behind it.
+// widen makes the next request larger, because the next message does not fit into one of this size: it was stored
+// when the server accepted larger messages than now. Otherwise neither it nor the messages after it would ever be
+// sent.
 func (q *Queue) widen(bytes int) error {
 	if bytes >= widest {
 		return fmt.Errorf("a message does not fit into %d bytes", bytes)
@@ -164,7 +166,7 @@ func (q *Queue) widen(bytes int) error {
 	return nil
 }
 
-// widest is above what any server takes as one message.
+// widest is larger than any message that a server accepts.
 const widest = 128 << 20
 
 // errGap reports that a message was lost on its way.
@@ -176,12 +178,12 @@ var errNoAnswer = errors.New("no answer")
 // errGone reports that the consumer does not exist any more.
 var errGone = errors.New("consumer was deleted")
 
-// over reads the status that ends a request.
+// over returns the error of a status that ends a request.
 func over(status, text string) error {
 	switch {
 	case status == "404":
-		return nil // nothing there, or nothing more
-	case status == "408": // the time is over
+		return nil // no messages, or no more
+	case status == "408": // the request has expired
 		return nil
 	case status == "409" && (text == tooSmall || text == "Batch Completed"):
 		return nil

@@ -48,7 +48,7 @@ func (p *Purger) run(key schema.RunKey) natskit.Run {
 	return natskit.Run{Key: key, Partitions: p.partitions}
 }
 
-// Head reads a run's head from the leader, the zero Head when the log has none.
+// Head returns a run's head from the leader, the zero Head when the log has none.
 func (p *Purger) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := natskit.ReadHead(ctx, p.nc, p.run(key), "")
 	if err != nil {
@@ -65,8 +65,8 @@ const (
 	purgeIdle     = 5 * time.Second
 )
 
-// Holding returns those of the runs of which the log has something, or a blob, with one request for hundreds of them. A
-// replica may answer, which may lag.
+// Holding returns the runs of which the log has messages or blobs, with one request for hundreds of them. The answer
+// may come from a replica, which may lag.
 func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error) {
 	holding, err := p.logged(ctx, keys)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.Ru
 			req.MultiLast[i] = natskit.BlobMark(key)
 		}
 		page, err := natskit.ReadBatch(ctx, p.nc, natskit.BlobStream, req, purgeIdle)
-		if errors.Is(err, nats.ErrNoResponders) { // nobody serves it now, or it is a log of before, which has none
+		if errors.Is(err, nats.ErrNoResponders) { // no server has it now, or the log is of an older release, which has none
 			if _, look := p.js.Stream(ctx, natskit.BlobStream); errors.Is(look, jetstream.ErrStreamNotFound) {
 				return holding, nil
 			}
@@ -147,8 +147,8 @@ func (p *Purger) holding(ctx context.Context, stream string, keys []schema.RunKe
 	return slices.DeleteFunc(slices.Clone(keys), func(k schema.RunKey) bool { return !found[k] }), nil
 }
 
-// RunsOf returns the ids of a tenant's runs that the log has, or blobs of, and of the children of which it says whose they
-// are.
+// RunsOf returns the ids of a tenant's runs that have messages or blobs in the log, and of the children that it has
+// records of.
 func (p *Purger) RunsOf(ctx context.Context, tenant string) ([]string, error) {
 	ids := make(map[string]bool)
 	for part := range p.partitions {
@@ -182,9 +182,9 @@ func tenantFilter(tenant string, part int) string {
 	return strings.TrimSuffix(schema.PartitionFilter(part), ">") + tenant + ".>"
 }
 
-// Purge removes a run's packs up to a seq from the log, and those idempotency keys that they name, and its blobs
-// unless the run goes on behind; with schema.MaxSeq, all that the run has, and what the log says of its children. It
-// gives the number of messages, with those of blobs, and of keys.
+// Purge removes a run's packs up to a seq from the log, the idempotency keys in them, and the run's blobs unless it
+// has newer packs. With schema.MaxSeq it removes all of the run, also the records of its children. It returns the
+// number of messages, blobs included, and the number of keys.
 func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Seq) (messages, keys int, err error) {
 	below, over, named, err := p.survey(ctx, key, through)
 	if err == nil && below > 0 {
@@ -199,7 +199,7 @@ func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Se
 			keys += n
 		}
 		if through == schema.MaxSeq {
-			below = 0 // what has come since as well
+			below = 0 // also packs that were written since
 			messages, err = p.release(ctx, key, named.children)
 		}
 		if err == nil {
@@ -219,7 +219,7 @@ func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Se
 	return messages, keys, nil
 }
 
-// release removes what the log says of a run's children: their ids are free again.
+// release removes the records of a run's children, so that their ids can be used again.
 func (p *Purger) release(ctx context.Context, key schema.RunKey, children map[string]bool) (messages int, err error) {
 	for child := range children {
 		of := p.run(schema.RunKey{Tenant: key.Tenant, Run: child})
@@ -231,13 +231,13 @@ func (p *Purger) release(ctx context.Context, key schema.RunKey, children map[st
 	return messages, nil
 }
 
-// names are what a run's packs name.
+// names are the keys and children named in a run's packs.
 type names struct {
 	keys     map[string]bool // idempotency keys
-	children map[string]bool // that speak in it, or were spawned
+	children map[string]bool // with packs in it, or spawned by it
 }
 
-// add takes what a pack names.
+// add adds the names in a pack.
 func (n names) add(p *schema.Pack) {
 	if p.Batch != "" && schema.ValidTenant(p.Batch) == nil {
 		n.keys[p.Batch] = true

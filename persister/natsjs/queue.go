@@ -15,7 +15,7 @@ import (
 	"agentstream/persister"
 )
 
-// Config says how messages are read. The zero value works.
+// Config configures a Queue. The zero value is ready to use.
 type Config struct {
 	Wait time.Duration // longest wait of one Fetch; default 5 s
 }
@@ -41,13 +41,13 @@ type Queue struct {
 	nc     *nats.Conn
 	stream string
 
-	usual atomic.Int64 // messages of the last fetch: about what the next one holds
+	usual atomic.Int64 // messages of the last fetch, an estimate for the next one
 	wider atomic.Int64 // bytes that a request must allow, because the next message is larger than usual; else 0
 
-	// Of Seek and Fetch.
-	consumer string        // its name; "": to be made
-	since    atomic.Uint64 // reconnections, as of Seek
-	serial   uint64        // the consumer's count of the newest message handed out
+	// Used by Seek and Fetch.
+	consumer string        // its name; "": there is none
+	since    atomic.Uint64 // reconnections at the time of Seek
+	serial   uint64        // the consumer's count of the newest message returned
 
 	mu      sync.Mutex
 	loss    loss
@@ -59,8 +59,7 @@ var (
 	_ persister.Steady = (*Queue)(nil)
 )
 
-// Queues returns a queue for each partition of the log that js holds. It wraps natskit.ErrNotDeclared
-// when there is no log.
+// Queues returns a queue for each partition of the log. The error wraps natskit.ErrNotDeclared when there is no log.
 func Queues(ctx context.Context, js jetstream.JetStream, cfg Config) ([]persister.Queue, error) {
 	n, err := natskit.Partitions(ctx, js)
 	if err != nil {
@@ -75,7 +74,7 @@ func Queues(ctx context.Context, js jetstream.JetStream, cfg Config) ([]persiste
 	return queues, nil
 }
 
-// New returns the queue of one partition. It asks the server for nothing.
+// New returns the queue of one partition. It sends no request.
 func New(js jetstream.JetStream, partition int, cfg Config) (*Queue, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -111,11 +110,11 @@ func (q *Queue) Seek(ctx context.Context, stored persister.Offset) (persister.Of
 	return at, nil
 }
 
-// Same implements persister.Steady. While the connection is down nobody can append through it either.
+// Same implements persister.Steady. While the connection is down no process can append through it either.
 func (q *Queue) Same() bool { return q.nc.Stats().Reconnects == q.since.Load() }
 
-// How a consumer is made. It confirms nothing and is kept in memory: what has been read is the store's to say.
-const consumerIdle = 5 * time.Minute // without a request for so long it is removed
+// consumerIdle is the time without a request after which the server removes a consumer.
+const consumerIdle = 5 * time.Minute
 
 func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
 	c, err := q.js.CreateConsumer(ctx, q.stream, jetstream.ConsumerConfig{
@@ -134,7 +133,7 @@ func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
 	return c.CachedInfo().Name, nil
 }
 
-// forget removes the consumer; one that cannot be reached ends by itself.
+// forget removes the consumer. When it cannot be reached, the server removes it after consumerIdle.
 func (q *Queue) forget(ctx context.Context) {
 	if q.consumer == "" {
 		return
@@ -145,10 +144,10 @@ func (q *Queue) forget(ctx context.Context) {
 	q.consumer = ""
 }
 
-// errSeek reports that there is no place to read from.
+// errSeek reports that Fetch was called without a successful Seek.
 var errSeek = errors.New("seek comes first")
 
-// Fetch implements persister.Queue. It returns as soon as the server has handed out what there is.
+// Fetch implements persister.Queue. It returns as soon as the server has sent the messages that there are.
 func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.Message, error) {
 	if q.consumer == "" {
 		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, errSeek)
@@ -156,7 +155,7 @@ func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 	msgs, err := q.pull(ctx, limit)
 	if len(msgs) > 0 {
 		q.look(ctx, msgs)
-		return msgs, nil // what ended the request shows again at the next
+		return msgs, nil // the error occurs again at the next request
 	}
 	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, err)
@@ -164,10 +163,10 @@ func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 	return nil, nil
 }
 
-// legacyConsumer is the durable consumer of releases that confirmed messages to the log.
+// legacyConsumer is the durable consumer of releases that acknowledged messages to the log.
 const legacyConsumer = "persist"
 
-// inherited returns where such a release has come to: everything at or below the consumer's floor is stored.
+// inherited returns the offset of such a release: all messages at or below the consumer's floor are stored.
 func (q *Queue) inherited(ctx context.Context, at persister.Offset) (persister.Offset, error) {
 	c, err := q.js.Consumer(ctx, q.stream, legacyConsumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -179,7 +178,7 @@ func (q *Queue) inherited(ctx context.Context, at persister.Offset) (persister.O
 	return at, err
 }
 
-// retire removes the consumer of such a release when nobody uses it any more.
+// retire removes the consumer of such a release when no process uses it any more.
 func (q *Queue) retire(ctx context.Context) {
 	q.mu.Lock()
 	retired := q.retired
@@ -190,7 +189,7 @@ func (q *Queue) retire(ctx context.Context) {
 	c, err := q.js.Consumer(ctx, q.stream, legacyConsumer)
 	switch {
 	case err == nil && c.CachedInfo().NumWaiting == 0:
-		_ = q.js.DeleteConsumer(ctx, q.stream, legacyConsumer) // asked again the next time
+		_ = q.js.DeleteConsumer(ctx, q.stream, legacyConsumer) // tried again the next time
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -16,34 +16,34 @@ import (
 	"agentstream/schema"
 )
 
-// Log is where a Refill writes: producers/natsjs has one.
+// Log is the log to which a Refill writes: producers/natsjs has one.
 type Log interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error)
 }
 
-// Archive is what is stored: rows and objects.
+// Archive reads what is stored: rows and objects.
 type Archive interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	// ChangedSince walks the runs of all tenants of which something was stored at or after t.
+	// ChangedSince iterates over the runs of all tenants of which events were stored at or after t.
 	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
-// RefillConfig is what a Refill needs. All but Logger and Done are required.
+// RefillConfig configures a Refill. All fields but Logger, Done and Missing are required.
 type RefillConfig struct {
-	Log     Log // without a check of its own: that waits for this
+	Log     Log // without Compare, which would wait for the Refill
 	Archive Archive
 	Purger  *Purger
 	Logger  *slog.Logger                                       // nil discards
-	Done    func(key schema.RunKey, from, through schema.Seq)  // events that were written back; may be nil
-	Missing func(key schema.RunKey, after, through schema.Seq) // events that neither has, though the archive knows of them; may be nil
+	Done    func(key schema.RunKey, from, through schema.Seq)  // called for events that were written back; may be nil
+	Missing func(key schema.RunKey, after, through schema.Seq) // called for events that the archive lacks too; may be nil
 }
 
-// Refill writes back what a log lacks that has come back shorter than what is stored of it: after a power cut, or
-// with a folder that was restored from a copy. Runs of which the log has nothing are left alone; they are
-// read from the archive and go on behind it. It may be run by several processes at once, and again after it
-// was cut off: every pack is written by compare-and-set behind the head of its run.
+// Refill writes stored events back to a log that lacks them: after a power cut, or when its folder was restored from
+// a copy. It skips runs of which the log has nothing: they are read from the archive and continue after it. Several
+// processes may run it at the same time, and it may be run again after it was interrupted: every pack is appended by
+// compare-and-set after the head of its run.
 type Refill struct {
 	cfg RefillConfig
 	js  jetstream.JetStream
@@ -58,14 +58,14 @@ func NewRefill(js jetstream.JetStream, cfg RefillConfig) *Refill {
 	return &Refill{cfg: cfg, js: js, nc: js.Conn()}
 }
 
-// How far clocks may be apart. What is looked at without need costs a little time.
+// Bounds of the difference between clocks. Runs that are compared without need cost little time.
 const (
-	stepOfClock = time.Minute // of the log's, at the restart
-	skewOfStore = time.Hour   // of the log's and the store's
+	stepOfClock = time.Minute // of the log's clock, at a restart
+	skewOfStore = time.Hour   // between the log's clock and the store's
 )
 
-// Refill implements persister.Refiller. What was appended since the log came back, by a writer that does not
-// compare, is behind the offset that it returns.
+// Refill implements persister.Refiller. Messages that were appended since the log came back, by a writer that does
+// not use Compare, are after the offset that it returns.
 func (r *Refill) Refill(ctx context.Context, stored persister.Offset) (persister.Offset, error) {
 	at, err := r.refill(ctx, stored)
 	if err != nil {
@@ -96,10 +96,10 @@ func (r *Refill) refill(ctx context.Context, stored persister.Offset) (persister
 	return at, r.runs(ctx, stored.Stream, since.Add(-skewOfStore))
 }
 
-// newestBefore returns the newest message of the stream that was stored before t; position 0 when there is none.
+// newestBefore returns the newest message of the stream that was stored before t, position 0 when there is none.
 // Messages are in the order of their times.
 func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (position uint64, stored time.Time, err error) {
-	low, high := s.info.State.FirstSeq, s.info.State.LastSeq+1 // the first one that is not before t lies in there
+	low, high := s.info.State.FirstSeq, s.info.State.LastSeq+1 // the range of the first message that is not before t
 	for low < high {
 		middle := low + (high-low)/2
 		m, err := natskit.NextFromLeader(ctx, r.nc, s.info.Config.Name, ">", middle)
@@ -117,7 +117,7 @@ func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (posit
 	return position, stored, nil
 }
 
-// runs refills the runs of a stream that were stored since then.
+// runs refills the runs of a stream that were stored since a time.
 func (r *Refill) runs(ctx context.Context, stream string, since time.Time) error {
 	var keys []schema.RunKey
 	looked, events := 0, 0
@@ -154,7 +154,7 @@ func (r *Refill) runs(ctx context.Context, stream string, since time.Time) error
 	return nil
 }
 
-// run appends what the archive has of a run behind the log's head, and returns the number of events.
+// run appends the events that the archive has of a run after the log's head, and returns their number.
 func (r *Refill) run(ctx context.Context, key schema.RunKey) (events int, err error) {
 	for {
 		stored, err := r.cfg.Archive.Head(ctx, key, "")
@@ -170,14 +170,14 @@ func (r *Refill) run(ctx context.Context, key schema.RunKey) (events int, err er
 		if err != nil && !errors.Is(err, schema.ErrConflict) {
 			return events, err
 		}
-		if err == nil && n == 0 { // a hole, which no second look fills
+		if err == nil && n == 0 { // a gap, which a second read does not fill
 			r.missing(key, head.Last, stored.Last)
 			return events, nil
 		}
 	}
 }
 
-// behind appends packs from head on until it has all, the archive has no more, or somebody else appends.
+// behind appends packs after head until the log has all of them, the archive has no more, or another writer appends.
 func (r *Refill) behind(ctx context.Context, key schema.RunKey, head schema.Head, through schema.Seq) (events int, err error) {
 	after := head.Stored
 	lanes := make(map[string]schema.Lane)
@@ -209,7 +209,7 @@ func (r *Refill) behind(ctx context.Context, key schema.RunKey, head schema.Head
 	return events, nil
 }
 
-// refillWriter is the writer of packs that were written back.
+// refillWriter is the writer of refilled packs.
 const refillWriter = "refill"
 
 func (r *Refill) missing(key schema.RunKey, after, through schema.Seq) {

@@ -13,7 +13,7 @@ import (
 	"agentstream/persister"
 )
 
-// state is what a stream's leader says of it.
+// state is the state of a stream, from its leader.
 type state struct {
 	info     *jetstream.StreamInfo
 	identity string
@@ -28,9 +28,9 @@ func readState(ctx context.Context, js jetstream.JetStream, stream string) (*sta
 	return &state{info: info, identity: info.Created.UTC().Format(time.RFC3339Nano)}, nil
 }
 
-// compare returns the stored offset as it is in this stream. The error wraps persister.ErrBehind when the stream
-// lacks messages that are stored: it ends before them, has others in their place, or is another stream that
-// is not empty.
+// compare returns the stored offset as an offset of this stream. The error wraps persister.ErrBehind when the stream
+// lacks messages that are stored: it ends before them, has others at their positions, or is another stream that is
+// not empty.
 func (s *state) compare(ctx context.Context, nc *nats.Conn, stored persister.Offset) (persister.Offset, error) {
 	st := &s.info.State
 	fresh := persister.Offset{Stream: s.info.Config.Name, Identity: s.identity, Generation: stored.Generation}
@@ -48,7 +48,7 @@ func (s *state) compare(ctx context.Context, nc *nats.Conn, stored persister.Off
 	}
 	m, err := natskit.AtFromLeader(ctx, nc, s.info.Config.Name, stored.Position)
 	switch {
-	case errors.Is(err, natskit.ErrNoMessage): // removed since, with its run
+	case errors.Is(err, natskit.ErrNoMessage): // it was removed since, with its run
 	case err != nil:
 		return stored, err
 	case !m.Time.Equal(stored.StoredAt):
@@ -58,17 +58,17 @@ func (s *state) compare(ctx context.Context, nc *nats.Conn, stored persister.Off
 	return stored, nil
 }
 
-// Offsets is what a store knows of streams.
+// Offsets returns the stored offsets of streams.
 type Offsets interface {
 	Offsets(ctx context.Context) ([]persister.StoredOffset, error)
 }
 
-// Compare reports whether the stream of a partition has all that is stored of it, and the generation that the
-// store says it has. While it has not, the error wraps persister.ErrBehind: nothing may be appended before a
-// persister has written back what it lacks.
+// Compare returns nil when the stream of a partition has all messages that are stored of it, and the stored
+// generation. Otherwise the error wraps persister.ErrBehind: nothing may be appended before a persister has refilled
+// the stream.
 func Compare(ctx context.Context, js jetstream.JetStream, store Offsets, partition int) (generation uint64, err error) {
 	stream := natskit.StreamName(partition)
-	// The offset first: a stream that is read later has what was stored before.
+	// The offset is read first: a stream that is read later has what was stored before.
 	offsets, err := store.Offsets(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("natsjs: compare %s with what is stored: %w", stream, err)
@@ -81,7 +81,8 @@ func Compare(ctx context.Context, js jetstream.JetStream, store Offsets, partiti
 		if o.Stream == stream {
 			at, err := s.compare(ctx, js.Conn(), o.Offset)
 			if err == nil && at.Identity != o.Identity {
-				// Until the persister has moved the offset here, it may still store what it has read of the former one.
+				// Until the persister has moved the offset here, it may still store messages that it has read from
+				// the former stream.
 				err = fmt.Errorf("the stream was made anew at %s: %w", s.identity, persister.ErrBehind)
 			}
 			if err != nil {

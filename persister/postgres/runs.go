@@ -105,7 +105,7 @@ func sessionsOnly(q schema.RunsQuery) string {
 	return " and session_archived_at is null and session_deleted_at is null"
 }
 
-// parentQuery excludes lane ”, which is the run itself, because the index holds children only.
+// parentQuery excludes the lane of the run itself, because the index holds children only.
 const parentQuery = `
 select l.run_id from agent_run_lanes l where l.koder_user_id = $1 and l.lane = $2 and l.lane <> ''
 	and not exists (select from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Forgetting is how a store forgets a run.
+// Forgetting marks runs of a store as deleted.
 type Forgetting interface {
 	Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error)
 	ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error)
@@ -18,16 +18,16 @@ type Forgetting interface {
 	Remains(ctx context.Context, key schema.RunKey) (persister.Remains, error)
 }
 
-// Settings is what operators set for tenants.
+// Settings is the configuration of tenants in a store.
 type Settings interface {
 	SetOverride(ctx context.Context, tenant string, o persister.Override) error
 	Holds(ctx context.Context, tenant string) ([]persister.Hold, error)
 }
 
-// ErrUnknown reports that neither the store nor the log has anything of what is to be deleted.
+// ErrUnknown reports that neither the store nor the log has anything of what was to be deleted.
 var ErrUnknown = errors.New("nothing is known of it")
 
-// Deleted counts what was removed, and what a look at everything has found afterwards.
+// Deleted counts what was removed, and what was found to be left afterwards.
 type Deleted struct {
 	Runs      int
 	Events    int64
@@ -36,10 +36,10 @@ type Deleted struct {
 	Keys      int
 	Letters   int
 	Left      persister.Remains
-	LeftInLog int // runs of which the log has something
+	LeftInLog int // runs that have messages or blobs in the log
 }
 
-// Clean reports whether nothing but marks is left.
+// Clean reports whether nothing is left but rows marked as deleted.
 func (d Deleted) Clean() bool { return d.Left.Nothing() && d.LeftInLog == 0 }
 
 // Deleter removes runs everywhere.
@@ -49,8 +49,8 @@ type Deleter struct {
 	settings Settings
 }
 
-// NewDeleter makes a Deleter. store and settings are the config's one store. The log and the blobs must be
-// those of the deployment.
+// NewDeleter returns a Deleter. store and settings must be the same store as in the config. The log and the blobs
+// must be those of the deployment.
 func NewDeleter(cfg Config, store Forgetting, settings Settings) (*Deleter, error) {
 	if store == nil || settings == nil || cfg.Trash == nil || cfg.Tombstones == nil || cfg.Log == nil {
 		return nil, errors.New("retention: a deleter needs a store and the log")
@@ -58,8 +58,8 @@ func NewDeleter(cfg Config, store Forgetting, settings Settings) (*Deleter, erro
 	return &Deleter{cfg: cfg.withDefaults(), store: store, settings: settings}, nil
 }
 
-// Run removes one run. It wraps persister.ErrHeld when a hold keeps it, ErrUnknown when there is none. After
-// another error it can be called again, and goes on.
+// Run removes one run. The error wraps persister.ErrHeld when the run is under a hold, and ErrUnknown when there is
+// no such run. After another error it can be called again, and continues.
 func (d *Deleter) Run(ctx context.Context, key schema.RunKey) (Deleted, error) {
 	var out Deleted
 	if err := key.Validate(); err != nil {
@@ -94,7 +94,7 @@ func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (fou
 		out.Messages += r.Messages
 		out.Keys += r.Keys
 	}()
-	if !found { // but for blobs, of a run that was about to begin
+	if !found { // there may be blobs of a run that was about to begin
 		held, err := d.cfg.Log.Holding(ctx, []schema.RunKey{key})
 		if err == nil && len(held) > 0 {
 			r.Messages, r.Keys, err = d.cfg.Log.Purge(ctx, key, schema.MaxSeq)
@@ -128,8 +128,8 @@ func (d *Deleter) one(ctx context.Context, key schema.RunKey, out *Deleted) (fou
 	return found, nil
 }
 
-// Tenant removes all runs of a tenant, what was set for it, and its dead letters. progress is told after each
-// run; it may be nil. It wraps persister.ErrHeld, and removes nothing, when anything of the tenant is under a hold.
+// Tenant removes all runs of a tenant, its settings and its dead letters. It calls progress after each run, unless it
+// is nil. When anything of the tenant is under a hold it removes nothing, and the error wraps persister.ErrHeld.
 func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done int)) (Deleted, error) {
 	var out Deleted
 	if err := schema.ValidTenant(tenant); err != nil {
@@ -168,7 +168,7 @@ func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done 
 	return out, d.verify(ctx, all, &out)
 }
 
-// each walks the runs that the store knows, and then those that only the log knows.
+// each iterates over the runs that the store knows, and then over those that only the log knows.
 func (d *Deleter) each(ctx context.Context, tenant string, fn func(run string) error) error {
 	for after := ""; ; {
 		ids, err := d.store.KnownRuns(ctx, tenant, after, lookRuns)
@@ -197,7 +197,7 @@ func (d *Deleter) each(ctx context.Context, tenant string, fn func(run string) e
 	return nil
 }
 
-// verify looks everywhere for what is left. Blobs that could not be removed are counted as scraps.
+// verify counts what is left everywhere. Blobs that could not be removed count as scraps.
 func (d *Deleter) verify(ctx context.Context, key schema.RunKey, out *Deleted) (err error) {
 	if out.Left, err = d.store.Remains(ctx, key); err != nil {
 		return fmt.Errorf("retention: verify: %w", err)

@@ -7,14 +7,14 @@ import (
 	"agentstream/persister"
 )
 
-// due finds runs whose time is over.
+// due finds runs whose retention has passed.
 type due struct {
 	policy    Policy
 	overrides map[string]persister.Override
 	now       time.Time
 }
 
-// Bounds of one look and of one transaction that marks.
+// Bounds of one query and of one transaction that marks.
 const (
 	lookRuns = 1000
 	markRuns = 200
@@ -23,16 +23,16 @@ const (
 // dayLayout is schema.Head.Day.
 const dayLayout = "20060102"
 
-// lastDay is behind every day that a run can have.
+// lastDay is after every day that a run can have.
 const lastDay = "99991231"
 
-// lister is how runs that are over are found.
+// lister lists runs that have ended.
 type lister interface {
 	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 }
 
-// expired hands out runs that are to expire, in groups, from a place on. After an error it gives the place to go
-// on from, nil at the end.
+// expired calls fn with runs to expire, in groups, after a place. After an error it returns the place to continue
+// from, nil at the end.
 func (d *due) expired(ctx context.Context, from lister, at *persister.EndedRun, fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
 	least := d.policy.shortest(d.overrides)
 	if least < 0 {
@@ -43,7 +43,7 @@ func (d *due) expired(ctx context.Context, from lister, at *persister.EndedRun, 
 	})
 }
 
-// cold hands out runs whose rows are to go because the blob has them.
+// cold calls fn with runs whose rows are to be removed because the blob has their events.
 func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
 	if d.policy.Rows < 0 {
 		return nil
@@ -54,7 +54,7 @@ func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRu
 	return err
 }
 
-// unwanted hands out runs whose session was deleted, whatever their state and their day.
+// unwanted calls fn with runs whose session was deleted, in any state and of any day.
 func (d *due) unwanted(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
 	_, err := d.walk(ctx, from, persister.EndedQuery{Unwanted: true, Through: lastDay}, 0, fn, func(*persister.EndedRun) bool { return true })
 	return err
@@ -62,8 +62,8 @@ func (d *due) unwanted(ctx context.Context, from lister, fn func([]persister.End
 
 func (d *due) walk(ctx context.Context, from lister, q persister.EndedQuery, least time.Duration,
 	fn func([]persister.EndedRun) error, want func(*persister.EndedRun) bool) (*persister.EndedRun, error) {
-	// A run's day is that on which it began to be stored. What ended after that is no older; an import of old runs
-	// waits until its day has come.
+	// A run's day is the day on which its first events were stored. A run that ended before that day, as an imported
+	// one, is not found until its day is old enough.
 	if q.Limit = lookRuns; q.Through == "" {
 		q.Through = d.now.Add(-least).UTC().Format(dayLayout)
 	}

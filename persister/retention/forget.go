@@ -7,13 +7,13 @@ import (
 	"agentstream/persister"
 )
 
-// maxForgetFailures is how many runs in one pass may turn out not to be markable until no more are tried.
+// maxForgetFailures is the number of runs that one pass may fail to mark before it stops.
 const maxForgetFailures = 20
 
-// forget marks runs whose session was deleted, as a Deleter does. What is marked is removed by the sweep of the same
-// pass, dead letters by its look at marks; both come back until the mark itself goes. Without the log nothing is
-// marked: once the mark is gone, what the log has would be there again. A hold keeps a run, and another pass looks
-// for it again.
+// forget marks runs whose session was deleted, as a Deleter does. The sweep of the same pass removes their events,
+// and its tombstones step their dead letters; both do so again until the mark is removed. Without the log nothing is
+// marked: after the removal of the mark the events in the log would be visible again. A run under a hold is skipped,
+// and tried again by the next pass.
 func (w *removal) forget(ctx context.Context, d *due) error {
 	if w.Forgetting == nil || w.Log == nil {
 		return nil
@@ -33,7 +33,7 @@ func (w *removal) forget(ctx context.Context, d *due) error {
 				w.report.Deleted++
 			case ctx.Err() != nil:
 				return err
-			case !errors.Is(err, persister.ErrHeld): // one that has been placed a moment ago
+			case !errors.Is(err, persister.ErrHeld): // the hold was placed a moment ago
 				failed++
 				w.fail("forget run "+r.Key.String(), err)
 			}

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// Survey is how a store is asked what would go.
+// Survey returns what a store has to remove.
 type Survey interface {
 	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 	Overrides(ctx context.Context) (map[string]persister.Override, error)
@@ -20,11 +20,11 @@ type Survey interface {
 	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
 }
 
-// Planned is what would happen to the runs of one tenant that are in one state.
+// Planned is what a pass would do with the runs of one tenant in one state.
 type Planned struct {
 	Tenant string          `json:"tenant"`
 	State  schema.RunState `json:"state"`
-	What   string          `json:"what"` // "expire", "delete": its session was deleted, or "cool": the rows go, the blob stays
+	What   string          `json:"what"` // "expire", "delete": the session was deleted, or "cool": the rows are removed, the blob stays
 	Runs   int             `json:"runs"`
 	Rows   int64           `json:"rows"`
 	Bytes  int64           `json:"row_bytes"` // of the rows' lines
@@ -33,14 +33,14 @@ type Planned struct {
 	IDs    []string        `json:"run_ids,omitempty"`
 }
 
-// Plan is what a pass would do now. Nothing is changed by making one.
+// Plan is what a pass would do now.
 type Plan struct {
 	At     time.Time `json:"at"`
 	Groups []Planned `json:"groups"`
-	Days   []string  `json:"partitions"` // those that would be dropped whole
+	Days   []string  `json:"partitions"` // days whose partitions would be dropped
 }
 
-// MakePlan looks for everything that is due. withRuns adds the id of each run.
+// MakePlan finds everything that is due. It changes nothing. withRuns adds the ids of the runs.
 func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, withRuns bool) (Plan, error) {
 	p := planner{store: store, withRuns: withRuns, groups: make(map[group]*Planned), days: make(map[string]int), seen: make(map[schema.RunKey]bool)}
 	overrides, err := store.Overrides(ctx)
@@ -93,7 +93,7 @@ type planner struct {
 func (p *planner) add(ctx context.Context, what string, runs []persister.EndedRun) error {
 	of := make(map[*Planned][]persister.EndedRun)
 	for _, r := range runs {
-		if p.seen[r.Key] { // what is deleted does not expire before, and what expires is not cooled
+		if p.seen[r.Key] { // deleted runs are not expired as well, and expired ones not cooled
 			continue
 		}
 		p.seen[r.Key] = true

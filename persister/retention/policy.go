@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Never as a time to keep something means that it does not pass.
+// Never is a duration that does not pass.
 const Never = time.Duration(-1)
 
 // Defaults of a Policy.
@@ -22,13 +22,13 @@ const (
 	DefaultGrace      = 10 * time.Minute
 )
 
-// Policy says how long things are kept. Zero means the default, Never never.
+// Policy is the retention of runs. Zero means the default, Never that it does not pass.
 type Policy struct {
 	Completed  time.Duration // runs in state done; default 90 days
 	Ended      time.Duration // runs in state error or aborted; default 30 days
-	Rows       time.Duration // rows of archived runs, which are replayed from their blobs then; default Never
-	Tombstones time.Duration // what tells an old cursor that its run has expired; default 365 days
-	Grace      time.Duration // mark of a deleted run: longer than any write may be under way; default 10 minutes
+	Rows       time.Duration // rows of archived runs, which are replayed from their blobs afterwards; default Never
+	Tombstones time.Duration // rows of expired runs, from which a reader with an old cursor learns that; default 365 days
+	Grace      time.Duration // marks of deleted runs: longer than a write may be under way; default 10 minutes
 }
 
 func (p Policy) withDefaults() Policy {
@@ -45,7 +45,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// For returns how long a run in a final state is kept, Never for ever. Other states are never over.
+// For returns the retention of a run in a final state, Never when it does not expire. Runs in other states never
+// expire.
 func (p Policy) For(state schema.RunState, o persister.Override) time.Duration {
 	d, days := p.Ended, o.Ended
 	switch state {
@@ -61,7 +62,7 @@ func (p Policy) For(state schema.RunState, o persister.Override) time.Duration {
 	return d
 }
 
-// maxDays is how many days are told from for ever.
+// maxDays is the greatest number of days that does not mean for ever.
 const maxDays = 100 * 365
 
 func ofDays(n int) time.Duration {
@@ -71,12 +72,12 @@ func ofDays(n int) time.Duration {
 	return time.Duration(n) * persister.Day
 }
 
-// passed reports whether something that began then has been kept for so long.
+// passed reports whether a retention that began then has passed.
 func passed(began time.Time, keep time.Duration, now time.Time) bool {
 	return keep >= 0 && began.Add(keep).Before(now)
 }
 
-// shortest returns the least time that any run is kept; Never when all are kept.
+// shortest returns the shortest retention of any run, Never when no run expires.
 func (p Policy) shortest(overrides map[string]persister.Override) time.Duration {
 	least := Never
 	take := func(o persister.Override) {
@@ -95,7 +96,7 @@ func (p Policy) shortest(overrides map[string]persister.Override) time.Duration 
 
 var errDuration = errors.New("not a number of days (90d), a duration (36h) or never")
 
-// ParseKeep reads a time to keep something: "90d", "36h" or "never".
+// ParseKeep parses a retention: "90d", "36h" or "never".
 func ParseKeep(s string) (time.Duration, error) {
 	if s == "never" {
 		return Never, nil
@@ -114,7 +115,7 @@ func ParseKeep(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// FormatKeep writes what ParseKeep reads.
+// FormatKeep formats a retention for ParseKeep.
 func FormatKeep(d time.Duration) string {
 	switch {
 	case d < 0:

@@ -9,24 +9,24 @@ import (
 	"agentstream/schema"
 )
 
-// removal removes what is marked.
+// removal removes what scraps describe.
 type removal struct {
 	*Config
 	report *Report
 
-	unsound int // blobs that cannot stand for rows
+	unsound int // blobs that do not hold what their rows name
 
-	tried map[string]bool // days whose partitions were looked at
+	tried map[string]bool // days whose partitions were tried
 	gone  map[string]bool // days whose partitions were dropped
 }
 
-// lookScraps is how many scraps are worked at together.
+// lookScraps is the number of scraps of one query.
 const lookScraps = 500
 
-// maxUnsound is how many blobs in one pass may turn out not to be sound until no more are looked at.
+// maxUnsound is the number of unsound blobs in one pass after which no more are checked.
 const maxUnsound = 20
 
-// sound returns those runs whose blobs hold what their rows say.
+// sound returns the runs whose blobs hold what their rows name.
 func (w *removal) sound(ctx context.Context, runs []persister.EndedRun) []persister.EndedRun {
 	if w.Blobs == nil {
 		return nil
@@ -44,7 +44,7 @@ func (w *removal) sound(ctx context.Context, runs []persister.EndedRun) []persis
 	})
 }
 
-// sweep works at all scraps, the oldest first. One that fails is left, and the others go on.
+// sweep processes all scraps, the oldest first. When one fails the others are still processed.
 func (w *removal) sweep(ctx context.Context) error {
 	w.tried, w.gone = make(map[string]bool), make(map[string]bool)
 	for after := int64(0); ; {
@@ -62,7 +62,7 @@ func (w *removal) sweep(ctx context.Context) error {
 	}
 }
 
-// dropDays drops partitions that have become empty by marks.
+// dropDays drops partitions without rows of unmarked runs.
 func (w *removal) dropDays(ctx context.Context, scraps []persister.Scrap) error {
 	var days []string
 	for _, c := range scraps {
@@ -80,14 +80,14 @@ func (w *removal) dropDays(ctx context.Context, scraps []persister.Scrap) error 
 		w.gone[day] = true
 		w.report.Days++
 	}
-	if err != nil && ctx.Err() == nil { // rows can be removed one by one all the same
+	if err != nil && ctx.Err() == nil { // rows can be removed one by one
 		w.fail("drop partitions", err)
 		return nil
 	}
 	return err
 }
 
-// scraps removes what some scraps name, and discards those of which nothing is left.
+// scraps removes what scraps describe, and discards those that are done.
 func (w *removal) scraps(ctx context.Context, scraps []persister.Scrap) error {
 	if err := w.rows(ctx, scraps); err != nil {
 		return err
@@ -119,13 +119,13 @@ func (w *removal) scraps(ctx context.Context, scraps []persister.Scrap) error {
 	if len(done) == 0 {
 		return ctx.Err()
 	}
-	if err := ctx.Err(); err != nil { // some blobs were passed over
+	if err := ctx.Err(); err != nil { // some blobs were skipped
 		return err
 	}
 	return w.Trash.Discard(ctx, done)
 }
 
-// rows removes rows in transactions of a bounded size.
+// rows removes rows in bounded transactions.
 func (w *removal) rows(ctx context.Context, scraps []persister.Scrap) error {
 	var todo []persister.Scrap
 	for _, c := range scraps {
@@ -153,8 +153,8 @@ func (w *removal) rows(ctx context.Context, scraps []persister.Scrap) error {
 	return nil
 }
 
-// purge removes from the log what it still has: mostly nothing, since its window is shorter than most runs are
-// kept. One question is asked for all.
+// purge removes what the log still has: mostly nothing, because its window is shorter than the retention of most
+// runs. One request covers all runs.
 func (w *removal) purge(ctx context.Context, scraps []persister.Scrap, left map[int64]bool) error {
 	if w.Log == nil {
 		return nil
@@ -200,8 +200,8 @@ func (w *removal) fail(doing string, err error) {
 	w.Logger.Warn("retention: "+doing, "err", err)
 }
 
-// tombstones removes what is left of runs that expired long ago, and of deleted ones once nothing of them can
-// be under way: until then, what has come in spite of the mark is removed again and again.
+// tombstones removes the rows of runs that expired long ago, and of deleted ones after Policy.Grace. Until then,
+// events that arrive in spite of the mark are removed again in each pass.
 func (w *removal) tombstones(ctx context.Context, now time.Time) error {
 	before := time.Time{}
 	if w.Policy.Tombstones >= 0 {
@@ -232,7 +232,7 @@ func (w *removal) tombstones(ctx context.Context, now time.Time) error {
 	}
 }
 
-// wiped removes blobs of a deleted run that nothing names: one may have been written while it was deleted.
+// wiped removes blobs of a deleted run that no row names: one may have been written while the run was deleted.
 func (w *removal) wiped(ctx context.Context, t persister.Tombstone) bool {
 	if w.Blobs == nil {
 		return true
@@ -245,7 +245,7 @@ func (w *removal) wiped(ctx context.Context, t persister.Tombstone) bool {
 	return err == nil
 }
 
-// again removes what of deleted runs has been written behind the mark.
+// again removes what was written of deleted runs after they were marked.
 func (w *removal) again(ctx context.Context, keys []schema.RunKey) error {
 	if len(keys) == 0 {
 		return nil

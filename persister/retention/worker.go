@@ -11,8 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// Runs is how a store names runs that are over or unwanted, and marks those that are over. See persister/postgres for
-// each.
+// Runs lists runs of a store that have ended or are unwanted, and marks those that have ended. See persister/postgres
+// for each method.
 type Runs interface {
 	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 	Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
@@ -20,7 +20,7 @@ type Runs interface {
 	Overrides(ctx context.Context) (map[string]persister.Override, error)
 }
 
-// Trash is how a store removes what is marked.
+// Trash removes what is marked from a store.
 type Trash interface {
 	Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error)
 	RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error)
@@ -28,8 +28,7 @@ type Trash interface {
 	Discard(ctx context.Context, ids []int64) error
 }
 
-// Tombstones is how a store names and removes what is left of runs at last. Alone runs fn unless another
-// process does.
+// Tombstones lists and removes the last rows of runs in a store. Alone runs fn unless another process is in Alone.
 type Tombstones interface {
 	Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) ([]persister.Tombstone, error)
 	RemoveTombstones(ctx context.Context, list []persister.Tombstone) (int, error)
@@ -37,8 +36,8 @@ type Tombstones interface {
 	Alone(ctx context.Context, fn func(context.Context) error) (bool, error)
 }
 
-// Log is what the log can be asked for. Purge removes what it has of a run up to a seq, with the idempotency
-// keys named there; with schema.MaxSeq, everything.
+// Log removes runs from the log. Purge removes what it has of a run up to a seq, and the idempotency keys named
+// there; with schema.MaxSeq, everything.
 type Log interface {
 	Head(ctx context.Context, key schema.RunKey) (schema.Head, error)
 	Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error)
@@ -46,33 +45,33 @@ type Log interface {
 	Purge(ctx context.Context, key schema.RunKey, through schema.Seq) (messages, keys int, err error)
 }
 
-// Blobs removes blobs. One that is not there is removed already.
+// Blobs removes blobs. Removing one that does not exist is no error.
 type Blobs interface {
-	// Check reads the blob that a run's row names, and gives an error unless it holds what the row says. Rows
-	// are removed only behind it: nobody may have looked at the blob for months.
+	// Check reads the blob that a run's row names. It returns an error unless the blob holds what the row names. Rows
+	// are removed only after it, because the blob may not have been read for months.
 	Check(ctx context.Context, key schema.RunKey, place persister.Place) error
 	// Remove removes the blob that a run's row names.
 	Remove(ctx context.Context, key schema.RunKey, uri string) error
-	// Wipe removes all blobs of a run of a day, or of a tenant where Run is "", also those that no row names
-	// any more, and gives their number. It asks for a list and is for what is deleted.
+	// Wipe removes all blobs of a run of a day, or of a tenant when Run is "", also those that no row names any more,
+	// and returns their number. It lists objects, and is for deleted runs.
 	Wipe(ctx context.Context, key schema.RunKey, day string) (int, error)
 }
 
-// Config is what a Worker needs. Runs, Trash and Tombstones, which are one store, must be set.
+// Config configures a Worker. Runs, Trash and Tombstones must be set, to the same store.
 type Config struct {
 	Runs       Runs
 	Trash      Trash
 	Tombstones Tombstones
 
-	Forgetting Forgetting // the same store; nil, or without Log: runs whose session was deleted stay
+	Forgetting Forgetting // the same store; when it or Log is nil, runs whose session was deleted stay
 
 	Log    Log   // nil: nothing is purged from the log
 	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
 	Policy Policy
 
 	Every     time.Duration // between two passes, jittered; default 1 h
-	PassTime  time.Duration // longest pass; the next one goes on; default 15 min
-	BatchRows int           // rows a transaction; default 5,000
+	PassTime  time.Duration // longest time of a pass; the next one continues; default 15 min
+	BatchRows int           // rows per transaction; default 5,000
 	Pause     time.Duration // between two transactions; default 20 ms, negative: none
 
 	Logger *slog.Logger // nil discards
@@ -80,7 +79,7 @@ type Config struct {
 	Now    func() time.Time // default time.Now
 }
 
-// Hooks tell about the work, for metrics. Nil means off.
+// Hooks are called about the work, for metrics. Nil hooks are skipped.
 type Hooks struct {
 	// Passed is called after each pass, also after one that failed.
 	Passed func(r Report, err error)
@@ -109,31 +108,32 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Report counts what a pass did.
+// Report counts what a pass has done.
 type Report struct {
 	Expired    int           // runs
 	Deleted    int           // runs whose session was deleted
-	Cooled     int           // runs whose rows went, because their blobs have them
-	Events     int64         // rows that were removed, with partitions about
+	Cooled     int           // runs whose rows were removed because their blobs have them
+	Events     int64         // rows removed, estimated for partitions
 	Days       int           // partitions dropped
 	Blobs      int           // removed
 	Messages   int           // purged from the log
 	Keys       int           // idempotency keys removed
 	Tombstones int           // removed
-	Failed     int           // things that could not be done and are tried again
-	More       bool          // the time was over before everything was done
+	Failed     int           // failures, which are tried again
+	More       bool          // PassTime ended before everything was done
 	Took       time.Duration // by the process's own clock
 }
 
 func (r Report) nothing() bool { r.Took = 0; return r == Report{} }
 
-// Worker removes runs when their time is over. New makes one, which does nothing until Run or Pass.
+// Worker removes runs when their retention has passed. Create it with New. It starts nothing before Run or Pass is
+// called.
 type Worker struct {
 	cfg  Config
-	from *persister.EndedRun // where the last pass was told to stop
+	from *persister.EndedRun // where the last pass stopped
 }
 
-// New makes a Worker.
+// New returns a Worker.
 func New(cfg Config) (*Worker, error) {
 	if cfg.Runs == nil || cfg.Trash == nil || cfg.Tombstones == nil {
 		return nil, errors.New("retention: config needs a store")
@@ -145,10 +145,10 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg}, nil
 }
 
-// soon is the pause before the first pass and after one that did not do everything.
+// soon is the pause before the first pass and after one that did not finish.
 const soon = time.Minute
 
-// Run does a pass every hour until ctx ends. A pass that fails is logged and tried again.
+// Run makes a pass every Config.Every until ctx ends. A pass that fails is logged and tried again.
 func (k *Worker) Run(ctx context.Context) error {
 	pause := min(soon, k.cfg.Every)
 	for sleep(ctx, pause/2+rand.N(pause+1)) {
@@ -164,8 +164,8 @@ func (k *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Pass does what is due now, unless another process is at it. What could not be done is counted in the
-// report, and is tried again by the next pass. Not for concurrent use.
+// Pass removes what is due now, unless another process is in a pass. Failures are counted in the report, and tried
+// again by the next pass. It is not safe for concurrent use.
 func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
 	began := time.Now()
 	ran, err := k.cfg.Tombstones.Alone(ctx, func(ctx context.Context) error {
@@ -173,7 +173,7 @@ func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
 		defer cancel()
 		w := removal{Config: &k.cfg, report: &r}
 		err := k.pass(pass, &w)
-		if err != nil && pass.Err() != nil && ctx.Err() == nil { // the time is over
+		if err != nil && pass.Err() != nil && ctx.Err() == nil { // PassTime is over
 			r.More, err = true, nil
 		}
 		return err
@@ -191,8 +191,8 @@ func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
 	return r, err
 }
 
-// pass marks first, so that partitions of which everything goes are known as such, and then removes. What an
-// earlier pass has left is removed with it.
+// pass marks first, so that it is known of which partitions everything is removed, and then removes, also what an
+// earlier pass has left.
 func (k *Worker) pass(ctx context.Context, w *removal) error {
 	overrides, err := k.cfg.Runs.Overrides(ctx)
 	if err != nil {
@@ -226,7 +226,7 @@ func (k *Worker) pass(ctx context.Context, w *removal) error {
 	return w.tombstones(ctx, now)
 }
 
-// sleep waits and says whether ctx is still good.
+// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

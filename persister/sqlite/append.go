@@ -36,9 +36,9 @@ on conflict (koder_user_id, id) do update set
 where r.floor_seq < ? -- the row of a run that is to be forgotten stays, and is not returned
 returning run_day, usage, floor_seq`
 
-// advanceRun moves a run that goes on as it did: nearly every batch of nearly every run. It leaves
-// alone what indexes hold, which upsertRun, though it writes the same values, takes out and puts in
-// again. It changes nothing when the run is not there or more than this must change.
+// advanceRun is the short form of upsertRun, for a run whose state does not change: nearly every batch of nearly
+// every run. It does not write indexed columns, which upsertRun removes from the indexes and inserts again even when
+// they are equal. It changes no row when the run does not exist or more columns must change.
 const advanceRun = `
 update agent_runs set last_seq = ?1, last_id = ?2, anchors = ?3, last_ts = ?4, updated_at = ?5
 where koder_user_id = ?6 and id = ?7 and run_day = ?8 and state = ?9 and last_seq < ?1 and first_seq <= ?10
@@ -51,8 +51,8 @@ on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, 
 
 const rowColumns = 9
 
-// insertRows ignores by the verb: with "on conflict do nothing" a statement may still be undone in the
-// middle for another constraint's sake, and SQLite copies each page aside before it changes it.
+// insertRows uses INSERT OR IGNORE: with ON CONFLICT DO NOTHING a statement may still have to be undone because of
+// another constraint, and SQLite copies each page before it changes it.
 func insertRows(n int) string {
 	return `insert or ignore into agent_run_events (koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line) values ` +
 		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",")
@@ -64,11 +64,11 @@ const storedLine = `select line from agent_run_events where koder_user_id = ? an
 
 const updateUsage = `update agent_runs set usage = ? where koder_user_id = ? and id = ?`
 
-// tsLayout compares as text in the order of time.
+// tsLayout is a layout whose texts sort in the order of time.
 const tsLayout = "2006-01-02T15:04:05.000000000Z"
 
-// stamp writes a time. An offset can move a producer's time out of the years that four digits hold;
-// it is kept at the border.
+// stamp formats a time. An offset can move a producer's time out of the years with four digits; it becomes the
+// nearest time within them.
 func stamp(t time.Time) string {
 	switch t = t.UTC(); {
 	case t.Year() < 0:
@@ -89,13 +89,13 @@ func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister
 	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
 }
 
-// work is what one transaction is to do.
+// work is the content of one transaction.
 type work struct {
 	*persister.Transfer
 	keeps bool // conflicts are stored as dead letters too
 
 	batch persister.Batch
-	days  map[schema.RunKey]string // of runs that are stored under another day than their chunks say
+	days  map[schema.RunKey]string // of runs that are stored with another day than that of their chunks
 }
 
 // nothing reports whether there is nothing to write.
@@ -115,7 +115,7 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 		case err == nil:
 			return res, nil
 		case errors.Is(err, errOtherDay):
-			continue // days has learnt the right one; the next arrangement holds
+			continue // days has the right one now
 		case dataError(err):
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
@@ -124,7 +124,7 @@ func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
 	}
 }
 
-// errOtherDay rolls a transaction back in which a run turned out to have another day.
+// errOtherDay reports that a run is stored with another day. The transaction is rolled back.
 var errOtherDay = errors.New("run is stored under another day")
 
 func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, err error) {
@@ -160,8 +160,7 @@ func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, er
 	return res, nil
 }
 
-// aboveFloor returns the rows that belong into the table, and counts the others. Of a run that is to be
-// forgotten nothing is kept, a conflict neither.
+// aboveFloor returns the rows to store, and counts the others. Of deleted runs nothing is stored, not even conflicts.
 func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.RunKey]schema.Seq, res *persister.Result) []persister.BatchRow {
 	if len(floors) == 0 {
 		res.Conflicts = b.Conflicts
@@ -238,7 +237,7 @@ func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors
 	return nil
 }
 
-// advance moves a run the short way and says whether it did.
+// advance runs advanceRun and reports whether that was enough.
 func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, error) {
 	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
 		return false, nil
@@ -248,17 +247,17 @@ func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, err
 	return n > 0, err
 }
 
-// updatedLayout is how the tables' own time stamps look.
+// updatedLayout is the layout of the times that the tables set themselves.
 const updatedLayout = "2006-01-02T15:04:05.000Z"
 
-// storedRun is what is stored of a run that its batch does not say.
+// storedRun holds columns of a run's row that the batch needs.
 type storedRun struct {
 	day   string
 	usage string     // before this batch
-	floor schema.Seq // MaxSeq: the run is to be forgotten
+	floor schema.Seq // MaxSeq: the run was deleted
 }
 
-// upsert makes or moves a run.
+// upsert creates or updates a run.
 func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored storedRun, err error) {
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
 		r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
@@ -271,8 +270,8 @@ func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored sto
 	return stored, err
 }
 
-// addUsage adds what the batch reports to what is stored, before its rows go in: what is stored
-// already has been counted, what has left the table too, and there is no other writer.
+// addUsage adds the usage of the batch to the stored usage. It runs before the rows are inserted, so that it can skip
+// events that are stored already, or were stored and removed. There is no other writer.
 func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored storedRun) error {
 	if len(r.Digest.Usage) == 0 {
 		return nil
@@ -297,7 +296,7 @@ func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored st
 	return err
 }
 
-// insertAll writes rows with as few statements as they take.
+// insertAll inserts rows with as few statements as possible.
 func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow, res *persister.Result) error {
 	args := make([]any, 0, min(len(rows), insertSizes[0])*rowColumns)
 	for i, n := range insertSizes {
@@ -311,7 +310,7 @@ func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow,
 	return nil
 }
 
-// rowArgs appends the rows' columns. What neighbours of one chunk share is put into interfaces once.
+// rowArgs appends the rows' columns. Values that neighbours of one chunk share are converted to interfaces once.
 func rowArgs(args []any, rows []persister.BatchRow) []any {
 	var chunk *persister.Chunk
 	var tenant, run, day, child any
@@ -326,7 +325,7 @@ func rowArgs(args []any, rows []persister.BatchRow) []any {
 	return args
 }
 
-// insert writes rows with one statement, and when some were not new, looks at each.
+// insert inserts rows with one statement. When some were not new it checks each of them.
 func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, args []any, res *persister.Result) error {
 	n, err := tx.exec(ctx, which, args...)
 	if err != nil {

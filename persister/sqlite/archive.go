@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Place says where the events of a run are; the zero Place when the tenant has no such run.
+// Place returns where the events of a run are stored, the zero Place when the tenant has no such run.
 func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
 	err = s.read.QueryRowContext(ctx, `select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
 		from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).
@@ -25,22 +25,21 @@ func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place
 	return p, nil
 }
 
-// Page implements persister.Rows: rows alone, wherever the run's events are.
+// Page implements persister.Rows. It reads rows only, not blobs.
 func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
 	return rows{s}.Page(ctx, key, day, after, through)
 }
 
-// Frames implements persister.Rows: rows alone, wherever the run's events are.
+// Frames implements persister.Rows. It reads rows only, not blobs.
 func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
 	return rows{s}.Frames(ctx, key, day, through)
 }
 
-// unarchived is the condition of the index agent_runs_unarchived, word for word.
+// unarchived is the condition of the index agent_runs_unarchived, in the same words.
 const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
 
-// Claim returns runs that have ended, have rested for settle and are not archived, at most limit, and keeps
-// them from other callers for lease. The end of a lease is no more than that: who holds none may archive
-// a run as well.
+// Claim returns at most limit runs that have ended, have not changed for settle and are not archived. Other calls do
+// not return them for the time of lease. A lease only avoids double work: a run may also be archived without one.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
 	now := time.Now().UTC()
 	result, err := s.write.QueryContext(ctx, `update agent_runs set archive_after = ?1 where (koder_user_id, id) in (
@@ -64,7 +63,7 @@ func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit in
 	return keys, nil
 }
 
-// Defer keeps a run from being claimed for a while.
+// Defer prevents that Claim returns a run for the time of wait.
 func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error {
 	_, err := s.write.ExecContext(ctx, `update agent_runs set archive_after = ? where koder_user_id = ? and id = ?`,
 		stamp(time.Now().Add(wait)), key.Tenant, key.Run)
@@ -74,7 +73,7 @@ func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration
 	return nil
 }
 
-// Backlog counts the runs that Claim would give if nobody had claimed them, up to limit.
+// Backlog returns the number of runs that Claim would return if none were claimed, at most limit.
 func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
 	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+unarchived+` and updated_at <= ? limit ?)`,
 		time.Now().UTC().Add(-settle).Format(updatedLayout), limit).Scan(&n)
@@ -84,8 +83,8 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	return n, nil
 }
 
-// SetArchived says that an object of size bytes at uri holds the run up to through. It returns false and
-// changes nothing when the run has gone on, has expired or is to be forgotten.
+// SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
+// nothing when the run has newer events, has expired or was deleted.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error) {
 	done, err := s.write.ExecContext(ctx, `update agent_runs
 		set replay_uri = ?1, archived_seq = ?2, archived_at = ?3, archived_bytes = ?4, archive_after = null

@@ -17,12 +17,13 @@ const selectAsks = `select coalesce(asks, '') from agent_runs where koder_user_i
 
 const updateAsks = `update agent_runs set asks = nullif(?, ''), asked_ts = ? where koder_user_id = ? and id = ?`
 
-// The key finds the rows from an event on: few, for packs of one run come nearly in order.
+// selectAskEvents finds the rows from an event on by the primary key: few, because packs of one run arrive nearly in
+// order.
 var selectAskEvents = `select seq, type, coalesce(child_id, ''), ts, line from agent_run_events where koder_user_id = ? and run_id = ? and seq >= ?
 	and type in ('` + strings.Join(schema.AskTypes, "', '") + `')`
 
-// mergeAsks brings the open questions of the batch's runs up to date. All rows are stored: it reads what is in the
-// table, so that neither the order of packs nor their doubles matter.
+// mergeAsks updates the open questions of the batch's runs. All rows are stored. It reads the stored events, so that
+// packs may arrive in any order and more than once.
 func (tx *transaction) mergeAsks(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
 	for i := range b.Runs {
 		r := &b.Runs[i]
@@ -55,7 +56,7 @@ func (tx *transaction) mergeAsks(ctx context.Context, b *persister.Batch, floors
 	return nil
 }
 
-// askedTS is the time of the oldest question; nil when there is none.
+// askedTS returns the time of the oldest question, nil when there is none.
 func askedTS(open []schema.Ask) any {
 	if len(open) == 0 {
 		return nil
@@ -80,8 +81,8 @@ func readAskEvents(rows *sql.Rows) (events []schema.AskEvent, err error) {
 	return events, rows.Err()
 }
 
-// asksMigration finds the open questions of runs that are stored already. It is not SQL because what a question is is
-// decided in one place.
+// asksMigration stores the open questions of runs that are stored already. It is Go, not SQL, so that one place
+// decides what a question is.
 func asksMigration() *goose.Migration {
 	return goose.NewGoMigration(18, &goose.GoFunc{RunTx: collectAsks}, nil)
 }

@@ -12,16 +12,16 @@ import (
 	"agentstream/schema"
 )
 
-// goMigrations names the migrations that are code.
+// goMigrations holds the names of the migrations that are Go.
 var goMigrations = map[int64]string{3: "digest_runs", 18: "collect_asks"}
 
-// digestMigration fills in what rows of runs say of their events since it is kept: the time of the
-// first one, usage and reason. It is not SQL because what counts as usage is decided in one place.
+// digestMigration fills in the time of the first event, the usage and the reason of runs that are stored already. It
+// is Go, not SQL, so that one place decides what counts as usage.
 func digestMigration() *goose.Migration {
 	return goose.NewGoMigration(3, &goose.GoFunc{RunTx: digestRuns}, nil)
 }
 
-// digestRuns works on one run after the other: the file has one writer, and it is this one.
+// digestRuns reads one run after the other: there is no other writer.
 func digestRuns(ctx context.Context, tx *sql.Tx) error {
 	var key schema.RunKey
 	for {

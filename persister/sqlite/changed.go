@@ -13,8 +13,8 @@ import (
 // changedKeys is the number of keys of a page.
 const changedKeys = 1000
 
-// ChangedSince walks the runs of all tenants whose rows were written at t or later, in the order of their keys,
-// without those that are deleted. It reads the whole table, a page at a time.
+// ChangedSince iterates over the runs of all tenants whose rows were written at t or later, in the order of their
+// keys, without deleted ones. It reads the whole table, a page at a time.
 func (s *Store) ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
 	return persister.Keys(func(after schema.RunKey) (page []schema.RunKey, err error) {
 		err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {

@@ -13,7 +13,7 @@ import (
 	"agentstream/persister/deadletter"
 )
 
-// where collects conditions with their arguments.
+// where collects conditions and their arguments.
 type where struct {
 	conditions []string
 	args       []any
@@ -31,7 +31,7 @@ func (w *where) text() string {
 	return " where " + strings.Join(w.conditions, " and ")
 }
 
-// deadLettersWhere is what a query asks for, without the page.
+// deadLettersWhere returns the conditions of a query without After and Limit.
 func deadLettersWhere(q deadletter.Query) (w where, err error) {
 	for _, f := range []struct{ column, value string }{
 		{"koder_user_id", q.Tenant}, {"run_id", q.Run}, {"stream", q.Stream}, {"reason", q.Reason},
@@ -130,7 +130,7 @@ func scanDeadLetter(scan func(...any) error, bodies bool) (l deadletter.Stored, 
 	return l, err
 }
 
-// CountDeadLetters returns the number of dead letters by reason. After, Limit and Bodies do not count.
+// CountDeadLetters returns the number of dead letters by reason. It ignores After, Limit and Bodies.
 func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error) {
 	counts := make(map[string]int)
 	w, err := deadLettersWhere(q)
@@ -149,7 +149,7 @@ func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[s
 	return counts, nil
 }
 
-// DropDeadLetters removes dead letters for good and gives the number of those that were there.
+// DropDeadLetters removes dead letters and returns the number of those that existed.
 func (s *Store) DropDeadLetters(ctx context.Context, names []string) (int, error) {
 	list, err := hexes(names)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Store) DropDeadLetters(ctx context.Context, names []string) (int, error
 	return int(n), err
 }
 
-// NoteTries counts tries that failed. Dead letters that are not there are passed over.
+// NoteTries counts failed tries. Dead letters that do not exist are skipped.
 func (s *Store) NoteTries(ctx context.Context, failed []deadletter.FailedTry) error {
 	names := make([]string, len(failed))
 	for i := range failed {
@@ -204,7 +204,7 @@ func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.Dead
 	return err
 }
 
-// putDeadLetters keeps dead letters.
+// putDeadLetters stores dead letters.
 func (tx *transaction) putDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
 	for i := range deadLetters {
 		l := &deadLetters[i]

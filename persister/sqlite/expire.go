@@ -15,7 +15,7 @@ import (
 // held is the condition that a run r is under a legal hold.
 const held = `exists (select 1 from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
 
-// The conditions are those of the indexes, word for word.
+// Conditions of EndedRuns. They are the same as those of the indexes.
 const (
 	isOver = `state in ('done', 'error', 'aborted') and expired_at is null and deleted_at is null`
 	isWarm = `archived_at is not null and floor_seq < archived_seq and deleted_at is null
@@ -23,7 +23,7 @@ const (
 	isUnwanted = `session_deleted_at is not null and deleted_at is null`
 )
 
-// EndedRuns returns runs that are over and have not expired; see persister.EndedQuery.
+// EndedRuns returns runs that have ended and have not expired; see persister.EndedQuery.
 func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error) {
 	where := isOver
 	switch {
@@ -78,7 +78,8 @@ var (
 	trashCold    = fmt.Sprintf(discardRun, "archived_seq", "''")
 )
 
-// What was said of a session goes with its events. That it was deleted is still to be done.
+// The description of a session is removed with its events. session_deleted_at stays, because the deletion must still
+// be carried out.
 const markExpired = `update agent_runs set floor_seq = last_seq, expired_seq = last_seq, expired_at = ?,
 	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0,
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null where koder_user_id = ? and id = ?`
@@ -87,8 +88,8 @@ const markCold = `update agent_runs set floor_seq = archived_seq where koder_use
 
 const removeLanes = `delete from agent_run_lanes where koder_user_id = ? and run_id = ?`
 
-// Expire marks runs as gone, in one transaction, and returns those that it marked: a run that has gone on
-// since it was listed, or is under a hold by now, is left alone. What is to be removed is in the scraps.
+// Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer
+// events than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
 	return s.mark(ctx, "expire", runs, isOver, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashExpired, persister.ScrapExpired, stamp(now), key.Tenant, key.Run); err != nil {
@@ -101,7 +102,7 @@ func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.
 	})
 }
 
-// Cool marks the rows of runs as gone that their blobs hold, as Expire marks runs.
+// Cool marks the rows of runs as removed whose events are in blobs, in the way of Expire.
 func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
 	return s.mark(ctx, "cool", runs, isWarm, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashCold, persister.ScrapCold, stamp(now), key.Tenant, key.Run); err != nil {
@@ -153,12 +154,12 @@ func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	return err
 }
 
-// Scraps returns what is still to be removed, the oldest first, behind an id.
+// Scraps returns scraps with ids greater than after, the oldest first.
 func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `id > ? order by id limit ?`, after, limit)
 }
 
-// ScrapsOf returns what is still to be removed of one run.
+// ScrapsOf returns the scraps of one run.
 func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
 	return s.scraps(ctx, `koder_user_id = ? and run_id = ? order by id`, key.Tenant, key.Run)
 }
@@ -178,8 +179,8 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []p
 
 const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
 
-// RemoveRows removes rows of scraps in one transaction, at most about limit of them, and moves the scraps'
-// After. It returns the number removed and whether all of these scraps have no rows any more.
+// RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the
+// number of rows removed, and reports whether all rows of these scraps are removed now.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
 	all = true
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -216,7 +217,7 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 	return removed, all, nil
 }
 
-// bound returns the seq up to which at most limit rows of a scrap lie.
+// bound returns the greatest seq up to which a scrap has at most limit rows.
 func bound(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (schema.Seq, error) {
 	if c.Through-c.After <= schema.Seq(limit) {
 		return c.Through, nil
@@ -230,10 +231,10 @@ func bound(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (sche
 	return through, err
 }
 
-// DropDays drops nothing: this table has no partitions.
+// DropDays does nothing: the tables have no partitions.
 func (s *Store) DropDays(context.Context, []string) ([]string, error) { return nil, nil }
 
-// Discard takes scraps away whose work is done.
+// Discard removes scraps that are done.
 func (s *Store) Discard(ctx context.Context, ids []int64) error {
 	list, err := json.Marshal(ids)
 	if err == nil {
@@ -245,7 +246,7 @@ func (s *Store) Discard(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// Alone runs fn. A file has one user, or few that wait for each other's transactions.
+// Alone runs fn. A file has one process, or few processes whose transactions wait for each other.
 func (s *Store) Alone(ctx context.Context, fn func(context.Context) error) (bool, error) {
 	return true, fn(ctx)
 }

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// forgetRun makes the row where only the log knows the run so far.
+// forgetRun creates the row when only the log has the run.
 const forgetRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, last_seq, last_id, first_ts, last_ts, floor_seq, deleted_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?6)
@@ -19,9 +19,9 @@ on conflict (koder_user_id, id) do update set floor_seq = ?7, deleted_at = coale
 	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null,
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
 
-// Forget marks a run as one that is to be forgotten: readers are told that there is none, and what comes
-// late is dropped. head is what the log has of it. It returns the run's day, "" when neither knows the run, and
-// wraps persister.ErrHeld when a hold keeps it.
+// Forget marks a run as deleted: for readers it does not exist, and events that arrive later are dropped. head is the
+// head in the log. Forget returns the run's day, "" when neither the log nor the store has the run. The error wraps
+// persister.ErrHeld when the run is under a hold.
 func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		var holds int
@@ -39,7 +39,7 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		if err != nil || day == "" {
 			return err
 		}
-		// A run that has been marked before has nothing behind its floor.
+		// A run that was marked before has no rows above its floor.
 		if err := exec(ctx, tx, trashExpired+` and floor_seq < ?`, persister.ScrapDeleted, stamp(now), key.Tenant, key.Run, int64(schema.MaxSeq)); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 	return day, nil
 }
 
-// Forgotten reports whether a run is marked as one that is to be forgotten.
+// Forgotten reports whether a run is marked as deleted.
 func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (bool, error) {
 	var n int
 	err := s.read.QueryRowContext(ctx, `select count(*) from agent_runs where koder_user_id = ? and id = ? and deleted_at is not null`,
@@ -65,7 +65,8 @@ func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (bool, error) 
 	return n > 0, nil
 }
 
-// Tombstones returns runs that expired before expired, and all that are to be forgotten, at most limit.
+// Tombstones returns at most limit rows of runs that expired before expired or are marked as deleted, with keys after
+// one.
 func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) (list []persister.Tombstone, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var t persister.Tombstone
@@ -85,8 +86,8 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 	return list, nil
 }
 
-// RemoveTombstones removes the rows of runs that are still as they were listed, whose scraps are gone and
-// that no hold keeps, with what else came late. It returns their number.
+// RemoveTombstones removes the rows of runs that have not changed since they were listed, have no scraps and are
+// under no hold, with lanes and dead letters that arrived late. It returns the number of runs.
 func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone) (removed int, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		for _, t := range list {
@@ -124,7 +125,7 @@ func (s *Store) RemoveTombstones(ctx context.Context, list []persister.Tombstone
 
 const removeDeadLetters = `delete from agent_dead_letters where koder_user_id = ? and run_id = ?`
 
-// RemoveDeadLetters removes a run's dead letters, of all of a tenant where Run is "", and returns their number.
+// RemoveDeadLetters removes the dead letters of a run, or of a whole tenant when Run is "", and returns their number.
 func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (int, error) {
 	text, args := removeDeadLetters, []any{key.Tenant, key.Run}
 	if key.Run == "" {
@@ -138,8 +139,8 @@ func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (int, 
 	return int(n), err
 }
 
-// KnownRuns returns the ids of a tenant's runs behind one, in order, also of those that have expired and
-// those that are marked.
+// KnownRuns returns ids of a tenant's runs after one, in order, also of runs that have expired or are marked as
+// deleted.
 func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) (ids []string, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var id string
@@ -153,7 +154,7 @@ func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) 
 	return ids, nil
 }
 
-// Remains counts what is left of a run, or of a whole tenant where Run is "".
+// Remains counts what is left of a run, or of a whole tenant when Run is "".
 func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Remains, err error) {
 	of := func(column string) string {
 		if key.Run == "" {
@@ -177,7 +178,7 @@ func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Rem
 	return r, nil
 }
 
-// Weigh counts the rows of runs behind their floors and the bytes of their lines.
+// Weigh returns the number of rows of runs above their floors, and the bytes of their lines.
 func (s *Store) Weigh(ctx context.Context, runs []persister.EndedRun) (count, bytes int64, err error) {
 	for _, r := range runs {
 		var n, size int64
@@ -191,12 +192,12 @@ func (s *Store) Weigh(ctx context.Context, runs []persister.EndedRun) (count, by
 	return count, bytes, nil
 }
 
-// LiveRuns says how many runs of a day have rows of their own partition: none do here.
+// LiveRuns returns 0 and false: there are no partitions.
 func (s *Store) LiveRuns(context.Context, string) (runs int, partition bool, err error) {
 	return 0, false, nil
 }
 
-// Overrides returns the tenants' own retention.
+// Overrides returns the retention of tenants that have their own.
 func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, error) {
 	all := make(map[string]persister.Override)
 	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
@@ -212,7 +213,7 @@ func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, e
 	return all, nil
 }
 
-// SetOverride sets a tenant's own retention; an empty one clears it.
+// SetOverride sets a tenant's own retention. The zero Override removes it.
 func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Override) error {
 	text, args := `insert into agent_retention (koder_user_id, completed_days, ended_days) values (?, ?, ?)
 		on conflict (koder_user_id) do update set completed_days = excluded.completed_days, ended_days = excluded.ended_days,
@@ -226,8 +227,8 @@ func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Over
 	return nil
 }
 
-// AddHold places a hold; one that is there gets the new reason. expired says that the run it names has
-// expired or been deleted before.
+// AddHold places a hold, or changes the reason of an existing one. It reports whether the run has expired or been
+// deleted already.
 func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		err := exec(ctx, tx, `insert into agent_holds (koder_user_id, run_id, reason) values (?, ?, ?)
@@ -248,7 +249,7 @@ func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (
 	return expired, nil
 }
 
-// RemoveHold lifts a hold and says whether there was one.
+// RemoveHold lifts a hold and reports whether there was one.
 func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (bool, error) {
 	done, err := s.write.ExecContext(ctx, `delete from agent_holds where koder_user_id = ? and run_id = ?`, key.Tenant, key.Run)
 	if err != nil {
@@ -258,7 +259,7 @@ func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
 	return n > 0, err
 }
 
-// Holds returns the holds of a tenant, of all where it is "".
+// Holds returns the holds of a tenant, of all tenants when it is "".
 func (s *Store) Holds(ctx context.Context, tenant string) (list []persister.Hold, err error) {
 	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
 		var h persister.Hold

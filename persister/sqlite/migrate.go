@@ -18,17 +18,17 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// versionTable records which migrations have run.
+// versionTable is the table that records which migrations have run.
 const versionTable = "agentstream_migrations"
 
-// What Open and Migrate find wrong with the version of the tables.
+// Errors of Open, Ping and Migrate about the version of the tables.
 var (
 	ErrOlder = errors.New("run migrate")                       // or they are missing
 	ErrNewer = errors.New("the tables are of a newer version") // than this program
 )
 
-// Ping reports whether the file can be read and holds the tables in the version of this program. The error
-// wraps ErrOlder or ErrNewer where that is what is wrong.
+// Ping returns nil when the file can be read and its tables have the version of this program. The error wraps
+// ErrOlder or ErrNewer when the version is the reason.
 func (s *Store) Ping(ctx context.Context) error {
 	have, err := versionOf(ctx, s.read)
 	switch want := newestVersion(); {
@@ -44,10 +44,10 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Migrate brings the tables of the file up to date, creating the file when it is not there, and
-// gives the names of the migrations it ran. With dryRun it only gives the names and changes nothing. Any
-// number of processes may call it at once, and one that dies leaves its work to the next. Tables of a
-// newer version are left alone: ErrNewer.
+// Migrate brings the tables of the file up to date and returns the names of the migrations it ran. It creates the
+// file when it does not exist. With dryRun it returns the names and changes nothing. Any number of processes may call
+// it at the same time. When one dies another does its work. The error wraps ErrNewer for tables of a newer version,
+// which it does not change.
 func Migrate(ctx context.Context, path string, dryRun bool) ([]string, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: migrate: no path")
@@ -87,8 +87,8 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	return up(ctx, db, provider)
 }
 
-// How long a migration waits for other processes that migrate: each try waits for the file's writer, and
-// fails when another was first. As long as the tables move on, or the file is busy, somebody is at it.
+// Bounds of a migration's wait for other processes that migrate. Each try waits for the file's writer, and fails when
+// another process was first. While the version changes or the file is busy, another process is migrating.
 const (
 	busyPause = 100 * time.Millisecond
 	busyTries = 100 // of five seconds each
@@ -133,7 +133,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration(), asksMigration()))
 }
 
-// nameOf names a migration; those that are no file have no path.
+// nameOf returns the name of a migration. One that is code has no path.
 func nameOf(s *goose.Source) string {
 	if s.Path != "" {
 		return s.Path
@@ -150,7 +150,7 @@ func pending(provider *goose.Provider, have int64) (names []string) {
 	return names
 }
 
-// versionOf reads the version table itself, because the provider would create it. 0: there is none.
+// versionOf reads the version table itself, because the provider would create it. Without one it returns 0.
 func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
 	err = db.QueryRowContext(ctx, `select coalesce(max(version_id), 0) from `+versionTable+` where is_applied`).Scan(&have)
 	if err != nil && strings.Contains(err.Error(), "no such table") {
@@ -159,7 +159,7 @@ func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
 	return have, err
 }
 
-// newestVersion is the version of the tables that this program was written for.
+// newestVersion returns the version of the tables that this program was written for.
 func newestVersion() (newest int64) {
 	files, _ := fs.ReadDir(migrations, "migrations") // embedded: it is there
 	for _, f := range files {

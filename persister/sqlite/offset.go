@@ -18,7 +18,7 @@ update agent_log_offsets set identity = ?2, position = ?3, stored_at = ?4, owner
 where stream = ?1 and identity = ?8 and position = ?9`
 )
 
-// moveOffset fails when the stored offset is not the one that the transfer moves.
+// moveOffset moves the offset. It fails when the stored offset is not the one that the transfer moves.
 func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) error {
 	if !t.Moves() {
 		return nil
@@ -35,7 +35,7 @@ func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) er
 	return err
 }
 
-// nanoseconds returns the time since 1970; 0 for none.
+// nanoseconds returns the time since 1970, 0 for the zero time.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

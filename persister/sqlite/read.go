@@ -12,9 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself);
-// the zero Head when the tenant has no such run. Head.Stored is 0: a position in the log is the
-// log's to give.
+// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself); the zero Head
+// when the tenant has no such run. Head.Stored is 0, because only the log knows positions in the log.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	var h schema.Head
 	var anchors, epoch string
@@ -39,9 +38,9 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schem
 	return h, nil
 }
 
-// Packs walks the run's events with after < seq ≤ through in order, put together as persister.Walk
-// says. Rows begin behind the run's floor, so the first pack may begin later than after+1. An unknown run
-// is an empty walk. Between two packs it holds no connection.
+// Packs iterates over the run's events with after < seq ≤ through in order, in packs as of persister.Walk. Rows begin
+// after the run's floor, so the first pack may begin later than after+1. For an unknown run it yields nothing.
+// Between two packs it holds no connection.
 func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		day, floor, err := s.begins(ctx, key)
@@ -60,7 +59,7 @@ func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through sch
 	}
 }
 
-// begins returns the day of a run, "" when there is none, and the floor that its rows lie above.
+// begins returns the day of a run, "" when there is no such run, and the floor above which its rows are.
 func (s *Store) begins(ctx context.Context, key schema.RunKey) (day string, floor schema.Seq, err error) {
 	err = s.read.QueryRowContext(ctx, `select run_day, floor_seq from agent_runs where koder_user_id = ? and id = ? and deleted_at is null`,
 		key.Tenant, key.Run).Scan(&day, &floor)
@@ -73,10 +72,10 @@ func (s *Store) begins(ctx context.Context, key schema.RunKey) (day string, floo
 	return day, floor, nil
 }
 
-// rows reads for persister.Walk.
+// rows implements persister.Rows.
 type rows struct{ s *Store }
 
-// Rows come one by one here, so a page that is full in bytes ends by not reading on.
+// Page stops reading when the page has enough bytes: rows are read one by one.
 func (r rows) Page(ctx context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line, error) {
 	var page []persister.Line
 	size := 0

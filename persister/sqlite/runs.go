@@ -12,8 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// Runs returns one page of the tenant's runs as they are stored; see schema.RunsQuery for the order. A
-// run is listed once its first events are committed, until it expires or is deleted.
+// Runs returns one page of the tenant's stored runs; see schema.RunsQuery for the order. A run is listed from the
+// time its first events are committed until it expires or is deleted.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	runs := []schema.RunInfo{}
 	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
@@ -47,8 +47,8 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	return runs, nil
 }
 
-// runsQuery writes the statement for the bounds that are set. With states, the page is made of one
-// page of each, so that rare ones are not searched for among all others.
+// runsQuery returns the statement with the conditions that are set. With states, the page is made from one page of
+// each state, so that rare ones are not searched among all others.
 func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	args := []any{tenant, q.Limit}
 	arg := func(v any) string {
@@ -70,7 +70,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		where += " and first_ts < " + arg(stamp(q.Until))
 	}
 	if q.Waits {
-		where += " and (asked_ts is not null or state in ('awaiting_approval', 'paused'))" // as its index has it
+		where += " and (asked_ts is not null or state in ('awaiting_approval', 'paused'))" // the condition of the index
 	}
 	where += sessionsOnly(q)
 	if q.Agent != "" {
@@ -93,7 +93,7 @@ func runsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	return strings.Join(parts, " union all ") + order, args
 }
 
-// sessionsOnly is the condition of a list of sessions. The indexes for it have it word for word.
+// sessionsOnly returns the condition of a list of sessions. Its indexes have the same condition.
 func sessionsOnly(q schema.RunsQuery) string {
 	switch {
 	case !q.Sessions:
@@ -104,14 +104,14 @@ func sessionsOnly(q schema.RunsQuery) string {
 	return " and session_archived_at is null and session_deleted_at is null"
 }
 
-// The index holds children alone: lane ” is the run itself.
+// parentQuery excludes the lane of the run itself, because the index holds children only.
 const parentQuery = `
 select run_id from agent_run_lanes l where koder_user_id = ? and lane = ? and lane <> ''
 	and not exists (select 1 from agent_runs r where r.koder_user_id = l.koder_user_id and r.id = l.run_id and r.deleted_at is not null)
 order by joined_at desc, run_id desc limit 1`
 
-// Parent returns the root run in whose log a child of the tenant speaks, "" when none is stored. Of
-// several it gives the one that took the child up last.
+// Parent returns the root run of a child of the tenant, "" when none is stored. Of several it returns the one that
+// the child joined last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (string, error) {
 	var run string
 	err := s.read.QueryRowContext(ctx, parentQuery, tenant, child).Scan(&run)

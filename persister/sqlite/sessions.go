@@ -16,12 +16,13 @@ const selectSession = `select session, session_seq from agent_runs where koder_u
 const updateSession = `update agent_runs set session = ?, session_seq = ?, session_agent = nullif(?, ''), session_archived_at = ?,
 	session_deleted_at = ? where koder_user_id = ? and id = ?`
 
-// The key finds the rows behind an event: few, for packs of one run come nearly in order.
+// selectSessionEvents finds the rows after an event by the primary key: few, because packs of one run arrive nearly
+// in order.
 const selectSessionEvents = `select seq, type, line from agent_run_events where koder_user_id = ? and run_id = ? and seq > ?
 	and child_id is null and type in ('session.created', 'session.updated', 'session.archived', 'session.deleted')`
 
-// describe merges what the batch says of a session into what is stored, before its rows go in: what is stored
-// already has been merged, what has left the table too.
+// describe merges the session events of the batch into the stored session. It runs before the rows are inserted, so
+// that it can skip events that are stored already, or were stored and removed.
 func (tx *transaction) describe(ctx context.Context, r *persister.Run, floor schema.Seq) error {
 	var events []persister.SessionEvent
 	for _, e := range r.Session {

@@ -16,10 +16,10 @@ import (
 	"agentstream/persister"
 )
 
-// Config says where the database is. Path must be set.
+// Config configures a Store. Path must be set.
 type Config struct {
 	Path    string // file; its folder must exist
-	Readers int    // connections that read; default 4
+	Readers int    // number of connections that read; default 4
 }
 
 func (c Config) withDefaults() Config {
@@ -39,18 +39,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Store is a persister.Store in one SQLite file. Make it with Open, end it with Close.
+// Store is a persister.Store in one SQLite file. Create it with Open and close it with Close.
 type Store struct {
 	write *sql.DB // one connection
 	read  *sql.DB
 
 	mu         sync.Mutex
-	statements [statementCount]*sql.Stmt // the writer's; filled by prepare and not changed then
+	statements [statementCount]*sql.Stmt // of the writer; filled by prepare and not changed afterwards
 }
 
 var _ persister.Store = (*Store)(nil)
 
-// Open opens the file, which Migrate has prepared.
+// Open opens a file that Migrate has created.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -73,11 +73,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// openWriter takes the write lock when a transaction begins: one that reads first and then writes
-// cannot wait for another writer and would fail at once. FULL syncs the log at each commit; in
-// batches that costs next to nothing. Hundreds of runs grow at as many places of a table: their pages
-// stay in memory, and the log is merged into the file only when each has been written to it several
-// times. So do the pages that a statement copies aside; they would go to a file.
+// openWriter returns the connection that writes. It locks the file for writing when a transaction begins: a
+// transaction that reads first and then writes could not wait for another writer and would fail at once. FULL syncs
+// the log at each commit, which costs little for batches. Hundreds of runs grow at as many places of a table. So
+// their pages stay in memory, and the log is merged into the file only when each page has been written several times.
+// The pages that a statement copies stay in memory too, not in a file.
 func openWriter(path string) (*sql.DB, error) {
 	db, err := openDB(path, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
 		"cache_size(-16000)", "wal_autocheckpoint(4000)", "temp_store(memory)", "_txlock=immediate")
@@ -108,12 +108,12 @@ func openDB(path string, pragmas ...string) (*sql.DB, error) {
 	return db, nil
 }
 
-// Close ends the store. The log file is merged into the database when nobody else has it open.
+// Close closes the store. The log file is merged into the database when no other process has it open.
 func (s *Store) Close() error {
 	return errors.Join(s.closeStatements(), s.read.Close(), s.write.Close())
 }
 
-// dataError reports whether the error is about the data and will be the same next time.
+// dataError reports whether the error is about the data, so that it would occur again.
 func dataError(err error) bool {
 	return isCode(err, sqlite3.SQLITE_TOOBIG) || isCode(err, sqlite3.SQLITE_CONSTRAINT) ||
 		isCode(err, sqlite3.SQLITE_MISMATCH)

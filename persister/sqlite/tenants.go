@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// NextTenant returns the first tenant behind after, in the order of their names, that has a run; "" when
-// there is none. It costs one look into an index.
+// NextTenant returns the first tenant after after, in the order of their names, that has a run; "" when there is
+// none. It costs one index lookup.
 func (s *Store) NextTenant(ctx context.Context, after string) (string, error) {
 	var tenant string
 	err := s.read.QueryRowContext(ctx, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > ?`, after).Scan(&tenant)

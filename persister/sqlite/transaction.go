@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// statement is one of those that a transaction runs.
+// statement is the number of a prepared statement.
 type statement int
 
 const (
@@ -29,8 +29,8 @@ const (
 	stInsert // the first of those in insertSizes
 )
 
-// insertSizes are numbers of rows that one statement inserts: its own cost is shared, its text stays
-// small, and any number of rows takes few statements. 128 is where more rows stop to help (BenchmarkBare).
+// insertSizes are numbers of rows that one statement inserts. A statement shares its own cost among its rows, its
+// text stays small, and any number of rows takes few statements. More than 128 rows do not help (BenchmarkBare).
 var insertSizes = [...]int{128, 32, 8, 1}
 
 const statementCount = int(stInsert) + len(insertSizes)
@@ -47,7 +47,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	return texts
 }()
 
-// transaction is one of the writer's, with its statements.
+// transaction is a transaction of the writer, with its statements.
 type transaction struct {
 	*sql.Tx
 	now   time.Time // UTC
@@ -55,7 +55,7 @@ type transaction struct {
 	mine  [statementCount]*sql.Stmt
 }
 
-// begin waits for the one connection that writes.
+// begin begins a transaction. It waits for the one connection that writes.
 func (s *Store) begin(ctx context.Context) (*transaction, error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
@@ -67,9 +67,8 @@ func (s *Store) begin(ctx context.Context) (*transaction, error) {
 	return &transaction{Tx: tx, now: time.Now().UTC(), store: s}, nil
 }
 
-// prepare readies the statements at the first use and keeps them: to parse one costs as much as to run
-// it. They are prepared before a transaction holds the connection, and for all to come: one that a
-// transaction prepares ends with it.
+// prepare prepares the statements at the first use and keeps them: to parse a statement costs as much as to run it.
+// It does so before a transaction holds the connection, because a statement that a transaction prepares ends with it.
 func (s *Store) prepare(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 	"agentstream/schema"
 )
 
-// ErrNoStore reports that events are in an object and no store of objects is configured.
+// ErrNoStore reports that events are in an object, but no store of objects is configured.
 var ErrNoStore = errors.New("no store of objects is configured")
 
-// Tables is where the rows are and what is known of objects. Both stores are.
+// Tables reads rows, and where the events of runs are. Both database stores implement it.
 type Tables interface {
 	persister.Rows
 	Places
 }
 
-// Heads gives the newest positions of runs, whether their events are in rows or in objects.
+// Heads returns the newest positions of runs, whether their events are in rows or in objects.
 type Heads interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Ping(ctx context.Context) error
@@ -32,22 +32,22 @@ const (
 	defaultIndexes = 64 << 20
 )
 
-// Config says what an Archive reads. Tables and Heads must be set, and are one store.
+// Config configures an Archive. Tables and Heads must be set, to the same store.
 type Config struct {
 	Tables  Tables
 	Heads   Heads
-	Store   Store         // nil: events that are in an object alone cannot be read, and asking for them says so
+	Store   Store         // nil: events that are only in an object cannot be read: ErrNoStore
 	Timeout time.Duration // of one request to Store; default DefaultTimeout
-	Indexes int64         // bytes of indexes that are kept; default 64 MiB
+	Indexes int64         // bytes of cached indexes; default 64 MiB
 }
 
-// Archive is the tables and the objects as one history. Make it with New.
+// Archive reads tables and objects as one history. Create it with New.
 type Archive struct {
 	cfg   Config
 	cache *cache
 }
 
-// New makes an Archive.
+// New returns an Archive.
 func New(cfg Config) (*Archive, error) {
 	if cfg.Tables == nil || cfg.Heads == nil {
 		return nil, errors.New("blob: an archive needs tables")
@@ -70,12 +70,12 @@ func newArchive(cfg Config) (*Archive, error) {
 	return &Archive{cfg: cfg, cache: newCache(r, cfg.Indexes)}, nil
 }
 
-// Head returns the newest position of a run; see the stores.
+// Head returns the newest position of a run, as the stores do.
 func (a *Archive) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	return a.cfg.Heads.Head(ctx, key, lane)
 }
 
-// Ping reports whether tables and objects can be reached.
+// Ping returns nil when tables and objects can be reached.
 func (a *Archive) Ping(ctx context.Context) error {
 	err := a.cfg.Heads.Ping(ctx)
 	if p, ok := a.cfg.Store.(interface{ Ping(context.Context) error }); ok {
@@ -84,11 +84,10 @@ func (a *Archive) Ping(ctx context.Context) error {
 	return err
 }
 
-// Packs walks the run's events with after < seq ≤ through in order, from its object for what has left
-// the tables and from rows for the rest, put together as persister.Walk says. An unknown run is an empty
-// walk. Of one that has lost what follows after, the first pack begins later than after+1, with the first
-// event that is kept. A hole ends the walk without an error; an object that is away or damaged ends it with
-// one.
+// Packs iterates over the run's events with after < seq ≤ through in order, in packs as of persister.Walk. Events
+// that were removed from the tables are read from the object, the others from rows. For an unknown run it yields
+// nothing. When the events after after have expired, the first pack begins with the first event that is kept. A gap
+// ends the iteration without an error. An object that is away or damaged ends it with an error.
 func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		w := walk{a: a, key: key, pos: after, through: through, yield: yield}
@@ -98,10 +97,10 @@ func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through s
 	}
 }
 
-// errStopped reports that the caller wants no more.
+// errStopped reports that the caller has stopped the iteration.
 var errStopped = errors.New("stopped")
 
-// walk is one Packs under way.
+// walk is the state of one call of Packs.
 type walk struct {
 	a            *Archive
 	key          schema.RunKey
@@ -110,11 +109,12 @@ type walk struct {
 	yield        func(schema.Pack, error) bool
 }
 
-// moves is how often events may move from rows to an object, or from one to the next, during a walk.
+// moves is the number of times that events may move from rows to an object, or from one object to the next, during a
+// walk.
 const moves = 8
 
-// run walks, and walks on when events have moved under it: rows that were to come are in an object by
-// now, or the object has been followed by a longer one.
+// run walks, and continues when events have moved meanwhile: rows may be in an object by now, or a longer object may
+// have replaced the one that is read.
 func (w *walk) run(ctx context.Context) error {
 	var before persister.Place
 	var failed error
@@ -124,14 +124,14 @@ func (w *walk) run(ctx context.Context) error {
 			return errors.Join(failed, err)
 		}
 		last := place.Last
-		place.Last = 0 // a run that goes on has not moved
+		place.Last = 0 // newer events are no move
 		if try > 0 && place == before {
 			return failed
 		}
 		if place.Day == "" || place.Deleted || w.began && w.pos < place.Expired {
 			return nil
 		}
-		w.pos = max(w.pos, place.Expired) // whoever asks sees by the first pack what is no longer kept
+		w.pos = max(w.pos, place.Expired) // the first pack shows the caller what is no longer kept
 		failed = w.once(ctx, place)
 		if errors.Is(failed, errStopped) || failed == nil && w.pos >= min(last, w.through) {
 			return failed
@@ -141,7 +141,7 @@ func (w *walk) run(ctx context.Context) error {
 	return failed
 }
 
-// once walks with the run's events where place says.
+// once walks the run's events as they are stored according to place.
 func (w *walk) once(ctx context.Context, place persister.Place) error {
 	rows, base, err := w.a.rows(ctx, w.key, place, w.pos)
 	if err != nil {
@@ -162,8 +162,8 @@ func (w *walk) once(ctx context.Context, place persister.Place) error {
 	return ctx.Err()
 }
 
-// rows returns the run's events as rows, and the newest head at or before the event after that can be
-// had for nothing.
+// rows returns the run's events as rows, and the newest head at or before the event after that is known without
+// reading more.
 func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.Place, after schema.Seq) (*joined, schema.Head, error) {
 	base := beginning(place)
 	j := &joined{tables: a.cfg.Tables, floor: place.Floor}
@@ -192,22 +192,22 @@ func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.P
 	return j, base, nil
 }
 
-// beginning is the run before the first event that is kept.
+// beginning returns the head before the first event that is kept.
 func beginning(place persister.Place) schema.Head {
 	base := schema.Head{Day: place.Day}
 	if place.Expired > 0 {
-		// Which of the final states it was is not known, and does not matter: what follows an end is
-		// what opens the run again.
+		// Which of the final states it was is not known, and does not matter: the event after an end opens the run
+		// again.
 		base.Last, base.State = place.Expired, schema.StateDone
 	}
 	return base
 }
 
-// joined is the object and the tables as one set of rows.
+// joined reads the object and the tables as one set of rows.
 type joined struct {
 	tables Tables
-	floor  schema.Seq // rows begin behind
-	cursor *cursor    // nil: there are rows alone
+	floor  schema.Seq // rows begin after it
+	cursor *cursor    // nil: there are only rows
 	base   schema.Seq // of the walk
 }
 

@@ -12,46 +12,45 @@ import (
 	"agentstream/schema"
 )
 
-// ErrHole reports that a run lacks an event between others. It is not archived: what is missing may be on
-// its way, or among the dead letters, and an object would seal the loss.
+// ErrHole reports that an event between others is missing. The run is not archived: the event may still arrive, or be
+// a dead letter, and an object would make the loss final.
 var ErrHole = errors.New("run has a hole")
 
-// Queue hands out runs that are to be archived. Both stores are one.
+// Queue returns runs to archive. Both database stores implement it.
 type Queue interface {
-	// Claim returns at most limit runs that have ended and rested for settle, and keeps them from others
-	// for lease.
+	// Claim returns at most limit runs that have ended and have not changed for settle. Other calls do not return
+	// them for the time of lease.
 	Claim(ctx context.Context, settle, lease time.Duration, limit int) ([]schema.RunKey, error)
-	// Defer keeps a run from being claimed for a while.
+	// Defer prevents that Claim returns a run for the time of wait.
 	Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error
-	// Backlog counts what Claim would give, claimed or not, up to limit.
+	// Backlog returns the number of runs that Claim would return if none were claimed, at most limit.
 	Backlog(ctx context.Context, settle time.Duration, limit int) (int, error)
-	// SetArchived names the object of a run; false: the run has moved, and nothing was changed.
+	// SetArchived records the object of a run. It returns false and changes nothing when the run has newer events.
 	SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error)
 }
 
-// Hooks are called as things happen, from several goroutines; nil ones are not.
+// Hooks are called from several goroutines. Nil hooks are skipped.
 type Hooks struct {
-	Archived func(key schema.RunKey, ix *Index, size int64, took time.Duration) // an object is named by its run
-	Failed   func(key schema.RunKey, err error)                                 // of one run; errors.Is(err, ErrHole) is about the run
+	Archived func(key schema.RunKey, ix *Index, size int64, took time.Duration) // the object of a run was recorded
+	Failed   func(key schema.RunKey, err error)                                 // of one run; with ErrHole the run is the reason, not the store
 	Backlog  func(runs int)                                                     // waiting runs; at most backlogLimit
 	Audited  func(r Audit)
 }
 
-// ArchiverConfig says what an Archiver works on. Tables, Queue and Store must be set; the first two are
-// one store.
+// ArchiverConfig configures an Archiver. Tables, Queue and Store must be set, the first two to the same store.
 type ArchiverConfig struct {
 	Tables Tables
 	Queue  Queue
 	Store  Store
-	Large  Large  // whose blobs are archived with their runs; nil: none are
-	Base   string // what the URIs of objects begin with, before their names; default "file:"
+	Large  Large  // blobs to archive with their runs; nil: none
+	Base   string // beginning of the URIs of objects, before their names; default "file:"
 
-	Settle   time.Duration // rest of a run before it is archived; default a minute, negative: none
-	Parallel int           // runs at once; default 2
-	Frame    int           // bytes of lines in a frame of an object, about; default FrameBytes
-	Poll     time.Duration // pause when there is nothing to do; default 5 s
-	Lease    time.Duration // for which a run is this process's; default 10 minutes
-	Limit    time.Duration // for one run; default an hour
+	Settle   time.Duration // time without changes before a run is archived; default a minute, negative: none
+	Parallel int           // runs at the same time; default 2
+	Frame    int           // approximate bytes of lines in a frame of an object; default FrameBytes
+	Poll     time.Duration // pause when no run is to be archived; default 5 s
+	Lease    time.Duration // time of a claim; default 10 minutes
+	Limit    time.Duration // longest time for one run; default an hour
 	Timeout  time.Duration // of one read of Store; default DefaultTimeout
 	Audit    time.Duration // between two audits; default a day, negative: none
 	Grace    time.Duration // age at which an object may be an orphan; default a day
@@ -88,20 +87,20 @@ func (c ArchiverConfig) withDefaults() ArchiverConfig {
 	return c
 }
 
-// FolderBase is what the URIs of objects in a folder begin with. Where the folder is stands in no
-// table: it may be moved.
+// FolderBase is the beginning of the URIs of objects in a folder. The path of the folder is not part of them, so that
+// it may be moved.
 const FolderBase = "file:"
 
-// Archiver writes objects of runs that have ended. Make it with NewArchiver.
+// Archiver writes objects of runs that have ended. Create it with NewArchiver.
 type Archiver struct {
 	cfg     ArchiverConfig
 	archive *Archive
 
 	mu    sync.Mutex
-	fails map[schema.RunKey]int // in a row
+	fails map[schema.RunKey]int // number of failures in a row
 }
 
-// NewArchiver makes an Archiver.
+// NewArchiver returns an Archiver.
 func NewArchiver(cfg ArchiverConfig) (*Archiver, error) {
 	if cfg.Tables == nil || cfg.Queue == nil || cfg.Store == nil {
 		return nil, errors.New("blob: an archiver needs tables and a store of objects")
@@ -117,13 +116,13 @@ func NewArchiver(cfg ArchiverConfig) (*Archiver, error) {
 	return &Archiver{cfg: cfg, archive: archive, fails: make(map[schema.RunKey]int)}, nil
 }
 
-// claimRuns is how many runs a worker takes at once.
+// claimRuns is the number of runs that a worker claims at once.
 const claimRuns = 8
 
-// backlogLimit bounds what is counted.
+// backlogLimit bounds the backlog that is counted.
 const backlogLimit = 100_000
 
-// Run archives until ctx ends. A run that is being written then is given back.
+// Run archives until ctx ends. The claims of runs that are being written then are given up.
 func (a *Archiver) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range a.cfg.Parallel {
@@ -137,7 +136,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// work takes runs and archives them. While everything fails it slows down, to a minute.
+// work claims runs and archives them. While everything fails its pauses grow up to a minute.
 func (a *Archiver) work(ctx context.Context) {
 	const most = time.Minute
 	trouble := time.Duration(0)
@@ -156,7 +155,7 @@ func (a *Archiver) work(ctx context.Context) {
 	}
 }
 
-// pause waits for about d, so that processes that failed together do not try together.
+// pause waits for about d, so that processes that failed at the same time do not try again at the same time.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d/2+1))
 	defer t.Stop()
@@ -166,8 +165,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// batch claims some runs and archives them. An error says that tables or objects are away; what is
-// left of the claim is given back then.
+// batch claims some runs and archives them. An error means that tables or objects are away; then the remaining claims
+// are given up.
 func (a *Archiver) batch(ctx context.Context) (n int, err error) {
 	keys, err := a.cfg.Queue.Claim(ctx, a.cfg.Settle, a.cfg.Lease, claimRuns)
 	if err != nil {
@@ -194,22 +193,22 @@ func (a *Archiver) batch(ctx context.Context) (n int, err error) {
 	return len(keys), nil
 }
 
-// giveBack lets others take the runs at once.
+// giveBack gives up the claims of runs.
 func (a *Archiver) giveBack(ctx context.Context, keys []schema.RunKey) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	for _, key := range keys {
 		if err := a.cfg.Queue.Defer(ctx, key, 0); err != nil {
-			return // the lease ends by itself
+			return // the leases end by themselves
 		}
 	}
 }
 
-// maxFails bounds what is remembered of runs that failed.
+// maxFails bounds the number of failed runs that are remembered.
 const maxFails = 10_000
 
-// failed says what happened and keeps the run back: half a minute at first, up to the lease, and as
-// long at once for a run with a hole.
+// failed reports the failure and defers the run: for half a minute at first, then longer, up to the lease. A run with
+// a gap is deferred for the lease at once.
 func (a *Archiver) failed(ctx context.Context, key schema.RunKey, err error) {
 	a.mu.Lock()
 	if len(a.fails) >= maxFails {
@@ -236,7 +235,7 @@ func (a *Archiver) succeeded(key schema.RunKey) {
 	delete(a.fails, key)
 }
 
-// watch counts what waits.
+// watch reports the backlog.
 func (a *Archiver) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if n, err := a.cfg.Queue.Backlog(ctx, a.cfg.Settle, backlogLimit); err == nil && a.cfg.Hooks.Backlog != nil {
@@ -246,8 +245,8 @@ func (a *Archiver) watch(ctx context.Context) {
 	}
 }
 
-// audits looks for orphans again and again, at first after a part of the interval: processes that start
-// together look one after the other.
+// audits runs an audit in each interval. The first begins after about a quarter of it, at a random time, so that
+// processes that start together do not audit together.
 func (a *Archiver) audits(ctx context.Context) {
 	pause(ctx, a.cfg.Audit/4)
 	for ctx.Err() == nil {
@@ -267,16 +266,16 @@ func (a *Archiver) audits(ctx context.Context) {
 	}
 }
 
-// Audit is what an audit found.
+// Audit is the result of an audit.
 type Audit struct {
 	Objects int // all
-	Removed int // orphans: the run names another object, or has all of it in its rows
-	Unknown int // of no run in the tables, or of no run's name at all, or with more of it than the tables know: left
+	Removed int // orphans: the run has another object, or has all events in its rows
+	Unknown int // left: the tables do not know the run or some of its events, or the name is not that of an object
 }
 
-// Audit walks all objects and, with remove, removes those that no run needs: what was written and then not
-// named, and what a longer one followed. It leaves objects younger than Grace, and whatever it cannot
-// tell from the only copy: after the tables were restored from a backup, objects know more than they.
+// Audit lists all objects and, with remove, removes those that no run needs: objects that were written but not
+// recorded, and those that a longer one replaced. It leaves objects younger than Grace, and all objects that may be
+// the only copy: after the tables were restored from a backup, there are objects of which they do not know.
 func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) {
 	if s, ok := a.cfg.Store.(sweeper); ok && remove {
 		if err := s.Sweep(ctx, "", time.Now().Add(-a.cfg.Grace)); err != nil {
@@ -328,7 +327,7 @@ func (a *Archiver) Audit(ctx context.Context, remove bool) (r Audit, err error) 
 	return r, nil
 }
 
-// auditLarge looks at the object of a blob: it stays as long as its run has events.
+// auditLarge checks the object of a blob: it is kept as long as its run has events.
 func (a *Archiver) auditLarge(ctx context.Context, r *Audit, o Object, key schema.RunKey, remove bool) error {
 	if time.Since(o.Modified) < a.cfg.Grace {
 		return nil

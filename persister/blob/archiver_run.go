@@ -11,9 +11,9 @@ import (
 	"agentstream/schema"
 )
 
-// One archives a run now, whether it has rested or not. A run that has not ended, is archived already, or
-// of which nothing is kept, is left as it is, without an error. An object that is not there any more is written
-// again as long as there are rows.
+// One archives a run now, also when it has changed within Settle. It does nothing, and returns no error, when the run
+// has not ended, is archived already, or has no events. An object that was removed is written again as long as there
+// are rows.
 func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.Limit, fmt.Errorf("blob: archive run %s: not done within %v", key, a.cfg.Limit))
@@ -55,7 +55,8 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	return nil
 }
 
-// lost reports whether the object which a run names is not there. As long as the run has its rows it is written again.
+// lost reports whether the object that a run names does not exist. As long as the run has its rows it is written
+// again.
 func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.Place) bool {
 	name, _, err := nameIn(place.URI, key)
 	if err == nil {
@@ -64,7 +65,7 @@ func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.
 	return errors.Is(err, ErrNotFound)
 }
 
-// object writes the run's object, or finds the one that an earlier attempt has left, and reads it back.
+// object writes the run's object, or finds the one that an earlier attempt has written, and reads it back.
 func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*object, error) {
 	ix, err := a.put(ctx, name, key, place)
 	if errors.Is(err, ErrExists) {
@@ -81,7 +82,7 @@ func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, p
 		err = o.verify(ctx)
 	}
 	if errors.Is(err, ErrCorrupt) {
-		err = errors.Join(err, a.discard(ctx, key, name)) // the next attempt writes it anew
+		err = errors.Join(err, a.discard(ctx, key, name)) // the next attempt writes it again
 	}
 	return o, err
 }
@@ -98,7 +99,7 @@ func (a *Archiver) discard(ctx context.Context, key schema.RunKey, name string) 
 	return a.cfg.Store.Delete(ctx, name)
 }
 
-// put streams the run into its object.
+// put writes the run to its object in the store.
 func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (ix *Index, err error) {
 	err = a.stream(ctx, name, func(w io.Writer) (err error) {
 		ix, err = a.write(ctx, w, key, place)
@@ -107,7 +108,7 @@ func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, plac
 	return ix, err
 }
 
-// stream makes an object of what write writes.
+// stream stores the bytes that write writes as an object.
 func (a *Archiver) stream(ctx context.Context, name string, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,21 +116,21 @@ func (a *Archiver) stream(ctx context.Context, name string, write func(io.Writer
 	done := make(chan error, 1)
 	go func() {
 		err := a.cfg.Store.Put(ctx, name, r)
-		_ = r.CloseWithError(errPutEnded) // a writer that is not done must not wait
+		_ = r.CloseWithError(errPutEnded) // a writer that has not finished must not wait
 		done <- err
 	}()
 	err := write(w)
-	_ = w.CloseWithError(err) // nil is the end of the object; an error keeps it from being made
+	_ = w.CloseWithError(err) // nil ends the object; after an error it is not created
 	if put := <-done; err == nil || errors.Is(err, errPutEnded) {
 		err = put
 	}
 	return err
 }
 
-// errPutEnded is what a writer gets when the store takes no more. Put's own error says why.
+// errPutEnded is the error of a write after the store has stopped reading. Put's own error has the reason.
 var errPutEnded = errors.New("store takes no more")
 
-// write writes the run as an object.
+// write writes the run in the format of objects.
 func (a *Archiver) write(ctx context.Context, out io.Writer, key schema.RunKey, place persister.Place) (*Index, error) {
 	var w *Writer
 	var failed error

@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// fresh is how long an index is believed. The id of a run that was deleted is free again after ten minutes, and an
-// object of the next run may have the name of one of the last: nothing of that may be given out then.
+// fresh is the time for which a cached index is valid. Ten minutes after a run was deleted its id may be used again,
+// and an object of the new run may have the same name. A reader must not see events of the deleted one then.
 const fresh = 5 * time.Minute
 
-// kept is an object in the cache.
-type kept struct {
+// entry is an object in the cache.
+type entry struct {
 	*object
 	since time.Time
 }
 
-// cache keeps the indexes that were used last. Who asks for one that is being read waits for it.
+// cache keeps the indexes that were used last. Concurrent calls for the same index read it once.
 type cache struct {
 	reads *reads
 	room  int64 // bytes
 	group singleflight.Group
 
 	mu    sync.Mutex
-	order list.List // of kept, the newest use first
+	order list.List // of entries, the last used first
 	names map[string]*list.Element
 	size  int64
 }
@@ -36,7 +36,7 @@ func newCache(r *reads, room int64) *cache {
 	return &cache{reads: r, room: room, names: make(map[string]*list.Element)}
 }
 
-// open returns an object. The reading goes on when the caller who began it leaves: others may wait.
+// open returns an object. The read continues when its caller leaves, because others may wait for it.
 func (c *cache) open(ctx context.Context, name string) (*object, error) {
 	if o := c.get(name); o != nil {
 		return o, nil
@@ -65,7 +65,7 @@ func (c *cache) get(name string) *object {
 	if e == nil {
 		return nil
 	}
-	k := e.Value.(kept)
+	k := e.Value.(entry)
 	if time.Since(k.since) >= fresh {
 		c.remove(e)
 		return nil
@@ -80,14 +80,14 @@ func (c *cache) put(o *object, since time.Time) {
 	if o.bytes() > c.room || c.names[o.name] != nil {
 		return
 	}
-	c.names[o.name] = c.order.PushFront(kept{o, since})
+	c.names[o.name] = c.order.PushFront(entry{o, since})
 	c.size += o.bytes()
 	for c.size > c.room {
 		c.remove(c.order.Back())
 	}
 }
 
-// drop forgets an object that turned out to be another than it was.
+// drop removes an object that has another content than its index.
 func (c *cache) drop(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *cache) drop(name string) {
 }
 
 func (c *cache) remove(e *list.Element) {
-	o := e.Value.(kept)
+	o := e.Value.(entry)
 	c.order.Remove(e)
 	delete(c.names, o.name)
 	c.size -= o.bytes()

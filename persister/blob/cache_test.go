@@ -33,7 +33,7 @@ func TestCacheForgets(t *testing.T) {
 		want(old) // it is kept
 		time.Sleep(time.Minute)
 		want(next)
-		if c.size != int64(c.order.Front().Value.(kept).bytes()) || len(c.names) != 1 {
+		if c.size != int64(c.order.Front().Value.(entry).bytes()) || len(c.names) != 1 {
 			t.Fatalf("%d bytes of %d objects", c.size, len(c.names))
 		}
 	})

@@ -24,7 +24,7 @@ type Folder struct {
 
 var _ Store = (*Folder)(nil)
 
-// OpenFolder opens a folder, which is made when it is not there.
+// OpenFolder opens a folder, and creates it when it does not exist.
 func OpenFolder(root string) (*Folder, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("blob: open folder: %w", err)
@@ -32,7 +32,7 @@ func OpenFolder(root string) (*Folder, error) {
 	return &Folder{root: root}, nil
 }
 
-// Ping reports whether the folder is there.
+// Ping returns nil when the folder exists.
 func (f *Folder) Ping(context.Context) error {
 	if info, err := os.Stat(f.root); err != nil {
 		return fmt.Errorf("blob: folder: %w", err)
@@ -42,7 +42,8 @@ func (f *Folder) Ping(context.Context) error {
 	return nil
 }
 
-// path refuses names that are not of an object, and so those that lead out of the folder.
+// path returns the path of a file. It refuses names that are not of an object, and so those that lead out of the
+// folder.
 func (f *Folder) path(name string) (string, error) {
 	if err := ValidName(name); err != nil {
 		return "", err
@@ -50,12 +51,12 @@ func (f *Folder) path(name string) (string, error) {
 	return filepath.Join(f.root, filepath.FromSlash(name)), nil
 }
 
-// tempPrefix marks files that are being written. The run follows, so that they can be removed with it. List leaves
-// them out; no run is called so.
+// tempPrefix is the beginning of the names of files that are being written. The run follows, so that they can be
+// removed with it. List skips them; no run has such a name.
 const tempPrefix = ".part-"
 
-// Put implements Store: a file of another name is written, synced and linked to its own, and the
-// folder is synced.
+// Put implements Store. It writes and syncs a file with a temporary name, links it to its own name, and syncs the
+// folder.
 func (f *Folder) Put(ctx context.Context, name string, body io.Reader) error {
 	full, err := f.path(name)
 	if err != nil {
@@ -96,7 +97,7 @@ func (f *Folder) put(ctx context.Context, full string, body io.Reader) (err erro
 	return syncDir(dir)
 }
 
-// mkdir makes a folder below the root and makes each one durable that it had to make.
+// mkdir creates a folder below the root, and syncs each folder that it had to create.
 func (f *Folder) mkdir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -120,7 +121,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// checked ends a copy with its context.
+// checked is a reader that fails when its context has ended.
 type checked struct {
 	ctx context.Context
 	r   io.Reader
@@ -149,8 +150,8 @@ func (f *Folder) Read(ctx context.Context, name string, offset, length int64) ([
 	return data, size, nil
 }
 
-// missing reports whether there is no such file. A run whose name is longer than a file system takes was
-// never written.
+// missing reports whether err says that the file does not exist. A file whose name is too long for the file system
+// cannot exist.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)
 }
@@ -179,7 +180,8 @@ func readFile(ctx context.Context, full string, offset, length int64) (data []by
 	return data, size, nil
 }
 
-// Delete implements Store. Folders that become empty stay: somebody may be about to write into them.
+// Delete implements Store. It does not remove folders that become empty: another process may be about to write into
+// them.
 func (f *Folder) Delete(_ context.Context, name string) error {
 	full, err := f.path(name)
 	if err != nil {
@@ -191,18 +193,19 @@ func (f *Folder) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// name returns the name of a file within the folder.
+// name returns the name of a file relative to the folder.
 func (f *Folder) name(p string) (string, error) {
 	rel, err := filepath.Rel(f.root, p)
 	return filepath.ToSlash(rel), err
 }
 
-// apart reports whether no name in a folder begins with prefix.
+// apart reports whether no name in a folder can begin with prefix.
 func apart(folder, prefix string) bool {
 	return folder != "." && !strings.HasPrefix(folder+"/", prefix) && !strings.HasPrefix(prefix, folder+"/")
 }
 
-// Sweep removes what a Put, of an object whose name begins with prefix, that was killed before has left.
+// Sweep removes temporary files of objects whose names begin with prefix, which a Put that was killed before a time
+// has left.
 func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) error {
 	err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -224,7 +227,7 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) err
 			err = os.Remove(p)
 		}
 		if missing(err) {
-			return nil // it has gone meanwhile
+			return nil // it was removed meanwhile
 		}
 		return err
 	})
@@ -234,7 +237,7 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) err
 	return nil
 }
 
-// List implements Store. It returns files that Put would not have named as they are.
+// List implements Store. It also returns files with names that Put would not have used.
 func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
@@ -257,7 +260,7 @@ func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Object, erro
 			info, err := d.Info()
 			if err != nil {
 				if missing(err) {
-					return nil // it has gone meanwhile
+					return nil // it was removed meanwhile
 				}
 				return err
 			}

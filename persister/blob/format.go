@@ -16,26 +16,26 @@ import (
 	"agentstream/schema"
 )
 
-// ErrCorrupt reports that an object is not what was written: nothing of the damaged part is given out.
+// ErrCorrupt reports that an object is not as it was written. Nothing of the damaged part is returned.
 var ErrCorrupt = errors.New("object is damaged")
 
-// version is the format's, in the index and in the footer's magic.
+// version is the version of the format, in the index and in the footer's magic.
 const version = 1
 
-// FrameBytes is about how many bytes of lines a frame holds. A pack is not divided, so a frame holds
-// at most schema.MaxPackBytes more.
+// FrameBytes is the approximate number of bytes of lines in a frame. A pack is not divided, so a frame has at most
+// schema.MaxPackBytes more.
 const FrameBytes = 512 << 10
 
-// Bounds of what a reader takes, whatever an object says of itself.
+// Bounds of what a reader accepts, whatever the sizes in an object.
 const (
 	maxFrame      = 16 << 20  // bytes of lines in a frame
 	maxIndex      = 256 << 20 // bytes of an index before it is compressed
 	maxIndexCoded = 64 << 20
 )
 
-// Sizes and marks of the object's end. The skippable frame holds the compressed index and the footer.
+// Sizes and magic numbers of the object's end: the skippable frame with the compressed index, and the footer.
 const (
-	skippableMagic  = 0x184D2A5A // one of the sixteen that zstd leaves to others
+	skippableMagic  = 0x184D2A5A // one of the sixteen that zstd reserves for others
 	skippableHeader = 8
 	footerSize      = 64
 	footerMagic     = "AGNTRUN1"
@@ -43,7 +43,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Index says where the events of a run lie in its object.
+// Index describes where the events of a run are in its object.
 type Index struct {
 	Version int        `json:"version"`
 	Tenant  string     `json:"tenant"`
@@ -58,7 +58,7 @@ type Index struct {
 	End     Point      `json:"end"` // the run after Last
 }
 
-// Frame is one of the zstd frames.
+// Frame describes one of the zstd frames.
 type Frame struct {
 	First schema.Seq `json:"first"`
 	Last  schema.Seq `json:"last"`
@@ -69,7 +69,7 @@ type Frame struct {
 	Head  Point      `json:"head"`  // the run before First
 }
 
-// Point is the run between two events: what a walk that begins there must know.
+// Point is the state of the run between two events, from which a walk can begin.
 type Point struct {
 	State   schema.RunState `json:"state,omitempty"`
 	Anchors string          `json:"anchors,omitempty"` // open messages, as schema.FormatAnchors writes them
@@ -82,20 +82,20 @@ func pointOf(h schema.Head) Point {
 
 // head returns the point as the head after the event last.
 func (p Point) head(day string, last schema.Seq) schema.Head {
-	anchors, _ := schema.ParseAnchors(p.Anchors) // check has parsed it
+	anchors, _ := schema.ParseAnchors(p.Anchors) // check has parsed them
 	return schema.Head{Last: last, LastID: p.LastID, Day: day, State: p.State, Anchors: anchors}
 }
 
-// Key is the run that the object holds.
+// Key returns the run that the object holds.
 func (ix *Index) Key() schema.RunKey { return schema.RunKey{Tenant: ix.Tenant, Run: ix.Run} }
 
-// find returns the number of the frame that holds seq, which is one of the object's.
+// find returns the number of the frame with seq, which must be one of the object's.
 func (ix *Index) find(seq schema.Seq) int {
 	return sort.Search(len(ix.Frames), func(i int) bool { return ix.Frames[i].Last >= seq })
 }
 
-// before returns the newest head that the index knows at or before the event after, which is at least
-// First-1 and at most Last.
+// before returns the newest head in the index at or before the event after, which must be at least First-1 and at
+// most Last.
 func (ix *Index) before(after schema.Seq) schema.Head {
 	if after >= ix.Last {
 		return ix.End.head(ix.Day, ix.Last)
@@ -104,14 +104,14 @@ func (ix *Index) before(after schema.Seq) schema.Head {
 	return f.Head.head(ix.Day, f.First-1)
 }
 
-// data is the number of bytes that the frames take.
+// data returns the number of bytes of the frames.
 func (ix *Index) data() int64 {
 	f := &ix.Frames[len(ix.Frames)-1]
 	return f.At + f.Size
 }
 
-// check verifies that the frames cover the events and the object without a gap. Sums that a hostile
-// index could make overflow are bounded by the frames' own bounds first.
+// check verifies that the frames cover the events and the object without a gap. The bounds of each frame are checked
+// first, so that the sums of a hostile index cannot overflow.
 func (ix *Index) check(data int64) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("index: "+format+": %w", append(args, ErrCorrupt)...)
@@ -154,7 +154,7 @@ func (p *Point) check() error {
 	return err
 }
 
-// tailOf returns the object's end: the skippable frame with the compressed index and the footer.
+// tailOf returns the object's end: the skippable frame with the compressed index, and the footer.
 func tailOf(ix *Index, c *codec) ([]byte, error) {
 	text, err := json.Marshal(ix)
 	if err != nil {
@@ -167,7 +167,7 @@ func tailOf(ix *Index, c *codec) ([]byte, error) {
 	return b, nil
 }
 
-// sealed wraps an index that follows data bytes of frames.
+// sealed returns the end for an index after data bytes of frames.
 func sealed(c *codec, text []byte, data int64) []byte {
 	coded := c.enc.EncodeAll(text, nil)
 	b := make([]byte, 0, skippableHeader+len(coded)+footerSize)
@@ -185,7 +185,7 @@ func sealed(c *codec, text []byte, data int64) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[foot:], castagnoli))
 }
 
-// footer is the object's last bytes.
+// footer holds the object's last bytes, decoded.
 type footer struct {
 	data  int64 // offset of the skippable frame: the bytes before it are the frames
 	coded int   // bytes of the compressed index
@@ -193,7 +193,7 @@ type footer struct {
 	sum   [sha256.Size]byte
 }
 
-// parseFooter reads the last bytes of an object of size bytes.
+// parseFooter decodes the last bytes of an object of size bytes.
 func parseFooter(b []byte, size int64) (footer, error) {
 	if len(b) < footerSize || size < skippableHeader+footerSize {
 		return footer{}, fmt.Errorf("%d bytes are no run: %w", size, ErrCorrupt)
@@ -215,7 +215,7 @@ func parseFooter(b []byte, size int64) (footer, error) {
 	return f, nil
 }
 
-// parseIndex reads the skippable frame: its header, the compressed index and the footer.
+// parseIndex decodes the skippable frame: its header, the compressed index and the footer.
 func parseIndex(b []byte, f footer, c *codec) (*Index, error) {
 	if len(b) != skippableHeader+f.coded+footerSize || binary.LittleEndian.Uint32(b) != skippableMagic ||
 		binary.LittleEndian.Uint32(b[4:]) != uint32(f.coded+footerSize) {
@@ -239,7 +239,7 @@ func parseIndex(b []byte, f footer, c *codec) (*Index, error) {
 	return &ix, nil
 }
 
-// codec is zstd, set up once: its tables are larger than most runs.
+// codec is zstd, created once: its tables are larger than most runs.
 type codec struct {
 	enc *zstd.Encoder
 	dec *zstd.Decoder
@@ -259,9 +259,9 @@ func newCodecOf(level zstd.EncoderLevel) (*codec, error) {
 	return &codec{enc, dec}, nil
 }
 
-// decode returns exactly size bytes. Memory grows with what is decoded and not with what is promised.
+// decode returns exactly size bytes. Memory grows with the decoded bytes, not with the size that the object claims.
 func (c *codec) decode(coded []byte, size int) ([]byte, error) {
-	// A compressed byte gives much less than this for any text; what promises more grows as it comes.
+	// Text compresses far less than this. When an object claims more, the buffer grows as bytes are decoded.
 	out, err := c.dec.DecodeAll(coded, make([]byte, 0, min(size, 64*len(coded)+1024)))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
@@ -272,7 +272,7 @@ func (c *codec) decode(coded []byte, size int) ([]byte, error) {
 	return out, nil
 }
 
-// lines decodes a frame and checks that it is whole.
+// lines decodes a frame and checks it.
 func (c *codec) lines(f *Frame, coded []byte) ([]byte, error) {
 	if int64(len(coded)) != f.Size || crc32.Checksum(coded, castagnoli) != f.CRC {
 		return nil, fmt.Errorf("events %d to %d: check sum differs: %w", f.First, f.Last, ErrCorrupt)

@@ -15,27 +15,28 @@ import (
 	"agentstream/schema"
 )
 
-// Large has the blobs of runs that are still at the log: content that is too large for an event.
+// Large reads the blobs of runs in the log: content that is too large for an event.
 type Large interface {
-	// List returns the blobs of a run; their types may be missing.
+	// List returns the blobs of a run. Their types may be missing.
 	List(ctx context.Context, key schema.RunKey) ([]schema.Blob, error)
-	// Get finds a blob and walks its pieces. The error wraps schema.ErrNoBlob when the run has no such blob.
+	// Get returns a blob and its pieces. The error wraps schema.ErrNoBlob when the run has no such blob.
 	Get(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error)
 }
 
 const largeSuffix = ".blob"
 
-// LargeName names the object of a run's blob: <tenant>/<day>/<run>.<ref>.blob.
+// LargeName returns the name of the object of a run's blob: <tenant>/<day>/<run>.<ref>.blob.
 func LargeName(key schema.RunKey, day, ref string) string {
 	return largePrefix(key, day) + strings.TrimPrefix(ref, schema.BlobPrefix) + largeSuffix
 }
 
-// largePrefix begins the names of all blobs of a run. No number of an object of events begins so.
+// largePrefix is the beginning of the names of all blobs of a run. No seq in the name of an object of events begins
+// with it.
 func largePrefix(key schema.RunKey, day string) string {
 	return key.Tenant + "/" + day + "/" + key.Run + "." + schema.BlobPrefix
 }
 
-// ParseLargeName takes a name apart; what LargeName cannot have made is an error.
+// ParseLargeName parses a name of LargeName. Any other name is an error.
 func ParseLargeName(name string) (key schema.RunKey, day, ref string, err error) {
 	parts := strings.Split(name, "/")
 	if len(parts) == 3 {
@@ -51,7 +52,7 @@ func ParseLargeName(name string) (key schema.RunKey, day, ref string, err error)
 	return key, day, ref, nil
 }
 
-// ValidName reports whether name is one that Name or LargeName makes: nil, or an error that says so.
+// ValidName returns nil when name is one that Name or LargeName returns, else an error.
 func ValidName(name string) error {
 	if _, _, _, err := ParseLargeName(name); err == nil {
 		return nil
@@ -60,16 +61,16 @@ func ValidName(name string) error {
 	return err
 }
 
-// largeHead is the first line of the object of a blob. The content is behind it, as it was put.
+// largeHead is the first line of the object of a blob. The content follows it unchanged.
 type largeHead struct {
 	Type string `json:"content_type"`
 	Size int64  `json:"bytes"`
 }
 
-// maxLargeHead bounds the first line, in bytes: a media type has 255 at most.
+// maxLargeHead bounds the first line, in bytes: a media type has at most 255.
 const maxLargeHead = 2 << 10
 
-// large finds a blob among the objects. The error wraps schema.ErrNoBlob when it is not there, or ErrCorrupt.
+// large returns a blob from the objects. The error wraps schema.ErrNoBlob when it does not exist, or ErrCorrupt.
 func (r *reads) large(ctx context.Context, name string) (schema.Blob, iter.Seq2[[]byte, error], error) {
 	_, _, ref, err := ParseLargeName(name)
 	if err != nil {
@@ -106,8 +107,8 @@ func (r *reads) large(ctx context.Context, name string) (schema.Blob, iter.Seq2[
 	}, nil
 }
 
-// Blob finds a blob of a run that was archived, and walks its pieces: each of schema.BlobPiece bytes but for the last.
-// The error wraps schema.ErrNoBlob when there is none, and schema.ErrUnavailable when that is not known.
+// Blob returns a blob of an archived run and its pieces, each of schema.BlobPiece bytes but the last. The error wraps
+// schema.ErrNoBlob when there is no such blob, and schema.ErrUnavailable when that is not known.
 func (a *Archive) Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
 	if a.cfg.Store == nil {
 		return schema.Blob{}, nil, fmt.Errorf("blob: %s of %s: %w: %w", ref, key, schema.ErrNoBlob, ErrNoStore)
@@ -126,7 +127,7 @@ func (a *Archive) Blob(ctx context.Context, key schema.RunKey, ref string) (sche
 	return blob, pieces, err
 }
 
-// VerifyLarge reads all of the object of a blob, compares it with the sum in its name, and returns its size.
+// VerifyLarge reads all of the object of a blob, compares it with the digest in its name, and returns its size.
 func VerifyLarge(ctx context.Context, s Store, name string) (int64, error) {
 	return (&reads{store: s, timeout: DefaultTimeout}).verifyLarge(ctx, name)
 }
@@ -149,7 +150,7 @@ func (r *reads) verifyLarge(ctx context.Context, name string) (int64, error) {
 	return blob.Size, nil
 }
 
-// large writes the blobs of a run as objects, those that are not there yet, and reads them back.
+// large writes the blobs of a run as objects, those that do not exist yet, and reads them back.
 func (a *Archiver) large(ctx context.Context, key schema.RunKey, day string) error {
 	if a.cfg.Large == nil {
 		return nil
@@ -169,7 +170,7 @@ func (a *Archiver) large(ctx context.Context, key schema.RunKey, day string) err
 func (a *Archiver) oneLarge(ctx context.Context, key schema.RunKey, name, ref string) error {
 	reads := a.archive.cache.reads
 	if _, _, err := reads.large(ctx, name); !errors.Is(err, schema.ErrNoBlob) {
-		return err // an earlier attempt has left it: objects are never changed
+		return err // an earlier attempt has written it: objects are never changed
 	}
 	err := a.putLarge(ctx, key, name, ref)
 	if errors.Is(err, schema.ErrNoBlob) {
@@ -179,7 +180,7 @@ func (a *Archiver) oneLarge(ctx context.Context, key schema.RunKey, name, ref st
 		_, err = reads.verifyLarge(ctx, name)
 	}
 	if errors.Is(err, ErrCorrupt) {
-		err = errors.Join(err, a.cfg.Store.Delete(ctx, name)) // the next attempt writes it anew
+		err = errors.Join(err, a.cfg.Store.Delete(ctx, name)) // the next attempt writes it again
 	}
 	return err
 }
@@ -210,7 +211,8 @@ func (a *Archiver) putLarge(ctx context.Context, key schema.RunKey, name, ref st
 	})
 }
 
-// removeLarge removes the objects of a run's blobs with the object of its events, unless the run names another by now.
+// removeLarge removes the objects of a run's blobs together with the object of its events, unless the run names
+// another object by now.
 func (r Remover) removeLarge(ctx context.Context, key schema.RunKey, uri string) error {
 	name, _, err := nameIn(uri, key)
 	if err != nil {
@@ -236,12 +238,12 @@ func (r Remover) removeLarge(ctx context.Context, key schema.RunKey, uri string)
 	return nil
 }
 
-// goesOn reports whether a run has events, and an object, beside the one at uri.
+// goesOn reports whether a run has events, and another object than the one at uri.
 func goesOn(place persister.Place, uri string) bool {
 	return place.Day != "" && !place.Deleted && place.Last > place.Expired && place.URI != "" && place.URI != uri
 }
 
-// needless reports whether the object of a blob is of a run that has nothing any more.
+// needless reports whether the object of a blob belongs to a run without events.
 func needless(place persister.Place) bool {
 	return place.Deleted || place.Day != "" && place.Last <= place.Expired
 }

@@ -14,11 +14,11 @@ import (
 	"agentstream/schema"
 )
 
-// tailBytes is how much of an object's end is read at first. It holds the index of about a thousand
-// frames, and most runs whole.
+// tailBytes is the number of bytes of an object's end that are read first. They hold the index of about a thousand
+// frames, and most runs completely.
 const tailBytes = 64 << 10
 
-// reads is how objects are read.
+// reads reads objects.
 type reads struct {
 	store   Store
 	codec   *codec
@@ -35,7 +35,7 @@ func (r *reads) read(ctx context.Context, name string, offset, length int64) ([]
 	return data, size, err
 }
 
-// object is one that was opened: its index, and as much of its end as came with it.
+// object is an opened object: its index, and the part of its end that was read with it.
 type object struct {
 	reads *reads
 	name  string
@@ -45,8 +45,8 @@ type object struct {
 	tail  []byte
 }
 
-// open reads the index, with one request or, for a long run, two. The object must hold the events of
-// the run up to last.
+// open reads the index, with one request or, for a long run, two. The object must hold the events of the run up to
+// last.
 func (r *reads) open(ctx context.Context, name string) (*object, error) {
 	key, day, last, err := ParseName(name)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *reads) openTail(ctx context.Context, name string) (*object, error) {
 	return &object{reads: r, name: name, index: ix, size: size, from: from, tail: slices.Clone(end[:foot.data-from])}, nil
 }
 
-// bytes is about how much memory the object takes while it is kept.
+// bytes returns the approximate memory of the cached object.
 func (o *object) bytes() int64 {
 	n := int64(len(o.tail)) + 1024
 	for i := range o.index.Frames {
@@ -99,7 +99,7 @@ func (o *object) bytes() int64 {
 	return n
 }
 
-// raw returns the bytes of the frames i to j-1 as they lie in the object.
+// raw returns the bytes of the frames i to j-1 as they are in the object.
 func (o *object) raw(ctx context.Context, i, j int) ([]byte, error) {
 	from, last := o.index.Frames[i].At, &o.index.Frames[j-1]
 	to := last.At + last.Size
@@ -116,18 +116,18 @@ func (o *object) raw(ctx context.Context, i, j int) ([]byte, error) {
 	return data, nil
 }
 
-// Bounds of what is read ahead of a walk that goes on: each request is larger than the one before.
+// Bounds of the bytes that a walk reads ahead: each request is larger than the one before.
 const (
 	aheadFrames = 16
 	aheadBytes  = 2 << 20
 )
 
-// cursor reads an object's frames one after another. It belongs to one walk.
+// cursor reads an object's frames in order. It belongs to one walk.
 type cursor struct {
 	o      *object
 	frame  int    // number of the frame in lines; -1: none
 	lines  []byte // decoded
-	ahead  []byte // the frames next to stop-1, as they lie in the object
+	ahead  []byte // the frames next to stop-1, as they are in the object
 	next   int
 	stop   int
 	stride int // frames of the last request
@@ -135,7 +135,7 @@ type cursor struct {
 
 func newCursor(o *object) *cursor { return &cursor{o: o, frame: -1} }
 
-// load makes lines those of frame i. need is the last frame that the walk will want.
+// load sets lines to those of frame i. need is the last frame that the walk will read.
 func (c *cursor) load(ctx context.Context, i, need int) error {
 	if c.frame == i {
 		return nil
@@ -198,7 +198,7 @@ func (c *cursor) each(ctx context.Context, after, through schema.Seq, fn func(sc
 	return nil
 }
 
-// page returns the rest of the frame that holds after+1.
+// page returns the remaining lines of the frame that holds after+1.
 func (c *cursor) page(ctx context.Context, after, through schema.Seq) (page []persister.Line, err error) {
 	err = c.each(ctx, after, through, func(r schema.Record) {
 		page = append(page, persister.Line{Seq: r.Seq, Child: string(r.Child), Body: r.Line})
@@ -206,7 +206,7 @@ func (c *cursor) page(ctx context.Context, after, through schema.Seq) (page []pe
 	return page, err
 }
 
-// frames returns the events of persister.FrameTypes with after < seq ≤ through, which lie in one frame.
+// frames returns the events of persister.FrameTypes with after < seq ≤ through, which must be in one frame.
 func (c *cursor) frames(ctx context.Context, after, through schema.Seq) (frames []persister.Frame, err error) {
 	err = c.each(ctx, after, through, func(r schema.Record) {
 		if typ := string(r.Type); slices.Contains(persister.FrameTypes, typ) {
@@ -224,7 +224,7 @@ func (o *object) verify(ctx context.Context) error {
 		if err := c.load(ctx, i, len(o.index.Frames)-1); err != nil {
 			return err
 		}
-		_, _ = sum.Write(c.lines) // a hash takes everything
+		_, _ = sum.Write(c.lines) // a hash never fails
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != o.index.SHA256 {
 		return fmt.Errorf("blob: %s: digest of the lines differs: %w", o.name, ErrCorrupt)
@@ -232,7 +232,7 @@ func (o *object) verify(ctx context.Context) error {
 	return nil
 }
 
-// Verify reads all of an object, compares it with its check sums and digest, and returns its index.
+// Verify reads all of an object, compares it with its checksums and its digest, and returns its index.
 func Verify(ctx context.Context, s Store, name string) (*Index, error) {
 	c, err := newCodec()
 	if err != nil {

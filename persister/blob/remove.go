@@ -10,21 +10,22 @@ import (
 	"agentstream/schema"
 )
 
-// Places says where the events of runs are. Both stores are.
+// Places returns where the events of runs are. Both database stores implement it.
 type Places interface {
 	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
 }
 
-// Remover removes objects for those who end runs.
+// Remover removes objects of runs that are removed.
 type Remover struct {
 	Store  Store
-	Places Places // says whether a run's blobs are needed by a longer object; nil: they are not
-	// Missing is told of objects that Remove was to remove and that were not there: somebody did it before, or this
-	// is not the store that they are in. It may be nil.
+	Places Places // where the events of runs are, to keep blobs that a longer object needs; nil: none does
+	// Missing is called with the URIs of objects that Remove found missing: they were removed before, or are in
+	// another store. It may be nil.
 	Missing func(uri string)
 }
 
-// Remove removes the object at a URI that a run's row has given, and the run's blobs. One that is not there is removed.
+// Remove removes the object at a URI from a run's row, and the run's blobs. Removing an object that does not exist is
+// no error.
 func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) error {
 	name, _, err := nameIn(uri, key)
 	if err != nil {
@@ -41,8 +42,8 @@ func (r Remover) Remove(ctx context.Context, key schema.RunKey, uri string) erro
 	return r.Store.Delete(ctx, name)
 }
 
-// Check reads all of the object that a run's row names, and says whether it holds what the row says. It is for
-// those who are about to remove what else there is of the run.
+// Check reads all of the object that a run's row names. It returns an error unless the object holds what the row
+// names. Callers use it before they remove the rows.
 func (r Remover) Check(ctx context.Context, key schema.RunKey, place persister.Place) error {
 	name, last, err := nameIn(place.URI, key)
 	if err != nil {
@@ -55,8 +56,8 @@ func (r Remover) Check(ctx context.Context, key schema.RunKey, place persister.P
 	return err
 }
 
-// Wipe removes all objects of a run of a day, or of a tenant where Run is "", also those that no row names
-// any more and those that are being written, and returns their number. It asks for a list.
+// Wipe removes all objects of a run of a day, or of a tenant when Run is "", also those that no row names any more
+// and those that are being written, and returns their number. It lists objects.
 func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int, err error) {
 	if err := schema.ValidTenant(key.Tenant); err != nil {
 		return 0, fmt.Errorf("blob: wipe: %w", err)
@@ -68,7 +69,7 @@ func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int
 		}
 		prefix += day + "/" + key.Run + "."
 	}
-	// First: an upload that is ended here makes no object behind the list.
+	// The sweep comes first: an upload that it ends creates no object after the list was made.
 	if s, ok := r.Store.(sweeper); ok {
 		if err := s.Sweep(ctx, prefix, time.Now().Add(time.Hour)); err != nil {
 			return 0, fmt.Errorf("blob: wipe %s: %w", prefix, err)
@@ -86,8 +87,8 @@ func (r Remover) Wipe(ctx context.Context, key schema.RunKey, day string) (n int
 	return n, nil
 }
 
-// sweeper is a Store that can remove what uploads of objects whose names begin with prefix have left, or will
-// leave, that began before a time and are not finished.
+// sweeper is a Store that can remove unfinished uploads of objects whose names begin with prefix, if they began
+// before a time.
 type sweeper interface {
 	Sweep(ctx context.Context, prefix string, before time.Time) error
 }

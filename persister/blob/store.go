@@ -12,31 +12,31 @@ import (
 	"agentstream/schema"
 )
 
-// Answers of a Store.
+// Errors of a Store.
 var (
-	// ErrNotFound reports that there is no such object.
+	// ErrNotFound reports that the object does not exist.
 	ErrNotFound = errors.New("no such object")
-	// ErrExists reports that there is an object of that name already.
+	// ErrExists reports that an object of that name exists already.
 	ErrExists = errors.New("object exists")
 )
 
-// Store keeps objects. Names are those of Name and LargeName. Implementations are safe for concurrent use, and the
-// errors they give hold no credentials.
+// Store keeps objects. Their names are those of Name and LargeName. Implementations are safe for concurrent use, and
+// their errors contain no credentials.
 type Store interface {
-	// Put makes an object of all that body gives; its length need not be known. The object appears
-	// whole or not at all. It is never changed: a name that is taken is ErrExists, except on a server
-	// that cannot tell, where the object is replaced.
+	// Put creates an object with all bytes of body, whose length need not be known. The object appears completely or
+	// not at all. It is never changed: the error wraps ErrExists when the name is taken, except with a server that
+	// cannot check that and replaces the object.
 	Put(ctx context.Context, name string, body io.Reader) error
-	// Read returns length bytes from an offset, or the last length bytes when the offset is negative,
-	// and the size of the whole object. Fewer bytes are given only where the object ends.
+	// Read returns length bytes from an offset, or the last length bytes when the offset is negative, and the size of
+	// the whole object. It returns fewer bytes only at the end of the object.
 	Read(ctx context.Context, name string, offset, length int64) (data []byte, size int64, err error)
-	// Delete removes an object. One that is not there is removed.
+	// Delete removes an object. Deleting one that does not exist is no error.
 	Delete(ctx context.Context, name string) error
-	// List walks the objects whose names begin with prefix. It is for audits and slow.
+	// List iterates over the objects whose names begin with prefix. It is slow, and meant for audits.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 }
 
-// Object is what a Store lists.
+// Object is an object in a list.
 type Object struct {
 	Name     string
 	Size     int64
@@ -45,13 +45,13 @@ type Object struct {
 
 const suffix = ".jsonl.zst"
 
-// Name names the object of a run's events up to last: <tenant>/<day>/<run>.<last>.jsonl.zst. All parts
-// are of letters, digits, - and _.
+// Name returns the name of the object of a run's events up to last: <tenant>/<day>/<run>.<last>.jsonl.zst. All parts
+// consist of letters, digits, - and _.
 func Name(key schema.RunKey, day string, last schema.Seq) string {
 	return key.Tenant + "/" + day + "/" + key.Run + "." + last.String() + suffix
 }
 
-// ParseName takes a name apart; what Name cannot have made is an error.
+// ParseName parses a name of Name. Any other name is an error.
 func ParseName(name string) (key schema.RunKey, day string, last schema.Seq, err error) {
 	bad := fmt.Errorf("blob: %q names no object of a run", name)
 	parts := strings.Split(name, "/")
@@ -69,9 +69,9 @@ func ParseName(name string) (key schema.RunKey, day string, last schema.Seq, err
 	return key, day, last, nil
 }
 
-// nameIn returns the name within the URI of an object: its last three parts. What stands before says
-// where the object was when it was written; objects are looked for in the store that is configured,
-// so that a folder may be moved and a bucket copied.
+// nameIn returns the name in the URI of an object: its last three parts. The parts before them say where the object
+// was written. Objects are read from the store that is configured now, so that a folder may be moved and a bucket
+// copied.
 func nameIn(uri string, key schema.RunKey) (name string, last schema.Seq, err error) {
 	_, path, ok := strings.Cut(uri, ":")
 	parts := strings.Split(path, "/")

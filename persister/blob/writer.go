@@ -11,29 +11,29 @@ import (
 	"agentstream/schema"
 )
 
-// Writer writes one run as an object. Its memory is a frame and 100 to 200 bytes of index for every
-// FrameBytes of lines.
+// Writer writes one run as an object. Its memory is one frame, and 100 to 200 bytes of index for every FrameBytes of
+// lines.
 type Writer struct {
 	out   io.Writer
 	codec *codec
 	frame int // FrameBytes, or a test's
 
 	index Index
-	head  schema.Head // after what was added
+	head  schema.Head // after the packs added
 	open  Frame       // the frame in buf
 	buf   []byte
 	coded []byte
 	sum   hash.Hash
 }
 
-// newWriter begins an object whose first event follows base.
+// newWriter returns a Writer for an object whose first event follows base.
 func newWriter(out io.Writer, c *codec, key schema.RunKey, base schema.Head) *Writer {
 	return &Writer{out: out, codec: c, frame: FrameBytes, head: base, sum: sha256.New(), index: Index{
 		Version: version, Tenant: key.Tenant, Run: key.Run, Day: base.Day, First: base.Last + 1,
 	}}
 }
 
-// NewWriter begins an object of a run whose first event follows base; base.Day must be set.
+// NewWriter returns a Writer for an object of a run whose first event follows base. base.Day must be set.
 func NewWriter(out io.Writer, key schema.RunKey, base schema.Head) (*Writer, error) {
 	c, err := newCodec()
 	if err != nil {
@@ -42,10 +42,10 @@ func NewWriter(out io.Writer, key schema.RunKey, base schema.Head) (*Writer, err
 	return newWriter(out, c, key, base), nil
 }
 
-// Last is the newest event that was added.
+// Last returns the seq of the newest event added.
 func (w *Writer) Last() schema.Seq { return w.head.Last }
 
-// Add appends a pack, which must follow the one before.
+// Add appends a pack, which must follow the pack before.
 func (w *Writer) Add(p schema.Pack) error {
 	if p.First != w.head.Last+1 || p.Count < 1 || p.Key != w.index.Key() {
 		return fmt.Errorf("blob: write run %s: pack of %s from %d behind %d", w.index.Key(), p.Key, p.First, w.head.Last)
@@ -62,9 +62,9 @@ func (w *Writer) Add(p schema.Pack) error {
 	return w.flush()
 }
 
-// flush writes the frame that is open.
+// flush writes the open frame.
 func (w *Writer) flush() error {
-	_, _ = w.sum.Write(w.buf) // a hash takes everything
+	_, _ = w.sum.Write(w.buf) // a hash never fails
 	w.coded = w.codec.enc.EncodeAll(w.buf, w.coded[:0])
 	f := w.open
 	f.Size, f.Bytes, f.CRC = int64(len(w.coded)), int64(len(w.buf)), crc32.Checksum(w.coded, castagnoli)
@@ -84,7 +84,7 @@ func (w *Writer) write(b []byte) error {
 	return nil
 }
 
-// Close writes what is left and the index, which it gives. It does not close what it writes to.
+// Close writes the last frame and the index, which it returns. It does not close the underlying writer.
 func (w *Writer) Close() (*Index, error) {
 	if len(w.buf) > 0 {
 		if err := w.flush(); err != nil {

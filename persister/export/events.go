@@ -6,9 +6,9 @@ import (
 	"agentstream/schema"
 )
 
-// EventRow is a row of the table events: the envelope, the payload as it came, and what most questions
-// ask of a payload. What may be absent is a pointer in all rows: of a slice that may be, parquet-go writes
-// some nulls as empty.
+// EventRow is a row of the table events: the envelope, the payload as it arrived, and fields of the payload that
+// queries often need. In all rows a field that may be absent is a pointer: parquet-go writes some nil slices as
+// empty.
 type EventRow struct {
 	Tenant string `parquet:"tenant,dict"`
 	RunID  string `parquet:"run_id,dict"`
@@ -41,10 +41,10 @@ type EventRow struct {
 	Usage        *string  `parquet:"usage,optional"`
 }
 
-// maxLanes bounds the open messages that are kept, of which each takes its name.
+// maxLanes bounds the number of open messages that are kept.
 const maxLanes = 10_000
 
-// speaking is the message that is open in a lane.
+// speaking is the open message of a lane.
 type speaking struct{ id, model *string }
 
 // events writes the table events.
@@ -70,7 +70,7 @@ func (t *events) pack(p *schema.Pack) error {
 		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq), Type: r.Type, ChildID: text(string(r.Child))}
 		row.ID, row.TS = envelope(r)
 		t.describe(&row, r)
-		t.say(&row, r)
+		t.follow(&row, r)
 		if r.Seq <= t.run.skip {
 			continue
 		}
@@ -92,7 +92,7 @@ func envelope(r schema.Record) (id []byte, ts int64) {
 	return id, micros(rest[:bytes.IndexByte(rest, '"')])
 }
 
-// describe fills in what the optional fields of the envelope and the payload say.
+// describe fills the columns of the optional fields of the envelope and of the payload.
 func (t *events) describe(row *EventRow, r schema.Record) {
 	row.Payload = r.Payload()
 	if a := r.Attributes(); len(a) > 1 {
@@ -114,7 +114,7 @@ func (t *events) describe(row *EventRow, r schema.Record) {
 	}
 }
 
-// tokens returns what went in and came out, by the names that providers use for it.
+// tokens returns the numbers of input and output tokens, under the names that providers use.
 func tokens(usage fields) (in, out *int64) {
 	first := func(names ...string) *int64 {
 		for _, name := range names {
@@ -127,8 +127,8 @@ func tokens(usage fields) (in, out *int64) {
 	return first("input_tokens", "prompt_tokens", "promptTokenCount"), first("output_tokens", "completion_tokens", "candidatesTokenCount")
 }
 
-// say follows the messages, so that events within one name it and its model.
-func (t *events) say(row *EventRow, r schema.Record) {
+// follow tracks the open messages, so that the rows of their events have the message id and the model.
+func (t *events) follow(row *EventRow, r schema.Record) {
 	lane := string(r.Child)
 	switch string(r.Type) {
 	case schema.TypeMessageStart:

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Errors that a caller decides by.
+// Errors that callers can test for.
 var (
 	ErrNoRun    = errors.New("there is no such run")
 	ErrManifest = errors.New("the manifest does not fit")
@@ -31,14 +31,14 @@ const (
 	CompressZstd = "zst"
 )
 
-// Target is where the files go: exactly one field is set.
+// Target is where the export is written. Exactly one field must be set.
 type Target struct {
 	Dir    string    // one file per run, or Parquet files of RowsPerFile; with a manifest
-	File   string    // everything in this file
-	Stream io.Writer // everything into this
+	File   string    // everything is written to this file
+	Stream io.Writer // everything is written to this
 }
 
-// Config says what is exported. Source, Selection, Format and Target must be set.
+// Config configures an export. Source, Selection, Format and Target must be set.
 type Config struct {
 	Source      Source
 	Selection   Selection
@@ -47,8 +47,8 @@ type Config struct {
 	Compression string // of JSONL; default CompressNone. Parquet is compressed with zstd inside
 	Target      Target
 	RowsPerFile int64 // of Parquet in a folder; default 1,000,000. Other tables than events are cut between runs
-	// Resume goes on with a folder: files that its manifest names stay, runs that are in them are passed
-	// over, and what has come to a run since is exported too.
+	// Resume continues an export in a folder. Files in its manifest stay, runs in them are skipped, and newer events
+	// of these runs are exported too.
 	Resume bool
 	Hooks  Hooks
 }
@@ -104,16 +104,15 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Hooks tell what goes on. Nil ones are left out. They must be quick.
+// Hooks are called about the progress. Nil hooks are skipped. They must return quickly.
 type Hooks struct {
-	// Planned says that so many runs and events are to come on top of what was said before; last: that
-	// these are all.
+	// Planned is called when so many more runs and events are to be exported. last reports that no more will follow.
 	Planned func(runs int, events int64, last bool)
 	// Progress is called after every pack and at the end of every run.
 	Progress func(Summary)
-	// Short says that a run is exported without some of its events: those before first, or those behind
-	// through while the store says that there are more. missing is true for the latter, which are not
-	// lost by a rule but not there.
+	// Short is called when a run is exported without some of its events: those before first, or those after through
+	// although the store has recorded more. missing is true for the latter, which have not expired but cannot be
+	// found.
 	Short func(key schema.RunKey, first, through schema.Seq, missing bool)
 }
 
@@ -121,7 +120,7 @@ type Hooks struct {
 type Summary struct {
 	Runs    int   // written
 	Skipped int   // in the manifest already
-	Gone    int   // deleted, or without any events left, when their turn came
+	Gone    int   // deleted, or without events by the time they were exported
 	Short   int   // written without events that the store should have
 	Events  int64 // read
 	Lines   int64 // bytes of the events read
@@ -134,16 +133,16 @@ type Summary struct {
 type run struct {
 	job
 	day  int32      // days since 1970
-	skip schema.Seq // events up to here are in the manifest
+	skip schema.Seq // events up to this one are in the manifest
 }
 
-// table takes runs, one after the other.
+// table writes runs, one after the other.
 type table interface {
 	begin(r *run) error
 	pack(p *schema.Pack) error
-	// end ends a run that was read up to through.
+	// end ends a run of which the events up to through were written.
 	end(through schema.Seq) error
-	// finish makes whole what is open, behind the last run. rows is how many were written in all.
+	// finish completes the open file, after the last run. rows is the number of rows written in total.
 	finish() (rows int64, err error)
 }
 
@@ -154,8 +153,7 @@ type exporter struct {
 	sum   Summary
 }
 
-// Run exports and says what it did, also when it fails. It ends early with ctx; what is not whole then
-// leaves no file.
+// Run exports, and returns what it has done, also with an error. When ctx ends, it leaves no incomplete file.
 func Run(ctx context.Context, cfg Config) (sum Summary, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -258,8 +256,8 @@ func (e *exporter) one(ctx context.Context, j job) error {
 	return e.walk(ctx, r)
 }
 
-// walk reads the run's events. A walk begins with the first event also when some of them are written:
-// what a table says of one may lie in those before it.
+// walk reads the run's events. It begins with the first event even when some are written already: a row may depend on
+// earlier events.
 func (e *exporter) walk(ctx context.Context, r *run) error {
 	last := schema.Seq(0)
 	for p, err := range e.cfg.Source.Packs(ctx, r.key, 0, r.info.Last) {

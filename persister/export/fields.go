@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// fields is a JSON object taken apart: names and untouched values, in order. It is for payloads that the
-// schema has checked; anything else has no fields.
+// fields is a JSON object decoded one level deep: names and raw values, in order. It is for payloads that the schema
+// has checked. Anything but an object has no fields.
 type fields []struct{ name, value []byte }
 
-// read takes an object apart into the list's own memory.
+// read decodes an object, with the list's own memory.
 func (l fields) read(obj []byte) fields {
 	l = l[:0]
 	i := space(obj, 0)
@@ -42,8 +42,8 @@ func (l fields) read(obj []byte) fields {
 	return l
 }
 
-// raw returns a field's value, nil when there is none. Of two fields with one name the last counts, as
-// everywhere in this project.
+// raw returns a field's value, nil when there is none. Of two fields with the same name the last counts, as in the
+// whole project.
 func (l fields) raw(name string) []byte {
 	for i := len(l) - 1; i >= 0; i-- {
 		if string(l[i].name) == name {
@@ -53,7 +53,7 @@ func (l fields) raw(name string) []byte {
 	return nil
 }
 
-// str decodes a string; nil when there is none.
+// str returns a string, nil when there is none.
 func (l fields) str(name string) *string {
 	v := l.raw(name)
 	if len(v) < 2 || v[0] != '"' {
@@ -73,7 +73,7 @@ func (l fields) object(name string) []byte {
 	return nil
 }
 
-// whole returns a number from 0 to the greatest int64 that has no fraction.
+// whole returns a whole number from 0 to the greatest int64.
 func (l fields) whole(name string) *int64 {
 	n, err := strconv.ParseInt(string(l.raw(name)), 10, 64)
 	if err != nil || n < 0 {
@@ -82,7 +82,7 @@ func (l fields) whole(name string) *int64 {
 	return &n
 }
 
-// float returns a number; nil when it is none, or beyond what a double can hold.
+// float returns a number, nil when there is none or it exceeds a double.
 func (l fields) float(name string) *float64 { return number(l.raw(name)) }
 
 func number(v []byte) *float64 {
@@ -106,7 +106,7 @@ func (l fields) bool(name string) *bool {
 	return nil
 }
 
-// unquote decodes a JSON string. Half surrogates become U+FFFD.
+// unquote decodes a JSON string. Unpaired surrogates become U+FFFD.
 func unquote(v []byte) string {
 	var s string
 	_ = json.Unmarshal(v, &s) // a valid string
@@ -120,7 +120,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// value returns the index behind the JSON value that starts at i, or -1 when it does not end.
+// value returns the index after the JSON value that starts at i, or -1 when it does not end.
 func value(b []byte, i int) int {
 	depth := 0
 	for start := i; i < len(b); {
@@ -152,7 +152,7 @@ func value(b []byte, i int) int {
 	return -1
 }
 
-// plainEnd is the end of a number or a word; it is not empty.
+// plainEnd returns the index after a number or a word, which must not be empty.
 func plainEnd(start, i int) int {
 	if i == start {
 		return -1
@@ -169,7 +169,7 @@ func stringEnd(b []byte, i int) int {
 		if i += n; b[i] == '"' {
 			return i + 1
 		}
-		i++ // what is escaped
+		i++ // the escaped character
 	}
 	return -1
 }

@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// MessageRow is a row of the table messages: one message with its text, put together.
+// MessageRow is a row of the table messages: one message with its whole text.
 type MessageRow struct {
 	Tenant     string `parquet:"tenant,dict"`
 	RunID      string `parquet:"run_id,dict"`
@@ -51,7 +51,7 @@ type ToolCallRow struct {
 
 	StartedAt  int64    `parquet:"started_at,timestamp(microsecond)"`
 	EndedAt    *int64   `parquet:"ended_at,timestamp(microsecond),optional"`
-	DurationMS *float64 `parquet:"duration_ms,optional"` // as the producer said, else between both events
+	DurationMS *float64 `parquet:"duration_ms,optional"` // as the producer reported, else between the two events
 	Input      *string  `parquet:"input,optional"`
 	Output     *string  `parquet:"output,optional"`
 	Error      *string  `parquet:"error,optional"`
@@ -59,50 +59,50 @@ type ToolCallRow struct {
 	BlobRef    *string  `parquet:"blob_ref,optional"`
 }
 
-// Bounds of folds that are open.
+// Bounds of open folds.
 const (
 	laneBytes  = 16 << 20
 	lanesBytes = 64 << 20
 )
 
-// laneFold folds one lane since nothing was open in it: a fold that has told all it knows begins anew,
-// so that it does not grow with the run.
+// laneFold folds one lane since the last time when nothing was open in it. A fold whose rows are all written is
+// started again, so that it does not grow with the run.
 type laneFold struct {
 	schema.Fold
-	times map[schema.Seq]int64 // of the events that began or may have ended something, in microseconds
-	// Messages and calls before these are over.
+	times map[schema.Seq]int64 // of events that may begin or end something, in microseconds
+	// Messages and calls before these have ended.
 	message, call int
 }
 
-// timeCost is about what an entry of times takes, in bytes.
+// timeCost is the approximate memory of an entry of times, in bytes.
 const timeCost = 48
 
 func (l *laneFold) bytes() int { return l.Size() + timeCost*len(l.times) }
 
-// tell appends the rows of what a lane's fold holds.
-type tell[T any] func(dst []sized[T], r *run, l *laneFold) []sized[T]
+// An emit appends the rows of a lane's fold.
+type emit[T any] func(dst []sized[T], r *run, l *laneFold) []sized[T]
 
-// sized is a row with its place in the run and about its bytes.
+// sized is a row with its place in the run and its approximate size in bytes.
 type sized[T any] struct {
 	row  T
 	seq  schema.Seq
 	size int
 }
 
-// folded writes a table of what a run's events amount to.
+// folded writes a table with one row for several events.
 type folded[T any] struct {
 	rows  *parquetFiles[T]
-	tell  tell[T]
+	emit  emit[T]
 	run   *run
 	lanes map[string]*laneFold
 	size  int
-	// Rows wait here until none can come with a lower seq.
+	// Rows wait here until no row with a lower seq can follow.
 	ready     []sized[T]
 	readySize int
 }
 
-func newFolded[T any](rows *parquetFiles[T], tell tell[T]) *folded[T] {
-	return &folded[T]{rows: rows, tell: tell}
+func newFolded[T any](rows *parquetFiles[T], emit emit[T]) *folded[T] {
+	return &folded[T]{rows: rows, emit: emit}
 }
 
 func (t *folded[T]) begin(r *run) error {
@@ -118,7 +118,7 @@ func (t *folded[T]) pack(p *schema.Pack) error {
 		}
 		t.take(string(r.Child), r)
 		if string(r.Type) == schema.TypeRunLifecycle && r.Child == nil {
-			for lane := range t.lanes { // the end of the run ends what its children say
+			for lane := range t.lanes { // the end of the run ends the lanes of its children
 				if lane != "" {
 					t.take(lane, r)
 				}
@@ -128,7 +128,7 @@ func (t *folded[T]) pack(p *schema.Pack) error {
 	return t.write(false)
 }
 
-// take hands an event to a lane's fold and lets it tell what is over.
+// take adds an event to a lane's fold and emits the rows of what has ended.
 func (t *folded[T]) take(lane string, r schema.Record) {
 	l := t.lanes[lane]
 	if l == nil {
@@ -142,7 +142,7 @@ func (t *folded[T]) take(lane string, r schema.Record) {
 	if len(l.Messages) > messages || len(l.Calls) > calls || ends {
 		_, at := envelope(r)
 		l.times[r.Seq] = at
-		l.times[r.First()] = at // what merged deltas began, began with the first of them
+		l.times[r.First()] = at // merged deltas begin with the first of them
 	}
 	t.size += l.bytes()
 	if l.empty() || ends && l.quiet() || l.bytes() >= laneBytes || t.size >= lanesBytes {
@@ -160,10 +160,10 @@ func mayEnd(typ string) bool {
 	return false
 }
 
-// empty reports whether the fold has nothing to tell.
+// empty reports whether the fold has no rows.
 func (l *laneFold) empty() bool { return len(l.Messages)+len(l.Calls) == 0 }
 
-// quiet reports whether nothing is open. What is over stays over, so it is looked at once.
+// quiet reports whether nothing is open. What has ended stays so, and is checked once.
 func (l *laneFold) quiet() bool {
 	for l.message < len(l.Messages) && l.Messages[l.message].End != 0 {
 		l.message++
@@ -177,7 +177,7 @@ func (l *laneFold) quiet() bool {
 func (t *folded[T]) flushLane(lane string) {
 	l := t.lanes[lane]
 	before := len(t.ready)
-	t.ready = t.tell(t.ready, t.run, l)
+	t.ready = t.emit(t.ready, t.run, l)
 	for _, r := range t.ready[before:] {
 		t.readySize += r.size
 	}
@@ -185,8 +185,8 @@ func (t *folded[T]) flushLane(lane string) {
 	delete(t.lanes, lane)
 }
 
-// write hands on the rows that are in order: all that began before whatever is still open. Too many of
-// them go out of order rather than wait.
+// write writes the rows whose order is known: all that began before anything that is still open. When too many wait,
+// they are written out of order.
 func (t *folded[T]) write(all bool) error {
 	if len(t.ready) == 0 {
 		return nil
@@ -210,7 +210,7 @@ func (t *folded[T]) write(all bool) error {
 	return nil
 }
 
-// begun is where the oldest thing begins that the fold holds.
+// begun returns the seq at which the oldest content of the fold begins.
 func (l *laneFold) begun() schema.Seq {
 	first := schema.MaxSeq
 	if len(l.Messages) > 0 {
@@ -283,7 +283,7 @@ func outcome(c *schema.FoldCall) string {
 	return "error"
 }
 
-// ended returns the end of a message or call and its time; nil when it is open.
+// ended returns the seq of the end of a message or call and its time, nil when it is open.
 func (l *laneFold) ended(seq schema.Seq) (*int64, *int64) {
 	if seq == 0 {
 		return nil, nil
@@ -295,7 +295,7 @@ func (l *laneFold) ended(seq schema.Seq) (*int64, *int64) {
 	return new(int64(seq)), new(at)
 }
 
-// valid makes text of a fold, in which half a surrogate stands as three bytes, valid UTF-8.
+// valid returns the text of a fold as valid UTF-8: there an unpaired surrogate is three bytes.
 func valid(s string) string {
 	if utf8.ValidString(s) {
 		return s

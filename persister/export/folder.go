@@ -14,20 +14,20 @@ import (
 	"agentstream/schema"
 )
 
-// ManifestName is the file in a folder that says which files are whole and what is in them.
+// ManifestName is the file in a folder that lists the complete files and their contents.
 const ManifestName = "manifest.jsonl"
 
-// partSuffix marks a file that is being written.
+// partSuffix is the suffix of a file that is being written.
 const partSuffix = ".part"
 
-// question is the first line of a manifest: a folder holds the answer to one question.
+// question is the first line of a manifest: the selection, to which all files of the folder belong.
 type question struct {
 	Format      string `json:"format"`
 	Table       string `json:"table,omitempty"`
 	Compression string `json:"compression,omitempty"`
 }
 
-// answer is a line of a manifest: one whole file.
+// answer is a line of a manifest: one complete file.
 type answer struct {
 	File  string `json:"file"`
 	Rows  int64  `json:"rows"`
@@ -35,18 +35,18 @@ type answer struct {
 	Runs  []held `json:"runs"`
 }
 
-// held says that a file has rows of a run, and up to which event the run is now exported.
+// held records that a file has rows of a run, and the event up to which the run is exported.
 type held struct {
 	Tenant  string     `json:"tenant"`
 	Run     string     `json:"run"`
 	Through schema.Seq `json:"through"`
 }
 
-// output is where files appear. One at a time is being written.
+// output creates files, one at a time.
 type output struct {
-	dir      string    // "" when there is one file or stream alone
+	dir      string    // "" for one file or stream
 	file     string    // path of the one file
-	stream   io.Writer // takes everything; nil: files
+	stream   io.Writer // nil: files
 	manifest *os.File
 	done     map[schema.RunKey]schema.Seq // exported by an earlier Run
 	known    int                          // files that the manifest has
@@ -56,7 +56,7 @@ type output struct {
 	bytes int64
 }
 
-// part is a file until it is whole.
+// part is a file that is not complete.
 type part struct {
 	name string
 	f    *os.File // nil: a stream
@@ -64,7 +64,7 @@ type part struct {
 	n    int64
 }
 
-// Write counts what goes into the file.
+// Write counts the bytes of the file.
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.n += int64(n)
@@ -96,7 +96,7 @@ func (o *output) openManifest(q question, resume bool) (err error) {
 	dec := json.NewDecoder(bufio.NewReader(o.manifest))
 	var was question
 	switch err := dec.Decode(&was); {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // new, or broken off before it began
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // new, or interrupted before its first line
 		if err := o.manifest.Truncate(0); err != nil {
 			return err
 		}
@@ -112,10 +112,10 @@ func (o *output) openManifest(q question, resume bool) (err error) {
 	return o.readManifest(dec)
 }
 
-// readManifest takes up what is whole. A line that was cut short is not there.
+// readManifest reads the list of complete files. It ignores a last line that was cut.
 func (o *output) readManifest(dec *json.Decoder) error {
 	good := dec.InputOffset()
-	files := make(map[string]answer) // a file of a run that went on is written anew
+	files := make(map[string]answer) // a file of a run with newer events is written again
 	for {
 		var a answer
 		err := dec.Decode(&a)
@@ -145,8 +145,9 @@ func (o *output) readManifest(dec *json.Decoder) error {
 	return err
 }
 
-// takeUp counts the runs of a file as exported. A file of one run that is not as it was noted is written
-// again: a crash may have come between its name and the note. One of a table cannot be.
+// takeUp counts the runs of a file as exported. A file of one run whose size differs from the manifest is written
+// again: a crash may have come between its rename and the manifest. A file of a table cannot be written again by
+// itself.
 func (o *output) takeUp(a answer) error {
 	info, err := os.Stat(filepath.Join(o.dir, filepath.FromSlash(a.File)))
 	switch {
@@ -173,7 +174,7 @@ func (o *output) note(v any) error {
 	return err
 }
 
-// create begins a file. name is its path in the folder, with slashes; a single file has its own.
+// create creates a file. name is its path in the folder, with slashes; a single file has its own.
 func (o *output) create(name string) (*part, error) {
 	p := &part{name: name}
 	switch {
@@ -198,11 +199,11 @@ func (o *output) create(name string) (*part, error) {
 	return p, nil
 }
 
-// syncAbove is how large a file is synced before it gets its name. Of small ones, which may be many, the
-// manifest's size tells whether they outlived a power cut.
+// syncAbove is the size from which a file is synced before it is renamed. Of smaller files, which may be many, the
+// size in the manifest shows whether they survived a power cut.
 const syncAbove = 1 << 20
 
-// commit gives the file its name and notes what is in it.
+// commit renames the file to its name and records its contents.
 func (o *output) commit(name string, rows int64, runs []held) error {
 	p := o.part
 	if err := p.w.Flush(); err != nil {
@@ -233,10 +234,10 @@ func (o *output) commit(name string, rows int64, runs []held) error {
 	return nil
 }
 
-// close ends the output; what is not whole goes away.
+// close ends the output and removes an incomplete file.
 func (o *output) close() (err error) {
 	if p := o.part; p != nil && p.f != nil {
-		_ = p.f.Close() // it is thrown away
+		_ = p.f.Close() // it is removed
 		err = os.Remove(p.name + partSuffix)
 	}
 	o.part = nil

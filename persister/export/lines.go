@@ -10,14 +10,14 @@ import (
 	"agentstream/schema"
 )
 
-// lines writes JSONL: in a folder a file for each run, <tenant>/<run>.jsonl, else all behind one another.
+// lines writes JSONL: in a folder one file per run, <tenant>/<run>.jsonl, else all runs one after another.
 type lines struct {
 	out         *output
 	compression string
 
 	run    *run
 	w      io.Writer
-	zip    io.WriteCloser // between w's user and the file; nil: no compression
+	zip    io.WriteCloser // compresses into the file; nil: no compression
 	inFile int64
 	rows   int64
 }
@@ -46,7 +46,7 @@ func (l *lines) begin(r *run) error {
 	return nil
 }
 
-// name is that of the run's file. Tenants and runs hold nothing that a path could trip over.
+// name returns the name of the run's file. Tenants and runs contain no characters that are special in paths.
 func (l *lines) name() string {
 	if l.out.dir == "" {
 		return ""
@@ -87,7 +87,7 @@ func (l *lines) commit(runs []held) error {
 	return nil
 }
 
-// finish ends the one file, which exists also when there is nothing to say.
+// finish ends the one file, which is created even when it is empty.
 func (l *lines) finish() (int64, error) {
 	if l.out.dir != "" {
 		return l.rows, nil

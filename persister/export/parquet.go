@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Bounds of what is held of a file that is being written.
+// Bounds of the memory for a file that is being written.
 const (
 	bufferRows  = 1024
 	bufferBytes = 1 << 20
@@ -30,10 +30,10 @@ type parquetFiles[T any] struct {
 	group   int64 // bytes in the row group
 	inGroup int64 // rows in it
 	inFile  int64 // rows written to w or in buf
-	rows    int64 // in files that are whole
+	rows    int64 // in complete files
 	runs    []held
-	current held       // the run whose rows are being added; Through is what they reach
-	noted   schema.Seq // of it, in files that are whole
+	current held       // the run whose rows are being added; Through is the last event in them
+	noted   schema.Seq // event of it up to which rows are in complete files
 }
 
 func newParquet[T any](out *output, cfg Config) *parquetFiles[T] {
@@ -52,7 +52,7 @@ func (f *parquetFiles[T]) open() error {
 	f.w = parquet.NewGenericWriter[T](p,
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest, Concurrency: 1}),
 		parquet.PageBufferSize(128<<10),
-		parquet.DictionaryMaxBytes(1<<20), // a column of ever new values goes on without one
+		parquet.DictionaryMaxBytes(1<<20), // a column with many values has none
 		parquet.DataPageStatistics(true),
 		parquet.CreatedBy("agentstream", "1", ""),
 	)
@@ -66,7 +66,7 @@ func (f *parquetFiles[T]) name() string {
 	return fmt.Sprintf("%s-%06d.parquet", f.table, f.out.known+1)
 }
 
-// add takes a row of about size bytes. What it points at must not change before the next flush.
+// add adds a row of about size bytes. The memory that it refers to must not change before the next flush.
 func (f *parquetFiles[T]) add(row T, size int) error {
 	f.buf = append(f.buf, row)
 	f.bufSize += size
@@ -103,26 +103,26 @@ func (f *parquetFiles[T]) flush() error {
 	return nil
 }
 
-// begin says whose rows come.
+// begin sets the run of the next rows.
 func (f *parquetFiles[T]) begin(key schema.RunKey) {
 	f.current, f.noted = held{Tenant: key.Tenant, Run: key.Run}, 0
 }
 
-// end says that the run's rows are added, and that they are all up to through.
+// end records that all rows of the run are added, up to through.
 func (f *parquetFiles[T]) end(through schema.Seq) error {
 	if f.noted == through {
 		return nil // the last row filled a file
 	}
 	f.current.Through = through
 	f.runs = append(f.runs, f.current)
-	// A file has few rows of a table that says nothing of most runs; what is noted is bounded too.
+	// A file has few rows of a table without rows for most runs. The number of recorded runs is bounded too.
 	if f.inFile < f.perFile && len(f.runs) < batchRuns {
 		return nil
 	}
 	return f.commit()
 }
 
-// reached says that rows up to this event are added, and that the file may be cut here.
+// reached records that rows up to this event are added, and that the file may be cut here.
 func (f *parquetFiles[T]) reached(seq schema.Seq) error {
 	f.current.Through = seq
 	if f.inFile < f.perFile {
@@ -153,7 +153,7 @@ func (f *parquetFiles[T]) commit() error {
 	return nil
 }
 
-// finish ends the last file. One file or a stream exists also without rows.
+// finish ends the last file. One file, or a stream, is written even without rows.
 func (f *parquetFiles[T]) finish() (int64, error) {
 	if f.out.dir != "" && len(f.runs) == 0 {
 		return f.rows, nil
@@ -162,7 +162,7 @@ func (f *parquetFiles[T]) finish() (int64, error) {
 	return f.rows, err
 }
 
-// dayNumber turns YYYYMMDD into days since 1970.
+// dayNumber converts YYYYMMDD to days since 1970.
 func dayNumber(day string) int32 {
 	t, err := time.Parse("20060102", day)
 	if err != nil {
@@ -171,7 +171,7 @@ func dayNumber(day string) int32 {
 	return int32(t.Unix() / 86400)
 }
 
-// micros reads the time of an event.
+// micros returns the time of an event.
 func micros(ts []byte) int64 {
 	t, err := time.Parse(time.RFC3339Nano, string(ts))
 	if err != nil {

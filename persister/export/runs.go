@@ -18,7 +18,7 @@ type RunRow struct {
 	Usage        *string `parquet:"usage,optional"`
 }
 
-// runs writes the table runs, of what the list says.
+// runs writes the table runs, from the list of runs.
 type runs struct {
 	rows *parquetFiles[RunRow]
 }

@@ -10,40 +10,40 @@ import (
 	"agentstream/schema"
 )
 
-// Source is where runs are read from: a store, or a store with the blobs behind it.
+// Source reads runs: a store, or a store with its blobs.
 type Source interface {
 	// Head returns the newest position stored of a run; the zero Head when the tenant has no such run.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
-	// Packs walks the run's events with after < seq ≤ through in order.
+	// Packs iterates over the run's events with after < seq ≤ through in order.
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
 	// Runs returns one page of the tenant's runs, newest first.
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	// NextTenant returns the first tenant behind after that has a run; "" when there is none.
+	// NextTenant returns the first tenant after after that has a run, "" when there is none.
 	NextTenant(ctx context.Context, after string) (string, error)
 }
 
-// Selection says which runs. Tenant must be set unless AllTenants is.
+// Selection selects runs. Tenant must be set unless AllTenants is.
 type Selection struct {
 	Tenant     string
 	AllTenants bool
-	IDs        []string         // these runs of the tenant; empty: all that Query names
-	Query      schema.RunsQuery // States, Since and Until count
+	IDs        []string         // these runs of the tenant; empty: all that Query selects
+	Query      schema.RunsQuery // States, Since and Until are used
 }
 
-// Bounds of what is held of a list of runs.
+// Bounds of the memory for a list of runs.
 const (
 	pageRuns  = 500
 	batchRuns = 50_000
 )
 
-// job is one run that is to be written.
+// job is one run to export.
 type job struct {
 	key  schema.RunKey
-	info schema.RunInfo // Last alone is known of a run that was named by its id
+	info schema.RunInfo // only Last is known of a run that was selected by its id
 }
 
-// batches walks the selection: at most batchRuns runs of one tenant at a time, ordered by id within a
-// batch. last says that no other batch follows, so that all that is to come is known.
+// batches iterates over the selection: at most batchRuns runs of one tenant at a time, ordered by id within a batch.
+// last reports that no other batch follows, so that the total is known.
 func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		tenants := []string{s.Tenant}
@@ -81,8 +81,8 @@ type batch struct {
 	last bool
 }
 
-// listed walks the tenant's list. When runs are named as well, it is searched for them: a list is the one
-// place that has all that is known of a run.
+// listed iterates over the tenant's list. When runs are named as well, it searches the list for them, because only
+// the list has all fields of a run.
 func (s *Selection) listed(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		q := s.Query
@@ -124,7 +124,7 @@ func (s *Selection) listed(ctx context.Context, src Source, tenant string) iter.
 	}
 }
 
-// named looks the runs up by their ids.
+// named looks up runs by their ids.
 func (s *Selection) named(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		b := batch{last: true}

@@ -121,22 +121,15 @@ func examineRun(ctx context.Context, js jetstream.JetStream, log Log, archive Ar
 	return gap, err == nil && first > stored.Last+1, err
 }
 
-// firstBehind returns the first seq of the run's oldest pack in the log that ends behind last; 0 when there is none.
+// firstBehind returns the first seq of the run's oldest pack in the log that ends after last, 0 when there is none.
 func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.Run, last schema.Seq) (schema.Seq, error) {
-	for next := uint64(1); ; {
-		page, err := natskit.ReadBatch(ctx, js.Conn(), run.Stream(), natskit.BatchRequest{
-			Seq: next, NextBy: run.Filter(), Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
+	for m, err := range messagesOf(ctx, js.Conn(), run) {
 		if err != nil {
 			return 0, err
 		}
-		for _, m := range page.Msgs {
-			next = m.Seq + 1
-			if p, err := natskit.ParsePack(m); err == nil && p.Last() > last {
-				return p.First, nil
-			}
-		}
-		if !page.More || len(page.Msgs) == 0 {
-			return 0, nil
+		if p, err := natskit.ParsePack(m); err == nil && p.Last() > last {
+			return p.First, nil
 		}
 	}
+	return 0, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -261,8 +262,8 @@ func (n names) add(p *schema.Pack) {
 	}
 }
 
-// survey returns the position below which the run's packs are to go, 0 when there are none, whether there are none behind,
-// and what they name.
+// survey returns the position below which the run's packs are to be removed, 0 when there are none, reports whether
+// the run has no newer packs, and returns the names in the packs.
 func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.Seq) (below uint64, over bool, named names, err error) {
 	named = names{make(map[string]bool), make(map[string]bool)}
 	run := p.run(key)
@@ -273,27 +274,46 @@ func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.S
 	if err != nil {
 		return 0, false, named, err
 	}
-	for next := uint64(1); next <= last.Seq; {
-		page, err := natskit.ReadBatch(ctx, p.nc, run.Stream(), natskit.BatchRequest{
-			Seq: next, NextBy: run.Filter(), Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
+	for m, err := range messagesOf(ctx, p.nc, run) {
 		if err != nil {
 			return 0, false, named, err
 		}
-		for _, m := range page.Msgs {
-			pack, err := natskit.ParsePack(m)
-			if err == nil && pack.Last() > through {
-				return below, false, named, nil
-			}
-			below, next = m.Seq+1, m.Seq+1
-			if err == nil {
-				named.add(&pack)
-			}
+		pack, err := natskit.ParsePack(m)
+		if err == nil && pack.Last() > through {
+			return below, false, named, nil
 		}
-		if !page.More || len(page.Msgs) == 0 {
-			break
+		if m.Seq > last.Seq {
+			break // a writer must not keep it from ending
+		}
+		below = m.Seq + 1
+		if err == nil {
+			named.add(&pack)
 		}
 	}
 	return below, true, named, nil
+}
+
+// messagesOf iterates over the messages of a run in the log, in order. It ends with the first error.
+func messagesOf(ctx context.Context, nc *nats.Conn, run natskit.Run) iter.Seq2[natskit.Msg, error] {
+	return func(yield func(natskit.Msg, error) bool) {
+		for next := uint64(1); ; {
+			page, err := natskit.ReadBatch(ctx, nc, run.Stream(), natskit.BatchRequest{
+				Seq: next, NextBy: run.Filter(), Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
+			if err != nil {
+				yield(natskit.Msg{}, err)
+				return
+			}
+			for _, m := range page.Msgs {
+				if !yield(m, nil) {
+					return
+				}
+				next = m.Seq + 1
+			}
+			if !page.More || len(page.Msgs) == 0 {
+				return
+			}
+		}
+	}
 }
 
 // purge removes the messages of a subject below a position, all of them when it is 0.

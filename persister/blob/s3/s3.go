@@ -20,20 +20,20 @@ import (
 	"agentstream/persister/blob"
 )
 
-// Config says where the bucket is. Bucket must be set.
+// Config configures a Store. Bucket must be set.
 type Config struct {
 	Bucket    string
 	Prefix    string // before the names of objects, without slashes at its ends
 	Endpoint  string // https://host:port, or http:// for a server within reach; default: Amazon's
 	Region    string // default us-east-1
-	PathStyle bool   // the bucket in the path and not in the host name
+	PathStyle bool   // the bucket is in the path, not in the host name
 
-	AccessKey, SecretKey string        // default: see the package; both or none
+	AccessKey, SecretKey string        // both or none; for the default see the package
 	Timeout              time.Duration // until a server begins to answer; default 30 s
 	PartSize             int64         // bytes of a part, and of the buffer of a Put; default 8 MiB, at least 5
 }
 
-// Parse reads a URL. It refuses one that holds credentials, and does not repeat such a one in the error.
+// Parse parses a URL. It refuses one with credentials, and does not repeat them in the error.
 func Parse(text string) (Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Store is a blob.Store in a bucket. Make it with Open.
+// Store is a blob.Store in a bucket. Create it with Open.
 type Store struct {
 	cfg    Config
 	client *minio.Core
@@ -118,11 +118,11 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// retries is how often the client asks again when a server is away or overloaded.
+// retries is the number of times that the client repeats a request when a server is away or overloaded.
 const retries = 4
 
-// Open prepares a client. It does not connect: a server that is away is an outage, which Ping and every
-// call tell.
+// Open prepares a client. It does not connect: when the server is away, Ping and all other calls return errors until
+// it is back.
 func Open(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func Open(cfg Config) (*Store, error) {
 		ResponseHeaderTimeout: cfg.Timeout,
 		IdleConnTimeout:       time.Minute,
 		MaxIdleConnsPerHost:   32,
-		DisableCompression:    true, // ranges of objects are bytes as they are
+		DisableCompression:    true, // ranges are of the bytes as stored
 	}
 	lookup := minio.BucketLookupDNS
 	if cfg.PathStyle {
@@ -166,7 +166,7 @@ func credentialsOf(cfg Config, transport http.RoundTripper) *credentials.Credent
 	})
 }
 
-// Base is what the URIs of this store's objects begin with.
+// Base returns the beginning of the URIs of this store's objects.
 func (s *Store) Base() string {
 	base := "s3://" + s.cfg.Bucket + "/"
 	if s.cfg.Prefix != "" {
@@ -175,7 +175,7 @@ func (s *Store) Base() string {
 	return base
 }
 
-// Ping reports whether the bucket can be reached.
+// Ping returns nil when the bucket can be reached.
 func (s *Store) Ping(ctx context.Context) error {
 	there, err := s.client.BucketExists(ctx, s.cfg.Bucket)
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// object returns the name within the bucket. Only names of runs are taken.
+// object returns the name in the bucket. It accepts only names of objects of runs.
 func (s *Store) object(name string) (string, error) {
 	if err := blob.ValidName(name); err != nil {
 		return "", err
@@ -218,7 +218,7 @@ func (s *Store) Put(ctx context.Context, name string, body io.Reader) error {
 	return nil
 }
 
-// put reads one part first: most runs are no longer, and take one request.
+// put reads one part first: most runs are not longer, and need one request.
 func (s *Store) put(ctx context.Context, object string, body io.Reader, ifNone bool) error {
 	opts := minio.PutObjectOptions{ContentType: "application/zstd", PartSize: uint64(s.cfg.PartSize), NumThreads: 1, SendContentMd5: true}
 	if ifNone {
@@ -269,14 +269,14 @@ func (s *Store) read(ctx context.Context, object string, offset, length int64) (
 		return nil, 0, err
 	}
 	if offset == 0 && length == 1 {
-		opts.Set("Range", "bytes=0-0") // the client's own form means everything
+		opts.Set("Range", "bytes=0-0") // the client's own form means the whole object
 	}
 	body, info, header, err := s.client.GetObject(ctx, s.cfg.Bucket, object, opts)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	size = info.Size // of what comes; of the whole object where the server took no range
+	size = info.Size // of the response; of the whole object when the server ignored the range
 	if _, total, ok := strings.Cut(header.Get("Content-Range"), "/"); ok {
 		if size, err = strconv.ParseInt(total, 10, 64); err != nil {
 			return nil, 0, fmt.Errorf("server says Content-Range %q", header.Get("Content-Range"))
@@ -321,10 +321,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, 
 	}
 }
 
-// Sweep ends uploads of objects whose names begin with prefix, that began before and were never finished: their
-// parts are kept and paid for.
+// Sweep aborts uploads of objects whose names begin with prefix, if they began before a time and were not finished:
+// their parts take space.
 func (s *Store) Sweep(ctx context.Context, prefix string, before time.Time) error {
-	ctx, cancel := context.WithCancel(ctx) // ends the listing when this ends early
+	ctx, cancel := context.WithCancel(ctx) // ends the list when this function returns early
 	defer cancel()
 	for u := range s.client.Client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.full(prefix), true) {
 		if u.Err != nil {

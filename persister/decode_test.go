@@ -74,7 +74,7 @@ func TestBadMessages(t *testing.T) {
 		header        map[string][]string
 		body          []byte
 		reason        string
-		letters       int
+		deadLetters   int
 	}{
 		{"no headers", subject, nil, []byte("hello"), persister.ReasonBadMessage, 1},
 		{"empty", subject, split.Headers(), nil, persister.ReasonBadMessage, 1},
@@ -101,15 +101,15 @@ func TestBadMessages(t *testing.T) {
 				if at := store.offset(t, "AGENT_0"); at.Position != 3 {
 					t.Errorf("the offset is %d, want 3", at.Position)
 				}
-				if got, want := p.Status()[0].Inserted, uint64(8-c.letters); c.letters <= 2 && c.reason == persister.ReasonBadEvent && got != want {
+				if got, want := p.Status()[0].Inserted, uint64(8-c.deadLetters); c.deadLetters <= 2 && c.reason == persister.ReasonBadEvent && got != want {
 					t.Errorf("%d rows, want %d", got, want)
 				}
 				if h, _ := store.Head(t.Context(), key("r"), ""); h.Last != 8 {
 					t.Errorf("head is at %d", h.Last)
 				}
-				got := letters(t, store)
-				if len(got) != c.letters {
-					t.Fatalf("%d dead letters, want %d: %+v", len(got), c.letters, got)
+				got := deadLetters(t, store)
+				if len(got) != c.deadLetters {
+					t.Fatalf("%d dead letters, want %d: %+v", len(got), c.deadLetters, got)
 				}
 				for _, l := range got {
 					if l.Reason != c.reason || l.Position != 2 || l.Subject != c.subject || l.Detail == "" || !bytes.Contains(append(c.body, 'x'), l.Body) {

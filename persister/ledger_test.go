@@ -146,9 +146,9 @@ func (l *ledger) once(t *testing.T, runs ...[]schema.Pack) {
 		}
 	}
 	moves, sums, _, _, _ := l.history()
-	if sums.Inserted != rows || sums.Repeated != 0 || len(sums.Conflicts) != 0 || len(letters(t, l)) != 0 {
+	if sums.Inserted != rows || sums.Repeated != 0 || len(sums.Conflicts) != 0 || len(deadLetters(t, l)) != 0 {
 		t.Errorf("%d rows inserted of %d, %d repeated, %d conflicts, %d dead letters",
-			sums.Inserted, rows, sums.Repeated, len(sums.Conflicts), len(letters(t, l)))
+			sums.Inserted, rows, sums.Repeated, len(sums.Conflicts), len(deadLetters(t, l)))
 	}
 	at := make(map[string]persister.Offset)
 	for _, m := range moves {

@@ -362,7 +362,7 @@ func poisonAndOutage(t *testing.T, fail int64, lost bool) {
 	time.Sleep(time.Minute)
 	stop()
 	reasons := make(map[string]int)
-	for _, l := range letters(t, store) {
+	for _, l := range deadLetters(t, store) {
 		reasons[l.Reason]++
 	}
 	if reasons[persister.ReasonRefused] != 3 || reasons[persister.ReasonBadMessage] != 1 || reasons[persister.ReasonConflict] != 1 {
@@ -405,7 +405,7 @@ func TestLettersThatAreRefused(t *testing.T) {
 		}
 		refuses.Store(false)
 		time.Sleep(time.Minute)
-		if s := p.Status()[0]; !s.RetryingSince.IsZero() || s.Offset.Position != 3 || len(letters(t, store)) != 1 {
+		if s := p.Status()[0]; !s.RetryingSince.IsZero() || s.Offset.Position != 3 || len(deadLetters(t, store)) != 1 {
 			t.Errorf("status %+v", s)
 		}
 		stop()

@@ -62,7 +62,7 @@ func bodies(packs ...schema.Pack) (b []byte) {
 	return b
 }
 
-func letters(t *testing.T, s persistertest.Store) []persister.DeadLetter {
+func deadLetters(t *testing.T, s persistertest.Store) []persister.DeadLetter {
 	t.Helper()
 	l, err := s.DeadLetters(t.Context(), 1000)
 	if err != nil {
@@ -256,7 +256,7 @@ func TestPoisonIsIsolated(t *testing.T) {
 			t.Error("the other run is not whole")
 		}
 		lines := slices.Collect(schema.Lines(bad.Body))
-		got := letters(t, store)
+		got := deadLetters(t, store)
 		if len(got) != 2 {
 			t.Fatalf("%d dead letters", len(got))
 		}
@@ -300,7 +300,7 @@ func TestConflictIsAnAlarm(t *testing.T) {
 		if !bytes.Equal(body(t, store, key("r")), bodies(a, b)) {
 			t.Error("the first content did not stay")
 		}
-		l := letters(t, store)
+		l := deadLetters(t, store)
 		if len(l) != 1 || l[0].Reason != persister.ReasonConflict || l[0].Position != 2 || !bytes.Contains(l[0].Body, []byte("forged")) {
 			t.Errorf("letters %+v", l)
 		}

@@ -18,12 +18,12 @@ type Memory struct {
 	// Fault, when set, is asked before each call; an error that it returns is the answer.
 	Fault func(ctx context.Context, chunks []persister.Chunk) error
 
-	mu      sync.Mutex
-	runs    map[schema.RunKey]*memoryRun
-	letters []persister.DeadLetter
-	known   map[string]bool
-	joins   int // lanes that were taken up so far
-	offsets map[string]memoryOffset
+	mu          sync.Mutex
+	runs        map[schema.RunKey]*memoryRun
+	deadLetters []persister.DeadLetter
+	known       map[string]bool
+	joins       int // lanes that were taken up so far
+	offsets     map[string]memoryOffset
 }
 
 type memoryOffset struct {
@@ -202,21 +202,21 @@ func (m *Memory) Floor(key schema.RunKey) schema.Seq {
 }
 
 // PutDeadLetters implements deadletter.Redriver.
-func (m *Memory) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
+func (m *Memory) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
 	if err := m.fault(ctx, nil); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.putDeadLetters(letters)
+	m.putDeadLetters(deadLetters)
 	return nil
 }
 
-func (m *Memory) putDeadLetters(letters []persister.DeadLetter) {
-	for _, l := range letters {
+func (m *Memory) putDeadLetters(deadLetters []persister.DeadLetter) {
+	for _, l := range deadLetters {
 		if id := string(l.ID()); !m.known[id] {
 			m.known[id] = true
-			m.letters = append(m.letters, l)
+			m.deadLetters = append(m.deadLetters, l)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (m *Memory) Ping(ctx context.Context) error { return m.fault(ctx, nil) }
 func (m *Memory) DeadLetters(_ context.Context, limit int) ([]persister.DeadLetter, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := slices.Clone(m.letters)
+	out := slices.Clone(m.deadLetters)
 	slices.Reverse(out)
 	return out[:min(limit, len(out))], nil
 }

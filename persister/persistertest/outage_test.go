@@ -117,8 +117,8 @@ func (p *producer) check(store *postgres.Store, dsn string) {
 	if err := queryRow(p.t, dsn, `select count(*) from agent_run_events`, &stored); err != nil || stored != rows {
 		p.t.Fatalf("%d rows, want %d (%v)", stored, rows, err)
 	}
-	if letters, err := store.DeadLetters(p.t.Context(), 10); err != nil || len(letters) > 0 {
-		p.t.Fatalf("dead letters: %+v, %v", letters, err)
+	if deadLetters, err := store.DeadLetters(p.t.Context(), 10); err != nil || len(deadLetters) > 0 {
+		p.t.Fatalf("dead letters: %+v, %v", deadLetters, err)
 	}
 }
 

@@ -104,12 +104,12 @@ func logToStore(t *testing.T, store persistertest.Store) {
 	until(t, func() bool { return status(p, lagging) == nil })
 	t.Logf("all is stored after %v", time.Since(begin))
 	stop()
-	letters, err := store.DeadLetters(t.Context(), 1000)
+	deadLetters, err := store.DeadLetters(t.Context(), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reasons := make(map[string]int)
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		reasons[l.Reason]++
 	}
 	// 20 raw messages; 20 packs of which one line each was changed.

@@ -26,7 +26,7 @@ type Store interface {
 // Tables is what a store does without an offset. Every store has it.
 type Tables interface {
 	Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)
-	PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error
+	PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error
 	Ping(ctx context.Context) error
 }
 

@@ -16,8 +16,8 @@ import (
 	"agentstream/schema"
 )
 
-// Letters is what DeadLetterSuite tests of a store beside Store, with what deadletter.Redriver names.
-type Letters interface {
+// DeadLetters is what DeadLetterSuite tests of a store beside Store, with what deadletter.Redriver names.
+type DeadLetters interface {
 	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
 	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
 	DropDeadLetters(ctx context.Context, names []string) (int, error)
@@ -34,7 +34,7 @@ func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse 
 		{"queries", (*deadLetterSuite).queries},
 		{"pages", (*deadLetterSuite).pages},
 		{"drop and tries", (*deadLetterSuite).dropAndTries},
-		{"hostile letters", (*deadLetterSuite).hostileLetters},
+		{"hostile letters", (*deadLetterSuite).hostileDeadLetters},
 		{"redrive of what was refused", (*deadLetterSuite).redriveRefused},
 		{"redrive of what is still bad", (*deadLetterSuite).redriveBad},
 		{"redrive of messages", (*deadLetterSuite).redriveMessages},
@@ -45,21 +45,21 @@ func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse 
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, letters: store.(Letters), redriver: store.(deadletter.Redriver), refuse: refuse})
+			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, deadLetters: store.(DeadLetters), redriver: store.(deadletter.Redriver), refuse: refuse})
 		})
 	}
 }
 
 type deadLetterSuite struct {
 	suite
-	letters  Letters
-	redriver deadletter.Redriver
-	refuse   func(text string) (accept func())
+	deadLetters DeadLetters
+	redriver    deadletter.Redriver
+	refuse      func(text string) (accept func())
 }
 
-func (s *deadLetterSuite) putDeadLetters(letters ...persister.DeadLetter) {
+func (s *deadLetterSuite) putDeadLetters(deadLetters ...persister.DeadLetter) {
 	s.Helper()
-	if err := s.tables().PutDeadLetters(s.Context(), letters); err != nil {
+	if err := s.tables().PutDeadLetters(s.Context(), deadLetters); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -69,7 +69,7 @@ func (s *deadLetterSuite) query(q deadletter.Query) []deadletter.Stored {
 	if q.Limit == 0 {
 		q.Limit = many
 	}
-	got, err := s.letters.FindDeadLetters(s.Context(), q)
+	got, err := s.deadLetters.FindDeadLetters(s.Context(), q)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -78,20 +78,20 @@ func (s *deadLetterSuite) query(q deadletter.Query) []deadletter.Stored {
 
 func (s *deadLetterSuite) counts(q deadletter.Query, want map[string]int) {
 	s.Helper()
-	got, err := s.letters.CountDeadLetters(s.Context(), q)
+	got, err := s.deadLetters.CountDeadLetters(s.Context(), q)
 	if err != nil || !maps.Equal(got, want) {
 		s.Fatalf("%v (%v), want %v", got, err, want)
 	}
 }
 
-func letter(stream string, position uint64, tenant, run, reason string) persister.DeadLetter {
+func deadLetter(stream string, position uint64, tenant, run, reason string) persister.DeadLetter {
 	return persister.DeadLetter{Stream: stream, Position: position, Seq: 1, Key: schema.RunKey{Tenant: tenant, Run: run},
 		Subject: "s", Body: []byte("body"), Reason: reason, Detail: "why"}
 }
 
 func (s *deadLetterSuite) queries() {
 	before := time.Now().Add(-time.Minute)
-	s.putDeadLetters(letter("A", 1, "x", "r1", "refused"), letter("A", 2, "x", "r2", "conflict"), letter("B", 3, "y", "r1", "refused"), letter("B", 18446744073709551615, "", "", "bad_message"))
+	s.putDeadLetters(deadLetter("A", 1, "x", "r1", "refused"), deadLetter("A", 2, "x", "r2", "conflict"), deadLetter("B", 3, "y", "r1", "refused"), deadLetter("B", 18446744073709551615, "", "", "bad_message"))
 	positions := func(q deadletter.Query, want ...uint64) {
 		s.Helper()
 		var got []uint64
@@ -103,7 +103,7 @@ func (s *deadLetterSuite) queries() {
 			s.Fatalf("%+v gives %d, want %d", q, got, want)
 		}
 		n := 0
-		counts, err := s.letters.CountDeadLetters(s.Context(), q)
+		counts, err := s.deadLetters.CountDeadLetters(s.Context(), q)
 		for _, c := range counts {
 			n += c
 		}
@@ -122,7 +122,7 @@ func (s *deadLetterSuite) queries() {
 	positions(deadletter.Query{Before: before})
 	positions(deadletter.Query{Before: time.Now().Add(time.Minute), Stream: "A"}, 1, 2)
 	positions(deadletter.Query{Since: time.Now().Add(time.Minute)})
-	l := letter("A", 2, "x", "r2", "conflict")
+	l := deadLetter("A", 2, "x", "r2", "conflict")
 	name := fmt.Sprintf("%x", l.ID())
 	for n := 3; n <= 64; n++ {
 		positions(deadletter.Query{Prefix: name[:n]}, 2)
@@ -130,7 +130,7 @@ func (s *deadLetterSuite) queries() {
 	positions(deadletter.Query{Names: []string{name, strings.Repeat("0", 64)}}, 2)
 	positions(deadletter.Query{Names: []string{}})
 	for _, q := range []deadletter.Query{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
-		if _, err := s.letters.FindDeadLetters(s.Context(), q); !errors.Is(err, deadletter.ErrName) {
+		if _, err := s.deadLetters.FindDeadLetters(s.Context(), q); !errors.Is(err, deadletter.ErrName) {
 			s.Fatalf("%+v: %v", q, err)
 		}
 	}
@@ -145,7 +145,7 @@ func (s *deadLetterSuite) pages() {
 	for i := range 9 { // in several transactions, so that times differ and are the same
 		var some []persister.DeadLetter
 		for j := range 1 + i*3 {
-			some = append(some, letter([]string{"A", "B"}[j%2], uint64(i*100+j), "x", "r", "refused"))
+			some = append(some, deadLetter([]string{"A", "B"}[j%2], uint64(i*100+j), "x", "r", "refused"))
 		}
 		s.putDeadLetters(some...)
 	}
@@ -168,7 +168,7 @@ func (s *deadLetterSuite) pages() {
 		got = append(got, page...)
 		q.After = &page[len(page)-1]
 		// What is behind the page's end is found though its end is gone.
-		if _, err := s.letters.DropDeadLetters(s.Context(), []string{q.After.Name}); err != nil {
+		if _, err := s.deadLetters.DropDeadLetters(s.Context(), []string{q.After.Name}); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -178,10 +178,10 @@ func (s *deadLetterSuite) pages() {
 }
 
 func (s *deadLetterSuite) dropAndTries() {
-	s.putDeadLetters(letter("A", 1, "x", "r", "refused"), letter("A", 2, "x", "r", "refused"))
+	s.putDeadLetters(deadLetter("A", 1, "x", "r", "refused"), deadLetter("A", 2, "x", "r", "refused"))
 	got := s.query(deadletter.Query{})
 	for range 2 {
-		if err := s.letters.NoteTries(s.Context(), []deadletter.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
+		if err := s.deadLetters.NoteTries(s.Context(), []deadletter.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -193,29 +193,29 @@ func (s *deadLetterSuite) dropAndTries() {
 		s.Fatalf("%+v", other)
 	}
 	for _, want := range []int{1, 0} {
-		if n, err := s.letters.DropDeadLetters(s.Context(), []string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
+		if n, err := s.deadLetters.DropDeadLetters(s.Context(), []string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
 			s.Fatalf("dropped %d, want %d (%v)", n, want, err)
 		}
 	}
 	s.counts(deadletter.Query{}, map[string]int{"refused": 1})
-	if _, err := s.letters.DropDeadLetters(s.Context(), []string{"a"}); !errors.Is(err, deadletter.ErrName) {
+	if _, err := s.deadLetters.DropDeadLetters(s.Context(), []string{"a"}); !errors.Is(err, deadletter.ErrName) {
 		s.Fatal(err)
 	}
-	if err := s.letters.NoteTries(s.Context(), nil); err != nil {
+	if err := s.deadLetters.NoteTries(s.Context(), nil); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *deadLetterSuite) hostileLetters() {
+func (s *deadLetterSuite) hostileDeadLetters() {
 	big := bytes.Repeat([]byte("\x00\xff1234567"), 1<<20/9)
-	letters := []persister.DeadLetter{
+	deadLetters := []persister.DeadLetter{
 		{Stream: "S", Position: 1, Body: big, Reason: "bad_message", Header: map[string][]string{"H": {strings.Repeat("h", 60<<10), "\xff\x00", ""}}},
 		{Stream: "S", Position: 2, Reason: "bad_message", Subject: "\xff\x00"},
 	}
-	s.putDeadLetters(letters...)
+	s.putDeadLetters(deadLetters...)
 	got := s.query(deadletter.Query{Bodies: true})
 	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) || got[1].Size != len(big) ||
-		!bytes.Equal(got[1].HeaderBytes(), letters[0].HeaderBytes()) {
+		!bytes.Equal(got[1].HeaderBytes(), deadLetters[0].HeaderBytes()) {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))
 	}
 }

@@ -72,12 +72,12 @@ func (s *suite) at(want ...persister.Offset) {
 // bodies fails when the dead letters are others than those with these bodies.
 func (s *suite) bodies(want ...string) {
 	s.Helper()
-	letters, err := s.store.DeadLetters(s.Context(), many)
+	deadLetters, err := s.store.DeadLetters(s.Context(), many)
 	if err != nil {
 		s.Fatal(err)
 	}
 	got := make(map[string]bool)
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		got[string(l.Body)] = true
 	}
 	for _, body := range want {
@@ -85,8 +85,8 @@ func (s *suite) bodies(want ...string) {
 			s.Fatalf("no dead letter %q", body)
 		}
 	}
-	if len(letters) != len(want) {
-		s.Fatalf("%d dead letters, want %d", len(letters), len(want))
+	if len(deadLetters) != len(want) {
+		s.Fatalf("%d dead letters, want %d", len(deadLetters), len(want))
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *suite) overtaken() {
 	refused := func(from, to persister.Offset, packs ...schema.Pack) {
 		s.Helper()
 		t := s.moving(from, to, packs...)
-		t.DeadLetters = []persister.DeadLetter{letter(to.Stream, 6, "acme", "run_1", persister.ReasonBadEvent)}
+		t.DeadLetters = []persister.DeadLetter{deadLetter(to.Stream, 6, "acme", "run_1", persister.ReasonBadEvent)}
 		if res, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) || res.Inserted != 0 {
 			s.Fatalf("from %+v: %+v, %v", from, res, err)
 		}
@@ -160,10 +160,10 @@ func (s *suite) overtaken() {
 	s.head(key, "", headOf(b))
 }
 
-// transferAlone: letters and offsets, each without the other, without rows, and neither.
+// transferAlone: dead letters and offsets, each without the other, without rows, and neither.
 func (s *suite) transferAlone() {
 	one, two := place("L_0", 5), place("L_0", 9)
-	bad := letter("L_0", 6, "acme", "run_1", persister.ReasonBadEvent)
+	bad := deadLetter("L_0", 6, "acme", "run_1", persister.ReasonBadEvent)
 	s.result(s.transfer(&persister.Transfer{}), 0, 0, 0)
 	s.at()
 	s.result(s.transfer(s.moving(place("L_0", 0), one)), 0, 0, 0)
@@ -199,7 +199,7 @@ func (s *suite) transferConflicts() {
 	s.result(s.append(forged), 0, 0, 1)
 	s.bodies()
 	t := s.moving(place("L_0", 0), place("L_0", 3), forged, b)
-	t.DeadLetters = []persister.DeadLetter{letter("L_0", 2, "acme", "run_1", persister.ReasonBadEvent)}
+	t.DeadLetters = []persister.DeadLetter{deadLetter("L_0", 2, "acme", "run_1", persister.ReasonBadEvent)}
 	s.result(s.transfer(t), 12, 0, 1)
 	if len(t.DeadLetters) != 1 {
 		s.Fatalf("the transfer has %d letters now", len(t.DeadLetters))
@@ -209,11 +209,11 @@ func (s *suite) transferConflicts() {
 	s.same(key, a, b)
 	s.result(s.transfer(s.moving(place("L_0", 3), place("L_0", 4), forged)), 0, 0, 1)
 	s.bodies("body", string(line(forged, 0)))
-	letters, err := s.store.DeadLetters(s.Context(), many)
+	deadLetters, err := s.store.DeadLetters(s.Context(), many)
 	if err != nil {
 		s.Fatal(err)
 	}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if string(l.Body) != "body" && (l.Reason != persister.ReasonConflict || l.Key != key || l.Seq != 1 || l.Detail == "" || len(l.Header) == 0) {
 			s.Fatalf("%+v", l)
 		}
@@ -239,7 +239,7 @@ func (s *suite) transferEnded() {
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
 	t := s.moving(place("L_0", 0), place("L_0", 1), NewWriter(key, day).Texts("", 12))
-	t.DeadLetters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
+	t.DeadLetters = []persister.DeadLetter{deadLetter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
 	if _, err := s.store.Transfer(ctx, t); err == nil || errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) {
 		s.Fatalf("a transfer on an ended context: %v", err)
 	}
@@ -306,7 +306,7 @@ func (s *deadLetterSuite) transferRefused() {
 	bad := w.Pack("", Event(schema.TypeTextDelta, `{"text":"POISON"}`))
 	for _, packs := range [][]schema.Pack{{good, bad}, {bad}} {
 		t := s.moving(place("L_0", 0), place("L_0", 2), packs...)
-		t.DeadLetters = []persister.DeadLetter{letter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
+		t.DeadLetters = []persister.DeadLetter{deadLetter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
 		if _, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrPoison) || errors.Is(err, persister.ErrOvertaken) {
 			s.Fatal(err)
 		}

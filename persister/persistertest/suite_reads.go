@@ -151,28 +151,28 @@ func (s *suite) midnight() {
 }
 
 func (s *suite) deadLetters() {
-	letters := []persister.DeadLetter{
+	deadLetters := []persister.DeadLetter{
 		{Stream: "AGENT_1", Position: 18446744073709551615, Seq: 7, Key: key, Subject: "agent.1.acme.run_1.-",
 			Header: map[string][]string{"Agent-Seq": {"7"}, "X": {"a", "b \xff\x00"}}, Body: []byte("\x00\xff{"), Reason: persister.ReasonBadEvent, Detail: "bad \xff\x00 é"},
 		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: nil, Reason: persister.ReasonBadMessage, Detail: ""},
 		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: []byte("other content at the same place"), Reason: persister.ReasonBadMessage},
 	}
 	for range 3 {
-		if err := s.tables().PutDeadLetters(s.Context(), letters); err != nil {
+		if err := s.tables().PutDeadLetters(s.Context(), deadLetters); err != nil {
 			s.Fatal(err)
 		}
 	}
-	if err := s.tables().PutDeadLetters(s.Context(), slices.Concat(letters, letters)); err != nil {
+	if err := s.tables().PutDeadLetters(s.Context(), slices.Concat(deadLetters, deadLetters)); err != nil {
 		s.Fatal(err)
 	}
 	got, err := s.store.DeadLetters(s.Context(), many)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if len(got) != len(letters) {
-		s.Fatalf("%d dead letters, want %d", len(got), len(letters))
+	if len(got) != len(deadLetters) {
+		s.Fatalf("%d dead letters, want %d", len(got), len(deadLetters))
 	}
-	for _, want := range letters {
+	for _, want := range deadLetters {
 		i := slices.IndexFunc(got, func(l persister.DeadLetter) bool { return bytes.Equal(l.Body, want.Body) })
 		if i < 0 {
 			s.Fatalf("no letter has the body %q", want.Body)

@@ -44,16 +44,16 @@ func (s *deadLetterSuite) appendWithout(p schema.Pack, i int) {
 	}
 }
 
-// redrive tries all letters and gives their outcomes by the letters' position.
+// redrive tries all dead letters and gives their outcomes by the dead letters' position.
 func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 	s.Helper()
-	letters := s.query(deadletter.Query{Bodies: true})
-	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, letters...)
-	if err != nil || len(outcomes) != len(letters) {
-		s.Fatalf("%d outcomes of %d letters, %v", len(outcomes), len(letters), err)
+	deadLetters := s.query(deadletter.Query{Bodies: true})
+	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, deadLetters...)
+	if err != nil || len(outcomes) != len(deadLetters) {
+		s.Fatalf("%d outcomes of %d letters, %v", len(outcomes), len(deadLetters), err)
 	}
 	out := make(map[uint64]deadletter.Outcome)
-	for i, l := range letters {
+	for i, l := range deadLetters {
 		if outcomes[i].Name != l.Name {
 			s.Fatalf("outcome %d is of another letter", i)
 		}
@@ -88,14 +88,14 @@ func (s *deadLetterSuite) redriveRefused() {
 	s.same(key, a, b)
 	s.head(key, "kid", headOf(b))
 	s.wantUsage(acme, `{"n":5}`)
-	// A letter that is there again, because its message came again, finds its row.
+	// A dead letter that is there again, because its message came again, finds its row.
 	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonRefused))
 	s.redrive()
 	s.counts(deadletter.Query{}, map[string]int{})
 	s.same(key, a, b)
 }
 
-// redriveBad: whatever is wrong with a letter, it stays as it is, alone, and says what is wrong.
+// redriveBad: whatever is wrong with a dead letter, it stays as it is, alone, and says what is wrong.
 func (s *deadLetterSuite) redriveBad() {
 	w := NewWriter(key, day)
 	p := w.Texts("", 5)
@@ -132,11 +132,11 @@ func (s *deadLetterSuite) redriveBad() {
 			s.Fatalf("letter %d: %+v", i, got)
 		}
 	}
-	letters := s.query(deadletter.Query{Bodies: true})
-	if len(letters) != len(bad) {
-		s.Fatalf("%d letters are left of %d", len(letters), len(bad))
+	deadLetters := s.query(deadletter.Query{Bodies: true})
+	if len(deadLetters) != len(bad) {
+		s.Fatalf("%d letters are left of %d", len(deadLetters), len(bad))
 	}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if want := bad[l.Position]; !bytes.Equal(l.Body, want.Body) || l.Reason != want.Reason || l.Tries != 1 || l.Error == "" {
 			s.Fatalf("%+v", l)
 		}
@@ -146,7 +146,7 @@ func (s *deadLetterSuite) redriveBad() {
 	}
 }
 
-// redriveMessages: a whole message that can be read now is stored, and its bad lines are letters of their own.
+// redriveMessages: a whole message that can be read now is stored, and its bad lines are dead letters of their own.
 func (s *deadLetterSuite) redriveMessages() {
 	w := NewWriter(key, day)
 	a, b := w.Texts("", 3), w.Texts("kid", 4)
@@ -172,12 +172,12 @@ func (s *deadLetterSuite) redriveConflicts() {
 	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`), Event(schema.TypeTextDelta, `{"text":"another"}`))
 	s.append(a)
 	s.putDeadLetters(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
-	letters := s.query(deadletter.Query{Bodies: true})
-	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, letters...)
+	deadLetters := s.query(deadletter.Query{Bodies: true})
+	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, deadLetters...)
 	if err != nil {
 		s.Fatal(err)
 	}
-	for i, l := range letters {
+	for i, l := range deadLetters {
 		if l.Reason == persister.ReasonConflict && outcomes[i].Error == "" || l.Reason == persister.ReasonRefused && len(outcomes[i].Became) != 1 {
 			s.Fatalf("%s: %+v", l.Reason, outcomes[i])
 		}
@@ -189,7 +189,7 @@ func (s *deadLetterSuite) redriveConflicts() {
 			s.Fatalf("%+v", l)
 		}
 	}
-	// A letter with the stored content is no conflict.
+	// A dead letter with the stored content is no conflict.
 	s.putDeadLetters(ofLine(a, 2, line(a, 2), persister.ReasonConflict))
 	s.redrive()
 	s.counts(deadletter.Query{}, map[string]int{persister.ReasonConflict: 2})
@@ -217,11 +217,11 @@ func (c *crash) Append(ctx context.Context, chunks []persister.Chunk) (persister
 	return c.store.Append(ctx, chunks)
 }
 
-func (c *crash) PutDeadLetters(ctx context.Context, letters []persister.DeadLetter) error {
+func (c *crash) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
 	if err := c.die(); err != nil {
 		return err
 	}
-	return c.store.PutDeadLetters(ctx, letters)
+	return c.store.PutDeadLetters(ctx, deadLetters)
 }
 
 func (c *crash) DropDeadLetters(ctx context.Context, names []string) (int, error) {
@@ -238,7 +238,7 @@ func (c *crash) NoteTries(ctx context.Context, failed []deadletter.FailedTry) er
 	return c.store.NoteTries(ctx, failed)
 }
 
-// redriveCrash: at every point at which the process may die, a line is a row or in a letter, or both.
+// redriveCrash: at every point at which the process may die, a line is a row or in a dead letter, or both.
 func (s *deadLetterSuite) redriveCrash() {
 	for n := range 6 {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprint("run_", n)}, day)
@@ -269,14 +269,14 @@ func (s *deadLetterSuite) redriveCrash() {
 	}
 }
 
-func bodies(letters []deadletter.Stored) (out [][]byte) {
-	for i := range letters {
-		out = append(out, letters[i].Body)
+func bodies(deadLetters []deadletter.Stored) (out [][]byte) {
+	for i := range deadLetters {
+		out = append(out, deadLetters[i].Body)
 	}
 	return out
 }
 
-// redriveChanged: a letter that somebody has mended by hand removes the one that it was; one that was
+// redriveChanged: a dead letter that somebody has mended by hand removes the one that it was; one that was
 // mended badly does not.
 func (s *deadLetterSuite) redriveChanged() {
 	w := NewWriter(key, day)

@@ -15,11 +15,11 @@ import (
 
 func (w *world) putDeadLetters(key schema.RunKey, n int) {
 	w.Helper()
-	letters := make([]persister.DeadLetter, n)
-	for i := range letters {
-		letters[i] = persister.DeadLetter{Stream: "S", Position: uint64(i + 1), Key: key, Subject: "s", Body: []byte(key.String()), Reason: persister.ReasonRefused}
+	deadLetters := make([]persister.DeadLetter, n)
+	for i := range deadLetters {
+		deadLetters[i] = persister.DeadLetter{Stream: "S", Position: uint64(i + 1), Key: key, Subject: "s", Body: []byte(key.String()), Reason: persister.ReasonRefused}
 	}
-	if err := w.store.PutDeadLetters(w.Context(), letters); err != nil {
+	if err := w.store.PutDeadLetters(w.Context(), deadLetters); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -56,7 +56,7 @@ func TestDeleteRun(t *testing.T) {
 		if len(w.blobNames()) != 2 {
 			t.Fatalf("%q", w.blobNames())
 		}
-		// A persister had it in hand; a writer has not heard of it; a letter was on its way.
+		// A persister had it in hand; a writer has not heard of it; a dead letter was on its way.
 		late := followUp(wr, w.now, "")
 		if res := w.append(p, late); res.Dropped != 21 || res.Inserted != 0 {
 			t.Fatalf("%+v", res)

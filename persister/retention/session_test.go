@@ -92,8 +92,8 @@ func TestSessionDeleted(t *testing.T) {
 		w.wantListed("acme", "held", "other")
 		w.wantEvents(held[0].Key, held...)
 		w.wantEvents(other.Key, other)
-		if letters, err := s.DeadLetters(t.Context(), 10); err != nil || len(letters) != 1 {
-			t.Fatalf("%d letters, %v", len(letters), err)
+		if deadLetters, err := s.DeadLetters(t.Context(), 10); err != nil || len(deadLetters) != 1 {
+			t.Fatalf("%d letters, %v", len(deadLetters), err)
 		}
 		if len(w.blobNames()) != 0 {
 			t.Fatalf("%q", w.blobNames())

@@ -27,16 +27,16 @@ func TestLetters(t *testing.T) {
 	})
 }
 
-// TestRedriveBelowFloor: a letter whose place has left the table stays, and the others beside it go.
+// TestRedriveBelowFloor: a dead letter whose place has left the table stays, and the others beside it go.
 func TestRedriveBelowFloor(t *testing.T) {
 	s := temp(t)
 	other := schema.RunKey{Tenant: key.Tenant, Run: "run_2"}
-	var letters []persister.DeadLetter
+	var deadLetters []persister.DeadLetter
 	for _, k := range []schema.RunKey{key, other} {
 		w := persistertest.NewWriter(k, day)
 		a, b := w.Texts("", 3), w.Texts("", 1)
 		for _, p := range []schema.Pack{a, b} {
-			letters = append(letters, persister.DeadLetter{Stream: k.Run, Position: uint64(p.First), Seq: p.First, Key: k, Subject: schema.Subject(k, "", 1),
+			deadLetters = append(deadLetters, persister.DeadLetter{Stream: k.Run, Position: uint64(p.First), Seq: p.First, Key: k, Subject: schema.Subject(k, "", 1),
 				Header: p.Headers(), Body: bytes.Split(p.Body, []byte("\n"))[0], Reason: persister.ReasonRefused})
 		}
 		if _, err := s.Append(t.Context(), chunks(t, w.Texts("", 2))); err != nil {
@@ -44,7 +44,7 @@ func TestRedriveBelowFloor(t *testing.T) {
 		}
 	}
 	setFloor(t, s, key, 3)
-	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
+	if err := s.PutDeadLetters(t.Context(), deadLetters); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9, Bodies: true})

@@ -3,12 +3,12 @@
 // # What it is
 //
 // [Run] takes a function that opens an empty store and checks everything that persister.Store and
-// the reads promise. [Writer] makes packs the way a log's writer does. [Memory] is a store in
+// the reads promise. [Writer] returns packs as a log's writer does. [Memory] is a store in
 // memory, for tests of the persister itself.
 //
 // # Contract
 //
-// A store that passes can stand behind a persister and in front of a replay.
+// A store that passes can be used by a persister and for replay.
 //
 // # Concurrency
 //
@@ -16,9 +16,9 @@
 //
 // # What it does not do
 //
-// It does not test outages: each store's own tests do, with the real thing.
+// It does not test outages: each store's own tests do, with a real database.
 //
 // # Where to look next
 //
-// persister.Store for the promises.
+// persister.Store for the contract.
 package persistertest

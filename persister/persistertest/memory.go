@@ -15,14 +15,14 @@ import (
 
 // Memory is a store in memory. The zero value is not usable; see NewMemory.
 type Memory struct {
-	// Fault, when set, is asked before each call; an error that it returns is the answer.
+	// Fault, when set, is called before each call, which fails with the error that it returns.
 	Fault func(ctx context.Context, chunks []persister.Chunk) error
 
 	mu          sync.Mutex
 	runs        map[schema.RunKey]*memoryRun
 	deadLetters []persister.DeadLetter
 	known       map[string]bool
-	joins       int // lanes that were taken up so far
+	joins       int // number of lanes that were joined so far
 	offsets     map[string]memoryOffset
 }
 
@@ -36,9 +36,9 @@ type memoryRun struct {
 	head  schema.Head
 	lanes map[string]schema.Lane
 	rows  map[schema.Seq]memoryRow
-	floor schema.Seq // rows up to here have left
+	floor schema.Seq // rows up to this one were removed
 
-	joined       map[string]int // lanes, counted over all runs as they come
+	joined       map[string]int // by lane: its number in the order of all joins
 	first        schema.Seq
 	started, end time.Time
 	changed      time.Time
@@ -175,7 +175,7 @@ func (m *Memory) move(r *persister.Run) {
 	}
 }
 
-// SetFloor takes the rows of a run up to floor away for good. schema.MaxSeq: the run is to be forgotten.
+// SetFloor removes the rows of a run up to floor. With schema.MaxSeq the run is deleted.
 func (m *Memory) SetFloor(key schema.RunKey, floor schema.Seq) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +191,7 @@ func (m *Memory) SetFloor(key schema.RunKey, floor schema.Seq) {
 	}
 }
 
-// Floor returns the seq up to which rows have left; 0 when none have.
+// Floor returns the seq up to which rows were removed, 0 when none were.
 func (m *Memory) Floor(key schema.RunKey) schema.Seq {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,7 +221,7 @@ func (m *Memory) putDeadLetters(deadLetters []persister.DeadLetter) {
 	}
 }
 
-// Ping reports whether the store answers.
+// Ping returns the error of Fault.
 func (m *Memory) Ping(ctx context.Context) error { return m.fault(ctx, nil) }
 
 // DeadLetters returns the newest dead letters first.
@@ -246,7 +246,7 @@ func (m *Memory) Head(_ context.Context, key schema.RunKey, lane string) (schema
 	return h, nil
 }
 
-// Packs walks the run's events.
+// Packs iterates over the run's events.
 func (m *Memory) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	head, _ := m.Head(ctx, key, "")
 	return persister.Walk(ctx, memoryRows{m}, key, head.Day, after, through)

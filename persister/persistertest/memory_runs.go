@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// list keeps what a list of runs shows. It is called before the rows are written.
+// list updates what a list of runs shows. It is called before the rows are written.
 func (m *Memory) list(have *memoryRun, r *persister.Run) {
 	if have.first == 0 || r.First < have.first {
 		have.first, have.started = r.First, r.FirstTS
@@ -60,7 +60,7 @@ func (r *memoryRun) describe(events []persister.SessionEvent) {
 	r.session.Merge(events)
 }
 
-// asked reads all that is stored.
+// asked returns the open questions of all stored events.
 func (r *memoryRun) asked() time.Time {
 	var events []schema.AskEvent
 	for seq, row := range r.rows {
@@ -124,7 +124,7 @@ func newestFirst(a, b schema.RunCursor) int {
 	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
 }
 
-// Parent returns the root run that took the child up last.
+// Parent returns the root run that the child joined last.
 func (m *Memory) Parent(ctx context.Context, tenant, child string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err

@@ -15,7 +15,8 @@ import (
 	"agentstream/schema"
 )
 
-// Store is what the suite tests: the persister's store and the reads of the archive. It is also Tables and Catalog.
+// Store is what the suite tests: the persister's store and the reads of the archive. A store also implements Tables
+// and Catalog.
 type Store interface {
 	persister.Store
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
@@ -23,15 +24,14 @@ type Store interface {
 	DeadLetters(ctx context.Context, limit int) ([]persister.DeadLetter, error)
 }
 
-// Tables is what a store does without an offset. Every store has it.
+// Tables stores events without an offset. Every store implements it.
 type Tables interface {
 	Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)
 	PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error
 	Ping(ctx context.Context) error
 }
 
-// Catalog is what the suite tests of a store beside Store: the list of runs, the way from a child to its
-// root, who has runs, and which were written to. Every store has it.
+// Catalog lists runs, root runs of children, tenants, and changed runs. Every store implements it.
 type Catalog interface {
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
@@ -39,7 +39,7 @@ type Catalog interface {
 	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
-// Run runs the suite. open gives an empty store that lives as long as its test.
+// Run runs the suite. open returns an empty store that lives as long as its test.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, c := range []struct {
 		name string
@@ -136,7 +136,7 @@ func (s *suite) append(packs ...schema.Pack) persister.Result {
 	return res
 }
 
-// read collects a walk and checks that its packs are well made and follow each other.
+// read returns the packs of an iteration, and checks that they are valid and follow each other.
 func (s *suite) read(key schema.RunKey, after, through schema.Seq) (packs []schema.Pack, body []byte) {
 	s.Helper()
 	next := after + 1
@@ -160,7 +160,7 @@ func (s *suite) read(key schema.RunKey, after, through schema.Seq) (packs []sche
 	return packs, body
 }
 
-// same checks that the walk gives exactly these packs' lines.
+// same checks that an iteration yields exactly the lines of these packs.
 func (s *suite) same(key schema.RunKey, want ...schema.Pack) {
 	s.Helper()
 	var body []byte
@@ -250,7 +250,7 @@ func (s *suite) redelivery() {
 	s.head(key, "", headOf(c))
 }
 
-// headOf is what a store must know after a pack: everything but the log's position.
+// headOf returns the head that a store must have after a pack: without the log's position.
 func headOf(p schema.Pack) schema.Head {
 	h := p.Head
 	h.Stored = 0
@@ -298,7 +298,7 @@ func (s *suite) conflict() {
 	}
 	s.same(key, a, b)
 	s.head(key, "", headOf(b))
-	s.result(s.append(forged), 0, 0, 1) // and again: it never gets in
+	s.result(s.append(forged), 0, 0, 1) // again: it is never stored
 	s.same(key, a, b)
 }
 
@@ -352,7 +352,7 @@ func (s *suite) paging() {
 	n := 0
 	for range s.store.Packs(s.Context(), key, 0, all) {
 		if n++; n == 3 {
-			break // a reader that goes away in the middle
+			break // a reader that stops in the middle
 		}
 	}
 	ctx, cancel := context.WithCancel(s.Context())

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Archiving is what the suite tests of a store that can say where runs are and which are to be archived.
+// Archiving is what the suite tests of a store that records where runs are and which must be archived.
 type Archiving interface {
 	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
 	Claim(ctx context.Context, settle, lease time.Duration, limit int) ([]schema.RunKey, error)
@@ -18,18 +18,18 @@ type Archiving interface {
 	SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error)
 }
 
-// deferring is a part of it that has no place in an interface of four.
+// deferring is the rest of Archiving: an interface has at most four methods.
 type deferring interface {
 	Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error
 }
 
-// RunArchive runs what is asked of stores whose runs become objects. open is as for Run.
+// RunArchive tests stores whose runs become objects. open is as for Run.
 func RunArchive(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("claims to archive", func(t *testing.T) { (&suite{T: t, store: open(t)}).claims() })
 	t.Run("places", func(t *testing.T) { (&suite{T: t, store: open(t)}).places() })
 }
 
-// archiving returns the store as one whose runs become objects.
+// archiving returns the store as Archiving.
 func (s *suite) archiving() Archiving {
 	s.Helper()
 	a, ok := s.store.(Archiving)
@@ -66,7 +66,7 @@ func (s *suite) place(key schema.RunKey, want persister.Place) {
 	}
 }
 
-// claims: runs that have ended and rested are handed out, each to one for the time of its lease.
+// claims: runs that have ended and have not changed are returned, each to one caller for the time of its lease.
 func (s *suite) claims() {
 	s.archiving()
 	for _, state := range []schema.RunState{schema.StateDone, schema.StateError, schema.StateAborted, schema.StateRunning} {
@@ -98,12 +98,12 @@ func (s *suite) claims() {
 	if again := s.claim(0, -time.Second, 10); !slices.Equal(again, want[1:2]) {
 		s.Fatalf("given back: %q", again)
 	}
-	if again := s.claim(0, time.Hour, 10); !slices.Equal(again, want[1:2]) { // the lease was over at once
+	if again := s.claim(0, time.Hour, 10); !slices.Equal(again, want[1:2]) { // the lease ended at once
 		s.Fatalf("after the lease: %q", again)
 	}
 }
 
-// places: what a run says of its object, while it ends, is archived and goes on.
+// places: where a run is stored, while it ends, is archived and gets new events.
 func (s *suite) places() {
 	a := s.archiving()
 	s.place(key, persister.Place{})
@@ -131,7 +131,7 @@ func (s *suite) places() {
 	if got := s.claim(0, time.Hour, 10); len(got) > 0 {
 		s.Fatalf("handed out once more: %q", got)
 	}
-	// It goes on: the object stays what it is, and the run is handed out when it has ended again.
+	// The run gets new events: the object stays as it is, and the run is claimed when it has ended again.
 	s.append(w.Pack("", Event(schema.TypeCommandMessage, `{"text":"go on"}`)))
 	archived.Last = 5
 	s.place(key, archived)

@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// askedOf returns what a listed run waits for. Lists of what waits, and of one state, say the same.
+// askedOf returns what a listed run waits for. It checks that lists of waiting runs, and of one state, agree.
 func (s *suite) askedOf(key schema.RunKey) string {
 	s.Helper()
 	find := func(q schema.RunsQuery) *schema.RunInfo {
@@ -31,7 +31,7 @@ func (s *suite) askedOf(key schema.RunKey) string {
 	return r.Waiting()
 }
 
-// asks: a question is open until it is answered, its call ends, or nobody waits for an answer any more.
+// asks: a question is open until it is answered, its call ends, or no client waits for an answer any more.
 func (s *suite) asks() {
 	request := func(id, call string) schema.Event {
 		return Event(schema.TypeInputRequested, fmt.Sprintf(`{"request_id":%q,"call_id":%q,"prompt":"?"}`, id, call))
@@ -91,8 +91,8 @@ func (s *suite) asks() {
 	}
 }
 
-// asksAnyOrder: whatever comes again or late, in whatever order and company, from how many sides, the outcome is that of
-// the log's order.
+// asksAnyOrder: events may be repeated or late, in any order and in any transactions. The result is that of the log's
+// order.
 func (s *suite) asksAnyOrder() {
 	for round := range 24 {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%d", round)}, day)
@@ -128,7 +128,7 @@ func (s *suite) asksAnyOrder() {
 	}
 }
 
-// hostileAsks: whatever a payload holds, it is stored, and the list can be read.
+// hostileAsks: any payload is stored, and the list can be read.
 func (s *suite) hostileAsks() {
 	for i, payload := range append(Hostile(), `{"request_id":"\u0000\ud800","call_id":"\ud800"}`, `{"request_id":{"a":1},"permission":"ask"}`) {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%03d", i)}, day)

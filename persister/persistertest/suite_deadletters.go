@@ -24,8 +24,8 @@ type DeadLetters interface {
 	NoteTries(ctx context.Context, failed []deadletter.FailedTry) error
 }
 
-// DeadLetterSuite checks what a store does with dead letters, and deadletter.Redrive on it. refuse makes the
-// store refuse lines that contain a text, until the function that it gives is called.
+// DeadLetterSuite tests the dead letters of a store, and deadletter.Redrive with it. refuse makes the store refuse
+// lines that contain a text, until the function that it returns is called.
 func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
 		name string
@@ -167,7 +167,7 @@ func (s *deadLetterSuite) pages() {
 		}
 		got = append(got, page...)
 		q.After = &page[len(page)-1]
-		// What is behind the page's end is found though its end is gone.
+		// What follows the page's end is found although its end was removed.
 		if _, err := s.deadLetters.DropDeadLetters(s.Context(), []string{q.After.Name}); err != nil {
 			s.Fatal(err)
 		}

@@ -12,11 +12,11 @@ import (
 	"agentstream/schema"
 )
 
-// SetFloor takes the rows up to floor out of a store, for good; schema.MaxSeq makes the run one that is to
-// be forgotten. It stands for what archives and retention do.
+// SetFloor removes the rows up to floor from a store; with schema.MaxSeq the run is deleted. It stands for what
+// archives and retention do.
 type SetFloor func(key schema.RunKey, floor schema.Seq)
 
-// Floors checks what a store does with rows that come again after they have left it, against Memory.
+// Floors tests rows that arrive again after they were removed, against Memory.
 func Floors(t *testing.T, open func(t *testing.T) (Store, SetFloor)) {
 	t.Run("dropped", func(t *testing.T) {
 		store, set := open(t)
@@ -52,7 +52,7 @@ func (s *suite) dropped(set SetFloor) {
 		s.Fatalf("%d rows dropped, want 3", res.Dropped)
 	}
 	s.wantUsage(acme, `{"n":11}`)
-	forged := NewWriter(key, day).Pack("", ended(`{"n":100}`)) // seq 1 again: nobody knows what it was
+	forged := NewWriter(key, day).Pack("", ended(`{"n":100}`)) // seq 1 again: the store cannot know its content
 	if res := s.append(forged); res.Dropped != 1 || len(res.Conflicts) != 0 {
 		s.Fatalf("%+v", res)
 	}
@@ -84,7 +84,7 @@ func (f *floors) run() {
 	for i := range keys {
 		keys[i] = schema.RunKey{Tenant: acme, Run: fmt.Sprint("run_", i)}
 		packs = append(packs, f.write(NewWriter(keys[i], day))...)
-		packs = append(packs, f.write(NewWriter(keys[i], day))[:3]...) // others that claim the same places
+		packs = append(packs, f.write(NewWriter(keys[i], day))[:3]...) // other packs with the same seqs
 	}
 	packs = append(packs, NewWriter(keys[0], "20260301").Texts("", 3))
 	forgotten := map[schema.RunKey]bool{}
@@ -146,7 +146,7 @@ func (f *floors) append(packs []schema.Pack) {
 
 func sign(n int) int { return min(max(n, -1), 1) }
 
-// compare looks at what is there of all runs that are not forgotten.
+// compare compares all runs that are not deleted.
 func (f *floors) compare(keys []schema.RunKey, forgotten map[schema.RunKey]bool) {
 	f.Helper()
 	for _, key := range keys {
@@ -159,7 +159,7 @@ func (f *floors) compare(keys []schema.RunKey, forgotten map[schema.RunKey]bool)
 		}
 		want, _ := f.memory.Head(f.Context(), key, "")
 		sameHead(f.T, got, want)
-		// A walk ends at a hole. Each begins where one may have been.
+		// An iteration ends at a gap. One begins at each place where a gap may be.
 		for after := f.memory.Floor(key); after < want.Last; after += 50 {
 			if a, b := f.lines(f.store, key, after), f.lines(f.memory, key, after); !bytes.Equal(a, b) {
 				f.Fatalf("%s after %d: %s", key, after, difference(a, b))

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// place is an offset of the suite's log.
+// place returns an offset of the suite's log.
 func place(stream string, position uint64) persister.Offset {
 	if position == 0 {
 		return persister.Offset{Stream: stream}
@@ -19,7 +19,7 @@ func place(stream string, position uint64) persister.Offset {
 	return persister.Offset{Stream: stream, Identity: "made today", Position: position}
 }
 
-// moving is a transfer of packs that moves an offset.
+// moving returns a transfer of packs that moves an offset.
 func (s *suite) moving(from, to persister.Offset, packs ...schema.Pack) *persister.Transfer {
 	s.Helper()
 	chunks, err := persister.Chunks(packs...)
@@ -55,7 +55,7 @@ func (s *suite) stored() map[string]persister.StoredOffset {
 	return out
 }
 
-// at fails when the offsets are others than these.
+// at fails unless these are the offsets.
 func (s *suite) at(want ...persister.Offset) {
 	s.Helper()
 	got := s.stored()
@@ -69,7 +69,7 @@ func (s *suite) at(want ...persister.Offset) {
 	}
 }
 
-// bodies fails when the dead letters are others than those with these bodies.
+// bodies fails unless these are the bodies of the dead letters.
 func (s *suite) bodies(want ...string) {
 	s.Helper()
 	deadLetters, err := s.store.DeadLetters(s.Context(), many)
@@ -90,7 +90,7 @@ func (s *suite) bodies(want ...string) {
 	}
 }
 
-// offsets begin, move, and stand for themselves. What the log said of its time is kept to the nanosecond.
+// offsets begin, move, and are independent of each other. Times are kept to the nanosecond.
 func (s *suite) offsets() {
 	s.at()
 	w, v := NewWriter(key, day), NewWriter(schema.RunKey{Tenant: "globex", Run: "run_2"}, day)
@@ -189,8 +189,8 @@ func (s *suite) transferAlone() {
 	s.same(key, a)
 }
 
-// transferConflicts: what holds another's place becomes a dead letter in the same transaction. Append leaves that
-// to its caller.
+// transferConflicts: a row with another content becomes a dead letter in the same transaction. Append leaves that to
+// its caller.
 func (s *suite) transferConflicts() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	a, b := w.Texts("", 12), w.Texts("", 12)
@@ -220,7 +220,7 @@ func (s *suite) transferConflicts() {
 	}
 }
 
-// transferOtherDay: rows are arranged anew when their run turns out to have another day, and the offset moves once.
+// transferOtherDay: rows are arranged again when their run has another day, and the offset moves once.
 func (s *suite) transferOtherDay() {
 	w, other := NewWriter(key, day), NewWriter(key, "20260301")
 	a, b, forged := w.Texts("", 2), w.Texts("", 12), other.Texts("", 1)
@@ -297,7 +297,7 @@ func (s *suite) concurrentTransfers() {
 	}
 }
 
-// transferRefused: where a row is refused nothing moves, and the offset goes on without it.
+// transferRefused: when a row is refused nothing moves, and the offset moves without it.
 func (s *deadLetterSuite) transferRefused() {
 	accept := s.refuse("POISON")
 	defer accept()

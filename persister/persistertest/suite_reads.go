@@ -14,8 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// cursors reads from every position through every other: state and open messages are those of the
-// writer at that point.
+// cursors reads from every position through every other: state and open messages are those of the writer there.
 func (s *suite) cursors() {
 	w := NewWriter(key, day)
 	start := Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)
@@ -72,7 +71,7 @@ func (s *suite) holes() {
 	s.same(key, a, b, c)
 }
 
-// tenants have runs of the same names that never meet.
+// tenants have runs with the same names, and see only their own.
 func (s *suite) tenants() {
 	x, y := schema.RunKey{Tenant: "x", Run: "same"}, schema.RunKey{Tenant: "y", Run: "same"}
 	wx, wy := NewWriter(x, day), NewWriter(y, day)
@@ -134,7 +133,7 @@ func (s *suite) lanes() {
 	owner("none", schema.Lane{})
 }
 
-// midnight: the writer's clock passes into the next day, the run's day stays.
+// midnight: the writer's clock reaches the next day, the run's day does not change.
 func (s *suite) midnight() {
 	w := NewWriter(key, "20260228")
 	var packs []schema.Pack
@@ -231,7 +230,7 @@ func (s *suite) concurrentRuns() {
 	}
 }
 
-// concurrentSame: several persisters are handed the same packs, in their own orders.
+// concurrentSame: several persisters store the same packs, each in its own order.
 func (s *suite) concurrentSame() {
 	var packs []schema.Pack
 	for i := range 6 {
@@ -268,7 +267,7 @@ func (s *suite) concurrentSame() {
 	}
 }
 
-// concurrentDays: new days appear from several sides at once.
+// concurrentDays: several stores create partitions at the same time.
 func (s *suite) concurrentDays() {
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -289,7 +288,7 @@ func (s *suite) concurrentDays() {
 	}
 }
 
-// appendMixed appends packs from so many sides at once, from each twice over, shuffled, and up to most at a time.
+// appendMixed appends packs from several goroutines, from each twice, shuffled, and up to most at a time.
 func (s *suite) appendMixed(sides, most int, packs ...schema.Pack) {
 	var wg sync.WaitGroup
 	for range sides {

@@ -12,13 +12,13 @@ import (
 	"agentstream/schema"
 )
 
-// ofLine is the dead letter of one line of a pack.
+// ofLine returns the dead letter of one line of a pack.
 func ofLine(p schema.Pack, line int, body []byte, reason string) persister.DeadLetter {
 	return persister.DeadLetter{Stream: "AGENT_0", Position: p.Head.Stored, Seq: p.First + schema.Seq(line), Key: p.Key,
 		Subject: schema.Subject(p.Key, p.Child, 1), Header: p.Headers(), Body: body, Reason: reason, Detail: "as it was"}
 }
 
-// ofPack is the dead letter of a whole message.
+// ofPack returns the dead letter of a whole message.
 func ofPack(p schema.Pack, body []byte) persister.DeadLetter {
 	return persister.DeadLetter{Stream: "AGENT_0", Position: p.Head.Stored, Key: p.Key, Subject: schema.Subject(p.Key, p.Child, 1),
 		Header: p.Headers(), Body: body, Reason: persister.ReasonBadMessage, Detail: "as it was"}
@@ -44,7 +44,7 @@ func (s *deadLetterSuite) appendWithout(p schema.Pack, i int) {
 	}
 }
 
-// redrive tries all dead letters and gives their outcomes by the dead letters' position.
+// redrive redrives all dead letters and returns the outcomes by position.
 func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 	s.Helper()
 	deadLetters := s.query(deadletter.Query{Bodies: true})
@@ -62,7 +62,7 @@ func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 	return out
 }
 
-// redriveRefused: what a store refused is stored when it does not any more, and neither before nor twice.
+// redriveRefused: a refused row is stored as soon as the store accepts it, and once.
 func (s *deadLetterSuite) redriveRefused() {
 	accept := s.refuse("POISON")
 	w := NewWriter(key, day)
@@ -95,7 +95,7 @@ func (s *deadLetterSuite) redriveRefused() {
 	s.same(key, a, b)
 }
 
-// redriveBad: whatever is wrong with a dead letter, it stays as it is, alone, and says what is wrong.
+// redriveBad: a dead letter that cannot be read stays as it is, with the reason.
 func (s *deadLetterSuite) redriveBad() {
 	w := NewWriter(key, day)
 	p := w.Texts("", 5)
@@ -166,7 +166,7 @@ func (s *deadLetterSuite) redriveMessages() {
 	s.head(key, "", headOf(b))
 }
 
-// redriveConflicts: what is stored stays, whatever is tried.
+// redriveConflicts: a try never changes stored rows.
 func (s *deadLetterSuite) redriveConflicts() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`), Event(schema.TypeTextDelta, `{"text":"another"}`))
@@ -276,8 +276,8 @@ func bodies(deadLetters []deadletter.Stored) (out [][]byte) {
 	return out
 }
 
-// redriveChanged: a dead letter that somebody has mended by hand removes the one that it was; one that was
-// mended badly does not.
+// redriveChanged: a dead letter that was edited to a valid event removes the original one. One that was edited to
+// another invalid event does not.
 func (s *deadLetterSuite) redriveChanged() {
 	w := NewWriter(key, day)
 	p := w.Texts("", 2)

@@ -80,7 +80,7 @@ func (s *suite) runs() {
 	check(schema.RunInfo{ID: key.Run, State: schema.StatePaused, Reason: "lunch ☕", Last: 6, Started: begun, Updated: at(6)})
 	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"aborted","reason":"by hand"}`)))
 	check(schema.RunInfo{ID: key.Run, State: schema.StateAborted, Reason: "by hand", Last: 7, Started: begun, Updated: at(7)})
-	// A follow-up reopens the run: the reason for its end is no longer one.
+	// A follow-up opens the run again: the reason of its end is not shown any more.
 	s.append(w.Pack("", Event(schema.TypeCommandMessage, `{"text":"go on"}`)))
 	check(schema.RunInfo{ID: key.Run, State: schema.StatePlanning, Last: 8, Started: begun, Updated: at(8)})
 	if other := s.list("globex", schema.RunsQuery{}); len(other) != 0 {
@@ -88,7 +88,7 @@ func (s *suite) runs() {
 	}
 }
 
-// runPages: pages hold every run once, also runs that begin at the same time, while others are added.
+// runPages: pages contain every run once, also runs that begin at the same time, while others are added.
 func (s *suite) runPages() {
 	var want []schema.RunCursor
 	add := func(run, day string) {
@@ -183,7 +183,7 @@ func (s *suite) usage() {
 	s.wantUsage("globex", `{"output_tokens":3}`)
 }
 
-// usageOnce: whatever comes again, in whatever order and company, from how many sides, is counted once.
+// usageOnce: events may be repeated, in any order and in any transactions. Each is counted once.
 func (s *suite) usageOnce() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	var packs []schema.Pack
@@ -196,7 +196,7 @@ func (s *suite) usageOnce() {
 	s.appendMixed(3, 20, packs...)
 	s.append(forged)
 	s.wantUsage(acme, want)
-	// Nothing is counted that is not stored.
+	// Only stored events are counted.
 	chunks, err := persister.Chunks(w.Pack("", ended(`{"n":1}`)))
 	if err != nil {
 		s.Fatal(err)
@@ -227,8 +227,8 @@ func (s *suite) hostileUsage() {
 	}
 }
 
-// runStart: a run begins with its first event, whatever came into the store before it and whatever
-// the clocks of its other writers say.
+// runStart: a run begins with its first event, also when others were stored before and the clocks of its writers
+// differ.
 func (s *suite) runStart() {
 	w, ahead := NewWriter(key, day), NewWriter(key, day)
 	a, b := w.Texts("", 1), w.Texts("", 1)
@@ -271,7 +271,7 @@ func (s *suite) parents() {
 	parent(acme, "ki", "")
 	parent(acme, "%", "")
 	parent(acme, "KID", "")
-	// Another root takes the child up later, though it began earlier and its name comes first.
+	// Another root has the child join later, though it began earlier and its name sorts first.
 	s.append(NewWriter(schema.RunKey{Tenant: acme, Run: "root_a"}, "20260101").Texts("kid", 1))
 	parent(acme, "kid", "root_a")
 	s.append(w.Texts("kid", 5)) // the first goes on: that is not taking it up

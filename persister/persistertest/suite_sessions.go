@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// described returns the description of a listed run, "" where it has none.
+// described returns the description of a listed run, "" when it has none.
 func (s *suite) described(key schema.RunKey) string {
 	s.Helper()
 	for _, r := range s.list(key.Tenant, schema.RunsQuery{Sessions: true, Archived: true}) {
@@ -29,7 +29,7 @@ func (s *suite) wantSession(key schema.RunKey, want string) {
 	}
 }
 
-// sessions: the events of a session are merged as they come.
+// sessions: the events of a session are merged as they arrive.
 func (s *suite) sessions() {
 	w := NewWriter(key, day)
 	s.append(w.Texts("", 2))
@@ -60,8 +60,8 @@ func (s *suite) sessions() {
 	}
 }
 
-// sessionsAnyOrder: whatever comes again, in whatever order and company, from how many sides, the session is what
-// its events make of it in their order.
+// sessionsAnyOrder: events may be repeated, in any order and in any transactions. The session is that of their order
+// in the log.
 func (s *suite) sessionsAnyOrder() {
 	for round := range 6 {
 		k := schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%d", round)}
@@ -94,7 +94,7 @@ func (s *suite) sessionsAnyOrder() {
 	}
 }
 
-// sorted returns an object with its fields in one order.
+// sorted returns an object with its fields sorted.
 func sorted(s *suite, object string) string {
 	s.Helper()
 	var v map[string]any
@@ -108,7 +108,7 @@ func sorted(s *suite, object string) string {
 	return string(b)
 }
 
-// hostileSessions: whatever a payload holds, it is stored, and the list can be read.
+// hostileSessions: any payload is stored, and the list can be read.
 func (s *suite) hostileSessions() {
 	long := strings.Repeat("a", 5000)
 	for i, payload := range append(Hostile(), `{"agent":"`+long+`"}`, `{"agent":"a\u0000"}`, `{"agent":{"id":"\ud800"}}`, `{"archived_at":"x","deleted_at":"y"}`,
@@ -131,7 +131,7 @@ func (s *suite) hostileSessions() {
 	}
 }
 
-// sessionLists: both orders, what is archived and deleted, and agents, in pages.
+// sessionLists: both orders, archived and deleted sessions, and agents, in pages.
 func (s *suite) sessionLists() {
 	for i := range 12 {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%02d", i)}, fmt.Sprintf("202602%02d", 10+i/4))

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// whoHasRuns walks the tenants: each once, byte by byte in order.
+// whoHasRuns checks that each tenant is returned once, in bytewise order.
 func (s *suite) whoHasRuns() {
 	tenants := []string{"Zeta", "acme", "acme-2", "b"} // capitals come first, whatever the locale
 	for _, tenant := range []string{"b", "acme", "Zeta", "acme-2"} {
@@ -38,7 +38,7 @@ func (s *suite) whoHasRuns() {
 	}
 }
 
-// NextTenant returns the first tenant behind after.
+// NextTenant returns the first tenant after after.
 func (m *Memory) NextTenant(ctx context.Context, after string) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *Memory) NextTenant(ctx context.Context, after string) (string, error) {
 	return next, ctx.Err()
 }
 
-// changed returns the keys of a walk of ChangedSince.
+// changed returns the keys of ChangedSince.
 func (s *suite) changed(since time.Time) (keys []schema.RunKey) {
 	s.Helper()
 	for key, err := range s.catalog().ChangedSince(s.Context(), since) {
@@ -63,7 +63,7 @@ func (s *suite) changed(since time.Time) (keys []schema.RunKey) {
 	return keys
 }
 
-// pause lets the stores' clocks go on.
+// pause waits until the stores' clocks have advanced.
 func (s *suite) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -71,7 +71,7 @@ func (s *suite) pause(d time.Duration) {
 	}
 }
 
-// changedSince walks the runs of all tenants that were written to, in pages.
+// changedSince lists the runs of all tenants that were written to, in pages.
 func (s *suite) changedSince() {
 	if got := s.changed(time.Time{}); len(got) != 0 {
 		s.Fatalf("an empty store has %v", got)
@@ -101,7 +101,7 @@ func (s *suite) changedSince() {
 		s.Fatalf("two runs were written to, the walk gives %v", got)
 	}
 	for range s.catalog().ChangedSince(s.Context(), before) {
-		break // a reader that goes away
+		break // a reader that stops
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
@@ -112,7 +112,7 @@ func (s *suite) changedSince() {
 	}
 }
 
-// changedNotForgotten: a run that is to be forgotten is left out.
+// changedNotForgotten: a deleted run is left out.
 func (s *suite) changedNotForgotten(set SetFloor) {
 	other := schema.RunKey{Tenant: key.Tenant, Run: "run_2"}
 	s.append(NewWriter(key, day).Texts("", 3), NewWriter(other, day).Texts("", 3))
@@ -126,7 +126,7 @@ func (s *suite) changedNotForgotten(set SetFloor) {
 	}
 }
 
-// ChangedSince walks the runs that were written to at t or later.
+// ChangedSince iterates over the runs that were written to at t or later.
 func (m *Memory) ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
 	return persister.Keys(func(after schema.RunKey) (keys []schema.RunKey, err error) {
 		m.mu.Lock()

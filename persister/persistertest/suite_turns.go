@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// turnOf returns the turn of a listed run, with its stop. Lists of one state say the same.
+// turnOf returns the turn of a listed run, with its stop reason. It checks that lists of one state agree.
 func (s *suite) turnOf(key schema.RunKey) string {
 	s.Helper()
 	of := func(q schema.RunsQuery) schema.RunInfo {
@@ -34,7 +34,7 @@ func (s *suite) wantTurn(want string) {
 	}
 }
 
-// turns: the newest of what begins and ends one decides, on the root lane alone.
+// turns: the newest event that begins or ends a turn decides, on the root lane only.
 func (s *suite) turns() {
 	w := NewWriter(key, day)
 	begin, end := Event(schema.TypeTurnStart, `{"turn_id":"t"}`), Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)
@@ -80,7 +80,7 @@ func (s *suite) turns() {
 	}
 }
 
-// turnsAnyOrder: whatever comes again or late, in whatever order and company, from how many sides, the newest decides.
+// turnsAnyOrder: events may be repeated or late, in any order and in any transactions. The newest decides.
 func (s *suite) turnsAnyOrder() {
 	for round := range 8 {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%d", round)}, day)
@@ -103,7 +103,7 @@ func (s *suite) turnsAnyOrder() {
 	}
 }
 
-// hostileTurns: whatever a payload holds, it is stored, and the list can be read.
+// hostileTurns: any payload is stored, and the list can be read.
 func (s *suite) hostileTurns() {
 	for i, payload := range append(Hostile(), `{"stop_reason":"`+strings.Repeat("é", schema.MaxReason)+`"}`, `{"stop_reason":"\u0000\ud800"}`, `{"stop_reason":{"a":1}}`) {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%03d", i)}, day)

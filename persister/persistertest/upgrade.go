@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// Listed is what a store says of its runs, for tests of migrations.
+// Listed is what a store lists, for tests of migrations.
 type Listed struct {
 	Runs    []string // one line each, newest first
 	Parents map[string]string
@@ -43,7 +43,7 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 	return packs
 }
 
-// Put stores packs, as a persister does with what it fetches.
+// Put stores packs, as a persister does.
 func Put(t testing.TB, s Store, packs ...schema.Pack) {
 	t.Helper()
 	chunks, err := persister.Chunks(packs...)
@@ -59,7 +59,7 @@ var tenants = []string{"acme", "globex"}
 
 func kid(i int) string { return fmt.Sprintf("kid_%05d", i) }
 
-// ListRuns asks for all runs of FillRuns and for the root of each child.
+// ListRuns lists all runs of FillRuns and the root of each child.
 func ListRuns(t testing.TB, s Store) Listed {
 	t.Helper()
 	c, ok := s.(Catalog)
@@ -87,7 +87,7 @@ func ListRuns(t testing.TB, s Store) Listed {
 	return out
 }
 
-// SameRuns fails when a store says something else than what is wanted.
+// SameRuns fails unless a store lists what is wanted.
 func SameRuns(t testing.TB, s Store, want Listed) {
 	t.Helper()
 	got := ListRuns(t, s)

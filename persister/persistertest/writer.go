@@ -9,8 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// Writer makes the packs of one run, numbered and with heads as a log's writer would. It panics on
-// what no writer may write: it is for tests.
+// Writer returns the packs of one run, with the seqs and heads of a log's writer. It is for tests: it panics when an
+// event is not valid.
 type Writer struct {
 	Key    schema.RunKey
 	Head   schema.Head
@@ -20,7 +20,7 @@ type Writer struct {
 	now    time.Time
 }
 
-// NewWriter begins a run on a day (YYYYMMDD).
+// NewWriter returns a Writer of a new run on a day (YYYYMMDD).
 func NewWriter(key schema.RunKey, day string) *Writer {
 	now, err := time.Parse("20060102", day)
 	if err != nil {
@@ -32,7 +32,7 @@ func NewWriter(key schema.RunKey, day string) *Writer {
 	}
 }
 
-// Pack makes the next pack of a lane. The events need Type and Payload only.
+// Pack returns the next pack of a lane. The events need Type and Payload only.
 func (w *Writer) Pack(child string, events ...schema.Event) schema.Pack {
 	p := schema.Pack{Key: w.Key, Child: child, First: w.Head.Last + 1, Count: len(events), Writer: "w1"}
 	w.Head = w.Head.Clone()
@@ -52,7 +52,7 @@ func (w *Writer) Pack(child string, events ...schema.Event) schema.Pack {
 	return p
 }
 
-// Texts makes a pack of n text deltas.
+// Texts returns a pack of n text deltas.
 func (w *Writer) Texts(child string, n int) schema.Pack {
 	events := make([]schema.Event, n)
 	for i := range events {
@@ -61,17 +61,17 @@ func (w *Writer) Texts(child string, n int) schema.Pack {
 	return w.Pack(child, events...)
 }
 
-// Event makes an event of a type and a payload.
+// Event returns an event of a type and a payload.
 func Event(typ, payload string) schema.Event {
 	return schema.Event{Type: typ, Payload: json.RawMessage(payload)}
 }
 
-// Lifecycle makes a run.lifecycle event.
+// Lifecycle returns a run.lifecycle event.
 func Lifecycle(state schema.RunState) schema.Event {
 	return Event(schema.TypeRunLifecycle, fmt.Sprintf(`{"state":%q,"reason":null}`, state))
 }
 
-// Hostile are payloads that JSON allows and that databases like to change or refuse.
+// Hostile returns payloads that JSON allows and that databases may change or refuse.
 func Hostile() []string {
 	planes := func() string {
 		var b strings.Builder

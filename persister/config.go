@@ -47,7 +47,7 @@ type Hooks struct {
 	// Retrying is called after each failed attempt, with the time of the first failure of this
 	// outage and the pause until the next attempt.
 	Retrying func(stream string, err error, since time.Time, pause time.Duration)
-	// Recovered is called when work goes on after an outage.
+	// Recovered is called when an outage has ended.
 	Recovered func(stream string, outage time.Duration)
 	// Lag is called every LagEvery when a queue has returned its lag, with the state of its pipeline.
 	Lag func(s Status)

@@ -13,8 +13,8 @@ import (
 
 // Bounds of the time that others may wait while a partition is dropped.
 const (
-	dropLockWait = 500 * time.Millisecond // for a lock: who comes behind a waiting lock waits too
-	dropTime     = 3 * time.Second        // for a transaction of somebody else's that looks at the partition
+	dropLockWait = 500 * time.Millisecond // for a lock: later requests for the table wait behind this one
+	dropTime     = 3 * time.Second        // for other transactions that use the partition
 	quietTime    = time.Second            // for transactions that look at the table before anything is begun
 )
 

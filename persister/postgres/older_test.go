@@ -50,7 +50,7 @@ func TestOlderReaders(t *testing.T) {
 
 // readAsOlder brings the tables to a version and gives what the statements of an older reader say, of the version of or,
 // without it, of that one.
-func readAsOlder(t *testing.T, owner string, version int64, scoped bool, of ...int64) (said []string) {
+func readAsOlder(t *testing.T, owner string, version int64, scoped bool, of ...int64) (answers []string) {
 	t.Helper()
 	if err := postgres.MigrateTo(t.Context(), owner, version); err != nil {
 		t.Fatal(err)
@@ -84,9 +84,9 @@ func readAsOlder(t *testing.T, owner string, version int64, scoped bool, of ...i
 		if len(of) == 0 && (err != nil || rows.Len() == 0) {
 			t.Fatalf("%s\nof its own version: %s", text, rows.String())
 		}
-		said = append(said, rows.String())
+		answers = append(answers, rows.String())
 	}
-	return said
+	return answers
 }
 
 // taken finds what a program that does not know of it may miss, or stumble over; "" is nothing.

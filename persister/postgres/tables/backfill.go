@@ -24,7 +24,7 @@ const digestPage = 500
 
 func digestRuns(ctx context.Context, tx *sql.Tx) error {
 	for _, set := range []string{
-		`lock table agent_runs in share row exclusive mode`, // readers go on, persisters wait
+		`lock table agent_runs in share row exclusive mode`, // readers continue, persisters wait
 		`set local enable_hashjoin = off`,                   // a page of runs is looked up, never joined with all events
 		`set local enable_mergejoin = off`,
 	} {

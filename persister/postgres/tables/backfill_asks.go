@@ -34,7 +34,7 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 		key schema.RunKey
 		day time.Time
 	}
-	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil { // readers go on, persisters wait
+	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil { // readers continue, persisters wait
 		return err
 	}
 	var runs []place

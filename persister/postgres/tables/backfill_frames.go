@@ -28,7 +28,7 @@ const framesPage = 2000
 // collectFrames reads the whole table once, in any order.
 func collectFrames(ctx context.Context, tx *sql.Tx) error {
 	for _, text := range []string{
-		`lock table agent_runs, agent_run_events in share row exclusive mode`, // readers go on, persisters wait
+		`lock table agent_runs, agent_run_events in share row exclusive mode`, // readers continue, persisters wait
 		addCallColumns, // of version 17, which the statements of package projection use
 		`declare frames no scroll cursor for
 			select koder_user_id, run_day, run_id, seq, coalesce(child_id, ''), type, ts, line from agent_run_events

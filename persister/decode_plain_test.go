@@ -65,7 +65,7 @@ func FuzzPlainLines(f *testing.F) {
 	})
 }
 
-// agree compares both readings and says whether the line was read the short way.
+// agree compares both readings and reports whether the line was read the short way.
 func agree(t *testing.T, line []byte, child string) bool {
 	t.Helper()
 	p := plainPack(child)

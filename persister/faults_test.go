@@ -90,7 +90,7 @@ func TestAnswersButTakesNothing(t *testing.T) {
 	}
 }
 
-// TestManyDeadLettersAreNotAFlood: each is kept and counted, the log says only so many.
+// TestManyDeadLettersAreNotAFlood: each is kept and counted, only a bounded number is logged.
 func TestManyDeadLettersAreNotAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()
@@ -139,7 +139,7 @@ func TestUnknownLagIsSaid(t *testing.T) {
 	})
 }
 
-// TestStopAtAnyTime: whatever it is doing when it is told to stop, it stops in time, loses nothing, stores nothing
+// TestStopAtAnyTime: whatever it is doing when it is stopped, it stops in time, loses nothing, stores nothing
 // twice and keeps nothing for itself.
 func TestStopAtAnyTime(t *testing.T) {
 	for seed := range 120 {
@@ -177,7 +177,7 @@ func TestStopAtAnyTime(t *testing.T) {
 			time.Sleep(time.Duration(seed%11) * 97 * time.Millisecond)
 			begin := time.Now()
 			stop()
-			if took := time.Since(begin); took > cfg.Grace+time.Second+2*q.takes { // the queue here hears of no end
+			if took := time.Since(begin); took > cfg.Grace+time.Second+2*q.takes { // this queue ignores the end of the context
 				t.Errorf("seed %d: stopping took %v", seed, took)
 			}
 			if s := p.Status()[0]; s.HeldBytes != 0 {
@@ -206,7 +206,7 @@ func TestBoundsAreChecked(t *testing.T) {
 	}
 }
 
-// TestStoring: a store that answers and takes nothing, as one does whose disk is full, is told from one that works.
+// TestStoring: a store that answers and takes nothing, as one does whose disk is full, is distinguished from one that works.
 func TestStoring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()

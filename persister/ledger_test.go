@@ -16,7 +16,7 @@ import (
 )
 
 // ledger is a store in memory that writes down what transactions did, and can fail at each of them. Like a
-// database, it has done what it was asked before it tells so.
+// database, it does what it was asked before it answers.
 type ledger struct {
 	*persistertest.Memory
 	// fault is asked before each transaction, and with nil before the offsets are read. Its error is the answer.

@@ -86,7 +86,7 @@ func killedAt(t *testing.T, moment string, at int64) bool {
 	return reached
 }
 
-// TestLostAcknowledgement: a transaction is done and its answer is lost. The offset says so: nothing is written
+// TestLostAcknowledgement: a transaction is done and its answer is lost. The offset shows it: nothing is written
 // twice, and the work goes on from where the transaction has come.
 func TestLostAcknowledgement(t *testing.T) {
 	for _, every := range []int64{2, 3, 5} {
@@ -382,7 +382,7 @@ func poisonAndOutage(t *testing.T, fail int64, lost bool) {
 	}
 }
 
-// TestLettersThatAreRefused: a store that refuses even a dead letter stops its partition, and says so.
+// TestLettersThatAreRefused: a store that refuses even a dead letter stops its partition, and the status shows it.
 func TestLettersThatAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()

@@ -204,7 +204,7 @@ func TestGrowsAgain(t *testing.T) {
 }
 
 // TestAlarms: half a window before the log drops what is not stored there is a warning, at a quarter an
-// error, and what is lost is told, each time once.
+// error, and losses are reported, each once.
 func TestAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text logText

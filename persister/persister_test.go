@@ -313,7 +313,7 @@ func TestConflictIsAnAlarm(t *testing.T) {
 	})
 }
 
-// TestShutdownFinishesTheBatch: what has been fetched when Run is told to stop is stored within its grace.
+// TestShutdownFinishesTheBatch: what has been fetched when Run is stopped is stored within its grace.
 func TestShutdownFinishesTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()

@@ -204,7 +204,7 @@ func TestIdleLogIsQuiet(t *testing.T) {
 	})
 }
 
-// TestStandby: the state says that a partition is another's, and who is on standby leaves the warning
+// TestStandby: the status shows that a partition is another's, and who is on standby leaves the warning
 // to the other.
 func TestStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

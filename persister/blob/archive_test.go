@@ -13,7 +13,7 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// TestIdentity: what a log held, what rows hold and what an object gives is the same, byte for byte and
+// TestIdentity: what a log held, what rows hold and what is read from an object is the same, byte for byte and
 // head for head, resumed behind every event, with rows from everywhere on: of all scenarios.
 func TestIdentity(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) tables{"sqlite": openSQLite, "postgres": openPostgres} {
@@ -29,7 +29,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// steps says how many cursors are left out from one to the next. Each reads the rest of the run, so that all of
+// steps is the distance between two cursors. Each reads the rest of the run, so that all of
 // a long one are for AGENTSTREAM_FULL.
 func steps(how string, every bool, last schema.Seq) schema.Seq {
 	switch {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
-// lying is a store whose one object is what the test says.
+// lying is a store with one object, which the test sets.
 type lying struct {
 	data []byte
 }
@@ -197,7 +197,7 @@ func TestOtherRun(t *testing.T) {
 	}
 }
 
-// TestIndexChecks: an index that was written with whole check sums and says what cannot be.
+// TestIndexChecks: an index with correct checksums and impossible contents.
 func TestIndexChecks(t *testing.T) {
 	data, ix, _ := small(t)
 	c, err := newCodec()

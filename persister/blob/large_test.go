@@ -113,7 +113,7 @@ func TestBlobsAreArchived(t *testing.T) {
 	}
 }
 
-// placed says where a run is.
+// placed returns where a run is.
 type placed persister.Place
 
 func (p placed) Place(context.Context, schema.RunKey) (persister.Place, error) {
@@ -142,7 +142,7 @@ func TestBlobsStayWithALongerObject(t *testing.T) {
 	}
 }
 
-// TestDamagedBlobs: an object that is not what its name says is said to be so, by whoever reads it.
+// TestDamagedBlobs: every reader reports an object that does not match its name.
 func TestDamagedBlobs(t *testing.T) {
 	store, base := openFolder(t)
 	log := atLog{refOf("good"): "evil"}

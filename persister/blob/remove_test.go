@@ -111,7 +111,7 @@ func TestWipeKilled(t *testing.T) {
 	}
 }
 
-// TestCheck: an object that is not there, is damaged, or holds less than the row says does not stand for rows.
+// TestCheck: an object that is not there, is damaged, or holds less than the row names cannot replace rows.
 func TestCheck(t *testing.T) {
 	store, base := openFolder(t)
 	b := newBench(t, openSQLite(t), store, base, nil)

@@ -9,7 +9,7 @@ import (
 	"agentstream/persister/natsjs"
 )
 
-// bound gives partition 0 another window or size.
+// bound sets another window or size of partition 0.
 func bound(t *testing.T, s *testkit.Server, age time.Duration, bytes int64) {
 	t.Helper()
 	stream, err := s.JS.Stream(t.Context(), "AGENT_0")
@@ -153,7 +153,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestLagRoom: a bounded stream tells how much may be written before what is not stored goes.
+// TestLagRoom: a bounded stream reports how much may be written before it drops what is not stored.
 func TestLagRoom(t *testing.T) {
 	s := testkit.NATS(t)
 	q, at := open(t, s, natsjs.Config{Wait: 100 * time.Millisecond})

@@ -101,7 +101,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestPurgeReleasesChildren: with a run goes what the log says of the children that speak in it or were spawned there,
+// TestPurgeReleasesChildren: with a run its records of children are removed, which write to it or were spawned there,
 // and nothing of others.
 func TestPurgeReleasesChildren(t *testing.T) {
 	s := testkit.NATS(t)

@@ -100,7 +100,7 @@ func positions(msgs []persister.Message) string {
 
 var wide = persister.Limit{Messages: 1000, Bytes: 16 << 20}
 
-// TestSeekAndFetch: messages come in order, once, from where Seek says, and the log keeps nothing of who reads.
+// TestSeekAndFetch: messages come in order, once, from the offset of Seek, and the log keeps nothing about its readers.
 func TestSeekAndFetch(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 10)
@@ -150,7 +150,7 @@ func consumers(t *testing.T, s *testkit.Server) int {
 	return stream.CachedInfo().State.Consumers
 }
 
-// TestTwoReaders: what one reads the other reads as well. Which of them stores it is the store's to say.
+// TestTwoReaders: what one reads the other reads as well. The store decides which of them stores it.
 func TestTwoReaders(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 20)
@@ -234,7 +234,7 @@ func TestCancelledFetch(t *testing.T) {
 	}
 }
 
-// TestGoneUnderOurFeet: what happens to the log while it is read is an error, and the next Seek says where to go on.
+// TestGoneUnderOurFeet: what happens to the log while it is read is an error, and the next Seek returns where to continue.
 func TestGoneUnderOurFeet(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(t *testing.T, s *testkit.Server)

@@ -56,7 +56,7 @@ func heap() int {
 }
 
 // TestOutageHoldsLittle: the database is away while 200,000 events arrive. Memory stays within its bound,
-// then nothing is held at all; the state tells; and the backlog is stored faster than it came.
+// then nothing is held at all; the status shows it; and the backlog is stored faster than it came.
 func TestOutageHoldsLittle(t *testing.T) {
 	pg := testkit.StartPostgres(t)
 	dsn := pg.Database(t)

@@ -119,7 +119,7 @@ func (l *rateLog) cpu(b *testing.B) time.Duration {
 	return d
 }
 
-// loadLog stores drainEvents in packs of so many events, and says so.
+// loadLog stores drainEvents in packs of a number of events.
 func loadLog(js jetstream.JetStream, text string) error {
 	size, err := strconv.Atoi(text)
 	if err != nil {

@@ -56,7 +56,7 @@ func open(t testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-// producer publishes packs of several runs until it is told to stop and remembers what the log has
+// producer publishes packs of several runs until it is stopped, and remembers what the log has
 // acknowledged.
 type producer struct {
 	t    *testing.T
@@ -362,7 +362,7 @@ func (p *proxy) serve(client net.Conn) {
 				return
 			}
 			if mute.Load() {
-				continue // the answer to a commit that the client never hears of
+				continue // the client never gets the answer to its commit
 			}
 			if _, err := client.Write(buf[:n]); err != nil {
 				return

@@ -121,7 +121,7 @@ func ratePersist(b *testing.B, url string, cfg persister.Config) (p *persister.P
 	}
 }
 
-// rateLog is the log's process: an embedded server that publishes when it is told to.
+// rateLog is the log's process: an embedded server that publishes on request.
 type rateLog struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -158,7 +158,7 @@ func (l *rateLog) line(b testing.TB) string {
 	return l.out.Text()
 }
 
-// publish lets the log publish for rateFor and gives the CPU time that it took there.
+// publish makes the log publish for rateFor, and returns the CPU time that it took there.
 func (l *rateLog) publish(b *testing.B) time.Duration {
 	b.Helper()
 	if _, err := fmt.Fprintln(l.in, "publish"); err != nil {

@@ -47,7 +47,7 @@ func batches(t testing.TB, prefix string, n, size int, frames bool) [][]persiste
 	return out
 }
 
-// syncing starts a server that writes through to the disk, as PostgreSQL does unless it is told not to.
+// syncing starts a server that writes through to the disk, as PostgreSQL does by default.
 func syncing(b *testing.B) string {
 	dsn := testkit.StartPostgres(b).Database(b)
 	p := pool(b, dsn)
@@ -59,7 +59,7 @@ func syncing(b *testing.B) string {
 
 // BenchmarkAppend prints rows a second of 1 to 8 appenders at once, without an offset and with one, beside a bare binary COPY of the same
 // rows, in batches of the same size, into the same table, by as many connections, encoded beforehand: the
-// database's own limit, which knows neither heads, repeats nor conflicts. They take turns.
+// database's own limit, which has neither heads, repeats nor conflicts. They take turns.
 func BenchmarkAppend(b *testing.B) {
 	for _, disk := range []struct {
 		name string

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// expire marks a run of two events and gives its scraps.
+// expire marks a run of two events and returns its scraps.
 func expire(t *testing.T, s *postgres.Store, key schema.RunKey, last schema.Seq) []persister.Scrap {
 	t.Helper()
 	marked, err := s.Expire(t.Context(), []persister.EndedRun{{Key: key, Place: persister.Place{Last: last}}}, time.Now())

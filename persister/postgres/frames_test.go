@@ -63,7 +63,7 @@ func framing(r *rand.Rand) (packs []schema.Pack) {
 }
 
 // TestFramesInAnyOrder: whatever comes in whichever order, again, at the same places, through two stores, what is
-// kept for the views is what the stored events say: what is kept when those are stored once and in order.
+// kept for the views follows from the stored events: it equals what is kept when those are stored once and in order.
 func TestFramesInAnyOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 23))

@@ -25,7 +25,7 @@ func TestJSONBHolds(t *testing.T) {
 }
 
 // TestJSONBHoldsAgreesWithServer makes texts at random from the parts that matter and asks the
-// server: it must take all that we say it takes.
+// server: it must accept every text for which jsonbHolds reports true.
 func TestJSONBHoldsAgreesWithServer(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), testkit.Postgres(t))
 	if err != nil {

@@ -126,7 +126,7 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// notFor makes the tables say that they are for programs of version 9999.
+// notFor makes the tables require programs of version 9999.
 func notFor(t *testing.T, p *pgxpool.Pool) {
 	t.Helper()
 	exec(t, p, `create or replace function agent_readable_from() returns bigint language sql immutable as 'select 9999::bigint'`)

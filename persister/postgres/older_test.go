@@ -48,7 +48,7 @@ func TestOlderReaders(t *testing.T) {
 	}
 }
 
-// readAsOlder brings the tables to a version and gives what the statements of an older reader say, of the version of or,
+// readAsOlder brings the tables to a version and returns the results of an older reader's statements, of the version of or,
 // without it, of that one.
 func readAsOlder(t *testing.T, owner string, version int64, scoped bool, of ...int64) (answers []string) {
 	t.Helper()
@@ -108,7 +108,7 @@ var (
 )
 
 // TestMigrationsOnlyAdd: what edges and persisters of the release before need stays. A migration that takes something away
-// says so by another agent_readable_from.
+// declares it by another agent_readable_from.
 func TestMigrationsOnlyAdd(t *testing.T) {
 	files, err := filepath.Glob("tables/migrations/*.sql")
 	if err != nil || len(files) == 0 {
@@ -139,7 +139,7 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 	}
 }
 
-// TestReadable: tables of a newer version are for older programs when they say so, and for no others.
+// TestReadable: tables of a newer version are for older programs when they declare it, and for no others.
 func TestReadable(t *testing.T) {
 	_, dsn := owned(t)
 	s, p := open(t, dsn), pool(t, dsn)

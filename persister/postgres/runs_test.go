@@ -89,7 +89,7 @@ func TestRunsPlan(t *testing.T) {
 	t.Logf("the root of one of %d children in %v", manyRuns, time.Since(begun).Round(10*time.Microsecond))
 }
 
-// explain runs a statement and gives its plan, with the most rows that any node has read.
+// explain runs a statement and returns its plan, with the most rows that any node has read.
 func explain(t *testing.T, p *pgxpool.Pool, mode, text string, args []any) (string, int) {
 	t.Helper()
 	var plan strings.Builder

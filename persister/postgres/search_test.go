@@ -86,7 +86,7 @@ func TestSearch(t *testing.T) {
 }
 
 // TestSearchInAnyOrder: messages whose starts, pieces and ends are stored in whatever order are found, and making the
-// index afterwards gives the same rows.
+// index afterwards returns the same rows.
 func TestSearchInAnyOrder(t *testing.T) {
 	admin, owner := owned(t)
 	s := open(t, owner)

@@ -28,8 +28,8 @@ func TestConformanceAsOwner(t *testing.T) {
 	persistertest.RunArchive(t, fresh)
 }
 
-// house is a database with two tenants, whose texts say whose they are, and the roles that a deployment has.
-type house struct {
+// deployment is a database with two tenants, whose texts say whose they are, and the roles that a deployment has.
+type deployment struct {
 	admin, owner, reader, analyst string // DSNs
 	readerRole, analystRole       string
 	ownerRole                     string
@@ -38,9 +38,9 @@ type house struct {
 
 const secret = "GLOBEX-SECRET"
 
-func newHouse(t *testing.T) *house {
+func newDeployment(t *testing.T) *deployment {
 	t.Helper()
-	h := &house{}
+	h := &deployment{}
 	h.admin, h.owner = owned(t)
 	p := pool(t, h.admin)
 	name := ask[string](t, p, `select current_database()`)
@@ -48,7 +48,7 @@ func newHouse(t *testing.T) *house {
 	exec(t, p, `create role `+h.readerRole+` login`)
 	exec(t, p, `create role `+pgx.Identifier{h.analystRole}.Sanitize()+` login`)
 	h.store = open(t, h.owner)
-	h.tell(t, "20260301")
+	h.fill(t, "20260301")
 	for range 2 { // again is the same
 		if err := postgres.GrantReader(t.Context(), h.owner, h.readerRole); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func newHouse(t *testing.T) *house {
 			t.Fatal(err)
 		}
 	}
-	h.tell(t, "20260302") // a partition that is made after the grants
+	h.fill(t, "20260302") // a partition that is made after the grants
 	exec(t, p, `vacuum analyze`)
 	exec(t, p, `grant create on schema public to public`) // a careless administrator
 	exec(t, p, `grant select on all tables in schema public to `+h.readerRole)
@@ -65,8 +65,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// tell stores a run of a day for each tenant.
-func (h *house) tell(t *testing.T, day string) {
+// fill stores a run of a day for each tenant.
+func (h *deployment) fill(t *testing.T, day string) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
 		word := "plain"
@@ -88,7 +88,7 @@ var securedTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events"
 	"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily",
 	"agent_dead_letters", "agent_retention", "agent_holds", "agent_run_messages", "agent_run_tool_calls"}
 
-// looked runs a statement on a connection of its own and gives all that the server said: rows, notices,
+// looked runs a statement on a connection of its own and returns all that the server sent: rows, notices,
 // errors.
 func looked(t *testing.T, dsn string, statements ...string) string {
 	t.Helper()
@@ -120,7 +120,7 @@ func looked(t *testing.T, dsn string, statements ...string) string {
 
 // TestTenancy: row security is the second wall. Everybody who may read, each with the tricks that SQL has.
 func TestTenancy(t *testing.T) {
-	h := newHouse(t)
+	h := newDeployment(t)
 	dump := `copy (select t::text from %s t) to stdout`
 	attacks := map[string][]string{
 		"join":         {`select e::text from agent_runs r join agent_run_events e on e.run_id = r.id`},
@@ -168,7 +168,7 @@ func TestTenancy(t *testing.T) {
 	}
 	h.trustedAlone(t)
 	h.cursors(t)
-	h.ownerTellsTenant(t)
+	h.ownerSetsTenant(t)
 	h.storeOfOther(t)
 	open := 0 // to whom nothing is closed, many of them show it; they also destroy what they can
 	for _, statements := range attacks {
@@ -186,7 +186,7 @@ const leak = `create or replace function pg_temp.leak(x text) returns boolean la
 
 // trustedAlone: what the settings mean to each role. The edge's reader names the tenant, the analyst
 // cannot.
-func (h *house) trustedAlone(t *testing.T) {
+func (h *deployment) trustedAlone(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
 		who, dsn, setting string
@@ -222,7 +222,7 @@ func (h *house) trustedAlone(t *testing.T) {
 }
 
 // cursors: one that is held over a change of the setting shows one tenant, to an analyst always his.
-func (h *house) cursors(t *testing.T) {
+func (h *deployment) cursors(t *testing.T) {
 	t.Helper()
 	for dsn, want := range map[string]string{h.reader: "globex\n", h.analyst: "globex\n"} {
 		said := looked(t, dsn, `begin; set local agentstream.tenant = 'globex'; declare c cursor with hold for select distinct koder_user_id from agent_run_events`,
@@ -233,8 +233,8 @@ func (h *house) cursors(t *testing.T) {
 	}
 }
 
-// ownerTellsTenant: rows of another tenant than the scope's cannot be written.
-func (h *house) ownerTellsTenant(t *testing.T) {
+// ownerSetsTenant: rows of another tenant than the scope's cannot be written.
+func (h *deployment) ownerSetsTenant(t *testing.T) {
 	t.Helper()
 	said := looked(t, h.owner, `set agentstream.tenant = 'acme'`, `insert into agent_holds (koder_user_id, run_id, reason) values ('globex', '', 'x')`,
 		`update agent_runs set koder_user_id = 'globex'`, `delete from agent_runs where koder_user_id = 'globex'`)
@@ -247,7 +247,7 @@ func (h *house) ownerTellsTenant(t *testing.T) {
 }
 
 // storeOfOther: the product's own reads, with ids of every kind.
-func (h *house) storeOfOther(t *testing.T) {
+func (h *deployment) storeOfOther(t *testing.T) {
 	t.Helper()
 	reader, err := postgres.Open(t.Context(), postgres.Config{DSN: h.reader})
 	if err != nil {
@@ -287,7 +287,7 @@ func (h *house) storeOfOther(t *testing.T) {
 	}
 }
 
-// TestWarnsOfSuperuser: a role that row security does not hold is told of, once.
+// TestWarnsOfSuperuser: a role that row security does not bind causes one warning.
 func TestWarnsOfSuperuser(t *testing.T) {
 	admin, owner := owned(t)
 	open(t, owner)
@@ -311,7 +311,7 @@ func TestWarnsOfSuperuser(t *testing.T) {
 
 // TestOtherOwner: migrate binds the policies to whom the tables belong now.
 func TestOtherOwner(t *testing.T) {
-	h := newHouse(t)
+	h := newDeployment(t)
 	p := pool(t, h.admin)
 	exec(t, p, `create role heir_`+h.ownerRole+` login`)
 	exec(t, p, `reassign owned by `+h.ownerRole+` to heir_`+h.ownerRole)

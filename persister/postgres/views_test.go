@@ -35,7 +35,7 @@ func put(t testing.TB, s persistertest.Store, key schema.RunKey, events []schema
 	persistertest.Put(t, s, packs...)
 }
 
-// TestViewsOfScenarios: the views say of every scenario what its fold says.
+// TestViewsOfScenarios: the views show for every scenario what its fold contains.
 func TestViewsOfScenarios(t *testing.T) {
 	_, dsn := owned(t)
 	s := open(t, dsn)
@@ -215,7 +215,7 @@ func permutations(n int) (all [][]int) {
 	return all
 }
 
-// TestCost: what a provider tells wins, then the longest name that fits, then the newest price.
+// TestCost: the cost that a provider reports wins, then the longest name that fits, then the newest price.
 func TestCost(t *testing.T) {
 	_, dsn := owned(t)
 	s := open(t, dsn)

@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// TestWaitingInSQL: the view says what a run waits for, and since when.
+// TestWaitingInSQL: the view shows what a run waits for, and since when.
 func TestWaitingInSQL(t *testing.T) {
 	admin, owner := owned(t)
 	s, p := open(t, owner), pool(t, admin)

@@ -67,8 +67,8 @@ func (r *theRun) bytes(after, through schema.Seq) []byte {
 	return bytes.Join(r.lines[after:through], nil)
 }
 
-// house is one store, one folder of objects and one log, and all who work on them.
-type house struct {
+// deployment is one store, one folder of objects and one log, and all who work on them.
+type deployment struct {
 	*testing.T
 	store    archive
 	blobs    *blob.Folder
@@ -87,8 +87,8 @@ const (
 	keepRows = 24*time.Hour - 9*time.Second
 )
 
-func newHouse(t *testing.T, s archive) *house {
-	h := &house{T: t, store: s}
+func newDeployment(t *testing.T, s archive) *deployment {
+	h := &deployment{T: t, store: s}
 	server := testkit.NATS(t)
 	log, err := natsjs.NewPurger(t.Context(), server.Dial(t), natskit.KeysBucket)
 	if err == nil {
@@ -122,7 +122,7 @@ func newHouse(t *testing.T, s archive) *house {
 	return h
 }
 
-func (h *house) add(i int) {
+func (h *deployment) add(i int) {
 	key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}
 	day := time.Now().UTC().AddDate(0, 0, -1-i%3).Format("20060102")
 	r := &theRun{writer: persistertest.NewWriter(key, day), held: i%5 == 0}
@@ -135,7 +135,7 @@ func (h *house) add(i int) {
 }
 
 // append makes a run go on, and mostly end.
-func (h *house) append(r *theRun, rnd *rand.Rand) {
+func (h *deployment) append(r *theRun, rnd *rand.Rand) {
 	r.mu.Lock()
 	if r.deleted {
 		r.mu.Unlock()
@@ -170,7 +170,7 @@ func (h *house) append(r *theRun, rnd *rand.Rand) {
 }
 
 // read reads a run from anywhere. What comes must be its bytes without a gap; what does not come must have gone.
-func (h *house) read(r *theRun, rnd *rand.Rand) {
+func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 	r.mu.Lock()
 	through := r.stored
 	r.mu.Unlock()
@@ -217,7 +217,7 @@ func (h *house) read(r *theRun, rnd *rand.Rand) {
 	}
 }
 
-func (h *house) keep(k *retention.Worker) {
+func (h *deployment) keep(k *retention.Worker) {
 	r, err := k.Pass(h.Context())
 	if err != nil && h.Context().Err() == nil {
 		h.Errorf("%+v, %v", r, err)
@@ -227,7 +227,7 @@ func (h *house) keep(k *retention.Worker) {
 	h.reports[0], h.reports[1], h.reports[2] = h.reports[0]+r.Expired, h.reports[1]+r.Cooled, h.reports[2]+r.Tombstones
 }
 
-func (h *house) delete(r *theRun) {
+func (h *deployment) delete(r *theRun) {
 	r.mu.Lock()
 	skip := r.held || r.deleted || r.stored == 0
 	r.deleted = r.deleted || !skip
@@ -257,7 +257,7 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		newHouse(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
+		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.Postgres(t)
@@ -269,11 +269,11 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		newHouse(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
+		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 }
 
-func (h *house) live() {
+func (h *deployment) live() {
 	ctx, stop := context.WithCancel(h.Context())
 	defer stop()
 	var all sync.WaitGroup
@@ -321,7 +321,7 @@ func (h *house) live() {
 }
 
 // settled looks at what is left when nobody works any more.
-func (h *house) settled() {
+func (h *deployment) settled() {
 	if h.Failed() {
 		return
 	}
@@ -380,7 +380,7 @@ func (h *house) settled() {
 // doubtful reports whether an object may be the only copy, as far as an audit can know: of a run whose rows have gone in
 // part it holds more than the object that the run names. The archiver was cut off before the run named it, and the
 // run has gone on since.
-func (h *house) doubtful(name string) bool {
+func (h *deployment) doubtful(name string) bool {
 	key, _, last, err := blob.ParseName(name)
 	if err != nil {
 		h.Fatal(err)

@@ -384,7 +384,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	})
 }
 
-// TestPlanChangesNothing, and says what the pass then does.
+// TestPlanChangesNothing: the plan lists what the pass then does.
 func TestPlanChangesNothing(t *testing.T) {
 	both(t, func(t *testing.T, s store) {
 		w := newWorld(t, s)
@@ -431,7 +431,7 @@ func TestPlanChangesNothing(t *testing.T) {
 	})
 }
 
-// TestHoldAgainstExpiry: of a hold and an expiry at the same time, one is first and the other knows it.
+// TestHoldAgainstExpiry: of a hold and an expiry at the same time, one is first and the other sees it.
 func TestHoldAgainstExpiry(t *testing.T) {
 	both(t, func(t *testing.T, s store) {
 		w := newWorld(t, s)

@@ -87,7 +87,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestPoison: a line that the table refuses is told apart from an outage.
+// TestPoison: a line that the table refuses is distinguished from an outage.
 func TestPoison(t *testing.T) {
 	s := temp(t)
 	if _, err := s.write.Exec(`create trigger refuse before insert on agent_run_events when new.line like '%POISON%'

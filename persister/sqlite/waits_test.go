@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// TestWaitingInSQL: the view says what a run waits for, and since when.
+// TestWaitingInSQL: the view shows what a run waits for, and since when.
 func TestWaitingInSQL(t *testing.T) {
 	s := temp(t)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")

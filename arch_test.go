@@ -147,10 +147,13 @@ var floors = []floor{
 	{".", nil, "the root holds rules, no code"},
 	{"schema", nil, "it is what all sides agree on"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
-	{"producers", []string{"schema"}, "writing must not know who reads or keeps"},
-	{"producers/natsjs", []string{"producers", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"producers/worker", []string{"producers", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
-	{"producers/demo", []string{"producers", "producers/worker", "schema"}, "the demo is a producer like any other"},
+	{"producers", []string{"schema", "internal/backoff"}, "writing must not know who reads or keeps"},
+	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
+	{"producers/reaper", []string{"producers", "schema", "internal/backoff"}, "a run is ended by writing to it; who is there, and which runs there are, is handed in"},
+	{"producers/producerstest", []string{"producers", "schema", "fanout/memory"}, "what the tests of the write side share knows no client library"},
+	{"producers/natsjs", []string{"producers", "producers/command", "producers/reaper", "schema", "internal/natskit"}, "an adapter knows the contracts that it satisfies and its one client library, no other adapter"},
+	{"producers/worker", []string{"producers", "producers/command", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"producers/demo", []string{"producers", "producers/command", "producers/worker", "schema"}, "the demo is a producer like any other"},
 	{"producers/anthropic/anthropictest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/gemini/geminitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
@@ -187,6 +190,7 @@ var floors = []floor{
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
+	{"internal/backoff", nil, "waiting has nothing to do with what is waited for"},
 	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
 	{"internal/cputime", nil, "it measures and knows nothing of what"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
@@ -198,12 +202,12 @@ var floors = []floor{
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
-	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest"}
+	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest", "producers/producerstest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest",
 	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
-	"producers/provider/providertest"}
+	"producers/provider/providertest", "producers/producerstest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

@@ -16,6 +16,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -92,7 +93,7 @@ var sentinels = map[string]struct {
 	"producers.ErrKeyReused":    {producers.ErrKeyReused, dialect.ReasonKeyReused},
 	"producers.ErrOver":         {producers.ErrOver, dialect.ReasonInternal}, // of an agent's own pen, like the next
 	"producers.ErrOpen":         {producers.ErrOpen, dialect.ReasonInternal},
-	"producers.ErrTaken":        {producers.ErrTaken, dialect.ReasonInternal},
+	"command.ErrTaken":          {command.ErrTaken, dialect.ReasonInternal},
 	"fanout.ErrNotFound":        {fanout.ErrNotFound, dialect.ReasonNotFound},
 	"fanout.ErrExpired":         {fanout.ErrExpired, dialect.ReasonExpired},
 	"fanout.ErrFuture":          {fanout.ErrFuture, dialect.ReasonFuture},
@@ -119,7 +120,7 @@ func TestEverySentinelHasAReason(t *testing.T) {
 		}
 	}
 	found := 0
-	for _, dir := range []string{"../schema", "../producers", "../fanout", "auth", "dialect", "."} {
+	for _, dir := range []string{"../schema", "../producers", "../producers/command", "../fanout", "auth", "dialect", "."} {
 		for _, name := range exportedErrors(t, dir) {
 			found++
 			if _, ok := sentinels[name]; !ok {

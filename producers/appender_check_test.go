@@ -29,7 +29,7 @@ func TestCheckSeesTheHeadThatCounts(t *testing.T) {
 				wg.Go(func() { alternate(t, log, keys, c) })
 			}
 			wg.Wait()
-			log.deliverLate()
+			log.DeliverLate()
 			checkRun(t, log.Log, key, map[string]int{"c0": 10, "c1": 10, "c2": 10, "c3": 10})
 		})
 	}

@@ -73,7 +73,7 @@ func TestKeyedAppendsUnderFaults(t *testing.T) {
 				wg.Go(func() { keyedClient(t, log, keys, fmt.Sprintf("c%d", c)) })
 			}
 			wg.Wait()
-			log.deliverLate()
+			log.DeliverLate()
 			checkRun(t, log.Log, key, map[string]int{"c0": 50, "c1": 50, "c2": 50})
 		})
 	}

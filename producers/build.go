@@ -2,7 +2,6 @@ package producers
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"agentstream/schema"
@@ -124,13 +123,3 @@ func (b *builder) guess(events []schema.Event) int {
 
 // envelopeBytes is what a line has beside the values of its event: names, id, time and number.
 const envelopeBytes = 192
-
-// pause returns the wait before attempt n (from 0): it grows from base to at most cap, with full
-// jitter, so that writers that collide part.
-func pause(n int, base, most time.Duration) time.Duration {
-	d := base << min(n, 16)
-	if d > most || d <= 0 {
-		d = most
-	}
-	return base/2 + rand.N(d)
-}

@@ -73,7 +73,7 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 			root = ""
 			return err
 		}
-		of, err := readHead(ctx, w.log, w.archive, schema.RunKey{Tenant: key.Tenant, Run: root}, "")
+		of, err := ReadHead(ctx, w.log, w.archive, schema.RunKey{Tenant: key.Tenant, Run: root}, "")
 		if !of.Exists() || of.State.Final() { // its children's ids are free again
 			root = ""
 		}

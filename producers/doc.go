@@ -2,13 +2,12 @@
 //
 // # What it is
 //
-// [Run] is an agent's pen: it says turns, messages, model calls, tool calls and children in the framing
-// that all dialects need, and ends what is open in one way, whatever happens ([Open]). What it says goes
-// to a [Sink]; [Publisher] is the one that an agent holds for one run: asynchronous, packing, fencing.
-// [Appender] is the stateless writer behind HTTP: any node, any run, one batch at a time. Both rest
-// on one compare-and-set ([Log.Append]) and one way to recover from its failures. [Post] and
-// [Answer] are what comes and goes where neither HTTP nor this library is spoken. [Commands] hands
-// an agent what it is told; [Reaper] ends runs whose writer is gone.
+// [Run] writes an agent's turns, messages, model calls, tool calls and children in the framing that all
+// dialects need. It ends what is open in one way, whatever happens ([Open]). Its events go to a [Sink].
+// [Publisher] is the Sink that an agent holds for one run: asynchronous, packing, fencing. [Appender] is the
+// stateless writer behind HTTP: any node, any run, one batch at a time. Both rest on one compare-and-set
+// ([Log.Append]) and one way to recover from its failures. [Post] and [Answer] are the request and the reply
+// of clients that use neither HTTP nor this library.
 //
 // # Contract
 //
@@ -25,11 +24,12 @@
 //
 // # What it does not do
 //
-// It does not know who reads, nor what a provider's stream looks like: see producers/provider and the
+// It does not know who reads, nor what a provider's stream looks like; see producers/provider and the
 // adapters, producers/transcript for finished runs, and producers/proxy for agents that are not changed.
 //
 // # Where to look next
 //
-// docs/producers.md is the guide; the examples of this package run. producers/natsjs for JetStream,
-// schema.Pack for what is stored.
+// docs/producers.md is the guide; the examples of this package run. producers/command hands an agent the
+// commands of its run; producers/reaper ends runs whose writer is gone; producers/natsjs is the log in
+// JetStream; schema.Pack is what is stored.
 package producers

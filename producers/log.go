@@ -44,6 +44,12 @@ type Archive interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
+// Past reads events that have left the log's window: a persister's store.
+type Past interface {
+	// Packs walks the events with after < seq ≤ through that are kept, in order.
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+}
+
 // One sentinel for each decision of a caller.
 var (
 	// ErrConflict, ErrUnanswered, ErrUnavailable and ErrFull are what a Log answers; see schema.

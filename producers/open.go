@@ -67,6 +67,16 @@ func (o *Open) Any(child string) bool {
 	return l != nil && (l.turn != "" || o.inTurn(child))
 }
 
+// Idle reports whether nothing is open in any lane, whatever states the lanes are in.
+func (o *Open) Idle() bool {
+	for _, l := range o.lanes {
+		if l.turn != "" || l.msg != nil || len(l.models) > 0 || len(l.calls) > 0 || len(l.tasks) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // inTurn reports whether anything is open that belongs to a turn, and must end before it.
 func (o *Open) inTurn(child string) bool {
 	l := o.lanes[child]

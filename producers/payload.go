@@ -200,3 +200,10 @@ func jsonOf(v any) (json.RawMessage, error) {
 	}
 	return json.Marshal(v)
 }
+
+// CommandsTaken returns a commands.taken event: the commands of a lane up to through have been dealt with. cause is
+// the id of the event that brought this about, or "".
+func CommandsTaken(lane string, through schema.Seq, cause string) schema.Event {
+	payload := strconv.AppendInt([]byte(`{"through":`), int64(through), 10)
+	return schema.Event{Type: schema.TypeCommandsTaken, ChildID: lane, Cause: cause, Payload: append(payload, '}')}
+}

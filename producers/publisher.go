@@ -145,6 +145,23 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
+// Config returns the configuration that the publisher works with, defaults filled in.
+func (p *Publisher) Config() Config { return p.cfg }
+
+// Key returns the run that the publisher writes.
+func (p *Publisher) Key() schema.RunKey { return p.cfg.Key }
+
+// WriterID returns the id of this writer. Packs name it as their writer, and lanes as their owner.
+func (p *Publisher) WriterID() string { return p.writer.build.writer }
+
+// Err returns why the publisher takes no more events: ErrClosed, ErrFenced, or what the log refused; nil
+// while it does.
+func (p *Publisher) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.usable()
+}
+
 // Publish hands events over in order. It returns when they are in the buffer: an error means that
 // none of them is. With a full buffer it waits for space (or answers ErrBackpressure with NoWait).
 // Events of one call and one lane are stored together or not at all, as long as the store takes them in

@@ -77,7 +77,7 @@ func checkHeads(t *testing.T, log producers.Log) {
 // Send, Publish and Append of one publisher keep their order, and what Send was given may be used again.
 func TestSendKeepsOrderAndNothingOfItsArguments(t *testing.T) {
 	log := newChaos(1, 0)
-	log.gate = make(chan struct{})
+	log.Gate = make(chan struct{})
 	p := open(t, producers.Config{Log: log})
 	var payload []byte
 	events := make([]schema.Event, 2)
@@ -105,7 +105,7 @@ func TestSendKeepsOrderAndNothingOfItsArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(large.Payload)
-	close(log.gate)
+	close(log.Gate)
 	if r, err := p.Append(t.Context(), text("", "w:900")); err != nil || r.Last != 902 {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -171,7 +171,7 @@ func TestSendUnderFaults(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			log.deliverLate()
+			log.DeliverLate()
 			checkHeads(t, log.Log)
 			seen := 0
 			for p := range log.Log.Since(t.Context(), key, 0) {
@@ -248,7 +248,7 @@ func TestSendTellsThatItWasFenced(t *testing.T) {
 		if _, err := open(t, producers.Config{Log: log.Log}).Append(ctx, text("", "new:0")); err != nil {
 			t.Fatal(err)
 		}
-		log.gate = make(chan struct{})
+		log.Gate = make(chan struct{})
 		for i := range 10 {
 			if err := old.Send(ctx, text("", fmt.Sprintf("lost:%d", i))); err != nil {
 				t.Fatal(err)
@@ -257,7 +257,7 @@ func TestSendTellsThatItWasFenced(t *testing.T) {
 		flushed := make(chan error)
 		go func() { flushed <- old.Flush(ctx) }()
 		synctest.Wait()
-		close(log.gate)
+		close(log.Gate)
 		if err := <-flushed; !errors.Is(err, producers.ErrFenced) || lostOf(err) != 10 {
 			t.Fatalf("flush: %v", err)
 		}
@@ -308,7 +308,7 @@ func TestSendAndAFullBuffer(t *testing.T) {
 	for name, cfg := range map[string]producers.Config{"events": {BufferEvents: 10}, "bytes": {BufferBytes: 10 * 600}} {
 		synctest.Test(t, func(t *testing.T) {
 			log := newChaos(1, 0)
-			log.gate = make(chan struct{})
+			log.Gate = make(chan struct{})
 			cfg.Log, cfg.NoWait = log, true
 			p := open(t, cfg)
 			full := 0
@@ -324,7 +324,7 @@ func TestSendAndAFullBuffer(t *testing.T) {
 			if full < 8 || full > 12 {
 				t.Fatalf("%s: full with %d events", name, full)
 			}
-			close(log.gate)
+			close(log.Gate)
 			if err := p.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -336,7 +336,7 @@ func TestSendAndAFullBuffer(t *testing.T) {
 func TestSendWaitsForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newChaos(1, 0)
-		log.gate = make(chan struct{})
+		log.Gate = make(chan struct{})
 		p := open(t, producers.Config{Log: log, BufferEvents: 4})
 		began := time.Now()
 		for i := range 4 {
@@ -347,7 +347,7 @@ func TestSendWaitsForSpace(t *testing.T) {
 		if err := p.Send(deadline(t, time.Second), text("", "x:0")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a full buffer: %v", err)
 		}
-		time.AfterFunc(time.Minute, func() { close(log.gate) })
+		time.AfterFunc(time.Minute, func() { close(log.Gate) })
 		if err := p.Send(t.Context(), text("", "w:4")); err != nil || time.Since(began) < time.Minute {
 			t.Fatalf("did not wait: %v", err)
 		}
@@ -362,7 +362,7 @@ func TestCloseTellsWhatItGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told refusals
 		log := newChaos(1, 1.1)
-		log.only = "unavailable" // for ever
+		log.Only = "unavailable" // for ever
 		p := open(t, producers.Config{Log: log, Hooks: producers.Hooks{Refused: told.hook}})
 		for i := range 7 {
 			if err := p.Send(t.Context(), text("", fmt.Sprintf("x:%d", i))); err != nil {

@@ -23,9 +23,9 @@ func TestPublishersUnderFaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := newChaos(seed, 0.3)
 				acked := publishAll(t, log, mode)
-				log.deliverLate()
+				log.DeliverLate()
 				checkRun(t, log.Log, key, acked)
-				for f, n := range log.fired {
+				for f, n := range log.Fired {
 					fired[f] += n
 				}
 			})
@@ -156,7 +156,7 @@ func TestAppendsKeepTheLanesOwner(t *testing.T) {
 func TestBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newChaos(1, 0)
-		log.gate = make(chan struct{})
+		log.Gate = make(chan struct{})
 		p, _ := producers.New(producers.Config{Log: log, Key: key, BufferEvents: 10, NoWait: true})
 		first, err := p.Publish(t.Context(), text("", "w:0"))
 		if err != nil {
@@ -173,7 +173,7 @@ func TestBackpressure(t *testing.T) {
 		if _, err := first.Wait(deadline(t, time.Second)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("wait: %v", err)
 		}
-		close(log.gate)
+		close(log.Gate)
 		if r, err := first.Wait(t.Context()); err != nil || r.First != 1 {
 			t.Fatalf("%+v %v", r, err)
 		}
@@ -188,8 +188,8 @@ func TestWaitingForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newChaos(1, 0)
 		p, _ := producers.New(producers.Config{Log: log, Key: key, BufferEvents: 4})
-		log.gate = make(chan struct{})
-		time.AfterFunc(time.Minute, func() { close(log.gate) })
+		log.Gate = make(chan struct{})
+		time.AfterFunc(time.Minute, func() { close(log.Gate) })
 		began := time.Now()
 		for i := range 8 {
 			if _, err := p.Publish(t.Context(), text("", fmt.Sprintf("w:%d", i))); err != nil {
@@ -209,7 +209,7 @@ func TestWaitingForSpace(t *testing.T) {
 func TestCloseGivesUpWhenToldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newChaos(1, 1.1)
-		log.only = "unavailable" // for ever
+		log.Only = "unavailable" // for ever
 		p, _ := producers.New(producers.Config{Log: log, Key: key})
 		w, err := p.Publish(t.Context(), text("", "w:0"))
 		if err != nil {
@@ -260,7 +260,7 @@ func TestRefusedEventsCostNobodyElseAnything(t *testing.T) {
 // What was handed over in one call is stored in one pack, wherever packs are cut around it.
 func TestCallsAreNotDivided(t *testing.T) {
 	log := newChaos(1, 0)
-	log.gate = make(chan struct{})
+	log.Gate = make(chan struct{})
 	pub, err := producers.New(producers.Config{Log: log, Key: key, PackEvents: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestCallsAreNotDivided(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	close(log.gate)
+	close(log.Gate)
 	if err := pub.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -69,7 +70,7 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 		if w.hooks.Conflict != nil {
 			w.hooks.Conflict()
 		}
-		if err := sleep(ctx, pause(attempt, 200*time.Microsecond, 20*time.Millisecond)); err != nil {
+		if err := backoff.Sleep(ctx, backoff.Delay(attempt, 200*time.Microsecond, 20*time.Millisecond)); err != nil {
 			return nil, 0, w.trail(err)
 		}
 	}
@@ -180,14 +181,15 @@ func (w *writer) epoch(ctx context.Context, child string) (uint64, error) {
 func (w *writer) readHead(ctx context.Context, child string) (schema.Head, error) {
 	var head schema.Head
 	err := w.patiently(ctx, func(ctx context.Context) (err error) {
-		head, err = readHead(ctx, w.log, w.archive, w.build.key, child)
+		head, err = ReadHead(ctx, w.log, w.archive, w.build.key, child)
 		return err
 	})
 	return head, err
 }
 
-// readHead asks the log, and the archive for runs that the log no longer holds.
-func readHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, child string) (schema.Head, error) {
+// ReadHead returns a run's head with the owner of the lane child: from the log, or from the archive, which may be
+// nil, when the log no longer holds the run. A run that neither knows has the zero Head and no error.
+func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, child string) (schema.Head, error) {
 	head, err := log.Head(ctx, key, child)
 	if err != nil {
 		return schema.Head{}, fmt.Errorf("read head: %w", err)
@@ -242,7 +244,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 			if w.hooks.Retry != nil {
 				w.hooks.Retry(err)
 			}
-			if err := sleep(ctx, pause(attempt, 10*time.Millisecond, retryPause)); err != nil {
+			if err := backoff.Sleep(ctx, backoff.Delay(attempt, 10*time.Millisecond, retryPause)); err != nil {
 				return nil, w.unsure(err, doubt)
 			}
 			continue
@@ -270,7 +272,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		}
 		// Still nothing behind what we knew: the very same pack may be sent again. Should the lost
 		// attempt arrive late after all, one of the two is refused and found.
-		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, retryPause)); err != nil {
+		if err := backoff.Sleep(ctx, backoff.Delay(attempt, 10*time.Millisecond, retryPause)); err != nil {
 			return nil, w.unsure(err, true)
 		}
 	}
@@ -342,20 +344,8 @@ func (w *writer) patiently(ctx context.Context, read func(context.Context) error
 		if w.hooks.Retry != nil {
 			w.hooks.Retry(err)
 		}
-		if err := sleep(ctx, pause(attempt, 10*time.Millisecond, time.Second)); err != nil {
+		if err := backoff.Sleep(ctx, backoff.Delay(attempt, 10*time.Millisecond, time.Second)); err != nil {
 			return err
 		}
-	}
-}
-
-// sleep waits, or returns why ctx ended.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

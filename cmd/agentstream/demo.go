@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/producers/demo"
 	"agentstream/schema"
 )
@@ -23,7 +24,7 @@ func publishDemo(ctx context.Context, n *node, key schema.RunKey, cfg demo.Confi
 	}
 	defer leave()
 	// The children are told by this process, too.
-	told, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: n.log, Lanes: func(string) bool { return true }})
+	told, err := command.New(command.Config{Publisher: pub, Waker: n.log, Lanes: func(string) bool { return true }})
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func publishDemo(ctx context.Context, n *node, key schema.RunKey, cfg demo.Confi
 }
 
 // handCommands hands commands over as events, and takes each once the agent has it, until ctx ends.
-func handCommands(ctx context.Context, told *producers.Commands, to chan<- schema.Event) error {
+func handCommands(ctx context.Context, told *command.Reader, to chan<- schema.Event) error {
 	for {
 		c, err := told.Next(ctx)
 		if err != nil {

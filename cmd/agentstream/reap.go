@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
+	"agentstream/producers/reaper"
 	"agentstream/schema"
 )
 
@@ -41,7 +41,7 @@ func (f ReapFlags) reaper(log *pubjs.Log, old archive, runs tenantsRuns, m *metr
 			every = min(every, d) // short ones are for trying it out
 		}
 	}
-	r, err := producers.NewReaper(producers.ReaperConfig{
+	r, err := reaper.New(reaper.Config{
 		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger, Hooks: m.reaperHooks(),
 	})
@@ -51,13 +51,13 @@ func (f ReapFlags) reaper(log *pubjs.Log, old archive, runs tenantsRuns, m *metr
 	return []part{{"reaper", r.Run}}, nil
 }
 
-func (m *metrics) reaperHooks() producers.ReaperHooks {
+func (m *metrics) reaperHooks() reaper.Hooks {
 	reaped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_reaped_runs_total",
 		Help: "Runs that were ended because their writer is gone: owned, it did not answer; unowned, nobody could be asked."}, []string{"kind"})
 	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_reaper_failures_total",
 		Help: "Runs, and lists of runs, that could not be looked at."})
 	m.registry.MustRegister(reaped, failed)
-	return producers.ReaperHooks{
+	return reaper.Hooks{
 		Reaped: func(_ schema.RunKey, owned bool) {
 			kind := "unowned"
 			if owned {

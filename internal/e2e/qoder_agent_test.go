@@ -14,6 +14,7 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/producers"
+	commands "agentstream/producers/command"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
 )
@@ -78,7 +79,7 @@ func startAgents(t *testing.T, url string) {
 // sessionAgent is the agent of one session.
 type sessionAgent struct {
 	run      *producers.Run
-	commands *producers.Commands
+	commands *commands.Reader
 	running  bool
 }
 
@@ -101,7 +102,7 @@ func serveSession(ctx context.Context, log *pubjs.Log, key schema.RunKey) error 
 	if a.run, err = producers.NewRun(producers.RunConfig{Sink: pub, RunID: key.Run, Open: open}); err != nil {
 		return err
 	}
-	if a.commands, err = producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: log, Lanes: func(string) bool { return true }}); err != nil {
+	if a.commands, err = commands.New(commands.Config{Publisher: pub, Waker: log, Lanes: func(string) bool { return true }}); err != nil {
 		return err
 	}
 	defer a.commands.Close()
@@ -127,7 +128,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 }
 
 // next takes the next command, and says so at once: this agent may lose one when it dies, which it does not.
-func (a *sessionAgent) next(ctx context.Context) (*producers.Command, error) {
+func (a *sessionAgent) next(ctx context.Context) (*commands.Command, error) {
 	cmd, err := a.commands.Next(ctx)
 	if err != nil {
 		return nil, err

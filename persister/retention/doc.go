@@ -30,7 +30,7 @@
 //
 // # What it does not do
 //
-// It does not end runs (producers.Reaper does), write blobs, or know SQL and NATS.
+// It does not end runs (reaper.Reaper does), write blobs, or know SQL and NATS.
 //
 // # Where to look next
 //

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/producers/worker"
 	"agentstream/schema"
 )
@@ -69,7 +70,7 @@ type reply struct {
 	thought string          // before the first message; "" for none
 	read    int             // tokens that the model has read
 	spoken  int             // tokens of the message that is being said
-	heard   *producers.Command
+	heard   *command.Command
 }
 
 // errChild reports that somebody cancelled the child.
@@ -104,7 +105,7 @@ func (s *reply) await(most time.Duration, until func() bool) error {
 	return nil
 }
 
-func (s *reply) heed(c *producers.Command) error {
+func (s *reply) heed(c *command.Command) error {
 	switch {
 	case c.Name == "answer":
 		s.heard = c

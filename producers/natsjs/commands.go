@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -20,10 +20,10 @@ const (
 	watchTimeout  = 5 * time.Second
 )
 
-var _ producers.Waker = (*Log)(nil)
+var _ command.Waker = (*Log)(nil)
 
 // Watch listens to the copies of what is stored in a run, on the log's own connection; see
-// producers.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
+// command.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
 // for each Watch. A reconnect brings it back by itself; what was stored meanwhile is not told.
 func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)

@@ -20,6 +20,7 @@ import (
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/producers/natsjs"
 	"agentstream/schema"
 )
@@ -59,7 +60,7 @@ func obey(ctx context.Context, l *natsjs.Log) error {
 		return err
 	}
 	defer leave()
-	c, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: l, Poll: time.Second})
+	c, err := command.New(command.Config{Publisher: pub, Waker: l, Poll: time.Second})
 	if err != nil {
 		return err
 	}
@@ -392,7 +393,7 @@ func BenchmarkCommandsBegin(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				c, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: l})
+				c, err := command.New(command.Config{Publisher: pub, Waker: l})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -418,7 +419,7 @@ func BenchmarkCommandHandover(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = pub.Close(context.Background()) }()
-	c, err := producers.NewCommands(producers.CommandsConfig{Publisher: pub, Waker: l})
+	c, err := command.New(command.Config{Publisher: pub, Waker: l})
 	if err != nil {
 		b.Fatal(err)
 	}

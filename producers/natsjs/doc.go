@@ -4,7 +4,7 @@
 //
 // [Log] is producers.Log on one stream per partition; [Keys] is producers.Keys on a key-value
 // bucket. [Inbox] takes messages with events from any NATS client and answers as JetStream would
-// (docs/nats-ingest.md). Log is also what wakes producers.Commands (Watch), and how writers say, and
+// (docs/nats-ingest.md). Log is also what wakes command.Reader (Watch), and how writers say, and
 // reapers ask, that a writer is there (Attend, Ask).
 //
 // # Contract

@@ -11,6 +11,7 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/producers"
+	"agentstream/producers/reaper"
 	"agentstream/schema"
 )
 
@@ -28,7 +29,7 @@ func (l *Log) askSubject(key schema.RunKey, owner string) string {
 
 // Attend lets a publisher answer, until leave is called, that the process that holds it is there. An agent
 // attends for as long as it may be silent with its run open; whoever does not is taken for gone after a
-// while (producers.Reaper). It costs one subscription on the log's connection, which is asked only while
+// while (reaper.Reaper). It costs one subscription on the log's connection, which is asked only while
 // the run is silent. Which run and writer it is about is in the subject, so the answer is empty.
 func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -48,7 +49,7 @@ func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(
 	return leave, nil
 }
 
-var _ producers.Witness = (*Log)(nil)
+var _ reaper.Witness = (*Log)(nil)
 
 // askTimeout bounds the wait for an answer to Ask.
 const askTimeout = 2 * time.Second

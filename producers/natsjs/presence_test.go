@@ -15,6 +15,7 @@ import (
 	"agentstream/internal/natskit"
 	"agentstream/producers"
 	"agentstream/producers/natsjs"
+	"agentstream/producers/reaper"
 	"agentstream/schema"
 )
 
@@ -32,9 +33,9 @@ func reapers(t *testing.T, l *natsjs.Log, n int) (stop func() int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	for range n {
-		r, err := producers.NewReaper(producers.ReaperConfig{
+		r, err := reaper.New(reaper.Config{
 			Log: l, Witness: l, Lister: everyRun{}, After: 300 * time.Millisecond, Grace: 100 * time.Millisecond, Every: 100 * time.Millisecond,
-			Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { reaped.Add(1) }, Failed: func(err error) { t.Log(err) }},
+			Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped.Add(1) }, Failed: func(err error) { t.Log(err) }},
 		})
 		if err != nil {
 			t.Fatal(err)

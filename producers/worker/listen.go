@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -37,7 +37,7 @@ func (v *visit) listen(ctx context.Context) error {
 }
 
 // handle answers a message, or takes a cancellation that finds nothing to end any more.
-func (v *visit) handle(ctx context.Context, c *producers.Command) error {
+func (v *visit) handle(ctx context.Context, c *command.Command) error {
 	if !asks(c) {
 		return v.done(ctx, c)
 	}
@@ -45,7 +45,7 @@ func (v *visit) handle(ctx context.Context, c *producers.Command) error {
 }
 
 // done takes a command, and says done to what was heard up to it.
-func (v *visit) done(ctx context.Context, c *producers.Command) error {
+func (v *visit) done(ctx context.Context, c *command.Command) error {
 	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // somebody has ended the run meanwhile
 		return err
 	}

@@ -8,19 +8,20 @@ import (
 	"fmt"
 
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
 // Question is one message to be answered, or an outcome to be reached: a redirect that was sent as user.define_outcome.
 type Question struct {
-	Message *producers.Command // what was said; the worker takes it. Of an outcome its event has rubric and more
-	Run     *producers.Run     // the session's pen
-	Turn    *producers.Turn    // the open turn, which the worker has begun and ends
+	Message *command.Command // what was said; the worker takes it. Of an outcome its event has rubric and more
+	Run     *producers.Run   // the session's pen
+	Turn    *producers.Turn  // the open turn, which the worker has begun and ends
 
 	// Told returns commands that come while the turn is under way, other than messages and cancellations of the
 	// turn: answers to what was asked, decisions, pauses, and all that is for children of the turn. The worker
 	// takes them. Of those that nobody reads, the first maxTold are kept.
-	Told <-chan *producers.Command
+	Told <-chan *command.Command
 
 	visit *visit
 }
@@ -64,12 +65,12 @@ type said struct {
 }
 
 // answer answers a message: a turn.
-func (v *visit) answer(ctx context.Context, c *producers.Command) error {
+func (v *visit) answer(ctx context.Context, c *command.Command) error {
 	turn, err := v.pen.Turn(ctx)
 	if err != nil {
 		return err
 	}
-	told := make(chan *producers.Command, maxTold)
+	told := make(chan *command.Command, maxTold)
 	q := &Question{Message: c, Run: v.pen, Turn: turn, Told: told, visit: v}
 	over := make(chan said, 1)
 	go func() {
@@ -90,7 +91,7 @@ func (v *visit) answer(ctx context.Context, c *producers.Command) error {
 
 // during hands over what is said while the turn of m is under way, and ends it. It returns the cancellation that
 // did, if one did.
-func (v *visit) during(ctx context.Context, turn *producers.Turn, m *producers.Command, over chan said, told chan<- *producers.Command) (by *producers.Command, err error) {
+func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Command, over chan said, told chan<- *command.Command) (by *command.Command, err error) {
 	for {
 		hear := v.told
 		if len(v.queue) >= maxQueue {
@@ -127,7 +128,7 @@ func (v *visit) during(ctx context.Context, turn *producers.Turn, m *producers.C
 // goneReason is why a turn ends with its worker.
 const goneReason = "the agent's process ends"
 
-func reasonOf(c *producers.Command) string {
+func reasonOf(c *command.Command) string {
 	if reason := c.Reason(); reason != "" {
 		return reason
 	}
@@ -135,7 +136,7 @@ func reasonOf(c *producers.Command) string {
 }
 
 // tell hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
-func (v *visit) tell(ctx context.Context, c *producers.Command, told chan<- *producers.Command) error {
+func (v *visit) tell(ctx context.Context, c *command.Command, told chan<- *command.Command) error {
 	select {
 	case told <- c:
 	default:
@@ -153,7 +154,7 @@ func (v *visit) tell(ctx context.Context, c *producers.Command, told chan<- *pro
 // end ends the turn. A good end and the mark that the message is taken are one pack. A turn that was cancelled
 // has ended already, and its cancellation is taken by the caller. When the worker itself ends, the message is left
 // for whoever comes next.
-func (v *visit) end(ctx context.Context, turn *producers.Turn, c *producers.Command, s said, by *producers.Command) error {
+func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Command, s said, by *command.Command) error {
 	switch {
 	case by != nil:
 		return nil

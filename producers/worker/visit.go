@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -25,12 +26,12 @@ type visit struct {
 	hurry chan struct{} // closed when somebody else needs the place
 
 	pub      *producers.Publisher
-	commands *producers.Commands
+	commands *command.Reader
 	pen      *producers.Run
-	told     chan *producers.Command // by the goroutine that reads them
-	failed   chan error              // why it reads no more
-	queue    []*producers.Command    // messages and cancellations that wait, in the order of the log
-	newest   *producers.Command      // of the run's own lane, of those that were handed over and are no messages
+	told     chan *command.Command // by the goroutine that reads them
+	failed   chan error            // why it reads no more
+	queue    []*command.Command    // messages and cancellations that wait, in the order of the log
+	newest   *command.Command      // of the run's own lane, of those that were handed over and are no messages
 
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
 }
@@ -46,7 +47,7 @@ type call struct {
 const maxQueue = 256
 
 func newVisit(d *Worker, key schema.RunKey) *visit {
-	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *producers.Command), failed: make(chan error, 1)}
+	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
 }
 
 // settle says done to what was heard up to a seq.
@@ -138,7 +139,7 @@ func (v *visit) serve(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	v.commands, err = producers.NewCommands(producers.CommandsConfig{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
+	v.commands, err = command.New(command.Config{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func (v *visit) open(ctx context.Context) error {
 }
 
 // take puts a command where it waits. A cancellation takes what was said before it away.
-func (v *visit) take(c *producers.Command) {
+func (v *visit) take(c *command.Command) {
 	switch {
 	case asks(c):
 		v.queue = append(v.queue, c)
@@ -297,7 +298,7 @@ const (
 
 // asks reports whether a command is to be answered: a message, or an outcome to reach. A message of the system (role
 // system) is something to know.
-func asks(c *producers.Command) bool {
+func asks(c *command.Command) bool {
 	var f struct {
 		Role  string          `json:"role"`
 		Event json.RawMessage `json:"event"`

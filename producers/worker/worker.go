@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -23,12 +24,12 @@ type Answer func(ctx context.Context, q *Question) (stop string, err error)
 type Config struct {
 	Log    producers.Log
 	Answer Answer
-	Waker  producers.Waker // of commands; see producers.CommandsConfig
+	Waker  command.Waker // of commands; see command.Config
 	// Attend lets a publisher answer that its process is there, and Ask asks whether another one's is; both of
 	// natsjs.Log. nil: nobody is asked, and a reaper takes silent turns for left.
 	Attend func(context.Context, *producers.Publisher) (leave func(), err error)
 	Ask    func(ctx context.Context, key schema.RunKey, owner string) (bool, error)
-	// Archive and Past know what the log no longer holds; see producers.Config and producers.CommandsConfig.
+	// Archive and Past know what the log no longer holds; see producers.Config and command.Config.
 	Archive producers.Archive
 	Past    producers.Past
 	// Serves says by its first event whether a run is answered. nil: those that begin with session.created.

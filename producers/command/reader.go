@@ -1,13 +1,13 @@
-package producers
+package command
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -18,25 +18,19 @@ type Waker interface {
 	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
 }
 
-// Past gives what the log's window has left behind: a persister's store.
-type Past interface {
-	// Packs walks the events with after < seq ≤ through that are kept, in order.
-	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-}
-
-// CommandsConfig is what Commands needs. Publisher is required, and must not be Shared.
-type CommandsConfig struct {
+// Config is what Reader needs. Publisher is required, and must not be Shared.
+type Config struct {
 	// Publisher is the agent's own. What it owns is what it is told; its log is what is read.
-	Publisher *Publisher
+	Publisher *producers.Publisher
 	// Waker saves asking the log. nil: the log is asked every Poll.
 	Waker Waker
 	// Past is asked for the beginning of a run that is older than the log's window. nil: commands that
 	// nobody has taken in all that time are passed over, which is logged.
-	Past Past
+	Past producers.Past
 	// Lanes reports whether the agent serves a lane, "" being the run itself. It is asked once for each, when
 	// the lane is first seen, so an agent must know a child before its first event. nil: the run itself
-	// and none of its children. Commands takes the lanes over that have commands for it: never name one
-	// that another process serves. It must not call Commands.
+	// and none of its children. Reader takes the lanes over that have commands for it: never name one
+	// that another process serves. It must not call Reader.
 	Lanes func(lane string) bool
 	// Poll is how long the log is not asked while nothing is heard; default 5 s, without a Waker 250 ms.
 	Poll time.Duration
@@ -45,7 +39,7 @@ type CommandsConfig struct {
 // ErrTaken reports that a command was taken before: what the agent was about to do has been done.
 var ErrTaken = errors.New("command was taken already")
 
-// Commands hands the commands of a run to its agent: cancel, pause, resume, redirect, decisions on plans,
+// Reader hands the commands of a run to its agent: cancel, pause, resume, redirect, decisions on plans,
 // answers and messages, as they are appended, in order, to one writer of a lane at a time.
 //
 //	log ─▶ first read, holes ─▶ ┌──────────┐
@@ -55,8 +49,8 @@ var ErrTaken = errors.New("command was taken already")
 //
 // A command is handed over once to each writer, and not at all when an earlier writer has taken it
 // ([Command.Done]). Before the first one of a lane is handed over, the lane is the Publisher's: where the
-// agent has not written to it yet, Commands writes commands.taken with what is taken already, and reads on
-// behind it. So whatever a former writer takes after that is refused (ErrFenced), and what it has taken
+// agent has not written to it yet, Reader writes commands.taken with what is taken already, and reads on
+// behind it. So whatever a former writer takes after that is refused (producers.ErrFenced), and what it has taken
 // before is known. After a crash a command that was handed over and not taken is handed to the next writer,
 // marked Redelivered.
 //
@@ -69,31 +63,31 @@ var ErrTaken = errors.New("command was taken already")
 // question to the log every Poll. It starts no goroutine; a Waker may call it from one of its own.
 //
 // Safe for concurrent use; Next hands over to one caller at a time.
-type Commands struct {
-	cfg    CommandsConfig
-	pub    *Publisher
-	log    Log
-	key    schema.RunKey
-	writer string
-	turn   chan struct{} // holds a token while Next is under way
-	news   chan struct{} // holds a token when something has changed
-	tries  int           // reads that have failed in a row; of whose turn it is
-	readAt time.Time     // when the log was read last; the same
-	asked  bool          // Past was asked for a run that the log has nothing of; the same
+type Reader struct {
+	cfg     Config
+	pub     *producers.Publisher
+	log     producers.Log
+	key     schema.RunKey
+	retried func(error)   // Hooks.Retry of the Publisher; nil: none
+	turn    chan struct{} // holds a token while Next is under way
+	news    chan struct{} // holds a token when something has changed
+	tries   int           // reads that have failed in a row; of whose turn it is
+	readAt  time.Time     // when the log was read last; the same
+	asked   bool          // Past was asked for a run that the log has nothing of; the same
 
 	mu     sync.Mutex
 	stop   func() // of the Waker; nil: it is not watched
 	deaf   bool   // the Waker has failed; it is tried again after Poll
 	closed bool
-	view   commandView
+	view   view
 }
 
-// NewCommands checks the configuration. It reads nothing; the first Next does.
-func NewCommands(cfg CommandsConfig) (*Commands, error) {
+// New checks the configuration. It reads nothing; the first Next does.
+func New(cfg Config) (*Reader, error) {
 	switch {
 	case cfg.Publisher == nil:
 		return nil, errors.New("producers: commands config: no publisher")
-	case cfg.Publisher.cfg.Shared:
+	case cfg.Publisher.Config().Shared:
 		return nil, errors.New("producers: commands config: a shared publisher owns no lane")
 	case cfg.Poll < 0:
 		return nil, fmt.Errorf("producers: commands config: poll %v is negative", cfg.Poll)
@@ -107,28 +101,25 @@ func NewCommands(cfg CommandsConfig) (*Commands, error) {
 	if cfg.Lanes == nil {
 		cfg.Lanes = func(lane string) bool { return lane == "" }
 	}
-	p := cfg.Publisher
-	c := &Commands{cfg: cfg, pub: p, log: p.cfg.Log, key: p.cfg.Key, writer: p.WriterID(),
+	pub := cfg.Publisher.Config()
+	c := &Reader{cfg: cfg, pub: cfg.Publisher, log: pub.Log, key: pub.Key, retried: pub.Hooks.Retry,
 		turn: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	c.view = commandView{writer: c.writer, serves: cfg.Lanes, lanes: make(map[string]*commandLane), behind: true, logger: p.cfg.Logger.With("run", c.key.String())}
+	c.view = view{writer: cfg.Publisher.WriterID(), serves: cfg.Lanes, lanes: make(map[string]*laneState), behind: true, logger: pub.Logger.With("run", c.key.String())}
 	return c, nil
 }
 
-// WriterID is what the packs of this Publisher say of who wrote them, and lanes of who owns them.
-func (p *Publisher) WriterID() string { return p.writer.build.writer }
-
-// Next waits for the next command. ErrFenced: another writer has taken the lane over, the agent must stop.
-// ErrClosed: Close was called, or the Publisher is closed. Otherwise the error is that of ctx, or wraps
+// Next waits for the next command. producers.ErrFenced: another writer has taken the lane over, the agent must stop.
+// producers.ErrClosed: Close was called, or the Publisher is closed. Otherwise the error is that of ctx, or wraps
 // schema.ErrBadPack when the run cannot be read at all: an outage of the log is a wait, not an error.
-func (c *Commands) Next(ctx context.Context) (*Command, error) { return c.next(ctx, true) }
+func (c *Reader) Next(ctx context.Context) (*Command, error) { return c.next(ctx, true) }
 
 // TryNext is Next for an agent that has other things to do: nil and no error when nothing waits, as far as
 // is known. It reads only what it knows to be missing.
-func (c *Commands) TryNext(ctx context.Context) (*Command, error) { return c.next(ctx, false) }
+func (c *Reader) TryNext(ctx context.Context) (*Command, error) { return c.next(ctx, false) }
 
 // Feed hands commands to a channel until ctx ends, for agents that select; it does not close it. Its errors
 // are those of Next.
-func (c *Commands) Feed(ctx context.Context, to chan<- *Command) error {
+func (c *Reader) Feed(ctx context.Context, to chan<- *Command) error {
 	for {
 		cmd, err := c.Next(ctx)
 		if err != nil {
@@ -143,7 +134,7 @@ func (c *Commands) Feed(ctx context.Context, to chan<- *Command) error {
 }
 
 // Close ends the watch and every Next. What was handed over can still be taken. Closing twice is harmless.
-func (c *Commands) Close() {
+func (c *Reader) Close() {
 	c.mu.Lock()
 	stop := c.stop
 	c.closed, c.stop = true, nil
@@ -155,14 +146,14 @@ func (c *Commands) Close() {
 }
 
 // wake tells a Next that waits to look again.
-func (c *Commands) wake() {
+func (c *Reader) wake() {
 	select {
 	case c.news <- struct{}{}:
 	default:
 	}
 }
 
-func (c *Commands) next(ctx context.Context, wait bool) (cmd *Command, err error) {
+func (c *Reader) next(ctx context.Context, wait bool) (cmd *Command, err error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
@@ -170,12 +161,12 @@ func (c *Commands) next(ctx context.Context, wait bool) (cmd *Command, err error
 		return nil, fmt.Errorf("producers: commands of %s: %w", c.key, context.Cause(ctx))
 	}
 	for err == nil {
-		var todo commandStep
+		var todo step
 		if todo, cmd, err = c.step(); err != nil {
 			break
 		}
 		switch todo.do {
-		case doGive:
+		case doReturn:
 			return cmd, nil
 		case doWatch:
 			c.watch(ctx)
@@ -201,7 +192,7 @@ func (c *Commands) next(ctx context.Context, wait bool) (cmd *Command, err error
 }
 
 // passOn lets the next caller know what ended this one.
-func (c *Commands) passOn() {
+func (c *Reader) passOn() {
 	c.mu.Lock()
 	over := c.closed || c.view.fenced != nil
 	c.mu.Unlock()
@@ -210,15 +201,15 @@ func (c *Commands) passOn() {
 	}
 }
 
-// commandStep is what Next does next.
-type commandStep struct {
+// step is what Next does next.
+type step struct {
 	do     int
 	lane   string     // to claim
 	before schema.Seq // the first command of it that is not taken
 }
 
 const (
-	doGive = iota
+	doReturn = iota
 	doWatch
 	doRead
 	doRefill
@@ -227,46 +218,38 @@ const (
 )
 
 // step looks at what is known.
-func (c *Commands) step() (commandStep, *Command, error) {
+func (c *Reader) step() (step, *Command, error) {
 	if err := c.pub.Err(); err != nil {
-		return commandStep{}, nil, err
+		return step{}, nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &c.view
 	switch {
 	case c.closed:
-		return commandStep{}, nil, ErrClosed
+		return step{}, nil, producers.ErrClosed
 	case v.fenced != nil:
-		return commandStep{}, nil, v.fenced
+		return step{}, nil, v.fenced
 	case c.stop == nil && !c.deaf && c.cfg.Waker != nil:
-		return commandStep{do: doWatch}, nil, nil // it begins before the log is read, so that nothing is missed
+		return step{do: doWatch}, nil, nil // it begins before the log is read, so that nothing is missed
 	case v.behind:
-		return commandStep{do: doRead}, nil, nil
+		return step{do: doRead}, nil, nil
 	}
 	at, l, ok := v.first()
 	switch {
 	case !ok && v.more.seq != 0 && len(v.queue) == 0:
-		return commandStep{do: doRefill}, nil, nil
+		return step{do: doRefill}, nil, nil
 	case !ok:
-		return commandStep{do: doWait}, nil, nil
+		return step{do: doWait}, nil, nil
 	case !l.ours:
-		return commandStep{do: doClaim, lane: at.lane, before: at.seq}, nil, nil
+		return step{do: doClaim, lane: at.lane, before: at.seq}, nil, nil
 	}
 	v.remove(at.seq)
-	return commandStep{do: doGive}, newCommand(c, at, l), nil
-}
-
-// Err says why the publisher takes no more events: ErrClosed, ErrFenced, or what the log refused; nil while
-// it does.
-func (p *Publisher) Err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.usable()
+	return step{do: doReturn}, newCommand(c, at, l), nil
 }
 
 // stale says, and notes, that the log has not been asked for long.
-func (c *Commands) stale() bool {
+func (c *Reader) stale() bool {
 	if time.Since(c.readAt) < c.cfg.Poll {
 		return false
 	}
@@ -277,7 +260,7 @@ func (c *Commands) stale() bool {
 }
 
 // wait sleeps until something is heard, or Poll is over.
-func (c *Commands) wait(ctx context.Context) error {
+func (c *Reader) wait(ctx context.Context) error {
 	poll := time.NewTimer(c.cfg.Poll)
 	defer poll.Stop()
 	select {
@@ -292,6 +275,3 @@ func (c *Commands) wait(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// Key is the run that the Publisher writes.
-func (p *Publisher) Key() schema.RunKey { return p.cfg.Key }

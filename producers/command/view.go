@@ -1,4 +1,4 @@
-package producers
+package command
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -19,9 +20,9 @@ const (
 	maxCommandBytes = 1 << 20
 )
 
-// commandView is what is known of a run as far as commands go: a state machine over its packs. Guarded by
+// view is what is known of a run as far as commands go: a state machine over its packs. Guarded by
 // its owner's lock.
-type commandView struct {
+type view struct {
 	writer string // our own
 	serves func(lane string) bool
 	logger *slog.Logger
@@ -32,14 +33,14 @@ type commandView struct {
 	behind bool            // there may be more in the log
 	fenced error           // a lane of ours has another owner
 
-	lanes map[string]*commandLane
+	lanes map[string]*laneState
 	ended schema.Seq // newest final state of the run itself
-	queue []commandAt
-	kept  int       // bytes in queue
-	more  commandAt // the first command that had no room; those behind it are not in queue either. seq 0: none
+	queue []waiting
+	kept  int     // bytes in queue
+	more  waiting // the first command that had no room; those behind it are not in queue either. seq 0: none
 }
 
-type commandLane struct {
+type laneState struct {
 	serve  bool
 	owner  schema.Lane // newest; of lanes that are ours
 	ours   bool
@@ -49,18 +50,18 @@ type commandLane struct {
 	ended  schema.Seq // newest final state
 }
 
-// commandAt is a command that waits.
-type commandAt struct {
+// waiting is a command that waits.
+type waiting struct {
 	lane  string
 	seq   schema.Seq
 	pos   uint64 // of its pack in the log; 0: of the past
 	event *schema.Event
 }
 
-func (v *commandView) lane(id string) *commandLane {
+func (v *view) lane(id string) *laneState {
 	l := v.lanes[id]
 	if l == nil {
-		l = &commandLane{serve: v.serves(id)}
+		l = &laneState{serve: v.serves(id)}
 		v.lanes[id] = l
 	}
 	return l
@@ -73,7 +74,7 @@ var (
 )
 
 // look takes the run's next pack, which begins behind seq at most by being partly known.
-func (v *commandView) look(p *schema.Pack) {
+func (v *view) look(p *schema.Pack) {
 	if l := v.lane(p.Child); l.serve {
 		v.owned(l, p)
 	}
@@ -93,7 +94,7 @@ func (v *commandView) look(p *schema.Pack) {
 }
 
 // owned follows who owns a lane.
-func (v *commandView) owned(l *commandLane, p *schema.Pack) {
+func (v *view) owned(l *laneState, p *schema.Pack) {
 	o := p.Head.Lane
 	switch {
 	case p.Writer == v.writer:
@@ -106,13 +107,13 @@ func (v *commandView) owned(l *commandLane, p *schema.Pack) {
 	case o.Owner == "" || o == l.owner && l.ours:
 		// Written beside the owner: by a command, or while the owner was out of sight.
 	case l.ours:
-		v.fenced = fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", p.Child, o.Owner, o.Epoch, l.owner.Epoch, ErrFenced)
+		v.fenced = fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", p.Child, o.Owner, o.Epoch, l.owner.Epoch, producers.ErrFenced)
 	default:
 		l.former = true
 	}
 }
 
-func (v *commandView) record(p *schema.Pack, r schema.Record) {
+func (v *view) record(p *schema.Pack, r schema.Record) {
 	switch {
 	case string(r.Type) == schema.TypeRunLifecycle:
 		s, err := schema.ParseLifecycle(r.Payload())
@@ -135,19 +136,19 @@ func (v *commandView) record(p *schema.Pack, r schema.Record) {
 }
 
 // told reports whether an event is a command for us.
-func (v *commandView) told(p *schema.Pack, r schema.Record) bool {
+func (v *view) told(p *schema.Pack, r schema.Record) bool {
 	return bytes.HasPrefix(r.Type, []byte(commandPrefix)) && v.lane(p.Child).serve
 }
 
 // add lets a command wait. Without room for it, and it may be the only one that is too large, it is noted in
 // more.
-func (v *commandView) add(p *schema.Pack, r schema.Record) {
+func (v *view) add(p *schema.Pack, r schema.Record) {
 	e, err := r.Event()
 	if err != nil {
 		v.logger.Warn("commands: a command cannot be read", "seq", int64(r.Seq), "err", err)
 		return
 	}
-	at := commandAt{lane: p.Child, seq: r.Seq, pos: p.Head.Stored, event: &e}
+	at := waiting{lane: p.Child, seq: r.Seq, pos: p.Head.Stored, event: &e}
 	if v.over(at) {
 		return
 	}
@@ -163,14 +164,14 @@ func (v *commandView) add(p *schema.Pack, r schema.Record) {
 	v.queue = append(v.queue, at)
 }
 
-func (v *commandView) full(e *schema.Event) bool {
+func (v *view) full(e *schema.Event) bool {
 	return len(v.queue) >= maxCommands || v.kept+lineSize(e) > maxCommandBytes
 }
 
 // refill looks again at a pack that holds commands for which there was no room, behind after. It says
 // whether there is more to look at.
-func (v *commandView) refill(p *schema.Pack, after schema.Seq) (more bool) {
-	v.more = commandAt{}
+func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
+	v.more = waiting{}
 	for r, err := range p.Records(after) {
 		if err != nil || r.Seq > v.seq {
 			break // said when it was looked at first; or not looked at yet
@@ -184,33 +185,33 @@ func (v *commandView) refill(p *schema.Pack, after schema.Seq) (more bool) {
 	if p.Last() >= v.seq {
 		return false
 	}
-	v.more = commandAt{seq: p.Last() + 1, pos: p.Head.Stored}
+	v.more = waiting{seq: p.Last() + 1, pos: p.Head.Stored}
 	return true
 }
 
 // fate says what has become of a command, so far as is known.
-func (v *commandView) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
+func (v *view) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
 	l := v.lane(lane)
 	return seq <= l.taken, typ != schema.TypeCommandMessage && seq < max(l.ended, v.ended)
 }
 
 // over reports whether a command that waits need not any more.
-func (v *commandView) over(at commandAt) bool {
+func (v *view) over(at waiting) bool {
 	taken, settled := v.fate(at.lane, at.event.Type, at.seq)
 	return taken || settled
 }
 
-func (v *commandView) take(lane string, through schema.Seq) {
+func (v *view) take(lane string, through schema.Seq) {
 	l := v.lane(lane)
 	l.taken = max(l.taken, through)
 }
 
-func (v *commandView) remove(seq schema.Seq) {
-	v.drop(func(at commandAt) bool { return at.seq == seq })
+func (v *view) remove(seq schema.Seq) {
+	v.drop(func(at waiting) bool { return at.seq == seq })
 }
 
-func (v *commandView) drop(which func(commandAt) bool) {
-	v.queue = slices.DeleteFunc(v.queue, func(at commandAt) bool {
+func (v *view) drop(which func(waiting) bool) {
+	v.queue = slices.DeleteFunc(v.queue, func(at waiting) bool {
 		gone := which(at)
 		if gone {
 			v.kept -= lineSize(at.event)
@@ -220,15 +221,15 @@ func (v *commandView) drop(which func(commandAt) bool) {
 }
 
 // first returns the first command that can be handed over, or could if its lane were ours.
-func (v *commandView) first() (commandAt, *commandLane, bool) {
+func (v *view) first() (waiting, *laneState, bool) {
 	v.drop(v.over)
 	for _, at := range v.queue {
 		if l := v.lane(at.lane); l.ours || !v.state.Final() {
 			return at, l, true
 		}
 	}
-	return commandAt{}, nil, false
+	return waiting{}, nil, false
 }
 
-// lineSize is what an event counts for in commandView.kept.
+// lineSize is what an event counts for in view.kept.
 func lineSize(e *schema.Event) int { return len(e.Payload) + 512 }

@@ -1,4 +1,4 @@
-package producers
+package command
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"agentstream/internal/backoff"
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
 // watch begins to listen. A Waker that does not answer is tried again later: meanwhile the log is asked.
-func (c *Commands) watch(ctx context.Context) {
+func (c *Reader) watch(ctx context.Context) {
 	stop, err := c.cfg.Waker.Watch(ctx, c.key, c.hear)
 	c.mu.Lock()
 	closed := c.closed
@@ -27,15 +29,15 @@ func (c *Commands) watch(ctx context.Context) {
 	}
 }
 
-func (c *Commands) retry(err error) {
-	if h := c.pub.cfg.Hooks.Retry; h != nil {
-		h(err)
+func (c *Reader) retry(err error) {
+	if c.retried != nil {
+		c.retried(err)
 	}
 }
 
 // hear takes a copy. One that follows what is known is looked at here; anything else says that the log
 // must be read.
-func (c *Commands) hear(p schema.Pack) {
+func (c *Reader) hear(p schema.Pack) {
 	c.mu.Lock()
 	v := &c.view
 	if p.Last() <= v.seq || c.closed {
@@ -55,7 +57,7 @@ func (c *Commands) hear(p schema.Pack) {
 }
 
 // read looks at what the log holds behind what is known, up to its newest pack. What the log does not give now is asked for again by the next step, after a pause.
-func (c *Commands) read(ctx context.Context) error {
+func (c *Reader) read(ctx context.Context) error {
 	c.mu.Lock()
 	c.view.behind = false
 	pos := c.view.pos
@@ -75,7 +77,7 @@ func (c *Commands) read(ctx context.Context) error {
 
 // readArchived asks the past once about a run that the log has nothing of: all of it may have left the
 // window.
-func (c *Commands) readArchived(ctx context.Context) error {
+func (c *Reader) readArchived(ctx context.Context) error {
 	c.mu.Lock()
 	nothing := c.view.pos == 0
 	c.mu.Unlock()
@@ -91,7 +93,7 @@ func (c *Commands) readArchived(ctx context.Context) error {
 }
 
 // readPack looks at a pack of the log, and at what lies before it and has left the window.
-func (c *Commands) readPack(ctx context.Context, p *schema.Pack) error {
+func (c *Reader) readPack(ctx context.Context, p *schema.Pack) error {
 	c.mu.Lock()
 	gap := p.First > c.view.seq+1
 	c.mu.Unlock()
@@ -115,7 +117,7 @@ func (c *Commands) readPack(ctx context.Context, p *schema.Pack) error {
 }
 
 // readPast looks at what the past has behind what is known.
-func (c *Commands) readPast(ctx context.Context, through schema.Seq) error {
+func (c *Reader) readPast(ctx context.Context, through schema.Seq) error {
 	c.mu.Lock()
 	after := c.view.seq
 	c.mu.Unlock()
@@ -134,7 +136,7 @@ func (c *Commands) readPast(ctx context.Context, through schema.Seq) error {
 }
 
 // again pauses after a read that has failed, for longer the more have.
-func (c *Commands) again(ctx context.Context, err error) error {
+func (c *Reader) again(ctx context.Context, err error) error {
 	c.mu.Lock()
 	c.view.behind = true
 	c.mu.Unlock()
@@ -146,11 +148,11 @@ func (c *Commands) again(ctx context.Context, err error) error {
 	}
 	c.retry(err)
 	c.tries++
-	return sleep(ctx, pause(c.tries, 10*time.Millisecond, time.Second))
+	return backoff.Sleep(ctx, backoff.Delay(c.tries, 10*time.Millisecond, time.Second))
 }
 
 // refill reads the commands again that had no room, as many as have now.
-func (c *Commands) refill(ctx context.Context) error {
+func (c *Reader) refill(ctx context.Context) error {
 	c.mu.Lock()
 	from, through := c.view.more, c.view.seq
 	c.mu.Unlock()
@@ -179,15 +181,15 @@ func (c *Commands) refill(ctx context.Context) error {
 		return nil
 	}
 	c.view.logger.Warn("commands: events have left the log while their commands waited", "after", int64(c.view.more.seq))
-	c.view.more = commandAt{}
+	c.view.more = waiting{}
 	return nil
 }
 
 // claim makes a lane the Publisher's by writing to it, before the first of its commands is handed over:
 // that commands up to it have been taken, which is known to be so. A run that begins with a command has
 // nothing that could be said of before it; there it is an empty progress.
-func (c *Commands) claim(ctx context.Context, todo commandStep) error {
-	e := takenEvent(todo.lane, todo.before-1, "")
+func (c *Reader) claim(ctx context.Context, todo step) error {
+	e := producers.CommandsTaken(todo.lane, todo.before-1, "")
 	if todo.before < 2 {
 		e = schema.Event{Type: schema.TypeProgress, ChildID: todo.lane, Payload: json.RawMessage(`{}`)}
 	}
@@ -196,7 +198,7 @@ func (c *Commands) claim(ctx context.Context, todo commandStep) error {
 	c.view.behind = true // what was written before it must be known before anything is handed over
 	c.mu.Unlock()
 	if errors.Is(err, schema.ErrEnded) { // meanwhile
-		return sleep(ctx, pause(0, 10*time.Millisecond, 20*time.Millisecond))
+		return backoff.Sleep(ctx, backoff.Delay(0, 10*time.Millisecond, 20*time.Millisecond))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package producers_test
+package reaper_test
 
 import (
 	"context"
@@ -13,7 +13,21 @@ import (
 
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/producers/producerstest"
+	"agentstream/producers/reaper"
 	"agentstream/schema"
+)
+
+// Short names of the test kit.
+var (
+	newChaos   = producerstest.NewFaultyLog
+	key        = producerstest.Key
+	text       = producerstest.Text
+	stateEvent = producerstest.State
+	writerOf   = producerstest.Open
+	put        = producerstest.Put
+	tell       = producerstest.Post
+	types      = producerstest.Types
 )
 
 // world is what a reaper looks at: a log in memory, who answers, and when what was stored.
@@ -64,9 +78,9 @@ func (w *world) Quiet(context.Context, time.Time) iter.Seq2[schema.RunKey, error
 	}
 }
 
-func (w *world) reaper(t *testing.T, reaped *int) *producers.Reaper {
+func (w *world) reaper(t *testing.T, reaped *int) *reaper.Reaper {
 	t.Helper()
-	r, err := producers.NewReaper(producers.ReaperConfig{Log: w, Lister: w, Witness: w, Hooks: producers.ReaperHooks{
+	r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Hooks: reaper.Hooks{
 		Reaped: func(schema.RunKey, bool) { w.mu.Lock(); *reaped++; w.mu.Unlock() },
 		Failed: func(err error) { t.Log(err) },
 	}})
@@ -309,8 +323,8 @@ func TestReaperIsRefusedAtTheLastMoment(t *testing.T) {
 				put(t, pub, text("c1", "x"))
 			}
 			late := &speaksAt{world: w, say: func() { put(t, pub, text("", "more")) }}
-			r, err := producers.NewReaper(producers.ReaperConfig{Log: late, Lister: w, Witness: w,
-				Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { reaped++ }}})
+			r, err := reaper.New(reaper.Config{Log: late, Lister: w, Witness: w,
+				Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped++ }}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -337,8 +351,8 @@ func TestReapersAtOnce(t *testing.T) {
 			bad.Log = w.Log
 			var group sync.WaitGroup
 			for range 3 {
-				r, err := producers.NewReaper(producers.ReaperConfig{Log: bad, Lister: w, Witness: w,
-					Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { w.mu.Lock(); reaped++; w.mu.Unlock() }}})
+				r, err := reaper.New(reaper.Config{Log: bad, Lister: w, Witness: w,
+					Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { w.mu.Lock(); reaped++; w.mu.Unlock() }}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -380,8 +394,8 @@ func TestReaperOfOldRuns(t *testing.T) {
 			if w.Expire(key, 3); all {
 				w.Expire(key, 4)
 			}
-			r, err := producers.NewReaper(producers.ReaperConfig{Log: w, Lister: w, Witness: w, Archive: past, Past: past,
-				Hooks: producers.ReaperHooks{Reaped: func(schema.RunKey, bool) { reaped++ }, Failed: func(err error) { t.Error(err) }}})
+			r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Archive: past, Past: past,
+				Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped++ }, Failed: func(err error) { t.Error(err) }}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,10 +1,11 @@
-package producers
+package reaper
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -16,7 +17,7 @@ const reapAttempts = 20
 
 // ending is a run as it is read to be ended.
 type ending struct {
-	open   Open
+	open   producers.Open
 	last   schema.Seq
 	pos    uint64
 	talk   bool              // it is a session
@@ -33,14 +34,14 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if e.last != s.last || e.open.State("").Final() {
 		return false, nil
 	}
-	if e.talk && e.shut == "" && e.open.still() {
+	if e.talk && e.shut == "" && e.open.Idle() {
 		r.restsAt(s.key, e.last)
 		return false, nil
 	}
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
 		return false, err
 	}
-	pub, err := New(Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger})
+	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger})
 	if err != nil {
 		return false, err
 	}
@@ -79,12 +80,12 @@ func (r *Reaper) alone(ctx context.Context, s *suspect, e *ending) (bool, error)
 // close writes the ending. Its first event demands to be the next one of the run, and is of the run's own
 // lane, which it takes over: an ending of several lanes, which is not stored at once, begins with a mark of
 // its own. From then on the run is ours, and who still speaks for a child is waited for.
-func (r *Reaper) close(ctx context.Context, pub *Publisher, key schema.RunKey, e *ending) (bool, error) {
+func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema.RunKey, e *ending) (bool, error) {
 	events := e.closing()
 	ours := false
 	for range reapAttempts {
 		if !ours && manyLanes(events) {
-			mark := takenEvent("", e.last, "")
+			mark := producers.CommandsTaken("", e.last, "")
 			mark.Actor = reaperActor
 			events = []schema.Event{mark}
 		}
@@ -97,7 +98,7 @@ func (r *Reaper) close(ctx context.Context, pub *Publisher, key schema.RunKey, e
 			return true, nil
 		case err == nil:
 			ours = true
-		case errors.Is(err, schema.ErrEnded), errors.Is(err, ErrFenced), errors.Is(err, schema.ErrSeqMismatch) && !ours:
+		case errors.Is(err, schema.ErrEnded), errors.Is(err, producers.ErrFenced), errors.Is(err, schema.ErrSeqMismatch) && !ours:
 			return false, nil // somebody was there: the writer, its successor, or another reaper
 		case !errors.Is(err, schema.ErrSeqMismatch):
 			return false, err
@@ -118,7 +119,7 @@ const reaperActor = "system"
 
 // why says why a run is ended.
 func (e *ending) why() string {
-	if e.shut != "" && e.open.still() {
+	if e.shut != "" && e.open.Idle() {
 		return e.shut
 	}
 	return goneReason
@@ -129,7 +130,7 @@ func (e *ending) why() string {
 func (e *ending) closing() []schema.Event {
 	why := e.why()
 	if why == goneReason {
-		return e.open.Close(Closing{Failed: true, Reason: why, Actor: reaperActor})
+		return e.open.Close(producers.Closing{Failed: true, Reason: why, Actor: reaperActor})
 	}
 	payload := fmt.Appendf(nil, `{"state":%q,"reason":%q,"session":true}`, schema.StateDone, why)
 	return []schema.Event{{Type: schema.TypeRunLifecycle, Actor: reaperActor, Payload: payload}}
@@ -208,14 +209,4 @@ func (e *ending) see(p *schema.Pack) error {
 		e.owners[p.Child] = o
 	}
 	return nil
-}
-
-// still reports whether nothing is under way in any lane, whatever state the lanes are in.
-func (o *Open) still() bool {
-	for _, l := range o.lanes {
-		if l.turn != "" || l.msg != nil || len(l.models) > 0 || len(l.calls) > 0 || len(l.tasks) > 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -1,4 +1,4 @@
-package producers_test
+package command_test
 
 import (
 	"context"
@@ -12,23 +12,27 @@ import (
 
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/producers/command"
+	"agentstream/producers/producerstest"
 	"agentstream/schema"
 )
 
-// writerOf opens a publisher that owns its lanes, closed with the test.
-func writerOf(t *testing.T, log producers.Log) *producers.Publisher {
-	t.Helper()
-	pub, err := producers.New(producers.Config{Log: log, Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pub.Close(context.Background()) })
-	return pub
-}
+// Short names of the test kit.
+var (
+	newChaos   = producerstest.NewFaultyLog
+	key        = producerstest.Key
+	text       = producerstest.Text
+	deadline   = producerstest.Deadline
+	stateEvent = producerstest.State
+	writerOf   = producerstest.Open
+	put        = producerstest.Put
+	tell       = producerstest.Post
+	types      = producerstest.Types
+)
 
-func commandsOf(t *testing.T, cfg producers.CommandsConfig) *producers.Commands {
+func commandsOf(t *testing.T, cfg command.Config) *command.Reader {
 	t.Helper()
-	c, err := producers.NewCommands(cfg)
+	c, err := command.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,22 +40,8 @@ func commandsOf(t *testing.T, cfg producers.CommandsConfig) *producers.Commands 
 	return c
 }
 
-// tell appends to the run beside its owner, as HTTP does, and returns the number.
-func tell(t *testing.T, log producers.Log, lane, typ, payload string) schema.Seq {
-	t.Helper()
-	a, err := producers.NewAppender(producers.AppenderConfig{Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := a.Append(context.Background(), key, []schema.Event{{Type: typ, ChildID: lane, Actor: "user", Payload: []byte(payload)}}, producers.AppendOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Last
-}
-
 // next wants the next command to be the one at seq.
-func next(t *testing.T, c *producers.Commands, seq schema.Seq, again bool) *producers.Command {
+func next(t *testing.T, c *command.Reader, seq schema.Seq, again bool) *command.Command {
 	t.Helper()
 	cmd, err := c.Next(deadline(t, time.Minute))
 	if err != nil {
@@ -64,7 +54,7 @@ func next(t *testing.T, c *producers.Commands, seq schema.Seq, again bool) *prod
 }
 
 // none wants nothing to be handed over.
-func none(t *testing.T, c *producers.Commands) {
+func none(t *testing.T, c *command.Reader) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -73,40 +63,12 @@ func none(t *testing.T, c *producers.Commands) {
 	}
 }
 
-func stateEvent(s schema.RunState) schema.Event {
-	return schema.Event{Type: schema.TypeRunLifecycle, Payload: fmt.Appendf(nil, `{"state":%q,"reason":null}`, s)}
-}
-
-func put(t *testing.T, pub *producers.Publisher, events ...schema.Event) {
-	t.Helper()
-	if _, err := pub.Append(context.Background(), events...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// types lists the run's events.
-func types(t *testing.T, log producers.Log) (out []string) {
-	t.Helper()
-	for p, err := range log.Since(context.Background(), key, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for r, err := range p.Records(0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, string(r.Type))
-		}
-	}
-	return out
-}
-
 func TestCommandsAreHandedOverOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := memory.New()
 		a := writerOf(t, log)
 		put(t, a, stateEvent(schema.StateRunning)) // 1
-		ca := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: log})
+		ca := commandsOf(t, command.Config{Publisher: a, Waker: log})
 		none(t, ca)
 		tell(t, log, "", "command.redirect", `{"instruction":"left","reason":"r"}`)                            // 2
 		tell(t, log, "", "command.answer", `{"request_id":"q","answer":{"a":1e400}}`)                          // 3
@@ -125,7 +87,7 @@ func TestCommandsAreHandedOverOnce(t *testing.T) {
 		if err := c.Done(t.Context()); err != nil { // nothing more to say
 			t.Fatal(err)
 		}
-		if err := c.Done(t.Context(), text("", "twice")); !errors.Is(err, producers.ErrTaken) {
+		if err := c.Done(t.Context(), text("", "twice")); !errors.Is(err, command.ErrTaken) {
 			t.Fatalf("a second effect gave %v", err)
 		}
 		if c = next(t, ca, 4, false); c.PlanID() != "p" {
@@ -138,7 +100,7 @@ func TestCommandsAreHandedOverOnce(t *testing.T) {
 
 		// A writer that comes next is handed what was not taken, and takes it with what it brings about.
 		b := writerOf(t, log)
-		cb := commandsOf(t, producers.CommandsConfig{Publisher: b, Waker: log})
+		cb := commandsOf(t, command.Config{Publisher: b, Waker: log})
 		c4 := next(t, cb, 4, true) // 7 takes the lane over
 		c5 := next(t, cb, 5, true)
 		if err := c4.Done(t.Context(), text("", "done:0")); err != nil {
@@ -164,10 +126,10 @@ func TestCommandsOfAZombieAreFenced(t *testing.T) {
 		log := memory.New()
 		a := writerOf(t, log)
 		put(t, a, stateEvent(schema.StateRunning))
-		ca := commandsOf(t, producers.CommandsConfig{Publisher: a}) // asks now and then
+		ca := commandsOf(t, command.Config{Publisher: a}) // asks now and then
 		tell(t, log, "", "command.pause", `{}`)
 		old := next(t, ca, 2, false)
-		cb := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log)})
+		cb := commandsOf(t, command.Config{Publisher: writerOf(t, log)})
 		young := next(t, cb, 2, true)
 		if err := old.Done(t.Context(), text("", "a:0")); !errors.Is(err, producers.ErrFenced) {
 			t.Fatalf("the zombie's effect gave %v", err)
@@ -201,7 +163,7 @@ func TestCommandsTakenAtTheLastMoment(t *testing.T) {
 		log := memory.New()
 		a := writerOf(t, log)
 		put(t, a, stateEvent(schema.StateRunning))
-		ca := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: log})
+		ca := commandsOf(t, command.Config{Publisher: a, Waker: log})
 		tell(t, log, "", "command.pause", `{}`)
 		tell(t, log, "", "command.resume", `{}`)
 		old := next(t, ca, 2, false)
@@ -210,7 +172,7 @@ func TestCommandsTakenAtTheLastMoment(t *testing.T) {
 				t.Error(err)
 			}
 		}}
-		cb := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, late)})
+		cb := commandsOf(t, command.Config{Publisher: writerOf(t, late)})
 		next(t, cb, 3, true)
 	})
 }
@@ -219,7 +181,7 @@ func TestCommandsTakenAtTheLastMoment(t *testing.T) {
 func TestCommandsBeginARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := memory.New()
-		c := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log), Waker: log})
+		c := commandsOf(t, command.Config{Publisher: writerOf(t, log), Waker: log})
 		none(t, c) // the run does not exist
 		tell(t, log, "", "command.message", `{"content":"hello"}`)
 		if cmd := next(t, c, 1, false); cmd.Text() != "hello" {
@@ -240,7 +202,7 @@ func TestCommandsOfLanes(t *testing.T) {
 		tell(t, log, "c2", "command.pause", `{}`)
 		tell(t, log, "", "command.pause", `{}`)
 		two := func(lane string) bool { return lane != "c2" }
-		c := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log), Lanes: two})
+		c := commandsOf(t, command.Config{Publisher: writerOf(t, log), Lanes: two})
 		child := next(t, c, 4, true)
 		if err := child.Done(t.Context(), text("", "x")); err == nil {
 			t.Fatal("an effect of another lane was taken")
@@ -249,7 +211,7 @@ func TestCommandsOfLanes(t *testing.T) {
 		if err := root.Done(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log), Lanes: two})
+		d := commandsOf(t, command.Config{Publisher: writerOf(t, log), Lanes: two})
 		next(t, d, 4, true) // the root's mark says nothing of the child
 		none(t, d)
 		if head, err := log.Head(t.Context(), key, "c2"); err != nil || head.Lane.Epoch != 1 {
@@ -266,7 +228,7 @@ func TestCommandsAndTheEnd(t *testing.T) {
 		put(t, a, stateEvent(schema.StateRunning))
 		tell(t, log, "", "command.pause", `{}`)
 		tell(t, log, "", "command.message", `{"content":"one"}`) // 3
-		ca := commandsOf(t, producers.CommandsConfig{Publisher: a})
+		ca := commandsOf(t, command.Config{Publisher: a})
 		pause := next(t, ca, 2, false)
 		put(t, a, stateEvent(schema.StateDone)) // 4
 		if err := pause.Done(t.Context()); err != nil {
@@ -277,7 +239,7 @@ func TestCommandsAndTheEnd(t *testing.T) {
 			t.Fatalf("taken behind the end: %v", err)
 		}
 		b := writerOf(t, log)
-		cb := commandsOf(t, producers.CommandsConfig{Publisher: b})
+		cb := commandsOf(t, command.Config{Publisher: b})
 		none(t, cb)
 		tell(t, log, "", "command.message", `{"content":"two"}`) // 5
 		next(t, cb, 3, true)
@@ -302,12 +264,12 @@ func (w deafWaker) Watch(context.Context, schema.RunKey, func(schema.Pack)) (fun
 // Lost copies, a Waker that fails, a log that is away and one that answers at random: a command is late,
 // and neither lost nor doubled.
 func TestCommandsUnderFaults(t *testing.T) {
-	for name, waker := range map[string]producers.Waker{"deaf": deafWaker{}, "failing": deafWaker{fail: true}, "none": nil} {
+	for name, waker := range map[string]command.Waker{"deaf": deafWaker{}, "failing": deafWaker{fail: true}, "none": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := newChaos(7, 0.4)
 				a := writerOf(t, log)
-				c := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: waker})
+				c := commandsOf(t, command.Config{Publisher: a, Waker: waker})
 				for i := range schema.Seq(50) {
 					seq := tell(t, log.Log, "", "command.message", `{"content":"x"}`)
 					began := time.Now()
@@ -322,8 +284,8 @@ func TestCommandsUnderFaults(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if log.fired["unavailable"] == 0 || log.fired["answer lost"] == 0 {
-					t.Fatalf("faults %v", log.fired)
+				if log.Fired["unavailable"] == 0 || log.Fired["answer lost"] == 0 {
+					t.Fatalf("faults %v", log.Fired)
 				}
 			})
 		})
@@ -334,7 +296,7 @@ func TestCommandsUnderFaults(t *testing.T) {
 func TestCommandsAreFarBetween(t *testing.T) {
 	log := memory.New()
 	a := writerOf(t, log)
-	c := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: log, Poll: time.Hour})
+	c := commandsOf(t, command.Config{Publisher: a, Waker: log, Poll: time.Hour})
 	bulk := func() {
 		for range 10_000 {
 			if _, err := a.Publish(t.Context(), schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"\"type\":\"command.pause\"","x":{"type":"command.pause"}}`)}); err != nil {
@@ -371,7 +333,7 @@ func TestCommandsBeyondWhatIsKept(t *testing.T) {
 	if err := other.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log), Waker: log, Poll: time.Minute})
+	c := commandsOf(t, command.Config{Publisher: writerOf(t, log), Waker: log, Poll: time.Minute})
 	for i := range n {
 		cmd, err := c.Next(deadline(t, time.Minute))
 		if err != nil || cmd.Text() != fmt.Sprint(i) {
@@ -420,7 +382,7 @@ func TestCommandsOlderThanTheLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := commandsOf(t, producers.CommandsConfig{Publisher: pub, Past: past})
+			c := commandsOf(t, command.Config{Publisher: pub, Past: past})
 			next(t, c, 3, true)
 			next(t, c, 5, true)
 			last := next(t, c, 6, true)
@@ -429,7 +391,7 @@ func TestCommandsOlderThanTheLog(t *testing.T) {
 			}
 			none(t, c)
 			if !all {
-				d := commandsOf(t, producers.CommandsConfig{Publisher: writerOf(t, log)})
+				d := commandsOf(t, command.Config{Publisher: writerOf(t, log)})
 				none(t, d) // taken; and what is gone does not hold it up
 			}
 		})
@@ -440,7 +402,7 @@ func TestCommandsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := memory.New()
 		a := writerOf(t, log)
-		c := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: log})
+		c := commandsOf(t, command.Config{Publisher: a, Waker: log})
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {
@@ -453,12 +415,12 @@ func TestCommandsEnd(t *testing.T) {
 		c.Close()
 		c.Close()
 		group.Wait()
-		if _, err := producers.NewCommands(producers.CommandsConfig{}); err == nil {
+		if _, err := command.New(command.Config{}); err == nil {
 			t.Error("no publisher, and no error")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		to := make(chan *producers.Command)
-		d := commandsOf(t, producers.CommandsConfig{Publisher: a, Waker: log})
+		to := make(chan *command.Command)
+		d := commandsOf(t, command.Config{Publisher: a, Waker: log})
 		group.Go(func() { _ = d.Feed(ctx, to) })
 		tell(t, log, "", "command.cancel", `{}`)
 		if cmd := <-to; cmd.Name != "cancel" {

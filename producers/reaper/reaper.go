@@ -1,4 +1,4 @@
-package producers
+package reaper
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/internal/backoff"
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -29,13 +31,13 @@ type Witness interface {
 	Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error)
 }
 
-// ReaperConfig is what a Reaper needs. Log, Lister and Witness are required.
-type ReaperConfig struct {
-	Log     Log
+// Config is what a Reaper needs. Log, Lister and Witness are required.
+type Config struct {
+	Log     producers.Log
 	Lister  Lister
 	Witness Witness
-	Archive Archive // of runs that the log no longer holds
-	Past    Past    // the events of those, and of beginnings that have left the log's window
+	Archive producers.Archive // of runs that the log no longer holds
+	Past    producers.Past    // the events of those, and of beginnings that have left the log's window
 
 	After   time.Duration // silence after which a run's owner is asked for; default 5 min, negative: never
 	Unowned time.Duration // silence that ends a run whose writers own nothing (HTTP) and cannot be asked; default 24 h, negative: never
@@ -45,16 +47,16 @@ type ReaperConfig struct {
 
 	Now    func() time.Time
 	Logger *slog.Logger
-	Hooks  ReaperHooks
+	Hooks  Hooks
 }
 
-// ReaperHooks are called as things happen, from many goroutines; nil ones are off.
-type ReaperHooks struct {
+// Hooks are called as things happen, from many goroutines; nil ones are off.
+type Hooks struct {
 	Reaped func(key schema.RunKey, owned bool) // a run was ended
 	Failed func(err error)                     // a run, or the list of them, could not be looked at
 }
 
-func (c ReaperConfig) withDefaults() ReaperConfig {
+func (c Config) withDefaults() Config {
 	def := func(v *time.Duration, d time.Duration) {
 		if *v == 0 {
 			*v = d
@@ -77,7 +79,7 @@ func (c ReaperConfig) withDefaults() ReaperConfig {
 }
 
 // Reaper ends runs whose writer is gone, so that nobody waits for them for ever: everything that is open is
-// closed ([Open.Close]), and the run goes to error with the reason "writer is gone".
+// closed ([producers.Open.Close]), and the run goes to error with the reason "writer is gone".
 //
 //	Lister ─▶ silent for long? ─▶ the owner, asked three times, does not answer? ─▶ lanes taken over,
 //	            (log's clock)                                                        all that is open closed
@@ -93,7 +95,7 @@ func (c ReaperConfig) withDefaults() ReaperConfig {
 // What it costs: for each open and silent run the read of a head, and a request that is answered, every
 // After.
 type Reaper struct {
-	cfg ReaperConfig
+	cfg Config
 
 	mu    sync.Mutex
 	later map[schema.RunKey]time.Time  // when a run that was fine is looked at again
@@ -108,8 +110,8 @@ const (
 	reapLimit = 2 * time.Minute
 )
 
-// NewReaper checks the configuration. It starts nothing.
-func NewReaper(cfg ReaperConfig) (*Reaper, error) {
+// New checks the configuration. It starts nothing.
+func New(cfg Config) (*Reaper, error) {
 	cfg = cfg.withDefaults()
 	switch {
 	case cfg.Log == nil || cfg.Lister == nil || cfg.Witness == nil:
@@ -123,7 +125,7 @@ func NewReaper(cfg ReaperConfig) (*Reaper, error) {
 // Run looks at the runs every so often until ctx ends. An outage is waited for.
 func (r *Reaper) Run(ctx context.Context) error {
 	for {
-		if err := sleep(ctx, r.cfg.Every/2+pause(0, r.cfg.Every/2, r.cfg.Every/2)); err != nil {
+		if err := backoff.Sleep(ctx, r.cfg.Every/2+backoff.Delay(0, r.cfg.Every/2, r.cfg.Every/2)); err != nil {
 			return nil
 		}
 		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
@@ -231,7 +233,7 @@ type suspect struct {
 func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 	runs = r.filter(ctx, runs, r.silent)
 	for try := range reapTries {
-		if try > 0 && len(runs) > 0 && sleep(ctx, r.cfg.Grace/(reapTries-1)) != nil {
+		if try > 0 && len(runs) > 0 && backoff.Sleep(ctx, r.cfg.Grace/(reapTries-1)) != nil {
 			return
 		}
 		runs = r.filter(ctx, runs, r.unheard)
@@ -273,7 +275,7 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	head, err := readHead(ctx, r.cfg.Log, r.cfg.Archive, s.key, "")
+	head, err := producers.ReadHead(ctx, r.cfg.Log, r.cfg.Archive, s.key, "")
 	if err != nil {
 		return false, err
 	}

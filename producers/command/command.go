@@ -1,14 +1,14 @@
-package producers
+package command
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 
+	"agentstream/producers"
 	"agentstream/schema"
 )
 
@@ -22,12 +22,12 @@ type Command struct {
 	// taken it.
 	Redelivered bool
 
-	from   *Commands
+	from   *Reader
 	fields map[string]json.RawMessage // of the payload
 	taking sync.Mutex
 }
 
-func newCommand(from *Commands, at commandAt, l *commandLane) *Command {
+func newCommand(from *Reader, at waiting, l *laneState) *Command {
 	c := &Command{
 		Name: strings.TrimPrefix(at.event.Type, commandPrefix), Child: at.lane, Event: *at.event,
 		Redelivered: l.former && at.seq < l.claim, from: from,
@@ -98,12 +98,7 @@ func (c *Command) Text() string {
 // agent that writes it by itself must do so in the Publish call of what the command has brought about, or
 // behind it.
 func (c *Command) Taken() schema.Event {
-	return takenEvent(c.Child, c.Event.Seq, c.Event.ID)
-}
-
-func takenEvent(lane string, through schema.Seq, cause string) schema.Event {
-	payload := strconv.AppendInt([]byte(`{"through":`), int64(through), 10)
-	return schema.Event{Type: schema.TypeCommandsTaken, ChildID: lane, Cause: cause, Payload: append(payload, '}')}
+	return producers.CommandsTaken(c.Child, c.Event.Seq, c.Event.ID)
 }
 
 // Done takes the command, and with it those of its lane that were handed over before it: no later writer is
@@ -115,7 +110,7 @@ func takenEvent(lane string, through schema.Seq, cause string) schema.Event {
 // the effects do not fit one pack (about schema.MaxPackBytes). schema.ErrEnded: the run is over, and the
 // effects do not begin with what goes on with it; a message must be taken before its run ends, or with the
 // end. Other commands are settled by the end, and Done without effects is nil then. Otherwise the errors
-// are those of [Publisher.Append].
+// are those of [producers.Publisher.Append].
 func (c *Command) Done(ctx context.Context, effects ...schema.Event) error {
 	c.taking.Lock()
 	defer c.taking.Unlock()

@@ -145,7 +145,8 @@ type floor struct {
 
 var floors = []floor{
 	{".", nil, "the root holds rules, no code"},
-	{"schema", nil, "it is what all sides agree on"},
+	{"schema", []string{"schema/jsonscan"}, "it is what all sides agree on"},
+	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
 	{"producers", []string{"schema", "internal/backoff"}, "writing must not know who reads or keeps"},
 	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
@@ -159,8 +160,8 @@ var floors = []floor{
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/openai/openaitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/provider/providertest", []string{"producers/provider", "schema"}, "the checks know what all adapters share, no adapter"},
-	{"producers/provider", []string{"schema"}, "what all adapters share knows none of them"},
-	{"producers/transcript", []string{"producers/anthropic", "producers/gemini", "producers/provider", "schema"}, "transcripts hold what providers said"},
+	{"producers/provider", []string{"schema", "schema/jsonscan"}, "what all adapters share knows none of them"},
+	{"producers/transcript", []string{"producers/anthropic", "producers/gemini", "producers/provider", "schema", "schema/jsonscan"}, "transcripts hold what providers said"},
 	{"producers/proxy", []string{"producers", "producers/*", "schema"}, "it hands answers to the adapters and their events to a sink"},
 	{"producers/*", []string{"producers/provider", "schema"}, "a provider's stream becomes events; it is not written here"},
 	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
@@ -179,7 +180,7 @@ var floors = []floor{
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
-	{"edge/dialect/*", []string{"edge/dialect", "schema"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"edge/dialect/*", []string{"edge/dialect", "schema", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
 	{"edge/sessions", []string{"edge", "edge/auth", "edge/dialect", "edge/dialect/qoder", "fanout", "producers", "schema"}, "what a dialect answers beside its streams is written in its words and on the edge's reads and writes"},
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
 	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
@@ -332,6 +333,7 @@ var wholes = []string{"internal/e2e", "persister/persistertest", "persister/rete
 // closed folders take no third-party import but these.
 var closed = map[string][]string{
 	"schema":               {"github.com/oklog/ulid/v2"},
+	"schema/jsonscan":      nil,
 	"producers":            nil,
 	"fanout":               nil,
 	"persister":            nil,

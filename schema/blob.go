@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -89,7 +90,7 @@ func Move(body []byte) (slim []byte, moved []Moved) {
 		slim = append(slim, `"blob_ref":"`...)
 		slim = append(append(slim, m.Ref...), `","output_bytes":`...)
 		slim = strconv.AppendInt(slim, int64(len(value)), 10)
-		slim = appendString(append(slim, `,"output_preview":`...), preview(value))
+		slim = jsonscan.AppendString(append(slim, `,"output_preview":`...), preview(value))
 		done = cap(body) - cap(value) + len(value)
 		moved = append(moved, m)
 		return nil

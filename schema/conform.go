@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 )
@@ -198,8 +199,8 @@ func (c *conform) listed(v []byte) bool {
 // allowsFields leaves names with escapes, which may be other spellings, to the validator.
 func (c *conform) allowsFields(obj []byte) bool {
 	var seen uint64
-	for i := skipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
-		end := skipValue(obj, i)
+	for i := jsonscan.SkipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
+		end := jsonscan.SkipValue(obj, i)
 		if end < 0 {
 			return false
 		}
@@ -207,11 +208,11 @@ func (c *conform) allowsFields(obj []byte) bool {
 		if len(name) < 2 || bytes.IndexByte(name, '\\') >= 0 {
 			return false
 		}
-		if i = skipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
+		if i = jsonscan.SkipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
 			return false
 		}
-		i = skipSpace(obj, i+1)
-		if end = skipValue(obj, i); end < 0 {
+		i = jsonscan.SkipSpace(obj, i+1)
+		if end = jsonscan.SkipValue(obj, i); end < 0 {
 			return false
 		}
 		if f, known := c.fields[string(name[1:len(name)-1])]; known {
@@ -220,21 +221,21 @@ func (c *conform) allowsFields(obj []byte) bool {
 			}
 			seen |= f.bit
 		}
-		if i = skipSpace(obj, end); i < len(obj) && obj[i] == ',' {
-			i = skipSpace(obj, i+1)
+		if i = jsonscan.SkipSpace(obj, end); i < len(obj) && obj[i] == ',' {
+			i = jsonscan.SkipSpace(obj, i+1)
 		}
 	}
 	return seen&c.required == c.required
 }
 
 func (c *conform) allowsItems(list []byte) bool {
-	for i := skipSpace(list, 1); i < len(list) && list[i] != ']'; {
-		end := skipValue(list, i)
+	for i := jsonscan.SkipSpace(list, 1); i < len(list) && list[i] != ']'; {
+		end := jsonscan.SkipValue(list, i)
 		if end < 0 || !c.items.allows(list[i:end]) {
 			return false
 		}
-		if i = skipSpace(list, end); i < len(list) && list[i] == ',' {
-			i = skipSpace(list, i+1)
+		if i = jsonscan.SkipSpace(list, end); i < len(list) && list[i] == ',' {
+			i = jsonscan.SkipSpace(list, i+1)
 		}
 	}
 	return true

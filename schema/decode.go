@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,7 @@ func AppendBatch(dst []Event, run string, body []byte) ([]Event, error) {
 
 // eachDocument calls fn with each event's bytes and its line (NDJSON) or position (array).
 func eachDocument(body []byte, fn func(int, []byte) error) error {
-	start := skipSpace(body, 0)
+	start := jsonscan.SkipSpace(body, 0)
 	if start < len(body) && body[start] == '[' {
 		if err := checkJSON(body); err != nil {
 			return &BatchError{Line: 1, Err: err}
@@ -65,7 +66,7 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 	}
 	if isObject := start < len(body) && body[start] == '{'; isObject && bytes.IndexByte(body[start:], '\n') >= 0 {
 		first, _, _ := bytes.Cut(body[start:], []byte{'\n'})
-		if !wellFormed(first, maxDepth) && !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
+		if !jsonscan.Valid(first, maxDepth) && !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
 			return fn(1, body[start:])
 		}
 	}
@@ -85,17 +86,17 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 }
 
 func eachElement(body []byte, start int, fn func(int, []byte) error) error {
-	i := skipSpace(body, start+1)
+	i := jsonscan.SkipSpace(body, start+1)
 	for n := 1; i < len(body) && body[i] != ']'; n++ {
-		end := skipValue(body, i)
+		end := jsonscan.SkipValue(body, i)
 		if end < 0 {
 			return &BatchError{Line: n, Err: fmt.Errorf("cut short: %w", ErrMalformed)}
 		}
 		if err := fn(n, body[i:end]); err != nil {
 			return err
 		}
-		if i = skipSpace(body, end); i < len(body) && body[i] == ',' {
-			i = skipSpace(body, i+1)
+		if i = jsonscan.SkipSpace(body, end); i < len(body) && body[i] == ',' {
+			i = jsonscan.SkipSpace(body, i+1)
 		}
 	}
 	return nil

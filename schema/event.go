@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -83,7 +84,7 @@ func (e *Event) appendBehindID(dst []byte, ts, run string, seq Seq) []byte {
 		dst = strconv.AppendInt(dst, int64(e.FirstSeq), 10)
 	}
 	if e.TurnID != "" {
-		dst = appendString(append(dst, `,"turn_id":`...), e.TurnID)
+		dst = jsonscan.AppendString(append(dst, `,"turn_id":`...), e.TurnID)
 	}
 	if len(e.Path) > 0 {
 		dst = append(dst, `,"path":[`...)
@@ -91,15 +92,15 @@ func (e *Event) appendBehindID(dst []byte, ts, run string, seq Seq) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendString(dst, p)
+			dst = jsonscan.AppendString(dst, p)
 		}
 		dst = append(dst, ']')
 	}
 	if e.Cause != "" {
-		dst = appendString(append(dst, `,"cause":`...), e.Cause)
+		dst = jsonscan.AppendString(append(dst, `,"cause":`...), e.Cause)
 	}
 	if e.Actor != "" {
-		dst = appendString(append(dst, `,"actor":`...), e.Actor)
+		dst = jsonscan.AppendString(append(dst, `,"actor":`...), e.Actor)
 	}
 	if len(e.Extra) > 0 {
 		dst = append(append(dst, ','), e.Extra...)
@@ -229,7 +230,7 @@ func appendExtra(extra json.RawMessage, name string, v []byte) (json.RawMessage,
 	if len(extra) > 0 {
 		extra = append(extra, ',')
 	}
-	extra = append(appendString(extra, name), ':')
+	extra = append(jsonscan.AppendString(extra, name), ':')
 	return append(extra, line...), nil
 }
 

@@ -1,6 +1,9 @@
 package schema
 
-import "strings"
+import (
+	"agentstream/schema/jsonscan"
+	"strings"
+)
 
 // Fold sums a run's events up: lifecycle, plan, messages with their blocks, tool calls, children,
 // usage, requests for input, commands that wait. Feed it every event in order with Add or AddRecord;
@@ -40,7 +43,7 @@ type Fold struct {
 	id, ts   []byte    // of the last event
 	size     int
 	light    bool
-	fields   fieldList // of the payload at hand; reused
+	fields   jsonscan.Fields // of the payload at hand; reused
 }
 
 // foldLane is what Add needs to know of the root or of one child.
@@ -147,15 +150,15 @@ func (f *Fold) takeView(r Record) {
 
 // bundle reads deltas of several lanes that a view sends as one event.
 func (f *Fold) bundle(r Record) {
-	list := f.fields.read(r.Payload())
-	each(list.array("deltas"), func(part []byte) {
-		var p fieldList
-		p = p.read(part)
-		l := f.laneOf([]byte(p.str("child_id")))
+	list := f.fields.Read(r.Payload())
+	jsonscan.Each(list.Array("deltas"), func(part []byte) {
+		var p jsonscan.Fields
+		p = p.Read(part)
+		l := f.laneOf([]byte(p.Str("child_id")))
 		if l == nil {
-			l = f.meet(p.str("child_id"), decodedPath(p.raw("path")))
+			l = f.meet(p.Str("child_id"), decodedPath(p.Raw("path")))
 		}
-		f.take(foldEvent{typ: p.str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.raw("payload")})
+		f.take(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
 	})
 }
 
@@ -166,7 +169,7 @@ func (f *Fold) take(ev foldEvent) {
 	if len(ev.payload) == 0 {
 		ev.payload = []byte("{}")
 	}
-	p := f.fields.read(ev.payload)
+	p := f.fields.Read(ev.payload)
 	if p == nil {
 		return
 	}
@@ -314,4 +317,42 @@ func (f *Fold) Text(child, kind string) string {
 		}
 	}
 	return b.String()
+}
+
+// Lighten drops messages, tool calls and usage, now and for all events to come. What is left is what
+// decides on commands: states, the plan, requests for input, the commands that wait (but messages),
+// children. The fold of a very long run stays small then; it has no snapshot any more.
+func (f *Fold) Lighten() {
+	f.light = true
+	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, make(map[*foldLane]struct{})
+	for _, l := range f.lanes {
+		l.open, l.calls = nil, nil
+		f.settle(l, commandMessage)
+	}
+	f.size = 0
+	for _, c := range f.Children {
+		f.size += otherCost + len(c.ID) + len(c.Parent) + len(c.Prompt) + len(c.Tools) + len(c.Reason)
+	}
+	for _, in := range f.Inputs {
+		f.size += otherCost + len(in.ID) + len(in.Child) + len(in.Prompt) + len(in.Options) + len(in.Schema) + len(in.Answer)
+	}
+	for _, c := range f.Commands() {
+		f.size += otherCost + len(c.Payload)
+	}
+	if f.Plan != nil {
+		f.size += len(f.Plan.Payload)
+	}
+}
+
+// Light reports whether Lighten was called.
+func (f *Fold) Light() bool { return f.light }
+
+// heavy reports whether a type changes nothing in a light fold.
+func heavy(typ string) bool {
+	switch typ {
+	case TypeChildSpawn, TypePlanProposal, TypeRunLifecycle, TypeInputRequested, TypeInputAnswered:
+		return false
+	}
+	_, command := commandKindOf(typ)
+	return !command
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"slices"
 	"strings"
 )
@@ -66,7 +67,7 @@ func (f *Fold) Waits(child, name string) bool {
 	return i >= 0 && l != nil && len(l.waiting[i]) > 0
 }
 
-func (f *Fold) command(ev *foldEvent, kind commandKind, p fieldList) {
+func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 	l := ev.lane
 	state := f.StateOf(l.id())
 	switch kind {
@@ -103,21 +104,21 @@ func (f *Fold) wait(ev *foldEvent, kind commandKind) *FoldCommand {
 }
 
 // said adds what a person writes as a message.
-func (f *Fold) said(ev *foldEvent, p fieldList) {
-	m := &FoldMessage{ID: p.str("message_id"), Child: ev.lane.id(), Role: "user", Start: ev.seq, End: ev.seq}
-	f.content(m, p.raw("content"))
+func (f *Fold) said(ev *foldEvent, p jsonscan.Fields) {
+	m := &FoldMessage{ID: p.Str("message_id"), Child: ev.lane.id(), Role: "user", Start: ev.seq, End: ev.seq}
+	f.content(m, p.Raw("content"))
 	m.closeBlocks()
 	m.byIndex, m.byCall = nil, nil
 	f.addMessage(m)
 }
 
 // decide lets a command decide the open plan. It says whether it did.
-func (f *Fold) decide(ev *foldEvent, kind commandKind, p fieldList) bool {
+func (f *Fold) decide(ev *foldEvent, kind commandKind, p jsonscan.Fields) bool {
 	plan := f.Plan
 	if plan == nil || plan.Decided != 0 || plan.Child != ev.lane.id() {
 		return false
 	}
-	if id := p.str("plan_id"); id != "" && id != plan.ID {
+	if id := p.Str("plan_id"); id != "" && id != plan.ID {
 		return false
 	}
 	plan.Decision, plan.Decided = "approved", ev.seq
@@ -127,12 +128,12 @@ func (f *Fold) decide(ev *foldEvent, kind commandKind, p fieldList) bool {
 	return true
 }
 
-func (f *Fold) answer(ev *foldEvent, p fieldList) {
-	in := f.inputs[p.str("request_id")]
+func (f *Fold) answer(ev *foldEvent, p jsonscan.Fields) {
+	in := f.inputs[p.Str("request_id")]
 	if in == nil || in.Answered != 0 {
 		return
 	}
-	in.Answered, in.Answer = ev.seq, f.keep(p.raw("answer"))
+	in.Answered, in.Answer = ev.seq, f.keep(p.Raw("answer"))
 	if !f.StateOf(ev.lane.id()).Final() {
 		in.waiting = f.wait(ev, commandAnswer)
 	}

@@ -1,5 +1,7 @@
 package schema
 
+import "agentstream/schema/jsonscan"
+
 // FoldMessage is one message. Open messages have no End yet. Content of the user that came with a
 // command.message is a message that begins and ends there.
 type FoldMessage struct {
@@ -41,14 +43,14 @@ type FoldBlock struct {
 type JSONText struct{ inner []byte }
 
 // String decodes the text. A surrogate without its other half becomes U+FFFD.
-func (t *JSONText) String() string { return jsonText(t.inner) }
+func (t *JSONText) String() string { return jsonscan.DecodeInner(t.inner) }
 
 // Len is the encoded length, in bytes.
 func (t *JSONText) Len() int { return len(t.inner) }
 
 // appendText adds a delta's text and says how long it was.
-func (b *FoldBlock) appendText(p fieldList) int {
-	text := p.inner("text")
+func (b *FoldBlock) appendText(p jsonscan.Fields) int {
+	text := p.Inner("text")
 	b.Text.inner = append(b.Text.inner, text...)
 	return len(text)
 }
@@ -151,26 +153,26 @@ func (f *Fold) message(ev *foldEvent) *FoldMessage {
 	return m
 }
 
-func (f *Fold) startMessage(ev *foldEvent, p fieldList) {
+func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 	f.openMessage(ev.lane, &FoldMessage{
-		ID: p.str("message_id"), Child: ev.lane.id(), Role: p.str("role"), Model: p.str("model"),
-		Usage: f.keep(p.object("usage")), Start: ev.seq,
+		ID: p.Str("message_id"), Child: ev.lane.id(), Role: p.Str("role"), Model: p.Str("model"),
+		Usage: f.keep(p.Object("usage")), Start: ev.seq,
 	})
 }
 
 // endMessage closes what is open. A message whose blocks nobody told has those of its content.
-func (f *Fold) endMessage(ev *foldEvent, p fieldList) {
+func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	m := ev.lane.open
 	if m == nil {
 		return
 	}
-	m.StopReason = f.word(p.str("stop_reason"))
-	if u := p.object("usage"); u != nil {
+	m.StopReason = f.word(p.Str("stop_reason"))
+	if u := p.Object("usage"); u != nil {
 		m.Usage = f.keep(u)
 	}
-	m.Error = f.keep(p.some("error"))
+	m.Error = f.keep(p.Some("error"))
 	if len(m.Blocks) == 0 {
-		f.content(m, p.array("content"))
+		f.content(m, p.Array("content"))
 	}
 	f.closeMessage(ev.lane, ev.seq)
 	f.Usage.add(f, m.Model, m.Usage)
@@ -183,17 +185,17 @@ func (f *Fold) content(m *FoldMessage, content []byte) {
 		b.Text.inner = f.keep(content[1 : len(content)-1])
 		return
 	}
-	each(content, func(part []byte) {
-		p := fieldList(nil).read(part)
+	jsonscan.Each(content, func(part []byte) {
+		p := jsonscan.Fields(nil).Read(part)
 		if p == nil {
 			return
 		}
-		b := &FoldBlock{Index: len(m.Blocks), Kind: p.str("type"), Complete: true, closed: true}
-		b.Text.inner = f.keep(p.inner("text"))
+		b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("type"), Complete: true, closed: true}
+		b.Text.inner = f.keep(p.Inner("text"))
 		switch b.Kind {
 		case "text":
 		case "tool_use":
-			b.Call, b.Tool, b.Input = p.str("id"), p.str("name"), f.keep(p.raw("input"))
+			b.Call, b.Tool, b.Input = p.Str("id"), p.Str("name"), f.keep(p.Raw("input"))
 		default:
 			b.Raw = f.keep(part)
 		}
@@ -208,10 +210,10 @@ func (f *Fold) endImplicit(l *foldLane, seq Seq) {
 	}
 }
 
-func (f *Fold) startBlock(ev *foldEvent, p fieldList) {
+func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 	m := f.message(ev)
-	b := &FoldBlock{Index: len(m.Blocks), Kind: p.str("kind"), Call: p.str("call_id"), Tool: p.str("tool"), Raw: f.keep(p.some("block"))}
-	if n, ok := p.integer("index"); ok {
+	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: f.keep(p.Some("block"))}
+	if n, ok := p.Integer("index"); ok {
 		b.Index = int(n)
 	}
 	f.addBlock(m, b)
@@ -219,9 +221,9 @@ func (f *Fold) startBlock(ev *foldEvent, p fieldList) {
 
 // block returns the block that a delta belongs to: the one with its index, or else the last one if
 // that is open and of its kind.
-func (f *Fold) block(ev *foldEvent, kind string, p fieldList) *FoldBlock {
+func (f *Fold) block(ev *foldEvent, kind string, p jsonscan.Fields) *FoldBlock {
 	m := f.message(ev)
-	n, indexed := p.integer("index")
+	n, indexed := p.Integer("index")
 	if indexed {
 		if b := m.at(n); b != nil {
 			return b
@@ -236,12 +238,12 @@ func (f *Fold) block(ev *foldEvent, kind string, p fieldList) *FoldBlock {
 
 // inputBlock returns the block whose tool input streams: its call says more than its place, which
 // producers of parallel calls may leave out.
-func (f *Fold) inputBlock(ev *foldEvent, p fieldList) *FoldBlock {
-	if _, indexed := p.integer("index"); indexed {
+func (f *Fold) inputBlock(ev *foldEvent, p jsonscan.Fields) *FoldBlock {
+	if _, indexed := p.Integer("index"); indexed {
 		return f.block(ev, "tool_use", p)
 	}
 	m := f.message(ev)
-	call := p.str("call_id")
+	call := p.Str("call_id")
 	if call != "" {
 		if b := m.of(call); b != nil {
 			return b
@@ -251,9 +253,9 @@ func (f *Fold) inputBlock(ev *foldEvent, p fieldList) *FoldBlock {
 }
 
 // data adds a piece of data, which is encoded by itself: pieces are not joined.
-func (f *Fold) data(ev *foldEvent, p fieldList) {
-	media, name := p.str("media_type"), p.str("name")
-	_, indexed := p.integer("index")
+func (f *Fold) data(ev *foldEvent, p jsonscan.Fields) {
+	media, name := p.Str("media_type"), p.Str("name")
+	_, indexed := p.Integer("index")
 	if b := f.message(ev).newest(); !indexed && b != nil && b.Kind == "data" && (b.MediaType != media || b.Name != name) {
 		b.closed = true
 	}
@@ -261,22 +263,22 @@ func (f *Fold) data(ev *foldEvent, p fieldList) {
 	if b.Data == nil {
 		b.MediaType, b.Name = f.word(media), f.word(name)
 	}
-	b.Data = append(b.Data, f.word(p.str("data")))
+	b.Data = append(b.Data, f.word(p.Str("data")))
 	f.size += 32
 }
 
 // endBlock closes the block with the index, or the last one.
-func (f *Fold) endBlock(ev *foldEvent, p fieldList) {
+func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
 	m := f.message(ev)
 	b := m.newest()
-	if n, ok := p.integer("index"); ok {
+	if n, ok := p.Integer("index"); ok {
 		b = m.at(n)
 	}
 	if b == nil {
 		return
 	}
-	b.closed, b.Complete = true, p.raw("complete") == nil || p.yes("complete")
-	if v := p.raw("input"); v != nil {
+	b.closed, b.Complete = true, p.Raw("complete") == nil || p.Yes("complete")
+	if v := p.Raw("input"); v != nil {
 		b.Input = f.keep(v)
 	}
 }

@@ -1,6 +1,9 @@
 package schema
 
-import "slices"
+import (
+	"agentstream/schema/jsonscan"
+	"slices"
+)
 
 // FoldPlan is a proposed plan.
 type FoldPlan struct {
@@ -85,9 +88,9 @@ func (u *FoldUsage) add(f *Fold, model string, usage []byte) {
 		m = u.model(model)
 		f.size += otherCost + len(model)
 	}
-	for _, field := range fieldList(nil).read(usage) {
-		if n, ok := wholeNumber(field.value); ok {
-			f.size += u.Total.add(string(field.name), n) + m.count.add(string(field.name), n)
+	for _, field := range jsonscan.Fields(nil).Read(usage) {
+		if n, ok := jsonscan.WholeNumber(field.Value); ok {
+			f.size += u.Total.add(string(field.Name), n) + m.count.add(string(field.Name), n)
 		}
 	}
 }
@@ -110,19 +113,19 @@ func (u *FoldUsage) Of(model string) UsageCount {
 	return UsageCount{}
 }
 
-func (f *Fold) lifecycle(ev *foldEvent, p fieldList) {
-	st := RunState(p.str("state"))
+func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
+	st := RunState(p.Str("state"))
 	if !st.valid() {
 		return
 	}
 	l := ev.lane
 	if l.child == nil {
-		f.State, f.Reason, f.StateSeq, f.StateTS = st, f.word(p.str("reason")), ev.seq, string(f.ts)
+		f.State, f.Reason, f.StateSeq, f.StateTS = st, f.word(p.Str("reason")), ev.seq, string(f.ts)
 		if gate := gateOf(p); gate != "" {
 			f.Gate = gate
 		}
 	} else {
-		l.child.State, l.child.Reason, l.child.StateSeq = st, f.word(p.str("reason")), ev.seq
+		l.child.State, l.child.Reason, l.child.StateSeq = st, f.word(p.Str("reason")), ev.seq
 	}
 	f.obeyed(l, st)
 	if !st.Final() {
@@ -139,20 +142,20 @@ func (f *Fold) lifecycle(ev *foldEvent, p fieldList) {
 	}
 }
 
-func gateOf(p fieldList) string {
-	switch gate := p.str("planning_gate"); gate {
+func gateOf(p jsonscan.Fields) string {
+	switch gate := p.Str("planning_gate"); gate {
 	case "required", "preview":
 		return gate
 	}
 	return ""
 }
 
-func (f *Fold) propose(ev *foldEvent, p fieldList) {
+func (f *Fold) propose(ev *foldEvent, p jsonscan.Fields) {
 	plan := &FoldPlan{Child: ev.lane.id(), Seq: ev.seq, Gate: gateOf(p), Payload: f.keep(ev.payload)}
 	if plan.Gate == "" {
 		plan.Gate = f.Gate
 	}
-	plan.ID = fieldList(nil).read(p.object("plan")).str("id")
+	plan.ID = jsonscan.Fields(nil).Read(p.Object("plan")).Str("id")
 	if f.Plan != nil {
 		f.size -= len(f.Plan.Payload)
 	}
@@ -160,8 +163,8 @@ func (f *Fold) propose(ev *foldEvent, p fieldList) {
 }
 
 // spawn announces a child. One that is known already keeps its parent.
-func (f *Fold) spawn(ev *foldEvent, p fieldList) {
-	id := p.str("child_id")
+func (f *Fold) spawn(ev *foldEvent, p jsonscan.Fields) {
+	id := p.Str("child_id")
 	if id == "" {
 		return
 	}
@@ -170,35 +173,35 @@ func (f *Fold) spawn(ev *foldEvent, p fieldList) {
 		l = f.newLane(id, &FoldChild{ID: id, Parent: ev.lane.id()})
 	}
 	if l.child.Spawned == 0 {
-		l.child.Spawned, l.child.Prompt, l.child.Tools = ev.seq, f.word(p.str("prompt")), f.keep(p.array("tools_allowed"))
+		l.child.Spawned, l.child.Prompt, l.child.Tools = ev.seq, f.word(p.Str("prompt")), f.keep(p.Array("tools_allowed"))
 	}
 }
 
-func (f *Fold) tool(ev *foldEvent, p fieldList) {
-	c := f.call(ev, p.str("call_id"))
+func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
+	c := f.call(ev, p.Str("call_id"))
 	switch ev.typ {
 	case TypeToolStart:
-		c.Tool, c.Input = f.word(p.str("tool")), f.keep(p.raw("input"))
+		c.Tool, c.Input = f.word(p.Str("tool")), f.keep(p.Raw("input"))
 		if m := ev.lane.open; m != nil && m.implicit {
 			m.closeBlocks()
 		}
 	case TypeToolEnd:
-		c.Done, c.OK, c.End = true, p.yes("ok"), ev.seq
-		c.Output, c.Error = f.keep(p.raw("output")), f.keep(toolError(p))
-		c.Duration, c.Blob = f.keep(p.number("duration_ms")), f.word(p.str("blob_ref"))
+		c.Done, c.OK, c.End = true, p.Yes("ok"), ev.seq
+		c.Output, c.Error = f.keep(p.Raw("output")), f.keep(toolError(p))
+		c.Duration, c.Blob = f.keep(p.Number("duration_ms")), f.word(p.Str("blob_ref"))
 	case TypeToolOutputDelta:
-		text := p.inner("text")
+		text := p.Inner("text")
 		c.Stream.inner = append(c.Stream.inner, text...)
 		f.size += len(text)
 	}
 }
 
 // toolError returns what is known of a call's error: the detail, or else the code, which was an object once.
-func toolError(p fieldList) []byte {
-	if detail := p.some("error_detail"); detail != nil {
+func toolError(p jsonscan.Fields) []byte {
+	if detail := p.Some("error_detail"); detail != nil {
 		return detail
 	}
-	return p.some("error")
+	return p.Some("error")
 }
 
 // call returns the lane's call of that id: the newest, or another one when it starts again behind its
@@ -219,8 +222,8 @@ func (f *Fold) call(ev *foldEvent, id string) *FoldCall {
 	return c
 }
 
-func (f *Fold) request(ev *foldEvent, p fieldList) {
-	id := p.str("request_id")
+func (f *Fold) request(ev *foldEvent, p jsonscan.Fields) {
+	id := p.Str("request_id")
 	in := f.inputs[id]
 	if in == nil || in.Answered != 0 {
 		if f.inputs == nil {
@@ -231,20 +234,20 @@ func (f *Fold) request(ev *foldEvent, p fieldList) {
 		f.Inputs = append(f.Inputs, in)
 		f.size += otherCost + len(in.ID) + len(in.Child)
 	}
-	in.Prompt, in.Options, in.Schema = f.word(p.str("prompt")), f.keep(p.array("options")), f.keep(p.object("schema"))
+	in.Prompt, in.Options, in.Schema = f.word(p.Str("prompt")), f.keep(p.Array("options")), f.keep(p.Object("schema"))
 }
 
 // Input returns the newest request of that id; nil when there is none.
 func (f *Fold) Input(id string) *FoldInput { return f.inputs[id] }
 
 // answered is what the agent says of an answer. The first one counts, whoever says it.
-func (f *Fold) answered(ev *foldEvent, p fieldList) {
-	in := f.inputs[p.str("request_id")]
+func (f *Fold) answered(ev *foldEvent, p jsonscan.Fields) {
+	in := f.inputs[p.Str("request_id")]
 	if in == nil {
 		return
 	}
 	if in.Answered == 0 {
-		in.Answered, in.Answer = ev.seq, f.keep(p.raw("answer"))
+		in.Answered, in.Answer = ev.seq, f.keep(p.Raw("answer"))
 	}
 	if in.waiting != nil {
 		f.done(in.waiting)

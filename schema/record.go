@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"fmt"
 	"iter"
@@ -83,13 +84,13 @@ func (r Record) Payload() []byte {
 		return b[len(mark) : len(b)-1]
 	}
 	for len(b) > 1 && b[0] == ',' {
-		end := skipValue(b, 1)
+		end := jsonscan.SkipValue(b, 1)
 		if end < 0 || end >= len(b) || b[end] != ':' {
 			return nil
 		}
 		name := b[1:end]
 		start := end + 1
-		if end = skipValue(b, start); end < 0 {
+		if end = jsonscan.SkipValue(b, start); end < 0 {
 			return nil
 		}
 		if string(name) == `"payload"` {
@@ -118,4 +119,49 @@ func Lines(body []byte) iter.Seq[[]byte] {
 			}
 		}
 	}
+}
+
+// envelope returns id, time and run of a line that was scanned.
+func (r Record) envelope() (id, ts, run []byte) {
+	rest, _ := cutToken(r.Line, `{"id":"`, &id)
+	rest, _ = cutToken(rest, `","ts":"`, &ts)
+	rest, _ = cutToken(rest, `","type":"`, nil)
+	_, _ = cutToken(rest, `","run_id":"`, &run)
+	return id, ts, run
+}
+
+// Envelope returns id, time and run of a line that was scanned, parts of Line.
+func (r Record) Envelope() (id, ts, run []byte) { return r.envelope() }
+
+// Attribute returns a string of the envelope between the number and the payload (turn_id, cause, actor …), decoded;
+// "" when it is absent or no string.
+func (r Record) Attribute(name string) string { return attribute(r.Attributes(), name) }
+
+// attribute returns a string of Record.Attributes.
+func attribute(attributes []byte, name string) string {
+	if len(attributes) < 2 {
+		return ""
+	}
+	return attributeFields(attributes).Str(name)
+}
+
+func attributeFields(attributes []byte) jsonscan.Fields {
+	obj := make([]byte, 0, len(attributes)+1)
+	obj = append(append(append(obj, '{'), attributes[1:]...), '}')
+	return jsonscan.Fields(nil).Read(obj)
+}
+
+func pathOf(attributes []byte) []string {
+	if len(attributes) < 2 {
+		return nil
+	}
+	return decodedPath(attributeFields(attributes).Raw("path"))
+}
+
+func decodedPath(raw []byte) []string {
+	path, err := decodePath(raw)
+	if err != nil {
+		return nil
+	}
+	return path
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"encoding/json"
 	"strings"
 	"time"
@@ -43,9 +44,9 @@ func MergeSession(old json.RawMessage, typ, ts string, payload []byte) json.RawM
 			return old
 		}
 	case TypeSessionArchived:
-		s.set(sessionArchived, appendString(nil, sessionArchived), appendString(nil, ts))
+		s.set(sessionArchived, jsonscan.AppendString(nil, sessionArchived), jsonscan.AppendString(nil, ts))
 	case TypeSessionDeleted:
-		s.set(sessionDeleted, appendString(nil, sessionDeleted), appendString(nil, ts))
+		s.set(sessionDeleted, jsonscan.AppendString(nil, sessionDeleted), jsonscan.AppendString(nil, ts))
 	default:
 		return old
 	}
@@ -67,11 +68,11 @@ type sessionField struct {
 
 // readSession takes an object apart. Of two fields with one name the last counts. false: it is no object.
 func readSession(object []byte) (s sessionFields, ok bool) {
-	if i := skipSpace(object, 0); i >= len(object) || object[i] != '{' || checkNested(object, maxViewDepth) != nil {
+	if i := jsonscan.SkipSpace(object, 0); i >= len(object) || object[i] != '{' || checkNested(object, maxViewDepth) != nil {
 		return s, false
 	}
 	err := eachRawField(object, func(raw, value []byte) error {
-		s.set(decodeExact(raw), raw, value)
+		s.set(jsonscan.DecodeString(raw), raw, value)
 		return nil
 	})
 	return s, err == nil
@@ -181,7 +182,7 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 		agent = a.get("id")
 	}
 	if len(agent) > 0 && agent[0] == '"' {
-		if id := decodeExact(agent); FindableAgent(id) {
+		if id := jsonscan.DecodeString(agent); FindableAgent(id) {
 			f.Agent = id
 		}
 	}
@@ -201,7 +202,7 @@ func sessionTime(value []byte) time.Time {
 	if len(value) == 0 {
 		return time.Time{}
 	}
-	t, err := time.Parse(time.RFC3339Nano, decodeExact(value))
+	t, err := time.Parse(time.RFC3339Nano, jsonscan.DecodeString(value))
 	if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
 		return time.Unix(0, 0).UTC()
 	}

@@ -1,6 +1,9 @@
 package schema
 
-import "strconv"
+import (
+	"agentstream/schema/jsonscan"
+	"strconv"
+)
 
 // AppendSnapshot appends the fold as one JSON object (contracts/snapshot.schema.json). Strings that
 // are absent or empty are null, except text; values that came as JSON are as they came.
@@ -70,7 +73,7 @@ func (w *snapshotWriter) close(c byte) { w.b = append(w.b, c) }
 
 func (w *snapshotWriter) name(s string) {
 	w.comma()
-	w.b = append(appendExact(w.b, s), ':')
+	w.b = append(jsonscan.AppendDecoded(w.b, s), ':')
 }
 
 func (w *snapshotWriter) list(name string) { w.name(name); w.open('[') }
@@ -81,7 +84,7 @@ func (w *snapshotWriter) str(name, s string) {
 		w.b = append(w.b, "null"...)
 		return
 	}
-	w.b = appendExact(w.b, s)
+	w.b = jsonscan.AppendDecoded(w.b, s)
 }
 
 func (w *snapshotWriter) text(name string, t *JSONText) {
@@ -172,7 +175,7 @@ func (w *snapshotWriter) block(b *FoldBlock) {
 		w.list("data")
 		for _, d := range b.Data {
 			w.comma()
-			w.b = appendExact(w.b, d)
+			w.b = jsonscan.AppendDecoded(w.b, d)
 		}
 		w.close(']')
 	}

@@ -1,6 +1,9 @@
 package schema
 
-import "fmt"
+import (
+	"agentstream/schema/jsonscan"
+	"fmt"
+)
 
 // ParseSnapshot reads what AppendSnapshot wrote and gives a fold that goes on where that one was: the
 // same events behind it lead to the same snapshots. The error wraps ErrMalformed. It is lenient: a
@@ -9,78 +12,78 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 	if err := checkNested(data, maxViewDepth); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := fieldList(nil).read(data)
-	if p == nil || p.array("messages") == nil {
+	p := jsonscan.Fields(nil).Read(data)
+	if p == nil || p.Array("messages") == nil {
 		return nil, fmt.Errorf("snapshot: not one: %w", ErrMalformed)
 	}
 	f := &Fold{
-		Run: p.str("run_id"), Last: p.seq("last_seq"), id: []byte(p.str("last_id")), ts: []byte(p.str("last_ts")),
-		State: RunState(p.str("state")), Reason: p.str("reason"), StateSeq: p.seq("state_seq"), StateTS: p.str("state_ts"),
-		Gate: p.str("planning_gate"),
+		Run: p.Str("run_id"), Last: seqOf(p, "last_seq"), id: []byte(p.Str("last_id")), ts: []byte(p.Str("last_ts")),
+		State: RunState(p.Str("state")), Reason: p.Str("reason"), StateSeq: seqOf(p, "state_seq"), StateTS: p.Str("state_ts"),
+		Gate: p.Str("planning_gate"),
 	}
 	f.newLane("", nil)
 	f.eachObject(p, "children", f.restoreChild)
-	f.restorePlan(p.object("plan"))
+	f.restorePlan(p.Object("plan"))
 	f.eachObject(p, "messages", f.restoreMessage)
 	f.eachObject(p, "tool_calls", f.restoreCall)
 	f.eachObject(p, "inputs", f.restoreInput)
 	f.eachObject(p, "commands", f.restoreCommand)
-	f.Usage.restore(f, p.object("usage"))
+	f.Usage.restore(f, p.Object("usage"))
 	return f, nil
 }
 
-func (l fieldList) seq(name string) Seq {
-	n, _ := l.integer(name)
+func seqOf(l jsonscan.Fields, name string) Seq {
+	n, _ := l.Integer(name)
 	return Seq(n)
 }
 
-func (f *Fold) eachObject(p fieldList, name string, fn func(fieldList)) {
-	each(p.array(name), func(v []byte) {
-		if q := fieldList(nil).read(v); q != nil {
+func (f *Fold) eachObject(p jsonscan.Fields, name string, fn func(jsonscan.Fields)) {
+	jsonscan.Each(p.Array(name), func(v []byte) {
+		if q := jsonscan.Fields(nil).Read(v); q != nil {
 			fn(q)
 		}
 	})
 }
 
 // restoreLane returns the lane of an entry.
-func (f *Fold) restoreLane(p fieldList) *foldLane {
-	id := p.str("child_id")
+func (f *Fold) restoreLane(p jsonscan.Fields) *foldLane {
+	id := p.Str("child_id")
 	if l := f.lanes[id]; l != nil {
 		return l
 	}
 	return f.newLane(id, &FoldChild{ID: id})
 }
 
-func (f *Fold) restoreChild(p fieldList) {
-	id := p.str("child_id")
+func (f *Fold) restoreChild(p jsonscan.Fields) {
+	id := p.Str("child_id")
 	if id == "" || f.lanes[id] != nil {
 		return
 	}
 	f.newLane(id, &FoldChild{
-		ID: id, Parent: p.str("parent_id"), Prompt: f.word(p.str("prompt")), Tools: f.keep(p.array("tools_allowed")),
-		Spawned: p.seq("spawn_seq"), State: RunState(p.str("state")), Reason: f.word(p.str("reason")), StateSeq: p.seq("state_seq"),
+		ID: id, Parent: p.Str("parent_id"), Prompt: f.word(p.Str("prompt")), Tools: f.keep(p.Array("tools_allowed")),
+		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")), StateSeq: seqOf(p, "state_seq"),
 	})
 }
 
 func (f *Fold) restorePlan(raw []byte) {
-	p := fieldList(nil).read(raw)
+	p := jsonscan.Fields(nil).Read(raw)
 	if p == nil {
 		return
 	}
 	f.Plan = &FoldPlan{
-		ID: p.str("plan_id"), Child: p.str("child_id"), Seq: p.seq("seq"), Gate: p.str("gate"),
-		Decision: p.str("decision"), Decided: p.seq("decided_seq"), Payload: f.keep(p.object("payload")),
+		ID: p.Str("plan_id"), Child: p.Str("child_id"), Seq: seqOf(p, "seq"), Gate: p.Str("gate"),
+		Decision: p.Str("decision"), Decided: seqOf(p, "decided_seq"), Payload: f.keep(p.Object("payload")),
 	}
 }
 
-func (f *Fold) restoreMessage(p fieldList) {
+func (f *Fold) restoreMessage(p jsonscan.Fields) {
 	l := f.restoreLane(p)
 	m := &FoldMessage{
-		ID: p.str("message_id"), Child: l.id(), Role: p.str("role"), Model: p.str("model"), implicit: !p.yes("announced"),
-		Start: p.seq("start_seq"), End: p.seq("end_seq"), StopReason: f.word(p.str("stop_reason")),
-		Usage: f.keep(p.object("usage")), Error: f.keep(p.some("error")),
+		ID: p.Str("message_id"), Child: l.id(), Role: p.Str("role"), Model: p.Str("model"), implicit: !p.Yes("announced"),
+		Start: seqOf(p, "start_seq"), End: seqOf(p, "end_seq"), StopReason: f.word(p.Str("stop_reason")),
+		Usage: f.keep(p.Object("usage")), Error: f.keep(p.Some("error")),
 	}
-	f.eachObject(p, "blocks", func(p fieldList) { f.restoreBlock(m, p) })
+	f.eachObject(p, "blocks", func(p jsonscan.Fields) { f.restoreBlock(m, p) })
 	if m.End == 0 {
 		l.open = m
 		f.talking[l] = struct{}{}
@@ -90,28 +93,28 @@ func (f *Fold) restoreMessage(p fieldList) {
 	f.addMessage(m)
 }
 
-func (f *Fold) restoreBlock(m *FoldMessage, p fieldList) {
+func (f *Fold) restoreBlock(m *FoldMessage, p jsonscan.Fields) {
 	b := &FoldBlock{
-		Index: int(p.seq("index")), Kind: p.str("kind"), Call: p.str("call_id"), Tool: p.str("tool"), Input: f.keep(p.raw("input")),
-		Complete: p.yes("complete"), Raw: f.keep(p.some("block")), MediaType: f.word(p.str("media_type")), Name: f.word(p.str("name")),
-		closed: !p.yes("open"),
+		Index: int(seqOf(p, "index")), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Input: f.keep(p.Raw("input")),
+		Complete: p.Yes("complete"), Raw: f.keep(p.Some("block")), MediaType: f.word(p.Str("media_type")), Name: f.word(p.Str("name")),
+		closed: !p.Yes("open"),
 	}
-	b.Text.inner = f.keep(p.inner("text"))
-	each(p.array("data"), func(v []byte) {
-		b.Data = append(b.Data, f.word(decodeExact(v)))
+	b.Text.inner = f.keep(p.Inner("text"))
+	jsonscan.Each(p.Array("data"), func(v []byte) {
+		b.Data = append(b.Data, f.word(jsonscan.DecodeString(v)))
 		f.size += 32
 	})
 	f.addBlock(m, b)
 }
 
-func (f *Fold) restoreCall(p fieldList) {
+func (f *Fold) restoreCall(p jsonscan.Fields) {
 	l := f.restoreLane(p)
 	c := &FoldCall{
-		ID: p.str("call_id"), Child: l.id(), Tool: f.word(p.str("tool")), Input: f.keep(p.some("input")),
-		Done: p.str("state") != "running", OK: p.str("state") == "ok", Output: f.keep(p.some("output")), Error: f.keep(p.some("error")),
-		Duration: f.keep(p.number("duration_ms")), Blob: f.word(p.str("blob_ref")), Start: p.seq("start_seq"), End: p.seq("end_seq"),
+		ID: p.Str("call_id"), Child: l.id(), Tool: f.word(p.Str("tool")), Input: f.keep(p.Some("input")),
+		Done: p.Str("state") != "running", OK: p.Str("state") == "ok", Output: f.keep(p.Some("output")), Error: f.keep(p.Some("error")),
+		Duration: f.keep(p.Number("duration_ms")), Blob: f.word(p.Str("blob_ref")), Start: seqOf(p, "start_seq"), End: seqOf(p, "end_seq"),
 	}
-	c.Stream.inner = f.keep(p.inner("streamed"))
+	c.Stream.inner = f.keep(p.Inner("streamed"))
 	if l.calls == nil {
 		l.calls = make(map[string]*FoldCall)
 	}
@@ -120,10 +123,10 @@ func (f *Fold) restoreCall(p fieldList) {
 	f.size += otherCost + len(c.ID) + len(c.Child)
 }
 
-func (f *Fold) restoreInput(p fieldList) {
+func (f *Fold) restoreInput(p jsonscan.Fields) {
 	in := &FoldInput{
-		ID: p.str("request_id"), Child: p.str("child_id"), Prompt: f.word(p.str("prompt")), Options: f.keep(p.array("options")),
-		Schema: f.keep(p.object("schema")), Seq: p.seq("seq"), Answer: f.keep(p.some("answer")), Answered: p.seq("answered_seq"),
+		ID: p.Str("request_id"), Child: p.Str("child_id"), Prompt: f.word(p.Str("prompt")), Options: f.keep(p.Array("options")),
+		Schema: f.keep(p.Object("schema")), Seq: seqOf(p, "seq"), Answer: f.keep(p.Some("answer")), Answered: seqOf(p, "answered_seq"),
 	}
 	if f.inputs == nil {
 		f.inputs = make(map[string]*FoldInput)
@@ -133,33 +136,33 @@ func (f *Fold) restoreInput(p fieldList) {
 	f.size += otherCost + len(in.ID) + len(in.Child)
 }
 
-func (f *Fold) restoreCommand(p fieldList) {
-	kind, ok := commandKindOf(commandPrefix + p.str("command"))
+func (f *Fold) restoreCommand(p jsonscan.Fields) {
+	kind, ok := commandKindOf(commandPrefix + p.Str("command"))
 	if !ok {
 		return
 	}
-	ev := foldEvent{seq: p.seq("seq"), actor: p.str("actor"), lane: f.restoreLane(p), payload: p.object("payload")}
+	ev := foldEvent{seq: seqOf(p, "seq"), actor: p.Str("actor"), lane: f.restoreLane(p), payload: p.Object("payload")}
 	c := f.wait(&ev, kind)
 	if kind != commandAnswer {
 		return
 	}
-	if in := f.inputs[fieldList(nil).read(c.Payload).str("request_id")]; in != nil && in.Answered == c.Seq {
+	if in := f.inputs[jsonscan.Fields(nil).Read(c.Payload).Str("request_id")]; in != nil && in.Answered == c.Seq {
 		in.waiting = c
 	}
 }
 
 func (u *FoldUsage) restore(f *Fold, raw []byte) {
-	p := fieldList(nil).read(raw)
+	p := jsonscan.Fields(nil).Read(raw)
 	count := func(into *UsageCount, obj []byte) {
-		for _, field := range fieldList(nil).read(obj) {
-			if n, ok := wholeNumber(field.value); ok {
-				f.size += into.add(string(field.name), n)
+		for _, field := range jsonscan.Fields(nil).Read(obj) {
+			if n, ok := jsonscan.WholeNumber(field.Value); ok {
+				f.size += into.add(string(field.Name), n)
 			}
 		}
 	}
-	count(&u.Total, p.object("total"))
-	for _, m := range fieldList(nil).read(p.object("by_model")) {
-		count(&u.model(string(m.name)).count, m.value)
-		f.size += otherCost + len(m.name)
+	count(&u.Total, p.Object("total"))
+	for _, m := range jsonscan.Fields(nil).Read(p.Object("by_model")) {
+		count(&u.model(string(m.Name)).count, m.Value)
+		f.size += otherCost + len(m.Name)
 	}
 }

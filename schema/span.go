@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"strconv"
 )
@@ -98,19 +99,19 @@ func (r Record) AppendOwn(dst []byte, seq Seq) []byte {
 func SplitText(payload []byte) (before, text, after []byte, ok bool) {
 	start, end := -1, -1
 	for i := 1; i < len(payload) && payload[0] == '{'; {
-		if i = skipSpace(payload, i); i < len(payload) && payload[i] == '}' {
+		if i = jsonscan.SkipSpace(payload, i); i < len(payload) && payload[i] == '}' {
 			break
 		}
-		nameEnd := skipValue(payload, i)
+		nameEnd := jsonscan.SkipValue(payload, i)
 		if nameEnd < 0 {
 			return nil, nil, nil, false
 		}
 		name := payload[i:nameEnd]
-		if i = skipSpace(payload, nameEnd); i >= len(payload) || payload[i] != ':' {
+		if i = jsonscan.SkipSpace(payload, nameEnd); i >= len(payload) || payload[i] != ':' {
 			return nil, nil, nil, false
 		}
-		i = skipSpace(payload, i+1)
-		valueEnd := skipValue(payload, i)
+		i = jsonscan.SkipSpace(payload, i+1)
+		valueEnd := jsonscan.SkipValue(payload, i)
 		if valueEnd < 0 {
 			return nil, nil, nil, false
 		}
@@ -124,7 +125,7 @@ func SplitText(payload []byte) (before, text, after []byte, ok bool) {
 			}
 			start, end = i+1, valueEnd-1
 		}
-		if i = skipSpace(payload, valueEnd); i < len(payload) && payload[i] == ',' {
+		if i = jsonscan.SkipSpace(payload, valueEnd); i < len(payload) && payload[i] == ',' {
 			i++
 		}
 	}
@@ -208,22 +209,22 @@ func allIn(list []byte, i int, one, other []byte) bool {
 // nextField returns the field at i or behind the comma there, and the index behind it; -1 when there is
 // none that is whole.
 func nextField(b []byte, i int) (name, value []byte, next int) {
-	if i = skipSpace(b, i); i < len(b) && b[i] == ',' {
-		i = skipSpace(b, i+1)
+	if i = jsonscan.SkipSpace(b, i); i < len(b) && b[i] == ',' {
+		i = jsonscan.SkipSpace(b, i+1)
 	}
 	if i >= len(b) || b[i] != '"' {
 		return nil, nil, -1
 	}
-	end := skipValue(b, i)
+	end := jsonscan.SkipValue(b, i)
 	if end < 0 {
 		return nil, nil, -1
 	}
 	name = b[i:end]
-	if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+	if i = jsonscan.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
 		return nil, nil, -1
 	}
-	i = skipSpace(b, i+1)
-	if end = skipValue(b, i); end < 0 {
+	i = jsonscan.SkipSpace(b, i+1)
+	if end = jsonscan.SkipValue(b, i); end < 0 {
 		return nil, nil, -1
 	}
 	return name, b[i:end], end

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"strconv"
@@ -19,18 +20,18 @@ type Field struct {
 
 // Parse reads an object that is valid JSON. ok is false for anything else than an object.
 func Parse(data []byte) (list Fields, ok bool) {
-	i := skipSpace(data, 0)
+	i := jsonscan.SkipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return nil, false
 	}
-	for i = skipSpace(data, i+1); data[i] != '}'; {
-		end := skipValue(data, i)
+	for i = jsonscan.SkipSpace(data, i+1); data[i] != '}'; {
+		end := jsonscan.SkipValue(data, i)
 		name := string(Unescape(data[i+1 : end-1]))
-		i = skipSpace(data, skipSpace(data, end)+1) // the colon
-		end = skipValue(data, i)
+		i = jsonscan.SkipSpace(data, jsonscan.SkipSpace(data, end)+1) // the colon
+		end = jsonscan.SkipValue(data, i)
 		list = append(list, Field{name, json.RawMessage(data[i:end])})
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
+		if i = jsonscan.SkipSpace(data, end); data[i] == ',' {
+			i = jsonscan.SkipSpace(data, i+1)
 		}
 	}
 	return list, true
@@ -38,15 +39,15 @@ func Parse(data []byte) (list Fields, ok bool) {
 
 // Elements reads a list that is valid JSON; nil for anything else.
 func Elements(data []byte) (list []json.RawMessage) {
-	i := skipSpace(data, 0)
+	i := jsonscan.SkipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
 		return nil
 	}
-	for i = skipSpace(data, i+1); data[i] != ']'; {
-		end := skipValue(data, i)
+	for i = jsonscan.SkipSpace(data, i+1); data[i] != ']'; {
+		end := jsonscan.SkipValue(data, i)
 		list = append(list, json.RawMessage(data[i:end]))
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
+		if i = jsonscan.SkipSpace(data, end); data[i] == ',' {
+			i = jsonscan.SkipSpace(data, i+1)
 		}
 	}
 	return list
@@ -332,7 +333,7 @@ func depth(data []byte) (deepest int) {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = skipString(data, i) - 1
+			i = jsonscan.SkipString(data, i) - 1
 		case '{', '[':
 			now++
 			deepest = max(deepest, now)
@@ -341,47 +342,4 @@ func depth(data []byte) (deepest int) {
 		}
 	}
 	return deepest
-}
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipValue returns the index behind the value at i. The data is valid JSON.
-func skipValue(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		for level := 0; ; {
-			switch b[i] {
-			case '"':
-				i = skipString(b, i)
-				continue
-			case '{', '[':
-				level++
-			case '}', ']':
-				if level--; level == 0 {
-					return i + 1
-				}
-			}
-			i++
-		}
-	}
-	for i < len(b) && b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] > ' ' {
-		i++
-	}
-	return i
-}
-
-func skipString(b []byte, i int) int {
-	for i++; b[i] != '"'; i++ {
-		if b[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
 }

@@ -1,6 +1,7 @@
 package transcript
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 )
@@ -15,57 +16,50 @@ type member struct {
 // members walks an object that need not be whole, nor be JSON: values are told apart by their brackets
 // and quotes alone. whole says that the object ends as it should.
 func members(b []byte) (list []member, whole bool) {
-	i := space(b, 0)
+	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
 		return nil, false
 	}
-	for i = space(b, i+1); i < len(b) && b[i] == '"'; {
+	for i = jsonscan.SkipSpace(b, i+1); i < len(b) && b[i] == '"'; {
 		end, ok := valueEnd(b, i)
 		var name string
 		if !ok || json.Unmarshal(b[i:end], &name) != nil {
 			return list, false
 		}
-		if i = space(b, end); i >= len(b) || b[i] != ':' {
+		if i = jsonscan.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
 			return list, false
 		}
-		if i = space(b, i+1); i >= len(b) {
+		if i = jsonscan.SkipSpace(b, i+1); i >= len(b) {
 			return append(list, member{name: name}), false
 		}
 		end, ok = valueEnd(b, i)
 		list = append(list, member{name, b[i:end], ok})
-		if i = space(b, end); !ok || i >= len(b) || b[i] != ',' {
+		if i = jsonscan.SkipSpace(b, end); !ok || i >= len(b) || b[i] != ',' {
 			break
 		}
-		i = space(b, i+1)
+		i = jsonscan.SkipSpace(b, i+1)
 	}
 	return list, i < len(b) && b[i] == '}'
 }
 
 // items walks a list in the same way. An item that was cut is left out.
 func items(b []byte) (list [][]byte, whole bool) {
-	i := space(b, 0)
+	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {
 		return nil, false
 	}
-	for i = space(b, i+1); i < len(b) && b[i] != ']'; {
+	for i = jsonscan.SkipSpace(b, i+1); i < len(b) && b[i] != ']'; {
 		end, ok := valueEnd(b, i)
 		if !ok {
 			return list, false
 		}
 		list = append(list, b[i:end])
-		if i = space(b, end); i >= len(b) || b[i] != ',' {
+		if i = jsonscan.SkipSpace(b, end); i >= len(b) || b[i] != ',' {
 			break
 		}
-		i = space(b, i+1)
+		i = jsonscan.SkipSpace(b, i+1)
 	}
 	return list, i < len(b) && b[i] == ']'
-}
-
-func space(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
 }
 
 // valueEnd returns the index behind the value at i; ok is false when it was cut or is none.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // head is the optional part of an envelope, between the number and the payload. Of the deltas of one lane it is
@@ -48,12 +49,12 @@ func (h *head) payload(r schema.Record) []byte {
 // read takes the fields of the list, each of which has a comma before it.
 func (h *head) read(list []byte) {
 	for len(list) > 1 && list[0] == ',' {
-		end := schema.SkipValue(list, 1)
+		end := jsonscan.SkipValue(list, 1)
 		if end < 0 || end >= len(list) || list[end] != ':' {
 			return
 		}
 		name, from := list[1:end], end+1
-		if end = schema.SkipValue(list, from); end < 0 {
+		if end = jsonscan.SkipValue(list, from); end < 0 {
 			return
 		}
 		switch v := list[from:end]; string(name) { // what is no string is none

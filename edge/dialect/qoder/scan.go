@@ -1,12 +1,11 @@
 package qoder
 
 import (
+	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"strconv"
 	"unicode/utf8"
-
-	"agentstream/schema"
 )
 
 // What is below reads JSON that is known to be valid and allocates nothing: every delta of the log passes here.
@@ -19,11 +18,11 @@ type objectReader struct {
 }
 
 func readObject(b []byte) objectReader {
-	i := schema.SkipSpace(b, 0)
+	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
 		return objectReader{}
 	}
-	return objectReader{b, schema.SkipSpace(b, i+1)}
+	return objectReader{b, jsonscan.SkipSpace(b, i+1)}
 }
 
 // next returns a name, decoded, and the untouched value; parts of the object both, unless the name has escapes.
@@ -33,7 +32,7 @@ func (r *objectReader) next() (name, value []byte, ok bool) {
 	if i >= len(b) || b[i] != '"' {
 		return nil, nil, false
 	}
-	end := schema.SkipValue(b, i)
+	end := jsonscan.SkipValue(b, i)
 	if end < 0 {
 		return nil, nil, false
 	}
@@ -43,16 +42,16 @@ func (r *objectReader) next() (name, value []byte, ok bool) {
 		_ = json.Unmarshal(b[i:end], &s) // a name that cannot be read is nobody's
 		name = []byte(s)
 	}
-	if i = schema.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
+	if i = jsonscan.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
 		return nil, nil, false
 	}
-	i = schema.SkipSpace(b, i+1)
-	if end = schema.SkipValue(b, i); end < 0 {
+	i = jsonscan.SkipSpace(b, i+1)
+	if end = jsonscan.SkipValue(b, i); end < 0 {
 		return nil, nil, false
 	}
 	value = b[i:end]
-	if i = schema.SkipSpace(b, end); i < len(b) && b[i] == ',' {
-		i = schema.SkipSpace(b, i+1)
+	if i = jsonscan.SkipSpace(b, end); i < len(b) && b[i] == ',' {
+		i = jsonscan.SkipSpace(b, i+1)
 	}
 	r.i = i
 	return name, value, true
@@ -65,11 +64,11 @@ type listReader struct {
 }
 
 func readList(b []byte) listReader {
-	i := schema.SkipSpace(b, 0)
+	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {
 		return listReader{}
 	}
-	return listReader{b, schema.SkipSpace(b, i+1)}
+	return listReader{b, jsonscan.SkipSpace(b, i+1)}
 }
 
 func (r *listReader) next() (value []byte, ok bool) {
@@ -78,13 +77,13 @@ func (r *listReader) next() (value []byte, ok bool) {
 	if i >= len(b) || b[i] == ']' {
 		return nil, false
 	}
-	end := schema.SkipValue(b, i)
+	end := jsonscan.SkipValue(b, i)
 	if end < 0 {
 		return nil, false
 	}
 	value = b[i:end]
-	if i = schema.SkipSpace(b, end); i < len(b) && b[i] == ',' {
-		i = schema.SkipSpace(b, i+1)
+	if i = jsonscan.SkipSpace(b, end); i < len(b) && b[i] == ',' {
+		i = jsonscan.SkipSpace(b, i+1)
 	}
 	r.i = i
 	return value, true

@@ -1,0 +1,24 @@
+// Package jsonscan reads JSON where it lies, without decoding it.
+//
+// # What it is
+//
+// [SkipValue] and [Fields] take apart what is known to be valid. [Valid], [ScanValue] and [ScanString] check
+// what is not. [DecodeString] and [AppendDecoded] read and write strings so that half a surrogate pair is kept.
+//
+// # Contract
+//
+// Results are parts of the argument's bytes unless the comment says that they are copied. Valid accepts what
+// encoding/json accepts, if it is valid UTF-8 and not nested too deep.
+//
+// # Concurrency
+//
+// Functions keep no state. A Fields belongs to one goroutine at a time.
+//
+// # What it does not do
+//
+// It does not know events, and has no words for what is wrong with a text: encoding/json has.
+//
+// # Where to look next
+//
+// schema/decode.go checks what comes from outside; schema/fold.go reads payloads.
+package jsonscan

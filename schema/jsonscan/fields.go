@@ -1,0 +1,142 @@
+package jsonscan
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// Fields is a JSON object taken apart, in order.
+type Fields []Field
+
+// Field is a field of an object: its decoded name, and its value as it stands in the object's bytes.
+type Field struct{ Name, Value []byte }
+
+// Read takes a valid object apart and returns its fields, which reuse the memory of l. It returns nil for anything
+// else than an object.
+func (l Fields) Read(obj []byte) Fields {
+	i := SkipSpace(obj, 0)
+	if i >= len(obj) || obj[i] != '{' {
+		return nil
+	}
+	if l = l[:0]; l == nil {
+		l = make(Fields, 0, 8)
+	}
+	i = SkipSpace(obj, i+1)
+	for i < len(obj) && obj[i] != '}' {
+		end := SkipValue(obj, i)
+		if end < i+2 || obj[i] != '"' {
+			return nil
+		}
+		name := obj[i+1 : end-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = []byte(DecodeString(obj[i:end]))
+		}
+		if i = SkipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
+			return nil
+		}
+		i = SkipSpace(obj, i+1)
+		if end = SkipValue(obj, i); end < 0 {
+			return nil
+		}
+		l = append(l, Field{name, obj[i:end]})
+		if i = SkipSpace(obj, end); i < len(obj) && obj[i] == ',' {
+			i = SkipSpace(obj, i+1)
+		}
+	}
+	return l
+}
+
+// Raw returns a field's value, nil when there is none. Of two fields with one name the last counts, as
+// in JavaScript.
+func (l Fields) Raw(name string) []byte {
+	for i := len(l) - 1; i >= 0; i-- {
+		if string(l[i].Name) == name {
+			return l[i].Value
+		}
+	}
+	return nil
+}
+
+// Kind returns the value if it begins with c, else nil: unknown fields are always allowed, so a name may mean
+// something else in another type.
+func (l Fields) Kind(name string, c byte) []byte {
+	if v := l.Raw(name); len(v) > 0 && v[0] == c {
+		return v
+	}
+	return nil
+}
+
+// Object returns the value if it is an object, else nil.
+func (l Fields) Object(name string) []byte { return l.Kind(name, '{') }
+
+// Array returns the value if it is an array, else nil.
+func (l Fields) Array(name string) []byte { return l.Kind(name, '[') }
+
+// Some returns the value, or nil when it is null.
+func (l Fields) Some(name string) []byte {
+	if v := l.Raw(name); len(v) > 0 && v[0] != 'n' {
+		return v
+	}
+	return nil
+}
+
+// Number returns the value if it is a number, else nil.
+func (l Fields) Number(name string) []byte {
+	if v := l.Raw(name); len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9') {
+		return v
+	}
+	return nil
+}
+
+// Yes reports whether the value is true.
+func (l Fields) Yes(name string) bool { return l.Kind(name, 't') != nil }
+
+// Str returns the value if it is a string, decoded as DecodeString does, else "".
+func (l Fields) Str(name string) string { return DecodeString(l.Kind(name, '"')) }
+
+// Inner returns the bytes between the quotes of a string, escapes and all, or nil when the value is no string.
+func (l Fields) Inner(name string) []byte {
+	if v := l.Kind(name, '"'); len(v) >= 2 {
+		return v[1 : len(v)-1]
+	}
+	return nil
+}
+
+// Integer returns the value if WholeNumber reads it.
+func (l Fields) Integer(name string) (int64, bool) { return WholeNumber(l.Raw(name)) }
+
+// maxWhole is the largest whole number that a JavaScript client holds exactly.
+const maxWhole = 1<<53 - 1
+
+// WholeNumber reads a whole number from 0 to 2^53-1, also when it is written as 1.0 or 1e0: not every
+// reader can tell.
+func WholeNumber(v []byte) (int64, bool) {
+	if len(v) == 0 || (v[0] < '0' || v[0] > '9') && v[0] != '-' {
+		return 0, false
+	}
+	if n, err := strconv.ParseUint(string(v), 10, 64); err == nil {
+		return int64(n), n <= maxWhole
+	}
+	x, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || x < 0 || x > maxWhole || x != float64(int64(x)) {
+		return 0, false
+	}
+	return int64(x), true
+}
+
+// Each calls fn with the elements of a valid JSON array, parts of its bytes.
+func Each(list []byte, fn func([]byte)) {
+	if len(list) == 0 {
+		return
+	}
+	for i := SkipSpace(list, 1); i < len(list) && list[i] != ']'; {
+		end := SkipValue(list, i)
+		if end < 0 {
+			return
+		}
+		fn(list[i:end])
+		if i = SkipSpace(list, end); i < len(list) && list[i] == ',' {
+			i = SkipSpace(list, i+1)
+		}
+	}
+}

@@ -90,7 +90,7 @@ func (s *Subscription) open() error {
 // Head is the run's head when the subscription was opened.
 func (s *Subscription) Head() schema.Head { return s.head }
 
-// Next waits until there is something behind the position and gives it. After an error the
+// Next waits until there is something behind the position and returns it. After an error the
 // subscription is of no more use; what was delivered is good, and the reader may come back with its
 // position as cursor.
 func (s *Subscription) Next(ctx context.Context) (Batch, error) {
@@ -174,7 +174,7 @@ func (s *Subscription) endReplay() {
 	s.pull, s.finish, s.first = nil, nil, nil
 }
 
-// Close gives the position up. Closing twice is harmless.
+// Close gives up the position. Closing twice is harmless.
 func (s *Subscription) Close() {
 	s.endReplay()
 	if s.feed != nil {

@@ -16,8 +16,8 @@ import (
 type AppenderConfig struct {
 	Log     Log
 	Archive Archive // consulted when the log has nothing of a run
-	// Parent returns the run in whose log a child spoke last, "" when nobody knows one. It is asked about ids of which
-	// neither Log nor Archive knows anything, for children that the log no longer tells of. nil: nobody knows.
+	// Parent returns the run in whose log a child wrote last, "" when there is none. It is asked about ids of which
+	// neither Log nor Archive has anything, for children that have left the log's window. nil: there is none.
 	Parent  func(ctx context.Context, tenant, child string) (root string, err error)
 	Keys    Keys          // remembers idempotency keys; nil: keys are refused
 	Timeout time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
@@ -31,8 +31,8 @@ type AppenderConfig struct {
 // Keys remembers what was begun and answered under an idempotency key, for as long as its owner
 // promises callers that a repeat is recognised.
 type Keys interface {
-	// Begin stores r under id unless there is a record already, and gives the record that counts. It tries until
-	// ctx ends: where that is r, nobody knows whether it was there already.
+	// Begin stores r under id unless there is a record already, and returns the record that counts. It tries until
+	// ctx ends: where that is r, it is unknown whether it was there already.
 	Begin(ctx context.Context, id string, r KeyRecord) (KeyRecord, error)
 	// Finish replaces the record.
 	Finish(ctx context.Context, id string, r KeyRecord) error
@@ -49,7 +49,7 @@ type KeyRecord struct {
 
 // Appender stores batches for any run, beside whoever owns its lanes. It keeps no state that
 // matters: any number of nodes may append to the same run. What it remembers of the runs that it
-// wrote last only saves reads: the compare-and-set says when it is old.
+// wrote last only saves reads: the compare-and-set finds out when it is old.
 type Appender struct {
 	cfg AppenderConfig
 
@@ -75,7 +75,7 @@ type keyLock struct {
 	w     *writer   // of the last append, when that went well; used by whose turn it is
 }
 
-// NewAppender makes an appender.
+// NewAppender returns an appender.
 func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("producers: appender config: no log")
@@ -85,7 +85,7 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), recent: list.New()}, nil
 }
 
-// AppendOptions say how an append is to be taken.
+// AppendOptions are the conditions of an append.
 type AppendOptions struct {
 	// IdempotencyKey makes a repeat of this append, on any node, answer what the first one did and
 	// store nothing, also after a crash in its middle. Scope is the run.
@@ -106,7 +106,7 @@ type AppendOptions struct {
 	Check func(ctx context.Context, head schema.Head) error
 }
 
-// PartialError says that the beginning of a batch that takes several packs is stored, and the rest is not. It
+// PartialError reports that the beginning of a batch that takes several packs is stored, and the rest is not. It
 // wraps why: ErrUnanswered when a repeat with the same idempotency key may complete it, or a refusal, wrapped in
 // a schema.BatchError, when no repeat can: another writer has ended the run in between.
 type PartialError struct {
@@ -115,7 +115,7 @@ type PartialError struct {
 	Err    error
 }
 
-// Error says how much is stored, and why no more.
+// Error returns how much is stored, and why the rest is not.
 func (e *PartialError) Error() string {
 	return fmt.Sprintf("%d of %d events are stored: %v", e.Stored, e.Of, e.Err)
 }
@@ -226,7 +226,7 @@ func (a *Appender) leave(t *keyLock) {
 	a.drop(t)
 }
 
-// drop gives a keyLock up. One without users is kept for what it remembers, until too many are.
+// drop releases a keyLock. One without users is kept for what it remembers, until too many are.
 func (a *Appender) drop(t *keyLock) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

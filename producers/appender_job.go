@@ -91,7 +91,7 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 		return errDuplicate
 	}
 	if j.next == 0 && j.opt.MustBeNew && head.Exists() {
-		if said, err := j.said(ctx); err != nil || said {
+		if known, err := j.known(ctx); err != nil || known {
 			return cmp.Or(err, ErrExists) // which no newer head would take back
 		}
 	}
@@ -100,8 +100,8 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	return err
 }
 
-// said reports whether the log has events of whoever the run was named by.
-func (j *appendJob) said(ctx context.Context) (bool, error) {
+// known reports whether the log has events of the run, or of the child by whose id it was named.
+func (j *appendJob) known(ctx context.Context) (bool, error) {
 	if j.child == "" {
 		return true, nil
 	}
@@ -126,7 +126,7 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 	return j.checkRest(head)
 }
 
-// look asks guard about the head that the writer knows. One that may be old is read again before it refuses.
+// look asks guard about the head that the writer holds. One that may be old is read again before it refuses.
 func (j *appendJob) look(ctx context.Context) error {
 	err := j.guard(ctx, j.w.head)
 	if j.refused && j.stale {
@@ -199,7 +199,7 @@ func (j *appendJob) takeDuplicates() error {
 	return nil
 }
 
-// partly says of an error how much is stored all the same. What is no refusal of an event may go well another
+// partly adds to an error how much is stored all the same. What is no refusal of an event may go well another
 // time, and is to be tried again.
 func (j *appendJob) partly(err error) error {
 	if j.next == 0 {

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Call is one call of a tool: its input while the model says it, its output while the tool runs.
+// Call is one call of a tool: its input while the model streams it, its output while the tool runs.
 type Call struct {
 	turn  *Turn
 	msg   *Message   // nil when an adapter announced the call
@@ -21,7 +21,7 @@ type Call struct {
 	began time.Time
 }
 
-// Call begins a tool call in the message: its input is said by Input, and Ready makes it a call. An
+// Call begins a tool call in the message: Input streams its input, and Ready makes it a call. An
 // empty id is made up.
 func (m *Message) Call(id, tool string) (*Call, error) {
 	r := m.turn.lane.run
@@ -48,16 +48,16 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 	return &Call{turn: m.turn, msg: m, block: b, id: id, tool: tool}, nil
 }
 
-// ID is the call's.
+// ID returns the call's id.
 func (c *Call) ID() string { return c.id }
 
-// Tool is the tool's name.
+// Tool returns the tool's name.
 func (c *Call) Tool() string { return c.tool }
 
-// Args is the call's input, once it is complete.
+// Args returns the call's input, once it is complete.
 func (c *Call) Args() json.RawMessage { return c.input }
 
-// Input says a piece of the input, which is JSON when it is whole.
+// Input emits a piece of the input, which is JSON when it is whole.
 func (c *Call) Input(piece string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -77,11 +77,11 @@ func (c *Call) writable() error {
 	return c.msg.alive("say the input of call " + c.id + " in")
 }
 
-// Ready ends the input: block.end and tool.start. input is the whole where pieces were not said, or nil.
+// Ready ends the input: block.end and tool.start. input is the whole where no pieces were streamed, or nil.
 func (c *Call) Ready(input any) error { return c.ReadyAs(input, "") }
 
 // ReadyAs is Ready for a call that is not simply allowed: permission is ask (somebody must confirm it first) or
-// deny, and stands in tool.start; "" says nothing of it.
+// deny, and stands in tool.start; "" leaves it out.
 func (c *Call) ReadyAs(input any, permission string) error {
 	whole, err := jsonOf(input)
 	if err != nil {
@@ -96,28 +96,28 @@ func (c *Call) ReadyAs(input any, permission string) error {
 	}
 	r := c.turn.lane.run
 	if whole == nil {
-		if whole, err = c.block.said(); err != nil {
+		if whole, err = c.block.streamed(); err != nil {
 			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
 		}
 	}
 	end := object(nil).text("call_id", c.id).raw("input", whole)
 	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
 		integer("index", int64(c.block.index)).str("permission", permission).end())
-	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is said
+	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is emitted
 		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
 	}
 	if err := c.msg.endBlock(c.block, end); err != nil {
 		return err
 	}
 	c.input, c.began = whole, r.cfg.Now()
-	return c.turn.say(schema.TypeToolStart, start.Payload)
+	return c.turn.emit(schema.TypeToolStart, start.Payload)
 }
 
 // nameRoom is what names take of an event beside its payload, at most.
 const nameRoom = 4 << 10
 
-// said is the input that the pieces make; {} when there were none.
-func (b *openBlock) said() (json.RawMessage, error) {
+// streamed returns the input that the pieces make; {} when there were none.
+func (b *openBlock) streamed() (json.RawMessage, error) {
 	if b.cut > 0 {
 		return nil, fmt.Errorf("an input of %d bytes or more: %w", b.cut, schema.ErrTooLarge)
 	}
@@ -134,7 +134,7 @@ func (b *openBlock) said() (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// Output says a piece of what a running tool prints. ErrOver: it does not run, or not any more.
+// Output emits a piece of what a running tool prints. ErrOver: it does not run, or not any more.
 func (c *Call) Output(text string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (c *Call) Output(text string) error {
 	}
 	for {
 		n := pieceOf(text)
-		if err := c.turn.say(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).end()); err != nil {
+		if err := c.turn.emit(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).end()); err != nil {
 			return err
 		}
 		if text = text[n:]; text == "" {
@@ -172,20 +172,20 @@ func (c *Call) Finish(output any) error {
 	return c.end(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
 }
 
-// ToolError is an error with the code that tool.end says.
+// ToolError is an error with the code of tool.end.
 type ToolError struct {
 	Code string // KAI-TOOL-…
 	Err  error
 }
 
-// Error returns the words of Err.
+// Error returns the text of Err.
 func (e *ToolError) Error() string { return errorText(e.Err) }
 
 // Unwrap returns Err.
 func (e *ToolError) Unwrap() error { return e.Err }
 
 // Fail ends the call with the tool's error: tool.end with ok false, the code of a *ToolError or else
-// schema.CodeToolFailed, and the error's words in its detail.
+// schema.CodeToolFailed, and the error's text in its detail.
 func (c *Call) Fail(cause error) error {
 	code := schema.CodeToolFailed
 	if e := (*ToolError)(nil); errors.As(cause, &e) && e.Code != "" {
@@ -202,7 +202,7 @@ func (c *Call) end(o object) error {
 	if err := c.runs("end"); err != nil {
 		return err
 	}
-	return c.turn.say(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
+	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
 }
 
 func (l *openLane) has(call string) bool {

@@ -39,8 +39,8 @@ func lane(events []schema.Event, child string) {
 	}
 }
 
-// adopt makes the log say whose children those are that events spawn, before the events are stored: whoever has seen
-// a spawn acknowledged may write to the child's id at any node. A spawn that is not stored after all leaves it said.
+// adopt notes in the log whose children those are that events spawn, before the events are stored: whoever has seen
+// a spawn acknowledged may write to the child's id at any node. A spawn that is not stored after all leaves the note.
 func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
 	for i := range events {
 		if events[i].Type != schema.TypeChildSpawn {
@@ -82,7 +82,7 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 	if err != nil || root == "" {
 		return "", err
 	}
-	// The log is made to say it again, so that all nodes go by one word.
+	// It is noted in the log again, so that all nodes go by the same note.
 	err = w.patiently(ctx, func(ctx context.Context) error {
 		err := w.log.Adopt(ctx, schema.RunKey{Tenant: key.Tenant, Run: root}, key.Run)
 		if err == nil {
@@ -93,7 +93,7 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 	return head.Root, err
 }
 
-// archived reports whether a child's id is that of a run that the log no longer holds. An archive that is away holds
+// archived reports whether a child's id is that of a run that the log no longer holds. An archive that does not answer holds
 // up no spawn.
 func (w *writer) archived(ctx context.Context, child string) bool {
 	if w.archive == nil {

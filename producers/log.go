@@ -12,16 +12,16 @@ import (
 // Log is where packs are stored: JetStream, or memory in tests. Implementations are safe for
 // concurrent use.
 type Log interface {
-	// Head reads what the log's leader knows of a run, with the owner of lane. A run without events
+	// Head returns the head of a run by the log's leader, with the owner of lane. A run without events
 	// is the zero Head and no error.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	// Append stores the pack if the run's newest pack is the one at position after (0: the run has
 	// none) and returns its position. ErrConflict: it is not, and nothing was stored. ErrUnanswered:
-	// nobody knows; look with Since before trying again. ErrUnavailable, ErrFull: nothing was stored.
+	// it is unknown; look with Since before trying again. ErrUnavailable, ErrFull: nothing was stored.
 	Append(ctx context.Context, p *schema.Pack, after uint64) (stored uint64, err error)
 	// Since walks the run's packs behind position after, read from the leader, in order.
 	Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error]
-	// Adopt makes Head say of a child's id that its events belong into the log of root, unless the id is that of a
+	// Adopt makes Head report of a child's id that its events belong into the log of root, unless the id is that of a
 	// run which has packs; of several roots the last one counts. Once it has returned, an Append to that run which
 	// was based on an older Head is refused.
 	Adopt(ctx context.Context, root schema.RunKey, child string) error
@@ -34,11 +34,11 @@ type Sink interface {
 	// accepted. The slice and the bytes of Payload and Extra are the caller's again once it has returned:
 	// who keeps them copies them.
 	Send(ctx context.Context, events ...schema.Event) error
-	// Flush returns when everything accepted before is stored, or says what was not.
+	// Flush returns when everything accepted before is stored, or returns what was not.
 	Flush(ctx context.Context) error
 }
 
-// Archive knows runs that the log no longer holds. Optional.
+// Archive holds runs that the log no longer holds. Optional.
 type Archive interface {
 	// Head returns the head of an archived run, the zero Head when there is none.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)

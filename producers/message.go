@@ -21,21 +21,21 @@ type MessageInfo struct {
 	Provider string
 }
 
-// Message is a message that is being said: text, thoughts and tool calls in blocks. Text and reasoning
+// Message is a message that is being written: text, thoughts and tool calls in blocks. Text and reasoning
 // open a block of their kind when none is open, and end the one that is of another. Input of several
 // tool calls may stream side by side.
 type Message struct {
 	turn  *Turn
 	id    string
 	state *openMessage // of the run's Open
-	said  *openBlock   // the open block of text or reasoning
+	text  *openBlock   // the open block of text or reasoning
 	actor string       // "" is the agent
 	over  bool
 }
 
 var messageRoles = []string{"user", "assistant", "system", "tool"}
 
-// Message begins one: message.start. ErrOpen: the turn has one already. ErrTooLarge: ids and names have at most
+// Message begins a message: message.start. ErrOpen: the turn has one already. ErrTooLarge: ids and names have at most
 // maxName bytes.
 func (t *Turn) Message(info MessageInfo) (*Message, error) {
 	if info.Role != "assistant" && slices.Contains(messageRoles, info.Role) {
@@ -68,14 +68,14 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	if l := r.open.lanes[t.lane.id]; !t.over && l != nil && l.msg != nil {
 		return fail(fmt.Errorf("message %s: %w", l.msg.id, ErrOpen))
 	}
-	err := t.sayAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
+	err := t.emitAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
 	if err != nil {
 		return nil, err
 	}
 	return &Message{turn: t, id: info.ID, actor: actor, state: r.open.lanes[t.lane.id].msg}, nil
 }
 
-// ID is the message's.
+// ID returns the message's id.
 func (m *Message) ID() string { return m.id }
 
 // alive reports whether the message may go on. Called with the run's lock held.
@@ -87,20 +87,20 @@ func (m *Message) alive(doing string) error {
 	return nil
 }
 
-// say is called with the run's lock held.
-func (m *Message) say(typ string, payload json.RawMessage) error {
-	return m.turn.sayAs(m.actor, typ, payload)
+// emit emits an event. Called with the run's lock held.
+func (m *Message) emit(typ string, payload json.RawMessage) error {
+	return m.turn.emitAs(m.actor, typ, payload)
 }
 
-// Text says a piece of text.
-func (m *Message) Text(text string) error { return m.speak("text", schema.TypeTextDelta, text) }
+// Text emits a piece of text.
+func (m *Message) Text(text string) error { return m.piece("text", schema.TypeTextDelta, text) }
 
-// Reasoning says a piece of a thought.
+// Reasoning emits a piece of a thought.
 func (m *Message) Reasoning(text string) error {
-	return m.speak("reasoning", schema.TypeReasoningDelta, text)
+	return m.piece("reasoning", schema.TypeReasoningDelta, text)
 }
 
-func (m *Message) speak(kind, typ, text string) error {
+func (m *Message) piece(kind, typ, text string) error {
 	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
@@ -108,51 +108,51 @@ func (m *Message) speak(kind, typ, text string) error {
 	if err := m.alive("speak in"); err != nil {
 		return err
 	}
-	if m.said != nil && m.said.kind != kind {
+	if m.text != nil && m.text.kind != kind {
 		if err := m.endSaid(); err != nil {
 			return err
 		}
 	}
-	if m.said == nil {
+	if m.text == nil {
 		b, err := m.begin(kind, object(nil))
 		if err != nil {
 			return err
 		}
-		m.said = b
+		m.text = b
 	}
-	return m.delta(m.said, typ, text)
+	return m.delta(m.text, typ, text)
 }
 
-// begin says block.start, with members behind the usual ones. Called with the run's lock held.
+// begin emits block.start, with members behind the usual ones. Called with the run's lock held.
 func (m *Message) begin(kind string, more object) (*openBlock, error) {
 	index := m.state.next
 	o := object(nil).integer("index", int64(index)).text("kind", kind).text("message_id", m.id)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	if err := m.say(schema.TypeBlockStart, o.end()); err != nil {
+	if err := m.emit(schema.TypeBlockStart, o.end()); err != nil {
 		return nil, err
 	}
 	return m.state.blocks[len(m.state.blocks)-1], nil
 }
 
-// endBlock says block.end. Called with the run's lock held.
+// endBlock emits block.end. Called with the run's lock held.
 func (m *Message) endBlock(b *openBlock, more object) error {
 	o := object(nil).integer("index", int64(b.index)).text("message_id", m.id).yes("complete", true)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	return m.say(schema.TypeBlockEnd, o.end())
+	return m.emit(schema.TypeBlockEnd, o.end())
 }
 
 func (m *Message) endSaid() error {
-	b := m.said
+	b := m.text
 	if b == nil {
 		return nil
 	}
 	err := m.endBlock(b, nil)
 	if b.closed {
-		m.said = nil
+		m.text = nil
 	}
 	return err
 }
@@ -160,10 +160,10 @@ func (m *Message) endSaid() error {
 // maxScratch bounds the space for payloads that is kept, in bytes.
 const maxScratch = 64 << 10
 
-// maxPiece is the most text that one event says, in bytes before escaping: more is said by several.
+// maxPiece is the most text of one event, in bytes before escaping: longer text takes several.
 const maxPiece = 64 << 10
 
-// delta says a piece of a block. Called with the lock held.
+// delta emits a piece of a block. Called with the lock held.
 func (m *Message) delta(b *openBlock, typ, text string) error {
 	for len(text) > maxPiece {
 		n := pieceOf(text)
@@ -175,7 +175,7 @@ func (m *Message) delta(b *openBlock, typ, text string) error {
 	return m.deltaOne(b, typ, text)
 }
 
-// pieceOf is how much of a long text one event says: whole characters.
+// pieceOf returns how much of a long text one event takes: whole characters.
 func pieceOf(text string) int {
 	n := min(len(text), maxPiece)
 	for n < len(text) && n > maxPiece-utf8.UTFMax && !utf8.RuneStart(text[n]) {
@@ -231,13 +231,13 @@ func (m *Message) Signed(signature string) error {
 	if err := m.alive("sign a thought of"); err != nil {
 		return err
 	}
-	b := m.said
+	b := m.text
 	if b == nil || b.kind != "reasoning" {
 		return fmt.Errorf("producers: run %s: sign message %s: no thought is open", m.turn.lane.run.cfg.RunID, m.id)
 	}
 	err := m.endBlock(b, object(nil).text("signature", signature))
 	if b.closed {
-		m.said = nil
+		m.text = nil
 	}
 	return err
 }
@@ -245,7 +245,7 @@ func (m *Message) Signed(signature string) error {
 // dataPiece is how much of an image or a file one event carries, in bytes before base64.
 const dataPiece = 96 << 10
 
-// Data says a block of bytes: kind image, audio or file, with a media type and a name that may be "".
+// Data emits a block of bytes: kind image, audio or file, with a media type and a name that may be "".
 func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 		n := min(len(data), dataPiece)
 		payload := object(nil).text("media_type", mediaType).text("data", base64.StdEncoding.EncodeToString(data[:n])).
 			integer("index", int64(b.index)).str("name", name).end()
-		if err := m.say(schema.TypeDataDelta, payload); err != nil {
+		if err := m.emit(schema.TypeDataDelta, payload); err != nil {
 			return err
 		}
 		data = data[n:]
@@ -276,7 +276,7 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 	return m.endBlock(b, nil)
 }
 
-// End ends the message: message.end with all that was said, the stop reason (end_turn, tool_use, …) and
+// End ends the message: message.end with its whole content, the stop reason (end_turn, tool_use, …) and
 // the usage, which encoding/json takes or nil. Calls whose input still streams are cut short.
 func (m *Message) End(stop string, usage any) error {
 	used, err := usageOf(usage)
@@ -301,7 +301,7 @@ func (m *Message) End(stop string, usage any) error {
 			continue
 		}
 		cut := object(nil).integer("index", int64(b.index)).text("message_id", m.id).yes("complete", false).text("problem", "cut short").str("call_id", b.call)
-		if err := m.say(schema.TypeBlockEnd, cut.end()); err != nil {
+		if err := m.emit(schema.TypeBlockEnd, cut.end()); err != nil {
 			return err
 		}
 	}
@@ -313,14 +313,14 @@ func (m *Message) End(stop string, usage any) error {
 		o = o.raw("stop_reason", []byte("null"))
 	}
 	o = o.str("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
-	if err := m.say(schema.TypeMessageEnd, m.state.omitted(o, 0).end()); err != nil {
+	if err := m.emit(schema.TypeMessageEnd, m.state.omitted(o, 0).end()); err != nil {
 		return err
 	}
 	m.over = true
 	return nil
 }
 
-// Fail ends a message that the model did not: what was said so far, and why there is no more. The turn can
+// Fail ends a message that the model did not: the content so far, and why there is no more. The turn can
 // go on, with another try.
 func (m *Message) Fail(cause error) error {
 	if err := m.turn.enter("go on with message", m.id); err != nil {
@@ -333,11 +333,11 @@ func (m *Message) Fail(cause error) error {
 	var err error
 	m.state.close(Closing{Failed: true, Reason: errorText(cause)}, func(typ string, payload json.RawMessage) {
 		if err == nil {
-			err = m.say(typ, payload)
+			err = m.emit(typ, payload)
 		}
 	})
 	if err == nil {
-		m.over, m.said = true, nil
+		m.over, m.text = true, nil
 	}
 	return err
 }

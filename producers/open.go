@@ -11,8 +11,8 @@ import (
 )
 
 // Open is what of a run has begun and has not ended: turns, model calls, messages with what they have
-// said so far, tool calls, tasks and children. It is a state machine over the run's events, whoever
-// wrote them, and knows by [Open.Close] how to end all that honestly: when the agent is cancelled, when
+// held so far, tool calls, tasks and children. It is a state machine over the run's events, whoever
+// wrote them, and its [Open.Close] ends all that: when the agent is cancelled, when
 // it fails, and when it is gone and somebody else has to.
 //
 // Its size is that of what is open, at most about maxKept for each open message, and a little for each
@@ -131,7 +131,7 @@ func (o *Open) below(parent *openLane, id string, path []string) *openLane {
 	return l
 }
 
-// openFields are the members of a payload. One that is not what its type says counts as absent.
+// openFields are the members of a payload. One that has another type counts as absent.
 type openFields map[string]json.RawMessage
 
 func (f openFields) str(name string) (s string) {

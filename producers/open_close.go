@@ -6,7 +6,7 @@ import (
 	"agentstream/schema"
 )
 
-// Closing says why and how far something is ended before its time.
+// Closing holds why and how far something is ended before its time.
 type Closing struct {
 	// Child is the lane that is ended with all below it; "" is the run itself, with everything.
 	Child string
@@ -15,11 +15,11 @@ type Closing struct {
 	TurnOnly bool
 	// Failed makes it a failure (state error); else it is a cancellation (state aborted).
 	Failed bool
-	Reason string // for people; said wherever something ends
+	Reason string // for people; in every event that ends something
 	Actor  string // who ends it, where known
 }
 
-// word is what stop_reason and error types say.
+// word returns the stop_reason and the type of errors.
 func (c Closing) word() string {
 	if c.Failed {
 		return "error"
@@ -27,7 +27,7 @@ func (c Closing) word() string {
 	return "cancelled"
 }
 
-// code is what tool.end says of a call that is ended.
+// code returns the error code of a call that is ended.
 func (c Closing) code() string {
 	if c.Failed {
 		return schema.CodeToolLost
@@ -46,13 +46,13 @@ func (c Closing) state() schema.RunState {
 // (metis digest §7). For each lane, those below it first:
 //
 //   - block.end with complete false for each open block,
-//   - message.end with what was said so far and stop_reason cancelled or error,
+//   - message.end with the content so far and stop_reason cancelled or error,
 //   - model.end with ok false for each call of a model,
 //   - tool.end with ok false for each call that has begun, in that order, and task.end for each task,
 //   - turn.end with the same stop reason,
 //   - run.lifecycle aborted or error, except for the lane of a Closing with TurnOnly.
 //
-// What is not open has no event, so that closing twice closes once: See the events given. They have
+// What is not open has no event, so that closing twice closes once: pass the events to See. They have
 // type, lane, turn, actor and payload, and each fits the log. A reason of more than maxReason bytes is cut. A
 // lane that has ended gets no second end, but what goes on in it or below it all the same does.
 func (o *Open) Close(c Closing) []schema.Event {

@@ -13,7 +13,7 @@ import (
 type openMessage struct {
 	id     string
 	blocks []*openBlock
-	next   int // index of the next block that says none
+	next   int // index of the next block that has none
 	usage  json.RawMessage
 	spent  int // bytes of usage that was not kept
 	size   int // bytes that the content takes, as far as it is kept
@@ -30,7 +30,7 @@ type openBlock struct {
 	raw         json.RawMessage // "block" of block.start
 	input       json.RawMessage
 	signature   json.RawMessage
-	data        bool // it is told in pieces of data
+	data        bool // it comes in pieces of data
 	media, name string
 	closed      bool
 	complete    bool
@@ -41,7 +41,7 @@ const (
 	maxKept = 384 << 10
 	// maxUsage bounds the usage that is kept of one, in bytes.
 	maxUsage = 16 << 10
-	// maxBegun bounds the inputs of one message that are being said, in bytes. One call's is at most maxKept.
+	// maxBegun bounds the inputs of one message that are open, in bytes. One call's is at most maxKept.
 	maxBegun = 4 << 20
 	// blockCost is what a block takes of the content beside its own values, at most.
 	blockCost = 96
@@ -49,7 +49,7 @@ const (
 	maxLostName = 64
 )
 
-// newOpenMessage returns nil for one without an id that could be said again.
+// newOpenMessage returns nil for one without an id that could be repeated.
 func newOpenMessage(f openFields) *openMessage {
 	m := &openMessage{id: f.id("message_id")}
 	if m.id == "" {
@@ -76,7 +76,7 @@ func (m *openMessage) room(n int) bool {
 	return false
 }
 
-// release forgets what only the content would say.
+// release forgets what only the content would have.
 func (b *openBlock) release() {
 	b.raw, b.signature, b.input = nil, nil, nil
 	if !b.isCall() || b.closed {
@@ -141,7 +141,7 @@ func (m *openMessage) closeInput(b *openBlock) {
 	}
 }
 
-// find returns the newest block with an index, or of a call, or the last one where neither is said.
+// find returns the newest block with an index, or of a call, or the last one where neither is given.
 func (m *openMessage) find(index int, call string) *openBlock {
 	for i := len(m.blocks) - 1; i >= 0; i-- {
 		b := m.blocks[i]
@@ -168,7 +168,7 @@ func (m *openMessage) see(typ string, f openFields) {
 	}
 }
 
-// end closes a block. What its text says is not kept beside the input that it makes.
+// end closes a block. Its text is not kept beside the input that it makes.
 func (m *openMessage) end(b *openBlock, f openFields) {
 	m.closeInput(b)
 	b.closed, b.complete = true, f["complete"] == nil || string(f["complete"]) == "true"
@@ -189,7 +189,7 @@ func (m *openMessage) end(b *openBlock, f openFields) {
 	}
 }
 
-// data takes a piece of data, of which it is only said that there is some.
+// data takes a piece of data, of which only the fact is noted.
 func (m *openMessage) data(f openFields) {
 	index, media, name := f.index(), f.str("media_type"), f.str("name")
 	b := m.find(index, "")
@@ -204,7 +204,7 @@ func (m *openMessage) data(f openFields) {
 	}
 }
 
-// close says the end of a message that was cut short.
+// close emits the end of a message that was cut short.
 func (m *openMessage) close(c Closing, add func(string, json.RawMessage)) {
 	for _, b := range m.blocks {
 		if !b.closed {
@@ -227,7 +227,7 @@ func (m *openMessage) close(c Closing, add func(string, json.RawMessage)) {
 	add(schema.TypeMessageEnd, m.omitted(end, m.spent).end())
 }
 
-// omitted says what the end of a message leaves out.
+// omitted returns what the end of a message leaves out.
 func (m *openMessage) omitted(end object, spent int) object {
 	var names []string
 	bytes := spent

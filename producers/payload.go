@@ -63,13 +63,13 @@ func (o object) end() json.RawMessage {
 	return json.RawMessage(append(o, '}'))
 }
 
-// maxReason bounds why something ended, in bytes: it is said wherever something does.
+// maxReason bounds the reason why something ended, in bytes: it is in each event that ends something.
 const maxReason = 4 << 10
 
-// maxError bounds what is said of one error, in bytes.
+// maxError bounds the text of one error, in bytes.
 const maxError = 64 << 10
 
-// shortened cuts a text for people, and says how much is missing.
+// shortened cuts a text for people, and adds how much is missing.
 func shortened(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -81,10 +81,10 @@ func shortened(s string, most int) string {
 	return fmt.Sprintf("%s… (%d bytes more)", s[:n], len(s)-n)
 }
 
-// maxName bounds ids and names that an agent gives, in bytes.
+// maxName bounds ids and names that an agent passes, in bytes.
 const maxName = 256
 
-// shortNames refuses names that would not fit everywhere they are said.
+// shortNames refuses names that would not fit every event that has them.
 func shortNames(names ...string) error {
 	for _, s := range names {
 		if len(s) > maxName {
@@ -94,12 +94,12 @@ func shortNames(names ...string) error {
 	return nil
 }
 
-// errorOf is an error as events say it.
+// errorOf returns an error as events have it.
 func errorOf(err error) json.RawMessage {
 	return object(nil).text("type", "error").text("message", shortened(errorText(err), maxError)).end()
 }
 
-// usageOf is what a model used, an object; nil where nothing is said.
+// usageOf returns what a model used, an object; nil where that is unknown.
 func usageOf(usage any) (json.RawMessage, error) {
 	v, err := jsonOf(usage)
 	if err != nil {
@@ -117,7 +117,7 @@ func usageOf(usage any) (json.RawMessage, error) {
 	return v, nil
 }
 
-// errorText is an error in words.
+// errorText returns the text of an error.
 func errorText(err error) string {
 	if err == nil {
 		return "unknown error"
@@ -181,7 +181,7 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[plain:]...)
 }
 
-// jsonOf encodes what a caller gives as tool input, output or usage: json.RawMessage passes as it is,
+// jsonOf encodes what a caller passes as tool input, output or usage: json.RawMessage passes as it is,
 // anything else by encoding/json. nil is nothing.
 func jsonOf(v any) (json.RawMessage, error) {
 	switch v := v.(type) {

@@ -2,7 +2,7 @@ package producers
 
 import "agentstream/schema"
 
-// Post is one message that asks for its events to be appended to a run, whatever it came by. It says nothing of
+// Post is one message that asks for its events to be appended to a run, however it arrived. It does not name
 // the run: posts are handed on run by run.
 type Post struct {
 	// Body is one event, NDJSON, or a JSON array (schema.DecodeBatch). It must not be changed while the post is
@@ -15,7 +15,7 @@ type Post struct {
 	Unserved string
 }
 
-// Answer is what became of a post.
+// Answer is the result of a post.
 type Answer struct {
 	First, Last schema.Seq // of its events
 	Events      int
@@ -23,7 +23,7 @@ type Answer struct {
 	Refusal     *Refusal // nil: its events are durable
 }
 
-// Refusal says why nothing of a post was stored, or that nobody knows whether it was.
+// Refusal is why nothing of a post was stored, or reports that it is unknown whether it was.
 type Refusal struct {
 	Status  int    // as in HTTP
 	Number  int    // of the reason; stable, and unlike JetStream's own error codes

@@ -119,14 +119,14 @@ type flushWait struct {
 	done chan struct{}
 }
 
-// LostError says that events which Send had taken are not stored, or with ErrUnanswered perhaps not. It
+// LostError reports that events which Send had taken are not stored, or with ErrUnanswered perhaps not. It
 // wraps why the first of them is not.
 type LostError struct {
 	Events int
 	Err    error
 }
 
-// Error says how many, and why the first.
+// Error returns how many, and why the first.
 func (e *LostError) Error() string {
 	return fmt.Sprintf("%d events that were sent are not stored: %v", e.Events, e.Err)
 }
@@ -134,7 +134,7 @@ func (e *LostError) Error() string {
 // Unwrap returns why the first is not stored.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// New makes a publisher. It does not talk to the log: the first event does.
+// New returns a publisher. It does not contact the log before the first event.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -162,7 +162,7 @@ func (p *Publisher) Err() error {
 	return p.usable()
 }
 
-// Publish hands events over in order. It returns when they are in the buffer: an error means that
+// Publish accepts events in order. It returns when they are in the buffer: an error means that
 // none of them is. With a full buffer it waits for space (or answers ErrBackpressure with NoWait).
 // Events of one call and one lane are stored together or not at all, as long as the store takes them in
 // one pack (schema.MaxPackEvents, schema.MaxPackBytes) and none of them is refused.
@@ -180,7 +180,7 @@ func (p *Publisher) Publish(ctx context.Context, events ...schema.Event) (Pendin
 // nothing of its arguments but their strings and Path: the slice, and the bytes of Payload and Extra, may
 // be used again when it has returned.
 //
-// What became of the events is told only when they are not stored: by Hooks.Refused at once, by the next
+// What became of the events is reported only when they are not stored: by Hooks.Refused at once, by the next
 // Flush or Close with a LostError, and, where the publisher has stopped for good, by the next Send.
 func (p *Publisher) Send(ctx context.Context, events ...schema.Event) error {
 	if err := p.take(ctx, events, nil); err != nil {
@@ -221,7 +221,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 
 // Close takes no more events, waits until those it has are stored, and returns when its goroutine
 // has ended. When ctx ends first, the rest is given up: those calls fail with ErrClosed, and with
-// ErrUnanswered where a pack may have been stored after all. Events of Send that are not stored are told
+// ErrUnanswered where a pack may have been stored after all. Events of Send that are not stored are reported
 // as by Flush. Closing twice is harmless.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
@@ -245,7 +245,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	return p.outcome("close")
 }
 
-// outcome tells once what was lost, and always that the publisher has stopped. Called with the lock held.
+// outcome returns what was lost, once, and always returns why the publisher has stopped. Called with the lock held.
 func (p *Publisher) outcome(doing string) error {
 	err := p.failed
 	if p.lost.Events > 0 {
@@ -287,7 +287,7 @@ func (p *Publisher) take(ctx context.Context, events []schema.Event, c *call) er
 	return nil
 }
 
-// usable says why no more events are taken. Called with the lock held.
+// usable returns why no more events are taken. Called with the lock held.
 func (p *Publisher) usable() error {
 	if p.failed != nil {
 		return p.failed
@@ -299,7 +299,7 @@ func (p *Publisher) usable() error {
 }
 
 // awaitSpace returns when so many events of this size may be added. It is called with the lock held, and
-// gives it away while it waits.
+// releases it while it waits.
 func (p *Publisher) awaitSpace(ctx context.Context, events, size int) error {
 	for {
 		if err := p.usable(); err != nil {

@@ -89,7 +89,7 @@ func (p *Publisher) fail(marks []mark, err error) {
 	p.settle(rest.marks, 0, err)
 }
 
-// settle gives the calls of events their receipts, first being the seq of the first event, or their
+// settle hands the calls of events their receipts, first being the seq of the first event, or their
 // error.
 func (p *Publisher) settle(marks []mark, first schema.Seq, err error) {
 	lost := 0

@@ -68,7 +68,7 @@ func (q *queue) reset() {
 	q.events, q.marks, q.arena = q.events[:0], q.marks[:0], q.arena[:0]
 }
 
-// trim gives back what an idle publisher need not have.
+// trim releases what an idle publisher does not need.
 func (q *queue) trim() {
 	if cap(q.events) > keptEvents {
 		q.events, q.marks = nil, nil
@@ -86,7 +86,7 @@ type call struct {
 	done    chan struct{} // made by the first Wait
 }
 
-// settle says what became of one event: it is stored as seq, or err.
+// settle notes what became of one event: it is stored as seq, or err.
 func (c *call) settle(seq schema.Seq, err error) {
 	if err != nil {
 		c.err = err
@@ -101,7 +101,7 @@ func (c *call) settle(seq schema.Seq, err error) {
 	}
 }
 
-// Receipt says where events were stored. Other writers' events may lie between First and Last.
+// Receipt is where events were stored. Other writers' events may lie between First and Last.
 type Receipt struct {
 	First    schema.Seq
 	Last     schema.Seq

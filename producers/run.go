@@ -15,7 +15,7 @@ import (
 type RunConfig struct {
 	Sink  Sink   // a Publisher, or whatever else brings the events to a log
 	RunID string // the root run
-	// Open is what the log says is open, for an agent that goes on with a run that it, or somebody else,
+	// Open is what is open by the log, for an agent that goes on with a run that it, or somebody else,
 	// has begun (see [Run.Recover]). nil: the run is new. The Run owns it from then on.
 	Open *Open
 	// Actor of the events; default "agent".
@@ -23,7 +23,7 @@ type RunConfig struct {
 	// NewID makes ids of messages, turns and calls: "msg", "turn", "call" and so on; default is the word,
 	// an underscore and a ULID.
 	NewID func(word string) string
-	// Grace bounds what is said after a context has ended: cancellations; default 10 s.
+	// Grace bounds the writing of cancellations, after a context has ended; default 10 s.
 	Grace time.Duration
 	// Now returns the times that durations are made of; default time.Now.
 	Now func() time.Time
@@ -54,29 +54,29 @@ func (c RunConfig) withDefaults() RunConfig {
 // One sentinel for each decision of an agent.
 var (
 	// ErrOver reports that what an event belongs to has ended meanwhile: the turn was cancelled, the message
-	// is complete, the run is over. The agent stops what it is doing; everything has been said.
+	// is complete, the run is over. The agent stops what it is doing; all events are written.
 	ErrOver = errors.New("it is over")
 	// ErrOpen reports that something cannot begin, or end well, while something else is open.
 	ErrOpen = errors.New("something is open")
 )
 
-// Run is an agent's pen: it says what the agent does, in the framing that all dialects need. The Run
+// Run writes what an agent does, in the framing that all dialects need. The Run
 // itself is the root [Lane]; children are lanes of their own.
 //
-// Safe for concurrent use: tools, children and a cancellation speak at the same time. Each call says
-// its events whole, and the events of one lane keep their order. Once something was cancelled, nothing
-// of it is said any more (ErrOver), so that there is exactly one ending.
+// Run is safe for concurrent use: tools, children and a cancellation write at the same time. Each call writes
+// all its events or none, and the events of one lane keep their order. Once something was cancelled, nothing
+// of it is written any more (ErrOver), so that there is exactly one ending.
 //
 // What is refused for its own sake (schema.ErrTooLarge, schema.ErrMalformed and the like) fails its call and
 // leaves all as it was; any other error of the sink is final. Ids and names have at most 256 bytes, text any
-// length: it is said in pieces. Who waits for space keeps the others waiting, each as long as its context
+// length: it is written in pieces. A call that waits for space keeps the others waiting, each as long as its context
 // lives, and a cancellation as long as its grace.
 type Run struct {
 	Lane
 	cfg RunConfig
 
-	// lock is that of what is below. Who speaks holds it while the sink has no space, so that everybody
-	// else can give up waiting for it.
+	// lock guards what is below. A call holds it while the sink has no space, so that all others
+	// can give up waiting for it.
 	lock  chan struct{}
 	open  *Open
 	lanes map[string]*Lane
@@ -84,11 +84,11 @@ type Run struct {
 	one   [1]schema.Event // handed to the sink, which copies what it keeps
 	buf   object          // the payload of a delta, handed to the sink like one
 
-	live  live // who may have to be interrupted
-	heard heard
+	live    live // who may have to be interrupted
+	foreign foreign
 }
 
-// NewRun makes a pen. It says nothing.
+// NewRun returns a Run. It writes nothing.
 func NewRun(cfg RunConfig) (*Run, error) {
 	if cfg.Sink == nil {
 		return nil, errors.New("producers: run config: no sink")
@@ -107,7 +107,7 @@ func NewRun(cfg RunConfig) (*Run, error) {
 	return r, nil
 }
 
-// Lane is one speaker of the run: the run itself, or one of its children.
+// Lane is the run itself, or one of its children.
 type Lane struct {
 	run  *Run
 	id   string   // "" is the run itself
@@ -115,10 +115,10 @@ type Lane struct {
 	turn *Turn    // the open one; guarded by the run's lock
 }
 
-// ID is the child's run id, "" for the run itself.
+// ID returns the child's run id, "" for the run itself.
 func (l *Lane) ID() string { return l.id }
 
-// send says events together. Called with the lock held; nothing is said when ctx, which bounds waiting for
+// send emits events together. Called with the lock held; nothing is sent when ctx, which bounds waiting for
 // space, has ended.
 func (r *Run) send(ctx context.Context, events ...schema.Event) error {
 	if r.err != nil || len(events) == 0 {
@@ -155,27 +155,27 @@ func (l *Lane) event(typ string, payload json.RawMessage) schema.Event {
 	return schema.Event{Type: typ, ChildID: l.id, Path: l.path, Payload: payload}
 }
 
-// Say says an event of any type, with a payload that encoding/json takes (json.RawMessage as it is), as
+// Say emits an event of any type, with a payload that encoding/json takes (json.RawMessage as it is), as
 // part of the open turn where there is one.
 func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
 	body, err := jsonOf(payload)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
 	}
-	ctx, done, err := l.speak(ctx)
+	ctx, done, err := l.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
 	}
 	defer done()
-	return l.say(ctx, typ, body)
+	return l.emit(ctx, typ, body)
 }
 
-// SayAll says events that belong together: the effects of a command and the mark that it is taken
-// ([Command.Taken]), say. A Publisher stores them together or not at all, up to one pack. They have a type and
+// SayAll emits events that belong together, for instance the effects of a command and commands.taken
+// (see producers/command). A Publisher stores them together or not at all, up to one pack. They have a type and
 // a payload; lane, turn and actor are set here.
 func (l *Lane) SayAll(ctx context.Context, events ...schema.Event) error {
 	r := l.run
-	ctx, done, err := l.speak(ctx)
+	ctx, done, err := l.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say %d events: %w", r.cfg.RunID, len(events), err)
 	}
@@ -201,7 +201,7 @@ func (l *Lane) together(events []schema.Event) []schema.Event {
 	return all
 }
 
-// over says that a lane takes no event of a type any more. Only the run itself can go on behind its end:
+// over reports whether a lane takes no event of a type any more. Only the run itself can go on behind its end:
 // with a new state. Called with the lock held.
 func (l *Lane) over(typ string) error {
 	own, root := l.run.open.State(l.id), l.run.open.State("")
@@ -211,12 +211,12 @@ func (l *Lane) over(typ string) error {
 	return nil
 }
 
-// say is called with the lock held.
-func (l *Lane) say(ctx context.Context, typ string, payload json.RawMessage) error {
-	return l.sayAs(ctx, "", typ, payload)
+// emit is called with the lock held.
+func (l *Lane) emit(ctx context.Context, typ string, payload json.RawMessage) error {
+	return l.emitAs(ctx, "", typ, payload)
 }
 
-func (l *Lane) sayAs(ctx context.Context, actor, typ string, payload json.RawMessage) error {
+func (l *Lane) emitAs(ctx context.Context, actor, typ string, payload json.RawMessage) error {
 	if err := l.over(typ); err != nil {
 		return err
 	}
@@ -228,9 +228,9 @@ func (l *Lane) sayAs(ctx context.Context, actor, typ string, payload json.RawMes
 	return l.run.sendOne(ctx, &e)
 }
 
-// State says run.lifecycle. For final states use Done, Cancel and Fail, which end what is open first.
+// State emits run.lifecycle. For final states use Done, Cancel and Fail, which end what is open first.
 func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) error {
-	ctx, done, err := l.speak(ctx)
+	ctx, done, err := l.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, err)
 	}
@@ -241,7 +241,7 @@ func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) erro
 	case s.Final() && open.Any(l.id):
 		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, ErrOpen)
 	}
-	return l.say(ctx, schema.TypeRunLifecycle, lifecyclePayload(s, reason))
+	return l.emit(ctx, schema.TypeRunLifecycle, lifecyclePayload(s, reason))
 }
 
 // Done ends the lane well, and flushes. ErrOpen: a turn or a child has not ended.
@@ -253,8 +253,8 @@ func (l *Lane) Done(ctx context.Context) error {
 }
 
 // Cancel ends the lane, with all that is open in it and below it, as aborted, and flushes. Whoever still
-// speaks there gets ErrOver, and turns' contexts end. Cancelling what is over says nothing. ctx may have
-// ended: what has to be said is said within the configured grace.
+// writes there gets ErrOver, and turns' contexts end. Cancelling what is over writes nothing. ctx may have
+// ended: the end is written within the configured grace.
 func (l *Lane) Cancel(ctx context.Context, reason string) error {
 	return l.run.close(ctx, l, Closing{Child: l.id, Reason: reason}, nil)
 }
@@ -270,9 +270,9 @@ func (l *Lane) Recover(ctx context.Context, reason string) error {
 	return l.run.close(ctx, l, Closing{Child: l.id, TurnOnly: true, Failed: true, Reason: reason}, nil)
 }
 
-// Spawn announces a child and gives its lane. call is the tool call that delegates to it, where one does
+// Spawn announces a child and returns its lane. call is the tool call that delegates to it, where one does
 // ("" else): when the child is cancelled with its parent, its end comes before the call's. An empty id is
-// made up; one that the run knows already wraps ErrOpen. The announcement is stored before Spawn returns, so
+// made up; one that the run has already wraps ErrOpen. The announcement is stored before Spawn returns, so
 // that the child cannot overtake it.
 func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*Lane, error) {
 	r := l.run
@@ -304,7 +304,7 @@ func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...stri
 	return child, child.State(ctx, schema.StateRunning, "")
 }
 
-// announce says child.spawn, if the child can say something then.
+// announce emits child.spawn, if the child can write something then.
 func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) error {
 	r := l.run
 	fail := func(err error) error {
@@ -314,7 +314,7 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 	if err := first.Prepare(r.cfg.RunID); err != nil {
 		return fail(err)
 	}
-	ctx, done, err := by.speak(ctx)
+	ctx, done, err := by.begin(ctx)
 	if err != nil {
 		return fail(err)
 	}
@@ -322,14 +322,14 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 	if r.lanes[l.id] != nil || r.open.lanes[l.id] != nil {
 		return fail(fmt.Errorf("it exists already: %w", ErrOpen))
 	}
-	if err := by.say(ctx, schema.TypeChildSpawn, payload); err != nil {
+	if err := by.emit(ctx, schema.TypeChildSpawn, payload); err != nil {
 		return err
 	}
 	r.lanes[l.id] = l
 	return nil
 }
 
-// Step says a step.boundary. kind is one of native §3.5; checkpoint may be "".
+// Step emits a step.boundary. kind is one of native §3.5; checkpoint may be "".
 func (l *Lane) Step(ctx context.Context, index int, kind, checkpoint string) error {
 	o := object(nil).integer("step_index", int64(index)).text("step_kind", kind)
 	if checkpoint == "" {
@@ -338,7 +338,7 @@ func (l *Lane) Step(ctx context.Context, index int, kind, checkpoint string) err
 	return l.Say(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).end())
 }
 
-// Ask puts a question to a person: input.requested. The answer comes as a command. options and form (a
+// Ask emits input.requested, a question to a person. The answer comes as a command. options and form (a
 // JSON Schema) may be nil.
 func (l *Lane) Ask(ctx context.Context, request, prompt string, options []string, form json.RawMessage) error {
 	o := object(nil).text("request_id", request).str("prompt", prompt)
@@ -352,7 +352,7 @@ func (l *Lane) Ask(ctx context.Context, request, prompt string, options []string
 	return l.Say(ctx, schema.TypeInputRequested, o.raw("schema", form).end())
 }
 
-// Answered says that a question has its answer; nil is null: nobody answered in time.
+// Answered reports to readers that a question has its answer; nil is null: nobody answered in time.
 func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 	v, err := jsonOf(answer)
 	if err != nil {
@@ -364,11 +364,11 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 	return l.Say(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
 }
 
-// Heard tells the pen of an event that somebody else wrote into the run: a command that the agent obeys. A
+// Heard hands the Run an event that somebody else wrote into the run: a command that the agent obeys. A
 // message that takes the run up again, behind its end, is one that it must know of.
 //
-// It waits for nobody, so that whoever hears a cancellation next can obey it.
-func (r *Run) Heard(e *schema.Event) { r.heard.add(e) }
+// It does not block, so that whoever receives a cancellation can obey it at once.
+func (r *Run) Heard(e *schema.Event) { r.foreign.add(e) }
 
-// Flush returns when everything said is stored.
+// Flush returns when everything that was written is stored.
 func (r *Run) Flush(ctx context.Context) error { return r.cfg.Sink.Flush(ctx) }

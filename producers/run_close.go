@@ -12,17 +12,17 @@ import (
 	"agentstream/schema"
 )
 
-// live are those who may have to be interrupted: the open turns, and who speaks for a lane at this moment.
-// It has a lock of its own: whoever cancels must find them while another one waits for space with the run's
+// live holds what may have to be interrupted: the open turns, and the calls that write to a lane at this moment.
+// It has a lock of its own: a cancellation must find them while another call waits for space with the run's
 // lock.
 type live struct {
 	mu    sync.Mutex
 	turns map[*Turn]struct{}
-	calls map[*speaker]struct{}
+	calls map[*activeCall]struct{}
 }
 
-// speaker is one call of a lane's own.
-type speaker struct {
+// activeCall is one call of a lane's own.
+type activeCall struct {
 	lane   *Lane
 	cancel context.CancelCauseFunc
 }
@@ -54,23 +54,23 @@ func (l *live) below(lane *Lane) (out []*Turn) {
 	return out
 }
 
-func (l *live) begin(s *speaker) {
+func (l *live) begin(s *activeCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.calls == nil {
-		l.calls = make(map[*speaker]struct{})
+		l.calls = make(map[*activeCall]struct{})
 	}
 	l.calls[s] = struct{}{}
 }
 
-func (l *live) end(s *speaker) {
+func (l *live) end(s *activeCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.calls, s)
 }
 
-// speakers returns those who speak for a lane or for those below it.
-func (l *live) speakers(lane *Lane) (out []*speaker) {
+// writing returns the calls that write to a lane or to those below it.
+func (l *live) writing(lane *Lane) (out []*activeCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.calls {
@@ -86,14 +86,14 @@ func (l *Lane) within(other *Lane) bool {
 	return other.id == "" || other.id == l.id || slices.Contains(l.path, other.id)
 }
 
-// heard are events of others that the pen has not looked at yet.
-type heard struct {
+// foreign holds events of others that the Run has not looked at yet.
+type foreign struct {
 	some   atomic.Bool
 	mu     sync.Mutex
 	events []schema.Event
 }
 
-func (h *heard) add(e *schema.Event) {
+func (h *foreign) add(e *schema.Event) {
 	own := *e
 	own.Payload = bytes.Clone(e.Payload)
 	h.mu.Lock()
@@ -102,7 +102,7 @@ func (h *heard) add(e *schema.Event) {
 	h.some.Store(true)
 }
 
-func (h *heard) take() []schema.Event {
+func (h *foreign) take() []schema.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := h.events
@@ -111,7 +111,7 @@ func (h *heard) take() []schema.Event {
 	return out
 }
 
-// enter takes the run's lock. The error is why ctx ended before.
+// enter takes the run's lock, or returns why ctx ended before.
 func (r *Run) enter(ctx context.Context) error {
 	select {
 	case r.lock <- struct{}{}:
@@ -122,8 +122,8 @@ func (r *Run) enter(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	if r.heard.some.Load() {
-		for _, e := range r.heard.take() {
+	if r.foreign.some.Load() {
+		for _, e := range r.foreign.take() {
 			r.open.See(&e)
 		}
 	}
@@ -132,12 +132,12 @@ func (r *Run) enter(ctx context.Context) error {
 
 func (r *Run) leave() { <-r.lock }
 
-// speak takes the run's lock for a call of the lane's own, which a cancellation of the lane interrupts. done
-// gives it back.
-func (l *Lane) speak(ctx context.Context) (_ context.Context, done func(), err error) {
+// begin takes the run's lock for a call of the lane's own, which a cancellation of the lane interrupts. done
+// releases it.
+func (l *Lane) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	r := l.run
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &speaker{lane: l, cancel: cancel}
+	s := &activeCall{lane: l, cancel: cancel}
 	r.live.begin(s)
 	if err := r.enter(ctx); err != nil {
 		r.live.end(s)
@@ -152,7 +152,7 @@ func (l *Lane) speak(ctx context.Context) (_ context.Context, done func(), err e
 }
 
 // failed looks at an error of the sink. One that is about the event, or about this moment, concerns the call
-// alone; after any other nothing more is said.
+// alone; after any other nothing more is written.
 func (r *Run) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -165,24 +165,24 @@ func (r *Run) failed(ctx context.Context, err error) {
 	r.err = err
 }
 
-// close says the closing sequence. Everybody who speaks within it is told first, so that nobody who
+// close emits the closing sequence. The calls that write within it are interrupted first, so that none that
 // waits for space holds it up. With a turn, it is that one that is closed, and never the one behind it.
 func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn) error {
-	if !r.hush(l, c, of) {
+	if !r.interrupt(l, c, of) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Grace)
 	defer cancel()
-	said, err := r.closing(ctx, l, c, of)
-	if err != nil || !said {
+	emitted, err := r.closing(ctx, l, c, of)
+	if err != nil || !emitted {
 		return err
 	}
 	return r.cfg.Sink.Flush(ctx)
 }
 
-// closing says what closes. said is false when there was nothing to say. What could not be said can be tried
+// closing emits what closes. emitted is false when there was nothing to emit. What could not be emitted can be tried
 // again.
-func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn) (said bool, err error) {
+func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn) (emitted bool, err error) {
 	if err := r.enter(ctx); err != nil {
 		return false, fmt.Errorf("producers: run %s: end %q: %w", r.cfg.RunID, l.id, err)
 	}
@@ -202,9 +202,9 @@ func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn) (said b
 	return len(events) > 0, nil
 }
 
-// hush ends the contexts of the turns that are about to be closed. It does not take the run's lock,
+// interrupt ends the contexts of the turns that are about to be closed. It does not take the run's lock,
 // which somebody who waits for space may hold. false: the turn that was meant has ended.
-func (r *Run) hush(l *Lane, c Closing, of *Turn) bool {
+func (r *Run) interrupt(l *Lane, c Closing, of *Turn) bool {
 	c.Reason = shortened(c.Reason, maxReason)
 	cause := fmt.Errorf("%s: %w", c.word(), ErrOver)
 	if c.Reason != "" {
@@ -218,7 +218,7 @@ func (r *Run) hush(l *Lane, c Closing, of *Turn) bool {
 		t.cancel(cause)
 	}
 	if !c.TurnOnly {
-		for _, s := range r.live.speakers(l) {
+		for _, s := range r.live.writing(l) {
 			s.cancel(cause)
 		}
 	}

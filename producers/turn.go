@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Turn is one answer of the agent: everything between a person's word and the agent's next silence.
+// Turn is one answer of the agent: everything between a person's message and the agent's next silence.
 // Messages, model calls and tool calls belong to one. Its methods use the context of [Lane.Turn].
 type Turn struct {
 	lane   *Lane
@@ -21,12 +21,12 @@ type Turn struct {
 	over   bool // guarded by the run's lock
 }
 
-// Turn begins a turn: turn.start. ctx is the agent's work on it; when it ends, call Close, which says
+// Turn begins a turn: turn.start. ctx is the agent's work on it; when it ends, call Close, which writes
 // the cancellation. ErrOpen: the lane has one already.
 func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 	r := l.run
 	t := &Turn{lane: l, id: r.cfg.NewID("turn")}
-	speaking, done, err := l.speak(ctx)
+	starting, done, err := l.begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: %w", r.cfg.RunID, l.id, err)
 	}
@@ -35,7 +35,7 @@ func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: turn %s: %w", r.cfg.RunID, l.id, l.turn.id, ErrOpen)
 	}
 	l.turn = t
-	if err := l.say(speaking, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
+	if err := l.emit(starting, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
 		l.turn = nil
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 	return t, nil
 }
 
-// ID is the turn's.
+// ID returns the turn's id.
 func (t *Turn) ID() string { return t.id }
 
 // Context ends when the turn's own does and when the turn is cancelled. Hand it to models and tools.
@@ -61,20 +61,20 @@ func (l *Lane) endTurn() {
 	l.turn = nil
 }
 
-// say is called with the run's lock held.
-func (t *Turn) say(typ string, payload json.RawMessage) error {
+// emit emits an event. Called with the run's lock held.
+func (t *Turn) emit(typ string, payload json.RawMessage) error {
 	if t.over {
 		return fmt.Errorf("producers: run %s: say %s in turn %s: %w", t.lane.run.cfg.RunID, typ, t.id, ErrOver)
 	}
-	return t.lane.say(t.ctx, typ, payload)
+	return t.lane.emit(t.ctx, typ, payload)
 }
 
-// sayAs is say for somebody who is not the agent. Called with the run's lock held.
-func (t *Turn) sayAs(actor, typ string, payload json.RawMessage) error {
+// emitAs is emit for another actor than the agent. Called with the run's lock held.
+func (t *Turn) emitAs(actor, typ string, payload json.RawMessage) error {
 	if t.over {
-		return t.say(typ, payload)
+		return t.emit(typ, payload)
 	}
-	return t.lane.sayAs(t.ctx, actor, typ, payload)
+	return t.lane.emitAs(t.ctx, actor, typ, payload)
 }
 
 // enter takes the run's lock, or gives up when the turn's context ends before.
@@ -90,12 +90,12 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 		return err
 	}
 	defer t.lane.run.leave()
-	return t.say(typ, payload)
+	return t.emit(typ, payload)
 }
 
 // End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
-// or a child has not ended. with are events of the turn's lane that are said together with the end, as by
-// [Lane.SayAll]: the mark that the command which the turn has answered is taken ([Command.Taken]).
+// or a child has not ended. with are events of the turn's lane that are emitted together with the end, as by
+// [Lane.SayAll], for instance commands.taken for the command that the turn has answered.
 func (t *Turn) End(stop string, with ...schema.Event) error {
 	r := t.lane.run
 	if err := t.enter("end", ""); err != nil {
@@ -106,7 +106,7 @@ func (t *Turn) End(stop string, with ...schema.Event) error {
 		return fmt.Errorf("producers: run %s: end turn %s: %w", r.cfg.RunID, t.id, ErrOpen)
 	}
 	if t.over || t.lane.over(schema.TypeTurnEnd) != nil {
-		return t.say(schema.TypeTurnEnd, nil) // which says why not
+		return t.emit(schema.TypeTurnEnd, nil) // which returns why not
 	}
 	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()))
 	events[len(with)].TurnID = t.id
@@ -139,7 +139,7 @@ func (t *Turn) Close() error {
 	return t.Fail(errors.New("the agent left the turn"))
 }
 
-// Feed says events that were made elsewhere, by an adapter say, as the turn's own: lane and turn are set
+// Feed emits events that were made elsewhere, for instance by an adapter, as the turn's own: lane and turn are set
 // here.
 func (t *Turn) Feed(events ...schema.Event) error {
 	r := t.lane.run
@@ -160,7 +160,7 @@ func (t *Turn) Feed(events ...schema.Event) error {
 	return nil
 }
 
-// User says what a person wrote, as a message of theirs.
+// User emits what a person wrote, as a message of theirs.
 func (t *Turn) User(text string) error {
 	m, err := t.begin(MessageInfo{Role: "user"}, "user")
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *Turn) User(text string) error {
 	return m.End("", nil)
 }
 
-// Task says task.start and gives what ends it.
+// Task emits task.start and returns a function that ends the task.
 func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 	if err := shortNames(name); err != nil {
 		return nil, fmt.Errorf("producers: run %s: begin a task: %w", t.lane.run.cfg.RunID, err)
@@ -192,7 +192,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 		if l := r.open.lanes[t.lane.id]; l == nil || t.over || !slices.Contains(l.tasks, id) {
 			return fmt.Errorf("producers: run %s: end task %s: %w", r.cfg.RunID, id, ErrOver)
 		}
-		return t.say(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
+		return t.emit(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
 	}, nil
 }
 

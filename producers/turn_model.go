@@ -26,7 +26,7 @@ type ModelCall struct {
 	began time.Time
 }
 
-// BeginModel says model.start. provider and model may be "".
+// BeginModel emits model.start. provider and model may be "".
 func (t *Turn) BeginModel(provider, model string) (*ModelCall, error) {
 	if err := shortNames(provider, model); err != nil {
 		return nil, fmt.Errorf("producers: run %s: begin a model call: %w", t.lane.run.cfg.RunID, err)
@@ -35,7 +35,7 @@ func (t *Turn) BeginModel(provider, model string) (*ModelCall, error) {
 	return c, t.locked(schema.TypeModelStart, object(nil).text("call_id", c.id).str("model", model).str("provider", provider).end())
 }
 
-// End says model.end of a call that went well. usage is what encoding/json takes, or nil.
+// End emits model.end of a call that went well. usage is what encoding/json takes, or nil.
 func (c *ModelCall) End(usage any) error {
 	used, err := usageOf(usage)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *ModelCall) End(usage any) error {
 	return c.end(true, used, nil)
 }
 
-// Fail says model.end of a call that failed.
+// Fail emits model.end of a call that failed.
 func (c *ModelCall) Fail(cause error) error { return c.end(false, nil, cause) }
 
 func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
@@ -60,20 +60,20 @@ func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
 	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !slices.Contains(l.models, c.id) {
 		return fmt.Errorf("producers: run %s: end model call %s: %w", r.cfg.RunID, c.id, ErrOver)
 	}
-	return c.turn.say(schema.TypeModelEnd, o.end())
+	return c.turn.emit(schema.TypeModelEnd, o.end())
 }
 
 // Model streams one call of a model: model.start, what the decoder makes of the body as it comes, and
 // model.end with usage and time. Afterwards Calls has the tools that the model wants. A body that breaks
 // off ends its message as incomplete, and the error is returned; so is a model's own error, which the
-// message then says. provider and model may be "".
+// message then has. provider and model may be "".
 func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
 	c, err := t.BeginModel(provider, model)
 	if err != nil {
 		return err
 	}
 	var o modelOutcome
-	if err = t.pour(d, body, &o); errors.Is(err, ErrOver) {
+	if err = t.stream(d, body, &o); errors.Is(err, ErrOver) {
 		return err
 	}
 	if err != nil {
@@ -93,18 +93,18 @@ func (t *Turn) failMessage(cause error) (err error) {
 	if l := t.lane.run.open.lanes[t.lane.id]; l != nil && l.msg != nil && !t.over {
 		l.msg.close(Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
 			if err == nil {
-				err = t.say(typ, payload)
+				err = t.emit(typ, payload)
 			}
 		})
 	}
 	return err
 }
 
-// maxIdle is how many reads in a row may give nothing.
+// maxIdle is how many reads in a row may return nothing.
 const maxIdle = 100
 
-// pour says what the decoder makes of the body.
-func (t *Turn) pour(d Decoder, body io.Reader, o *modelOutcome) error {
+// stream emits what the decoder makes of the body.
+func (t *Turn) stream(d Decoder, body io.Reader, o *modelOutcome) error {
 	buf := make([]byte, 16<<10)
 	for idle := 0; ; idle++ {
 		if t.ctx.Err() != nil { // the body may go on for ever without an event
@@ -135,7 +135,7 @@ func (t *Turn) pour(d Decoder, body io.Reader, o *modelOutcome) error {
 	}
 }
 
-// modelOutcome is what the events of one answer say of it.
+// modelOutcome is what the events of one answer report of it.
 type modelOutcome struct {
 	usage  json.RawMessage
 	failed string

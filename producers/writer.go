@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// writer stores packs of one run by compare-and-set and keeps what it knows of the run between
+// writer stores packs of one run by compare-and-set and keeps what it has read of the run between
 // them. Used by one goroutine at a time.
 type writer struct {
 	log     Log
@@ -32,17 +32,17 @@ type writer struct {
 	// for a Publisher.
 	job *appendJob
 
-	root   bool                                                                     // the run is the one to write to, whatever the log says of its id
+	root   bool                                                                     // the run is the one to write to, whatever the log has of its id
 	parent func(ctx context.Context, tenant, child string) (root string, err error) // see AppenderConfig
 }
 
-// childError says that events of this id belong into the log of another run. It ends with the writer's caller.
+// childError reports that events of this id belong into the log of another run. It ends with the writer's caller.
 type childError struct{ root string }
 
 func (e *childError) Error() string { return "it is a child of run " + e.root }
 
 type laneState struct {
-	lane  schema.Lane // what our packs say
+	lane  schema.Lane // of our packs
 	owned bool        // a pack of ours with this epoch is stored
 	seen  uint64      // value of writer.fresh when it was read
 }
@@ -55,7 +55,7 @@ func newWriter(cfg Config) *writer {
 	}
 }
 
-// commit stores the longest prefix of events that fits one pack and says how many it stored. It
+// commit stores the longest prefix of events that fits one pack and returns how many it stored. It
 // tries until the outcome is certain, ctx ends, or the lane is lost. An error with n > 0 is about
 // the event behind the pack; with n 0 nothing was stored, unless it wraps ErrUnanswered.
 func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) (*schema.Pack, int, error) {
@@ -85,7 +85,7 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	}
 	p, n, refused = w.build.build(w.head, lane, events, lim)
 	if n == 0 && remembered {
-		// What we remember may be older than what the caller knows: look before refusing.
+		// What we remember may be older than what the caller has seen: look before refusing.
 		w.forget()
 		if lane, err = w.claim(ctx, events[0].ChildID); err != nil {
 			return nil, 0, nil, err
@@ -116,7 +116,7 @@ func (w *writer) trail(err error) error {
 	return fmt.Errorf("producers: write %s: %w", w.build.key, err)
 }
 
-// claim makes sure that head and lane are current and gives what the next pack of the lane says of
+// claim makes sure that head and lane are current and returns what the next pack of the lane has of
 // its owner. ErrFenced: a higher epoch than ours is on the lane.
 func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	s := w.lanes[child]
@@ -163,7 +163,7 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	return s.lane, nil
 }
 
-// epoch is the highest epoch that the lane is known to have had. The archive knows it when the
+// epoch returns the highest epoch that the lane has had. The archive has it when the
 // lane's last pack has left the log's window.
 func (w *writer) epoch(ctx context.Context, child string) (uint64, error) {
 	if w.head.Lane.Epoch > 0 || w.archive == nil || !w.head.Exists() {
@@ -188,7 +188,7 @@ func (w *writer) readHead(ctx context.Context, child string) (schema.Head, error
 }
 
 // ReadHead returns a run's head with the owner of the lane child: from the log, or from the archive, which may be
-// nil, when the log no longer holds the run. A run that neither knows has the zero Head and no error.
+// nil, when the log no longer holds the run. A run that neither holds has the zero Head and no error.
 func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, child string) (schema.Head, error) {
 	head, err := log.Head(ctx, key, child)
 	if err != nil {
@@ -205,7 +205,7 @@ func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	return head, nil
 }
 
-// counted tells that a pack is stored, whether the answer came or the pack was found.
+// counted calls Hooks.Stored for a pack, whether the answer came or the pack was found.
 func (w *writer) counted(p *schema.Pack, began time.Time) {
 	if w.hooks.Stored != nil {
 		w.hooks.Stored(p.Count, len(p.Body), time.Since(began))

@@ -60,7 +60,7 @@ func (w *writer) search(ctx context.Context, p *schema.Pack) (stored bool, err e
 // firstLine returns the pack's first line with its line feed.
 func firstLine(p *schema.Pack) []byte { return p.Body[:bytes.IndexByte(p.Body, '\n')+1] }
 
-// lost tells when a renewed log ends before what this writer knows to have been acknowledged.
+// lost calls Hooks.Lost when a renewed log ends before what this writer knows to have been acknowledged.
 func (w *writer) lost(head schema.Head) {
 	if head.Generation == w.head.Generation || head.Last >= w.head.Last || w.hooks.Lost == nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// BatchError says which event of a batch was refused. Err wraps one of the sentinels.
+// BatchError reports which event of a batch was refused. Err wraps one of the sentinels.
 type BatchError struct {
 	Line int // line of the body for NDJSON, position in the list for a JSON array; from 1
 	Err  error
@@ -27,7 +27,7 @@ func (e *BatchError) Unwrap() error { return e.Err }
 // must not be changed while the events are used.
 func DecodeBatch(run string, body []byte) ([]Event, error) { return AppendBatch(nil, run, body) }
 
-// AppendBatch is DecodeBatch behind what dst holds, which it gives back as it was with an error.
+// AppendBatch is DecodeBatch behind what dst holds. With an error it returns dst as it was.
 func AppendBatch(dst []Event, run string, body []byte) ([]Event, error) {
 	events := dst
 	if n := min(bytes.Count(body, []byte{'\n'}), MaxPackEvents); n > 1 {

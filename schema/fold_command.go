@@ -112,7 +112,7 @@ func (f *Fold) said(ev *foldEvent, p jsonscan.Fields) {
 	f.addMessage(m)
 }
 
-// decide lets a command decide the open plan. It says whether it did.
+// decide lets a command decide the open plan. It reports whether it did.
 func (f *Fold) decide(ev *foldEvent, kind commandKind, p jsonscan.Fields) bool {
 	plan := f.Plan
 	if plan == nil || plan.Decided != 0 || plan.Child != ev.lane.id() {

@@ -48,7 +48,7 @@ func (t *JSONText) String() string { return jsonscan.DecodeInner(t.inner) }
 // Len is the encoded length, in bytes.
 func (t *JSONText) Len() int { return len(t.inner) }
 
-// appendText adds a delta's text and says how long it was.
+// appendText adds a delta's text and returns how long it was.
 func (b *FoldBlock) appendText(p jsonscan.Fields) int {
 	text := p.Inner("text")
 	b.Text.inner = append(b.Text.inner, text...)

@@ -59,7 +59,7 @@ const (
 	WaitsForResume   = "resume"   // it is paused
 )
 
-// Waiting says what somebody has to do so that the run goes on, by its state, then by its questions.
+// Waiting returns what somebody has to do so that the run goes on, by its state, then by its questions.
 func (r *RunInfo) Waiting() string {
 	switch {
 	case r.State == StateAwaitingApproval:
@@ -136,7 +136,7 @@ const (
 )
 
 // UsageOf takes the whole numbers from the usage object of a message.end's payload. Numbers below 0,
-// fractions, and what is nested are left out. A payload without usage gives nil.
+// fractions, and what is nested are left out. It returns nil for a payload without usage.
 func UsageOf(payload []byte) Usage {
 	var u Usage
 	_ = eachField(payload, func(name string, v []byte) error { // a damaged payload has no usage

@@ -98,7 +98,7 @@ func (s *sessionFields) get(name string) []byte {
 	return nil
 }
 
-// change applies the fields of a payload and says whether what comes of it is short enough.
+// change applies the fields of a payload and reports whether what comes of it is short enough.
 func (s *sessionFields) change(by sessionFields) bool {
 	for _, f := range by.list {
 		switch f.name {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ParseSnapshot reads what AppendSnapshot wrote and gives a fold that goes on where that one was: the
+// ParseSnapshot reads what AppendSnapshot wrote and returns a fold that goes on where that one was: the
 // same events behind it lead to the same snapshots. The error wraps ErrMalformed. It is lenient: a
 // field that is missing or of an unexpected kind counts as null.
 func ParseSnapshot(data []byte) (*Fold, error) {

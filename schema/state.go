@@ -114,7 +114,7 @@ type Head struct {
 // of every pack, and the broker bounds headers at 64 KiB.
 const MaxAnchors = 256
 
-// Lane says who may write a run's own events or one child's. Taking a lane over means writing with
+// Lane is who may write a run's own events or one child's. Taking a lane over means writing with
 // a higher epoch; a writer that sees a higher one than its own is stale. The zero Lane has no owner.
 type Lane struct {
 	Owner string
@@ -200,7 +200,7 @@ func reopens(typ, child string, payload []byte) bool {
 	return err == nil && !l.State.Final()
 }
 
-// Turn says whether the root lane of a run works. The newest of its turn.start, turn.end and run.lifecycle decides.
+// Turn is whether the root lane of a run works. The newest of its turn.start, turn.end and run.lifecycle decides.
 type Turn string
 
 // Turns. "" is that of a run that has said none of these.

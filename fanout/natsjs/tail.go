@@ -95,7 +95,7 @@ func (t *tail) route(m *nats.Msg) {
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
 	if err != nil {
-		return // not ours; the persister puts such messages aside and says so
+		return // not ours; the persister puts such messages aside and logs them
 	}
 	t.mu.Lock()
 	watches := t.watches[p.Key]

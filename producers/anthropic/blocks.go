@@ -26,7 +26,7 @@ func plain(kind string, base provider.Fields) bool {
 	})
 }
 
-// beginBlock tells a block's start and the text that it began with.
+// beginBlock emits a block's start and the text that it began with.
 func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block {
 	m := d.openMessage()
 	source = isObjectOrEmpty(source)
@@ -157,7 +157,7 @@ func (d *machine) unannounced(index int, typ string) *provider.Block {
 	return nil
 }
 
-// endBlock tells the end of a block that the provider has ended, and what follows from it: a result is
+// endBlock emits the end of a block that the provider has ended, and what follows from it: a result is
 // the answer of a call.
 func (d *machine) endBlock(b *provider.Block) {
 	b.End(true)

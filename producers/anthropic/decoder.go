@@ -81,7 +81,7 @@ func (d *machine) abandon(why string) {
 	}
 }
 
-// startMessage opens a message. Blocks that came whole with it are told at once.
+// startMessage opens a message. Blocks that came whole with it are emitted at once.
 func (d *machine) startMessage(m provider.Fields) {
 	d.abandon("another message began")
 	var usage provider.Fields

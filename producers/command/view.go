@@ -189,7 +189,7 @@ func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
 	return true
 }
 
-// fate says what has become of a command, so far as is known.
+// fate returns what has become of a command, so far as is known.
 func (v *view) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
 	l := v.lane(lane)
 	return seq <= l.taken, typ != schema.TypeCommandMessage && seq < max(l.ended, v.ended)

@@ -57,7 +57,7 @@ func (a *actor) begin() {
 	}
 }
 
-// state says the role's state.
+// state emits the role's state.
 func (a *actor) state(st schema.RunState, reason string) {
 	if a.err != nil {
 		return
@@ -87,7 +87,7 @@ func (a *actor) flush() {
 	}
 }
 
-// user says what the person has asked for.
+// user emits what the person has asked for.
 func (a *actor) user(text string) {
 	if a.err == nil {
 		a.try(a.turn.User(text))
@@ -221,7 +221,7 @@ func breaksOff(why string) part {
 	return func(a *actor, _ *producers.Message) { a.try(&scripted{errors.New(why)}) }
 }
 
-// spell says pieces at a pace.
+// spell emits pieces at a pace.
 func (a *actor) spell(pieces []string, pace time.Duration, say func(string) error) {
 	for _, p := range pieces {
 		if a.wait(pace); a.err != nil {

@@ -77,7 +77,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Agent tells the scripted run.
+// Agent runs a script.
 type Agent struct {
 	cfg    Config
 	script script
@@ -109,7 +109,7 @@ func childID(run, name string) string {
 	return run[:min(len(run), schema.MaxRunID-len(name))] + name
 }
 
-// Run tells the whole run, and answers what comes behind its end. When ctx ends, it ends the run as
+// Run writes the whole run, and answers what comes behind its end. When ctx ends, it ends the run as
 // aborted, or leaves it when it has ended before; the error is the cause, and nil where there was nothing
 // left to tell. A command that cancels ends the run and not Run, and so does a failure that is in the
 // script. When the sink fails it returns that error (producers.ErrFenced: another writer has taken over)

@@ -169,7 +169,7 @@ func (a *actor) approval() {
 // patience is how long the agent waits for an answer.
 const patience = 20 * time.Second
 
-// ask puts a question to a person and gives the answer. Without one in time the agent goes on.
+// ask puts a question to a person and returns the answer. Without one in time the agent goes on.
 func (a *actor) ask(id, question string, options ...string) string {
 	s := a.s
 	if s.commands == nil || a.err != nil {

@@ -35,7 +35,7 @@ type Replies struct {
 
 var _ worker.Answer = Replies{}.Answer
 
-// Answer says the answer to one message, and the same to an outcome that is described so.
+// Answer emits the answer to one message, and the same to an outcome that is described so.
 func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
 	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Text(), read: systemTokens}
 	if s.cfg.Patience <= 0 {
@@ -153,7 +153,7 @@ func (s *reply) model(lines ...line) error {
 	return call.End(used)
 }
 
-// spell says pieces at a pace.
+// spell emits pieces at a pace.
 func (s *reply) spell(pieces []string, pace time.Duration, say func(string) error) error {
 	for _, p := range pieces {
 		if err := s.pause(pace); err != nil {
@@ -334,7 +334,7 @@ func (s *reply) delegated() error {
 	return s.model(s.speech("I have asked, and this is the answer: " + answer))
 }
 
-// sent sends a child out and gives what it says.
+// sent sends a child out and returns what it says.
 func (s *reply) sent(task, call string) (answer string, err error) {
 	id := "child_" + strings.TrimPrefix(s.turn.ID(), "turn_")
 	if s.child, err = s.q.Spawn(s.ctx, id, task, call); err != nil {

@@ -46,7 +46,7 @@ type planStep struct {
 	Cost   float64  `json:"est_cost_usd"`
 }
 
-// plan says a plan of these steps.
+// plan emits a plan of these steps.
 func (a *actor) plan(steps ...planStep) {
 	type plan struct {
 		ID    string     `json:"id"`
@@ -69,7 +69,7 @@ func (a *actor) plan(steps ...planStep) {
 
 func (s *stage) planID() string { return fmt.Sprintf("plan_%d", s.plans) }
 
-// propose says the script's plan, or another one where it has been told why.
+// propose emits the script's plan, or another one where it has been told why.
 func (a *actor) propose(why string) {
 	a.s.plans++
 	a.s.script.plan(a, why)

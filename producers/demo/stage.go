@@ -71,7 +71,7 @@ type role struct {
 	cached    int // those that it knows from the call before
 }
 
-// actor tells one thing of a role, beside others. After an error nothing more is told.
+// actor emits one thing of a role, beside others. After an error nothing more is told.
 type actor struct {
 	*role
 	s     *stage
@@ -124,7 +124,7 @@ func (s *stage) leave(who func(*actor) bool) {
 	})
 }
 
-// perform tells one part of the run, from its first state to a final one.
+// perform emits one part of the run, from its first state to a final one.
 func (s *stage) perform(tell func(*actor)) error {
 	s.back, s.verdict, s.roles[0].redirects = "", nil, nil
 	s.enter(s.roles[0], tell)

@@ -14,7 +14,7 @@ type call struct {
 	bad  bool // a piece has no place
 }
 
-// function tells a functionCall part: a whole call, or a piece of one whose arguments stream.
+// function emits a functionCall part: a whole call, or a piece of one whose arguments stream.
 func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 	for _, f := range fc {
 		switch f.Name {

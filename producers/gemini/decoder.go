@@ -23,7 +23,7 @@ func NewMachine(out *provider.Writer) provider.Machine { return &machine{out: ou
 
 type machine struct {
 	out     *provider.Writer
-	now     *answer // the candidate that is being told; nil between responses
+	now     *answer // the candidate that is being emitted; nil between responses
 	id      string  // of its response
 	waiting []*candidate
 	held    int // bytes that wait
@@ -163,7 +163,7 @@ func (d *machine) begin(id string, all provider.Fields, list []json.RawMessage) 
 // place of a candidate: the first one may leave it out.
 func place(c provider.Fields) int { return max(c.Index(), 0) }
 
-// candidate tells one candidate of a chunk, or holds it until its turn.
+// candidate emits one candidate of a chunk, or holds it until its turn.
 func (d *machine) candidate(raw json.RawMessage) {
 	c, ok := provider.Parse(raw)
 	if !ok {
@@ -222,7 +222,7 @@ func (d *machine) end(why string) {
 	d.id = ""
 }
 
-// answer is one candidate as it is told: one message.
+// answer is one candidate as it is emitted: one message.
 type answer struct {
 	out   *provider.Writer
 	m     *provider.Message

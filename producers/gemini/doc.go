@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// [NewDecoder] gives a decoder of the shape that all adapters share (producers/provider); [NewMachine]
+// [NewDecoder] returns a decoder of the shape that all adapters share (producers/provider); [NewMachine]
 // gives its inside to whoever has frames already. It reads server-sent events, one chunk per line, and
 // the list form. It knows thoughts and their signatures, calls with and without ids, arguments that
 // stream by path, code execution, inline data, grounding and citations, safety, refused prompts, several

@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// part tells one part of the content. Kinds that are not known stand as blocks of their own name.
+// part emits one part of the content. Kinds that are not known stand as blocks of their own name.
 func (a *answer) part(raw json.RawMessage) {
 	p, ok := provider.Parse(raw)
 	if !ok || len(p) == 0 {
@@ -85,7 +85,7 @@ func (a *answer) close() {
 	a.media = nil
 }
 
-// whole tells a block that came at once.
+// whole emits a block that came at once.
 func (a *answer) whole(b *provider.Block, sig json.RawMessage) {
 	a.close()
 	b.Index = len(a.m.Blocks)
@@ -95,7 +95,7 @@ func (a *answer) whole(b *provider.Block, sig json.RawMessage) {
 	b.End(true)
 }
 
-// other tells a part that nobody here knows.
+// other emits a part of an unknown kind.
 func (a *answer) other(p provider.Fields, sig json.RawMessage) {
 	kind := ""
 	base := provider.Fields{{Name: "type"}}
@@ -137,7 +137,7 @@ func typed(kind string, inner provider.Fields) provider.Fields {
 	return base
 }
 
-// executable tells code that the API runs itself: a block, and a call that has begun.
+// executable emits code that the API runs itself: a block, and a call that has begun.
 func (a *answer) executable(c provider.Fields, sig json.RawMessage) {
 	const kind = "executableCode"
 	call, index := a.callID(c.Str("id")), len(a.m.Blocks)
@@ -155,7 +155,7 @@ func (a *answer) executable(c provider.Fields, sig json.RawMessage) {
 	a.code = call
 }
 
-// executed tells what the code gave.
+// executed emits the result of the code.
 func (a *answer) executed(c provider.Fields, sig json.RawMessage) {
 	const kind = "codeExecutionResult"
 	call := provider.Bounded(c.Str("id"))
@@ -169,7 +169,7 @@ func (a *answer) executed(c provider.Fields, sig json.RawMessage) {
 	}
 }
 
-// medium is data that is being told.
+// medium is data that is being emitted.
 type medium struct {
 	b     *provider.Block
 	media string
@@ -181,7 +181,7 @@ const (
 	maxDataContent = 64 << 10  // bytes of base64 in the content of message.end
 )
 
-// data tells inline data. Sound comes in pieces, which go on in one block; anything else is whole.
+// data emits inline data. Sound comes in pieces, which go on in one block; anything else is whole.
 func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 	media, data := c.Str("mimeType"), c.Get("data")
 	if !provider.IsString(data) {

@@ -34,7 +34,7 @@ func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)
 			return // nothing that the stream has sent
 		}
 		if p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored); err == nil {
-			fn(p) // else not ours; the persister puts such messages aside and says so
+			fn(p) // else not ours; the persister puts such messages aside and logs them
 		}
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"agentstream/schema"
 )
 
-// FollowConfig says what Follow hands over. Name is required.
+// FollowConfig selects what Follow hands over. Name is required.
 type FollowConfig struct {
 	Name   string        // of the durable consumers that keep the place; [A-Za-z0-9_-]{1,64}
 	Tenant string        // "": all tenants
@@ -129,7 +129,7 @@ func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg F
 		}
 		p, err := schema.ParsePack(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream)
 		if err != nil {
-			done() // not ours; the persister puts such messages aside and says so
+			done() // not ours; the persister puts such messages aside and logs them
 			continue
 		}
 		hand(p, done)

@@ -80,7 +80,7 @@ func (i *Inbox) collect(q *queue, b *batch) bool {
 	return true
 }
 
-// release gives room back.
+// release frees room.
 func (i *Inbox) release(q *queue, size int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -15,7 +15,7 @@ type builtin struct {
 	output provider.Fields // what its result says instead of what the item has
 }
 
-// beginBuiltin begins a block of the item's kind. Calls are told as such.
+// beginBuiltin begins a block of the item's kind. Calls are emitted as such.
 func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 	whole := withoutImage(it.typ, src)
 	base, _ := provider.Parse(whole.Encode())
@@ -44,7 +44,7 @@ func withoutImage(typ string, src provider.Fields) (out provider.Fields) {
 	return out
 }
 
-// completeBuiltin takes the whole item. It says whether that agrees with what was told of it.
+// completeBuiltin takes the whole item. It reports whether that agrees with what was emitted of it.
 func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool) {
 	if image := base64Text(src.Get("result")); it.typ == "image_generation_call" && image != nil {
 		media := mediaType(src)

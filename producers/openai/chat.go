@@ -26,7 +26,7 @@ type chat struct {
 	main   *choice
 	others map[int]*other
 	order  []int           // of others
-	failed json.RawMessage // error that was said within msg
+	failed json.RawMessage // error that came within msg
 	roles  bool            // chunks of msg go without a role
 }
 
@@ -145,7 +145,7 @@ func (d *chat) finished() bool {
 	return d.main == nil || d.main.finished
 }
 
-// choice takes what a chunk says of one choice. It says whether that is the whole choice.
+// choice takes what a chunk says of one choice. It reports whether that is the whole choice.
 func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	index := max(all.Index(), 0)
 	delta := all.Object("delta")

@@ -11,8 +11,8 @@ import (
 type choice struct {
 	out      *provider.Writer
 	msg      *provider.Message
-	live     bool            // its events are told
-	now      *provider.Block // text, thought or refusal that is being told
+	live     bool            // its events are emitted
+	now      *provider.Block // text, thought or refusal that is being emitted
 	nowKind  string
 	audio    *provider.Block
 	calls    calls
@@ -94,7 +94,7 @@ func (c *choice) endNow(finished bool) {
 	c.now, c.nowKind = nil, ""
 }
 
-// say tells a piece of text of some kind. What is empty begins no block.
+// say emits a piece of text of some kind. What is empty begins no block.
 func (c *choice) say(kind string, v json.RawMessage) {
 	if len(provider.Inner(v)) == 0 {
 		return

@@ -14,13 +14,13 @@
 // refusal, tool_calls and function_call are tool_use; so is stop when there are calls, for a call that
 // was demanded ends so. A model that has said a refusal, and calls nothing, stops by refusal. Other words stay as they are. usage is the provider's last, untouched.
 //
-// What is told once is not told again: the texts that done events and the final response repeat are
+// What is emitted once is not emitted again: the texts that done events and the final response repeat are
 // compared with what was said and complete it; where they contradict it the last of them stands in the
 // content of message.end, and is the input of a call, and the frame is kept under custom.
 // Members that the catalogue has no name for stand in message.end with their last value; a value that
-// another one replaces is told by custom.openai.replaced, one that has no room there by
+// another one replaces is emitted as custom.openai.replaced, one that has no room there by
 // custom.openai.member. The padding in obfuscation members is dropped: it says nothing. Log
-// probabilities are told piece by piece by custom.openai.logprobs.
+// probabilities are emitted piece by piece as custom.openai.logprobs.
 //
 // Chat. A refusal is a block of kind refusal, and its text no text. Reasoning may be spelt
 // reasoning_content, reasoning or reasoning_details. Choice 0 is the message. The other choices are
@@ -37,7 +37,7 @@
 // functions and custom tools are tool_use. Tools of the provider are calls too, of the kind that the
 // item has; their content is the item with its input beside, and tool.end their result, unless the
 // client is who runs them. Where the output is an item of its own the call ends with that, or with how it
-// went when the response ends without it. Images are told as data.delta, each in a block of its own. Items are
+// went when the response ends without it. Images are emitted as data.delta, each in a block of its own. Items are
 // found
 // by output_index: their ids may change within one stream, and so may the response's, of which the
 // last stands in message.end as response_id. Another response begins with response.created and another

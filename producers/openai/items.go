@@ -258,7 +258,7 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 	d.closeItem(it, it.typ == "message" || src.Str("status") != "incomplete")
 }
 
-// completeParts compares parts with what was told of them, and tells those that were not told.
+// completeParts compares parts with what was emitted of them, and emits those that were not.
 func (d *responses) completeParts(it *item, list json.RawMessage) (agrees bool) {
 	agrees = true
 	for i, raw := range provider.Elements(list) {
@@ -295,7 +295,7 @@ func partKind(typ string) string {
 	return ""
 }
 
-// settle takes the whole of a part. It says whether that agrees with its pieces.
+// settle takes the whole of a part. It reports whether that agrees with its pieces.
 func (d *responses) settle(p *part, key partKey, src provider.Fields) bool {
 	if !p.b.Open() {
 		return true

@@ -17,10 +17,10 @@ func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
 // responses is what the events of the Responses API mean.
 type responses struct {
 	out     *provider.Writer
-	msg     *provider.Message // of the response that is being told
+	msg     *provider.Message // of the response that is being emitted
 	id      string            // of the response; "" when nothing has named it yet
 	seq     sequence
-	failed  json.RawMessage // error that was said within msg
+	failed  json.RawMessage // error that came within msg
 	items   map[int]*item   // by output_index
 	byID    map[string]*item
 	last    *item
@@ -28,7 +28,7 @@ type responses struct {
 	calls   bool // something waits for the client
 	refused bool // the model has said why it does not answer
 	held    []result
-	// answered are calls whose result was told.
+	// answered are calls whose result was emitted.
 	answered map[string]bool
 }
 
@@ -38,7 +38,7 @@ func (d *responses) Done() {}
 // Close ends a response that the provider did not end.
 func (d *responses) Close() { d.abandon("the provider's stream ended before the response did") }
 
-// Rejoin says that what comes next may have been told before.
+// Rejoin announces that what comes next may have been emitted before.
 func (d *responses) Rejoin() { d.seq.repeats = true }
 
 // Frame takes one event, or a whole response.
@@ -89,7 +89,7 @@ func (d *responses) untyped(all provider.Fields) {
 			status = "completed"
 		}
 		d.finish(status, all, all)
-	case all.Str("object") == "response": // it is still being made, and will be told one day
+	case all.Str("object") == "response": // it is still being made, and will be emitted one day
 		d.out.Custom("response", all)
 	case says(all.Get("error")):
 		d.fail(all)
@@ -170,7 +170,7 @@ func (d *responses) members(r provider.Fields) {
 	}
 }
 
-// finish ends a response. What its output holds that was not told is told now.
+// finish ends a response. What its output holds that was not emitted is emitted now.
 func (d *responses) finish(status string, r, all provider.Fields) {
 	d.open(r)
 	for i, raw := range provider.Elements(r.Get("output")) {
@@ -199,7 +199,7 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 	d.forget()
 }
 
-// end says the end of the message.
+// end emits the end of the message.
 func (d *responses) end(status string, r provider.Fields) {
 	reason := status
 	if why := r.Object("incomplete_details").Str("reason"); why != "" {

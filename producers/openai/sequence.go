@@ -13,13 +13,13 @@ type sequence struct {
 	seen     []uint64
 	last     int            // highest number so far
 	openers  map[string]int // numbers of the events that open a response, by type
-	repeats  bool           // the response is told again from somewhere
+	repeats  bool           // the response is sent again from somewhere
 }
 
 // maxSequence bounds the numbers that are compared: half a megabyte.
 const maxSequence = 1 << 22
 
-// see notes an event. It says whether another response begins with it, and whether it was told before. An id that
+// see notes an event. It reports whether another response begins with it, and whether it was sent before. An id that
 // differs is no other response by itself: proxies give every event one of its own.
 func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool) {
 	id := all.Object("response").Str("id")

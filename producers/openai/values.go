@@ -21,7 +21,7 @@ func says(v json.RawMessage) bool {
 	return true
 }
 
-// keep stores a member for the end of the message. A value that it replaces is told now, and so is one
+// keep stores a member for the end of the message. A value that it replaces is emitted now, and so is one
 // that has no room there.
 func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
 	if !says(f.Value) {
@@ -72,7 +72,7 @@ func dataBlock(m *provider.Message, index int, media, name string) *provider.Blo
 	}})
 }
 
-// sayData tells a piece of data, given as base64.
+// sayData emits a piece of data, given as base64.
 func sayData(out *provider.Writer, b *provider.Block, media, name string, text []byte) {
 	for len(text) > 0 {
 		n := min(len(text), maxData)

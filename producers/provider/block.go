@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// Block is one content block. Set its fields, hand it to Message.Begin, and say its text and its end.
+// Block is one content block. Set its fields, hand it to Message.Begin, then call Text and End.
 type Block struct {
 	Index int
 	Kind  string // in events: text, reasoning, tool_use, or the provider's own name of it
@@ -18,7 +18,7 @@ type Block struct {
 	Base Fields
 	// Field is the member of Base that the text fills: "text", "thinking". "" for a tool call.
 	Field string
-	// Raw is said by block.start as "block"; nil when it holds nothing that events do not say anyway.
+	// Raw is in block.start as "block"; nil when other events have all that it holds.
 	Raw json.RawMessage
 	// Call and Tool make the block a tool call; CallKind is the provider's name of its kind, for
 	// tool.start. Whoever begins it with an empty Call or Tool gets one made up.
@@ -30,7 +30,7 @@ type Block struct {
 	Input json.RawMessage
 	// Answers is the call whose result the block is, said by block.start; "" for other blocks.
 	Answers string
-	// Late are members that came after the beginning (signature, citations, …): block.end says them, and
+	// Late are members that came after the beginning (signature, citations, …): block.end has them, and
 	// so does the content.
 	Late Fields
 
@@ -62,7 +62,7 @@ func Reserved(kind string) bool {
 	return false
 }
 
-// Begin says block.start.
+// Begin emits block.start.
 func (m *Message) Begin(b *Block) *Block {
 	m.room()
 	b.m = m
@@ -123,8 +123,8 @@ const maxDelta = 256 << 10
 // Said is the length of the text so far, in bytes as it is written.
 func (b *Block) Said() int { return b.said }
 
-// Text says a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
-// Empty pieces say nothing.
+// Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
+// Empty pieces emit nothing.
 func (b *Block) Text(value json.RawMessage) {
 	in := Inner(value)
 	if len(in) == 0 {
@@ -155,8 +155,8 @@ func (b *Block) Text(value json.RawMessage) {
 	}
 }
 
-// End says block.end, and tool.start of a call that is complete. finished is false when the provider
-// did not end it. Ending again says nothing.
+// End emits block.end, and tool.start of a call that is complete. finished is false when the provider
+// did not end it. Ending again emits nothing.
 func (b *Block) End(finished bool) {
 	if b.closed {
 		return
@@ -236,7 +236,7 @@ func (b *Block) Content() json.RawMessage {
 	return out.Encode()
 }
 
-// Result says what a tool of the provider answered: tool.end of a call. output is its content, or the
+// Result emits what a tool of the provider answered: tool.end of a call. output is its content, or the
 // error when it failed.
 func (w *Writer) Result(call string, failed bool, output json.RawMessage, kind string) {
 	if call = Bounded(call); call == "" {

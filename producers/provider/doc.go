@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// A [Decoder] takes the bytes of a response body as they come, in pieces of any size, and gives the
+// A [Decoder] takes the bytes of a response body as they come, in pieces of any size, and returns the
 // events of the schema's catalogue. It reads server-sent events (LF, CR or CRLF), one JSON object per
 // line, and JSON printed over several lines or in a list, and finds out which it is. What the frames
 // mean is a [Machine], one for each provider; what it says it says through a [Writer], whose [Message]

@@ -314,7 +314,7 @@ func OneLine(v []byte) []byte {
 // maxDepth bounds the nesting of what is carried, so that events stay within the schema's 128.
 const maxDepth = 100
 
-// Problem says why data cannot be carried as JSON, or "".
+// Problem returns why data cannot be carried as JSON, or "".
 func Problem(data []byte) string {
 	switch {
 	case !utf8.Valid(data):

@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// Message is one message that is being told: between its message.start and its message.end.
+// Message is one message that is being emitted: between its message.start and its message.end.
 type Message struct {
 	w      *Writer
 	ID     string
@@ -39,7 +39,7 @@ const (
 // roles that the catalogue knows.
 var roles = []string{"user", "assistant", "system", "tool"}
 
-// Start says message.start. An empty id is made up; a role that the catalogue does not know is the
+// Start emits message.start. An empty id is made up; a role that the catalogue does not know is the
 // assistant's; model is a JSON string or not said; usage may be nil.
 func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Message {
 	m := &Message{w: w, ID: Bounded(id)}
@@ -66,13 +66,13 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 	return m
 }
 
-// add says an event of the message itself.
+// add emits an event of the message itself.
 func (m *Message) add(typ string, payload Fields) {
 	m.w.Add(typ, payload)
 	m.spoken()
 }
 
-// spoken says who has said the newest event, where that is not the assistant: a view without the messages' borders
+// spoken is the actor of the newest event, where that is not the assistant: a view without the messages' borders
 // must not take it for the assistant's.
 func (m *Message) spoken() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
@@ -135,7 +135,7 @@ func (m *Message) room() {
 }
 
 // End closes the open blocks as cut short, and the message. more are members beside the usual ones.
-// Ending again says nothing.
+// Ending again emits nothing.
 func (m *Message) End(more Fields) {
 	if m.ended {
 		return

@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome says how a model call went, for whoever ends the run. A body with several messages is judged
+// Outcome is how a model call went, for whoever ends the run. A body with several messages is judged
 // by its last one, and by all frames that could not be read. The zero value is ready; use one for each
 // body.
 type Outcome struct {
@@ -58,7 +58,7 @@ func (o *Outcome) End() (schema.RunState, string) {
 	return schema.StateDone, ""
 }
 
-// Damage says why the stream is not as the provider sent it: it was cut, a frame cannot be read, or no
+// Damage returns why the stream is not as the provider sent it: it was cut, a frame cannot be read, or no
 // message is in it and no error either. "" where it is whole; a call that failed may be.
 func (o *Outcome) Damage() string {
 	switch {

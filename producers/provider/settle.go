@@ -7,7 +7,7 @@ import (
 
 // Settle takes the whole text of the block, a JSON string, as providers repeat it at its end. What the
 // pieces before left out is said now. false: the pieces said something else, or so much that it cannot
-// be told any more; whoever asks keeps the whole then. What the pieces said stays said, and the newest whole is the
+// be emitted any more; whoever asks keeps the whole then. What the pieces said stays said, and the newest whole is the
 // text of the block in the message's content, and the input of a call. An empty whole says nothing.
 func (b *Block) Settle(whole json.RawMessage) bool {
 	in := Inner(whole)

@@ -38,10 +38,10 @@ func (w *Writer) take() []schema.Event {
 // Provider is the name that types and payloads say.
 func (w *Writer) Provider() string { return w.provider }
 
-// Add says one event.
+// Add emits one event.
 func (w *Writer) Add(typ string, payload Fields) { w.add(typ, payload, "", 0) }
 
-// add says an event that has already left out a member of so many bytes; "" is none.
+// add emits an event that has already left out a member of so many bytes; "" is none.
 func (w *Writer) add(typ string, payload Fields, omitted string, bytes int) {
 	w.out = append(w.out, schema.Event{
 		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID, Payload: fit(payload, omitted, bytes),

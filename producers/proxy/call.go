@@ -301,7 +301,7 @@ func (c *call) toldLoss(why string, bytes int64) {
 	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Told: true}, nil)
 }
 
-// judge says how a call without losses went. A client may leave when it has the message: that the
+// judge returns how a call without losses went. A client may leave when it has the message: that the
 // connection was still open then is nobody's concern.
 func (c *call) judge() result {
 	state, reason := c.seen.End()

@@ -20,7 +20,7 @@ type Upstream struct {
 	URL  *url.URL // http or https, with or without a path, without user and query
 }
 
-// Requests says what is kept of requests.
+// Requests selects what is kept of requests.
 type Requests string
 
 // What is kept of requests: their last user message and the results of tools, or nothing.

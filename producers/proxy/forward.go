@@ -179,7 +179,7 @@ func (d *download) Close() error {
 	return d.ReadCloser.Close()
 }
 
-// ended says how the client's side went. Only the first call counts.
+// ended notes how the client's side went. Only the first call counts.
 func (g *passage) ended(o Outcome) {
 	g.mu.Lock()
 	first := g.outcome == ""

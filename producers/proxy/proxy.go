@@ -143,7 +143,7 @@ func (p *Proxy) unrecorded(key schema.RunKey, why string, bytes int64) {
 	p.lost(Loss{Key: key, Reason: why, Bytes: bytes}, nil)
 }
 
-// full says why no more calls are recorded, or "".
+// full returns why no more calls are recorded, or "".
 func (p *Proxy) full() string {
 	switch {
 	case p.closing:

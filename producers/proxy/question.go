@@ -20,7 +20,7 @@ type question struct {
 	model string
 }
 
-// question waits for the request and gives its events. The error is ctx's.
+// question waits for the request and returns its events. The error is ctx's.
 func (c *call) question(ctx context.Context) ([]schema.Event, error) {
 	if c.p.cfg.Requests == RequestsNone {
 		return nil, nil

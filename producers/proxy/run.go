@@ -118,7 +118,7 @@ func (r *run) lock(ctx context.Context) error {
 func (r *run) unlock() { <-r.gate }
 
 // start stores the first events of a call, behind what begins the run and the child if they have not,
-// and gives the sink for those that follow.
+// and returns the sink for those that follow.
 func (r *run) start(ctx context.Context, c *call, events []schema.Event) (Sink, error) {
 	if err := r.lock(ctx); err != nil {
 		return nil, err

@@ -215,7 +215,7 @@ func (s *spool) ended(ctx context.Context) error {
 	}
 }
 
-// fate says what is known of the body: bytes that were lost so far and why, and whether and how it
+// fate returns what is known of the body: bytes that were lost so far and why, and whether and how it
 // ended.
 func (s *spool) fate() (lost int64, why string, over bool, err error) {
 	s.mu.Lock()

@@ -9,10 +9,10 @@ import (
 	"agentstream/schema"
 )
 
-// goneReason is what a run says whose writer is gone.
+// goneReason is the reason of a run whose writer is gone.
 const goneReason = "writer is gone"
 
-// reapAttempts bounds how often an ending is made again, because children that nobody has asked still speak.
+// reapAttempts bounds how often an ending is made again, because children that nobody has asked still write.
 const reapAttempts = 20
 
 // ending is a run as it is read to be ended.
@@ -21,11 +21,11 @@ type ending struct {
 	last   schema.Seq
 	pos    uint64
 	talk   bool              // it is a session
-	shut   string            // why nobody will say anything in it any more: it is archived, or deleted; "" otherwise
+	shut   string            // why nobody will write to it any more: it is archived, or deleted; "" otherwise
 	owners map[string]string // of lanes
 }
 
-// end ends a run, unless somebody has spoken since it was found silent. It says whether it did.
+// end ends a run, unless somebody has written to it since it was found silent. It reports whether it did.
 func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	e := &ending{owners: make(map[string]string)}
 	if err := r.readOn(ctx, s.key, e); err != nil {
@@ -78,8 +78,8 @@ func (r *Reaper) alone(ctx context.Context, s *suspect, e *ending) (bool, error)
 }
 
 // close writes the ending. Its first event demands to be the next one of the run, and is of the run's own
-// lane, which it takes over: an ending of several lanes, which is not stored at once, begins with a mark of
-// its own. From then on the run is ours, and who still speaks for a child is waited for.
+// lane, which it takes over. An ending of several lanes, which is not stored at once, begins with an event of
+// its own. From then on the run is ours, and writers of its children are waited for.
 func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema.RunKey, e *ending) (bool, error) {
 	events := e.closing()
 	ours := false
@@ -114,10 +114,10 @@ func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema
 	return false, fmt.Errorf("still spoken for by children after %d attempts", reapAttempts)
 }
 
-// reaperActor says whose an ending is.
+// reaperActor is the actor of an ending.
 const reaperActor = "system"
 
-// why says why a run is ended.
+// why returns the reason for which a run is ended.
 func (e *ending) why() string {
 	if e.shut != "" && e.open.Idle() {
 		return e.shut

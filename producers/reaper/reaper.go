@@ -21,7 +21,7 @@ type Lister interface {
 	Quiet(ctx context.Context, before time.Time) iter.Seq2[schema.RunKey, error]
 }
 
-// Witness knows of runs what their events do not say.
+// Witness answers what a run's events do not tell.
 type Witness interface {
 	// Ask asks an owner of lanes of the run whether it is there. false: nobody answers. An error: nobody
 	// knows.

@@ -121,7 +121,7 @@ func (c *claude) childID(call string) string {
 	return id
 }
 
-// assistant tells the blocks of one line. A message that its stream told is not told again.
+// assistant emits the blocks of one line. A message that its stream has emitted is not emitted again.
 func (c *claude) assistant(l *claudeLane, all provider.Fields) {
 	m := all.Object("message")
 	for _, raw := range blocksOf(m) {
@@ -158,7 +158,7 @@ func (c *claude) noteTask(l *claudeLane, raw json.RawMessage) {
 	c.tasks[b.Str("id")] = task{l, strings.ToValidUTF8(prompt[:min(len(prompt), 64<<10)], "")}
 }
 
-// user tells what the user said or what tools gave. The result of a call that delegated ends the child.
+// user emits messages of the user and results of tools. The result of a call that delegated ends the child.
 func (c *claude) user(l *claudeLane, all provider.Fields) {
 	m := all.Object("message")
 	l.endMessage()

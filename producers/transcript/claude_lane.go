@@ -52,7 +52,7 @@ func (l *claudeLane) stream(id string) {
 
 func (l *claudeLane) wasStreamed(id string) bool { return id != "" && slices.Contains(l.streams, id) }
 
-// message tells the blocks of a line, which begin a message or go on with the open one.
+// message emits the blocks of a line, which begin a message or go on with the open one.
 func (l *claudeLane) message(id string, m provider.Fields) {
 	if l.open != id {
 		l.endMessage()
@@ -74,7 +74,7 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 	l.write(end.Encode())
 }
 
-// known is how many of the blocks were told: some versions repeat in each line what came before.
+// known is how many of the blocks were emitted: some versions repeat in each line what came before.
 func (l *claudeLane) known(blocks []json.RawMessage) int {
 	if len(l.told) == 0 || len(blocks) < len(l.told) {
 		return 0

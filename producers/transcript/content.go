@@ -13,7 +13,7 @@ func field(name string, value json.RawMessage) provider.Field {
 	return provider.Field{Name: name, Value: value}
 }
 
-// textBlock tells text that came as a whole; value is a JSON string. Empty text says nothing.
+// textBlock emits text that came as a whole; value is a JSON string. Empty text emits nothing.
 func textBlock(m *provider.Message, value json.RawMessage) {
 	if provider.IsString(value) && len(value) > len(`""`) {
 		wholeText(m, "text", value, nil)
@@ -35,7 +35,7 @@ func wholeText(m *provider.Message, kind string, value, signature json.RawMessag
 	b.End(true)
 }
 
-// callBlock tells a call. arguments is a JSON string that holds JSON, or the input itself. raw may be
+// callBlock emits a call. arguments is a JSON string that holds JSON, or the input itself. raw may be
 // nil.
 func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.RawMessage) *provider.Block {
 	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw}
@@ -53,7 +53,7 @@ func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.R
 	return b
 }
 
-// otherBlock tells a content block of a kind that nobody here knows.
+// otherBlock emits a content block of an unknown kind.
 func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 	raw = bytes.Clone(raw)
 	base, ok := provider.Parse(raw)
@@ -66,7 +66,7 @@ func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw, Answers: provider.Bounded(answers)}).End(true)
 }
 
-// contentBlocks tells the content of a chat message: a string, or a list of blocks.
+// contentBlocks emits the content of a chat message: a string, or a list of blocks.
 func contentBlocks(m *provider.Message, content json.RawMessage) {
 	if provider.IsString(content) {
 		textBlock(m, content)

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [Decode] reads one finished transcript and gives the canonical events of a run: messages of all roles
+// [Decode] reads one finished transcript and returns the canonical events of a run: messages of all roles
 // with their blocks, tool calls with what they gave, steps, sub-agents as children, and how it ended.
 // [Formats] are those that it knows: swe-agent (one JSON document), openhands (one conversation event
 // per line), gemini-cli (one model call per line), claude-code (the lines of --output-format

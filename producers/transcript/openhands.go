@@ -56,7 +56,7 @@ func (o *openHands) line(all provider.Fields) {
 	}
 }
 
-// keep stores the members of a line in the message, but for those that are told already.
+// keep stores the members of a line in the message, but for those that are emitted already.
 func (o *openHands) keep(m *provider.Message, all provider.Fields, told ...string) {
 	for _, f := range all {
 		switch f.Name {
@@ -104,7 +104,7 @@ func (o *openHands) become(status string) {
 	}
 }
 
-// action tells one action: a call of the message that the model's response is.
+// action emits one action: a call of the message that the model's response is.
 func (o *openHands) action(all provider.Fields) {
 	o.finished = false
 	if o.msg == nil {
@@ -157,7 +157,7 @@ func (o *openHands) messageID(response, event string) string {
 	return response
 }
 
-// thoughts tells what the model thought: its thinking blocks, else the reasoning as text.
+// thoughts emits what the model thought: its thinking blocks, else the reasoning as text.
 func (o *openHands) thoughts(m *provider.Message, all provider.Fields) {
 	list := provider.Elements(all.Get("thinking_blocks"))
 	for _, raw := range list {
@@ -176,7 +176,7 @@ func (o *openHands) endMessage() {
 	o.s.add(o.out.Take()...) // open calls must be known before their results come
 }
 
-// message tells a message of the user or of the agent.
+// message emits a message of the user or of the agent.
 func (o *openHands) message(all provider.Fields) {
 	inner := all.Object("llm_message")
 	role := inner.Str("role")
@@ -199,7 +199,7 @@ func (o *openHands) message(all provider.Fields) {
 	o.finished = role == "assistant"
 }
 
-// result tells what a call gave.
+// result emits the result of a call.
 func (o *openHands) result(kind string, all provider.Fields) {
 	call := provider.Bounded(all.Str("tool_call_id"))
 	if call == "" {

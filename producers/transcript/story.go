@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// story is the run as it is told: what all formats share. Events pass through add, which gives them
+// story is the run as it is emitted: what all formats share. Events pass through add, which gives them
 // their time, begins the run, and sees to it that steps and calls end.
 type story struct {
 	cfg    Config
@@ -23,7 +23,7 @@ type story struct {
 	calls []openCall
 	// goesOn: the model cannot go on without an answer, and the format records none.
 	goesOn bool
-	aside  bool // what is told is an example and no step of the run
+	aside  bool // what is emitted is an example and no step of the run
 }
 
 type laneSteps struct {
@@ -123,7 +123,7 @@ func (s *story) flush(yield func(schema.Event, error) bool) bool {
 	return true
 }
 
-// lifecycle says the run's state, where that is wanted.
+// lifecycle emits the run's state, where that is wanted.
 func (s *story) lifecycle(state schema.RunState, reason string) {
 	if s.cfg.Lifecycle {
 		s.say(s.writer(), schema.TypeRunLifecycle, stateOf(state, reason))

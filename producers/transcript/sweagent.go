@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// sweAgent tells a trajectory file of SWE-agent: trajectory[] of what the model answered, did and saw,
+// sweAgent decodes a trajectory file of SWE-agent: trajectory[] of what the model answered, did and saw,
 // history[] of the messages, info of how it ended. The history says who spoke, the trajectory what the
 // model answered and the tools gave: the answers of the model are matched in order.
 type sweAgent struct {
@@ -97,7 +97,7 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 
 func (a *sweAgent) collect() { a.s.add(a.out.Take()...) }
 
-// kept tells a member that is neither history nor trajectory.
+// kept emits a member that is neither history nor trajectory.
 func (a *sweAgent) kept(m member) {
 	if value, ok := a.valid(m.value); ok {
 		a.out.Custom(m.name, provider.Fields{field(provider.Bounded(m.name), value)})
@@ -136,7 +136,7 @@ func (a *sweAgent) id() string {
 	return "msg_" + strconv.Itoa(a.messages)
 }
 
-// message tells one message of the history.
+// message emits one message of the history.
 func (a *sweAgent) message(raw []byte) {
 	h := a.object(raw)
 	if h == nil {
@@ -158,7 +158,7 @@ func (a *sweAgent) message(raw []byte) {
 	m.End(nil)
 }
 
-// toolMessage tells what the model was shown of a result.
+// toolMessage emits what the model was shown of a result.
 func (a *sweAgent) toolMessage(m *provider.Message, h provider.Fields) {
 	ids := provider.Elements(h.Get("tool_call_ids"))
 	block := provider.Fields{field("type", provider.Quote("tool_result"))}
@@ -173,7 +173,7 @@ func (a *sweAgent) toolMessage(m *provider.Message, h provider.Fields) {
 	}
 }
 
-// keepMore stores the members that are not told otherwise.
+// keepMore stores the members that are not emitted otherwise.
 func keepMore(m *provider.Message, h provider.Fields, told ...string) {
 	for _, f := range h {
 		known := provider.IsNull(f.Value)
@@ -186,7 +186,7 @@ func keepMore(m *provider.Message, h provider.Fields, told ...string) {
 	}
 }
 
-// answer tells what the model answered, and what came of it. h is its message in the history, nil when
+// answer emits what the model answered, and what came of it. h is its message in the history, nil when
 // that was cut.
 func (a *sweAgent) answer(h provider.Fields) {
 	var step provider.Fields
@@ -227,7 +227,7 @@ func (a *sweAgent) answer(h provider.Fields) {
 	}
 }
 
-// calls tells the calls of a message.
+// calls emits the calls of a message.
 func (a *sweAgent) calls(m *provider.Message, h provider.Fields) (ids []string) {
 	for _, raw := range provider.Elements(h.Get("tool_calls")) {
 		call, _ := provider.Parse(raw)
@@ -241,7 +241,7 @@ func (a *sweAgent) calls(m *provider.Message, h provider.Fields) (ids []string) 
 	return ids
 }
 
-// act tells an action that the model wrote in its text.
+// act emits an action that the model wrote in its text.
 func (a *sweAgent) act(number int, step provider.Fields) []string {
 	action := step.Get("action")
 	if !provider.IsString(action) || len(action) <= len(`""`) {
@@ -254,7 +254,7 @@ func (a *sweAgent) act(number int, step provider.Fields) []string {
 	return []string{id}
 }
 
-// result tells what the step's call gave.
+// result emits the result of the step's call.
 func (a *sweAgent) result(call string, step provider.Fields) {
 	payload := provider.Fields{field("call_id", provider.Quote(call)), field("ok", provider.Bool(true)), field("output", provider.OrNull(step.Get("observation")))}
 	if took, err := strconv.ParseFloat(string(step.Get("execution_time")), 64); err == nil && took >= 0 && took < 1e9 {

@@ -150,7 +150,7 @@ func (v *visit) serve(ctx context.Context) error {
 	return v.listen(ctx)
 }
 
-// ours says which lanes' commands are for us.
+// ours reports whether a lane's commands are for us.
 func (v *visit) ours(lane string) bool {
 	_, child := v.lanes.Load(lane)
 	return lane == "" || child

@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// Answer says what there is to say to one message, or to an outcome that is to be reached, with the pen of its turn. It returns when all is said, with the
+// Answer returns what there is to say to one message, or to an outcome that is to be reached, with the pen of its turn. It returns when all is said, with the
 // stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
 // turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
 // asked for many sessions at the same time.

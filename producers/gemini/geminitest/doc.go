@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [Recorded] gives the recordings and what is expected of them; [Check] holds events to that, wherever
+// [Recorded] returns the recordings and what is expected of them; [Check] holds events to that, wherever
 // they have been in between.
 //
 // # Contract

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [Recorded] gives the recordings and what the provider's own client libraries make of them;
+// [Recorded] returns the recordings and what the provider's own client libraries make of them;
 // [Check] holds events to that, wherever they have been in between.
 //
 // # Contract

@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// [Recorded] gives recorded streams and what is expected of them, [Digest] stands for their long texts.
-// [Decode] gives the events of a body; [CheckEvents], [CheckFraming] and [CheckPieces] hold an adapter
+// [Recorded] returns recorded streams and what is expected of them, [Digest] stands for their long texts.
+// [Decode] returns the events of a body; [CheckEvents], [CheckFraming] and [CheckPieces] hold an adapter
 // to what all of them promise, whatever the provider, [CheckNumbered] to what some promise on top.
 //
 // # Contract

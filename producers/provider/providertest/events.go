@@ -115,7 +115,7 @@ type lane struct {
 	used    map[string]bool
 }
 
-// add says what is wrong with the next event.
+// add checks the next event.
 func (l *lane) add(e *schema.Event, numbered bool) string {
 	p, _ := provider.Parse(e.Payload)
 	index, id := string(p.Get("index")), p.Str("message_id")

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [Recorded] gives the recordings with their formats; [Check] holds events to what is expected of one,
+// [Recorded] returns the recordings with their formats; [Check] holds events to what is expected of one,
 // wherever they have been in between.
 //
 // # Contract

@@ -12,7 +12,7 @@ import (
 )
 
 // cache keeps pages of history, so that the log is walked once for all who read a run at about the
-// same time. A page is never changed once it is kept, says nothing about what lies behind it, and is
+// same time. A page is never changed once it is kept, holds nothing about what lies behind it, and is
 // believed for fresh: then the run is looked at again before the next page of it is given.
 //
 // Safe for concurrent use.

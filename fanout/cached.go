@@ -21,7 +21,7 @@ type cacheReader struct {
 	mine    *logWalk // the one that this reader used last, if nobody else has taken it since
 }
 
-// logWalk is a walk through the log that stands still between two pages: whoever needs the next one
+// logWalk is a walk through the log that stands still between two pages: the reader that needs the next one
 // goes on with it. It belongs to who used it last, and ends with that reader.
 type logWalk struct {
 	pos, through schema.Seq
@@ -125,10 +125,10 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 	}
 }
 
-// fetchWithin is how far behind its own place a reader waits for somebody else's page, in events.
+// fetchWithin is how far behind its own place a reader waits for the page of another one, in events.
 const fetchWithin = 1024
 
-// fetch finds a reading under way that will give what lies behind pos, or begins one: then it gives
+// fetch finds a reading under way that will return what lies behind pos, or begins one: then it returns
 // the walk to read from, as far as through. Under the lock.
 func (r *cacheReader) fetch(pos, through schema.Seq) (*fetchOnce, *logWalk) {
 	for _, f := range r.run.fetches {
@@ -192,7 +192,7 @@ func (r *cacheReader) read(f *fetchOnce, w *logWalk) {
 	c.report(false, held)
 }
 
-// park leaves w, if any, for whoever comes next, and takes away the one that this reader left before.
+// park leaves w, if any, for the next reader, and removes the one that this reader left before.
 func (r *cacheReader) park(w *logWalk) (old *logWalk) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -208,7 +208,7 @@ func (r *cacheReader) park(w *logWalk) (old *logWalk) {
 	return old
 }
 
-// check looks whether the log still has what the first page says, and forgets the run's pages when it
+// check looks whether the log still has what the first page has, and forgets the run's pages when it
 // has not: they have expired, or were purged. It comes with the lock and goes without.
 func (r *cacheReader) check() error {
 	c, run := r.c, r.run

@@ -4,8 +4,8 @@
 // # What it is
 //
 // [Hub] holds one [feed] per watched run: interest at the broker, the newest packs, and the head. Beside
-// them it has one cache of the pages of history that were read last, of all runs: whoever reads what
-// somebody else is reading waits for that page instead of reading it again.
+// them it has one cache of the pages of history that were read last, of all runs: a reader that wants what
+// another one is reading waits for that page instead of reading it again.
 // [Subscription] is one reader's position. [History] and [Tail] are what the hub reads from.
 //
 // # Contract
@@ -13,7 +13,7 @@
 // A subscription is either replaying or live, and falling out of live is not an error but a return
 // to replay. A resume, a lost copy, a slow reader and a reconnect of the broker are the same thing:
 // read history behind the last number delivered. Seq decides everything: the next number is
-// delivered, a smaller one has been seen, a larger one is a hole, and nobody is ever given what lies
+// delivered, a smaller one has been seen, a larger one is a hole, and no reader ever receives what lies
 // behind a hole. What cannot be had is an error that names the decision: gone for good (ErrExpired),
 // or come back (ErrUnavailable). What precedes the ring is read once for all who come together, as far
 // as it is worth keeping.

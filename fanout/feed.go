@@ -27,11 +27,11 @@ type feed struct {
 	unfit atomic.Int64 // what follows a smaller seq does not fit into the ring
 
 	mu      sync.Mutex // writers of view: the live side, the filler
-	ready   bool       // the head is known; before that, copies only say what to expect
+	ready   bool       // the head is known; before that, copies only announce what to expect
 	want    schema.Seq // newest seq known to be stored
 	filling bool
 	stood   time.Time       // when it was last asked why the stream has less than the readers
-	back    chan struct{}   // holds one token: who reads what precedes the ring; nil until somebody does
+	back    chan struct{}   // holds one token: the reader of what precedes the ring; nil until there is one
 	waiting []chan struct{} // of subscriptions that have everything; each holds one token
 }
 
@@ -40,7 +40,7 @@ type view struct {
 	packs  []schema.Pack // contiguous, newest last
 	bytes  int
 	lo, hi schema.Seq   // seq of the first and last event in packs; lo = hi+1 when there are none
-	head   *schema.Head // of the newest pack, or what the leader said; never changed
+	head   *schema.Head // of the newest pack, or the leader's answer; never changed
 	err    error        // the feed has ended
 }
 
@@ -95,7 +95,7 @@ func (f *feed) offer(p schema.Pack) {
 	f.appendLocked(p)
 }
 
-// expect says that the stream has seq: the audit's find.
+// expect notes that the stream has seq, which the audit has found.
 func (f *feed) expect(seq schema.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,7 +25,7 @@ type Config struct {
 	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
 	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
-	GiveUp     time.Duration // after so long without the stream, live readers are told; default 30 s
+	GiveUp     time.Duration // after so long without the stream, live readers get an error; default 30 s
 
 	Logger *slog.Logger
 	Hooks  Hooks
@@ -175,7 +175,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.cfg.Logger.Warn("compare watched runs with the stream", "runs", n, "err", err)
 		if time.Since(lastGood) > h.cfg.GiveUp {
-			// The cause is said and not wrapped: a reader must not take the audit's deadline for its own.
+			// The cause is printed and not wrapped: a reader must not take the audit's deadline for its own.
 			h.fail(fmt.Errorf("fanout: stream is silent for %s: %w: %v", time.Since(lastGood).Round(time.Second), ErrUnavailable, err))
 		}
 	}
@@ -235,8 +235,8 @@ func (h *Hub) compare(ctx context.Context, keys []schema.RunKey) error {
 const missingChecks = 64
 
 // missing looks at runs that the stream has less of than their readers have seen. Mostly their events have
-// left the stream's window and the archive has them. A run that nobody has any more was deleted, and one
-// that goes no further than its readers was begun anew: both are told, for nothing else would come.
+// left the stream's window and the archive has them. A run that neither has any more was deleted, and one
+// that goes no further than its readers was begun anew: the readers of both get an error, for nothing else would come.
 func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[schema.RunKey]schema.Seq) error {
 	asked := 0
 	for _, key := range keys {
@@ -327,7 +327,7 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
 	}
 }
 
-// release gives a feed back; the last user ends the interest.
+// release ends a use of a feed; the last user ends the interest.
 func (h *Hub) release(f *feed) {
 	failed := false
 	select {
@@ -350,7 +350,7 @@ func (h *Hub) release(f *feed) {
 }
 
 // Head returns the newest position of a run: from the stream's leader, or from the archive when the
-// stream no longer holds the run. ErrNotFound: neither knows it. ErrUnavailable: ask again.
+// stream no longer holds the run. ErrNotFound: neither has it. ErrUnavailable: ask again.
 func (h *Hub) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := h.cfg.Stream.Head(ctx, key, "")
 	if err == nil && !head.Exists() && head.Root == "" && h.cfg.Archive != nil {

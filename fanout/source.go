@@ -15,7 +15,7 @@ type History interface {
 	// pack may begin before after+1 (skip with Pack.Records) and, when the source no longer has the
 	// beginning, behind it. A walk that ends without an error is complete for this source.
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	// Head returns the newest position the source knows; the zero Head when it has nothing of the run.
+	// Head returns the newest position that the source has; the zero Head when it has nothing of the run.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
@@ -31,9 +31,9 @@ type Tail interface {
 	Lost() <-chan struct{}
 }
 
-// ChildError is ErrNotFound for an id that the stream says to be that of a child of another run.
+// ChildError is ErrNotFound for an id that is that of a child of another run.
 type ChildError struct {
-	Root string // in whose log it speaks
+	Root string // in whose log it writes
 }
 
 // Error names the run.

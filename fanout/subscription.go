@@ -129,7 +129,7 @@ func (s *Subscription) replay(through schema.Seq) {
 	s.pull, s.finish = iter.Pull2(s.hub.Packs(s.ctx, s.feed.key, s.pos, through))
 }
 
-// nextReplayed collects packs of the replay under way. An empty batch says that it has ended.
+// nextReplayed collects packs of the replay under way. An empty batch is its end.
 func (s *Subscription) nextReplayed() (Batch, error) {
 	b := Batch{After: s.pos}
 	bytes, events := 0, 0

@@ -32,7 +32,7 @@ const (
 	asks     askKind = iota
 	answers          // names a request or a call
 	endsCall         // tool.end
-	endsLane         // a turn that was cancelled or failed, a child's final state: nobody waits for answers any more
+	endsLane         // a turn that was cancelled or failed, a child's final state: no answers are waited for any more
 	endsRun          // a final state of the root
 )
 
@@ -87,7 +87,7 @@ func AskEventOf(seq Seq, ts time.Time, typ, child string, payload []byte) (e Ask
 	return e, e.Request != ""
 }
 
-// turnBroken reports whether a turn ended so that nobody waits for answers to what it asked.
+// turnBroken reports whether a turn ended so that answers to its questions are not waited for.
 func turnBroken(stop string) bool {
 	switch stop {
 	case "cancelled", "canceled", "aborted", "interrupted", "error", "failed", "retries_exhausted":

@@ -69,7 +69,7 @@ const maxPreview = 2 << 10
 
 // Move takes the outputs out of those tool.end events of a body that are over MaxEventBytes. In their place stand
 // blob_ref, output_bytes, and the beginning as output_preview. The same body always becomes the same. All else is
-// left as it is, also what is no event: whoever decodes the body refuses it. A body without such events is given
+// left as it is, also what is no event: DecodeBatch refuses it. A body without such events is given
 // back itself.
 func Move(body []byte) (slim []byte, moved []Moved) {
 	if len(body) <= MaxEventBytes {
@@ -131,7 +131,7 @@ func outputOf(raw []byte) (from, value []byte) {
 			outputs++
 			from, value = raw, v
 		case name == "blob_ref" || name == "output_bytes" || name == "output_preview":
-			return ErrMalformed // it has been told where the output is
+			return ErrMalformed // the output came already
 		}
 		return nil
 	})

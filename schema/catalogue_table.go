@@ -3,7 +3,7 @@ package schema
 const objectSchema = `{"type":"object"}`
 
 // catalogue is the one table of event types. The first eight are the published protocol (native
-// §3); the framing types say what its readers must otherwise guess: where messages and blocks begin
+// §3); the framing types state what readers must otherwise guess: where messages and blocks begin
 // and end, what a tool's input looked like while it streamed, who asked whom for what.
 var catalogue = []TypeInfo{
 	{Name: TypeReasoningDelta, Family: FamilyReasoning, Delta: true, Native: true, Schema: textDelta},

@@ -7,7 +7,7 @@ import (
 )
 
 // SurelyConforms reports whether a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks
-// for. false says nothing: a validator must look. It knows the few keywords that the catalogue is written
+// for. false proves nothing: a validator must decide. It understands the few keywords that the catalogue is written
 // with, and leaves to the validator whatever is unusual; it allocates nothing.
 func SurelyConforms(typ string, payload []byte) bool {
 	i, ok := catalogueIndex[typ]

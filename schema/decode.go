@@ -22,7 +22,7 @@ func (e *BatchError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, 
 func (e *BatchError) Unwrap() error { return e.Err }
 
 // DecodeBatch reads the events that a producer sends for one run: NDJSON, a JSON array, or one JSON
-// object. Each is checked as CheckNew says. It is all or nothing: the first bad event refuses the
+// object. Each is checked as by CheckNew. It is all or nothing: the first bad event refuses the
 // batch, with a *BatchError. A body without events wraps ErrMalformed. Payloads may be parts of body, which
 // must not be changed while the events are used.
 func DecodeBatch(run string, body []byte) ([]Event, error) { return AppendBatch(nil, run, body) }
@@ -290,10 +290,10 @@ const (
 	CodeDropped       = "KAI-STREAM-BUF-0001"
 )
 
-// Codes of tool.end (native §3.4). Producers may say others.
+// Codes of tool.end (native §3.4). Producers may use others.
 const (
-	CodeToolFailed    = "KAI-TOOL-FAIL-0001"   // the tool says so itself
+	CodeToolFailed    = "KAI-TOOL-FAIL-0001"   // the tool reported it
 	CodeToolRefused   = "KAI-TOOL-DENY-0001"   // a person did not let it run
-	CodeToolCancelled = "KAI-TOOL-CANCEL-0001" // it was ended before its time, because somebody wanted that
-	CodeToolLost      = "KAI-TOOL-LOST-0001"   // nobody knows what came of it: its agent is gone, or nothing was recorded
+	CodeToolCancelled = "KAI-TOOL-CANCEL-0001" // it was ended before its time, by a request
+	CodeToolLost      = "KAI-TOOL-LOST-0001"   // its result is unknown: its agent is gone, or nothing was recorded
 )

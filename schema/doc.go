@@ -1,4 +1,4 @@
-// Package schema is the ground that every other package stands on: what an event is, how it is
+// Package schema is what all other packages build on: what an event is, how it is
 // named, numbered, packed and addressed.
 //
 // # What it is
@@ -6,7 +6,7 @@
 // An [Event] is one line of a run's log, in the envelope of the Koder Agent Stream Protocol (§2).
 // A [Record] is a view of such a line that has not been decoded. A [Pack] is what is stored as one
 // message: one to many lines of one run and one child. A [Head] is what the newest pack of a run
-// says about the run. The catalogue ([Lookup]) gives each event type its family and its flags.
+// records of the run. The catalogue ([Lookup]) holds the family and the flags of each event type.
 //
 // # Contract
 //

@@ -2,7 +2,7 @@ package schema
 
 import "errors"
 
-// One sentinel for each decision a caller makes. Wrap them with %w and say which id was meant.
+// One sentinel for each decision a caller makes. Wrap them with %w and name the id that was meant.
 var (
 	// ErrBadID reports that a run, child, tenant or event id is not in the allow-list.
 	ErrBadID = errors.New("id is not [A-Za-z0-9_-] of the allowed length")
@@ -27,7 +27,7 @@ var (
 	ErrConflict = errors.New("another writer was first")
 	// ErrUnanswered reports that the answer to a publish was lost: it may or may not be stored.
 	ErrUnanswered = errors.New("publish was not answered")
-	// ErrUnavailable reports that the log takes or gives nothing now (no leader, too busy).
+	// ErrUnavailable reports that the log neither stores nor answers now (no leader, too busy).
 	ErrUnavailable = errors.New("log is unavailable")
 	// ErrFull reports that the log has no room for what was to be stored; nothing of it was. It will not end by
 	// itself in a moment, as ErrUnavailable does.

@@ -10,7 +10,7 @@ import (
 // AppendSnapshot writes what it holds. The zero value is ready. It is a pure state machine; one
 // goroutine at a time. What its fields point at belongs to the fold and must not be changed.
 //
-// Merged deltas (those with a first_seq) give the same fold as their members. Producers that emit
+// Merged deltas (those with a first_seq) result in the same fold as their members. Producers that emit
 // only the eight native types frame no messages; for them a message begins with its first delta, a
 // block with a change of kind or a tool call, and both end with the step.
 //
@@ -92,7 +92,7 @@ type foldEvent struct {
 	payload []byte
 }
 
-// Add takes the next event. Events that say nothing to a fold only move Last, those of sessions too: see
+// Add takes the next event. Events that do not change a fold only move Last, those of sessions too: see
 // MergeSession. A payload that does
 // not fit its type is passed over: the log is older than any reader's opinion of it. Payloads must be
 // valid JSON.

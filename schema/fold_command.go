@@ -18,7 +18,7 @@ type FoldCommand struct {
 	settled bool
 }
 
-// commandKind tells apart what settles a command.
+// commandKind is a kind of commands that are settled in the same way.
 type commandKind int
 
 const (
@@ -73,7 +73,7 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 	switch kind {
 	case commandMessage:
 		if !f.light {
-			f.said(ev, p)
+			f.addUserMessage(ev, p)
 		}
 		if state.Final() && l.child == nil {
 			f.State, f.Reason, f.StateSeq, f.StateTS = StatePlanning, "", ev.seq, string(f.ts)
@@ -103,8 +103,8 @@ func (f *Fold) wait(ev *foldEvent, kind commandKind) *FoldCommand {
 	return c
 }
 
-// said adds what a person writes as a message.
-func (f *Fold) said(ev *foldEvent, p jsonscan.Fields) {
+// addUserMessage adds what a person writes as a message.
+func (f *Fold) addUserMessage(ev *foldEvent, p jsonscan.Fields) {
 	m := &FoldMessage{ID: p.Str("message_id"), Child: ev.lane.id(), Role: "user", Start: ev.seq, End: ev.seq}
 	f.content(m, p.Raw("content"))
 	m.closeBlocks()

@@ -15,7 +15,7 @@ type FoldMessage struct {
 	Error      []byte
 	Start, End Seq // End 0: still open
 
-	implicit bool // nobody announced it
+	implicit bool // it began without message.start
 	shut     int  // blocks before it are closed
 	// Finders for messages of many blocks; nil before.
 	byIndex map[int64]*FoldBlock
@@ -30,7 +30,7 @@ type FoldBlock struct {
 	Call      string   // call id of a tool block
 	Tool      string
 	Input     []byte   // authoritative input of a tool block, once complete
-	Complete  bool     // the producer closed it and did not say that it was cut short
+	Complete  bool     // the producer closed it and did not report that it was cut short
 	Raw       []byte   // the provider's block, where it was kept
 	MediaType string   // of data
 	Name      string   // of data
@@ -38,7 +38,7 @@ type FoldBlock struct {
 	closed    bool
 }
 
-// JSONText is text as it stands in JSON, with escapes: joining two texts joins what they say, also
+// JSONText is text as it stands in JSON, with escapes: joining two texts joins their values, also
 // when a surrogate pair was cut in two.
 type JSONText struct{ inner []byte }
 
@@ -143,7 +143,7 @@ func (m *FoldMessage) closeBlocks() {
 	m.shut = len(m.Blocks)
 }
 
-// message returns the lane's open message, or begins one that nobody announced.
+// message returns the lane's open message, or begins one without message.start.
 func (f *Fold) message(ev *foldEvent) *FoldMessage {
 	if m := ev.lane.open; m != nil {
 		return m
@@ -160,7 +160,7 @@ func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 	})
 }
 
-// endMessage closes what is open. A message whose blocks nobody told has those of its content.
+// endMessage closes what is open. A message whose blocks were not sent one by one has those of its content.
 func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	m := ev.lane.open
 	if m == nil {
@@ -178,7 +178,7 @@ func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	f.Usage.add(f, m.Model, m.Usage)
 }
 
-// content fills a message from what it says as a whole: a string or a list of blocks.
+// content fills a message from its content as a whole: a string or a list of blocks.
 func (f *Fold) content(m *FoldMessage, content []byte) {
 	if len(content) >= 2 && content[0] == '"' {
 		b := f.addBlock(m, &FoldBlock{Kind: "text", Complete: true, closed: true})
@@ -203,7 +203,7 @@ func (f *Fold) content(m *FoldMessage, content []byte) {
 	})
 }
 
-// endImplicit ends a message that nobody announced.
+// endImplicit ends a message that began without message.start.
 func (f *Fold) endImplicit(l *foldLane, seq Seq) {
 	if l.open != nil && l.open.implicit {
 		f.closeMessage(l, seq)
@@ -236,7 +236,7 @@ func (f *Fold) block(ev *foldEvent, kind string, p jsonscan.Fields) *FoldBlock {
 	return f.addBlock(m, &FoldBlock{Index: len(m.Blocks), Kind: kind})
 }
 
-// inputBlock returns the block whose tool input streams: its call says more than its place, which
+// inputBlock returns the block whose tool input streams: its call identifies it better than its place, which
 // producers of parallel calls may leave out.
 func (f *Fold) inputBlock(ev *foldEvent, p jsonscan.Fields) *FoldBlock {
 	if _, indexed := p.Integer("index"); indexed {

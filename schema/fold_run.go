@@ -240,7 +240,7 @@ func (f *Fold) request(ev *foldEvent, p jsonscan.Fields) {
 // Input returns the newest request of that id; nil when there is none.
 func (f *Fold) Input(id string) *FoldInput { return f.inputs[id] }
 
-// answered is what the agent says of an answer. The first one counts, whoever says it.
+// answered takes the agent's report of an answer. The first report of an answer counts.
 func (f *Fold) answered(ev *foldEvent, p jsonscan.Fields) {
 	in := f.inputs[p.Str("request_id")]
 	if in == nil {
@@ -255,7 +255,7 @@ func (f *Fold) answered(ev *foldEvent, p jsonscan.Fields) {
 	}
 }
 
-// OpenInputs returns the requests that nobody has answered, in order.
+// OpenInputs returns the requests without an answer, in order.
 func (f *Fold) OpenInputs() []*FoldInput {
 	return slices.DeleteFunc(slices.Clone(f.Inputs), func(in *FoldInput) bool { return in.Answered != 0 })
 }

@@ -52,7 +52,7 @@ func checkNested(data []byte, most int) error {
 	return nil
 }
 
-// syntaxError returns the parser's own words for data that is known to be invalid.
+// syntaxError returns the parser's error text for data that is known to be invalid.
 func syntaxError(data []byte) string {
 	var v json.RawMessage
 	if err := json.Unmarshal(data, &v); err != nil {

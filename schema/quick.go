@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// What is below decides in one pass that bytes are what they should be, and says nothing about those
-// that are not: the careful way, which has the words for each fault, looks at them again. So the two
-// must never disagree on what is good (FuzzQuick).
+// The functions below decide in one pass that bytes are what they should be, and decide nothing about those
+// that are not: the functions that report each fault look at them again. So the two
+// must never disagree on what is valid (FuzzQuick).
 
 // scanNew is decodeNew for events that have nothing unusual: no field of their own beside the envelope, no
 // name with an escape. ok is false for all others and for those that must be refused. Payload is a part of

@@ -22,7 +22,7 @@ type RunsQuery struct {
 	After  RunCursor  // behind this run; zero: from the newest
 	Limit  int        // most runs, at least 1
 	Oldest bool       // the other way round: oldest first
-	Waits  bool       // waiting for somebody now, as RunInfo.Waiting says
+	Waits  bool       // waiting for somebody now, as RunInfo.Waiting reports
 
 	Sessions bool   // leave out runs whose session is archived or deleted
 	Archived bool   // with Sessions, archived ones are not left out
@@ -33,14 +33,14 @@ type RunsQuery struct {
 type RunInfo struct {
 	ID      string
 	State   RunState // "" before the first run.lifecycle
-	Reason  string   // the reason that the newest run.lifecycle gave, cut to MaxReason bytes; "" for none
+	Reason  string   // the reason in the newest run.lifecycle, cut to MaxReason bytes; "" for none
 	Last    Seq      // newest event
 	Started time.Time
 	Updated time.Time       // of the newest event
 	Usage   Usage           // summed over the run and its children
 	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
-	Stop    string          // with TurnClosed: what TurnOf gives, cut to MaxReason bytes
-	Asked   time.Time       // of the oldest question that nobody has answered, see Ask; zero: there is none
+	Stop    string          // with TurnClosed: what TurnOf returns, cut to MaxReason bytes
+	Asked   time.Time       // of the oldest question without an answer, see Ask; zero: there is none
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
 }
 

@@ -197,7 +197,7 @@ func FindableAgent(id string) bool {
 }
 
 // sessionTime reads a time. One that cannot be read, or that not every database can hold, is the beginning of 1970:
-// that something has happened is said by the field.
+// that something has happened is stated by the field.
 func sessionTime(value []byte) time.Time {
 	if len(value) == 0 {
 		return time.Time{}

@@ -161,7 +161,7 @@ func SharedFields(before, after, nextBefore, nextAfter []byte) (b, a []byte, ok 
 	return append(b, `"text":"`...), append(a, '}'), true
 }
 
-// SharedAttributes is SharedFields of two envelopes, as Attributes gives them. ok is false when one
+// SharedAttributes is SharedFields of two envelopes, as Attributes returns them. ok is false when one
 // of the protocol's own fields differs.
 func SharedAttributes(attributes, next []byte) (shared []byte, ok bool) {
 	for _, name := range ownAttributes {
@@ -178,10 +178,10 @@ func SharedAttributes(attributes, next []byte) (shared []byte, ok bool) {
 	return shared, true
 }
 
-// placeFields of a delta's payload say where its text belongs.
+// placeFields are the fields of a delta's payload that place its text.
 var placeFields = [][]byte{[]byte(`"index"`), []byte(`"call_id"`), []byte(`"message_id"`)}
 
-// ownAttributes of an envelope say who speaks, and why.
+// ownAttributes are those of an envelope that identify the actor and the cause.
 var ownAttributes = [][]byte{[]byte(`"turn_id"`), []byte(`"path"`), []byte(`"cause"`), []byte(`"actor"`)}
 
 // fieldIn returns the value of a field in one of two lists, each from i on; nil when there is none.

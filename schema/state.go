@@ -103,7 +103,7 @@ type Head struct {
 	Stored  uint64         // the log's own position of the newest pack, for compare-and-set; 0 none
 
 	// Root is the run in whose log the events of this id belong: it was spawned there, and has no log of its own.
-	// Stored is then the position of the message that says so, RootAt its time, and Last is 0. Not stored in packs.
+	// Stored is then the position of the message that records it, RootAt its time, and Last is 0. Not stored in packs.
 	Root   string
 	RootAt time.Time
 
@@ -203,9 +203,9 @@ func reopens(typ, child string, payload []byte) bool {
 // Turn is whether the root lane of a run works. The newest of its turn.start, turn.end and run.lifecycle decides.
 type Turn string
 
-// Turns. "" is that of a run that has said none of these.
+// Turns. "" is that of a run without any of these events.
 const (
-	TurnOpen   Turn = "open"   // turn.start, or a lifecycle that says so
+	TurnOpen   Turn = "open"   // turn.start, or a lifecycle that is not final
 	TurnHeld   Turn = "held"   // paused, or awaiting approval
 	TurnClosed Turn = "closed" // turn.end, or a final lifecycle
 )

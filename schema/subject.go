@@ -71,13 +71,13 @@ func PartitionFilter(partition int) string {
 	return StorePrefix + "." + strconv.Itoa(partition) + ".>"
 }
 
-// ChildFilter matches the packs of one partition in which a child of the tenant speaks, in whatever run.
+// ChildFilter matches the packs of one partition in which a child of the tenant writes, in whatever run.
 // The ids must be valid.
 func ChildFilter(tenant, child string, partition int) string {
 	return StorePrefix + "." + strconv.Itoa(partition) + "." + tenant + ".*." + child
 }
 
-// ChildSubject is where the log says that a run's id is that of a child of root. Every filter of the run matches it,
+// ChildSubject is where the log records that a run's id is that of a child of root. Every filter of the run matches it,
 // also that of the compare-and-set, so that of a spawn and a beginning by itself exactly one is first. The ids must
 // be valid.
 func ChildSubject(child RunKey, root string, partitions int) string {
@@ -104,7 +104,7 @@ func runSubject(prefix string, key RunKey, partitions int) string {
 }
 
 // ParseSubject takes a stored or a live subject apart. The lane "" is the root lane. An error wraps
-// ErrBadPack: somebody published beside the writers of this project.
+// ErrBadPack: it was published by something else than the writers of this project.
 func ParseSubject(subject string) (key RunKey, lane string, err error) {
 	rest, ok := strings.CutPrefix(subject, LivePrefix+".")
 	if !ok {

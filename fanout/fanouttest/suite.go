@@ -24,7 +24,7 @@ type Backend struct {
 // Key is the run that the suite uses.
 var Key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
-// Run tests a backend. open gives a fresh one, ready for use.
+// Run tests a backend. open returns a fresh one, ready for use.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	tests := map[string]func(*testing.T, Backend){
 		"history":            testHistory,

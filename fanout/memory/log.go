@@ -163,7 +163,7 @@ func (l *Log) Newest(_ context.Context, keys []schema.RunKey) (map[schema.RunKey
 // Lost is signalled by SignalLost.
 func (l *Log) Lost() <-chan struct{} { return l.lost }
 
-// SignalLost says that copies may have been lost, as a reconnect would.
+// SignalLost reports to readers that copies may have been lost, as a reconnect would.
 func (l *Log) SignalLost() {
 	select {
 	case l.lost <- struct{}{}:

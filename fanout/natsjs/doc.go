@@ -10,12 +10,12 @@
 // No consumer is ever created: the broker's cost per watched run is one subscription, per viewer
 // nothing. History pages insist on the server's end marker, and what a lagging replica does not have
 // is read from the leader, so a walk that ends without an error is complete. Copies come at most
-// once; Lost says when some may be missing.
+// once; Lost reports when some may be missing.
 //
 // # Concurrency
 //
 // Safe for concurrent use. Run routes copies from one goroutine; without it nothing arrives live.
-// The connection's error handler is taken over (and chained), to hear of overflows.
+// The connection's error handler is taken over (and chained), to learn of overflows.
 //
 // # What it does not do
 //

@@ -18,11 +18,11 @@ const (
 	parentAtOnce  = 8                // partitions
 )
 
-// Parent returns the root run in whose log a child of the tenant speaks, "" when the stream has nothing
-// of it. Of several it gives the one in which the child spoke last. The error wraps
+// Parent returns the root run in whose log a child of the tenant writes, "" when the stream has nothing
+// of it. Of several it returns the one in which the child wrote last. The error wraps
 // schema.ErrBadID or schema.ErrUnavailable.
 //
-// A child's packs lie in its root's partition, which nobody knows from the child, so every partition's
+// A child's packs lie in its root's partition, which the child's id does not show, so every partition's
 // leader is asked. Each looks through the subjects of the tenant that it holds: the cost grows with the
 // runs within the window, so callers ask the archive first and remember the answer.
 func (l *Log) Parent(ctx context.Context, tenant, child string) (string, error) {

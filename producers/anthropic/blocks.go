@@ -18,7 +18,7 @@ func toolResult(kind string) bool {
 	return kind == "tool_result" || strings.HasSuffix(kind, "_tool_result")
 }
 
-// plain reports whether a block's beginning holds nothing that events do not say anyway.
+// plain reports whether a block's beginning holds nothing that events do not have anyway.
 func plain(kind string, base provider.Fields) bool {
 	known := map[string][]string{"text": {"text", "citations"}, "thinking": {"thinking", "signature"}, "tool_use": {"id", "name", "input"}}[kind]
 	return known != nil && !slices.ContainsFunc(base, func(f provider.Field) bool {
@@ -101,7 +101,7 @@ func (d *machine) delta(all provider.Fields) {
 // kept one by one.
 const maxCitations = schema.MaxEventBytes
 
-// told names the member of a delta that events of the catalogue say of such a block; "" for none.
+// emitted returns the member of a delta that events of the catalogue have of such a block; "" for none.
 func told(typ string, b *provider.Block) string {
 	switch typ {
 	case "input_json_delta":
@@ -120,8 +120,8 @@ func told(typ string, b *provider.Block) string {
 	return ""
 }
 
-// rest keeps what a delta says beside the member that events tell, such as the estimated_tokens of
-// thoughts that are not shown. null says nothing.
+// rest keeps what a delta has beside the member that events have, such as the estimated_tokens of
+// thoughts that are not shown. null is left out.
 func (d *machine) rest(all, delta provider.Fields, member string) {
 	more := slices.ContainsFunc(delta, func(f provider.Field) bool {
 		return f.Name != "type" && f.Name != member && !provider.IsNull(f.Value)

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [NewDecoder] returns a decoder of the shape that all adapters share (producers/provider). It knows
+// [NewDecoder] returns a decoder of the shape that all adapters share (producers/provider). It reads
 // thinking with signatures, redacted thinking, tools of the client, of the provider and of MCP servers,
 // citations, compaction, fallback models, blocks that come whole within message_start, answers that were not streamed,
 // and errors in mid-stream.

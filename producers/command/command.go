@@ -18,7 +18,7 @@ type Command struct {
 	Child string // the lane that it is for; "" is the run itself
 	// Event is the command as it is stored: id, seq, actor, payload.
 	Event schema.Event
-	// Redelivered says that an earlier writer of the lane may have been handed this command, and has not
+	// Redelivered reports that an earlier writer of the lane may have been handed this command, and has not
 	// taken it.
 	Redelivered bool
 
@@ -47,22 +47,22 @@ func (c *Command) text(name string) string {
 	return s
 }
 
-// Reason is why it was given, for people; "" when nothing was said. Of cancel, pause, reject_plan.
+// Reason returns why it was given, for people; "" without one. Of cancel, pause, reject_plan.
 func (c *Command) Reason() string { return c.text("reason") }
 
-// Instruction is what to do instead. Of redirect.
+// Instruction returns what to do instead. Of redirect.
 func (c *Command) Instruction() string { return c.text("instruction") }
 
-// PlanID is the plan that is decided on; "" is the open one. Of approve_plan, reject_plan.
+// PlanID returns the plan that is decided on; "" is the open one. Of approve_plan, reject_plan.
 func (c *Command) PlanID() string { return c.text("plan_id") }
 
-// RequestID is the question that is answered. Of answer.
+// RequestID returns the question that is answered. Of answer.
 func (c *Command) RequestID() string { return c.text("request_id") }
 
-// By is who gave the command, as the credential says; "" when unknown.
+// By returns who gave the command, by the credential; "" when unknown.
 func (c *Command) By() string { return c.text("by") }
 
-// Answer is the answer as it was written, null when there was none. Of answer.
+// Answer returns the answer as it was written, null when there was none. Of answer.
 func (c *Command) Answer() json.RawMessage {
 	if raw := c.fields["answer"]; raw != nil {
 		return raw
@@ -70,10 +70,10 @@ func (c *Command) Answer() json.RawMessage {
 	return json.RawMessage("null")
 }
 
-// Content is what was said, as it was written: a string, or a list of blocks. Of message.
+// Content returns the message as it was written: a string, or a list of blocks. Of message.
 func (c *Command) Content() json.RawMessage { return c.fields["content"] }
 
-// Text is what Content says in words: the string, or the texts of its blocks, a line each.
+// Text returns the text of Content: the string, or the texts of its blocks, a line each.
 func (c *Command) Text() string {
 	if s := c.text("content"); s != "" {
 		return s
@@ -82,19 +82,19 @@ func (c *Command) Text() string {
 	if json.Unmarshal(c.fields["content"], &blocks) != nil {
 		return ""
 	}
-	var said []string
+	var texts []string
 	for _, raw := range blocks {
 		var b struct {
 			Text string `json:"text"`
 		}
 		if json.Unmarshal(raw, &b) == nil && b.Text != "" {
-			said = append(said, b.Text)
+			texts = append(texts, b.Text)
 		}
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(texts, "\n")
 }
 
-// Taken is the event that says that this command, and those of its lane before it, have been dealt with. An
+// Taken returns the event that records that this command, and those of its lane before it, have been dealt with. An
 // agent that writes it by itself must do so in the Publish call of what the command has brought about, or
 // behind it.
 func (c *Command) Taken() schema.Event {

@@ -14,7 +14,7 @@ import (
 
 // watch begins to listen. A Waker that does not answer is tried again later: meanwhile the log is asked.
 func (c *Reader) watch(ctx context.Context) {
-	stop, err := c.cfg.Waker.Watch(ctx, c.key, c.hear)
+	stop, err := c.cfg.Waker.Watch(ctx, c.key, c.receive)
 	c.mu.Lock()
 	closed := c.closed
 	if c.deaf = err != nil; err == nil && !closed {
@@ -35,9 +35,9 @@ func (c *Reader) retry(err error) {
 	}
 }
 
-// hear takes a copy. One that follows what is known is looked at here; anything else says that the log
+// receive takes a copy. One that follows what is known is looked at here; anything else means that the log
 // must be read.
-func (c *Reader) hear(p schema.Pack) {
+func (c *Reader) receive(p schema.Pack) {
 	c.mu.Lock()
 	v := &c.view
 	if p.Last() <= v.seq || c.closed {
@@ -56,7 +56,7 @@ func (c *Reader) hear(p schema.Pack) {
 	}
 }
 
-// read looks at what the log holds behind what is known, up to its newest pack. What the log does not give now is asked for again by the next step, after a pause.
+// read looks at what the log holds behind what is known, up to its newest pack. What the log does not return now is asked for again by the next step, after a pause.
 func (c *Reader) read(ctx context.Context) error {
 	c.mu.Lock()
 	c.view.behind = false
@@ -105,7 +105,7 @@ func (c *Reader) readPack(ctx context.Context, p *schema.Pack) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &c.view
-	if p.Last() <= v.seq { // heard meanwhile, or known from the past
+	if p.Last() <= v.seq { // received meanwhile, or known from the past
 		v.pos = max(v.pos, p.Head.Stored)
 		return nil
 	}
@@ -187,7 +187,7 @@ func (c *Reader) refill(ctx context.Context) error {
 
 // claim makes a lane the Publisher's by writing to it, before the first of its commands is handed over:
 // that commands up to it have been taken, which is known to be so. A run that begins with a command has
-// nothing that could be said of before it; there it is an empty progress.
+// nothing before it; there the event is an empty progress.
 func (c *Reader) claim(ctx context.Context, todo step) error {
 	e := producers.CommandsTaken(todo.lane, todo.before-1, "")
 	if todo.before < 2 {

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Waker tells a reader of a run what is being stored in it, so that it need not keep asking.
+// Waker notifies a reader of a run of what is being stored in it, so that it need not poll.
 type Waker interface {
 	// Watch calls fn with packs of the run as they are stored, one after the other, until stop is called;
 	// a last call may be under way then. Copies may be lost or come twice: a reader looks at their numbers.
@@ -20,19 +20,19 @@ type Waker interface {
 
 // Config is what Reader needs. Publisher is required, and must not be Shared.
 type Config struct {
-	// Publisher is the agent's own. What it owns is what it is told; its log is what is read.
+	// Publisher is the agent's own. Commands of the lanes that it owns are handed over; its log is read.
 	Publisher *producers.Publisher
 	// Waker saves asking the log. nil: the log is asked every Poll.
 	Waker Waker
 	// Past is asked for the beginning of a run that is older than the log's window. nil: commands that
-	// nobody has taken in all that time are passed over, which is logged.
+	// no writer has taken in all that time are passed over, which is logged.
 	Past producers.Past
 	// Lanes reports whether the agent serves a lane, "" being the run itself. It is asked once for each, when
 	// the lane is first seen, so an agent must know a child before its first event. nil: the run itself
 	// and none of its children. Reader takes the lanes over that have commands for it: never name one
 	// that another process serves. It must not call Reader.
 	Lanes func(lane string) bool
-	// Poll is how long the log is not asked while nothing is heard; default 5 s, without a Waker 250 ms.
+	// Poll is how long the log is not asked while nothing is received; default 5 s, without a Waker 250 ms.
 	Poll time.Duration
 }
 
@@ -54,15 +54,15 @@ var ErrTaken = errors.New("command was taken already")
 // before is known. After a crash a command that was handed over and not taken is handed to the next writer,
 // marked Redelivered.
 //
-// A final state settles the commands before it, except messages: whoever said something waits for an
+// A final state settles the commands before it, except messages: whoever wrote one waits for an
 // answer. In a final state nothing is handed over of a lane that the Publisher does not own yet: a writer
-// that comes back to a run that is over has nothing to do until somebody goes on with it.
+// that comes back to a run that is over has nothing to do until the run goes on.
 //
 // Cost: one subscription for a run with a live agent, whose copies are those of everything in the run, the
 // agent's own too; one read of the whole run at the beginning; after that reads of holes alone, and a
 // question to the log every Poll. It starts no goroutine; a Waker may call it from one of its own.
 //
-// Safe for concurrent use; Next hands over to one caller at a time.
+// A Reader is safe for concurrent use; Next hands over to one caller at a time.
 type Reader struct {
 	cfg     Config
 	pub     *producers.Publisher
@@ -82,7 +82,7 @@ type Reader struct {
 	view   view
 }
 
-// New checks the configuration. It reads nothing; the first Next does.
+// New returns a reader, or an error about the configuration. It reads nothing; the first Next does.
 func New(cfg Config) (*Reader, error) {
 	switch {
 	case cfg.Publisher == nil:
@@ -145,7 +145,7 @@ func (c *Reader) Close() {
 	c.wake()
 }
 
-// wake tells a Next that waits to look again.
+// wake makes a Next that waits look again.
 func (c *Reader) wake() {
 	select {
 	case c.news <- struct{}{}:
@@ -248,7 +248,7 @@ func (c *Reader) step() (step, *Command, error) {
 	return step{do: doReturn}, newCommand(c, at, l), nil
 }
 
-// stale says, and notes, that the log has not been asked for long.
+// stale reports whether the log has not been asked for Poll, and notes that it has to be.
 func (c *Reader) stale() bool {
 	if time.Since(c.readAt) < c.cfg.Poll {
 		return false
@@ -259,7 +259,7 @@ func (c *Reader) stale() bool {
 	return true
 }
 
-// wait sleeps until something is heard, or Poll is over.
+// wait sleeps until something is received, or Poll is over.
 func (c *Reader) wait(ctx context.Context) error {
 	poll := time.NewTimer(c.cfg.Poll)
 	defer poll.Stop()

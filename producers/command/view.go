@@ -130,13 +130,13 @@ func (v *view) record(p *schema.Pack, r schema.Record) {
 		if json.Unmarshal(r.Payload(), &t) == nil && t.Through < r.Seq {
 			v.take(p.Child, t.Through)
 		}
-	case v.more.seq == 0 && v.told(p, r):
+	case v.more.seq == 0 && v.forUs(p, r):
 		v.add(p, r)
 	}
 }
 
-// told reports whether an event is a command for us.
-func (v *view) told(p *schema.Pack, r schema.Record) bool {
+// forUs reports whether an event is a command for us.
+func (v *view) forUs(p *schema.Pack, r schema.Record) bool {
 	return bytes.HasPrefix(r.Type, []byte(commandPrefix)) && v.lane(p.Child).serve
 }
 
@@ -168,15 +168,15 @@ func (v *view) full(e *schema.Event) bool {
 	return len(v.queue) >= maxCommands || v.kept+lineSize(e) > maxCommandBytes
 }
 
-// refill looks again at a pack that holds commands for which there was no room, behind after. It says
+// refill looks again at a pack that holds commands for which there was no room, behind after. It reports
 // whether there is more to look at.
 func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
 	v.more = waiting{}
 	for r, err := range p.Records(after) {
 		if err != nil || r.Seq > v.seq {
-			break // said when it was looked at first; or not looked at yet
+			break // logged when it was looked at first; or not looked at yet
 		}
-		if v.told(p, r) {
+		if v.forUs(p, r) {
 			if v.add(p, r); v.more.seq != 0 {
 				return false
 			}

@@ -130,7 +130,7 @@ func (d *machine) response(all provider.Fields) {
 	}
 }
 
-// isNext reports whether a chunk belongs to another response than the one at hand: it says so, or brings new
+// isNext reports whether a chunk belongs to another response than the one at hand: it has another id, or brings new
 // parts behind the end without saying anything.
 func (d *machine) isNext(id string, list []json.RawMessage) bool {
 	if id != "" && d.id != "" {
@@ -248,7 +248,7 @@ func (a *answer) keep(f provider.Field) {
 	old := a.m.Rest.Get(f.Name)
 	switch {
 	case string(f.Value) == "{}" && old != nil, bytes.Equal(old, f.Value):
-		return // says nothing
+		return // it is empty
 	case f.Name != "safetyRatings" && len(old) > len("{}") && (old[0] == '{' || old[0] == '['):
 		a.out.Custom(f.Name, provider.Fields{{Name: f.Name, Value: old}}) // the newer one counts; nothing is lost
 	}

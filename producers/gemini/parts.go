@@ -68,7 +68,7 @@ func (a *answer) text(value json.RawMessage, thought bool, sig json.RawMessage) 
 	sign(a.block, sig)
 }
 
-// sign gives a block its signature.
+// sign sets the signature of a block.
 func sign(b *provider.Block, sig json.RawMessage) {
 	if sig != nil {
 		b.Late = b.Late.Set("signature", sig)

@@ -7,7 +7,7 @@ import (
 	"agentstream/producers/provider"
 )
 
-// The API's reasons to finish, in common words. What is not here keeps its own word.
+// The API's reasons to finish, as common values. What is not here keeps its own value.
 var (
 	refusals = []string{"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR",
 		"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
@@ -46,7 +46,7 @@ func (a *answer) stopWord(reason string) string {
 	return strings.ToLower(provider.Bounded(reason))
 }
 
-// refused ends a message whose prompt was blocked: the model never spoke.
+// refused ends a message whose prompt was blocked: the model never answered.
 func (a *answer) refused() {
 	if a.finished || len(a.m.Blocks) > 0 {
 		return

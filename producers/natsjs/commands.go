@@ -24,7 +24,7 @@ var _ command.Waker = (*Log)(nil)
 
 // Watch listens to the copies of what is stored in a run, on the log's own connection; see
 // command.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
-// for each Watch. A reconnect brings it back by itself; what was stored meanwhile is not told.
+// for each Watch. A reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
 func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()

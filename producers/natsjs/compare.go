@@ -15,7 +15,7 @@ import (
 )
 
 // Compare compares one partition of the log with what is stored of it elsewhere. It returns the generation of the
-// log there, or an error while the log lacks what is stored, or nobody can tell.
+// log there, or an error while the log lacks what is stored, or that is unknown.
 type Compare func(ctx context.Context, partition int) (generation uint64, err error)
 
 // comparisons remember which partitions have been compared since the log may last have changed: at the start, when
@@ -102,7 +102,7 @@ func (p *comparison) enter() (busy chan struct{}, first bool, err error) {
 func (p *comparison) leave(ctx context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil && ctx.Err() != nil { // the caller's time, which says nothing for others
+	if err != nil && ctx.Err() != nil { // the caller's time, which proves nothing for others
 		p.failed = time.Time{}
 	} else {
 		p.failed = time.Now()

@@ -30,7 +30,7 @@ type InboxConfig struct {
 	// Take appends the posts of one run in their order and adds an answer for each to answers. It is called by
 	// many goroutines, for a run by one at a time. It must not keep posts.
 	Take func(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer
-	// Refuse returns the words for producers.ErrBackpressure and producers.ErrClosed, with which the Inbox refuses
+	// Refuse returns the answer for producers.ErrBackpressure and producers.ErrClosed, with which the Inbox refuses
 	// by itself.
 	Refuse func(error) *producers.Refusal
 
@@ -121,14 +121,14 @@ func NewInbox(cfg InboxConfig) (*Inbox, error) {
 	}, nil
 }
 
-// Bounds of what the client library holds before it is looked at, which takes no time to speak of.
+// Bounds of what the client library holds before it is looked at, which takes hardly any time.
 const (
 	unreadMessages = 1 << 20
 	unreadBytes    = 256 << 20
 )
 
 // goneWait is how long the library's goroutine is waited for when the connection was closed, in which case it
-// may have ended before it could be told to say so.
+// may have ended before it could be made to report that.
 const goneWait = time.Second
 
 // Run takes messages until ctx ends. Then it takes no more, answers what it has taken, within DrainLimit, and

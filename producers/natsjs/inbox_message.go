@@ -26,7 +26,7 @@ const codeBadReply = "BAD-REPLY"
 // into the log or to JetStream's API. Reply subjects begin with an underscore: _INBOX of clients, _R_ of imports.
 func mayAnswer(reply string) bool { return reply[0] == '_' }
 
-// Headers of JetStream that are conditions or instructions. An answer would say that they were followed.
+// Headers of JetStream that are conditions or instructions. An answer would imply that they were followed.
 var unserved = []string{"Nats-Expected-", "Nats-Batch-", "Nats-Schedule", "Nats-Rollup", "Nats-TTL", "Nats-Incr"}
 
 // postOf reads a message.

@@ -136,7 +136,7 @@ func (s *server) reply(key schema.RunKey, replies []string, answers []producers.
 // send answers. When that fails the client asks again, as after any answer that is lost.
 func (i *Inbox) send(reply string, text []byte) {
 	if err := i.nc.Publish(reply, text); err != nil {
-		i.warned.say("nats ingest: answers cannot be sent", slog.Any("err", err))
+		i.warned.warn("nats ingest: answers cannot be sent", slog.Any("err", err))
 	}
 }
 
@@ -149,13 +149,13 @@ func (i *Inbox) turnAway(key schema.RunKey, reply string, err error) {
 	}
 }
 
-// note counts a message that was refused, and logs one of whose fate nobody else will hear.
+// note counts a message that was refused, and logs one whose sender will get no answer.
 func (i *Inbox) note(key schema.RunKey, reply, code string) {
 	if h := i.cfg.Hooks.Refused; h != nil {
 		h(code)
 	}
 	if reply == "" {
-		i.warned.say("nats ingest: message refused, its sender is not told", slog.String("run", key.String()), slog.String("code", code))
+		i.warned.warn("nats ingest: message refused, its sender is not told", slog.String("run", key.String()), slog.String("code", code))
 	}
 }
 
@@ -169,8 +169,8 @@ type warnings struct {
 	skipped int
 }
 
-// say logs unless another line was logged a moment ago; then the next line says how many were not.
-func (w *warnings) say(text string, attrs ...slog.Attr) {
+// warn logs unless another line was logged a moment ago; then the next line has how many were not.
+func (w *warnings) warn(text string, attrs ...slog.Attr) {
 	now := time.Now()
 	w.mu.Lock()
 	if now.Before(w.next) {

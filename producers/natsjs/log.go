@@ -26,7 +26,7 @@ type Log struct {
 	childAgain time.Duration
 }
 
-// childAgain is after how long what is said of a child is said anew.
+// childAgain is after how long the note about a child is written anew.
 const childAgain = time.Hour
 
 var _ producers.Log = (*Log)(nil)
@@ -69,13 +69,13 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 	}
 	head.Generation = generation
 	if head.Root != "" && time.Since(head.RootAt) > l.childAgain {
-		// An error is that of a later read, or of nobody: the child is one for the rest of the window all the same.
+		// An error is that of a later read, or lost: the child is one for the rest of the window all the same.
 		_ = natskit.Adopt(ctx, l.nc, l.run(key), head.Root, l.childAgain)
 	}
 	return head, nil
 }
 
-// Adopt makes the log say, in the child's own partition, that its events belong into the log of root.
+// Adopt notes, in the child's own partition, that its events belong into the log of root.
 func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error {
 	run := l.run(schema.RunKey{Tenant: root.Tenant, Run: child})
 	_, err := l.compared.pass(ctx, schema.Partition(child, l.partitions))
@@ -112,13 +112,13 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	sent := time.Now()
 	seq, err := l.acks.publish(ctx, p, subject, filter, l.streams[part], after)
 	if err == nil {
-		silent.heard()
+		silent.stored()
 		return seq, nil
 	}
 	err = classify(err)
 	l.compared.doubt(part, err)
 	if errors.Is(err, producers.ErrUnanswered) {
-		silent.unheard(l.nc, l.streams[part], sent, false)
+		silent.unanswered(l.nc, l.streams[part], sent, false)
 	}
 	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, err)
 }

@@ -28,7 +28,7 @@ func (l *Log) askSubject(key schema.RunKey, owner string) string {
 }
 
 // Attend lets a publisher answer, until leave is called, that the process that holds it is there. An agent
-// attends for as long as it may be silent with its run open; whoever does not is taken for gone after a
+// attends for as long as it may be silent with its run open; an agent that does not is taken for gone after a
 // while (reaper.Reaper). It costs one subscription on the log's connection, which is asked only while
 // the run is silent. Which run and writer it is about is in the subject, so the answer is empty.
 func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(), err error) {
@@ -54,7 +54,7 @@ var _ reaper.Witness = (*Log)(nil)
 // askTimeout bounds the wait for an answer to Ask.
 const askTimeout = 2 * time.Second
 
-// Ask asks an owner of lanes of a run whether it is there. false: nobody answers. An error: nobody knows.
+// Ask reports whether an owner of lanes of a run is there. false: it does not answer. An error: it is unknown.
 func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error) {
 	if err := schema.ValidRunID(owner); err != nil {
 		return false, fmt.Errorf("natsjs: ask %s: owner: %w", key, err) // it would be another subject

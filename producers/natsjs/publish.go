@@ -65,7 +65,7 @@ func (o *outgoing) await(ctx context.Context) (*nats.Msg, bool) {
 	}
 }
 
-// set gives a header its value.
+// set sets the value of a header.
 func (o *outgoing) set(name, value string) {
 	v := o.slots[name]
 	if v == nil {
@@ -98,7 +98,7 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if a.nc.IsReconnecting() { // nats.go would keep the pack and send it when nobody waits for it any more
+	if a.nc.IsReconnecting() { // nats.go would keep the pack and send it when its caller has left
 		return 0, nats.ErrConnectionReconnecting
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -186,7 +186,7 @@ func (a *acks) giveUp(id uint64, o *outgoing) (reply *nats.Msg, late bool) {
 	}
 }
 
-// close tells all who wait that no answer will come.
+// close ends all waits: no answer will come.
 func (a *acks) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +197,7 @@ func (a *acks) close() {
 	}
 }
 
-// noResponders is the status of an answer that the server gives itself: nobody listens on the subject.
+// noResponders is the status of an answer of the server itself: there is no listener on the subject.
 const noResponders = "503"
 
 // ackOf reads an acknowledgement. The server writes nearly all of them from a template; any other text is left

@@ -23,8 +23,8 @@ type silence struct {
 	mu    sync.Mutex
 	since time.Time // the first of them was sent
 	last  time.Time // it was given up
-	shut  bool      // nobody is kept waiting
-	asks  bool      // somebody is finding out whether the stream can be read
+	shut  bool      // callers are refused at once
+	asks  bool      // a caller is finding out whether the stream can be read
 	tried time.Time // the last one who was began to wait, or gave up
 	conn  uint64    // reconnections until then: another server may have another disk
 }
@@ -34,8 +34,8 @@ const (
 	silenceRead = 500 * time.Millisecond // for the answer to the question whether the stream can be read
 )
 
-// enter refuses with producers.ErrFull while the stream is silent. Otherwise it gives how long an answer is to be
-// waited for, 0: as long as ctx says.
+// enter refuses with producers.ErrFull while the stream is silent. Otherwise it returns how long an answer is to be
+// waited for, 0: as long as ctx lasts.
 func (s *silence) enter(nc *nats.Conn, stream string) (time.Duration, error) {
 	if !s.row.Load() {
 		return 0, nil
@@ -56,8 +56,8 @@ func (s *silence) enter(nc *nats.Conn, stream string) (time.Duration, error) {
 		stream, s.since.UTC().Format(time.RFC3339), producers.ErrFull)
 }
 
-// heard notes that a message was stored.
-func (s *silence) heard() {
+// stored notes that a message was stored.
+func (s *silence) stored() {
 	if s.row.Load() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -65,9 +65,9 @@ func (s *silence) heard() {
 	}
 }
 
-// unheard notes that a publish was not answered, which was sent at a time. The stream is silent when one that was sent
+// unanswered notes that a publish was not answered, which was sent at a time. The stream is silent when one that was sent
 // before had been given up by then, or this one was enough; and it can be read.
-func (s *silence) unheard(nc *nats.Conn, stream string, sent time.Time, enough bool) {
+func (s *silence) unanswered(nc *nats.Conn, stream string, sent time.Time, enough bool) {
 	now := time.Now()
 	if now.Sub(sent) < silenceWait*9/10 || !nc.IsConnected() {
 		return
@@ -97,7 +97,7 @@ func (s *silence) unheard(nc *nats.Conn, stream string, sent time.Time, enough b
 	if err != nil && !errors.Is(err, natskit.ErrNoMessage) {
 		return
 	}
-	s.shut = !s.since.IsZero() // else somebody was heard meanwhile
+	s.shut = !s.since.IsZero() // else a message was stored meanwhile
 	s.tried, s.conn = time.Now(), nc.Stats().Reconnects
 }
 
@@ -139,9 +139,9 @@ func (k *heardKeys) Begin(ctx context.Context, id string, r producers.KeyRecord)
 	rec, err := k.Keys.Begin(ctx, id, r)
 	switch {
 	case err == nil:
-		k.heard()
+		k.stored()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		k.unheard(k.nc, keysStream, sent, time.Since(sent) >= keysWait)
+		k.unanswered(k.nc, keysStream, sent, time.Since(sent) >= keysWait)
 	}
 	return rec, err
 }

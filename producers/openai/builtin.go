@@ -12,7 +12,7 @@ import (
 // builtin is an item that is no message, no thought and no call of the client's own tools.
 type builtin struct {
 	src    provider.Fields // the item as its end has it; nil before
-	output provider.Fields // what its result says instead of what the item has
+	output provider.Fields // what its result has instead of what the item has
 }
 
 // beginBuiltin begins a block of the item's kind. Calls are emitted as such.
@@ -49,7 +49,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	if image := base64Text(src.Get("result")); it.typ == "image_generation_call" && image != nil {
 		media := mediaType(src)
 		b := dataBlock(d.msg, d.next(), media, "image")
-		sayData(d.out, b, media, "image", image)
+		emitData(d.out, b, media, "image", image)
 		b.End(true)
 		it.tool.output = provider.Fields{{Name: "index", Value: provider.Number(b.Index)}}
 	}
@@ -61,7 +61,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	}
 	for _, name := range []string{"arguments", "code", "action", "actions", "queries", "operation", "input"} {
 		switch v := src.Get(name); {
-		case !says(v):
+		case !filled(v):
 		case provider.IsString(v) && (name == "arguments" || it.head.FreeText):
 			return it.head.Settle(v)
 		default:
@@ -72,7 +72,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	return true
 }
 
-// endBuiltin ends the block of an item, and tells what came of the call: a tool of the provider has
+// endBuiltin ends the block of an item, and emits the result of the call: a tool of the provider has
 // run by then. Where that may come in an item of its own the call does not end before it.
 func (d *responses) endBuiltin(it *item, finished bool) {
 	src := it.tool.src
@@ -82,7 +82,7 @@ func (d *responses) endBuiltin(it *item, finished bool) {
 		d.calls = true
 	case src == nil || !finished:
 	case it.head.ToolUse:
-		failed := src.Str("status") == "failed" || says(src.Get("error"))
+		failed := src.Str("status") == "failed" || filled(src.Get("error"))
 		output, bare := outputOf(it.tool, failed)
 		r := result{it.head.Call, it.typ, failed, output}
 		if bare && apart(it.typ) {
@@ -140,7 +140,7 @@ func (d *responses) answers(typ, call string) string {
 	return ""
 }
 
-// apart reports whether what a tool gave may come in an item of its own, behind the call.
+// apart reports whether the output of a tool may come in an item of its own, behind the call.
 func apart(typ string) bool {
 	switch typ {
 	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call":
@@ -149,7 +149,7 @@ func apart(typ string) bool {
 	return true
 }
 
-// clientRuns reports whether the client has to run a tool that the provider knows.
+// clientRuns reports whether the client has to run a tool of the provider.
 func clientRuns(typ string, src provider.Fields) bool {
 	switch typ {
 	case "computer_call", "local_shell_call", "apply_patch_call":
@@ -163,7 +163,7 @@ func clientRuns(typ string, src provider.Fields) bool {
 	return false
 }
 
-// outputOf returns the result of a call. One that says no more than that it went well has that for its result, which is
+// outputOf returns the result of a call. One with nothing but the report that it went well has that for its result, which is
 // bare.
 func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
 	if t.output != nil {
@@ -174,11 +174,11 @@ func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
 		names = append([]string{"error"}, names...)
 	}
 	for _, name := range names {
-		if v := t.src.Get(name); says(v) {
+		if v := t.src.Get(name); filled(v) {
 			return v, false
 		}
 	}
-	if v := t.src.Get("status"); says(v) {
+	if v := t.src.Get("status"); filled(v) {
 		return provider.Fields{{Name: "status", Value: v}}.Encode(), true
 	}
 	return nil, true

@@ -30,13 +30,13 @@ type call struct {
 const maxCalls = 4096
 
 // toolCalls takes the calls of a delta, also one in the old spelling.
-func (c *choice) toolCalls(said provider.Fields) {
-	for _, raw := range provider.Elements(said.Get("tool_calls")) {
+func (c *choice) toolCalls(content provider.Fields) {
+	for _, raw := range provider.Elements(content.Get("tool_calls")) {
 		if all, ok := provider.Parse(raw); !ok || !c.toolCall(all) {
 			c.out.Custom("delta", provider.Fields{{Name: "tool_calls", Value: provider.List([]json.RawMessage{raw})}})
 		}
 	}
-	f := said.Object("function_call")
+	f := content.Object("function_call")
 	if f == nil {
 		return
 	}
@@ -44,7 +44,7 @@ func (c *choice) toolCalls(said provider.Fields) {
 		c.calls.legacy = c.addCall(&call{kind: "function_call"})
 	}
 	if c.calls.legacy == nil || !c.piece(c.calls.legacy, f, f.Get("arguments"), "", nil) {
-		c.out.Custom("delta", provider.Fields{{Name: "function_call", Value: said.Get("function_call")}})
+		c.out.Custom("delta", provider.Fields{{Name: "function_call", Value: content.Get("function_call")}})
 	}
 }
 
@@ -124,11 +124,11 @@ func (c *choice) addCall(k *call) *call {
 	return k
 }
 
-// piece takes what one piece says of a call. false: the call has ended.
+// piece takes one piece of a call. false: the call has ended.
 func (c *choice) piece(k *call, in provider.Fields, input json.RawMessage, id string, late provider.Fields) bool {
 	text := provider.IsString(input) && len(provider.Inner(input)) > 0
 	if k.b != nil && !k.b.Open() {
-		return !text && !says(input)
+		return !text && !filled(input)
 	}
 	name := in.Str("name")
 	if k.b != nil && k.id == "" && id != "" { // too late to be the call's
@@ -144,11 +144,11 @@ func (c *choice) piece(k *call, in provider.Fields, input json.RawMessage, id st
 		k.name = name
 	}
 	for _, f := range late {
-		if says(f.Value) && len(k.late) < maxMembers {
+		if filled(f.Value) && len(k.late) < maxMembers {
 			k.late = k.late.Set(f.Name, bytes.Clone(f.Value))
 		}
 	}
-	if !provider.IsString(input) && says(input) { // not as text, but as it is
+	if !provider.IsString(input) && filled(input) { // not as text, but as it is
 		k.input = bytes.Clone(input)
 	}
 	if k.b == nil && (text || k.id != "" && k.name != "") {

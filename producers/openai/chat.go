@@ -80,9 +80,9 @@ func (d *chat) Frame(name string, all provider.Fields) {
 	}
 }
 
-// errorOf returns the error that a frame says; nil when it says none.
+// errorOf returns the error in a frame; nil when there is none.
 func errorOf(name string, all provider.Fields) json.RawMessage {
-	if e := all.Get("error"); says(e) {
+	if e := all.Get("error"); filled(e) {
 		return bytes.Clone(e)
 	}
 	if name == "error" || all.Str("object") == "error" || all.Str("type") == "error" && all.Get("choices") == nil {
@@ -145,7 +145,7 @@ func (d *chat) finished() bool {
 	return d.main == nil || d.main.finished
 }
 
-// choice takes what a chunk says of one choice. It reports whether that is the whole choice.
+// choice takes a chunk's part of one choice. It reports whether that is the whole choice.
 func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	index := max(all.Index(), 0)
 	delta := all.Object("delta")
@@ -157,7 +157,7 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 			d.main = &choice{out: d.out, msg: d.msg, live: true}
 		}
 		d.main.take(all, delta, whole)
-		if e := all.Get("error"); says(e) { // some services put it here
+		if e := all.Get("error"); filled(e) { // some services put it here
 			d.out.Custom("error", all)
 			d.failed = bytes.Clone(e)
 		}
@@ -205,8 +205,8 @@ func (o *other) whole(index int) json.RawMessage {
 		if e.Type != schema.TypeMessageEnd {
 			continue
 		}
-		said, _ := provider.Parse(e.Payload)
-		for _, f := range said {
+		members, _ := provider.Parse(e.Payload)
+		for _, f := range members {
 			if f.Name != "message_id" && f.Name != "stop_sequence" {
 				out = append(out, f)
 			}
@@ -215,7 +215,7 @@ func (o *other) whole(index int) json.RawMessage {
 	return out.Encode()
 }
 
-// members takes what a chunk says beside its choices.
+// members takes what a chunk has beside its choices.
 func (d *chat) members(all provider.Fields) {
 	if len(all) > maxMembers {
 		d.out.Custom("chunk", all)

@@ -17,30 +17,30 @@ type choice struct {
 	audio    *provider.Block
 	calls    calls
 	details  []provider.Fields // of reasoning_details, without their text
-	refused  bool              // the model has said why it does not answer
+	refused  bool              // the model has refused and explained why
 	finished bool
 	blocks   int // begun so far
 }
 
-// take takes one piece of the choice: all is the choice, said what its delta or message says.
-func (c *choice) take(all, said provider.Fields, whole bool) {
-	if v := all.Get("text"); said == nil && provider.IsString(v) { // legacy completions
+// take takes one piece of the choice: all is the choice, content its delta or message.
+func (c *choice) take(all, content provider.Fields, whole bool) {
+	if v := all.Get("text"); content == nil && provider.IsString(v) { // legacy completions
 		c.say("text", v)
 	}
-	if v := all.Get("logprobs"); says(v) && c.live {
+	if v := all.Get("logprobs"); filled(v) && c.live {
 		c.out.Custom("logprobs", provider.Fields{{Name: "index", Value: provider.Number(0)}, {Name: "logprobs", Value: v}})
 	}
-	c.reasoning(said)
-	c.content(said.Get("content"))
-	if v := said.Get("refusal"); provider.IsString(v) {
+	c.reasoning(content)
+	c.content(content.Get("content"))
+	if v := content.Get("refusal"); provider.IsString(v) {
 		c.say("refusal", v)
-		c.refused = c.refused || says(v)
+		c.refused = c.refused || filled(v)
 	}
-	if a := said.Object("audio"); a != nil {
+	if a := content.Object("audio"); a != nil {
 		c.sound(a, whole)
 	}
-	c.toolCalls(said)
-	c.unknown(said)
+	c.toolCalls(content)
+	c.unknown(content)
 	if len(all) > maxMembers {
 		c.out.Custom("choice", all)
 	} else {
@@ -133,13 +133,13 @@ func (c *choice) content(v json.RawMessage) {
 	}
 }
 
-// reasoning takes a thought in any of its spellings. Services that use two say the same in both.
-func (c *choice) reasoning(said provider.Fields) {
+// reasoning takes a thought in any of its spellings. Services that use two send the same in both.
+func (c *choice) reasoning(content provider.Fields) {
 	var thought json.RawMessage
 	for _, name := range []string{"reasoning_content", "reasoning"} {
-		v := said.Get(name)
+		v := content.Get(name)
 		switch {
-		case !says(v):
+		case !filled(v):
 		case !provider.IsString(v) || thought != nil && !bytes.Equal(v, thought):
 			c.out.Custom("delta", provider.Fields{{Name: name, Value: v}})
 		case thought == nil:
@@ -147,7 +147,7 @@ func (c *choice) reasoning(said provider.Fields) {
 			c.say("reasoning", v)
 		}
 	}
-	for _, raw := range provider.Elements(said.Get("reasoning_details")) {
+	for _, raw := range provider.Elements(content.Get("reasoning_details")) {
 		c.detail(raw, thought != nil)
 	}
 }
@@ -155,9 +155,9 @@ func (c *choice) reasoning(said provider.Fields) {
 // maxDetails bounds the details that are kept for the end of a thought.
 const maxDetails = 256
 
-// detail takes an element of reasoning_details. Its text is the thought, which may have been said; what
+// detail takes an element of reasoning_details. Its text is the thought, which may have been emitted; what
 // else it has (signature, format, encrypted data) must go back to the service one day.
-func (c *choice) detail(raw json.RawMessage, said bool) {
+func (c *choice) detail(raw json.RawMessage, emitted bool) {
 	all, ok := provider.Parse(raw)
 	if !ok || len(all) > maxMembers || len(c.details) >= maxDetails {
 		c.out.Custom("delta", provider.Fields{{Name: "reasoning_details", Value: raw}})
@@ -169,7 +169,7 @@ func (c *choice) detail(raw json.RawMessage, said bool) {
 	var rest provider.Fields
 	for _, f := range all {
 		if (f.Name == "text" || f.Name == "summary") && provider.IsString(f.Value) {
-			if !said {
+			if !emitted {
 				c.say("reasoning", f.Value)
 			}
 		} else if !provider.IsNull(f.Value) {
@@ -195,7 +195,7 @@ func agrees(a, b provider.Fields) bool {
 	return true
 }
 
-// sound takes audio and what is said in it. The stream does not name the format: what is streamed is
+// sound takes audio and its transcript. The stream does not name the format: what is streamed is
 // PCM, for there is no other.
 func (c *choice) sound(a provider.Fields, whole bool) {
 	if v := a.Get("transcript"); provider.IsString(v) {
@@ -208,12 +208,12 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 	rest := provider.Fields{}
 	for _, f := range a {
 		switch {
-		case f.Name == "transcript" && provider.IsString(f.Value) || !says(f.Value):
+		case f.Name == "transcript" && provider.IsString(f.Value) || !filled(f.Value):
 		case f.Name == "data" && base64Text(f.Value) != nil:
 			if c.audio == nil || !c.audio.Open() {
 				c.audio = dataBlock(c.msg, c.next(), media, "audio")
 			}
-			sayData(c.out, c.audio, media, "audio", base64Text(f.Value))
+			emitData(c.out, c.audio, media, "audio", base64Text(f.Value))
 		default:
 			rest = append(rest, f)
 		}
@@ -224,19 +224,19 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 }
 
 // unknown keeps the members of a delta that are none of those above.
-func (c *choice) unknown(said provider.Fields) {
+func (c *choice) unknown(content provider.Fields) {
 	var rest provider.Fields
-	for _, f := range said {
+	for _, f := range content {
 		switch f.Name {
 		case "role", "refusal", "content", "reasoning", "reasoning_content", "reasoning_details", "audio", "tool_calls", "function_call":
 			if known(f) {
 				continue
 			}
-		case "channel": // said with every piece
+		case "channel": // sent with every piece
 			keep(c.out, c.msg, f)
 			continue
 		}
-		if says(f.Value) {
+		if filled(f.Value) {
 			rest = append(rest, f)
 		}
 	}
@@ -296,7 +296,7 @@ func (c *choice) end(cut string, failed json.RawMessage) {
 	}
 }
 
-// stopReason returns the common word for a finish reason.
+// stopReason returns the common stop_reason for a finish reason.
 func stopReason(reason string, calls, refused bool) json.RawMessage {
 	switch reason {
 	case "stop":

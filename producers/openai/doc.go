@@ -1,4 +1,4 @@
-// Package openai turns the streams of the OpenAI APIs, and of the many services that speak like them,
+// Package openai turns the streams of the OpenAI APIs, and of the many services with the same API,
 // into canonical events.
 //
 // # What it is
@@ -9,17 +9,17 @@
 //
 // # Contract
 //
-// That of producers/provider. In message.end, stop_reason is one of the common words and finish_reason
+// That of producers/provider. In message.end, stop_reason is one of the common values and finish_reason
 // the provider's own: stop is end_turn, length and max_output_tokens are max_tokens, content_filter is
 // refusal, tool_calls and function_call are tool_use; so is stop when there are calls, for a call that
-// was demanded ends so. A model that has said a refusal, and calls nothing, stops by refusal. Other words stay as they are. usage is the provider's last, untouched.
+// was demanded ends so. A model that has sent a refusal, and calls nothing, stops by refusal. Other values stay as they are. usage is the provider's last, untouched.
 //
 // What is emitted once is not emitted again: the texts that done events and the final response repeat are
-// compared with what was said and complete it; where they contradict it the last of them stands in the
+// compared with what was emitted and complete it; where they contradict it the last of them stands in the
 // content of message.end, and is the input of a call, and the frame is kept under custom.
 // Members that the catalogue has no name for stand in message.end with their last value; a value that
 // another one replaces is emitted as custom.openai.replaced, one that has no room there by
-// custom.openai.member. The padding in obfuscation members is dropped: it says nothing. Log
+// custom.openai.member. The padding in obfuscation members is dropped: it has no meaning. Log
 // probabilities are emitted piece by piece as custom.openai.logprobs.
 //
 // Chat. A refusal is a block of kind refusal, and its text no text. Reasoning may be spelt
@@ -28,11 +28,11 @@
 // told live and untouched by custom.openai.choice, and the choices member of message.end holds each of
 // them with its index and the same members as message.end. Beyond 127 of them the pieces are all there
 // is. A message ends with [DONE], with the body or with the next message; it is incomplete when its
-// finish_reason is missing, and failed when a chunk or frame said an error. Another id begins another
+// finish_reason is missing, and failed when a chunk or frame had an error. Another id begins another
 // message when the one before has its finish_reason, or when it names its role anew.
 //
 // Responses. A response is one message, and an item one block or several: summaries of reasoning are
-// thinking; raw reasoning is a block of kind reasoning as well, which says {"type":"reasoning_text"} in
+// thinking; raw reasoning is a block of kind reasoning as well, which has {"type":"reasoning_text"} in
 // block.start and in the content. item_id and encrypted_content are members of the blocks. Calls of
 // functions and custom tools are tool_use. Tools of the provider are calls too, of the kind that the
 // item has; their content is the item with its input beside, and tool.end their result, unless the

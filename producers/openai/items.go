@@ -12,13 +12,13 @@ import (
 // item is one item of a response's output.
 type item struct {
 	typ   string
-	id    json.RawMessage // all its blocks say it at their end
-	rest  provider.Fields // members that have no place of their own; its head says them at its end
+	id    json.RawMessage // all its blocks have it at their end
+	rest  provider.Fields // members that have no place of their own; its head has them at its end
 	head  *provider.Block // of a call or of a kind of the provider's; else the newest part
 	tool  *builtin
 	parts map[partKey]*part
 	order []*part
-	// closing says that nothing more comes of the item, done that nothing more is open of it.
+	// closing: nothing more comes of the item. done: nothing more is open of it.
 	closing, done bool
 }
 
@@ -70,7 +70,7 @@ func (d *responses) added(typ string, all provider.Fields) {
 	n := place(all, "output_index")
 	if old := d.items[n]; old != nil {
 		if old.done || old.typ == src.Str("type") {
-			d.out.Custom(typ, all) // said twice
+			d.out.Custom(typ, all) // sent twice
 			return
 		}
 		d.closeItem(old, false)
@@ -138,7 +138,7 @@ func callID(src provider.Fields) string {
 func (it *item) keep(src provider.Fields, but ...string) {
 next:
 	for _, f := range src {
-		if !says(f.Value) {
+		if !filled(f.Value) {
 			continue
 		}
 		for _, n := range but {
@@ -181,7 +181,7 @@ func (d *responses) beginPart(it *item, key partKey, raw json.RawMessage) *part 
 	return p
 }
 
-// end ends a part. The head of an item is open as long as the item, and says what else is known of it.
+// end ends a part. The head of an item is open as long as the item, and emits what else is known of it.
 func (it *item) end(p *part, finished bool) {
 	p.b.Late = it.tail(p.b, provider.Fields{})
 	if p.annotations != nil {
@@ -190,7 +190,7 @@ func (it *item) end(p *part, finished bool) {
 	p.b.End(finished)
 }
 
-// tail returns the members that a block of the item says at its end.
+// tail returns the members that a block of the item has at its end.
 func (it *item) tail(b *provider.Block, list provider.Fields) provider.Fields {
 	if it.id != nil {
 		list = append(list, provider.Field{Name: "item_id", Value: it.id})
@@ -220,7 +220,7 @@ func (d *responses) done(typ string, all provider.Fields) {
 }
 
 // complete ends an item with the whole of it. typ and all are the frame at hand, which is kept when it
-// contradicts what was said before.
+// contradicts what was emitted before.
 func (d *responses) complete(it *item, src provider.Fields, typ string, all provider.Fields) {
 	if len(src) > maxMembers {
 		d.out.Custom("item", src)
@@ -253,7 +253,7 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 		d.out.Custom(typ, all)
 	}
 	if it.typ == "message" && it.head == nil {
-		d.out.Custom("item", src) // it has no part that could say it
+		d.out.Custom("item", src) // it has no part that could have it
 	}
 	d.closeItem(it, it.typ == "message" || src.Str("status") != "incomplete")
 }
@@ -317,8 +317,8 @@ func (d *responses) settle(p *part, key partKey, src provider.Fields) bool {
 	if !provider.IsString(text) {
 		return true
 	}
-	d.refused = d.refused || key.kind == "refusal" && says(text)
-	if v := src.Get("logprobs"); says(v) && p.b.Said() == 0 {
+	d.refused = d.refused || key.kind == "refusal" && filled(text)
+	if v := src.Get("logprobs"); filled(v) && p.b.Len() == 0 {
 		d.logprobs(p, v)
 	}
 	return p.b.Settle(text)
@@ -344,7 +344,7 @@ func (d *responses) closeItem(it *item, finished bool) {
 	*it = item{typ: it.typ, done: true}
 }
 
-// closeItems ends what is open, in order. A provider that says that all is well may leave out the ends.
+// closeItems ends what is open, in order. A provider that reports success may leave out the ends.
 func (d *responses) closeItems(finished bool) {
 	var open []int
 	for n, it := range d.items {

@@ -8,7 +8,7 @@ import (
 	"agentstream/producers/provider"
 )
 
-// piece takes an event that says a part of an item. false: it has no place, and is kept as it is.
+// piece takes an event with a part of an item. false: it has no place, and is kept as it is.
 func (d *responses) piece(typ string, all provider.Fields) bool {
 	name, what, _ := cutLast(strings.TrimPrefix(typ, "response."))
 	switch name {
@@ -58,8 +58,8 @@ func (d *responses) text(name, what string, all provider.Fields) bool {
 			return false
 		}
 		p.b.Text(delta)
-		d.refused = d.refused || kind == "refusal" && says(delta)
-		if v := all.Get("logprobs"); says(v) {
+		d.refused = d.refused || kind == "refusal" && filled(delta)
+		if v := all.Get("logprobs"); filled(v) {
 			d.logprobs(p, v)
 		}
 		return true
@@ -109,7 +109,7 @@ func (d *responses) contentPart(all provider.Fields, index, what string) bool {
 	if what == "done" {
 		return d.settle(p, key, src)
 	}
-	if text := src.Get("text"); provider.IsString(text) && key.kind != "" && p.b.Open() && p.b.Said() == 0 {
+	if text := src.Get("text"); provider.IsString(text) && key.kind != "" && p.b.Open() && p.b.Len() == 0 {
 		p.b.Text(text)
 	}
 	return true
@@ -129,7 +129,7 @@ func (d *responses) annotation(all provider.Fields) bool {
 func (d *responses) input(what, name string, all provider.Fields) bool {
 	it := d.find(all, all.Str("item_id"))
 	if it == nil || it.done || it.head == nil || !it.head.ToolUse {
-		return false // the end of the item says all of it
+		return false // the end of the item has all of it
 	}
 	switch {
 	case what == "delta" && provider.IsString(all.Get("delta")):
@@ -153,12 +153,12 @@ func (d *responses) partialImage(all provider.Fields) bool {
 	name := "partial_image_" + string(provider.Number(max(place(all, "partial_image_index"), 0)))
 	media := mediaType(all)
 	b := dataBlock(d.msg, d.next(), media, name)
-	sayData(d.out, b, media, name, text)
+	emitData(d.out, b, media, name, text)
 	for _, f := range all {
 		switch f.Name {
 		case "type", "sequence_number", "output_index", "partial_image_b64", "partial_image_index":
 		default:
-			if says(f.Value) {
+			if filled(f.Value) {
 				b.Late = append(b.Late, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 			}
 		}

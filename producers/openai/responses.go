@@ -26,13 +26,13 @@ type responses struct {
 	last    *item
 	blocks  int  // begun so far
 	calls   bool // something waits for the client
-	refused bool // the model has said why it does not answer
+	refused bool // the model has refused and explained why
 	held    []result
 	// answered are calls whose result was emitted.
 	answered map[string]bool
 }
 
-// Done: the API does not end its streams so, but services that speak like it do.
+// Done: the API does not end its streams so, but services with the same API do.
 func (d *responses) Done() {}
 
 // Close ends a response that the provider did not end.
@@ -91,20 +91,20 @@ func (d *responses) untyped(all provider.Fields) {
 		d.finish(status, all, all)
 	case all.Str("object") == "response": // it is still being made, and will be emitted one day
 		d.out.Custom("response", all)
-	case says(all.Get("error")):
+	case filled(all.Get("error")):
 		d.fail(all)
 	default:
 		d.out.Custom(all.Str("object"), all)
 	}
 }
 
-// fail takes an error. The response may say more of it in its end, so the message is still open.
+// fail takes an error. The response may have more of it in its end, so the message is still open.
 func (d *responses) fail(all provider.Fields) {
 	d.out.Custom("error", all)
 	if d.msg == nil {
 		return
 	}
-	if e := all.Get("error"); says(e) {
+	if e := all.Get("error"); filled(e) {
 		d.failed = bytes.Clone(e)
 	} else {
 		d.failed = all.Encode()
@@ -146,7 +146,7 @@ func (d *responses) open(r provider.Fields) {
 	d.members(r)
 }
 
-// members keeps what a response says beside its output. Later events say the same again, or what has
+// members keeps what a response has beside its output. Later events have the same again, or what has
 // become of it.
 func (d *responses) members(r provider.Fields) {
 	if len(r) > maxMembers {
@@ -157,7 +157,7 @@ func (d *responses) members(r provider.Fields) {
 		switch f.Name {
 		case "id", "object", "model", "output", "output_text", "usage", "error":
 		default:
-			if !says(f.Value) {
+			if !filled(f.Value) {
 				continue
 			}
 			if len(d.msg.Rest) < maxMembers {
@@ -208,13 +208,13 @@ func (d *responses) end(status string, r provider.Fields) {
 	e := r.Get("error")
 	d.msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.Bounded(reason))})
 	switch {
-	case d.failed != nil || says(e) || status == "failed":
+	case d.failed != nil || filled(e) || status == "failed":
 		if d.failed == nil {
 			d.failed = bytes.Clone(e)
-		} else if says(e) {
+		} else if filled(e) {
 			d.msg.Keep(provider.Field{Name: "response_error", Value: e})
 		}
-		if !says(d.failed) {
+		if !filled(d.failed) {
 			d.failed = json.RawMessage(`{"type":"response_failed"}`)
 		}
 		d.msg.Fail(d.failed)

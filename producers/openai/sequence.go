@@ -6,7 +6,7 @@ import (
 	"agentstream/producers/provider"
 )
 
-// sequence knows which events of a response have been seen, by their sequence_number. They are passed
+// sequence holds which events of a response have been seen, by their sequence_number. They are passed
 // over only once it is known that a response is being repeated: there are services that number wrongly.
 type sequence struct {
 	response string // whose numbers they are; "" when nothing has named it yet

@@ -12,8 +12,8 @@ import (
 // others.
 const maxMembers = 128
 
-// says reports whether a value says anything: it is there, and not null and not empty.
-func says(v json.RawMessage) bool {
+// filled reports whether a value is there, and is neither null nor empty.
+func filled(v json.RawMessage) bool {
 	switch string(v) {
 	case "", "null", `""`, "{}", "[]":
 		return false
@@ -24,7 +24,7 @@ func says(v json.RawMessage) bool {
 // keep stores a member for the end of the message. A value that it replaces is emitted now, and so is one
 // that has no room there.
 func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
-	if !says(f.Value) {
+	if !filled(f.Value) {
 		return
 	}
 	old := m.Rest.Get(f.Name)
@@ -72,8 +72,8 @@ func dataBlock(m *provider.Message, index int, media, name string) *provider.Blo
 	}})
 }
 
-// sayData emits a piece of data, given as base64.
-func sayData(out *provider.Writer, b *provider.Block, media, name string, text []byte) {
+// emitData emits a piece of data, passed as base64.
+func emitData(out *provider.Writer, b *provider.Block, media, name string, text []byte) {
 	for len(text) > 0 {
 		n := min(len(text), maxData)
 		out.Add(schema.TypeDataDelta, provider.Fields{

@@ -24,11 +24,11 @@ type Block struct {
 	// tool.start. Whoever begins it with an empty Call or Tool gets one made up.
 	ToolUse              bool
 	Call, Tool, CallKind string
-	// FreeText says that the call's input is free text and not JSON; block.start says so.
+	// FreeText reports that the call's input is free text and not JSON, as block.start does.
 	FreeText bool
-	// Input is the call's input where no text is said of it; nil is {}.
+	// Input is the call's input where no text of it is emitted; nil is {}.
 	Input json.RawMessage
-	// Answers is the call whose result the block is, said by block.start; "" for other blocks.
+	// Answers is the call whose result the block is, in block.start; "" for other blocks.
 	Answers string
 	// Late are members that came after the beginning (signature, citations, …): block.end has them, and
 	// so does the content.
@@ -37,7 +37,7 @@ type Block struct {
 	m      *Message
 	text   []byte // inside of the JSON string, as far as it is kept
 	said   int    // bytes of it
-	final  []byte // inside of the text as the provider has it in the end; nil: what the pieces said
+	final  []byte // inside of the text as the provider has it in the end; nil: the pieces joined
 	input  json.RawMessage
 	closed bool
 }
@@ -107,7 +107,7 @@ func (m *Message) Begin(b *Block) *Block {
 	return b
 }
 
-// release forgets a block that has ended, of which only the content of the message would say more.
+// release forgets a block that has ended, of which only the content of the message would have more.
 func (b *Block) release() {
 	if b.closed {
 		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil, nil
@@ -120,8 +120,8 @@ func (b *Block) Open() bool { return !b.closed }
 // maxDelta bounds the text of one delta event, in bytes as it is written.
 const maxDelta = 256 << 10
 
-// Said is the length of the text so far, in bytes as it is written.
-func (b *Block) Said() int { return b.said }
+// Len is the length of the text so far, in bytes as it is written.
+func (b *Block) Len() int { return b.said }
 
 // Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
 // Empty pieces emit nothing.
@@ -193,7 +193,7 @@ func (b *Block) End(finished bool) {
 }
 
 // finishInput decides what the input of a call is. Text counts more than what the block began with;
-// no input at all is {}. It says why there is none.
+// no input at all is {}. It returns why there is none.
 func (b *Block) finishInput() (why string) {
 	if max(b.said, len(b.final)) > maxInput {
 		return "longer than an input may be"

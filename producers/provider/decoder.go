@@ -38,7 +38,7 @@ type Machine interface {
 	Frame(name string, all Fields)
 	// Done is called for a frame that is [DONE] and nothing else.
 	Done()
-	// Close ends what is open: the body is over, whether or not the provider said so.
+	// Close ends what is open: the body is over, whether or not the provider has ended it.
 	Close()
 }
 
@@ -71,7 +71,7 @@ func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
 }
 
 // Close ends the body. A last frame without its blank line still counts; a message that has not
-// ended is ended as incomplete. Closing again gives nothing.
+// ended is ended as incomplete. Closing again emits nothing.
 func (d *Decoder) Close() []schema.Event {
 	if d.closed {
 		return nil

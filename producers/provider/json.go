@@ -100,7 +100,7 @@ func (l Fields) Set(name string, value json.RawMessage) Fields {
 	return append(l, Field{name, value})
 }
 
-// Overlay sets every member of with that says something. Members that are too many, or too
+// Overlay sets every member of with that is not empty. Members that are too many, or too
 // much in all, are counted in omitted_members.
 func (l Fields) Overlay(with Fields) Fields {
 	for _, f := range with {

@@ -13,13 +13,13 @@ type Message struct {
 	w      *Writer
 	ID     string
 	Blocks []*Block // in the order in which they began
-	Usage  Fields   // the provider's own members; said by End when it is not nil
+	Usage  Fields   // the provider's own members; emitted by End when it is not nil
 	Stop   json.RawMessage
-	// Rest are the provider's members of the message that have no name in the catalogue; End says them
+	// Rest are the provider's members of the message that have no name in the catalogue; End emits them
 	// behind its own. stop_sequence is one that has.
 	Rest  Fields
 	ended bool
-	actor string // who speaks; "" is the assistant
+	actor string // of the events; "" is the assistant
 
 	newest map[int]*Block // by index
 	size   int            // bytes that the content has at least, so far
@@ -40,7 +40,7 @@ const (
 var roles = []string{"user", "assistant", "system", "tool"}
 
 // Start emits message.start. An empty id is made up; a role that the catalogue does not know is the
-// assistant's; model is a JSON string or not said; usage may be nil.
+// assistant's; model is a JSON string or left out; usage may be nil.
 func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Message {
 	m := &Message{w: w, ID: Bounded(id)}
 	if m.ID == "" {
@@ -77,7 +77,7 @@ func (m *Message) add(typ string, payload Fields) {
 func (m *Message) spoken() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
 // Keep stores a member of the message for its end, unless it would take the name of one that the
-// catalogue gives.
+// catalogue has.
 func (m *Message) Keep(f Field) {
 	switch f.Name {
 	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason":

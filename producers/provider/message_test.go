@@ -295,7 +295,7 @@ func TestInputTooLong(t *testing.T) {
 		b.End(true)
 		events := w.take()
 		check(t, events)
-		if p := payload(t, events[0]); len(events) != 1 || p.Str("problem") != "longer than an input may be" || string(p.Get("complete")) != "false" || b.Said() <= maxInput {
+		if p := payload(t, events[0]); len(events) != 1 || p.Str("problem") != "longer than an input may be" || string(p.Get("complete")) != "false" || b.Len() <= maxInput {
 			t.Errorf("%s %.200s", types(events), events[0].Payload)
 		}
 	}

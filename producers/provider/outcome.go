@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome is how a model call went, for whoever ends the run. A body with several messages is judged
+// Outcome is how a model call went, for the end of the run. A body with several messages is judged
 // by its last one, and by all frames that could not be read. The zero value is ready; use one for each
 // body.
 type Outcome struct {
@@ -47,7 +47,7 @@ func isCustom(typ, name string) bool {
 	return strings.HasPrefix(typ, "custom.") && strings.HasSuffix(typ, name)
 }
 
-// End returns the final state and its reason. What the provider says went wrong counts more than what
+// End returns the final state and its reason. A failure that the provider reports counts more than what
 // is wrong with the stream, and that the stream was cut more than the frame that it was cut in.
 func (o *Outcome) End() (schema.RunState, string) {
 	for _, reason := range []string{o.reason, o.Damage()} {
@@ -72,7 +72,7 @@ func (o *Outcome) Damage() string {
 	return ""
 }
 
-// maxReason bounds a reason that is made of what a provider said, in bytes.
+// maxReason bounds a reason that is made of a provider's text, in bytes.
 const maxReason = 1 << 10
 
 // ErrorOf makes an error as payloads have it.
@@ -80,12 +80,12 @@ func ErrorOf(typ, message string) json.RawMessage {
 	return Fields{{"type", Quote(typ)}, {"message", Quote(message)}}.Encode()
 }
 
-// Failed returns the fields of a tool.end that says why the call failed: a code of schema, and what is known beside it.
+// Failed returns the fields of a tool.end with why the call failed: a code of schema, and what is known beside it.
 func Failed(code string, detail json.RawMessage) Fields {
 	return Fields{{"error", Quote(code)}, {"error_detail", OrNull(detail)}}
 }
 
-// ErrorText puts a provider's error, an object or a string, into words.
+// ErrorText returns the text of a provider's error, an object or a string.
 func ErrorText(v json.RawMessage) string {
 	text := ""
 	if all, ok := Parse(v); ok {
@@ -106,5 +106,5 @@ func ErrorText(v json.RawMessage) string {
 	return Clip(text)
 }
 
-// Clip shortens words that become a reason, at a character's end.
+// Clip shortens a text that becomes a reason, at a character's end.
 func Clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxReason)], "") }

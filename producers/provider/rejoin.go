@@ -1,6 +1,6 @@
 package provider
 
-// Rejoin says that the body broke off and that the bytes to come are of another one, which goes on
+// Rejoin announces that the body broke off and that the bytes to come are of another one, which goes on
 // where it was or earlier. What was begun of a frame is dropped: the other body has it whole. Messages
 // and blocks stay open. Only machines with a Rejoin method pass over what they know already; for all
 // others the other body must begin where the first one broke off.

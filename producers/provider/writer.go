@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Writer collects the events that a Machine says.
+// Writer collects the events that a Machine emits.
 type Writer struct {
 	cfg      Config
 	provider string
@@ -25,7 +25,7 @@ func NewWriter(name string, cfg Config) *Writer {
 	return &Writer{cfg: cfg.withDefaults(), provider: name}
 }
 
-// Take returns the events that were said since the last Take, in order. Within a Machine it takes them
+// Take returns the events that were emitted since the last Take, in order. Within a Machine it takes them
 // from what Write and Close return.
 func (w *Writer) Take() []schema.Event { return w.take() }
 
@@ -35,7 +35,7 @@ func (w *Writer) take() []schema.Event {
 	return out
 }
 
-// Provider is the name that types and payloads say.
+// Provider returns the name in types and payloads.
 func (w *Writer) Provider() string { return w.provider }
 
 // Add emits one event.
@@ -101,7 +101,7 @@ func typeName(s string) string {
 const maxPayload = schema.MaxEventBytes - 8<<10
 
 // fit encodes a payload. When it is too large it leaves out its largest members, one by one, and
-// says which and how much, behind the one that was left out before.
+// records which and how much, behind the one that was left out before.
 func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
 	var names []json.RawMessage
 	said := payload
@@ -154,7 +154,7 @@ const maxOmitted = 64
 // maxID bounds an id or name of the provider, in bytes.
 const maxID = 512
 
-// Bounded shortens an id that no provider would give; equal ids stay equal, and different ones
+// Bounded shortens an id that no provider would make; equal ids stay equal, and different ones
 // different.
 func Bounded(id string) string {
 	if len(id) <= maxID {

@@ -14,17 +14,17 @@ import (
 	"agentstream/schema"
 )
 
-// Lister names runs that may have been left.
+// Lister lists runs that may have been left.
 type Lister interface {
 	// Quiet walks the runs that are not over and whose newest event seems to be older than before. It may
 	// name others too, and may lag: the log is asked about each.
 	Quiet(ctx context.Context, before time.Time) iter.Seq2[schema.RunKey, error]
 }
 
-// Witness answers what a run's events do not tell.
+// Witness answers what a run's events do not show.
 type Witness interface {
-	// Ask asks an owner of lanes of the run whether it is there. false: nobody answers. An error: nobody
-	// knows.
+	// Ask asks an owner of lanes of the run whether it is there. false: it does not answer. An error: it is
+	// unknown.
 	Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error)
 	// Newest returns the run's newest event and when the log has stored it, by the log's clock: producers'
 	// clocks may be wrong by hours. 0: the log holds nothing of the run any more.
@@ -84,12 +84,12 @@ func (c Config) withDefaults() Config {
 //	Lister ─▶ silent for long? ─▶ the owner, asked three times, does not answer? ─▶ lanes taken over,
 //	            (log's clock)                                                        all that is open closed
 //
-// A session (a run that begins with session.created) in which nothing is open is silent because nobody has said
-// anything, and is left alone, until it is archived or deleted: then nobody will, and it goes to done.
+// A session (a run that begins with session.created) in which nothing is open is silent because no one has written
+// to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done.
 //
-// Silence alone is no reason: who owns a lane and answers ([Witness]) may be silent for days. Ending is
+// Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only behind the very event that the silence began with, so a writer
-// that speaks meanwhile is left alone, and one that speaks afterwards is refused with ErrFenced. So any
+// that writes meanwhile is left alone, and one that writes afterwards is refused with ErrFenced. So any
 // number of reapers may run, and none of them needs to be right about who lives.
 //
 // What it costs: for each open and silent run the read of a head, and a request that is answered, every
@@ -110,7 +110,7 @@ const (
 	reapLimit = 2 * time.Minute
 )
 
-// New checks the configuration. It starts nothing.
+// New returns a reaper, or an error about the configuration. It starts nothing.
 func New(cfg Config) (*Reaper, error) {
 	cfg = cfg.withDefaults()
 	switch {
@@ -208,7 +208,7 @@ func (r *Reaper) restsAt(key schema.RunKey, last schema.Seq) {
 	r.later[key] = r.cfg.Now().Add(r.cfg.Every + max(r.cfg.After, 0))
 }
 
-// resting reports whether a session was found to rest, and nothing was said since.
+// resting reports whether a session was found to rest, and nothing was written since.
 func (r *Reaper) resting(key schema.RunKey, last schema.Seq) bool {
 	r.mu.Lock()
 	at, known := r.rests[key]
@@ -241,7 +241,7 @@ func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 	r.filter(ctx, runs, r.end)
 }
 
-// filter returns the runs of which keep says so. Errors are said, and keep nothing.
+// filter returns the runs for which keep returns true. Errors are logged, and their runs left out.
 func (r *Reaper) filter(ctx context.Context, runs []*suspect, keep func(context.Context, *suspect) (bool, error)) []*suspect {
 	var group sync.WaitGroup
 	places := make(chan struct{}, r.cfg.AtOnce)
@@ -280,7 +280,7 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		return false, err
 	}
 	if !head.Exists() || head.State.Final() || last != 0 && last != head.Last || r.resting(s.key, head.Last) {
-		return false, nil // over; or it has just spoken; or nobody has said anything
+		return false, nil // over; or just written to; or at rest
 	}
 	s.owner, s.last = head.Lane.Owner, head.Last
 	patience := r.cfg.After

@@ -7,7 +7,7 @@
 //
 // # Contract
 //
-// Results are parts of the argument's bytes unless the comment says that they are copied. Valid accepts what
+// Results are parts of the argument's bytes, except for strings. Valid accepts what
 // encoding/json accepts, if it is valid UTF-8 and not nested too deep.
 //
 // # Concurrency
@@ -16,7 +16,7 @@
 //
 // # What it does not do
 //
-// It does not know events, and has no words for what is wrong with a text: encoding/json has.
+// It does not know events, and does not report what is wrong with a text: encoding/json does.
 //
 // # Where to look next
 //

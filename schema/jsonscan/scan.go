@@ -11,7 +11,7 @@ func SkipSpace(b []byte, i int) int {
 }
 
 // SkipValue returns the index behind the JSON value that starts at i, or -1 when it does not end. b must be
-// valid there: in other bytes the result says only where something like a value ends.
+// valid there: in other bytes the result is only where something like a value ends.
 func SkipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return -1

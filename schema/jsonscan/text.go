@@ -78,7 +78,7 @@ func DecodeInner(inner []byte) string {
 	return s
 }
 
-// AppendDecoded appends what DecodeString gave.
+// AppendDecoded appends a string that DecodeString returned, as a JSON string.
 func AppendDecoded(dst []byte, s string) []byte {
 	if utf8.ValidString(s) {
 		return AppendString(dst, s)

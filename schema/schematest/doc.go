@@ -2,13 +2,13 @@
 //
 // # What it is
 //
-// A [Scenario] is a run as its producer tells it: events with type, child and payload, not yet
+// A [Scenario] is a run as its producer sends it: events with type, child and payload, not yet
 // numbered. [Packs] turns it into what a log holds, [Lines] into what a reader sees. [Generate]
 // makes long runs of any size, with hostile payloads among them.
 //
 // # Contract
 //
-// Everything is deterministic: the same arguments give the same bytes, in every process and for
+// Everything is deterministic: the same arguments produce the same bytes, in every process and for
 // ever, so that goldens can be compared. Every scenario is accepted by schema.Event.CheckNew and by
 // schema.Head.Advance, and every payload fits the catalogue's JSON Schema. A change to a scenario
 // changes goldens of other packages.

@@ -9,7 +9,7 @@ import (
 )
 
 // Generate makes a random run of exactly n events (at least 2) with several children and hostile
-// payloads among them. The same n and seed give the same run. It begins with state running and ends
+// payloads among them. The same n and seed produce the same run. It begins with state running and ends
 // with done.
 func Generate(n int, seed uint64) Scenario {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x5eed)), hostile: shallowPayloads()}
@@ -45,7 +45,7 @@ type lane struct {
 
 const maxLanes = 9
 
-// step says one thing on a lane; room is how many events still fit.
+// step emits one thing on a lane; room is how many events still fit.
 func (g *generator) step(l *lane, room int) {
 	switch {
 	case l.over:

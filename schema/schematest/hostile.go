@@ -55,7 +55,7 @@ func shallowPayloads() []string {
 	}
 }
 
-// hostile is a run whose every payload is hard to carry. Its framing is honest.
+// hostile is a run whose every payload is hard to carry. Its framing is correct.
 func hostile(s *script) {
 	s.raw(schema.TypeRunLifecycle, "{ \"reason\" : null ,\t\"state\" : \"running\" }")
 	s.messageStart("msg \"1\"\r\n\u2028\x00")

@@ -20,7 +20,7 @@ const (
 	Grandchild = "run_child_a_1"
 )
 
-// Scenario is a run as its producer tells it. Its events have neither ID, TS, Seq nor RunID.
+// Scenario is a run as its producer sends it. Its events have neither ID, TS, Seq nor RunID.
 type Scenario struct {
 	Name   string
 	Events []schema.Event
@@ -75,7 +75,7 @@ var scenarios = []entry{
 	{"hostile", hostile},
 }
 
-// script collects events. child is the lane that speaks.
+// script collects events. child is the lane that events go to.
 type script struct {
 	events []schema.Event
 	child  string
@@ -98,7 +98,7 @@ func (s *script) raw(typ, payload string) {
 	})
 }
 
-// as lets another lane speak while fn runs.
+// as emits to another lane while fn runs.
 func (s *script) as(child string, path []string, fn func()) {
 	was, wasPath := s.child, s.path
 	s.child, s.path = child, path
@@ -106,7 +106,7 @@ func (s *script) as(child string, path []string, fn func()) {
 	s.child, s.path = was, wasPath
 }
 
-// by marks what is said while fn runs as another actor's, as commands of a user are.
+// by makes events that fn emits another actor's, as commands of a user are.
 func (s *script) by(actor string, fn func()) {
 	was := s.actor
 	s.actor = actor
@@ -122,7 +122,7 @@ func (s *script) state(st schema.RunState, reason string) {
 	s.add(schema.TypeRunLifecycle, "state", st, "reason", reason)
 }
 
-// block is one content block of a message that a scenario tells in full.
+// block is one content block of a message that a scenario emits in full.
 type block struct {
 	kind  string // text, reasoning or tool_use
 	text  string // text, or the input of a tool as JSON
@@ -131,7 +131,7 @@ type block struct {
 	piece int // runes per delta; 0 is 8
 }
 
-// message tells a whole message with its framing. usage may be "".
+// message emits a whole message with its framing. usage may be "".
 func (s *script) message(id, stop, usage string, blocks ...block) {
 	s.messageStart(id)
 	content := make([]string, 0, len(blocks))
@@ -174,7 +174,7 @@ func (s *script) block(message string, index int, b block) {
 	s.add(schema.TypeBlockEnd, "index", index, "message_id", message, "complete", true)
 }
 
-// deltas tells a block's text in pieces.
+// deltas emits a block's text in pieces.
 func (s *script) deltas(index int, b block) {
 	for _, piece := range pieces(b.text, b.piece) {
 		switch b.kind {

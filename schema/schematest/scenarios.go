@@ -112,7 +112,7 @@ func cancelBetween(s *script) {
 	s.state(schema.StateAborted, "cancelled by user")
 }
 
-// children has two children that speak by turns, one of which has a child of its own.
+// children has two children that emit by turns, one of which has a child of its own.
 func children(s *script) {
 	s.state(schema.StateRunning, "")
 	s.message("msg_1", "end_turn", smallUsage, block{kind: "text", text: "I split the work."})

@@ -20,7 +20,7 @@ type Outcome struct {
 	Feedback        any
 }
 
-// MadeCall is one tool call as events tell it.
+// MadeCall is one tool call as events have it.
 type MadeCall struct {
 	ID, Name string
 	Input    any

@@ -25,7 +25,7 @@ type Expectation struct {
 	Usage, Error    any
 }
 
-// Call is one tool call. ID is nil where the API gave none.
+// Call is one tool call. ID is nil where the API sent none.
 type Call struct {
 	ID            *string
 	Name, Kind    string

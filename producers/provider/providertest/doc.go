@@ -17,7 +17,7 @@
 //
 // # What it does not do
 //
-// It knows no provider: what a recording comes to is said in producers/anthropic/anthropictest,
+// It knows no provider: what a recording results in is held by producers/anthropic/anthropictest,
 // producers/openai/openaitest, producers/gemini/geminitest and producers/transcript/transcripttest.
 //
 // # Where to look next

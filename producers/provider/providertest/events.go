@@ -33,7 +33,7 @@ func inPieces(t testing.TB, d *provider.Decoder, body []byte, size func() int) (
 	return append(events, d.Close()...)
 }
 
-// CheckPieces: the size of the pieces in which a body comes changes nothing. size gives that of the
+// CheckPieces: the size of the pieces in which a body comes changes nothing. size returns that of the
 // next piece.
 func CheckPieces(t testing.TB, fresh func() *provider.Decoder, body []byte, size func() int) {
 	t.Helper()

@@ -15,24 +15,24 @@ import (
 const (
 	agentModel    = "scripted-1"
 	agentProvider = "demo"
-	systemTokens  = 320 // of what its model reads before anything is said
+	systemTokens  = 320 // of what its model reads before the first message
 )
 
-// Pace of what the agent says: a thought runs faster than speech, a tool's input faster still.
+// Pace of the agent's output: a thought runs faster than text, a tool's input faster still.
 const (
 	thoughtPace = 38 * time.Millisecond
 	textPace    = 66 * time.Millisecond
 	inputPace   = 26 * time.Millisecond
 )
 
-// try takes the outcome of something that was said.
+// try takes the error of a call that emits.
 func (a *actor) try(err error) {
 	if a.err == nil {
 		a.err = err
 	}
 }
 
-// wait lets the others speak for so long.
+// wait lets the others run for so long.
 func (a *actor) wait(d time.Duration) { a.pause(rest{at: a.s.clock + d}) }
 
 // await waits until something holds, for so long at most, or forever.
@@ -67,7 +67,7 @@ func (a *actor) state(st schema.RunState, reason string) {
 	}
 }
 
-// step says that a part is over.
+// step emits the end of a part.
 func (a *actor) step(kind string) {
 	if a.err == nil {
 		a.try(a.lane.Step(a.s.ctx, a.steps, kind, ""))
@@ -106,7 +106,7 @@ type usage struct {
 	Output int `json:"output_tokens"`
 }
 
-// modelStart and modelEnd say one call of the model.
+// modelStart and modelEnd emit one call of the model.
 type modelStart struct {
 	CallID   string `json:"call_id"`
 	Model    string `json:"model"`
@@ -168,12 +168,12 @@ func thought(text string) part {
 	}
 }
 
-// text is speech, word by word.
+// text emits text, word by word.
 func text(text string) part {
 	return func(a *actor, m *producers.Message) { a.spell(words(text), textPace, m.Text) }
 }
 
-// report is speech in clauses: who reads along can follow several that speak at once.
+// report emits text in clauses: a reader can follow several that write at once.
 func report(text string) part {
 	return func(a *actor, m *producers.Message) {
 		var clauses []string
@@ -254,7 +254,7 @@ type tool struct {
 	fails  string
 }
 
-// use runs a tool beside whoever asked for it.
+// use runs a tool beside the role that asked for it.
 func (a *actor) use(c *producers.Call, t tool) *actor {
 	if a.err != nil {
 		return a
@@ -292,7 +292,7 @@ func (a *actor) join(others ...*actor) {
 	})
 }
 
-// delegate sends a child out, for a call of a tool. What tell gives is the call's output.
+// delegate sends a child out, for a call of a tool. The result of tell is the call's output.
 func (a *actor) delegate(c *producers.Call, name string, tell func(*actor) string, tools ...string) *actor {
 	var task struct {
 		Task string `json:"task"`
@@ -325,7 +325,7 @@ func (a *actor) delegate(c *producers.Call, name string, tell func(*actor) strin
 	})
 }
 
-// finish ends the run well, after what was said to the agent meanwhile has been followed and answered.
+// finish ends the run well, after messages and commands to the agent have been followed and answered.
 func (a *actor) finish() {
 	a.turnOff()
 	a.replies()

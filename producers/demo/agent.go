@@ -16,19 +16,19 @@ type Config struct {
 	Sink producers.Sink
 	// RunID is the run's own id, and the beginning of its children's. Default "run_demo".
 	RunID string
-	// Script is what the agent tells: tour (default), plan, failure or quick. See [Scripts].
+	// Script is what the agent runs: tour (default), plan, failure or quick. See [Scripts].
 	Script string
 	// Speed multiplies the pace: 1 is natural, 2 twice as fast. 0 waits nowhere.
 	Speed float64
 	// Commands returns the run's commands as they are stored, in order: events of type command.*, of the
-	// run and of its children. nil: the agent obeys its context alone, and Run ends with the story. With
+	// run and of its children. nil: the agent obeys its context alone, and Run ends with the script. With
 	// commands it also asks a question, and after the end it answers messages until its context ends or
 	// the channel is closed.
 	Commands <-chan schema.Event
 	// PlanningGate is preview, or required: the agent waits until its plan is approved. That needs
 	// Commands. Default is the script's own. A script without a plan has no use for it.
 	PlanningGate string
-	// Grace bounds what is said after the run was cancelled. Default 10 seconds.
+	// Grace bounds what is written after the run was cancelled. Default 10 seconds.
 	Grace time.Duration
 }
 
@@ -111,9 +111,9 @@ func childID(run, name string) string {
 
 // Run writes the whole run, and answers what comes behind its end. When ctx ends, it ends the run as
 // aborted, or leaves it when it has ended before; the error is the cause, and nil where there was nothing
-// left to tell. A command that cancels ends the run and not Run, and so does a failure that is in the
+// left to write. A command that cancels ends the run and not Run, and so does a failure that is in the
 // script. When the sink fails it returns that error (producers.ErrFenced: another writer has taken over)
-// and the run stays open for whoever goes on with it.
+// and the run stays open, so that another agent can go on with it.
 func (a *Agent) Run(ctx context.Context) error {
 	s, err := newStage(ctx, a.cfg, a.script)
 	if err != nil {

@@ -31,8 +31,8 @@ type order struct {
 	Content     json.RawMessage `json:"content"`
 }
 
-// heed takes a command, for whomever it is. What is for nobody, or says nothing, is not obeyed. An error
-// ends the part that is being told.
+// heed takes a command, for whichever role it is. One for an unknown role, or without content, is not obeyed. An error
+// ends the part that is being run.
 func (s *stage) heed(e schema.Event, ok bool) error {
 	if !ok {
 		s.commands = nil
@@ -78,7 +78,7 @@ func (s *stage) obey(r *role, typ string, o order) error {
 	return nil
 }
 
-// pause makes a role stand still, wherever it is, until it is told to go on; the agent with everybody.
+// pause makes a role wait, wherever it is, until a command resumes it; the agent with all others.
 func (s *stage) pause(r *role) error {
 	if r.state != schema.StateRunning && r.state != schema.StatePlanning {
 		return nil
@@ -114,7 +114,7 @@ func (s *stage) resume(r *role) error {
 	return r.lane.State(s.ctx, r.state, "")
 }
 
-// turnOff obeys, between two parts of the story, what cannot be obeyed in the middle of one.
+// turnOff obeys, between two parts of the script, what cannot be obeyed in the middle of one.
 func (a *actor) turnOff() {
 	a.wait(0)
 	for a.err == nil && len(a.redirects) > 0 {
@@ -194,7 +194,7 @@ func (a *actor) ask(id, question string, options ...string) string {
 func (s *stage) idle() bool {
 	for s.commands != nil && len(s.roles[0].heard) == 0 {
 		if _, err := s.listen(forever); err != nil {
-			return false // the context's: behind the end there is nothing to cancel, and nothing is said
+			return false // the context's: behind the end there is nothing to cancel, and nothing is written
 		}
 	}
 	return len(s.roles[0].heard) > 0 && s.ctx.Err() == nil
@@ -235,7 +235,7 @@ func plainText(content json.RawMessage) string {
 	return string(content)
 }
 
-// maxEcho bounds what the agent repeats of a person's words, in runes.
+// maxEcho bounds what the agent repeats of a person's text, in runes.
 const maxEcho = 200
 
 func quoteOr(text, otherwise string) string {

@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// An [Agent] tells one of several scripts, written by us, with the pen that any agent has:
+// An [Agent] runs one of several scripts with the means that any agent has:
 // [producers.Run]. The tour compares three designs of a queue: the agent thinks, proposes a plan, reads
 // a file, sends out two children while it measures with three tools, shows a picture, asks a person and
 // answers. Others wait for a plan to be approved, fail in every way, or are over in two seconds.
@@ -13,28 +13,28 @@
 //
 // # Contract
 //
-// The words and their order are always the same, at any speed; commands change them, and the same
+// The texts and their order are always the same, at any speed; commands change them, and the same
 // commands at the same points change them in the same way. Every run ends with a final run.lifecycle,
 // behind the ends of all that was open: done, error where the script fails, or aborted when the context
 // or a command has cancelled it. With a channel of commands the agent, and each child, can be cancelled
-// and paused wherever it is, changes its course between two parts of the story, and answers messages;
+// and paused wherever it is, changes its course between two parts of the script, and answers messages;
 // the agent waits for its plan to be approved if it must be, asks a question, and takes the run up again
 // when it gets a message behind the end. When the sink fails, because another writer has taken the run
-// over, say, the agent stops and says so, and the run stays as it is.
+// over, say, the agent stops and returns that error, and the run stays as it is.
 //
 // # Concurrency
 //
 // Run works on the caller's goroutine and calls the sink from it alone: what happens side by side in the
-// story are coroutines, one of which speaks at a time. Replies have no state. While the sink makes it wait, the agent hears
+// script are coroutines, one of which runs at a time. Replies have no state. While the sink makes it wait, the agent receives
 // nothing; nor could its end be stored then. An Agent may run many runs, also at the same time.
 //
 // # What it does not do
 //
-// It calls no model and runs no tool. It does not read its commands from the log, nor say which of them
-// it has taken: whoever runs it hands them in.
+// It calls no model and runs no tool. It does not read its commands from the log, nor record which of them
+// it has taken: its caller hands them in.
 //
 // # Where to look next
 //
-// tour.go is the story that [producers.Run] is told by; script.go lists them all. actor.go has the words
-// that stories are made of, stage.go tells them, commands.go is how they are interrupted.
+// tour.go is the script that shows all of [producers.Run]; script.go lists them all. actor.go has the parts
+// that scripts are made of, stage.go runs them, commands.go interrupts them.
 package demo

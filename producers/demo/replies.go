@@ -16,12 +16,12 @@ import (
 	"agentstream/schema"
 )
 
-// Replies answer sessions with a script ([worker.Answer]). What a message holds decides what is said:
+// Replies answer sessions with a script ([worker.Answer]). The text of a message decides the answer:
 //
 //	anything    one short sentence that quotes the message
 //	"think"     a signed thought before it
 //	"tool"      a call of a tool, whose input and output stream, and a second call of the model
-//	"confirm"   the same, but the tool waits until somebody allows it, or does not
+//	"confirm"   the same, but the tool waits until it is allowed or denied
 //	"delegate"  a child with a turn and a message of its own, and a second call of the model
 //
 // Of the last three the last one that is found counts. Confirmations, and cancellations of the child, are heeded;
@@ -59,24 +59,24 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 	return "end_turn", err
 }
 
-// reply is one answer that is being said.
+// reply is one answer that is being written.
 type reply struct {
 	cfg     Replies
 	ctx     context.Context // of the turn
 	q       *worker.Question
-	turn    *producers.Turn // that speaks: the session's, or the child's
+	turn    *producers.Turn // that is written: the session's, or the child's
 	child   *producers.Lane // nil: none is at work
 	said    string          // what is answered
 	thought string          // before the first message; "" for none
 	read    int             // tokens that the model has read
-	spoken  int             // tokens of the message that is being said
+	spoken  int             // tokens of the message that is being written
 	heard   *command.Command
 }
 
-// errChild reports that somebody cancelled the child.
+// errChild reports that the child was cancelled.
 var errChild = errors.New("the child was cancelled")
 
-// pause lets a moment pass, and heeds what is said meanwhile.
+// pause lets a moment pass, and heeds commands meanwhile.
 func (s *reply) pause(d time.Duration) error {
 	if s.cfg.Speed <= 0 {
 		d = 0
@@ -181,7 +181,7 @@ func (s *reply) thinks(text string) line {
 	}
 }
 
-// asks calls a tool. With permission, the call says that somebody must allow it.
+// asks calls a tool. With permission, the call has to be allowed first.
 func (s *reply) asks(tool, input, permission string) line {
 	return func(m *producers.Message) error {
 		c, err := m.Call("", tool)
@@ -213,7 +213,7 @@ func (s *reply) tooled() error {
 	return s.reads("My notes say: nothing is lost, and nothing comes twice.")
 }
 
-// reads runs the tool, and says what came of it.
+// reads runs the tool, and emits its result.
 func (s *reply) reads(answer string) error {
 	for _, c := range s.turn.Calls() {
 		for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
@@ -232,7 +232,7 @@ func (s *reply) reads(answer string) error {
 	return s.model(s.speech(answer))
 }
 
-// confirmed is tooled, if somebody says so.
+// confirmed is tooled, if that is allowed.
 func (s *reply) confirmed() error {
 	if err := s.model(s.speech("I would look into my notes. "), s.asks("read_file", lookedFor, "ask")); err != nil {
 		return err
@@ -278,7 +278,7 @@ func (s *reply) denied(c *producers.Call, why string) error {
 	return s.model(s.speech("Then I leave my notes closed."))
 }
 
-// allowed reads an answer: true, a word, or a tool confirmation of the sessions API. why is for people.
+// allowed reads an answer: true, a string, or a tool confirmation of the sessions API. why is for people.
 func allowed(answer json.RawMessage) (why string, yes bool) {
 	var word string
 	var sent struct {
@@ -334,7 +334,7 @@ func (s *reply) delegated() error {
 	return s.model(s.speech("I have asked, and this is the answer: " + answer))
 }
 
-// sent sends a child out and returns what it says.
+// sent sends a child out and returns its text.
 func (s *reply) sent(task, call string) (answer string, err error) {
 	id := "child_" + strings.TrimPrefix(s.turn.ID(), "turn_")
 	if s.child, err = s.q.Spawn(s.ctx, id, task, call); err != nil {

@@ -8,13 +8,13 @@ import (
 	"agentstream/schema"
 )
 
-// script is one story.
+// script is one run of the demo.
 type script struct {
 	name     string
 	gate     string // of its plan
 	children []string
 	tell     func(*actor)
-	plan     func(a *actor, why string) // proposes one; why says why it is not the first
+	plan     func(a *actor, why string) // proposes one; why is the reason when it is not the first
 }
 
 // scripts are all there are.
@@ -69,7 +69,7 @@ func (a *actor) plan(steps ...planStep) {
 
 func (s *stage) planID() string { return fmt.Sprintf("plan_%d", s.plans) }
 
-// propose emits the script's plan, or another one where it has been told why.
+// propose emits the script's plan, or another one where there is a reason for it.
 func (a *actor) propose(why string) {
 	a.s.plans++
 	a.s.script.plan(a, why)
@@ -84,7 +84,7 @@ func input(pairs ...any) string {
 		}
 		value, err := json.Marshal(pairs[i+1])
 		if err != nil {
-			value = []byte("null") // a script's own words are JSON
+			value = []byte("null") // a script's own values are JSON
 		}
 		out = append(fmt.Appendf(out, "%q:", pairs[i]), value...)
 	}

@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// archive is the story of a plan that waits for a person.
+// archive is a plan that waits for a person.
 func archive(a *actor) {
 	a.state(schema.StatePlanning, "")
 	a.begin()
@@ -46,7 +46,7 @@ func archivePlan(a *actor, why string) {
 	)
 }
 
-// failure is the story of a tool that fails, a child that fails and a model that fails.
+// failure is a tool that fails, a child that fails and a model that fails.
 func failure(a *actor) {
 	a.state(schema.StateRunning, "")
 	a.begin()
@@ -78,7 +78,7 @@ func fixer(a *actor) string {
 	return ""
 }
 
-// quick is the shortest story with a tool in it.
+// quick is the shortest script with a tool in it.
 func quick(a *actor) {
 	a.state(schema.StateRunning, "")
 	a.begin()

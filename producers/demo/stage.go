@@ -14,20 +14,20 @@ import (
 	"agentstream/schema"
 )
 
-// stage lets actors tell a story side by side. One of them speaks at a time, and whose turn it is follows
-// from the story's own clock: so the order is always the same, and the speed only says how long the
+// stage runs actors side by side. One of them runs at a time, and whose turn it is follows
+// from the script's own clock: so the order is always the same, and the speed only sets how long the
 // pauses are.
 //
 //	tell ─▶ actor ┐                 next: who is due first
 //	        actor ┼─▶ play ─────▶ listen: the pause, and commands meanwhile
-//	        actor ┘                 step: the actor speaks until its next pause
+//	        actor ┘                 step: the actor runs until its next pause
 type stage struct {
 	cfg    Config
 	script script
 	ctx    context.Context
 	run    *producers.Run
-	clock  time.Duration // of the story
-	cast   []*actor      // who has something to tell, as they came
+	clock  time.Duration // of the script
+	cast   []*actor      // those that have not ended, as they came
 	roles  []*role       // the agent itself first, then the children, as they came
 	ids    map[string]int
 
@@ -62,16 +62,16 @@ type role struct {
 	turn      *producers.Turn
 	state     schema.RunState
 	call      *producers.Call // that delegates to a child
-	held      bool            // a child that was told to pause
+	held      bool            // a child that was paused
 	since     time.Duration   // when
 	heard     []string        // messages without an answer
 	redirects []string        // instructions that were not followed yet
 	steps     int
-	context   int // tokens that its model has read and said
-	cached    int // those that it knows from the call before
+	context   int // tokens that its model has read and written
+	cached    int // those that it has from the call before
 }
 
-// actor emits one thing of a role, beside others. After an error nothing more is told.
+// actor runs one part of a role, beside others. After an error nothing more is emitted.
 type actor struct {
 	*role
 	s     *stage
@@ -81,11 +81,11 @@ type actor struct {
 	stop  func()
 	rest  rest
 	over  bool
-	asked []*producers.Call // by the message that is being said
+	asked []*producers.Call // by the message that is being written
 	said  int               // tokens of it
 }
 
-// rest is a pause: until a time of the story, and where there is a condition, until it holds.
+// rest is a pause: until a time of the script, and where there is a condition, until it holds.
 type rest struct {
 	at    time.Duration // forever: the condition alone counts
 	until func() bool
@@ -141,7 +141,7 @@ func (s *stage) perform(tell func(*actor)) error {
 	case s.ctx.Err() != nil:
 		err = context.Cause(s.ctx)
 	case !errors.Is(err, errDeaf):
-		return err // the sink's; nothing more can be said
+		return err // the sink's; nothing more can be written
 	}
 	if s.roles[0].state.Final() {
 		return nil
@@ -163,7 +163,7 @@ func (s *stage) end(close func() error) error {
 	return nil
 }
 
-// play goes on until nobody has anything to tell.
+// play goes on until all actors have ended.
 func (s *stage) play() error {
 	for len(s.cast) > 0 {
 		a, in := s.first()
@@ -182,7 +182,7 @@ func (s *stage) play() error {
 	return nil
 }
 
-// first returns who speaks next, and in how long; forever when everybody waits for a command.
+// first returns the actor that runs next, and in how long; forever when all wait for a command.
 func (s *stage) first() (*actor, time.Duration) {
 	if s.back != "" {
 		return nil, forever
@@ -209,7 +209,7 @@ func (s *stage) first() (*actor, time.Duration) {
 	return first, max(at-s.clock, 0)
 }
 
-// step lets an actor speak until its next pause.
+// step lets an actor run until its next pause.
 func (s *stage) step(a *actor) error {
 	r, more := a.next()
 	if more {
@@ -234,7 +234,7 @@ func (s *stage) endChild(r *role, end func() error, cause error) error {
 	return r.call.Fail(cause)
 }
 
-// listen lets a pause pass, or ends it when it has heard something. What is heard is heeded.
+// listen lets a pause pass, or ends it when a command has come, which is heeded.
 func (s *stage) listen(in time.Duration) (heard bool, err error) {
 	if s.ctx.Err() != nil {
 		return false, context.Cause(s.ctx)

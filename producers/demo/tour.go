@@ -6,7 +6,7 @@ import (
 	"agentstream/schema"
 )
 
-// tour is the story with everything in it.
+// tour is the script with everything in it.
 func tour(a *actor) {
 	a.state(schema.StatePlanning, "")
 	a.begin()
@@ -123,7 +123,7 @@ func costs(a *actor) string {
 	return "The table costs a hundred times what it delivers."
 }
 
-// recommend ends the tour, for whoever the person said it is for.
+// recommend ends the tour, for the readers that the person has named.
 func (a *actor) recommend(audience string) {
 	parts := []part{
 		thought("The ring is the fastest and the only one that loses. The table loses nothing and costs most where nobody looks. " +

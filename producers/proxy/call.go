@@ -43,9 +43,9 @@ type call struct {
 	outcome Outcome       // set before the answer's spool is finished
 
 	// Of the recorder.
-	sink Sink
-	seen provider.Outcome
-	told int64 // bytes of losses that the run says
+	sink     Sink
+	seen     provider.Outcome
+	recorded int64 // bytes of losses that the run records
 }
 
 // newCall takes a call into its lane. It is called with the proxy's lock held.
@@ -68,7 +68,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 // credentials are what a request shows to the upstream.
 func credentials(h http.Header, u *url.URL) (list []string) {
 	keep := func(v string) {
-		if len(v) >= 8 { // shorter ones are words
+		if len(v) >= 8 { // shorter ones are ordinary words
 			list = append(list, v)
 		}
 	}
@@ -103,7 +103,7 @@ var (
 	errUnreachable = errors.New("the upstream did not answer")
 )
 
-// ended says that the client's side is over. It is called once.
+// ended notes that the client's side is over. It is called once.
 func (c *call) ended(o Outcome) {
 	c.outcome = o
 	c.header.Do(func() { close(c.headers) })
@@ -137,14 +137,14 @@ func (c *call) safely(ctx context.Context) (err error) {
 			err = fmt.Errorf("%w: %v\n%s", errFault, v, debug.Stack())
 		}
 	}()
-	return c.tell(ctx)
+	return c.storeAll(ctx)
 }
 
 // errFault reports that the recorder is at fault.
 var errFault = errors.New("fault of the recorder")
 
-// tell stores everything that is to be said of the call. The error is that of the log, or ctx's.
-func (c *call) tell(ctx context.Context) error {
+// storeAll stores all events of the call. The error is that of the log, or ctx's.
+func (c *call) storeAll(ctx context.Context) error {
 	if c.before != nil {
 		select {
 		case <-c.before:
@@ -176,7 +176,7 @@ func (c *call) tell(ctx context.Context) error {
 	return c.finish(ctx, how)
 }
 
-// start stores the beginning: what the run still owes, what the request says, and model.start.
+// start stores the beginning: losses of calls before, the messages of the request, and model.start.
 func (c *call) start(ctx context.Context, events []schema.Event) error {
 	owed := c.run.debts()
 	first := make([]schema.Event, 0, len(owed)+len(events)+1)
@@ -217,7 +217,7 @@ func (c *call) place() provider.Config {
 	return cfg
 }
 
-// send stores events of the call's lane and remembers what they say.
+// send stores events of the call's lane and remembers their content.
 func (c *call) send(ctx context.Context, events []schema.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -249,7 +249,7 @@ func (c *call) stream(ctx context.Context) (result, error) {
 	if why == "" {
 		return c.judge(), nil
 	}
-	c.toldLoss(why, lost)
+	c.recordedLoss(why, lost)
 	c.answer.close("")
 	if err := c.answer.ended(ctx); err != nil {
 		return result{}, err
@@ -258,7 +258,7 @@ func (c *call) stream(ctx context.Context) (result, error) {
 		if err := c.send(ctx, []schema.Event{c.here(lossEvent(loss{why, all - lost}))}); err != nil {
 			return result{}, err
 		}
-		c.toldLoss(why, all-lost)
+		c.recordedLoss(why, all-lost)
 	}
 	return result{schema.StateError, "a part of the answer is not recorded: " + why}, nil
 }
@@ -295,14 +295,14 @@ func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
 	return nil
 }
 
-// toldLoss says a loss to the operator that the run says as well.
-func (c *call) toldLoss(why string, bytes int64) {
-	c.told += bytes
+// recordedLoss reports a loss to the operator that the run records as well.
+func (c *call) recordedLoss(why string, bytes int64) {
+	c.recorded += bytes
 	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Told: true}, nil)
 }
 
 // judge returns how a call without losses went. A client may leave when it has the message: that the
-// connection was still open then is nobody's concern.
+// connection was still open then does not matter.
 func (c *call) judge() result {
 	state, reason := c.seen.End()
 	switch _, _, _, cut := c.answer.fate(); {
@@ -315,7 +315,7 @@ func (c *call) judge() result {
 	return result{state, reason}
 }
 
-// finish says model.end, ends the child if that was asked for, and the run if it is over.
+// finish emits model.end, ends the child if that was asked for, and the run if it is over.
 func (c *call) finish(ctx context.Context, how result) error {
 	end := provider.Fields{
 		{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "ok", Value: provider.Bool(how.state == schema.StateDone)},
@@ -345,7 +345,7 @@ func (c *call) finish(ctx context.Context, how result) error {
 	return c.run.end(ctx, c, how)
 }
 
-// giveUp is for what the log does not take: it counts what the run lacks, and says it where it can.
+// giveUp is for what the log does not take: it counts what the run lacks, and records it where it can.
 func (c *call) giveUp(ctx context.Context, err error) {
 	l := loss{reason: reasonRefused}
 	switch {
@@ -360,7 +360,7 @@ func (c *call) giveUp(ctx context.Context, err error) {
 	c.answer.close(l.reason)
 	_ = c.answer.ended(ctx) // or what is known by now
 	all, _, _, _ := c.answer.fate()
-	l.bytes = all - c.told
+	l.bytes = all - c.recorded
 	c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes}, err)
 	if l.reason == reasonRefused || l.reason == reasonFault {
 		c.run.owe(l)

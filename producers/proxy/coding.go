@@ -47,7 +47,7 @@ func acceptable(h http.Header) {
 	h.Set("Accept-Encoding", strings.Join(keep, ", "))
 }
 
-// decoded undoes what Content-Encoding says. It reads no more ahead than it must, so that events come
+// decoded undoes the Content-Encoding. It reads no more ahead than it must, so that events come
 // out as soon as they can. Close it when done.
 func decoded(body io.Reader, h http.Header) (io.ReadCloser, error) {
 	var names []string

@@ -39,7 +39,7 @@ type Config struct {
 	Open func(ctx context.Context, key schema.RunKey) (Sink, error)
 
 	Requests Requests // default RequestsAll
-	// IdleEnd ends a run that callers have named when nobody has written to it for so long. 0: never.
+	// IdleEnd ends a run that callers have named when nothing was written to it for so long. 0: never.
 	IdleEnd time.Duration
 
 	CallBytes   int // most bytes of one call that wait for the log, of request and answer together; default 4 MiB
@@ -109,7 +109,7 @@ type Loss struct {
 	Key    schema.RunKey
 	Reason string // from a fixed set
 	Bytes  int64  // as they came over the wire
-	Told   bool   // the run says so; otherwise only the process's log does
+	Told   bool   // the run records it; otherwise only the process's log does
 }
 
 func (c Config) withDefaults() Config {

@@ -69,14 +69,14 @@ func (f *failed) Frame(_ string, all provider.Fields) {
 		f.out.Custom("error", all)
 		return
 	}
-	said := all.Get("error")
-	if said == nil || provider.IsNull(said) {
-		said = all.Encode()
+	detail := all.Get("error")
+	if detail == nil || provider.IsNull(detail) {
+		detail = all.Encode()
 	}
-	f.say(said)
+	f.emit(detail)
 }
 
-func (f *failed) say(e []byte) {
+func (f *failed) emit(e []byte) {
 	f.reason = provider.ErrorText(e)
 	if f.c.status != 0 {
 		f.reason = fmt.Sprintf("%d %s", f.c.status, f.reason)
@@ -87,7 +87,7 @@ func (f *failed) say(e []byte) {
 // Done does nothing: an error is no stream.
 func (f *failed) Done() {}
 
-// Close makes an error of an answer that says none.
+// Close makes an error of an answer that has none.
 func (f *failed) Close() {
 	if f.reason != "" {
 		return
@@ -102,5 +102,5 @@ func (f *failed) Close() {
 	if text == "" {
 		text = "no text"
 	}
-	f.say(provider.ErrorOf(typ, text))
+	f.emit(provider.ErrorOf(typ, text))
 }

@@ -47,7 +47,7 @@ func (p *Proxy) forwarder() http.Handler {
 		Transport:      p.cfg.Transport,
 		FlushInterval:  -1, // at once
 		BufferPool:     &pool{},
-		ErrorLog:       slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelDebug), // the outcome says it as well
+		ErrorLog:       slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelDebug), // the outcome has it as well
 	}
 }
 
@@ -130,7 +130,7 @@ func answered(resp *http.Response) error {
 	return nil
 }
 
-// unanswered says that there is no answer, to the client if it is there.
+// unanswered reports that there is no answer, to the client if it is there.
 func unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	g := passageOf(r.Context())
 	if g.key.Run != "" {

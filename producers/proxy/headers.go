@@ -22,7 +22,7 @@ const (
 
 const headerPrefix = "Agentstream-"
 
-// asked is what a request's headers say.
+// asked is what a request's headers ask for.
 type asked struct {
 	key   schema.RunKey
 	named bool // by the caller

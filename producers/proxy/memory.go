@@ -9,11 +9,11 @@ import (
 	"agentstream/schema"
 )
 
-// memory is what a lane's calls have said so far, as far as it tells what is new in the next request.
+// memory is what a lane's calls have emitted so far, as far as it decides what is new in the next request.
 // Requests repeat the whole conversation.
 type memory struct {
 	todo  []toolCall // that have no result yet, the oldest first
-	asked [32]byte   // the user's message that was told last
+	asked [32]byte   // the user's message that was emitted last
 	again bool       // it has not been answered: a request that ends with it is a repeat
 }
 
@@ -22,7 +22,7 @@ type toolCall struct{ id, tool string }
 // maxOpenCalls bounds the calls of one lane that are remembered; the oldest is forgotten first.
 const maxOpenCalls = 1024
 
-// see remembers what an event says.
+// see remembers the content of an event.
 func (m *memory) see(e *schema.Event) {
 	switch e.Type {
 	case schema.TypeToolStart:
@@ -62,7 +62,7 @@ func (m *memory) oldest(tool string) string {
 	return ""
 }
 
-// fresh reports whether a user's message has not been told yet. index is where in the request it stands,
+// fresh reports whether a user's message has not been emitted yet. index is where in the request it stands,
 // scope what the request continues, last that nothing follows it there.
 func (m *memory) fresh(content []byte, index int, scope string, last bool) bool {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %s", index, scope, content))

@@ -33,7 +33,7 @@ type Proxy struct {
 // errShutdown ends what waits for the log when the proxy does.
 var errShutdown = errors.New("the proxy was shut down")
 
-// New makes a proxy. It starts nothing and talks to nobody.
+// New returns a proxy. It starts nothing and opens no connection.
 func New(cfg Config) (*Proxy, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -103,7 +103,7 @@ func (p *Proxy) prefixes() string {
 	return strings.Join(names, ", ")
 }
 
-// begin takes a call into its run and starts its recorder, or says why it is not recorded.
+// begin takes a call into its run and starts its recorder, or returns why it is not recorded.
 func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, string) {
 	p.mu.Lock()
 	if why := p.full(); why != "" {
@@ -132,7 +132,7 @@ func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, 
 	return c, ""
 }
 
-// unrecorded says that a call that is over was not recorded.
+// unrecorded reports that a call that is over was not recorded.
 func (p *Proxy) unrecorded(key schema.RunKey, why string, bytes int64) {
 	p.mu.Lock()
 	known := p.runs[key]
@@ -232,7 +232,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// lost says a loss to the operator. why is the error that led to it; nil: the reason is all.
+// lost reports a loss to the operator. why is the error that led to it; nil: the reason is all.
 func (p *Proxy) lost(l Loss, why error) {
 	if h := p.cfg.Hooks.Lost; h != nil {
 		h(l)

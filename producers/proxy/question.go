@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// question is what is kept of a request: the user's last message, unless it has been told, and the
+// question is what is kept of a request: the user's last message, unless it has been emitted, and the
 // results of calls that the lane has seen.
 type question struct {
 	c     *call
@@ -105,7 +105,7 @@ func (q *question) Frame(_ string, all provider.Fields) {
 // Done does nothing: a request is no stream.
 func (q *question) Done() {}
 
-// Close does nothing: what is not there is not said.
+// Close does nothing: what is missing is not emitted.
 func (q *question) Close() {}
 
 // part is one piece of a message.
@@ -119,7 +119,7 @@ type part struct {
 // only the small members are kept.
 const maxPart = 64 << 10
 
-// message tells a user's message.
+// message emits a user's message.
 func (q *question) message(parts []part, index int, scope string, last bool) {
 	if len(parts) == 0 {
 		return
@@ -146,7 +146,7 @@ func (q *question) message(parts []part, index int, scope string, last bool) {
 	m.End(nil)
 }
 
-// slim leaves the large members out of a part, and says so.
+// slim leaves the large members out of a part, and names them.
 func slim(raw []byte) []byte {
 	if len(raw) <= maxPart {
 		return raw
@@ -168,7 +168,7 @@ func slim(raw []byte) []byte {
 	return append(keep, provider.Field{Name: "omitted", Value: provider.List(names)}, provider.Field{Name: "omitted_bytes", Value: provider.Number(left)}).Encode()
 }
 
-// result tells what a tool answered, once, if the lane has seen the call.
+// result emits what a tool answered, once, if the lane has seen the call.
 func (q *question) result(call string, failed bool, output []byte, kind string) {
 	if q.c.lane.answered(provider.Bounded(call)) {
 		q.out.Result(call, failed, output, kind)
@@ -178,7 +178,7 @@ func (q *question) result(call string, failed bool, output []byte, kind string) 
 // anthropic reads a request of the Messages API.
 func (q *question) anthropic(all provider.Fields) {
 	list := provider.Elements(all.Get("messages"))
-	var said []part
+	var content []part
 	at := -1
 	for i, raw := range list {
 		m, _ := provider.Parse(raw)
@@ -186,7 +186,7 @@ func (q *question) anthropic(all provider.Fields) {
 			continue
 		}
 		if v := m.Get("content"); provider.IsString(v) {
-			said, at = []part{{text: v}}, i
+			content, at = []part{{text: v}}, i
 			continue
 		}
 		var parts []part
@@ -199,10 +199,10 @@ func (q *question) anthropic(all provider.Fields) {
 			parts = addPart(parts, f, b)
 		}
 		if len(parts) > 0 {
-			said, at = parts, i
+			content, at = parts, i
 		}
 	}
-	q.message(said, at, "", at == len(list)-1)
+	q.message(content, at, "", at == len(list)-1)
 }
 
 // addPart takes an element of a content list: text, or something with a type of its own.

@@ -9,7 +9,7 @@ func (q *question) gemini(all provider.Fields) {
 	if provider.IsObject(contents) {
 		list = append(list, contents)
 	}
-	var said []part
+	var content []part
 	at := -1
 	for i, raw := range list {
 		m, _ := provider.Parse(raw)
@@ -27,10 +27,10 @@ func (q *question) gemini(all provider.Fields) {
 			parts = addGemini(parts, f, p)
 		}
 		if len(parts) > 0 && role != "function" {
-			said, at = parts, i
+			content, at = parts, i
 		}
 	}
-	q.message(said, at, "", at == len(list)-1)
+	q.message(content, at, "", at == len(list)-1)
 }
 
 func either(f provider.Fields, a, b string) provider.Fields {

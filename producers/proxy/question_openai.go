@@ -9,14 +9,14 @@ import (
 // chat reads a request of Chat Completions.
 func (q *question) chat(all provider.Fields) {
 	list := provider.Elements(all.Get("messages"))
-	var said []part
+	var content []part
 	at := -1
 	for i, raw := range list {
 		m, _ := provider.Parse(raw)
 		switch m.Str("role") {
 		case "user":
 			if parts := contentOf(m.Get("content")); len(parts) > 0 {
-				said, at = parts, i
+				content, at = parts, i
 			}
 		case "tool":
 			q.result(m.Str("tool_call_id"), false, m.Get("content"), "tool")
@@ -24,7 +24,7 @@ func (q *question) chat(all provider.Fields) {
 			q.result(q.c.lane.oldest(m.Str("name")), false, m.Get("content"), "function")
 		}
 	}
-	q.message(said, at, "", at == len(list)-1)
+	q.message(content, at, "", at == len(list)-1)
 }
 
 // contentOf takes a text, or a list of parts.
@@ -48,7 +48,7 @@ func (q *question) responses(all provider.Fields) {
 		return
 	}
 	list := provider.Elements(input)
-	var said []part
+	var content []part
 	at := -1
 	for i, raw := range list {
 		m, _ := provider.Parse(raw)
@@ -58,9 +58,9 @@ func (q *question) responses(all provider.Fields) {
 			q.result(m.Str("call_id"), false, m.Get("output"), typ)
 		case m.Str("role") == "user":
 			if parts := contentOf(m.Get("content")); len(parts) > 0 {
-				said, at = parts, i
+				content, at = parts, i
 			}
 		}
 	}
-	q.message(said, at, scope, at == len(list)-1)
+	q.message(content, at, scope, at == len(list)-1)
 }

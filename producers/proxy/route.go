@@ -13,9 +13,9 @@ import (
 
 // api is one kind of model call.
 type api struct {
-	provider string // as events say it
+	provider string // as events have it
 	decoder  func(provider.Config) *provider.Decoder
-	read     func(*question, provider.Fields) // what a request says
+	read     func(*question, provider.Fields) // reads a request
 }
 
 // The APIs that are recorded.
@@ -27,7 +27,7 @@ var (
 )
 
 // recognise finds out what a request asks for: its path decides, whatever upstream it goes to, for many
-// speak more than one API. model is the one that the path names. ok is false for everything that passes
+// serve more than one API. model is the one that the path names. ok is false for everything that passes
 // unrecorded.
 func recognise(r *http.Request, path string) (a api, model string, ok bool) {
 	switch {
@@ -73,7 +73,7 @@ func (p *Proxy) upstream(u *url.URL) (up *Upstream, path, rawPath string, ok boo
 		if up := &p.cfg.Upstreams[i]; up.Name == name {
 			prefix := "/" + name
 			if u.RawPath != "" && !strings.HasPrefix(u.RawPath, prefix) {
-				return nil, "", "", false // the name itself is escaped: nobody writes it so
+				return nil, "", "", false // the name itself is escaped: no client writes it so
 			}
 			return up, strings.TrimPrefix(u.Path, prefix), strings.TrimPrefix(u.RawPath, prefix), true
 		}

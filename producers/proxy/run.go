@@ -28,11 +28,11 @@ type run struct {
 	// gate is held while the run is begun or ended, so that no call begins in between.
 	gate   chan struct{}
 	sink   Sink
-	began  bool // run.lifecycle has been said, by us or before us, and it was not a final one
+	began  bool // run.lifecycle has been emitted, by us or before us, and it was not a final one
 	ending schema.RunState
 
 	mu     sync.Mutex
-	owed   []loss // losses that no call could tell
+	owed   []loss // losses that no call could record
 	result result // of the newest call
 }
 
@@ -43,7 +43,7 @@ type lane struct {
 
 	// Of the call whose turn it is.
 	spawned bool // the run knows the child
-	began   bool // run.lifecycle has been said
+	began   bool // run.lifecycle has been emitted
 	memory
 }
 
@@ -52,7 +52,7 @@ type loss struct {
 	bytes  int64
 }
 
-// result is how a call went, for whoever ends the run.
+// result is how a call went, for the end of the run.
 type result struct {
 	state  schema.RunState
 	reason string
@@ -87,7 +87,7 @@ func (r *run) enter(child string) *lane {
 	return l
 }
 
-// owe keeps a loss for the next call that can tell it.
+// owe keeps a loss for the next call that can record it.
 func (r *run) owe(l loss) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *run) start(ctx context.Context, c *call, events []schema.Event) (Sink, 
 	}
 	all := append(first, events...)
 	err := r.sink.Send(ctx, all...)
-	if errors.Is(err, schema.ErrEnded) { // by somebody else, since we looked: this is a follow-up
+	if errors.Is(err, schema.ErrEnded) { // by another writer, since we looked: this is a follow-up
 		all = append([]schema.Event{lifecycle(schema.StateRunning, "")}, all...)
 		err = r.sink.Send(ctx, all...)
 	}
@@ -216,12 +216,12 @@ func (r *run) drop(ctx context.Context) {
 	}
 	defer r.unlock()
 	if r.sink != nil {
-		_ = r.sink.Close(ctx) // what it lacked has been said
+		_ = r.sink.Close(ctx) // what it lacked has been recorded
 	}
 	r.sink, r.began = nil, false
 }
 
-// close lets go of the run. It is called when no call knows it any more.
+// close releases the run. It is called when no call uses it any more.
 func (r *run) close(ctx context.Context) error {
 	gate, cancel := context.WithTimeout(context.WithoutCancel(ctx), idleTry)
 	defer cancel()
@@ -263,7 +263,7 @@ func lossEvent(l loss) schema.Event {
 // idleTry bounds one attempt to end an idle run, or to close one.
 const idleTry = 5 * time.Second
 
-// endIdle ends the runs that nobody has written to for Config.IdleEnd. A run that others write to has
+// endIdle ends the runs that nothing was written to for Config.IdleEnd. A run that others write to has
 // moved since it was last looked at, and is given its time again.
 func (p *Proxy) endIdle(ctx context.Context) {
 	p.mu.Lock()
@@ -318,7 +318,7 @@ func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
 		how = result{schema.StateDone, fmt.Sprintf("no call for %s", p.cfg.IdleEnd)}
 	}
 	e := lifecycle(how.state, how.reason)
-	e.Seq = at.Last + 1 // or not at all: somebody may write to it just now
+	e.Seq = at.Last + 1 // or not at all: another writer may write to it just now
 	err = rn.finish(ctx, e)
 	if errors.Is(err, schema.ErrSeqMismatch) {
 		p.mu.Lock()

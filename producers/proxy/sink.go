@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Publishers returns sinks that write to cfg.Log, for Config.Open. They write beside whoever owns a run's
+// Publishers returns sinks that write to cfg.Log, for Config.Open. They write beside the owner of a run's
 // lanes: an agent that writes to its run itself, and other proxies. cfg.Key is set for each run.
 func Publishers(cfg producers.Config) func(context.Context, schema.RunKey) (Sink, error) {
 	cfg.Shared = true

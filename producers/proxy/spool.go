@@ -49,7 +49,7 @@ type spool struct {
 	total int64    // bytes that were written
 	lost  int64    // of these, those that found no room
 	why   string   // they did not
-	shut  bool     // nobody reads any more: everything is lost
+	shut  bool     // there is no reader any more: everything is lost
 	over  bool     // the body is
 	err   error    // why it broke off; nil: it is whole
 	ready chan struct{}
@@ -59,7 +59,7 @@ func newSpool(room *budget) *spool {
 	return &spool{room: room, ready: make(chan struct{}, 1)}
 }
 
-// reasonFull is what is said of bytes that found no room.
+// reasonFull is the reason of bytes that found no room.
 const reasonFull = "the buffer was full"
 
 // write takes a copy of the next bytes.
@@ -110,7 +110,7 @@ func (s *spool) segment() int {
 	return nextSegment
 }
 
-// finish says that no more bytes come; why is nil when the body is whole. Only the first call counts.
+// finish notes that no more bytes come; why is nil when the body is whole. Only the first call counts.
 func (s *spool) finish(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *spool) recycle() {
 	s.cur, s.at = nil, 0
 }
 
-// close gives the memory back. What has not been read, and what comes, is lost for this reason, unless
+// close frees the memory. What has not been read, and what comes, is lost for this reason, unless
 // there is a reason already.
 func (s *spool) close(why string) {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // also as the API's own events before them. A line with parent_tool_use_id is a sub-agent's: the child
 // that this call delegates to.
 type claude struct {
-	s     *story
+	s     *recorder
 	out   *provider.Writer
 	root  *claudeLane
 	lanes map[string]*claudeLane // of children that run, by the call that delegates to them
@@ -39,7 +39,7 @@ const (
 	maxTasks    = 1024
 )
 
-func newClaude(s *story, out *provider.Writer) *claude {
+func newClaude(s *recorder, out *provider.Writer) *claude {
 	c := &claude{s: s, out: out, lanes: map[string]*claudeLane{}, tasks: map[string]task{}, used: map[string]bool{s.cfg.RunID: true, s.cfg.ChildID: true}}
 	c.root = newClaudeLane(s, s.cfg.lane())
 	return c
@@ -100,8 +100,8 @@ func (c *claude) laneOf(call string) *claudeLane {
 	l.call, l.parent = call, from.lane
 	c.lanes[call], c.order = l, append(c.order, l)
 	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)), field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.Bounded(call)))}
-	c.s.say(from.lane.out, schema.TypeChildSpawn, spawn)
-	c.s.say(l.out, schema.TypeRunLifecycle, stateOf(schema.StateRunning, ""))
+	c.s.emit(from.lane.out, schema.TypeChildSpawn, spawn)
+	c.s.emit(l.out, schema.TypeRunLifecycle, stateOf(schema.StateRunning, ""))
 	return l
 }
 

@@ -12,7 +12,7 @@ import (
 // claudeLane is the run or one sub-agent. It hands its messages, as events of the API, to a decoder of
 // its own.
 type claudeLane struct {
-	s      *story
+	s      *recorder
 	cfg    provider.Config
 	out    *provider.Writer // for what is no message
 	dec    *provider.Decoder
@@ -22,20 +22,20 @@ type claudeLane struct {
 	open      string              // id of the message that lines are telling
 	told      [][sha256.Size]byte // its blocks
 	continued map[string]int      // how often a message went on, of the newest few
-	streams   []string            // ids of the newest messages that streams told
+	streams   []string            // ids of the newest messages that streams emitted
 }
 
 // maxStreams bounds the ids of streamed messages that are remembered; the lines that repeat them come
 // at once.
 const maxStreams = 16
 
-func newClaudeLane(s *story, cfg provider.Config) *claudeLane {
+func newClaudeLane(s *recorder, cfg provider.Config) *claudeLane {
 	inner := cfg
-	inner.MaxFrameBytes = s.cfg.MaxLineBytes + 1<<20 // a line in the API's words is longer by little
+	inner.MaxFrameBytes = s.cfg.MaxLineBytes + 1<<20 // a line in the API's form is longer by little
 	return &claudeLane{s: s, cfg: cfg, out: provider.NewWriter("claude_code", cfg), dec: anthropic.NewDecoder(inner), continued: map[string]int{}}
 }
 
-// write hands one event of the API to the decoder, and what comes of it to the story.
+// write hands one event of the API to the decoder, and its events to the recorder.
 func (l *claudeLane) write(event json.RawMessage) {
 	events, _ := l.dec.Write(append(slices.Clone(event), '\n')) // it is not closed
 	l.s.add(events...)

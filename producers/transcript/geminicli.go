@@ -10,13 +10,13 @@ import (
 // geminiCLI reads the recorded responses of gemini-cli: {method, response}, where response is the list
 // of chunks of a stream or one object.
 type geminiCLI struct {
-	s       *story
+	s       *recorder
 	out     *provider.Writer
 	machine provider.Machine
 	outcome provider.Outcome
 }
 
-func newGeminiCLI(s *story, out *provider.Writer) *geminiCLI {
+func newGeminiCLI(s *recorder, out *provider.Writer) *geminiCLI {
 	s.goesOn = true
 	return &geminiCLI{s: s, out: out, machine: gemini.NewMachine(out)}
 }
@@ -47,7 +47,7 @@ func (g *geminiCLI) line(all provider.Fields) {
 	g.see()
 }
 
-// see hands what was said to the story, and judges by it.
+// see hands events to the recorder, and judges by them.
 func (g *geminiCLI) see() {
 	events := g.out.Take()
 	for i := range events {
@@ -56,7 +56,7 @@ func (g *geminiCLI) see() {
 	g.s.add(events...)
 }
 
-// end: the format has no word for how a run ended; it went as its last model call.
+// end: the format does not record how a run ended; it went as its last model call.
 func (g *geminiCLI) end() verdict {
 	g.see()
 	state, reason := g.outcome.End()

@@ -10,17 +10,17 @@ import (
 
 // openHands reads the events of an OpenHands conversation.
 type openHands struct {
-	s        *story
+	s        *recorder
 	out      *provider.Writer
 	msg      *provider.Message // of the model, while its actions come
 	response string            // id of the model's response that msg is
 	told     map[string]int    // how often a response was a message before; of the newest few
 	status   string            // execution_status
-	failure  string            // what a ConversationErrorEvent said
+	failure  string            // of a ConversationErrorEvent
 	finished bool              // the last thing that happened was the finish tool's or a message of the agent
 }
 
-func newOpenHands(s *story, out *provider.Writer) *openHands {
+func newOpenHands(s *recorder, out *provider.Writer) *openHands {
 	return &openHands{s: s, out: out, told: map[string]int{}}
 }
 

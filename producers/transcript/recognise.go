@@ -19,7 +19,7 @@ const (
 
 // Recognise returns by the first bytes of a file what it is: one of Formats, or a stream that an adapter
 // beside this package reads (anthropic, openai-chat, openai-responses, gemini), or native events. A few
-// kilobytes are enough, unless the first line is longer and says what it is at its end. ok is false
+// kilobytes are enough, unless the first line is longer and shows what it is at its end. ok is false
 // when they do not show it; then format is "".
 func Recognise(head []byte) (format string, ok bool) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")

@@ -13,10 +13,10 @@ import (
 )
 
 // sweAgent decodes a trajectory file of SWE-agent: trajectory[] of what the model answered, did and saw,
-// history[] of the messages, info of how it ended. The history says who spoke, the trajectory what the
-// model answered and the tools gave: the answers of the model are matched in order.
+// history[] of the messages, info of how it ended. The history has the roles, the trajectory what the
+// model answered and the tools returned: the answers of the model are matched in order.
 type sweAgent struct {
-	s        *story
+	s        *recorder
 	out      *provider.Writer
 	steps    [][]byte
 	step     int // of the next answer
@@ -24,7 +24,7 @@ type sweAgent struct {
 }
 
 // document reads a format that is one document.
-func (s *story) document(r io.Reader, yield func(schema.Event, error) bool) error {
+func (s *recorder) document(r io.Reader, yield func(schema.Event, error) bool) error {
 	most := s.cfg.MaxDocumentBytes
 	doc, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	long := len(doc) > most
@@ -87,7 +87,7 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 	}
 	a.collect()
 	v = a.verdict(info)
-	if !whole && !v.said {
+	if !whole && !v.known {
 		v.reason = "the transcript was cut"
 	} else if !whole {
 		a.s.broken = "the transcript was cut"

@@ -32,7 +32,7 @@ type Config struct {
 	Path    []string // run ids from the root to that lane
 	TurnID  string   // turn of the events
 	// Lifecycle asks for the run's own run.lifecycle events, at the beginning, at the end and where the
-	// transcript says that it was paused.
+	// transcript has that it was paused.
 	Lifecycle bool
 	// MaxLineBytes bounds one line; a longer one cannot be read. Default 16 MiB.
 	MaxLineBytes int
@@ -59,7 +59,7 @@ func (c Config) lane() provider.Config {
 // before anything is read, and the reader's own. A damaged transcript is no error: its run ends so.
 func Decode(format string, r io.Reader, cfg Config) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
-		s := &story{cfg: cfg.withDefaults()}
+		s := &recorder{cfg: cfg.withDefaults()}
 		var err error
 		switch format {
 		case SWEAgent:
@@ -82,19 +82,19 @@ var errLeft = errors.New("caller left")
 type teller interface {
 	// line takes one object. Nothing of it may be kept without a copy.
 	line(all provider.Fields)
-	// end ends what is open and says how the run went.
+	// end ends what is open and returns how the run went.
 	end() verdict
 }
 
-// verdict is how a run ended. said is false where the transcript does not say it.
+// verdict is how a run ended. known is false where the transcript does not have it.
 type verdict struct {
 	state  schema.RunState
 	reason string
-	said   bool
+	known  bool
 }
 
 // lines reads a format of one object per line.
-func (s *story) lines(format string, r io.Reader, yield func(schema.Event, error) bool) error {
+func (s *recorder) lines(format string, r io.Reader, yield func(schema.Event, error) bool) error {
 	in := &lineMachine{s: s}
 	dec := provider.NewDecoder(decoderName(format), s.cfg.lane(), func(out *provider.Writer) provider.Machine {
 		in.out = out
@@ -152,7 +152,7 @@ func decoderName(format string) string {
 
 // lineMachine hands lines to a teller, in order with what could not be read.
 type lineMachine struct {
-	s   *story
+	s   *recorder
 	out *provider.Writer
 	t   teller
 }

@@ -13,8 +13,8 @@ type member struct {
 	whole bool
 }
 
-// members walks an object that need not be whole, nor be JSON: values are told apart by their brackets
-// and quotes alone. whole says that the object ends as it should.
+// members walks an object that need not be whole, nor be JSON: values are found by their brackets
+// and quotes alone. whole reports that the object ends as it should.
 func members(b []byte) (list []member, whole bool) {
 	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {

@@ -1,25 +1,25 @@
-// Package worker lets an agent answer sessions: runs that people open and in which they say something.
+// Package worker lets an agent answer sessions: runs that people open and in which they send messages.
 //
 // # What it is
 //
-// A [Worker] is told of messages by whoever hears them ([Worker.Hear]; natsjs.Log.Follow is such a one), opens the
-// session that they are in, begins a turn for each message and asks an [Answer] for what is said in it. It knows
+// A [Worker] receives messages ([Worker.Hear]) from a follower of the log, such as natsjs.Log.Follow. It opens the
+// session that they are in, begins a turn for each message and calls an [Answer] to write it. It skips
 // what was taken before, ends what a former life left open, obeys cancellations, and closes the session's
-// things again when nobody says anything for a while.
+// resources again when no message comes for a while.
 //
-//	message in the log ─▶ Hear ─▶ waits for a place ─▶ visit: commands, pen, presence
+//	message in the log ─▶ Hear ─▶ waits for a place ─▶ visit: commands, Run, presence
 //	                                                     │ for each message: turn ─▶ Answer ─▶ turn.end,
 //	                                                     ▼                                     commands.taken
 //	                                                   silence ─▶ the place is free
 //
 // # Contract
 //
-// Every message is answered, and every redirect that was sent as an outcome to reach, in the order of the log, and once: the end of its turn and the mark that it is
-// taken are one pack. A worker that is killed in the middle ends that turn as failed when it comes back, and
-// answers the message again from the beginning. A cancellation ends the turn under way, and what was said before
-// it and still waits is not answered; what is said behind it is. A session whose owner is another process that
-// answers is left to it, so several workers may be told of the same messages. What was heard is done ([Worker.Hear]) when it is settled in the log, and not before:
-// whoever tells of it keeps it until then.
+// Every message is answered, and every redirect that was sent as an outcome to reach, in the order of the log, and
+// once: the end of its turn and commands.taken are one pack. A worker that is killed in the middle ends that turn as failed when it comes back, and
+// answers the message again from the beginning. A cancellation ends the turn under way, and a message before
+// it that still waits is not answered; one behind it is. A session whose owner is another process that
+// answers is left to it, so several workers may receive the same messages. A message is done ([Worker.Hear]) when it is settled in the
+// log, and not before: the follower keeps it until then.
 //
 // # Concurrency
 //
@@ -29,8 +29,8 @@
 //
 // # What it does not do
 //
-// It does not know what is answered, nor how messages are heard of: it imports no NATS. It takes no part in
-// runs that are no sessions. It does not stream: what an answer says goes into the log by the pen.
+// It does not know what is answered, nor how messages arrive: it imports no NATS. It takes no part in
+// runs that are no sessions. It does not stream: an answer goes into the log through the session's Run.
 //
 // # Where to look next
 //

@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-// listen answers what is said until nothing was for a while.
+// listen answers messages until none has come for a while.
 func (v *visit) listen(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -44,9 +44,9 @@ func (v *visit) handle(ctx context.Context, c *command.Command) error {
 	return v.answer(ctx, c)
 }
 
-// done takes a command, and says done to what was heard up to it.
+// done takes a command, and settles the messages up to it.
 func (v *visit) done(ctx context.Context, c *command.Command) error {
-	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // somebody has ended the run meanwhile
+	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // the run has been ended meanwhile
 		return err
 	}
 	v.settle(c.Event.Seq)
@@ -63,7 +63,7 @@ func (v *visit) settled(ctx context.Context) error {
 	return v.done(ctx, c)
 }
 
-// rest waits until something is said. false: for too long nothing was, or somebody else needs the place.
+// rest waits for a message. false: for too long none came, or another session needs the place.
 func (v *visit) rest(ctx context.Context) (more bool, err error) {
 	silence := time.NewTimer(v.d.cfg.Idle)
 	defer silence.Stop()
@@ -81,29 +81,29 @@ func (v *visit) rest(ctx context.Context) (more bool, err error) {
 		case <-v.hurry:
 			return false, nil
 		case <-silence.C:
-			if !v.hasRung() {
+			if !v.hasNews() {
 				return false, nil
 			}
-			silence.Reset(v.d.cfg.Idle) // what was heard may still be on its way
+			silence.Reset(v.d.cfg.Idle) // what was received may still be on its way
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 	}
 }
 
-// resting notes whether something is to do. leave says that there is not, and others wait for a place.
+// resting notes whether something is to do. leave: there is not, and others wait for a place.
 func (v *visit) resting(yes bool) (leave bool) {
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
 	v.idle = yes
-	return yes && len(v.heard) == 0 && len(v.d.waiting) > 0 && v.d.busy >= v.d.cfg.Most
+	return yes && len(v.pending) == 0 && len(v.d.waiting) > 0 && v.d.busy >= v.d.cfg.Most
 }
 
-// hasRung reports whether something was heard since it was asked last, and is not settled.
-func (v *visit) hasRung() bool {
+// hasNews reports whether a message was received since the last call, and is not settled.
+func (v *visit) hasNews() bool {
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
-	rung := v.rung
-	v.rung = false
-	return rung
+	news := v.news
+	v.news = false
+	return news
 }

@@ -14,19 +14,19 @@ import (
 
 // Question is one message to be answered, or an outcome to be reached: a redirect that was sent as user.define_outcome.
 type Question struct {
-	Message *command.Command // what was said; the worker takes it. Of an outcome its event has rubric and more
-	Run     *producers.Run   // the session's pen
+	Message *command.Command // the message; the worker takes it. Of an outcome its event has rubric and more
+	Run     *producers.Run   // the session's run
 	Turn    *producers.Turn  // the open turn, which the worker has begun and ends
 
 	// Told returns commands that come while the turn is under way, other than messages and cancellations of the
 	// turn: answers to what was asked, decisions, pauses, and all that is for children of the turn. The worker
-	// takes them. Of those that nobody reads, the first maxTold are kept.
+	// takes them. Of those that are not read, the first maxTold are kept.
 	Told <-chan *command.Command
 
 	visit *visit
 }
 
-// Text is what was said in words: those of the message, or the description of the outcome.
+// Text returns the text of the message, or the description of the outcome.
 func (q *Question) Text() string {
 	if q.Message.Name == nameRedirect {
 		return q.Message.Instruction()
@@ -34,7 +34,7 @@ func (q *Question) Text() string {
 	return q.Message.Text()
 }
 
-// Content is what was said as it was written: a string, or a list of blocks. Of an outcome it is its description.
+// Content returns the message as it was written: a string, or a list of blocks. Of an outcome it is its description.
 func (q *Question) Content() json.RawMessage {
 	if q.Message.Name != nameRedirect {
 		return q.Message.Content()
@@ -49,7 +49,7 @@ func (q *Question) Content() json.RawMessage {
 // maxTold is how many commands wait for an Answer to read them.
 const maxTold = 64
 
-// Spawn is Lane.Spawn of the run itself, for a child that is told commands of its own by Told. It ends in the
+// Spawn is Lane.Spawn of the run itself, for a child that receives commands of its own by Told. It ends in the
 // turn. An id of the agent's own must be new in the run.
 func (q *Question) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*producers.Lane, error) {
 	if _, known := q.visit.lanes.LoadOrStore(id, true); known {
@@ -58,8 +58,8 @@ func (q *Question) Spawn(ctx context.Context, id, prompt, call string, tools ...
 	return q.Run.Spawn(ctx, id, prompt, call, tools...)
 }
 
-// said is how an Answer ended.
-type said struct {
+// outcome is how an Answer ended.
+type outcome struct {
 	stop string
 	err  error
 }
@@ -72,10 +72,10 @@ func (v *visit) answer(ctx context.Context, c *command.Command) error {
 	}
 	told := make(chan *command.Command, maxTold)
 	q := &Question{Message: c, Run: v.pen, Turn: turn, Told: told, visit: v}
-	over := make(chan said, 1)
+	over := make(chan outcome, 1)
 	go func() {
 		stop, err := v.d.cfg.Answer(turn.Context(), q)
-		over <- said{stop, err}
+		over <- outcome{stop, err}
 	}()
 	cancel, err := v.during(ctx, turn, c, over, told)
 	if err != nil {
@@ -89,9 +89,9 @@ func (v *visit) answer(ctx context.Context, c *command.Command) error {
 	return nil
 }
 
-// during hands over what is said while the turn of m is under way, and ends it. It returns the cancellation that
+// during hands over commands while the turn of m is under way, and ends it. It returns the cancellation that
 // did, if one did.
-func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Command, over chan said, told chan<- *command.Command) (by *command.Command, err error) {
+func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Command, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
 	for {
 		hear := v.told
 		if len(v.queue) >= maxQueue {
@@ -99,7 +99,7 @@ func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Com
 		}
 		select {
 		case s := <-over:
-			over <- s // for whoever waits for it
+			over <- s // for the one that waits for it
 			return by, v.end(ctx, turn, m, s, by)
 		case c := <-hear:
 			v.take(c)
@@ -111,7 +111,7 @@ func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Com
 				continue
 			}
 			if !asks(c) {
-				if err := v.tell(ctx, c, told); err != nil {
+				if err := v.forward(ctx, c, told); err != nil {
 					return by, err
 				}
 			}
@@ -135,8 +135,8 @@ func reasonOf(c *command.Command) string {
 	return "cancelled by the user"
 }
 
-// tell hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
-func (v *visit) tell(ctx context.Context, c *command.Command, told chan<- *command.Command) error {
+// forward hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
+func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) error {
 	select {
 	case told <- c:
 	default:
@@ -151,10 +151,10 @@ func (v *visit) tell(ctx context.Context, c *command.Command, told chan<- *comma
 	return nil
 }
 
-// end ends the turn. A good end and the mark that the message is taken are one pack. A turn that was cancelled
+// end ends the turn. A good end and commands.taken for the message are one pack. A turn that was cancelled
 // has ended already, and its cancellation is taken by the caller. When the worker itself ends, the message is left
-// for whoever comes next.
-func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Command, s said, by *command.Command) error {
+// for the next worker.
+func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Command, s outcome, by *command.Command) error {
 	switch {
 	case by != nil:
 		return nil

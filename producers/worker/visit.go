@@ -13,17 +13,17 @@ import (
 	"agentstream/schema"
 )
 
-// visit is a session that waits for a place, or has one: it lives from the first message that is heard until
-// nothing was said for a while.
+// visit is a session that waits for a place, or has one: it lives from the first message that is received until
+// no message has come for a while.
 type visit struct {
 	d   *Worker
 	key schema.RunKey
 
 	// Guarded by the worker's lock.
-	heard []call        // what the worker was told of and is not settled yet
-	rung  bool          // something was heard since it was looked at last
-	idle  bool          // nothing is to do
-	hurry chan struct{} // closed when somebody else needs the place
+	pending []call        // what the worker has received and is not settled yet
+	news    bool          // something was received since it was looked at last
+	idle    bool          // nothing is to do
+	hurry   chan struct{} // closed when another session needs the place
 
 	pub      *producers.Publisher
 	commands *command.Reader
@@ -36,7 +36,7 @@ type visit struct {
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
 }
 
-// call is one thing that was heard.
+// call is one call of Hear.
 type call struct {
 	seq  schema.Seq
 	done func()
@@ -50,19 +50,19 @@ func newVisit(d *Worker, key schema.RunKey) *visit {
 	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
 }
 
-// settle says done to what was heard up to a seq.
+// settle calls done for what was received up to a seq.
 func (v *visit) settle(through schema.Seq) {
 	v.d.mu.Lock()
 	var out, kept []call
-	for _, c := range v.heard {
+	for _, c := range v.pending {
 		if c.seq <= through {
 			out = append(out, c)
 		} else {
 			kept = append(kept, c)
 		}
 	}
-	if v.heard = kept; len(kept) == 0 {
-		v.rung = false
+	if v.pending = kept; len(kept) == 0 {
+		v.news = false
 	}
 	v.d.mu.Unlock()
 	for _, c := range out {
@@ -70,7 +70,7 @@ func (v *visit) settle(through schema.Seq) {
 	}
 }
 
-// errLeftAlone reports that somebody else answers the session.
+// errLeftAlone reports that another worker answers the session.
 var errLeftAlone = errors.New("another process answers it")
 
 // run has the place.
@@ -89,20 +89,20 @@ func (v *visit) run(ctx context.Context) {
 	v.leave(err)
 }
 
-// leave gives the place up, when all that the visit used is closed. What was heard and not settled in a whole
-// silence is settled. What was heard at the last moment opens the session again. After an error it is told of
-// again by whoever heard it.
+// leave frees the place, when all that the visit used is closed. What was received and not settled in a whole
+// silence is settled. What was received at the last moment opens the session again. After an error it is
+// delivered again by its follower.
 func (v *visit) leave(err error) {
 	v.d.mu.Lock()
 	v.d.busy--
 	delete(v.d.visits, v.key)
-	out := v.heard
+	out := v.pending
 	switch {
 	case err != nil:
 		out = nil
-	case v.rung:
+	case v.news:
 		again := newVisit(v.d, v.key)
-		again.heard, again.rung, out = v.heard, true, nil
+		again.pending, again.news, out = v.pending, true, nil
 		v.d.visits[v.key] = again
 		v.d.waiting = append(v.d.waiting, again)
 	}
@@ -112,7 +112,7 @@ func (v *visit) leave(err error) {
 	}
 }
 
-// serve opens the session, answers what is said and returns nil after a silence.
+// serve opens the session, answers messages and returns nil after a silence.
 func (v *visit) serve(ctx context.Context) error {
 	first, err := v.first(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (v *visit) serve(ctx context.Context) error {
 		defer leave()
 	}
 	if err := v.own(ctx, first); errors.Is(err, schema.ErrEnded) {
-		v.pass(false) // what was said was settled by the end of the run
+		v.pass(false) // the messages were settled by the end of the run
 		return nil
 	} else if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (v *visit) closePub(ctx context.Context) {
 	}
 }
 
-// first returns the first event of the run, which says what it is; nil when there is no such run any more.
+// first returns the first event of the run, which shows what the run is; nil when there is no such run any more.
 func (v *visit) first(ctx context.Context) (*schema.Event, error) {
 	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
 		if err != nil {
@@ -208,7 +208,7 @@ func firstOf(p *schema.Pack) (*schema.Event, error) {
 const ownTries = 20
 
 // own makes the run ours, unless its owner is there: by an event that must be stored right behind those that were
-// there when the owner was asked. So of two who come at once one is left. The event says that what was said up to
+// there when the owner was asked. So of two who come at once one is left. The event records that what was written up to
 // the run's first event is taken, which is none, or nothing at all.
 func (v *visit) own(ctx context.Context, first *schema.Event) error {
 	claim := schema.Event{Type: schema.TypeCommandsTaken, Payload: json.RawMessage(`{"through":1}`)}
@@ -241,13 +241,13 @@ func (v *visit) own(ctx context.Context, first *schema.Event) error {
 	return fmt.Errorf("others have written %d times while it was asked for", ownTries)
 }
 
-// open takes what is said already, and ends what a former life has left open: the run is ours, and nothing more
-// is begun by anybody else.
+// open takes the messages that are there, and ends what a former life has left open: the run is ours, and nothing more
+// is begun by any other writer.
 func (v *visit) open(ctx context.Context) error {
 	v.d.mu.Lock()
-	v.rung = false
-	early := schema.Seq(0) // newest of what was heard before the log is read
-	for _, c := range v.heard {
+	v.news = false
+	early := schema.Seq(0) // newest of what was received before the log is read
+	for _, c := range v.pending {
 		early = max(early, c.seq)
 	}
 	v.d.mu.Unlock()
@@ -277,7 +277,7 @@ func (v *visit) open(ctx context.Context) error {
 	return nil
 }
 
-// take puts a command where it waits. A cancellation takes what was said before it away.
+// take puts a command where it waits. A cancellation removes what came before it.
 func (v *visit) take(c *command.Command) {
 	switch {
 	case asks(c):

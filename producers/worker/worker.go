@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// Answer returns what there is to say to one message, or to an outcome that is to be reached, with the pen of its turn. It returns when all is said, with the
+// Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all is written, with the
 // stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
 // turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
 // asked for many sessions at the same time.
@@ -26,16 +26,16 @@ type Config struct {
 	Answer Answer
 	Waker  command.Waker // of commands; see command.Config
 	// Attend lets a publisher answer that its process is there, and Ask asks whether another one's is; both of
-	// natsjs.Log. nil: nobody is asked, and a reaper takes silent turns for left.
+	// natsjs.Log. nil: no owner is asked, and a reaper ends silent turns.
 	Attend func(context.Context, *producers.Publisher) (leave func(), err error)
 	Ask    func(ctx context.Context, key schema.RunKey, owner string) (bool, error)
-	// Archive and Past know what the log no longer holds; see producers.Config and command.Config.
+	// Archive and Past hold what the log no longer holds; see producers.Config and command.Config.
 	Archive producers.Archive
 	Past    producers.Past
-	// Serves says by its first event whether a run is answered. nil: those that begin with session.created.
+	// Serves reports by its first event whether a run is answered. nil: those that begin with session.created.
 	Serves func(key schema.RunKey, first *schema.Event) bool
 
-	Idle   time.Duration // how long a session keeps its place when nothing is said; default 1 min
+	Idle   time.Duration // how long a session keeps its place without a message; default 1 min
 	Most   int           // sessions that have a place at a time; default 256
 	Logger *slog.Logger
 	Hooks  producers.Hooks // of the publishers
@@ -72,7 +72,7 @@ type Worker struct {
 // maxOthers bounds how many runs are remembered not to be served.
 const maxOthers = 1 << 14
 
-// New checks the configuration. It starts nothing.
+// New returns a worker, or an error about the configuration. It starts nothing.
 func New(cfg Config) (*Worker, error) {
 	switch {
 	case cfg.Log == nil || cfg.Answer == nil:
@@ -96,9 +96,9 @@ func matters(body []byte) bool {
 	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
 }
 
-// Hear tells of a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
-// is settled in the log: answered, cancelled, or taken by somebody else. It is not called when that could not be
-// found out, or when the worker ended before: then tell of the pack again, after a while. What is told again is
+// Hear receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
+// is settled in the log: answered, cancelled, or taken by another worker. It is not called when that could not be
+// found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is
 // answered once, and the last done is the one that counts.
 func (d *Worker) Hear(p schema.Pack, done func()) {
 	if p.Child != "" || !matters(p.Body) {
@@ -122,17 +122,17 @@ func (d *Worker) Hear(p schema.Pack, done func()) {
 	d.wake()
 }
 
-// hear notes a call. One that comes again takes the place of the first, which nobody waits for any more. Called
+// hear notes a call. One that comes again takes the place of the first, which is not waited for any more. Called
 // with the worker's lock held.
 func (v *visit) hear(c call) {
-	for i := range v.heard {
-		if v.heard[i].seq == c.seq {
-			v.heard[i] = c
+	for i := range v.pending {
+		if v.pending[i].seq == c.seq {
+			v.pending[i] = c
 			return
 		}
 	}
-	v.heard = append(v.heard, c)
-	v.rung = true
+	v.pending = append(v.pending, c)
+	v.news = true
 }
 
 func (d *Worker) wake() {
@@ -143,7 +143,7 @@ func (d *Worker) wake() {
 }
 
 // Run answers until ctx ends. Turns that are under way then are cancelled, and their messages are answered by
-// whoever opens the session next. An outage of the log is waited for.
+// the worker that opens the session next. An outage of the log is waited for.
 func (d *Worker) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -162,7 +162,7 @@ func (d *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// next returns a place to the session that waits longest. Without a free one, a session in which nothing is said
+// next returns a place to the session that waits longest. Without a free one, a session without messages
 // is asked to give up its own.
 func (d *Worker) next() *visit {
 	d.mu.Lock()
@@ -177,7 +177,7 @@ func (d *Worker) next() *visit {
 		return v
 	}
 	for _, v := range d.visits {
-		if v.idle && len(v.heard) == 0 {
+		if v.idle && len(v.pending) == 0 {
 			v.idle = false
 			close(v.hurry)
 			break
@@ -191,7 +191,7 @@ func (v *visit) pass(remember bool) {
 	d := v.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v.rung = false
+	v.news = false
 	if !remember {
 		return
 	}

@@ -133,7 +133,7 @@ func Check(t testing.TB, name string, events []schema.Event) {
 	}
 }
 
-// checkText compares what the model said and called, told in both ways.
+// checkText compares the text and calls of the model, recorded in both ways.
 func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) {
 	t.Helper()
 	var digest providertest.Digest

@@ -9,11 +9,11 @@ import (
 	"agentstream/schema"
 )
 
-// story is the run as it is emitted: what all formats share. Events pass through add, which gives them
-// their time, begins the run, and sees to it that steps and calls end.
-type story struct {
+// recorder is the run as it is emitted: what all formats share. Events pass through add, which sets
+// their time, begins the run, and makes steps and calls end.
+type recorder struct {
 	cfg    Config
-	own    *provider.Writer // for what the story itself says of the run's lane
+	own    *provider.Writer // for the recorder's own events of the run's lane
 	events []schema.Event
 	ts     string // of the line at hand
 	began  bool
@@ -42,7 +42,7 @@ type openCall struct {
 // maxOpenCalls bounds the calls without an end; the oldest ends when there are more.
 const maxOpenCalls = 4096
 
-func (s *story) writer() *provider.Writer {
+func (s *recorder) writer() *provider.Writer {
 	if s.own == nil {
 		s.own = provider.NewWriter("transcript", s.cfg.lane())
 	}
@@ -50,7 +50,7 @@ func (s *story) writer() *provider.Writer {
 }
 
 // clock takes the time of a line.
-func (s *story) clock(all provider.Fields) {
+func (s *recorder) clock(all provider.Fields) {
 	if ts := when(all.Str("timestamp")); ts != "" {
 		s.ts = ts
 	}
@@ -72,7 +72,7 @@ func when(text string) string {
 }
 
 // add takes events in order.
-func (s *story) add(events ...schema.Event) {
+func (s *recorder) add(events ...schema.Event) {
 	if len(events) > 0 && !s.began {
 		s.began = true
 		s.lifecycle(schema.StateRunning, "")
@@ -97,13 +97,13 @@ func (s *story) add(events ...schema.Event) {
 }
 
 // put stores an event as it is.
-func (s *story) put(e schema.Event) {
+func (s *recorder) put(e schema.Event) {
 	e.TS = s.ts
 	s.events = append(s.events, e)
 }
 
-// say stores what the story itself says with a writer.
-func (s *story) say(w *provider.Writer, typ string, payload provider.Fields) {
+// emit stores an event of the recorder's own.
+func (s *recorder) emit(w *provider.Writer, typ string, payload provider.Fields) {
 	rest := w.Take()
 	w.Add(typ, payload)
 	for _, e := range w.Take() {
@@ -112,8 +112,8 @@ func (s *story) say(w *provider.Writer, typ string, payload provider.Fields) {
 	s.add(rest...)
 }
 
-// flush hands over what is ready; false when nobody wants it.
-func (s *story) flush(yield func(schema.Event, error) bool) bool {
+// flush hands over what is ready; false when the caller wants no more.
+func (s *recorder) flush(yield func(schema.Event, error) bool) bool {
 	for i := range s.events {
 		if !yield(s.events[i], nil) {
 			return false
@@ -124,9 +124,9 @@ func (s *story) flush(yield func(schema.Event, error) bool) bool {
 }
 
 // lifecycle emits the run's state, where that is wanted.
-func (s *story) lifecycle(state schema.RunState, reason string) {
+func (s *recorder) lifecycle(state schema.RunState, reason string) {
 	if s.cfg.Lifecycle {
-		s.say(s.writer(), schema.TypeRunLifecycle, stateOf(state, reason))
+		s.emit(s.writer(), schema.TypeRunLifecycle, stateOf(state, reason))
 	}
 }
 
@@ -139,7 +139,7 @@ func stateOf(state schema.RunState, reason string) provider.Fields {
 }
 
 // laneOf returns the steps of an event's lane.
-func (s *story) laneOf(e *schema.Event) *laneSteps {
+func (s *recorder) laneOf(e *schema.Event) *laneSteps {
 	l := s.steps[e.ChildID]
 	if l == nil {
 		if s.steps == nil {
@@ -152,7 +152,7 @@ func (s *story) laneOf(e *schema.Event) *laneSteps {
 }
 
 // nextStep ends the lane's step, because a message of the model begins.
-func (s *story) nextStep(e *schema.Event) {
+func (s *recorder) nextStep(e *schema.Event) {
 	l := s.laneOf(e)
 	if s.goesOn {
 		s.endCalls(e.ChildID, true)
@@ -161,7 +161,7 @@ func (s *story) nextStep(e *schema.Event) {
 	l.open, l.called = true, false
 }
 
-func (s *story) endStep(l *laneSteps) {
+func (s *recorder) endStep(l *laneSteps) {
 	if !l.open {
 		return
 	}
@@ -169,14 +169,14 @@ func (s *story) endStep(l *laneSteps) {
 	if l.called {
 		kind = "tool-roundtrip"
 	}
-	s.say(l.w, schema.TypeStepBoundary, provider.Fields{
+	s.emit(l.w, schema.TypeStepBoundary, provider.Fields{
 		{Name: "step_index", Value: provider.Number(l.index)}, {Name: "step_kind", Value: provider.Quote(kind)}, {Name: "checkpoint_id", Value: json.RawMessage("null")},
 	})
 	l.open = false
 	l.index++
 }
 
-func (s *story) startCall(e *schema.Event) {
+func (s *recorder) startCall(e *schema.Event) {
 	l := s.laneOf(e)
 	l.called = true
 	all, _ := provider.Parse(e.Payload)
@@ -187,7 +187,7 @@ func (s *story) startCall(e *schema.Event) {
 	}
 }
 
-func (s *story) endCall(e *schema.Event) {
+func (s *recorder) endCall(e *schema.Event) {
 	all, _ := provider.Parse(e.Payload)
 	id := all.Str("call_id")
 	for i, c := range s.calls {
@@ -199,8 +199,8 @@ func (s *story) endCall(e *schema.Event) {
 }
 
 // since returns how long the open call of the run's lane has taken at the time of the line at hand, in
-// milliseconds; -1 when nobody knows.
-func (s *story) since(call string) int {
+// milliseconds; -1 when that is unknown.
+func (s *recorder) since(call string) int {
 	for _, c := range s.calls {
 		if c.lane != s.cfg.ChildID || c.id != call {
 			continue
@@ -215,7 +215,7 @@ func (s *story) since(call string) int {
 }
 
 // endCalls ends the open calls of a lane.
-func (s *story) endCalls(lane string, answered bool) {
+func (s *recorder) endCalls(lane string, answered bool) {
 	var rest []openCall
 	for _, c := range s.calls {
 		if c.lane == lane {
@@ -227,30 +227,30 @@ func (s *story) endCalls(lane string, answered bool) {
 	s.calls = rest
 }
 
-// endOpen ends a call whose result the transcript lacks. answered says that there must have been one.
-func (s *story) endOpen(c openCall, answered bool) {
+// endOpen ends a call whose result the transcript lacks. answered: there must have been one.
+func (s *recorder) endOpen(c openCall, answered bool) {
 	payload := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(answered)}}
 	if answered {
 		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")}, provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
 	} else {
 		payload = append(payload, provider.Failed(schema.CodeToolLost, provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
 	}
-	s.say(c.w, schema.TypeToolEnd, payload)
+	s.emit(c.w, schema.TypeToolEnd, payload)
 }
 
 // endLane ends what is open in the lane of a child, and the child itself.
-func (s *story) endLane(w *provider.Writer, lane string, state schema.RunState, reason string) {
+func (s *recorder) endLane(w *provider.Writer, lane string, state schema.RunState, reason string) {
 	s.endCalls(lane, false)
 	if l := s.steps[lane]; l != nil {
 		s.endStep(l)
 		delete(s.steps, lane)
 	}
-	s.say(w, schema.TypeRunLifecycle, stateOf(state, reason))
+	s.emit(w, schema.TypeRunLifecycle, stateOf(state, reason))
 }
 
 // end ends the run.
-func (s *story) end(v verdict) {
-	if s.broken != "" && (!v.said || v.state == schema.StateDone) {
+func (s *recorder) end(v verdict) {
+	if s.broken != "" && (!v.known || v.state == schema.StateDone) {
 		v.state, v.reason = schema.StateError, s.broken
 	}
 	if !s.began {

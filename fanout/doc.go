@@ -32,5 +32,6 @@
 //
 // # Where to look next
 //
-// feed.go for the seam, cache.go and cached.go for the pages, fanout/natsjs for JetStream, fanouttest for what is promised of both.
+// feed.go for the seam, cache.go and cached.go for the pages, fanout/natsjs for JetStream, fanouttest for what is
+// promised of both.
 package fanout

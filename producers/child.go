@@ -93,8 +93,8 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 	return head.Root, err
 }
 
-// archived reports whether a child's id is that of a run that the log no longer holds. An archive that does not answer holds
-// up no spawn.
+// archived reports whether a child's id is that of a run that the log no longer holds. An archive that does not
+// answer holds up no spawn.
 func (w *writer) archived(ctx context.Context, child string) bool {
 	if w.archive == nil {
 		return false

@@ -84,11 +84,10 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Publisher writes one run: the root's events and those of the children that this process runs. Opened on the id of a
-// child that was spawned and has no log of its own, it writes that child's lane in its root's log, in the root's
-// numbers. It
-// sends at once when idle and collects while an acknowledgement is outstanding, so packs grow with
-// the load and waiting is never added.
+// Publisher writes one run: the root's events and those of the children that this process runs. Opened on the id of
+// a child that was spawned and has no log of its own, it writes that child's lane in its root's log, in the root's
+// numbers. It sends at once when idle and collects while an acknowledgement is outstanding, so packs grow with the
+// load and waiting is never added.
 type Publisher struct {
 	cfg    Config
 	writer *writer

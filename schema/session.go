@@ -190,8 +190,8 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 	return f
 }
 
-// FindableAgent reports whether sessions can be looked for by an agent's id: every database holds such a text. It is not
-// empty, has at most 256 bytes of valid UTF-8 and no NUL.
+// FindableAgent reports whether sessions can be looked for by an agent's id: every database holds such a text. It
+// is not empty, has at most 256 bytes of valid UTF-8 and no NUL.
 func FindableAgent(id string) bool {
 	return id != "" && len(id) <= maxAgent && utf8.ValidString(id) && strings.IndexByte(id, 0) < 0
 }

@@ -73,8 +73,8 @@ func ParseLifecycle(payload []byte) (Lifecycle, error) {
 	return l, nil
 }
 
-// SpawnedChild returns the child of a child.spawn's payload, "" when that is not the id of a run. Names are taken as they
-// are written, as by ParseLifecycle.
+// SpawnedChild returns the child of a child.spawn's payload, "" when that is not the id of a run. Names are taken
+// as they are written, as by ParseLifecycle.
 func SpawnedChild(payload []byte) (child string) {
 	if !json.Valid(payload) {
 		return ""

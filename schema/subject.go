@@ -10,9 +10,9 @@ import (
 //
 //	agent.<partition>.<tenant>.<run>.<child>
 //
-// and its republished copy under the same tokens behind LivePrefix. The child token of the run
-// itself is RootLane. One token more, the id of a run behind RootLane, is no pack: see ChildSubject. The partition is computed by the client because a compare-and-set filter is
-// never rewritten by the server.
+// and its republished copy under the same tokens behind LivePrefix. The child token of the run itself is RootLane.
+// One token more, the id of a run behind RootLane, is no pack: see ChildSubject. The partition is computed by the
+// client because a compare-and-set filter is never rewritten by the server.
 const (
 	StorePrefix = "agent"
 	LivePrefix  = "live.agent"

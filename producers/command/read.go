@@ -56,7 +56,8 @@ func (c *Reader) receive(p schema.Pack) {
 	}
 }
 
-// read looks at what the log holds behind what is known, up to its newest pack. What the log does not return now is asked for again by the next step, after a pause.
+// read looks at what the log holds behind what is known, up to its newest pack. What the log does not return now is
+// asked for again by the next step, after a pause.
 func (c *Reader) read(ctx context.Context) error {
 	c.mu.Lock()
 	c.view.behind = false

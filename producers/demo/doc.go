@@ -24,8 +24,8 @@
 //
 // # Concurrency
 //
-// Run works on the caller's goroutine and calls the sink from it alone: what happens side by side in the
-// script are coroutines, one of which runs at a time. Replies have no state. While the sink makes it wait, the agent receives
+// Run works on the caller's goroutine and calls the sink from it alone: what happens side by side in the script are
+// coroutines, one of which runs at a time. Replies have no state. While the sink makes it wait, the agent receives
 // nothing; nor could its end be stored then. An Agent may run many runs, also at the same time.
 //
 // # What it does not do

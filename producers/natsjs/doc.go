@@ -22,7 +22,8 @@
 //
 // # What it does not do
 //
-// It does not repeat appends: producers decides that. Reads and the bucket are repeated until the context ends. An Inbox decodes nothing: whoever appends for it does.
+// It does not repeat appends: producers decides that. Reads and the bucket are repeated until the context ends. An
+// Inbox decodes nothing: whoever appends for it does.
 //
 // # Where to look next
 //

@@ -65,8 +65,8 @@ func (s *silence) stored() {
 	}
 }
 
-// unanswered notes that a publish was not answered, which was sent at a time. The stream is silent when one that was sent
-// before had been given up by then, or this one was enough; and it can be read.
+// unanswered notes that a publish was not answered, which was sent at a time. The stream is silent when one that
+// was sent before had been given up by then, or this one was enough; and it can be read.
 func (s *silence) unanswered(nc *nats.Conn, stream string, sent time.Time, enough bool) {
 	now := time.Now()
 	if now.Sub(sent) < silenceWait*9/10 || !nc.IsConnected() {

@@ -163,8 +163,8 @@ func clientRuns(typ string, src provider.Fields) bool {
 	return false
 }
 
-// outputOf returns the result of a call. One with nothing but the report that it went well has that for its result, which is
-// bare.
+// outputOf returns the result of a call. One with nothing but the report that it went well has that for its result,
+// which is bare.
 func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
 	if t.output != nil {
 		return t.output.Encode(), false

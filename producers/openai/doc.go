@@ -9,10 +9,11 @@
 //
 // # Contract
 //
-// That of producers/provider. In message.end, stop_reason is one of the common values and finish_reason
-// the provider's own: stop is end_turn, length and max_output_tokens are max_tokens, content_filter is
-// refusal, tool_calls and function_call are tool_use; so is stop when there are calls, for a call that
-// was demanded ends so. A model that has sent a refusal, and calls nothing, stops by refusal. Other values stay as they are. usage is the provider's last, untouched.
+// That of producers/provider. In message.end, stop_reason is one of the common values and finish_reason the
+// provider's own: stop is end_turn, length and max_output_tokens are max_tokens, content_filter is refusal,
+// tool_calls and function_call are tool_use; so is stop when there are calls, for a call that was demanded ends so.
+// A model that has sent a refusal, and calls nothing, stops by refusal. Other values stay as they are. usage is the
+// provider's last, untouched.
 //
 // What is emitted once is not emitted again: the texts that done events and the final response repeat are
 // compared with what was emitted and complete it; where they contradict it the last of them stands in the
@@ -31,17 +32,15 @@
 // finish_reason is missing, and failed when a chunk or frame had an error. Another id begins another
 // message when the one before has its finish_reason, or when it names its role anew.
 //
-// Responses. A response is one message, and an item one block or several: summaries of reasoning are
-// thinking; raw reasoning is a block of kind reasoning as well, which has {"type":"reasoning_text"} in
-// block.start and in the content. item_id and encrypted_content are members of the blocks. Calls of
-// functions and custom tools are tool_use. Tools of the provider are calls too, of the kind that the
-// item has; their content is the item with its input beside, and tool.end their result, unless the
-// client is who runs them. Where the output is an item of its own the call ends with that, or with how it
-// went when the response ends without it. Images are emitted as data.delta, each in a block of its own. Items are
-// found
-// by output_index: their ids may change within one stream, and so may the response's, of which the
-// last stands in message.end as response_id. Another response begins with response.created and another
-// id, or where the numbers of events start over.
+// Responses. A response is one message, and an item one block or several: summaries of reasoning are thinking; raw
+// reasoning is a block of kind reasoning as well, which has {"type":"reasoning_text"} in block.start and in the
+// content. item_id and encrypted_content are members of the blocks. Calls of functions and custom tools are
+// tool_use. Tools of the provider are calls too, of the kind that the item has; their content is the item with its
+// input beside, and tool.end their result, unless the client is who runs them. Where the output is an item of its
+// own the call ends with that, or with how it went when the response ends without it. Images are emitted as
+// data.delta, each in a block of its own. Items are found by output_index: their ids may change within one stream,
+// and so may the response's, of which the last stands in message.end as response_id. Another response begins with
+// response.created and another id, or where the numbers of events start over.
 //
 // A response that goes on in another body (starting_after) is handed to the same decoder: call its
 // Rejoin in between, and not Close. Ask for starting_after=0, or for any number that was surely seen;

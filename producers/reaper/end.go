@@ -125,8 +125,8 @@ func (e *ending) why() string {
 	return goneReason
 }
 
-// closing returns the ending. That of a session that was closed while nothing was under way is no failure, and marked so
-// that nobody who reads it as a session is shown anything behind its end.
+// closing returns the ending. That of a session that was closed while nothing was under way is no failure, and
+// marked so that nobody who reads it as a session is shown anything behind its end.
 func (e *ending) closing() []schema.Event {
 	why := e.why()
 	if why == goneReason {

@@ -14,10 +14,10 @@ import (
 	"agentstream/schema"
 )
 
-// Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all is written, with the
-// stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the session. When the
-// turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for it. It may be
-// asked for many sessions at the same time.
+// Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all
+// is written, with the stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the
+// session. When the turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for
+// it. It may be asked for many sessions at the same time.
 type Answer func(ctx context.Context, q *Question) (stop string, err error)
 
 // Config is what a Worker needs. Log and Answer are required.

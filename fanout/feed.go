@@ -148,7 +148,7 @@ func (f *feed) appendLocked(p schema.Pack) {
 	f.publish(n)
 }
 
-// ringBytes is what a pack takes in the ring, with its description and the headers that its body shares
+// ringBytes returns the bytes that a pack takes in the ring, with its description and the headers that its body shares
 // memory with: a run whose packs hold one short event each must not take several times of what it was given.
 func ringBytes(p *schema.Pack) int { return len(p.Body) + packOverhead }
 

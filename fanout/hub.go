@@ -118,7 +118,7 @@ func (h *Hub) ring(key schema.RunKey) *view {
 // minRing is what each watched run has of the newest packs, however many are watched, in bytes.
 const minRing = 8 << 10
 
-// ringLimit is what one ring may hold now: readers that fall out of it read history, which is cheaper
+// ringLimit returns the bytes that one ring may hold now: readers that fall out of it read history, which is cheaper
 // than the newest of everything in memory for everybody.
 func (h *Hub) ringLimit() int {
 	return min(h.cfg.RingBytes, max(minRing, h.cfg.RingsBytes/int(max(1, h.watching.Load()))))

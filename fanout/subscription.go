@@ -87,7 +87,7 @@ func (s *Subscription) open() error {
 	return nil
 }
 
-// Head is the run's head when the subscription was opened.
+// Head returns the run's head when the subscription was opened.
 func (s *Subscription) Head() schema.Head { return s.head }
 
 // Next waits until there is something behind the position and returns it. After an error the

@@ -18,7 +18,7 @@ type bounded struct {
 	released bool
 }
 
-// Deadline is the nearer of the caller's and at.
+// Deadline returns the nearer of the caller's and at.
 func (b *bounded) Deadline() (time.Time, bool) {
 	if d, ok := b.Context.Deadline(); ok && d.Before(b.at) {
 		return d, true

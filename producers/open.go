@@ -53,7 +53,7 @@ const (
 	maxTurnID = 256      // bytes of a turn's id that an envelope holds
 )
 
-// State is the lane's newest state, "" before it has one. child "" is the run itself.
+// State returns the lane's newest state, "" before it has one. child "" is the run itself.
 func (o *Open) State(child string) schema.RunState {
 	if l := o.lanes[child]; l != nil {
 		return l.state
@@ -139,7 +139,7 @@ func (f openFields) str(name string) (s string) {
 	return s
 }
 
-// id is a name that things are known by; "" when it is too long to be one.
+// id returns a name that things are known by; "" when it is too long to be one.
 func (f openFields) id(name string) string {
 	if s := f.str(name); len(s) <= maxOpenID {
 		return s
@@ -327,7 +327,7 @@ func (o *Open) delta(l *openLane, e *schema.Event) {
 	m.add(b, text)
 }
 
-// kindOf is the kind of the block that a type of delta belongs to.
+// kindOf returns the kind of the block that a type of delta belongs to.
 func kindOf(typ string) string {
 	switch typ {
 	case schema.TypeReasoningDelta:

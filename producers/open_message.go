@@ -243,7 +243,7 @@ func (m *openMessage) omitted(end object, spent int) object {
 	return end.raw("omitted", []byte("["+strings.Join(names, ",")+"]")).integer("omitted_bytes", int64(bytes))
 }
 
-// content is the message so far as a list of blocks.
+// content returns the message so far as a list of blocks.
 func (m *openMessage) content() json.RawMessage {
 	out := []byte{'['}
 	for i, b := range m.blocks {
@@ -255,7 +255,7 @@ func (m *openMessage) content() json.RawMessage {
 	return append(out, ']')
 }
 
-// content is the block so far. A call whose input is not complete carries what there is of it as
+// content returns the block so far. A call whose input is not complete carries what there is of it as
 // partial_json.
 func (b *openBlock) content() json.RawMessage {
 	switch {

@@ -125,7 +125,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// escapedLen is the length of what appendEscaped appends, at most.
+// escapedLen returns the length of what appendEscaped appends, at most.
 func escapedLen(s string) int {
 	n := len(s)
 	for i := range len(s) {

@@ -213,5 +213,5 @@ func (t *Turn) Calls() []*Call {
 	return out
 }
 
-// since is a duration for an event, in milliseconds.
+// since returns a duration for an event, in milliseconds.
 func (t *Turn) since(began time.Time) int64 { return t.lane.run.cfg.Now().Sub(began).Milliseconds() }

@@ -141,7 +141,7 @@ func outputOf(raw []byte) (from, value []byte) {
 	return from, value
 }
 
-// preview is the beginning of a JSON value: of a string its text, of all else the JSON.
+// preview returns the beginning of a JSON value: of a string its text, of all else the JSON.
 func preview(value []byte) string {
 	head := value[:min(len(value), maxPreview)]
 	if value[0] == '"' {

@@ -171,7 +171,7 @@ func (e *Event) Prepare(run string) error {
 	return e.prepare(run)
 }
 
-// prepare is the careful way.
+// prepare is Prepare for all events: it checks each field and names the fault.
 func (e *Event) prepare(run string) error {
 	if err := e.CheckNew(run); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (e *Event) size() int {
 	return n
 }
 
-// Size is a bound on the encoded length, in bytes.
+// Size returns a bound on the encoded length, in bytes.
 func (e *Event) Size() int { return e.size() }
 
 // checkPayload makes sure of what this product itself reads: the text of deltas, the state of a
@@ -272,7 +272,7 @@ func checkPayload(info TypeInfo, payload []byte) error {
 	return err
 }
 
-// Code is the error code of the protocol for a refused event: KAI-STREAM-PROTO-0002 for an unknown
+// Code returns the error code of the protocol for a refused event: KAI-STREAM-PROTO-0002 for an unknown
 // type, KAI-STREAM-PROTO-0001 for everything else that is wrong with it (native §8).
 func Code(err error) string {
 	if errors.Is(err, ErrUnknownType) {

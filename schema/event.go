@@ -37,10 +37,10 @@ type Event struct {
 	Payload  json.RawMessage // an object; {} when empty
 }
 
-// Key is the run's name within a tenant.
+// Key returns the run's name within a tenant.
 func (e *Event) Key(tenant string) RunKey { return RunKey{Tenant: tenant, Run: e.RunID} }
 
-// First is the seq of the first event that this one stands for.
+// First returns the seq of the first event that this one stands for.
 func (e *Event) First() Seq {
 	if e.FirstSeq != 0 {
 		return e.FirstSeq

@@ -79,7 +79,7 @@ func (f *Fold) LastID() string { return string(f.id) }
 // LastTS returns the time of the last event.
 func (f *Fold) LastTS() string { return string(f.ts) }
 
-// Size is about the memory that the fold holds and about the length of its snapshot, in bytes.
+// Size returns an estimate of the memory that the fold holds, and of the length of its snapshot, in bytes.
 func (f *Fold) Size() int { return f.size }
 
 // foldEvent is an event as the fold reads it.

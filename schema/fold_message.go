@@ -45,7 +45,7 @@ type JSONText struct{ inner []byte }
 // String decodes the text. A surrogate without its other half becomes U+FFFD.
 func (t *JSONText) String() string { return jsonscan.DecodeInner(t.inner) }
 
-// Len is the encoded length, in bytes.
+// Len returns the encoded length, in bytes.
 func (t *JSONText) Len() int { return len(t.inner) }
 
 // appendText adds a delta's text and returns how long it was.

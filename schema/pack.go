@@ -31,7 +31,7 @@ type Pack struct {
 	Body   []byte // the lines, each ended by a line feed; must not be changed
 }
 
-// Last is the seq of the last line.
+// Last returns the seq of the last line.
 func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
 
 // Ended reports whether the run is over after this pack.

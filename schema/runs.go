@@ -44,7 +44,7 @@ type RunInfo struct {
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
 }
 
-// Ended is the time of the run's end, zero while it goes on.
+// Ended returns the time of the run's end, zero while it goes on.
 func (r *RunInfo) Ended() time.Time {
 	if r.State.Final() {
 		return r.Updated
@@ -72,7 +72,7 @@ func (r *RunInfo) Waiting() string {
 	return ""
 }
 
-// Cursor is the place of the run in the list.
+// Cursor returns the place of the run in the list.
 func (r *RunInfo) Cursor() RunCursor { return RunCursor{Started: r.Started, ID: r.ID} }
 
 // MaxReason bounds the reason that is kept of a run, in bytes.

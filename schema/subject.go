@@ -28,7 +28,8 @@ func Partition(run string, count int) int {
 	return int(h % uint32(count))
 }
 
-// Subject is where a pack of this lane is stored. Lane "" is the root lane. The ids must be valid.
+// Subject returns the subject under which a pack of this lane is stored. Lane "" is the root lane. The ids must be
+// valid.
 func Subject(key RunKey, lane string, partitions int) string {
 	if lane == "" {
 		lane = RootLane
@@ -77,9 +78,9 @@ func ChildFilter(tenant, child string, partition int) string {
 	return StorePrefix + "." + strconv.Itoa(partition) + "." + tenant + ".*." + child
 }
 
-// ChildSubject is where the log records that a run's id is that of a child of root. Every filter of the run matches it,
-// also that of the compare-and-set, so that of a spawn and a beginning by itself exactly one is first. The ids must
-// be valid.
+// ChildSubject returns the subject under which the log records that a run's id is that of a child of root. Every
+// filter of the run matches it, also that of the compare-and-set, so that of a spawn and a beginning by itself
+// exactly one is first. The ids must be valid.
 func ChildSubject(child RunKey, root string, partitions int) string {
 	return runSubject(StorePrefix, child, partitions) + RootLane + "." + root
 }

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// commandPrefix begins the type of every command.
+// commandPrefix is the beginning of the type of every command.
 const commandPrefix = "command."
 
 // Bounds of what is kept of commands that wait. What has no room is read again when there is some.
@@ -231,5 +231,5 @@ func (v *view) first() (waiting, *laneState, bool) {
 	return waiting{}, nil, false
 }
 
-// lineSize is what an event counts for in view.kept.
+// lineSize returns the bytes that an event counts for in view.kept.
 func lineSize(e *schema.Event) int { return len(e.Payload) + 512 }

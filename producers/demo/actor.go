@@ -211,12 +211,12 @@ func call(id, tool, input string) part {
 	}
 }
 
-// picture is an image.
+// picture returns an image.
 func picture(mediaType, name string, data []byte) part {
 	return func(a *actor, m *producers.Message) { a.try(m.Data("image", mediaType, name, data)) }
 }
 
-// breaksOff is where the model fails.
+// breaksOff is a part in which the model fails.
 func breaksOff(why string) part {
 	return func(a *actor, _ *producers.Message) { a.try(&scripted{errors.New(why)}) }
 }

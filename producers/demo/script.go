@@ -75,7 +75,7 @@ func (a *actor) propose(why string) {
 	a.s.script.plan(a, why)
 }
 
-// input is a tool's input.
+// input returns a tool's input.
 func input(pairs ...any) string {
 	out := []byte{'{'}
 	for i := 0; i+1 < len(pairs); i += 2 {

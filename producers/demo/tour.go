@@ -110,7 +110,7 @@ func review(a *actor) string {
 	return "Only the ring loses, and it does not say so."
 }
 
-// costs is the second one, with a tool of its own.
+// costs is the second child, with a tool of its own.
 func costs(a *actor) string {
 	calls := a.model(thought("Polls cost when nothing happens; pushes cost when something does."),
 		call("call_polls", "query", input("sql", "select polls, rows from stats where run = 'r1'")))

@@ -114,7 +114,7 @@ func (n *node) child(st step) *node {
 	return nil
 }
 
-// size is the number of members or items.
+// size returns the number of members or items.
 func (n *node) size() int { return len(n.names) + len(n.items) }
 
 // descend writes the text up to where the value at the end of the path begins: it ends what the path

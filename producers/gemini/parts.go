@@ -125,7 +125,7 @@ func (a *answer) other(p provider.Fields, sig json.RawMessage) {
 	a.whole(&provider.Block{Kind: kind, Base: base}, sig)
 }
 
-// typed is an object of the API as a block: its members, with the kind as type.
+// typed returns an object of the API as a block: its members, with the kind as type.
 func typed(kind string, inner provider.Fields) provider.Fields {
 	base := provider.Fields{{Name: "type", Value: provider.Quote(kind)}}
 	for _, f := range inner {

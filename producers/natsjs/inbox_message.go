@@ -52,7 +52,7 @@ func (i *Inbox) postOf(key schema.RunKey, m *nats.Msg) producers.Post {
 // messageOverhead is about what a message that waits takes beside its text, in bytes.
 const messageOverhead = 256
 
-// sizeOf is what a message that waits takes, in bytes.
+// sizeOf returns what a message that waits takes, in bytes.
 func sizeOf(p *producers.Post, reply string) int { return messageOverhead + len(p.Body) + len(reply) }
 
 // streamOf names the stream in which the run is, or would be.

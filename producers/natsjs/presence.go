@@ -22,7 +22,7 @@ import (
 // No stream may listen there.
 const askPrefix = "ask."
 
-// askSubject is where an owner of lanes of a run answers that it is there.
+// askSubject returns the subject on which an owner of lanes of a run answers that it is there.
 func (l *Log) askSubject(key schema.RunKey, owner string) string {
 	return askPrefix + strings.TrimSuffix(schema.RunFilter(key, l.partitions), ">") + owner
 }

@@ -120,7 +120,7 @@ func (b *Block) Open() bool { return !b.closed }
 // maxDelta bounds the text of one delta event, in bytes as it is written.
 const maxDelta = 256 << 10
 
-// Len is the length of the text so far, in bytes as it is written.
+// Len returns the length of the text so far, in bytes as it is written.
 func (b *Block) Len() int { return b.said }
 
 // Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
@@ -216,7 +216,7 @@ func (b *Block) finishInput() (why string) {
 	return ""
 }
 
-// Content is the block as it would stand in a message that was not streamed. A call whose input never
+// Content returns the block as it would stand in a message that was not streamed. A call whose input never
 // became JSON carries what there is of it as partial_json.
 func (b *Block) Content() json.RawMessage {
 	out := append(Fields{}, b.Base...)

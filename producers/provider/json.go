@@ -284,7 +284,7 @@ func Split(s []byte, limit int) [][]byte {
 	return append(parts, s)
 }
 
-// unit is the length of the character that a string begins with, as it is written.
+// unit returns the length of the character that a string begins with, as it is written.
 func unit(s []byte) int {
 	if s[0] != '\\' {
 		_, n := utf8.DecodeRune(s)

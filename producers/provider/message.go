@@ -72,7 +72,7 @@ func (m *Message) add(typ string, payload Fields) {
 	m.spoken()
 }
 
-// spoken is the actor of the newest event, where that is not the assistant: a view without the messages' borders
+// spoken returns the actor of the newest event, where that is not the assistant: a view without the messages' borders
 // must not take it for the assistant's.
 func (m *Message) spoken() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 

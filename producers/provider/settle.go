@@ -31,7 +31,8 @@ func (b *Block) Settle(whole json.RawMessage) bool {
 	return true
 }
 
-// whole is the inside of the block's text: its pieces joined, unless the provider has sent another text in the end.
+// whole returns the inside of the block's text: its pieces joined, unless the provider has sent another text in the
+// end.
 func (b *Block) whole() []byte {
 	if b.final != nil {
 		return b.final

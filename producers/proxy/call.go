@@ -65,7 +65,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 	return c
 }
 
-// credentials are what a request shows to the upstream.
+// credentials returns the values by which a request authenticates to the upstream.
 func credentials(h http.Header, u *url.URL) (list []string) {
 	keep := func(v string) {
 		if len(v) >= 8 { // shorter ones are ordinary words

@@ -38,7 +38,7 @@ type passageKey struct{}
 
 func passageOf(ctx context.Context) *passage { return ctx.Value(passageKey{}).(*passage) }
 
-// forwarder is the proxy's HTTP side, the same for all requests.
+// forwarder returns the proxy's HTTP side, the same for all requests.
 func (p *Proxy) forwarder() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,

@@ -74,7 +74,7 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 	l.write(end.Encode())
 }
 
-// known is how many of the blocks were emitted: some versions repeat in each line what came before.
+// known returns how many of the blocks were emitted: some versions repeat in each line what came before.
 func (l *claudeLane) known(blocks []json.RawMessage) int {
 	if len(l.told) == 0 || len(blocks) < len(l.told) {
 		return 0

@@ -22,7 +22,7 @@ const (
 // ErrFormat reports that Decode does not know a format.
 var ErrFormat = errors.New("unknown transcript format")
 
-// Formats are the names that Decode takes.
+// Formats returns the names that Decode takes.
 func Formats() []string { return []string{SWEAgent, OpenHands, GeminiCLI, ClaudeCode} }
 
 // Config of a Decode. The zero value works.
@@ -139,7 +139,7 @@ func (s *recorder) lines(format string, r io.Reader, yield func(schema.Event, er
 	}
 }
 
-// decoderName is what types and messages call a format's writer.
+// decoderName returns the name of a format's writer in types and messages.
 func decoderName(format string) string {
 	switch format {
 	case GeminiCLI:

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Dir is where the recordings lie: beside the repository.
+// Dir returns the folder of the recordings, which lies beside the repository.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

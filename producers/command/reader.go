@@ -18,7 +18,7 @@ type Waker interface {
 	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
 }
 
-// Config is what Reader needs. Publisher is required, and must not be Shared.
+// Config is what a Reader needs. Publisher is required, and must not be Shared.
 type Config struct {
 	// Publisher is the agent's own. Commands of the lanes that it owns are handed over; its log is read.
 	Publisher *producers.Publisher

@@ -17,12 +17,12 @@ const reapAttempts = 20
 
 // ending is a run as it is read to be ended.
 type ending struct {
-	open   producers.Open
-	last   schema.Seq
-	pos    uint64
-	talk   bool              // it is a session
-	shut   string            // why nobody will write to it any more: it is archived, or deleted; "" otherwise
-	owners map[string]string // of lanes
+	open    producers.Open
+	last    schema.Seq
+	pos     uint64
+	session bool              // it is a session
+	shut    string            // why nobody will write to it any more: it is archived, or deleted; "" otherwise
+	owners  map[string]string // of lanes
 }
 
 // end ends a run, unless somebody has written to it since it was found silent. It reports whether it did.
@@ -34,7 +34,7 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if e.last != s.last || e.open.State("").Final() {
 		return false, nil
 	}
-	if e.talk && e.shut == "" && e.open.Idle() {
+	if e.session && e.shut == "" && e.open.Idle() {
 		r.restsAt(s.key, e.last)
 		return false, nil
 	}
@@ -193,7 +193,7 @@ func (e *ending) see(p *schema.Pack) error {
 			return err
 		}
 		if ev.Seq == 1 {
-			e.talk = ev.Type == schema.TypeSessionCreated
+			e.session = ev.Type == schema.TypeSessionCreated
 		}
 		switch {
 		case p.Child != "":

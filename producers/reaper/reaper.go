@@ -236,7 +236,7 @@ func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 		if try > 0 && len(runs) > 0 && backoff.Sleep(ctx, r.cfg.Grace/(reapTries-1)) != nil {
 			return
 		}
-		runs = r.filter(ctx, runs, r.unheard)
+		runs = r.filter(ctx, runs, r.unanswered)
 	}
 	r.filter(ctx, runs, r.end)
 }
@@ -299,8 +299,8 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	return true, nil
 }
 
-// unheard asks the run's owner whether it is there.
-func (r *Reaper) unheard(ctx context.Context, s *suspect) (bool, error) {
+// unanswered asks the run's owner whether it is there.
+func (r *Reaper) unanswered(ctx context.Context, s *suspect) (bool, error) {
 	if s.owner == "" {
 		return true, nil
 	}

@@ -14,16 +14,14 @@ import (
 	"agentstream/schema"
 )
 
-// DeadLettersCmd is about what the log took and the archive could not store.
+// DeadLettersCmd holds the commands on what the log took and the archive could not store.
 type DeadLettersCmd struct {
-	List   DeadLettersListCmd   `cmd:"" help:"List dead letters, the newest first."`
-	Show   DeadLettersShowCmd   `cmd:"" help:"Show one dead letter, and what is stored at its place."`
-	Retry  DeadLettersRetryCmd  `cmd:"" help:"Try to store dead letters once more."`
-	Drop   DeadLettersDropCmd   `cmd:"" help:"Remove dead letters for good."`
-	Export DeadLettersExportCmd `cmd:"" help:"Write dead letters into a file that retry --file reads."`
+	List  DeadLettersListCmd  `cmd:"" help:"List dead letters, the newest first."`
+	Retry DeadLettersRetryCmd `cmd:"" help:"Try to store dead letters once more."`
+	Drop  DeadLettersDropCmd  `cmd:"" help:"Remove dead letters for good."`
 }
 
-// DeadLetterStoreFlags say where the dead letters are.
+// DeadLetterStoreFlags name the archive that holds the dead letters.
 type DeadLetterStoreFlags struct {
 	PostgresFlags
 	Data string `help:"Folder of a dev server, whose archive is meant instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
@@ -127,7 +125,7 @@ func eachPage(ctx context.Context, s deadLetterArchive, q deadletter.Query, fn f
 	}
 }
 
-// total adds up counts by reason, and says them, the most first.
+// total adds up counts by reason, and returns the sum and a text that lists them, the most first.
 func total(counts map[string]int) (n int, text string) {
 	reasons := make([]string, 0, len(counts))
 	for reason, c := range counts {

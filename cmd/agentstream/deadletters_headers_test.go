@@ -55,8 +55,11 @@ func TestHeadersNobodyReads(t *testing.T) {
 		if l.Reason != persister.ReasonBadMessage || !bytes.Equal(l.Body, pack.Body) {
 			t.Errorf("%+v", l)
 		}
-		if out, _, err := deadletters(t, "", append([]string{"show", l.Name}, f.args...)...); err != nil || strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
-			t.Errorf("%q, %v", out, err)
-		}
+	}
+	if out, _, err := deadletters(t, append([]string{"list"}, f.args...)...); err != nil || strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, _, err := deadletters(t, append([]string{"list", "--json"}, f.args...)...); err != nil || strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
+		t.Errorf("%q, %v", out, err)
 	}
 }

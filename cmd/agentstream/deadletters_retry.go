@@ -1,6 +1,7 @@
 package main
 
 import (
+	"agentstream/persister/deadletter"
 	"bytes"
 	"context"
 	"errors"
@@ -9,8 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"time"
-
-	"agentstream/persister/deadletter"
 )
 
 // DeadLettersRetryCmd tries to store dead letters once more.
@@ -19,7 +18,6 @@ type DeadLettersRetryCmd struct {
 	DeadLetterFilter
 	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to try; the first digits will do."`
 	All    bool     `help:"Try all letters."`
-	File   string   `help:"Try the letters of a file that export has written, and that may have been mended; - is the standard input." placeholder:"FILE"`
 	DryRun bool     `help:"Say what would come of it as far as that can be known; change nothing."`
 	JSON   bool     `name:"json" help:"Print one JSON object per letter."`
 
@@ -36,20 +34,20 @@ func (c *DeadLettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	ways := 0
-	for _, given := range []bool{len(c.IDs) > 0, c.All, c.File != "", !c.empty()} {
+	for _, given := range []bool{len(c.IDs) > 0, c.All, !c.empty()} {
 		if given {
 			ways++
 		}
 	}
 	if ways != 1 {
-		return errors.New("want one of: ids, filters, --all, --file")
+		return errors.New("want one of: ids, filters, --all")
 	}
 	s, closeStore, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	r := &retrying{cmd: c, store: s, meter: newMeter(c.err(), c.screen(), -1), total: -1}
+	r := &retrying{cmd: c, store: s, meter: newMeter(c.err(), c.screen(), -1)}
 	r.said = r.meter.start
 	err = c.walk(ctx, s, q, r)
 	r.meter.clear()
@@ -57,21 +55,6 @@ func (c *DeadLettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (c *DeadLettersRetryCmd) walk(ctx context.Context, s deadLetterArchive, q deadletter.Query, r *retrying) error {
-	each := func(page []deadletter.Stored) error { return r.page(ctx, page) }
-	switch {
-	case c.File == "-":
-		return readDeadLetters(c.in(), each)
-	case c.File != "":
-		f, err := os.Open(c.File)
-		if err != nil {
-			return fmt.Errorf("--file: %w", err)
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		if err := readDeadLetters(f, each); err != nil {
-			return fmt.Errorf("--file: %s: %w", c.File, err)
-		}
-		return nil
-	}
 	var err error
 	if len(c.IDs) > 0 {
 		if q.Names, err = lettersNamed(ctx, s, c.IDs); err != nil {
@@ -83,7 +66,7 @@ func (c *DeadLettersRetryCmd) walk(ctx context.Context, s deadLetterArchive, q d
 		return err
 	}
 	r.total, _ = total(counts)
-	return eachPage(ctx, s, q, each)
+	return eachPage(ctx, s, q, func(page []deadletter.Stored) error { return r.page(ctx, page) })
 }
 
 func (c *DeadLettersRetryCmd) report(ctx context.Context, r *retrying, err error) error {
@@ -122,8 +105,7 @@ type retrying struct {
 	meter *meter
 	said  time.Time // last plain line
 
-	total                       int // -1: not known
-	tried, stored, became, stay int
+	total, tried, stored, became, stay int
 }
 
 // stayNotices bounds how many letters that stay are named.
@@ -200,15 +182,23 @@ func (r *retrying) foresee(ctx context.Context, page []deadletter.Stored) ([]dea
 	return outcomes, nil
 }
 
+// storedAt returns the line that is stored at a letter's place; nil when there is none.
+func storedAt(ctx context.Context, s deadLetterArchive, l *deadletter.Stored) ([]byte, error) {
+	if l.Seq == 0 || l.Key.Run == "" {
+		return nil, nil
+	}
+	for p, err := range s.Packs(ctx, l.Key, l.Seq-1, l.Seq) {
+		return bytes.TrimSuffix(p.Body, []byte{'\n'}), err
+	}
+	return nil, nil
+}
+
 // retryLineEvery is how often progress is said where it cannot be drawn.
 const retryLineEvery = 10 * time.Second
 
 func (r *retrying) progress() {
 	now := time.Now()
-	line := fmt.Sprintf("%d letters · %d stored · %d stay", r.tried, r.stored, r.stay)
-	if r.total >= 0 {
-		line = fmt.Sprintf("%d of %d letters · %d stored · %d stay", r.tried, r.total, r.stored, r.stay)
-	}
+	line := fmt.Sprintf("%d of %d letters · %d stored · %d stay", r.tried, r.total, r.stored, r.stay)
 	m := r.meter
 	switch {
 	case !m.screen.Terminal && now.Sub(r.said) >= retryLineEvery:

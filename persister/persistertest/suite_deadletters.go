@@ -219,3 +219,12 @@ func (s *deadLetterSuite) hostileDeadLetters() {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))
 	}
 }
+
+// ViewedDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
+func ViewedDeadLetters() []persister.DeadLetter {
+	return []persister.DeadLetter{
+		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s", Header: map[string][]string{"H": {"v"}},
+			Body: []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
+		{Stream: "B", Position: 8, Subject: "t", Header: map[string][]string{"H": {"\xff"}}, Body: []byte("\x00\xff"), Reason: persister.ReasonBadMessage, Detail: "no pack"},
+	}
+}

@@ -86,7 +86,7 @@ func (h *deployment) fill(t *testing.T, day string) {
 
 var securedTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage",
 	"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily",
-	"agent_dead_letters", "agent_retention", "agent_holds", "agent_run_messages", "agent_run_tool_calls"}
+	"agent_dead_letters", "agent_v_dead_letters", "agent_retention", "agent_holds", "agent_run_messages", "agent_run_tool_calls"}
 
 // looked runs a statement on a connection of its own and returns all that the server sent: rows, notices,
 // errors.

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"bytes"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -62,5 +64,26 @@ func TestRedriveBelowFloor(t *testing.T) {
 	}
 	if left, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
 		t.Fatalf("%+v, %v", left, err)
+	}
+}
+
+// TestDeadLettersView: the view shows all that is known of a dead letter, with its bytes.
+func TestDeadLettersView(t *testing.T) {
+	s := temp(t)
+	letters := persistertest.ViewedDeadLetters()
+	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range letters {
+		var got persister.DeadLetter
+		var id, since, headers string
+		var size int
+		err := s.read.QueryRow(`select id, reason, error, set_aside, coalesce(koder_user_id, ''), coalesce(run_id, ''), coalesce(seq, 0), stream, position, subject, size, headers, body
+			from agent_v_dead_letters where reason = ?`, l.Reason).Scan(&id, &got.Reason, &got.Detail, &since, &got.Key.Tenant, &got.Key.Run, &got.Seq,
+			&got.Stream, &got.Position, &got.Subject, &size, &headers, &got.Body)
+		got.Header = persister.ParseHeaderBytes([]byte(headers))
+		if err != nil || id != fmt.Sprintf("%x", l.ID()) || since == "" || size != len(l.Body) || !reflect.DeepEqual(got, l) {
+			t.Errorf("%s %s %d %+v, %v", id, since, size, got, err)
+		}
 	}
 }

@@ -10,11 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"agentstream/persister/blob"
 	"agentstream/persister/blob/s3"
-	"agentstream/schema"
 )
 
 // BlobFlags say where runs that have ended are kept as objects.
@@ -124,29 +121,4 @@ func (f *ArchiveFlags) newArchiver(t blob.Tables, q blob.Queue, large blob.Large
 		settle = -1 // zero means the default there
 	}
 	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.Store, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
-}
-
-func (m *metrics) archiverHooks() blob.Hooks {
-	runs := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archived_runs_total", Help: "Runs that were written as objects."})
-	size := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archived_bytes_total", Help: "Bytes of these objects."})
-	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_archive_failures_total",
-		Help: "Runs that could not be written as objects: hole, events of the run are missing; other, it is tried again."}, []string{"kind"})
-	backlog := prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_archive_backlog_runs", Help: "Runs that have ended and are not yet objects."})
-	orphans := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_archive_orphans_total", Help: "Objects that no run needed, removed."})
-	m.registry.MustRegister(runs, size, failed, backlog, orphans)
-	return blob.Hooks{
-		Archived: func(_ schema.RunKey, _ *blob.Index, bytes int64, _ time.Duration) {
-			runs.Inc()
-			size.Add(float64(bytes))
-		},
-		Failed: func(_ schema.RunKey, err error) {
-			kind := "other"
-			if errors.Is(err, blob.ErrHole) {
-				kind = "hole"
-			}
-			failed.WithLabelValues(kind).Inc()
-		},
-		Backlog: func(n int) { backlog.Set(float64(n)) },
-		Audited: func(a blob.Audit) { orphans.Add(float64(a.Removed)) },
-	}
 }

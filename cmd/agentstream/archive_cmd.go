@@ -117,7 +117,7 @@ func verified(ctx context.Context, b *blobs, name string) (string, error) {
 // ArchiveTablesFlags say where the tables are beside the objects.
 type ArchiveTablesFlags struct {
 	ArchiveFlags
-	DeadLetterStoreFlags
+	KeepStoreFlags
 }
 
 // openArchiver opens tables and objects.

@@ -54,7 +54,7 @@ func TestArchiveCommands(t *testing.T) {
 		}
 		out.Reset()
 	}
-	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{ArchiveFlags: ArchiveFlags{BlobFlags: flags}, DeadLetterStoreFlags: DeadLetterStoreFlags{Data: data, Streams: streams}},
+	run := ArchiveRunCmd{ArchiveTablesFlags: ArchiveTablesFlags{ArchiveFlags: ArchiveFlags{BlobFlags: flags}, KeepStoreFlags: KeepStoreFlags{Data: data, Streams: streams}},
 		Tenant: "default", Runs: []string{"run_1"}}
 	const name = "default/20260228/run_1.21.jsonl.zst"
 	expect(run.Run(t.Context(), log), "21 events", "file:"+name)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -82,24 +81,6 @@ func (f *MemoryFlags) budget(most, system int64) (b budget, own bool, err error)
 
 // leastMemory is what a process needs to do anything.
 const leastMemory = 64 << 20
-
-// parseSize reads a number of bytes, with KiB, MiB or GiB behind it. off is 0.
-func parseSize(text string) (int64, error) {
-	if text == "off" {
-		return 0, nil
-	}
-	number, unit := text, int64(1)
-	for suffix, times := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			number, unit = rest, times
-		}
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if err != nil || n <= 0 || n > math.MaxInt64/unit {
-		return 0, errors.New("not a size such as 400MiB, and not off")
-	}
-	return n * unit, nil
-}
 
 // memoryMax is the least that the control groups of this process allow, 0 when there is no limit. root is "/".
 func memoryMax(root fs.FS) (most int64) {

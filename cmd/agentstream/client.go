@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -18,33 +17,6 @@ type ServerFlags struct {
 	TokenFile string        `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
 	GiveUp    time.Duration `help:"Give up when the server has not answered for this long; 0 never." default:"2m"`
 	Wait      bool          `help:"Wait as long for a server that cannot be reached to begin with, too."`
-}
-
-// Streams are where a command reads and writes. Nil fields are the process's own.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
-func (s *Streams) in() io.Reader {
-	if s.In == nil {
-		return os.Stdin
-	}
-	return s.In
-}
-
-func (s *Streams) out() io.Writer {
-	if s.Out == nil {
-		return os.Stdout
-	}
-	return s.Out
-}
-
-func (s *Streams) err() io.Writer {
-	if s.Err == nil {
-		return os.Stderr
-	}
-	return s.Err
 }
 
 // notice prints one line for the person who waits. It must be safe for concurrent use where the

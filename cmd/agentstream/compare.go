@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
@@ -63,17 +60,6 @@ func (s wholeStream) Head(ctx context.Context, key schema.RunKey, lane string) (
 	return s.Log.Head(ctx, key, lane)
 }
 
-// changes names the runs that were stored since some moment. Every store is one.
-type changes interface {
-	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
-}
-
-// storedRuns is the whole archive, as a log is completed from it.
-type storedRuns struct {
-	*blob.Archive
-	changes
-}
-
 // newRefill makes what completes a log that has come back shorter than what is stored of it.
 func newRefill(ctx context.Context, js jetstream.JetStream, all *blob.Archive, runs changes, m *metrics, log *slog.Logger) (*perjs.Refill, error) {
 	purger, err := perjs.NewPurger(ctx, js.Conn(), natskit.KeysBucket)
@@ -90,55 +76,4 @@ func newRefill(ctx context.Context, js jetstream.JetStream, all *blob.Archive, r
 		Done:    func(_ schema.RunKey, from, through schema.Seq) { refilled.Add(float64(through - from + 1)) },
 		Missing: m.losses.add,
 	}), nil
-}
-
-// refilled counts what is written back into the log.
-func (m *metrics) refilled() prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_refilled_events_total",
-		Help: "Events that the log had lost and that were written back from the archive."})
-	m.registry.MustRegister(c)
-	return c
-}
-
-// losses are acknowledged events that are nowhere any more, as this process has found out.
-type losses struct {
-	events prometheus.Counter
-
-	mu   sync.Mutex
-	text []string
-	more int
-}
-
-// lossesSaid is how many runs /readyz names.
-const lossesSaid = 20
-
-// add notes that the events behind after, up to through, are lost.
-func (l *losses) add(key schema.RunKey, after, through schema.Seq) {
-	l.events.Add(float64(through - after))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.text) == lossesSaid {
-		l.more++
-		return
-	}
-	l.text = append(l.text, fmt.Sprintf("run %s: acknowledged events %d to %d are lost", key, after+1, through))
-}
-
-// all returns what is lost, in words.
-func (l *losses) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.more == 0 {
-		return l.text
-	}
-	return append(l.text[:len(l.text):len(l.text)], fmt.Sprintf("and of %d more runs", l.more))
-}
-
-// lostHook returns a hook that logs and counts what a writer knows to have been acknowledged and the log has lost.
-func (m *metrics) lostHook(log *slog.Logger) func(key schema.RunKey, after, through schema.Seq) {
-	return func(key schema.RunKey, after, through schema.Seq) {
-		log.Error("acknowledged events are neither in the log nor in the archive: they are lost",
-			"run", key.String(), "after", after, "through", through)
-		m.losses.add(key, after, through)
-	}
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
+	"agentstream/persister/deadletter"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
-
-	"agentstream/persister/deadletter"
-	"agentstream/schema"
 )
 
 // DeadLettersCmd holds the commands on what the log took and the archive could not store.
@@ -19,31 +16,6 @@ type DeadLettersCmd struct {
 	List  DeadLettersListCmd  `cmd:"" help:"List dead letters, the newest first."`
 	Retry DeadLettersRetryCmd `cmd:"" help:"Try to store dead letters once more."`
 	Drop  DeadLettersDropCmd  `cmd:"" help:"Remove dead letters for good."`
-}
-
-// DeadLetterStoreFlags name the archive that holds the dead letters.
-type DeadLetterStoreFlags struct {
-	PostgresFlags
-	Data string `help:"Folder of a dev server, whose archive is meant instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
-
-	Streams `kong:"-"`
-}
-
-// deadLetterArchive is what the commands need of a store.
-type deadLetterArchive interface {
-	deadletter.Redriver
-	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
-	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
-	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-}
-
-// open opens the archive. It is not created, and not migrated.
-func (f *DeadLetterStoreFlags) open(ctx context.Context, log *slog.Logger) (deadLetterArchive, func(), error) {
-	s, done, err := openStore(ctx, f.Postgres, f.Data, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.letters, done, nil
 }
 
 // DeadLetterFilter chooses dead letters.
@@ -146,7 +118,7 @@ func total(counts map[string]int) (n int, text string) {
 
 // DeadLettersDropCmd removes dead letters.
 type DeadLettersDropCmd struct {
-	DeadLetterStoreFlags
+	KeepStoreFlags
 	DeadLetterFilter
 	IDs []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
 	All bool     `help:"Remove all that the filters name; --reason must be one of them."`
@@ -164,11 +136,12 @@ func (c *DeadLettersDropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	case len(c.IDs) == 0 && (!c.All || c.Reason == ""):
 		return errors.New("name letters, or give --all with --reason: what is dropped is gone")
 	}
-	s, closeStore, err := c.open(ctx, log)
+	store, closeArchive, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
+	defer closeArchive()
+	s := store.letters
 	if len(c.IDs) > 0 {
 		names, err := lettersNamed(ctx, s, c.IDs)
 		if err != nil {

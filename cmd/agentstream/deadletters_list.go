@@ -19,7 +19,7 @@ import (
 
 // DeadLettersListCmd lists dead letters.
 type DeadLettersListCmd struct {
-	DeadLetterStoreFlags
+	KeepStoreFlags
 	DeadLetterFilter
 	Limit int  `help:"Most letters; 0 all." default:"20"`
 	JSON  bool `name:"json" help:"Print one JSON object per line, without bodies."`
@@ -34,11 +34,12 @@ func (c *DeadLettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Limit < 0 {
 		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	s, closeStore, err := c.open(ctx, log)
+	store, closeArchive, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
+	defer closeArchive()
+	s := store.letters
 	counts, err := s.CountDeadLetters(ctx, q)
 	if err != nil {
 		return err

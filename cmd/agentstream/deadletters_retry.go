@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -14,7 +13,7 @@ import (
 
 // DeadLettersRetryCmd tries to store dead letters once more.
 type DeadLettersRetryCmd struct {
-	DeadLetterStoreFlags
+	KeepStoreFlags
 	DeadLetterFilter
 	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to try; the first digits will do."`
 	All    bool     `help:"Try all letters."`
@@ -42,13 +41,13 @@ func (c *DeadLettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if ways != 1 {
 		return errors.New("want one of: ids, filters, --all")
 	}
-	s, closeStore, err := c.open(ctx, log)
+	store, closeArchive, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
-	r := &retrying{cmd: c, store: s, meter: newMeter(c.err(), c.screen(), -1)}
-	r.said = r.meter.start
+	defer closeArchive()
+	s := store.letters
+	r := &retrying{cmd: c, store: s, meter: newMeter(c.err(), c.screen())}
 	err = c.walk(ctx, s, q, r)
 	r.meter.clear()
 	return c.report(ctx, r, err)
@@ -103,7 +102,6 @@ type retrying struct {
 	cmd   *DeadLettersRetryCmd
 	store deadLetterArchive
 	meter *meter
-	said  time.Time // last plain line
 
 	total, tried, stored, became, stay int
 }
@@ -182,6 +180,12 @@ func (r *retrying) foresee(ctx context.Context, page []deadletter.Stored) ([]dea
 	return outcomes, nil
 }
 
+func (r *retrying) progress() {
+	r.meter.progress(func() string {
+		return fmt.Sprintf("%d of %d letters · %d stored · %d stay", r.tried, r.total, r.stored, r.stay)
+	})
+}
+
 // storedAt returns the line that is stored at a letter's place; nil when there is none.
 func storedAt(ctx context.Context, s deadLetterArchive, l *deadletter.Stored) ([]byte, error) {
 	if l.Seq == 0 || l.Key.Run == "" {
@@ -191,30 +195,4 @@ func storedAt(ctx context.Context, s deadLetterArchive, l *deadletter.Stored) ([
 		return bytes.TrimSuffix(p.Body, []byte{'\n'}), err
 	}
 	return nil, nil
-}
-
-// retryLineEvery is how often progress is said where it cannot be drawn.
-const retryLineEvery = 10 * time.Second
-
-func (r *retrying) progress() {
-	now := time.Now()
-	line := fmt.Sprintf("%d of %d letters · %d stored · %d stay", r.tried, r.total, r.stored, r.stay)
-	m := r.meter
-	switch {
-	case !m.screen.Terminal && now.Sub(r.said) >= retryLineEvery:
-		r.said = now
-		m.notice("%s", line)
-	case m.screen.Terminal && now.Sub(m.start) >= meterAfter:
-		drawLine(m, now, line)
-	}
-}
-
-// drawLine draws over the line of progress, not too often.
-func drawLine(m *meter, now time.Time, line string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.Sub(m.shown) >= meterEvery {
-		m.shown = now
-		_, _ = io.WriteString(m.w, "\r\x1b[K"+line) // a terminal that is gone is seen elsewhere
-	}
 }

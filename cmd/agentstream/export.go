@@ -207,12 +207,6 @@ type exported struct {
 	runLists
 }
 
-// runLists names runs.
-type runLists interface {
-	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	NextTenant(ctx context.Context, after string) (string, error)
-}
-
 // joined adds the objects to a store.
 func (c *ExportCmd) joined(s *storeUses) (export.Source, error) {
 	b, err := c.beside(c.Data).openBlobs()

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"agentstream/persister/export"
@@ -15,7 +14,6 @@ import (
 type exportMeter struct {
 	*meter
 	quiet bool
-	said  time.Time // last plain line
 
 	runs   int   // planned
 	events int64 // planned
@@ -23,16 +21,11 @@ type exportMeter struct {
 	shorts int   // notices of runs that are not complete
 }
 
-// How often a plain line is printed, and how many runs are named in notices.
-const (
-	exportLineEvery = 10 * time.Second
-	exportNotices   = 20
-)
+// exportNotices is how many runs are named in notices.
+const exportNotices = 20
 
 func newExportMeter(w io.Writer, s Screen, quiet bool) *exportMeter {
-	m := &exportMeter{meter: newMeter(w, s, -1), quiet: quiet}
-	m.said = m.start
-	return m
+	return &exportMeter{meter: newMeter(w, s), quiet: quiet}
 }
 
 func (m *exportMeter) hooks() export.Hooks {
@@ -46,24 +39,16 @@ func (m *exportMeter) hooks() export.Hooks {
 }
 
 func (m *exportMeter) progress(s export.Summary) {
-	now := time.Now()
-	if m.quiet || now.Sub(m.start) < meterAfter {
+	if m.quiet {
 		return
 	}
-	if !m.screen.Terminal {
-		if now.Sub(m.said) >= exportLineEvery {
-			m.said = now
-			m.notice("%s", m.line(s, now.Sub(m.start)))
+	m.meter.progress(func() string {
+		line := m.line(s, time.Since(m.start))
+		if part, known := m.part(s); known && m.screen.Terminal {
+			line = bar(part) + line
 		}
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.Sub(m.shown) < meterEvery {
-		return
-	}
-	m.shown = now
-	fmt.Fprintf(m.w, "\r\x1b[K%s%s", m.bar(s), m.line(s, now.Sub(m.start)))
+		return line
+	})
 }
 
 // part is how much is done, from 0 to 1; false while that cannot be known.
@@ -78,16 +63,6 @@ func (m *exportMeter) part(s export.Summary) (float64, bool) {
 		return min(1, float64(runs)/float64(m.runs)), true
 	}
 	return 0, false
-}
-
-func (m *exportMeter) bar(s export.Summary) string {
-	part, known := m.part(s)
-	if !known {
-		return ""
-	}
-	const width = 24
-	full := int(part * width)
-	return fmt.Sprintf("[%s%s] %3.0f%% · ", strings.Repeat("=", full), strings.Repeat(" ", width-full), 100*part)
 }
 
 // line says where the export is after a time.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 )
 
@@ -53,14 +52,4 @@ func (p *ports) addAdmin(stages [][]part, a *admin) {
 	}
 	last := len(stages) - 1
 	stages[last] = append(stages[last], part{"admin", func(ctx context.Context) error { return a.run(ctx, p.admin) }})
-}
-
-// listen opens a TCP listener; the error names the flag.
-func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return ln, nil
 }

@@ -34,7 +34,7 @@ func (c *PublishCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &publishing{cmd: c, inputs: inputs, meter: newMeter(c.err(), c.screen(), totalBytes(inputs))}
+	p := &publishing{cmd: c, inputs: inputs, meter: newPublishMeter(c.err(), c.screen(), totalBytes(inputs))}
 	if p.client, err = newClient(c.ServerFlags, p.meter.notice); err != nil {
 		return err
 	}

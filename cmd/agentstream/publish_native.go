@@ -161,10 +161,6 @@ func withChild(raw json.RawMessage, child string) (json.RawMessage, error) {
 	return append(out, '}'), nil
 }
 
-// maxAhead bounds what may be read of one event, in bytes: an event has at most the largest output that a server moves
-// by default, and a file without end is no event.
-const maxAhead = 65 << 20
-
 // lineReader counts lines under a decoder that reads ahead.
 type lineReader struct {
 	r      *bufio.Reader

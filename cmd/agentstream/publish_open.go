@@ -110,25 +110,6 @@ func (n named) Read(b []byte) (int, error) {
 	return m, err
 }
 
-// interruptible lets a read of a terminal or a pipe be given up, which the system has no way to
-// break off. The goroutine that is left in it ends with the read or with the process.
-func interruptible(ctx context.Context, r io.Reader) io.ReadCloser {
-	pr, pw := io.Pipe()
-	go func() {
-		_, err := io.Copy(pw, r)
-		pw.CloseWithError(err)
-	}()
-	stop := context.AfterFunc(ctx, func() { pr.CloseWithError(context.Cause(ctx)) })
-	return struct {
-		io.Reader
-		io.Closer
-	}{pr, closer(func() error { stop(); return pr.Close() })}
-}
-
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
 // reasonOf says an error without the path of a file, which is nobody's business in a run.
 func reasonOf(err error) string {
 	var bad *badInput

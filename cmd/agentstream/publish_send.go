@@ -27,7 +27,7 @@ type publishing struct {
 	cmd    *PublishCmd
 	client *agentstream.Client
 	inputs []input
-	meter  *meter
+	meter  *publishMeter
 	runID  string
 	minted bool   // the server has begun the run for us
 	key    string // prefix of the idempotency keys

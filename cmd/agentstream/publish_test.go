@@ -330,7 +330,7 @@ func TestPublishStopsWhenAsked(t *testing.T) {
 func TestPublishKeepsOriginalPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(ms int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(ms)) }
-		p := &publishing{cmd: &PublishCmd{Pace: "original", MaxGap: 5 * time.Second}, meter: newMeter(io.Discard, Screen{}, -1)}
+		p := &publishing{cmd: &PublishCmd{Pace: "original", MaxGap: 5 * time.Second}, meter: newPublishMeter(io.Discard, Screen{}, -1)}
 		var got []time.Duration
 		start := time.Now()
 		out := p.paced(t.Context(), func(item) error { got = append(got, time.Since(start)); return nil })
@@ -351,7 +351,7 @@ func TestPublishDrawsProgressOnTerminalsOnly(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			var b bytes.Buffer
-			m := newMeter(&b, Screen{Terminal: terminal}, 1000)
+			m := newPublishMeter(&b, Screen{Terminal: terminal}, 1000)
 			m.show(1)
 			if b.Len() != 0 {
 				t.Errorf("drawn at once: %q", b.String())

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/reaper"
 	"agentstream/schema"
@@ -49,24 +47,6 @@ func (f ReapFlags) reaper(log *pubjs.Log, old archive, runs tenantsRuns, m *metr
 		return nil, err
 	}
 	return []part{{"reaper", r.Run}}, nil
-}
-
-func (m *metrics) reaperHooks() reaper.Hooks {
-	reaped := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_reaped_runs_total",
-		Help: "Runs that were ended because their writer is gone: owned, it did not answer; unowned, nobody could be asked."}, []string{"kind"})
-	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_reaper_failures_total",
-		Help: "Runs, and lists of runs, that could not be looked at."})
-	m.registry.MustRegister(reaped, failed)
-	return reaper.Hooks{
-		Reaped: func(_ schema.RunKey, owned bool) {
-			kind := "unowned"
-			if owned {
-				kind = "owned"
-			}
-			reaped.WithLabelValues(kind).Inc()
-		},
-		Failed: func(error) { failed.Inc() },
-	}
 }
 
 // tenantsRuns is a store's list of runs, tenant by tenant.

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"agentstream/persister/blob"
 	"agentstream/persister/retention"
-	"agentstream/schema"
 )
 
 // RetentionFlags say how long runs are kept.
@@ -39,14 +35,6 @@ func (f *RetentionFlags) policy() (p retention.Policy, err error) {
 	return p, nil
 }
 
-// keepStore is a store as retention needs it.
-type keepStore interface {
-	retention.Runs
-	retention.Trash
-	retention.Tombstones
-	retention.Forgetting
-}
-
 // parts returns the part that removes runs whose time is over. log and b may be nil.
 func (f *RetentionFlags) parts(s keepStore, at blob.Places, log retention.Log, b *blobs, hooks retention.Hooks, logger *slog.Logger) ([]part, error) {
 	policy, err := f.policy()
@@ -70,43 +58,4 @@ func retentionConfig(s keepStore, at blob.Places, log retention.Log, b *blobs, p
 		}}
 	}
 	return cfg
-}
-
-func (m *metrics) retentionHooks() retention.Hooks {
-	removed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_retention_removed_total",
-		Help: "What retention has removed: runs (marked as expired), deleted (runs whose session was deleted), cooled (runs whose rows went), events, partitions, blobs, messages (of the log), tombstones."}, []string{"kind"})
-	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_retention_failures_total", Help: "Things that retention could not do and tries again."})
-	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_retention_pass_seconds", Help: "Time of one pass.",
-		Buckets: []float64{.01, .1, 1, 10, 60, 300, 900}})
-	m.registry.MustRegister(removed, failed, took)
-	return retention.Hooks{Passed: func(r retention.Report, err error) {
-		for kind, n := range map[string]int64{"runs": int64(r.Expired), "deleted": int64(r.Deleted), "cooled": int64(r.Cooled), "events": r.Events, "partitions": int64(r.Days),
-			"blobs": int64(r.Blobs), "messages": int64(r.Messages), "tombstones": int64(r.Tombstones)} {
-			removed.WithLabelValues(kind).Add(float64(n))
-		}
-		failed.Add(float64(r.Failed))
-		if err != nil {
-			failed.Inc()
-		}
-		took.Observe(r.Took.Seconds())
-	}}
-}
-
-// KeepStoreFlags say which archive is meant.
-type KeepStoreFlags struct {
-	PostgresFlags
-	Data string `help:"Folder of a dev server, whose archive is meant instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
-
-	Streams `kong:"-"`
-}
-
-// holdKeeper places and lifts holds.
-type holdKeeper interface {
-	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
-	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
-}
-
-// open opens the archive. It is not created, and not migrated.
-func (f *KeepStoreFlags) open(ctx context.Context, log *slog.Logger) (*storeUses, func(), error) {
-	return openStore(ctx, f.Postgres, f.Data, log)
 }

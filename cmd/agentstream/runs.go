@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -101,22 +100,6 @@ func (c *RunsCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	return q, err
 }
 
-// parseSince reads a time, or how long ago it was; the zero time for "".
-func parseSince(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%s %q: want a time (2006-01-02T15:04:05Z, 2006-01-02) or a duration (24h)", flag, text)
-}
-
 // runsView shows runs.
 type runsView interface {
 	run(r *agentstream.Run) error
@@ -187,14 +170,4 @@ func tokens(u schema.Usage) string {
 		return "-"
 	}
 	return strconv.FormatInt(in, 10) + "/" + strconv.FormatInt(out, 10)
-}
-
-// maxReasonShown bounds a reason in a table, in runes.
-const maxReasonShown = 60
-
-func shorten(s string) string {
-	if r := []rune(s); len(r) > maxReasonShown {
-		return strings.TrimRight(string(r[:maxReasonShown-1]), " ") + "…"
-	}
-	return s
 }

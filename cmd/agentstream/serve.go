@@ -29,3 +29,13 @@ func serveHTTP(ctx context.Context, srv *http.Server, ln net.Listener, drain tim
 	}
 	return nil
 }
+
+// listen opens a TCP listener; the error names the flag.
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return ln, nil
+}

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"agentstream/persister/blob"
+	"agentstream/persister/deadletter"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
+	"agentstream/schema"
 )
 
 // storeUses is one store, by what commands need of it.
@@ -66,4 +70,43 @@ func openDevStore(ctx context.Context, path string) (*sqlite.Store, error) {
 		return nil, fmt.Errorf("--data: the archive is of an older version (%d migrations are missing): start dev with it once", len(pending))
 	}
 	return sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
+}
+
+// deadLetterArchive is what the commands need of a store.
+type deadLetterArchive interface {
+	deadletter.Redriver
+	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
+	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+}
+
+// runLists names runs.
+type runLists interface {
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	NextTenant(ctx context.Context, after string) (string, error)
+}
+
+// holdKeeper places and lifts holds.
+type holdKeeper interface {
+	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
+	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
+}
+
+// keepStore is a store as retention needs it.
+type keepStore interface {
+	retention.Runs
+	retention.Trash
+	retention.Tombstones
+	retention.Forgetting
+}
+
+// changes names the runs that were stored since some moment. Every store is one.
+type changes interface {
+	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+}
+
+// storedRuns is the whole archive, as a log is completed from it.
+type storedRuns struct {
+	*blob.Archive
+	changes
 }

@@ -8,7 +8,7 @@ COPY . .
 ARG VERSION=devel
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/var/cache/go-build \
     GOCACHE=/var/cache/go-build CGO_ENABLED=0 \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/agentstream ./cmd/agentstream
+    go build -trimpath -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=${VERSION}" -o /out/agentstream ./cmd/agentstream
 RUN mkdir -p /out/root-fs/etc /out/root-fs/tmp /out/root-fs/data \
     && echo 'agentstream:x:65532:65532::/data:/none' > /out/root-fs/etc/passwd \
     && chmod 1777 /out/root-fs/tmp && chown 65532:65532 /out/root-fs/data

@@ -37,7 +37,7 @@ run: ## Run everything in one process, with a demo run (ARGS="--listen …")
 
 .PHONY: build
 build: ## Build the static binary bin/agentstream
-	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
 	echo "$(BIN) $(VERSION)"
 
 .PHONY: test
@@ -137,7 +137,7 @@ pgo: ## Profile the server under load, build bin/agentstream by that profile (PG
 	$(BIN) bench --url http://127.0.0.1:18480 --scenario s2 --duration $$(( $(PGO_TIME) + 2 ))s >/dev/null & load=$$!
 	go tool pprof -proto -output $(PGO_OUT) "http://127.0.0.1:18481/debug/pprof/profile?seconds=$(PGO_TIME)" >/dev/null 2>&1
 	wait $$load || echo "the load ended with an error" >&2
-	CGO_ENABLED=0 go build -trimpath -pgo=$(PGO_OUT) -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
+	CGO_ENABLED=0 go build -trimpath -pgo=$(PGO_OUT) -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
 	echo "$(BIN) $(VERSION), by $(PGO_OUT), $$(stat -c %s $(PGO_OUT)) bytes"
 
 .PHONY: fuzz

@@ -48,6 +48,13 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"floors", "fanout/x.go", imp("fanout", "agentstream/cmd/agentstream"), "cmd/agentstream"},
 		{"floors", "cmd/agentstream/x.go", imp("main", "agentstream/edge", "agentstream/persister/postgres"), ""},
 		{"floors", "cmd/agentstream/x.go", imp("main", "agentstream/internal/testkit"), "is for tests"},
+		{"floors", "cmd/agentstream/x.go", imp("main", "agentstream/cmd/agentstream/internal/node"), ""},
+		{"floors", "cmd/agentstream/x.go", imp("main", "agentstream/cmd/agentstream/internal/clitest"), "is for tests"},
+		{"floors", "cmd/agentstream/internal/cli/x.go", imp("cli", "agentstream/cmd/agentstream/internal/publish"), "knows no command"},
+		{"floors", "cmd/agentstream/internal/process/x.go", imp("process", "agentstream/cmd/agentstream/internal/node"), "knows no role"},
+		{"floors", "cmd/agentstream/internal/publish/x.go", imp("publish", "agentstream/cmd/agentstream/internal/timeline"), "knows no other"},
+		{"floors", "cmd/agentstream/internal/publish/x.go", imp("publish", "agentstream/cmd/agentstream"), "knows no other"},
+		{"floors", "cmd/agentstream/internal/publish/x.go", imp("publish", "agentstream/cmd/agentstream/internal/cli", "agentstream/producers"), ""},
 		{"floors", "fanout/x.go", imp("fanout", "agentstream/schema/schematest"), "is for tests"},
 		{"floors", "elsewhere/x.go", imp("elsewhere", "fmt"), "no floor is named"},
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/edge/auth"
 	"agentstream/internal/testkit"
 )
@@ -61,7 +62,7 @@ func TestWhoIsServedWithoutAuthentication(t *testing.T) {
 		if tt.args[0] == "edge" {
 			err = cli.Edge.check()
 		} else {
-			err = cli.Dev.check(true)
+			err = cli.Dev.Check(true)
 		}
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %v, want %q", tt.args, err, tt.want)
@@ -84,7 +85,7 @@ func TestInsecureNoAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := newGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := node.NewGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +106,14 @@ func TestInsecureNoAuth(t *testing.T) {
 		if tt.origin != "" {
 			r.Header.Set("Origin", tt.origin)
 		}
-		c, err := g.authenticate(r)
+		c, err := g.Authenticate(r)
 		if tt.in && (err != nil || c.Tenant != "acme" || c.Scopes != auth.ScopeAll) || !tt.in && !errors.Is(err, auth.ErrForbidden) {
 			t.Errorf("%+v: %+v %v", tt, c, err)
 		}
 	}
 }
 
-// printed runs fn and gives what it writes to standard output.
+// printed runs fn and returns what it writes to standard output.
 func printed(t *testing.T, fn func() error) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -161,7 +162,7 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := newGate(ctx, &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := node.NewGate(ctx, &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,11 +174,11 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", "Bearer "+text)
-		c, err := g.authenticate(r)
+		c, err := g.Authenticate(r)
 		if err != nil || c.Tenant != want.Tenant || c.Scopes != want.Scopes || want.Subject != "" && c.Subject != want.Subject {
 			t.Errorf("%+v %v, want %+v", c, err, want)
 		}
-		if err := g.still(c); err != nil {
+		if err := g.Still(c); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(logs.String(), text) && text != "all" {
@@ -186,16 +187,16 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		if !c.May(auth.ScopeRead) {
 			continue
 		}
-		ticket, _, err := g.tickets.Issue(ctx, c, "run")
+		ticket, _, err := g.Tickets.Issue(ctx, c, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := g.tickets.Redeem(ctx, ticket, "run"); err != nil || got.Tenant != c.Tenant || got.Run != "run" {
+		if got, err := g.Tickets.Redeem(ctx, ticket, "run"); err != nil || got.Tenant != c.Tenant || got.Run != "run" {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
-	if len(g.checks) != 2 || strings.Contains(logs.String(), hmacSecret) {
-		t.Errorf("%d checks; %s", len(g.checks), &logs)
+	if len(g.Checks) != 2 || strings.Contains(logs.String(), hmacSecret) {
+		t.Errorf("%d checks; %s", len(g.Checks), &logs)
 	}
 	for _, bad := range []interface{ Run() error }{
 		&NewKeyCmd{Tenant: "a.b", Scopes: []string{"read"}},

@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/publish"
+	retentioncmd "agentstream/cmd/agentstream/internal/retention"
 	"agentstream/internal/natskit"
 	"agentstream/persister/blob"
 	"agentstream/persister/retention"
@@ -108,7 +112,7 @@ func blobsOutliveTheLog(h *keptHouse) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, atLog, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, atLog, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = a.One(t.Context(), pack.Key)
 	}
@@ -125,7 +129,7 @@ func blobsOutliveTheLog(h *keptHouse) {
 	h.wantBlob(path, 200, large)
 	h.wantBlob(path[:len(path)-1]+"0", 404, "")
 	var out bytes.Buffer
-	verify := ArchiveVerifyCmd{BlobFlags: BlobFlags{Blobs: h.folder}, Streams: Streams{Out: &out}}
+	verify := archive.VerifyCmd{BlobFlags: archive.BlobFlags{Blobs: h.folder}, Streams: cli.Streams{Out: &out}}
 	if err := verify.Run(t.Context()); err != nil || strings.Count(out.String(), "ok\t") != 2 || !strings.Contains(out.String(), "blob\t700000 bytes") {
 		t.Errorf("verify: %s %v", out.String(), err)
 	}
@@ -156,7 +160,7 @@ func TestPublishedOutputsAreMoved(t *testing.T) {
 		h.Fatal(err)
 	}
 	var out bytes.Buffer
-	c := PublishCmd{RunID: "published", Files: []string{file}, Format: "native", Pace: "none"}
+	c := publish.Cmd{RunID: "published", Files: []string{file}, Format: "native", Pace: "none"}
 	c.Server, c.Out, c.Err = strings.TrimSuffix(h.url, "/v1/agent/runs"), &out, io.Discard
 	if err := c.Run(h.Context()); err != nil || !strings.Contains(out.String(), "first_seq=1 last_seq=8 events=8") {
 		h.Fatalf("%s %v", out.String(), err)
@@ -191,8 +195,8 @@ func (h *keptHouse) wholeTenant() {
 		h.Fatal(err)
 	}
 	var out bytes.Buffer
-	c := DeleteTenantCmd{Tenant: "acme"}
-	c.KeepStoreFlags = h.where
+	c := retentioncmd.DeleteTenantCmd{Tenant: "acme"}
+	c.StoreFlags = h.where
 	c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, &out, io.Discard
 	if err := c.Run(h.Context(), slog.New(slog.DiscardHandler)); err != nil || h.blobsLeft() != 0 {
 		h.Errorf("%d messages are left: %s, %v", h.blobsLeft(), out.String(), err)

@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestVersion(t *testing.T) {
 	var b bytes.Buffer
-	cmd := VersionCmd{Streams: Streams{Out: &b}}
+	cmd := VersionCmd{Streams: cli.Streams{Out: &b}}
 	if err := cmd.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"agentstream/cmd/agentstream/internal/node"
 )
 
 // parse reads a command line with an environment of its own. Real variables are set as well, since
@@ -83,17 +85,17 @@ func TestErrorsNameTheFlag(t *testing.T) {
 			t.Errorf("%v: %v", c.args, err)
 		}
 	}
-	for _, f := range []ListenFlags{
+	for _, f := range []node.ListenFlags{
 		{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t"}, // everybody, without a token
 		{Listen: "nowhere", AdminListen: "off", Tenant: "t"},
 		{Listen: "127.0.0.1:1", AdminListen: "x", Tenant: "t"},
 		{Listen: "127.0.0.1:1", AdminListen: "off", Tenant: "a.b"},
 	} {
-		if err := f.check(true); err == nil || !strings.HasPrefix(err.Error(), "--") {
+		if err := f.Check(true); err == nil || !strings.HasPrefix(err.Error(), "--") {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	if err := (&ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).check(false); err != nil {
+	if err := (&node.ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).Check(false); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/alecthomas/kong"
 
 	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/publish"
+	"agentstream/cmd/agentstream/internal/runs"
+	"agentstream/cmd/agentstream/internal/timeline"
 )
 
 // A command to a server that is not there ends with its address and why, and does not try again. With --wait it does.
@@ -30,21 +34,21 @@ func TestCommandsWithoutServer(t *testing.T) {
 	}
 	type command interface{ Run(context.Context) error }
 	var out, errs bytes.Buffer
-	streams := Streams{Out: &out, Err: &errs}
+	streams := cli.Streams{Out: &out, Err: &errs}
 	for name, c := range map[string]struct {
 		cmd  command
 		args []string
 	}{
-		"publish":       {&PublishCmd{Streams: streams}, []string{file}},
-		"publish named": {&PublishCmd{Streams: streams}, []string{file, "--run=r1"}},
-		"runs":          {&RunsCmd{Streams: streams}, nil},
-		"tail":          {&TailCmd{Streams: streams}, []string{"r1"}},
-		"snapshot":      {&TailCmd{Streams: streams}, []string{"r1", "--snapshot"}},
-		"replay":        {&ReplayCmd{Streams: streams}, []string{"r1"}},
-		"cancel":        {&CancelCmd{}, []string{"r1"}},
-		"say":           {&SayCmd{}, []string{"r1", "hello"}},
-		"answer":        {&AnswerCmd{}, []string{"r1", "q1", "yes"}},
-		"approve":       {&ApproveCmd{}, []string{"r1"}},
+		"publish":       {&publish.Cmd{Streams: streams}, []string{file}},
+		"publish named": {&publish.Cmd{Streams: streams}, []string{file, "--run=r1"}},
+		"runs":          {&runs.Cmd{Streams: streams}, nil},
+		"tail":          {&timeline.TailCmd{Streams: streams}, []string{"r1"}},
+		"snapshot":      {&timeline.TailCmd{Streams: streams}, []string{"r1", "--snapshot"}},
+		"replay":        {&timeline.ReplayCmd{Streams: streams}, []string{"r1"}},
+		"cancel":        {&runs.CancelCmd{}, []string{"r1"}},
+		"say":           {&runs.SayCmd{}, []string{"r1", "hello"}},
+		"answer":        {&runs.AnswerCmd{}, []string{"r1", "q1", "yes"}},
+		"approve":       {&runs.ApproveCmd{}, []string{"r1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out.Reset()
@@ -67,7 +71,7 @@ func TestCommandsWithoutServer(t *testing.T) {
 		})
 	}
 	t.Run("wait", func(t *testing.T) {
-		err := (&RunsCmd{Streams: streams, ServerFlags: ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
+		err := (&runs.Cmd{Streams: streams, ServerFlags: cli.ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
 		if errors.Is(err, agentstream.ErrUnreachable) || !errors.Is(err, agentstream.ErrUnavailable) {
 			t.Errorf("error %v", err)
 		}

@@ -6,25 +6,26 @@ import (
 	"log/slog"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/producers"
 	"agentstream/producers/command"
 	"agentstream/producers/demo"
 	"agentstream/schema"
 )
 
-// publishDemo tells the demo run and obeys the commands that are appended to it, until ctx ends.
-func publishDemo(ctx context.Context, n *node, key schema.RunKey, cfg demo.Config, hooks producers.Hooks, log *slog.Logger) error {
-	pub, err := producers.New(producers.Config{Log: n.log, Key: key, Logger: log, Hooks: hooks})
+// publishDemo publishes the demo run and obeys the commands that are appended to it, until ctx ends.
+func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.Config, hooks producers.Hooks, log *slog.Logger) error {
+	pub, err := producers.New(producers.Config{Log: n.Log, Key: key, Logger: log, Hooks: hooks})
 	if err != nil {
 		return err
 	}
-	leave, err := n.log.Attend(ctx, pub) // it may be paused for longer than a reaper is patient
+	leave, err := n.Log.Attend(ctx, pub) // it may be paused for longer than a reaper is patient
 	if err != nil {
 		return err
 	}
 	defer leave()
-	// The children are told by this process, too.
-	told, err := command.New(command.Config{Publisher: pub, Waker: n.log, Lanes: func(string) bool { return true }})
+	// Commands to the children come to this process, too.
+	told, err := command.New(command.Config{Publisher: pub, Waker: n.Log, Lanes: func(string) bool { return true }})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/cmd/agentstream/internal/retention"
 	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -26,12 +31,12 @@ import (
 // DevCmd is the whole product in one process: embedded NATS with a file store, SQLite, persister,
 // edge, and a demo run to look at. What it stores outlives it.
 type DevCmd struct {
-	ListenFlags
-	LayoutFlags
+	node.ListenFlags
+	cli.LayoutFlags
 	LingerFlags
-	ReapFlags
-	ArchiveFlags
-	RetentionFlags
+	node.ReapFlags
+	archive.ArchiverFlags
+	retention.RetentionFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start, and answer the sessions that people create." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run and of answers in sessions; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
@@ -48,13 +53,13 @@ type DevCmd struct {
 //	         ▼      ▼ older runs         then NATS and SQLite below
 //	     persister ─▶ SQLite
 func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
-	if err := c.check(true); err != nil {
+	if err := c.Check(true); err != nil {
 		return err
 	}
 	if c.NATSIngest && c.NATSListen == "" {
 		return errors.New("--nats-ingest: nobody can reach the embedded NATS without --nats-listen")
 	}
-	memory, err := c.keep(devMemory, log)
+	memory, err := c.Keep(process.DevMemory, log)
 	if err != nil {
 		return err
 	}
@@ -62,11 +67,11 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	ports, err := c.bind(ctx, c.NATSListen)
+	ports, err := c.Bind(ctx, c.NATSListen)
 	if err != nil {
 		return err
 	}
-	defer ports.close()
+	defer ports.Close()
 	own, err := ownFolder(c.Data)
 	if err != nil {
 		return fmt.Errorf("--data: %w", err)
@@ -77,7 +82,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer host.Stop()
-	disk := &room{dir: c.Data, host: host, log: log}
+	disk := &node.Room{Dir: c.Data, Host: host, Log: log}
 	nc, live, err := connect(host)
 	if err != nil {
 		return err
@@ -88,7 +93,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := c.declare(ctx, js); err != nil {
+	if err := c.Declare(ctx, js); err != nil {
 		return err
 	}
 	store, err := c.openStore(ctx)
@@ -100,10 +105,10 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newMetrics()
+	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := newNode(ctx, nodeConfig{nc: nc, live: live, embedded: true, memory: memory, archive: all, runs: store, offsets: store, flags: &c.ListenFlags,
-		durability: durability, metrics: m, logger: log, room: disk})
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Memory: memory, Archive: all, Runs: store, Offsets: store, Flags: &c.ListenFlags,
+		Durability: durability, Metrics: m, Logger: log, Room: disk})
 	if err != nil {
 		return err
 	}
@@ -111,29 +116,29 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	n.storing = k.persister.Storing
-	stages := append(n.stages(ports.clients), k.stages()...)
-	ports.addAdmin(stages, &admin{metrics: m, log: log, checks: n.checks, durability: durability, persister: k.persister})
-	c.addKeeper(stages, m, log)
-	stages[len(stages)-1] = append(stages[len(stages)-1], part{"disk", disk.run})
-	addr := ports.clients.Addr()
+	n.Storing = k.persister.Storing
+	stages := append(n.Stages(ports.Clients), k.stages()...)
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: durability, Persister: k.persister})
+	c.AddKeeper(stages, m, log)
+	stages[len(stages)-1] = append(stages[len(stages)-1], process.Part{Name: "disk", Run: disk.Run})
+	addr := ports.Clients.Addr()
 	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
-		if stages[0], err = c.addDemo(stages[0], n, store, addr, m.producerHooks(log), log); err != nil {
+		if stages[0], err = c.addDemo(stages[0], n, store, addr, m.ProducerHooks(log), log); err != nil {
 			return err
 		}
 	}
-	return runStages(ctx, stages...)
+	return process.RunStages(ctx, stages...)
 }
 
 // addDemo adds the demo run, and what answers the sessions that people create.
-func (c *DevCmd) addDemo(parts []part, n *node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]part, error) {
+func (c *DevCmd) addDemo(parts []process.Part, n *node.Node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]process.Part, error) {
 	sessions, err := c.answerSessions(n, store, hooks, log)
 	if err != nil {
 		return nil, err
 	}
-	demo := part{"demo", func(ctx context.Context) error { return c.runDemo(ctx, n, addr, hooks, log) }}
+	demo := process.Part{Name: "demo", Run: func(ctx context.Context) error { return c.runDemo(ctx, n, addr, hooks, log) }}
 	return append(parts, sessions, demo), nil
 }
 
@@ -150,8 +155,8 @@ func connect(host *natskit.Host) (nc, live *nats.Conn, err error) {
 }
 
 // keeping makes the parts that write the log into the store. No other process can.
-func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, store *sqlite.Store, objects *blobs, all *blob.Archive, m *metrics, log *slog.Logger) (*keeping, error) {
-	refill, err := newRefill(ctx, js, all, store, m, log)
+func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.Node, store *sqlite.Store, objects *archive.Blobs, all *blob.Archive, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+	refill, err := node.NewRefill(ctx, js, all, store, m, log)
 	if err != nil {
 		return nil, err
 	}
@@ -159,21 +164,21 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node, s
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := c.reaper(n.log, n.archive, store, m, log)
+	reaper, err := c.Reaper(n.Log, n.Archive, store, m, log)
 	if err != nil {
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, js.Conn(), tables{store, store, store}, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, js.Conn(), tables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
 }
 
 // openArchive joins the tables and the objects, which lie in --data unless --blobs says otherwise.
-func (c *DevCmd) openArchive(store *sqlite.Store) (*blobs, *blob.Archive, error) {
-	b, err := c.beside(c.Data).openBlobs()
+func (c *DevCmd) openArchive(store *sqlite.Store) (*archive.Blobs, *blob.Archive, error) {
+	b, err := c.Beside(c.Data).OpenBlobs()
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := archived(store, b)
+	all, err := archive.Join(store, b)
 	return b, all, err
 }
 
@@ -187,7 +192,7 @@ func (c *DevCmd) embedded() (natskit.Embedded, error) {
 	if err != nil {
 		return e, fmt.Errorf("--nats-listen %q: %w", c.NATSListen, err)
 	}
-	if !loopback(host) {
+	if !node.Loopback(host) {
 		return e, fmt.Errorf("--nats-listen %q: the embedded server has no authorization; only a loopback address is served", c.NATSListen)
 	}
 	e.Listen = host
@@ -207,9 +212,9 @@ func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {
 
 // runDemo publishes one run and then waits, so that its end does not end the process. A run that is
 // called demo is easy to type; when it is there from an earlier start, a new id is taken.
-func (c *DevCmd) runDemo(ctx context.Context, n *node, addr net.Addr, hooks producers.Hooks, log *slog.Logger) error {
+func (c *DevCmd) runDemo(ctx context.Context, n *node.Node, addr net.Addr, hooks producers.Hooks, log *slog.Logger) error {
 	key := schema.RunKey{Tenant: c.Tenant, Run: "demo"}
-	if head, err := n.log.Head(ctx, key, ""); err != nil || head.Exists() {
+	if head, err := n.Log.Head(ctx, key, ""); err != nil || head.Exists() {
 		key.Run = schema.NewIDs().Run(time.Now())
 	}
 	log.Info("dev: a demo run is being published; watch it with",

@@ -2,10 +2,10 @@
 //
 // # What it is
 //
-// One file per mode: dev (everything in one process on embedded parts), edge, persist, migrate;
-// publish, tail, replay and the commands to a run are clients of a server, on clients/go; deadletters
-// works on the archive itself. Flags,
-// wiring and metrics live here and nowhere else.
+// One file per role: dev (everything in one process on embedded parts), edge, persist, proxy and migrate. Groups of
+// commands are packages below internal: publish, timeline (tail, replay), runs (and the commands to a run), export,
+// archive, retention, deadletters and bench. What servers share is in internal/process and internal/node, what commands
+// share in internal/cli and internal/terminal. Flags, wiring and metrics live here and nowhere else.
 //
 // # Contract
 //
@@ -15,7 +15,7 @@
 //
 // # Concurrency
 //
-// A role is a list of stages; see stages.go for the order in which they end.
+// A role is a list of stages; see internal/process for the order in which they end.
 //
 // # What it does not do
 //
@@ -23,5 +23,5 @@
 //
 // # Where to look next
 //
-// dev.go shows how all parts hang together.
+// dev.go shows how all parts are put together; main.go lists the commands.
 package main

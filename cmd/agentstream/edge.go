@@ -7,24 +7,28 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/persister/postgres"
 )
 
 // EdgeCmd serves clients. It keeps no state: run as many as you like behind any balancer.
 type EdgeCmd struct {
-	NATSFlags
-	ListenFlags
-	PostgresFlags
-	BlobFlags
+	cli.NATSFlags
+	node.ListenFlags
+	cli.PostgresFlags
+	archive.BlobFlags
 	InsecureNoAuth bool `help:"Ask nobody for a credential, as dev does; only on a loopback address. For load tests on one machine." env:"AGENTSTREAM_INSECURE_NO_AUTH"`
 }
 
 // check refuses flags that cannot be served.
 func (c *EdgeCmd) check() error {
-	if c.InsecureNoAuth && !c.open() {
+	if c.InsecureNoAuth && !c.Open() {
 		return errors.New("--insecure-no-auth: authentication is configured as well; one of both is a mistake")
 	}
-	return c.ListenFlags.check(c.InsecureNoAuth)
+	return c.ListenFlags.Check(c.InsecureNoAuth)
 }
 
 // Run serves until ctx ends, then drains.
@@ -32,16 +36,16 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	memory, err := c.keep(0, log)
+	memory, err := c.Keep(0, log)
 	if err != nil {
 		return err
 	}
-	nc, err := c.dial("edge", log)
+	nc, err := c.Dial("edge", log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	live, err := c.dial("edge live", log)
+	live, err := c.Dial("edge live", log)
 	if err != nil {
 		return err
 	}
@@ -50,44 +54,44 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newMetrics()
-	cfg := nodeConfig{nc: nc, live: live, memory: memory, flags: &c.ListenFlags, metrics: m, logger: log}
-	layout, store, err := c.openLog(ctx, js, c.Postgres, edgeConns, m, log)
+	m := process.NewMetrics()
+	cfg := node.Config{Conn: nc, Live: live, Memory: memory, Flags: &c.ListenFlags, Metrics: m, Logger: log}
+	layout, store, err := c.OpenLog(ctx, js, c.Postgres, node.EdgeConns, m, log)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	cfg.durability = claim(layout.Replicas, c.NATSSync, store != nil)
+	cfg.Durability = claim(layout.Replicas, c.NATSSync, store != nil)
 	if store == nil {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")
 	} else {
 		defer store.Close()
-		objects, err := c.openBlobs()
+		objects, err := c.OpenBlobs()
 		if err != nil {
 			return err
 		}
-		all, err := archived(store, objects)
+		all, err := archive.Join(store, objects)
 		if err != nil {
 			return err
 		}
-		cfg.archive, cfg.runs, cfg.offsets, cfg.tables = all, store, store, tablesCheck(store)
+		cfg.Archive, cfg.Runs, cfg.Offsets, cfg.Tables = all, store, store, node.TablesCheck(store)
 	}
-	n, err := newNode(ctx, cfg)
+	n, err := node.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	ports, err := c.bind(ctx, "")
+	ports, err := c.Bind(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer ports.close()
-	stages := n.stages(ports.clients)
-	ports.addAdmin(stages, &admin{metrics: m, log: log, checks: n.checks, durability: cfg.durability, tables: postgres.Version()})
-	c.addKeeper(stages, m, log)
-	log.Info("edge: serving", "listen", ports.clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.durability)
-	return runStages(ctx, stages...)
+	defer ports.Close()
+	stages := n.Stages(ports.Clients)
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: cfg.Durability, Tables: postgres.Version()})
+	c.AddKeeper(stages, m, log)
+	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.Durability)
+	return process.RunStages(ctx, stages...)
 }
 
-// claim says what an acknowledgement promises (docs/guarantees.md).
+// claim returns what an acknowledgement promises (docs/guarantees.md).
 func claim(replicas int, sync string, postgres bool) string {
 	s := "acknowledged events survive the crash of any process"
 	switch {

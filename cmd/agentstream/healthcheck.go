@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 // HealthcheckCmd asks an edge or a persister on this machine how it is. It is for containers, which have no other
@@ -17,13 +19,13 @@ type HealthcheckCmd struct {
 	AdminListen string        `help:"The --admin-listen of the process; of an address for all interfaces, the loopback one is asked." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	Live        bool          `help:"Ask whether the process serves (/healthz), and not whether it is ready (/readyz)."`
 	Timeout     time.Duration `help:"How long the answer may take." default:"5s"`
-	Streams     `kong:"-"`
+	cli.Streams `kong:"-"`
 }
 
 // errNotHealthy: the process has answered, and something else than 200.
 var errNotHealthy = errors.New("not healthy")
 
-// Run asks once. Its error says what the process has said.
+// Run asks once. Its error holds the answer of the process.
 func (c *HealthcheckCmd) Run(ctx context.Context) error {
 	if c.AdminListen == "off" {
 		return errors.New("healthcheck: --admin-listen is off: there is nobody to ask")
@@ -57,6 +59,6 @@ func (c *HealthcheckCmd) Run(ctx context.Context) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("healthcheck: %s: %w: %d %s", path, errNotHealthy, resp.StatusCode, strings.TrimSpace(string(said)))
 	}
-	fmt.Fprintln(c.out(), "ok")
+	fmt.Fprintln(c.Stdout(), "ok")
 	return nil
 }

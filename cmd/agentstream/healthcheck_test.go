@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 // TestHealthcheck: it asks the right path of the process's own address, and says what is wrong.
@@ -28,7 +30,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 	ask := func(admin string, live bool) (string, error) {
 		var out bytes.Buffer
-		c := HealthcheckCmd{AdminListen: admin, Live: live, Timeout: 5 * time.Second, Streams: Streams{Out: &out}}
+		c := HealthcheckCmd{AdminListen: admin, Live: live, Timeout: 5 * time.Second, Streams: cli.Streams{Out: &out}}
 		err := c.Run(t.Context())
 		return out.String(), err
 	}

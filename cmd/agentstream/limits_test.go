@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/edge"
 )
 
@@ -29,22 +30,22 @@ func TestLimitFlags(t *testing.T) {
 				if role == "edge" {
 					flags = cli.Edge.LimitFlags
 				}
-				all, tenants, err := flags.limits()
+				all, tenants, err := flags.Limits()
 				if err != nil || all != (edge.IngestLimit{Events: 5, Bytes: 256 << 20, Requests: 1024}) || !reflect.DeepEqual(tenants, want) {
 					t.Errorf("%s: %+v %+v %v", role, all, tenants, err)
 				}
 			}
 		})
 	}
-	for _, bad := range []LimitFlags{
+	for _, bad := range []node.LimitFlags{
 		{IngestLimit: []string{"acme"}}, {IngestLimit: []string{"acme=1"}}, {IngestLimit: []string{"acme=1,2,3,4"}}, {IngestLimit: []string{"acme=-1,2"}},
 		{IngestLimit: []string{"a.b=1,2"}}, {IngestLimit: []string{"=1,2"}}, {IngestLimit: []string{"acme=x,2"}}, {IngestLimit: []string{"acme=1,99999999999"}},
 		{IngestLimit: []string{"acme=1,2", "acme=1,2"}}, {IngestEvents: -1}, {IngestBytes: -1}, {IngestRequests: -1},
 	} {
-		if _, _, err := bad.limits(); err == nil || !strings.HasPrefix(err.Error(), "--ingest-") {
+		if _, _, err := bad.Limits(); err == nil || !strings.HasPrefix(err.Error(), "--ingest-") {
 			t.Errorf("%+v: %v", bad, err)
 		}
-		if err := (&ListenFlags{Listen: "127.0.0.1:1", AdminListen: "off", Tenant: "t", LimitFlags: bad}).check(true); err == nil {
+		if err := (&node.ListenFlags{Listen: "127.0.0.1:1", AdminListen: "off", Tenant: "t", LimitFlags: bad}).Check(true); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}

@@ -9,6 +9,15 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/bench"
+	"agentstream/cmd/agentstream/internal/deadletters"
+	"agentstream/cmd/agentstream/internal/export"
+	"agentstream/cmd/agentstream/internal/publish"
+	"agentstream/cmd/agentstream/internal/retention"
+	"agentstream/cmd/agentstream/internal/runs"
+	"agentstream/cmd/agentstream/internal/timeline"
 )
 
 // CLI is the command line.
@@ -17,38 +26,38 @@ type CLI struct {
 	Log    string `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
 	Level  string `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
 
-	Dev       DevCmd       `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
-	Edge      EdgeCmd      `cmd:"" help:"Serve clients from an outside NATS."`
-	Persist   PersistCmd   `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
-	Migrate   MigrateCmd   `cmd:"" help:"Create or update streams and tables."`
-	Retention RetentionCmd `cmd:"" help:"Remove runs whose time is over, and say which those are."`
-	Hold      HoldCmd      `cmd:"" help:"Legal holds: what they name is kept."`
-	Delete    DeleteCmd    `cmd:"" help:"Remove a run or a tenant everywhere."`
-	Publish   PublishCmd   `cmd:"" help:"Publish files into a run."`
-	Proxy     ProxyCmd     `cmd:"" help:"Stand before model providers and write a run beside every call."`
-	Runs      RunsCmd      `cmd:"" help:"List runs."`
-	Tail      TailCmd      `cmd:"" help:"Follow a run."`
-	Replay    ReplayCmd    `cmd:"" help:"Play a stored run with its original timing."`
-	Export    ExportCmd    `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
-	Bench     BenchCmd     `cmd:"" help:"Load a server, check every delivery, and report."`
+	Dev       DevCmd              `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
+	Edge      EdgeCmd             `cmd:"" help:"Serve clients from an outside NATS."`
+	Persist   PersistCmd          `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
+	Migrate   MigrateCmd          `cmd:"" help:"Create or update streams and tables."`
+	Retention retention.Cmd       `cmd:"" help:"Remove runs whose time is over, and say which those are."`
+	Hold      retention.HoldCmd   `cmd:"" help:"Legal holds: what they name is kept."`
+	Delete    retention.DeleteCmd `cmd:"" help:"Remove a run or a tenant everywhere."`
+	Publish   publish.Cmd         `cmd:"" help:"Publish files into a run."`
+	Proxy     ProxyCmd            `cmd:"" help:"Stand before model providers and write a run beside every call."`
+	Runs      runs.Cmd            `cmd:"" help:"List runs."`
+	Tail      timeline.TailCmd    `cmd:"" help:"Follow a run."`
+	Replay    timeline.ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
+	Export    export.Cmd          `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
+	Bench     bench.Cmd           `cmd:"" help:"Load a server, check every delivery, and report."`
 
-	Approve  ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
-	Reject   RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`
-	Pause    PauseCmd    `cmd:"" help:"Ask a run to wait." group:"Commands to a run"`
-	Resume   ResumeCmd   `cmd:"" help:"Let a paused run go on." group:"Commands to a run"`
-	Redirect RedirectCmd `cmd:"" help:"Give a run another instruction." group:"Commands to a run"`
-	Cancel   CancelCmd   `cmd:"" help:"Ask a run to end." group:"Commands to a run"`
-	Answer   AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
-	Say      SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
+	Approve  runs.ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
+	Reject   runs.RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`
+	Pause    runs.PauseCmd    `cmd:"" help:"Ask a run to wait." group:"Commands to a run"`
+	Resume   runs.ResumeCmd   `cmd:"" help:"Let a paused run go on." group:"Commands to a run"`
+	Redirect runs.RedirectCmd `cmd:"" help:"Give a run another instruction." group:"Commands to a run"`
+	Cancel   runs.CancelCmd   `cmd:"" help:"Ask a run to end." group:"Commands to a run"`
+	Answer   runs.AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
+	Say      runs.SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
 
-	Archive     ArchiveCmd     `cmd:"" help:"List, check and write runs that are kept as objects."`
-	DeadLetters DeadLettersCmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
+	Archive     archive.Cmd     `cmd:"" help:"List, check and write runs that are kept as objects."`
+	DeadLetters deadletters.Cmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
 
 	Healthcheck HealthcheckCmd `cmd:"" help:"Ask an edge or a persister on this machine whether it is ready; status 1 when it is not."`
 
-	Doctor  DoctorCmd  `cmd:"" help:"Compare the log with the archive, and name what one of them lacks."`
-	Auth    AuthCmd    `cmd:"" help:"Make credentials."`
-	Version VersionCmd `cmd:"" help:"Print versions."`
+	Doctor  archive.DoctorCmd `cmd:"" help:"Compare the log with the archive, and name what one of them lacks."`
+	Auth    AuthCmd           `cmd:"" help:"Make credentials."`
+	Version VersionCmd        `cmd:"" help:"Print versions."`
 }
 
 func main() {

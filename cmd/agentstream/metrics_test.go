@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/producers/proxy"
 )
 
@@ -34,14 +35,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	m := newMetrics()
-	m.refilled()
-	m.archiverHooks()
-	m.reaperHooks()
-	m.retentionHooks()
-	newProxyMetrics(m.registry).watch(m.registry, new(proxy.Proxy))
+	m := process.NewMetrics()
+	m.Refilled()
+	m.ArchiverHooks()
+	m.ReaperHooks()
+	m.RetentionHooks()
+	newProxyMetrics(m.Registry).watch(m.Registry, new(proxy.Proxy))
 	descs := make(chan *prometheus.Desc, 1000)
-	m.registry.Describe(descs)
+	m.Registry.Describe(descs)
 	close(descs)
 	registered := make(map[string]bool)
 	for d := range descs {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/internal/natskit"
 	"agentstream/persister/postgres"
 )
@@ -19,15 +21,15 @@ import (
 // MigrateCmd brings streams, buckets and tables up to date, and grants roles what they need. Any number may run at
 // once.
 type MigrateCmd struct {
-	NATSFlags
-	LayoutFlags
-	PostgresFlags
+	cli.NATSFlags
+	cli.LayoutFlags
+	cli.PostgresFlags
 	DryRun       bool     `help:"Say what would be done to the streams and the tables; change nothing."`
 	JSON         bool     `name:"json" help:"Print one JSON object."`
 	GrantReader  []string `help:"Also let this database role read what an edge reads; an edge that connects as it can neither write nor look beyond the tenant it asks for." placeholder:"ROLE"`
 	GrantAnalyst []string `help:"Also let this database role query the views of docs/sql.md, for this tenant and no other." placeholder:"ROLE=TENANT"`
 	Search       string   `help:"words: make an index of the words of messages, which agent_search reads; off: remove it." enum:"words,off," default:""`
-	Streams      `kong:"-"`
+	cli.Streams  `kong:"-"`
 }
 
 // migrated is what was done, or would be.
@@ -46,7 +48,7 @@ type migrated struct {
 // Run declares the streams and the buckets and, with --postgres, migrates the tables.
 func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" && (len(c.GrantReader)+len(c.GrantAnalyst) > 0 || c.Search != "") {
-		return errNoPostgres
+		return cli.ErrNoPostgres
 	}
 	done := migrated{DryRun: c.DryRun, Streams: []natskit.Change{}, Migrations: []string{}, Grants: []string{}}
 	if err := c.streams(ctx, log, &done); err != nil {
@@ -69,9 +71,9 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(c.out()).Encode(done)
+		return json.NewEncoder(c.Stdout()).Encode(done)
 	}
-	done.print(c.out())
+	done.print(c.Stdout())
 	return nil
 }
 
@@ -79,7 +81,7 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 const declareWithin = time.Minute
 
 func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrated) error {
-	nc, err := c.dial("migrate", log)
+	nc, err := c.Dial("migrate", log)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrat
 	}
 	ctx, cancel := context.WithTimeout(ctx, declareWithin)
 	defer cancel()
-	want, err := c.layout()
+	want, err := c.Layout()
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (c *MigrateCmd) tables(ctx context.Context, log *slog.Logger) (names []stri
 			log.Warn("migrate: waiting for PostgreSQL", "err", err)
 		}
 		select {
-		case <-time.After(awaitRest):
+		case <-time.After(node.AwaitRest):
 		case <-ctx.Done():
 			return names, errors.Join(err, ctx.Err())
 		}

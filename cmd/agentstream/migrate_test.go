@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister/postgres"
@@ -24,7 +25,7 @@ func TestMigrate(t *testing.T) {
 	dsn := testkit.StartPostgres(t).Database(t)
 	migrate := func(change func(*MigrateCmd)) (migrated, string) {
 		t.Helper()
-		c := MigrateCmd{NATSFlags: NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: PostgresFlags{Postgres: dsn}, JSON: true}
+		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, JSON: true}
 		change(&c)
 		var out bytes.Buffer
 		c.Out = &out
@@ -83,7 +84,7 @@ func TestMigrate(t *testing.T) {
 	if have, err := natskit.Declared(t.Context(), js); err != nil || have.MaxAge != 72*time.Hour {
 		t.Errorf("a dry run has changed the window: %+v, %v", have, err)
 	}
-	c := MigrateCmd{NATSFlags: NATSFlags{NATS: server.Server.ClientURL()}, LayoutFlags: LayoutFlags{Partitions: 5}, DryRun: true}
+	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, LayoutFlags: cli.LayoutFlags{Partitions: 5}, DryRun: true}
 	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a dry run finds nothing wrong with another number of partitions")
 	}
@@ -100,7 +101,7 @@ func waitsForTables(t *testing.T, nats string) {
 	t.Helper()
 	pg := testkit.StartPostgres(t)
 	dsn := pg.Database(t)
-	c := MigrateCmd{NATSFlags: NATSFlags{NATS: nats}, PostgresFlags: PostgresFlags{Postgres: dsn}, Streams: Streams{Out: &bytes.Buffer{}}}
+	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: nats}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, Streams: cli.Streams{Out: &bytes.Buffer{}}}
 	c.Postgres = strings.Replace(dsn, "@/", "@/nowhere_", 1)
 	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || errors.Is(err, postgres.ErrAway) {
 		t.Errorf("no such database: %v", err)

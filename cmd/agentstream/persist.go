@@ -8,6 +8,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/cmd/agentstream/internal/retention"
 	"agentstream/edge"
 	"agentstream/internal/natskit"
 	"agentstream/persister"
@@ -20,17 +25,17 @@ import (
 // PersistCmd writes the log into PostgreSQL, and ends runs whose writer is gone. Several processes share
 // the partitions, and take over what one of them leaves.
 type PersistCmd struct {
-	NATSFlags
-	PostgresFlags
-	MemoryFlags
+	cli.NATSFlags
+	cli.PostgresFlags
+	process.MemoryFlags
 	LingerFlags
-	ReapFlags
-	ArchiveFlags
-	RetentionFlags
+	node.ReapFlags
+	archive.ArchiverFlags
+	retention.RetentionFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 }
 
-// LingerFlags says how a persister gathers what it stores.
+// LingerFlags is how a persister gathers what it stores.
 type LingerFlags struct {
 	Linger time.Duration `help:"Least time between two transactions of a partition while they are small: what comes meanwhile is stored together. 0: none." default:"1s" env:"AGENTSTREAM_LINGER"`
 }
@@ -45,12 +50,12 @@ func (f LingerFlags) linger() time.Duration {
 // Run persists until ctx ends and finishes the batch it is at.
 func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
-		return errNoPostgres
+		return cli.ErrNoPostgres
 	}
-	if _, err := c.keep(0, log); err != nil {
+	if _, err := c.Keep(0, log); err != nil {
 		return err
 	}
-	nc, err := c.dial("persist", log)
+	nc, err := c.Dial("persist", log)
 	if err != nil {
 		return err
 	}
@@ -59,9 +64,9 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newMetrics()
-	l := ListenFlags{AdminListen: c.AdminListen}
-	_, store, err := l.openLog(ctx, js, c.Postgres, persistConns, m, log)
+	m := process.NewMetrics()
+	l := node.ListenFlags{AdminListen: c.AdminListen}
+	_, store, err := l.OpenLog(ctx, js, c.Postgres, node.PersistConns, m, log)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -71,41 +76,41 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	stages := k.stages()
-	a := &admin{metrics: m, log: log, persister: k.persister, checks: []edge.Check{
-		{Name: "nats", Run: natsCheck(nc)}, {Name: "postgres", Run: func(ctx context.Context) error {
+	a := &process.Admin{Metrics: m, Log: log, Persister: k.persister, Checks: []edge.Check{
+		{Name: "nats", Run: node.NATSCheck(nc)}, {Name: "postgres", Run: func(ctx context.Context) error {
 			if err := store.Ping(ctx); err != nil {
 				return err
 			}
 			return k.persister.Storing()
 		}}},
-		durability: "rows and the log's offset are committed together", tables: postgres.Version()}
-	ports, err := l.bind(ctx, "")
+		Durability: "rows and the log's offset are committed together", Tables: postgres.Version()}
+	ports, err := l.Bind(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer ports.close()
-	ports.addAdmin(stages, a)
-	c.addKeeper(stages, m, log)
+	defer ports.Close()
+	ports.AddAdmin(stages, a)
+	c.AddKeeper(stages, m, log)
 	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
-	return runStages(ctx, stages...)
+	return process.RunStages(ctx, stages...)
 }
 
 // keeping makes the parts of the role.
-func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *metrics, log *slog.Logger) (*keeping, error) {
+func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics, log *slog.Logger) (*keeping, error) {
 	nc := js.Conn()
-	runs, err := pubjs.OpenCompared(ctx, nc, comparedWith(js, store))
+	runs, err := pubjs.OpenCompared(ctx, nc, node.ComparedWith(js, store))
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.openBlobs()
+	objects, err := c.OpenBlobs()
 	if err != nil {
 		return nil, err
 	}
-	all, err := archived(store, objects)
+	all, err := archive.Join(store, objects)
 	if err != nil {
 		return nil, err
 	}
-	refill, err := newRefill(ctx, js, all, store, m, log)
+	refill, err := node.NewRefill(ctx, js, all, store, m, log)
 	if err != nil {
 		return nil, err
 	}
@@ -113,28 +118,28 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := c.reaper(runs, all, store, m, log)
+	reaper, err := c.Reaper(runs, all, store, m, log)
 	if err != nil {
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, nc, tables{store, store, store}, objects, c.ArchiveFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, nc, tables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
 }
 
 // keeping is what dev and persist have in common: what writes the log into a store, and what looks after
 // what is stored.
 type keeping struct {
-	parts     []part // look after runs that are stored; they end before the persister does
+	parts     []process.Part // look after runs that are stored; they end before the persister does
 	persister *persister.Persister
 }
 
-// newKeeping makes the persister; cfg says what it stores into.
-func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *metrics, log *slog.Logger) (*keeping, error) {
+// newKeeping returns the persister, which stores into what cfg names.
+func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *process.Metrics, log *slog.Logger) (*keeping, error) {
 	var err error
 	if cfg.Queues, err = perjs.Queues(ctx, js, perjs.Config{}); err != nil {
 		return nil, err
 	}
-	cfg.Linger, cfg.Logger, cfg.Hooks = f.linger(), log, m.persisterHooks()
+	cfg.Linger, cfg.Logger, cfg.Hooks = f.linger(), log, m.PersisterHooks()
 	p, err := persister.New(cfg)
 	if err != nil {
 		return nil, err
@@ -146,16 +151,16 @@ func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Confi
 type tables struct {
 	rows  blob.Tables
 	ended blob.Queue
-	kept  keepStore
+	kept  archive.KeepStore
 }
 
 // lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
-func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *blobs, af ArchiveFlags, rf RetentionFlags, m *metrics, log *slog.Logger) error {
+func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *archive.Blobs, af archive.ArchiverFlags, rf retention.RetentionFlags, m *process.Metrics, log *slog.Logger) error {
 	large, err := natskit.NewBlobs(nc)
 	if err != nil {
 		return err
 	}
-	archiver, err := af.archiver(t.rows, t.ended, large, b, m.archiverHooks(), log)
+	archiver, err := af.Archiver(t.rows, t.ended, large, b, m.ArchiverHooks(), log)
 	if err != nil {
 		return err
 	}
@@ -163,10 +168,12 @@ func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *blo
 	if err != nil {
 		return err
 	}
-	retention, err := rf.parts(t.kept, t.rows, purger, b, m.retentionHooks(), log)
+	retention, err := rf.Parts(t.kept, t.rows, purger, b, m.RetentionHooks(), log)
 	k.parts = append(append(k.parts, archiver...), retention...)
 	return err
 }
 
 // stages are the parts in the order in which they end.
-func (k *keeping) stages() [][]part { return [][]part{k.parts, {{"persister", k.persister.Run}}} }
+func (k *keeping) stages() [][]process.Part {
+	return [][]process.Part{k.parts, {{Name: "persister", Run: k.persister.Run}}}
+}

@@ -12,6 +12,10 @@ import (
 	"time"
 
 	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/edge"
 	"agentstream/persister/postgres"
 	"agentstream/producers"
@@ -22,8 +26,8 @@ import (
 
 // ProxyCmd stands between agents and model providers and writes a run beside every call.
 type ProxyCmd struct {
-	NATSFlags
-	PostgresFlags
+	cli.NATSFlags
+	cli.PostgresFlags
 	Edge         string `help:"Write through the HTTP API of a server instead of to NATS." env:"AGENTSTREAM_PROXY_EDGE" placeholder:"URL"`
 	EdgeToken    string `help:"Bearer token for --edge." env:"AGENTSTREAM_PROXY_EDGE_TOKEN" placeholder:"TOKEN"`
 	Listen       string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
@@ -61,7 +65,7 @@ func (c *ProxyCmd) check() error {
 	if err != nil {
 		return fmt.Errorf("--listen %q: %w", c.Listen, err)
 	}
-	if !loopback(host) && !c.InsecureOpen {
+	if !node.Loopback(host) && !c.InsecureOpen {
 		return fmt.Errorf("--listen %q: whoever reaches it may write to the runs of %s; say --insecure-open if that is meant", c.Listen, strings.Join(c.Tenant, ", "))
 	}
 	if c.Edge != "" && len(c.Tenant) > 1 {
@@ -84,13 +88,13 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newMetrics()
+	m := process.NewMetrics()
 	open, checks, done, err := c.sinks(ctx, m, log)
 	if err != nil {
 		return err
 	}
 	defer done()
-	pm := newProxyMetrics(m.registry)
+	pm := newProxyMetrics(m.Registry)
 	p, err := proxy.New(proxy.Config{
 		Upstreams: ups, Tenants: c.Tenant, Open: open, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd,
 		CallBytes: c.CallBuffer, TotalBytes: c.TotalBuffer, Grace: c.Drain, Logger: log, Hooks: pm.hooks(),
@@ -98,29 +102,29 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	pm.watch(m.registry, p)
-	ln, err := listen(ctx, "--listen", c.Listen)
+	pm.watch(m.Registry, p)
+	ln, err := process.Listen(ctx, "--listen", c.Listen)
 	if err != nil {
 		return err
 	}
-	f := filesHere()
-	f.clients /= 2 // each of them has a connection to a provider as well
-	d := clientsDoor(ln, f, m, log)
-	stages := [][]part{
-		{{"proxy server", func(ctx context.Context) error { return c.serve(ctx, d, p) }}},
-		{{"recorders", p.Run}},
+	f := process.FilesHere()
+	f.Clients /= 2 // each of them has a connection to a provider as well
+	d := process.ClientsDoor(ln, f, m, log)
+	stages := [][]process.Part{
+		{{Name: "proxy server", Run: func(ctx context.Context) error { return c.serve(ctx, d, p) }}},
+		{{Name: "recorders", Run: p.Run}},
 	}
 	if c.AdminListen != "off" {
-		adm, err := listen(ctx, "--admin-listen", c.AdminListen)
+		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
 		if err != nil {
 			ln.Close()
 			return err
 		}
-		a := &admin{metrics: m, log: log, checks: checks}
-		stages = append(stages, []part{{"admin", func(ctx context.Context) error { return a.run(ctx, adm) }}})
+		a := &process.Admin{Metrics: m, Log: log, Checks: checks}
+		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
 	}
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
-	return runStages(ctx, stages...)
+	return process.RunStages(ctx, stages...)
 }
 
 func upstreamNames(ups []proxy.Upstream) (names []string) {
@@ -131,18 +135,18 @@ func upstreamNames(ups []proxy.Upstream) (names []string) {
 }
 
 // serve answers agents until ctx ends, then waits for the calls under way.
-func (c *ProxyCmd) serve(ctx context.Context, ln *door, h http.Handler) error {
-	defer ln.wait()
+func (c *ProxyCmd) serve(ctx context.Context, ln *process.Door, h http.Handler) error {
+	defer ln.Wait()
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	return serveHTTP(ctx, srv, ln, c.Drain) // of calls that are broken off the runs say so
+	return process.ServeHTTP(ctx, srv, ln, c.Drain) // of calls that are broken off the runs say so
 }
 
 // sinks returns the way to the log, what to ask about its health, and what to do at the end.
-func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (open func(context.Context, schema.RunKey) (proxy.Sink, error), checks []edge.Check, done func(), err error) {
+func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open func(context.Context, schema.RunKey) (proxy.Sink, error), checks []edge.Check, done func(), err error) {
 	if c.Edge != "" {
-		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + buildVersion()})
+		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + cli.Version()})
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--edge: %w", err)
 		}
@@ -151,7 +155,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (ope
 		}
 		return open, nil, client.Close, nil
 	}
-	nc, err := c.dial("proxy", log)
+	nc, err := c.Dial("proxy", log)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -160,7 +164,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (ope
 		nc.Close()
 		return nil, nil, nil, fmt.Errorf("%w (run agentstream migrate first?)", err)
 	}
-	cfg := producers.Config{Log: l, Logger: log, Hooks: m.producerHooks(log)}
+	cfg := producers.Config{Log: l, Logger: log, Hooks: m.ProducerHooks(log)}
 	done = nc.Close
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")
@@ -173,7 +177,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *metrics, log *slog.Logger) (ope
 		cfg.Archive = store
 		done = func() { nc.Close(); store.Close() }
 	}
-	return proxy.Publishers(cfg), []edge.Check{{Name: "nats", Run: natsCheck(nc), Optional: true}}, done, nil
+	return proxy.Publishers(cfg), []edge.Check{{Name: "nats", Run: node.NATSCheck(nc), Optional: true}}, done, nil
 }
 
 // edgeSink writes to a run through the HTTP API.
@@ -188,9 +192,9 @@ func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
 	for len(events) > 0 {
 		var body []byte
 		n := 0
-		for n < len(events) && n < maxBatchEvents && events[n].ChildID == events[0].ChildID {
+		for n < len(events) && n < publish.MaxBatchEvents && events[n].ChildID == events[0].ChildID {
 			more := append(agentstream.AppendNew(body, &events[n]), '\n')
-			if n > 0 && len(more) > maxBatchBytes {
+			if n > 0 && len(more) > publish.MaxBatchBytes {
 				break // one that is larger goes alone
 			}
 			body = more

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/clitest"
+	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/internal/testkit"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
@@ -145,12 +147,12 @@ func TestProxyCommand(t *testing.T) {
 
 // TestProxyCommandThroughAnEdge: the same over the HTTP API.
 func TestProxyCommandThroughAnEdge(t *testing.T) {
-	s := newStandIn(t)
+	s := clitest.NewStandIn(t)
 	addr, _ := running(t, "--edge", s.URL, "--upstream", "anthropic="+model(t).URL)
 	run := ask(t, addr).Header.Get("Agentstream-Run")
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(strings.Join(s.lines(run), "\n"), `"state":"done"`); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(strings.Join(s.Lines(run), "\n"), `"state":"done"`); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("stored:\n%s", s.lines(run))
+			t.Fatalf("stored:\n%s", s.Lines(run))
 		}
 	}
 }
@@ -158,7 +160,7 @@ func TestProxyCommandThroughAnEdge(t *testing.T) {
 // TestEdgeSinkBatches: each batch is small enough for the server to store it whole or not at all, and
 // everything arrives in order, whatever becomes of the bytes afterwards.
 func TestEdgeSinkBatches(t *testing.T) {
-	s := newStandIn(t)
+	s := clitest.NewStandIn(t)
 	client, err := agentstream.New(agentstream.Config{BaseURL: s.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +175,7 @@ func TestEdgeSinkBatches(t *testing.T) {
 	for _, size := range []int{10, large, 10, large, large, 300 << 10, 300 << 10, 10} {
 		add("", size)
 	}
-	for range maxBatchEvents + 1 {
+	for range publish.MaxBatchEvents + 1 {
 		add("run_child", 1)
 	}
 	sink := &edgeSink{client: client, run: "run_batches"}
@@ -184,13 +186,13 @@ func TestEdgeSinkBatches(t *testing.T) {
 		clear(e.Payload)
 	}
 	batches := 0
-	for _, r := range s.log() {
-		if r.events > maxBatchEvents || r.events > 1 && len(r.body) > maxBatchBytes || len(r.body) > schema.MaxPackBytes {
-			t.Errorf("a batch of %d events and %d bytes", r.events, len(r.body))
+	for _, r := range s.Log() {
+		if r.Events > publish.MaxBatchEvents || r.Events > 1 && len(r.Body) > publish.MaxBatchBytes || len(r.Body) > schema.MaxPackBytes {
+			t.Errorf("a batch of %d events and %d bytes", r.Events, len(r.Body))
 		}
 		batches++
 	}
-	lines := s.lines("run_batches")
+	lines := s.Lines("run_batches")
 	for i, line := range lines {
 		if !strings.Contains(line, fmt.Sprintf(`{"text":"%03d x`, i)) {
 			t.Fatalf("event %d is %.200s", i, line)

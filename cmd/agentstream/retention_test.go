@@ -14,6 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
+	retentioncmd "agentstream/cmd/agentstream/internal/retention"
 	"agentstream/edge"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
@@ -32,22 +37,25 @@ import (
 type keptStore struct {
 	appends
 	edge.Catalog
-	archiveTables
+	archive.Tables
 	blob.Queue
 	keptRuns
 	retention.Trash
 	keptGraves
 	retention.Settings
 	retention.Forgetting
-	holdKeeper
-	forgetting
+	archive.HoldKeeper
+	keptMarks
 }
 
 // A field is called after its type, and would hide a method of that name.
 type (
 	keptRuns   interface{ retention.Runs }
 	keptGraves interface{ retention.Tombstones }
-	appends    interface {
+	keptMarks  interface {
+		Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
+	}
+	appends interface {
 		Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)
 	}
 )
@@ -57,8 +65,8 @@ type keptHouse struct {
 	*testing.T
 	server *testkit.Server
 	store  keptStore
-	where  KeepStoreFlags // for commands
-	blobs  *blobs
+	where  archive.StoreFlags // for commands
+	blobs  *archive.Blobs
 	folder string
 	purger *natsjs.Purger
 	url    string
@@ -78,7 +86,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{PostgresFlags: PostgresFlags{Postgres: dsn}}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, archive.StoreFlags{PostgresFlags: cli.PostgresFlags{Postgres: dsn}}))
 	})
 }
 
@@ -94,16 +102,16 @@ func sqliteHouse(t *testing.T) *keptHouse {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, KeepStoreFlags{Data: data})
+	return newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, archive.StoreFlags{Data: data})
 }
 
-func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHouse {
+func newKeptHouse(t *testing.T, store keptStore, where archive.StoreFlags) *keptHouse {
 	t.Helper()
 	h := &keptHouse{T: t, server: testkit.NATS(t), store: store, where: where, now: time.Now()}
 	h.folder = filepath.Join(t.TempDir(), "blobs")
-	f := BlobFlags{Blobs: h.folder}
+	f := archive.BlobFlags{Blobs: h.folder}
 	var err error
-	if h.blobs, err = f.openBlobs(); err != nil {
+	if h.blobs, err = f.OpenBlobs(); err != nil {
 		t.Fatal(err)
 	}
 	if h.purger, err = natsjs.NewPurger(t.Context(), h.server.Dial(t), natskit.KeysBucket); err != nil {
@@ -113,28 +121,28 @@ func newKeptHouse(t *testing.T, store keptStore, where KeepStoreFlags) *keptHous
 	return h
 }
 
-// node starts an edge, and gives where its runs are.
+// node starts an edge, and returns where its runs are.
 func (h *keptHouse) node() string {
 	t := h.T
 	t.Helper()
-	joined, err := archived(h.store, h.blobs)
+	joined, err := archive.Join(h.store, h.blobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := &ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: time.Second, WriteLimit: 10 * time.Second, Tenant: "acme"}
+	flags := &node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: time.Second, WriteLimit: 10 * time.Second, Tenant: "acme"}
 	logger := slog.New(slog.DiscardHandler)
-	n, err := newNode(t.Context(), nodeConfig{nc: h.server.Dial(t), live: h.server.Dial(t), archive: joined, runs: h.store,
-		flags: flags, metrics: newMetrics(), logger: logger})
+	n, err := node.New(t.Context(), node.Config{Conn: h.server.Dial(t), Live: h.server.Dial(t), Archive: joined, Runs: h.store,
+		Flags: flags, Metrics: process.NewMetrics(), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := listen(t.Context(), "--listen", flags.Listen)
+	ln, err := process.Listen(t.Context(), "--listen", flags.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- runStages(ctx, n.stages(ln)...) }()
+	go func() { done <- process.RunStages(ctx, n.Stages(ln)...) }()
 	t.Cleanup(func() { stop(); <-done })
 	return "http://" + ln.Addr().String() + "/v1/agent/runs"
 }
@@ -171,8 +179,8 @@ func (h *keptHouse) logged(packs ...schema.Pack) {
 // deleteRun runs the command that deletes a run, and returns what it printed.
 func (h *keptHouse) deleteRun(run string) (string, error) {
 	var out bytes.Buffer
-	c := DeleteRunCmd{Tenant: "acme", RunID: run}
-	c.KeepStoreFlags = h.where
+	c := retentioncmd.DeleteRunCmd{Tenant: "acme", RunID: run}
+	c.StoreFlags = h.where
 	c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, &out, io.Discard
 	err := c.Run(h.Context(), slog.New(slog.DiscardHandler))
 	return out.String(), err
@@ -181,7 +189,7 @@ func (h *keptHouse) deleteRun(run string) (string, error) {
 // keep passes when it is so much later.
 func (h *keptHouse) keep(later time.Duration, policy retention.Policy) retention.Report {
 	h.Helper()
-	cfg := retentionConfig(h.store, h.store, h.purger, h.blobs, policy, retention.Hooks{}, nil)
+	cfg := retentioncmd.ConfigFor(h.store, h.store, h.purger, h.blobs, policy, retention.Hooks{}, nil)
 	cfg.Now = func() time.Time { return h.now.Add(later) }
 	k, err := retention.New(cfg)
 	if err != nil {
@@ -265,7 +273,7 @@ func expiredAtTheEdge(h *keptHouse) {
 	if status, body := h.do("GET", "/whole/snapshot", ""); status != 200 { // the fold that is kept must not be given out later
 		t.Fatalf("%d %s", status, body)
 	}
-	a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = a.One(t.Context(), chilled.Key)
 	}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"agentstream/cmd/agentstream/internal/archive"
+	retentioncmd "agentstream/cmd/agentstream/internal/retention"
 	"agentstream/persister/blob"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/retention"
@@ -122,8 +124,8 @@ func socketsOfGoneRuns(h *keptHouse) {
 	case err := <-watch.closed:
 		t.Fatal(err)
 	}
-	c := DeleteRunCmd{Tenant: "acme", RunID: "doomed"}
-	c.KeepStoreFlags = h.where
+	c := retentioncmd.DeleteRunCmd{Tenant: "acme", RunID: "doomed"}
+	c.StoreFlags = h.where
 	c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.folder, true, io.Discard, io.Discard
 	if err := c.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -153,7 +155,7 @@ func TestDeleteLooksElsewhere(t *testing.T) {
 	bothHouses(t, func(h *keptHouse) {
 		_, p := endedRun("archived", 10)
 		h.stored(p)
-		a, err := (&ArchiveFlags{}).newArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+		a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = a.One(h.Context(), p.Key)
 		}
@@ -161,8 +163,8 @@ func TestDeleteLooksElsewhere(t *testing.T) {
 			h.Fatal(err)
 		}
 		var said bytes.Buffer
-		c := DeleteRunCmd{Tenant: "acme", RunID: "archived"}
-		c.KeepStoreFlags = h.where
+		c := retentioncmd.DeleteRunCmd{Tenant: "acme", RunID: "archived"}
+		c.StoreFlags = h.where
 		c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.T.TempDir(), true, io.Discard, &said
 		if err := c.Run(h.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "1 blobs were not there") ||
 			!strings.Contains(said.String(), "archived.10.jsonl.zst is not there") {
@@ -190,7 +192,7 @@ func retentionCommands(h *keptHouse) {
 	type command interface {
 		Run(ctx context.Context, log *slog.Logger) error
 	}
-	run := func(c command, flags *KeepStoreFlags, want ...string) {
+	run := func(c command, flags *archive.StoreFlags, want ...string) {
 		t.Helper()
 		out.Reset()
 		*flags = h.where
@@ -204,7 +206,7 @@ func retentionCommands(h *keptHouse) {
 			}
 		}
 	}
-	refused := func(c command, flags *KeepStoreFlags, want string) {
+	refused := func(c command, flags *archive.StoreFlags, want string) {
 		t.Helper()
 		*flags = h.where
 		flags.Out, flags.Err = io.Discard, io.Discard
@@ -212,60 +214,60 @@ func retentionCommands(h *keptHouse) {
 			t.Errorf("%T: %v, want %q", c, err, want)
 		}
 	}
-	add := &HoldAddCmd{Tenant: "acme", RunID: "held", Reason: "case 7"}
-	run(add, &add.KeepStoreFlags)
-	list := &HoldListCmd{}
-	run(list, &list.KeepStoreFlags, "acme", "held", `"case 7"`)
-	other := &HoldListCmd{Tenant: "beta", JSON: true}
-	run(other, &other.KeepStoreFlags, "!held")
+	add := &retentioncmd.HoldAddCmd{Tenant: "acme", RunID: "held", Reason: "case 7"}
+	run(add, &add.StoreFlags)
+	list := &retentioncmd.HoldListCmd{}
+	run(list, &list.StoreFlags, "acme", "held", `"case 7"`)
+	other := &retentioncmd.HoldListCmd{Tenant: "beta", JSON: true}
+	run(other, &other.StoreFlags, "!held")
 	for text, want := range map[string]string{"90": "--completed", "-1d": "--completed", "36501d": "--completed", "999999999999d": "--completed", "1.5d": "--completed", "": "required"} {
-		c := &RetentionSetCmd{Tenant: "beta", Completed: text}
-		refused(c, &c.KeepStoreFlags, want)
+		c := &retentioncmd.SetCmd{Tenant: "beta", Completed: text}
+		refused(c, &c.StoreFlags, want)
 	}
-	bad := &RetentionSetCmd{Tenant: "a/b", Completed: "1d"}
-	refused(bad, &bad.KeepStoreFlags, "tenant")
-	set := &RetentionSetCmd{Tenant: "beta", Completed: "never"}
-	run(set, &set.KeepStoreFlags)
-	set = &RetentionSetCmd{Tenant: "beta", Ended: "10d"} // the other stays
-	run(set, &set.KeepStoreFlags)
-	show := &RetentionShowCmd{}
-	run(show, &show.KeepStoreFlags, "beta", "never", "10d")
+	bad := &retentioncmd.SetCmd{Tenant: "a/b", Completed: "1d"}
+	refused(bad, &bad.StoreFlags, "tenant")
+	set := &retentioncmd.SetCmd{Tenant: "beta", Completed: "never"}
+	run(set, &set.StoreFlags)
+	set = &retentioncmd.SetCmd{Tenant: "beta", Ended: "10d"} // the other stays
+	run(set, &set.StoreFlags)
+	show := &retentioncmd.ShowCmd{}
+	run(show, &show.StoreFlags, "beta", "never", "10d")
 	for _, text := range []string{"-5d", "0d", "0s", "-1h", "soon", "99999999d"} {
-		c := &RetentionPlanCmd{RetentionFlags: RetentionFlags{KeepCompleted: text}}
-		refused(c, &c.KeepStoreFlags, "--keep-completed")
+		c := &retentioncmd.PlanCmd{RetentionFlags: retentioncmd.RetentionFlags{KeepCompleted: text}}
+		refused(c, &c.StoreFlags, "--keep-completed")
 	}
-	forever := &RetentionPlanCmd{RetentionFlags: RetentionFlags{KeepCompleted: "2500000h", KeepEnded: "never"}}
-	run(forever, &forever.KeepStoreFlags, "aborted", "!acme") // beta's own times are before the flags
-	plan := &RetentionPlanCmd{Runs: true}
-	run(plan, &plan.KeepStoreFlags, "expire acme/done", "expire acme/failed", "expire beta/gone", "!held", "!young", "!kept")
-	do := &RetentionRunCmd{}
+	forever := &retentioncmd.PlanCmd{RetentionFlags: retentioncmd.RetentionFlags{KeepCompleted: "2500000h", KeepEnded: "never"}}
+	run(forever, &forever.StoreFlags, "aborted", "!acme") // beta's own times are before the flags
+	plan := &retentioncmd.PlanCmd{Runs: true}
+	run(plan, &plan.StoreFlags, "expire acme/done", "expire acme/failed", "expire beta/gone", "!held", "!young", "!kept")
+	do := &retentioncmd.RunCmd{}
 	do.NATS, do.Blobs = h.server.Server.ClientURL(), h.folder
-	run(do, &do.KeepStoreFlags, "removed: 3 runs, 9 events")
-	run(do, &do.KeepStoreFlags, "removed: 0 runs, 0 events")
-	late := &HoldAddCmd{Tenant: "acme", RunID: "done", Reason: "late"}
-	run(late, &late.KeepStoreFlags, "had expired")
-	clear := &RetentionClearCmd{Tenant: "beta"}
-	run(clear, &clear.KeepStoreFlags)
-	run(plan, &plan.KeepStoreFlags, "expire beta/kept")
+	run(do, &do.StoreFlags, "removed: 3 runs, 9 events")
+	run(do, &do.StoreFlags, "removed: 0 runs, 0 events")
+	late := &retentioncmd.HoldAddCmd{Tenant: "acme", RunID: "done", Reason: "late"}
+	run(late, &late.StoreFlags, "had expired")
+	clear := &retentioncmd.ClearCmd{Tenant: "beta"}
+	run(clear, &clear.StoreFlags)
+	run(plan, &plan.StoreFlags, "expire beta/kept")
 
-	gone := &DeleteTenantCmd{Tenant: "acme"}
+	gone := &retentioncmd.DeleteTenantCmd{Tenant: "acme"}
 	gone.NATS, gone.Blobs, gone.Yes = h.server.Server.ClientURL(), h.folder, true
-	refused(gone, &gone.KeepStoreFlags, "legal hold")
+	refused(gone, &gone.StoreFlags, "legal hold")
 	for _, id := range []string{"held", "done"} {
-		lift := &HoldRemoveCmd{Tenant: "acme", RunID: id}
-		run(lift, &lift.KeepStoreFlags)
-		refused(lift, &lift.KeepStoreFlags, "no such hold")
+		lift := &retentioncmd.HoldRemoveCmd{Tenant: "acme", RunID: id}
+		run(lift, &lift.StoreFlags)
+		refused(lift, &lift.StoreFlags, "no such hold")
 	}
 	gone.Yes = false
-	gone.KeepStoreFlags = h.where
+	gone.StoreFlags = h.where
 	gone.In, gone.Out, gone.Err = strings.NewReader("beta\n"), io.Discard, io.Discard
 	if err := gone.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("another name was typed: %v", err)
 	}
 	gone.Yes = true
-	run(gone, &gone.KeepStoreFlags, "removed: 4 runs", "left: nothing")
+	run(gone, &gone.StoreFlags, "removed: 4 runs", "left: nothing")
 	if _, list := h.do("GET", "", ""); strings.Contains(list, "young") {
 		t.Errorf("listed: %s", list)
 	}
-	run(plan, &plan.KeepStoreFlags, "expire beta/kept") // nobody else's
+	run(plan, &plan.StoreFlags, "expire beta/kept") // nobody else's
 }

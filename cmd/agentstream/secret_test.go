@@ -4,6 +4,9 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
 )
 
 // TestNoSecretsInErrors: an address that cannot be read, or that nobody answers at, is not told with its
@@ -15,7 +18,7 @@ func TestNoSecretsInErrors(t *testing.T) {
 		"host=127.0.0.1 port=what password=hidden", "host=127.0.0.1 password='hidden", "postgres://u:hid den@[::1/x", "hidden",
 		"host=127.0.0.1 user=u password=hidden port=1 connect_timeout=what",
 	} {
-		s, err := openServed(t.Context(), dsn, 0, quiet)
+		s, err := node.OpenServed(t.Context(), dsn, 0, quiet)
 		if err == nil {
 			err = s.Ping(t.Context())
 			s.Close()
@@ -25,8 +28,8 @@ func TestNoSecretsInErrors(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"nats://u:hidden%zz@127.0.0.1:1", "nats://u:hidden@127.0.0.1:port", "nats://u:hidden@127.0.0.1:1", "nats://u:hid den@[::1"} {
-		f := NATSFlags{NATS: url}
-		nc, err := f.dial("test", quiet)
+		f := cli.NATSFlags{NATS: url}
+		nc, err := f.Dial("test", quiet)
 		if err == nil {
 			nc.Close()
 		}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	"agentstream/producers/demo"
@@ -20,24 +22,24 @@ const sessionsName = "demo-sessions"
 // of a platform would (docs/producers.md).
 //
 //	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ demo.Replies ─▶ log
-func (c *DevCmd) answerSessions(n *node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (part, error) {
+func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (process.Part, error) {
 	cfg := worker.Config{
-		Log: n.log, Waker: n.log, Attend: n.log.Attend, Ask: n.log.Ask,
-		Archive: guarded(n.archive, store), Past: n.archive,
+		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
+		Archive: node.Guarded(n.Archive, store), Past: n.Archive,
 		Answer: demo.Replies{Speed: c.DemoSpeed}.Answer, Logger: log, Hooks: hooks,
 	}
 	d, err := worker.New(cfg)
 	if err != nil {
-		return part{}, err
+		return process.Part{}, err
 	}
-	return part{"demo sessions", func(ctx context.Context) error {
+	return process.Part{Name: "demo sessions", Run: func(ctx context.Context) error {
 		var group sync.WaitGroup
 		defer group.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		followed := make(chan error, 1)
 		group.Go(func() {
-			err := n.log.Follow(ctx, pubjs.FollowConfig{Name: sessionsName, Logger: log}, d.Hear)
+			err := n.Log.Follow(ctx, pubjs.FollowConfig{Name: sessionsName, Logger: log}, d.Hear)
 			cancel()
 			followed <- err
 		})

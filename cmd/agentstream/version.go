@@ -6,18 +6,20 @@ import (
 	"runtime"
 	"runtime/debug"
 	"text/tabwriter"
+
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 // VersionCmd prints what this binary is made of.
 type VersionCmd struct {
-	Streams `kong:"-"`
+	cli.Streams `kong:"-"`
 }
 
 // Run prints the versions of the program, of Go, and of the broker's server and client, which decide
 // what an acknowledgement means.
 func (c *VersionCmd) Run(context.Context) error {
-	w := tabwriter.NewWriter(c.out(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "agentstream\t%s\n", buildVersion())
+	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "agentstream\t%s\n", cli.Version())
 	fmt.Fprintf(w, "go\t%s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	deps := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {

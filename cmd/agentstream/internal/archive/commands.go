@@ -1,0 +1,201 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/persister/blob"
+	"agentstream/schema"
+)
+
+// Cmd is about runs that are kept as objects.
+type Cmd struct {
+	List   ListCmd   `cmd:"" help:"List objects."`
+	Verify VerifyCmd `cmd:"" help:"Read objects whole and compare them with their check sums."`
+	Run    RunCmd    `cmd:"" help:"Archive runs now."`
+	Audit  AuditCmd  `cmd:"" help:"Look for objects that no run needs."`
+}
+
+var errNoBlobs = errors.New("--blobs (or AGENTSTREAM_BLOBS) is required")
+
+func (f *BlobFlags) needBlobs() (*Blobs, error) {
+	b, err := f.OpenBlobs()
+	if err == nil && b == nil {
+		err = errNoBlobs
+	}
+	return b, err
+}
+
+// ListCmd lists objects.
+type ListCmd struct {
+	BlobFlags
+	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+
+	cli.Streams `kong:"-"`
+}
+
+// Run lists.
+func (c *ListCmd) Run(ctx context.Context) error {
+	b, err := c.needBlobs()
+	if err != nil {
+		return err
+	}
+	for o, err := range b.List(ctx, c.Prefix) {
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(c.Stdout(), "%s\t%d\t%s\n", o.Modified.UTC().Format("2006-01-02T15:04:05Z"), o.Size, printable(o.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printable keeps what others have named from steering a terminal.
+func printable(name string) string {
+	if err := blob.ValidName(name); err != nil {
+		return fmt.Sprintf("%q", name)
+	}
+	return name
+}
+
+// VerifyCmd reads objects.
+type VerifyCmd struct {
+	BlobFlags
+	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+
+	cli.Streams `kong:"-"`
+}
+
+// Run reads all objects, prints which are damaged, and fails when one is.
+func (c *VerifyCmd) Run(ctx context.Context) error {
+	b, err := c.needBlobs()
+	if err != nil {
+		return err
+	}
+	good, bad := 0, 0
+	for o, err := range b.List(ctx, c.Prefix) {
+		if err != nil {
+			return err
+		}
+		what, err := verified(ctx, b, o.Name)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			bad++
+			_, err = fmt.Fprintf(c.Stdout(), "BAD\t%s\t%v\n", printable(o.Name), err)
+		} else {
+			good++
+			_, err = fmt.Fprintf(c.Stdout(), "ok\t%s\t%s\n", o.Name, what)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("archive: %d objects are damaged or cannot be read, %d are whole", bad, good)
+	}
+	return nil
+}
+
+// verified reads an object, of a run's events or of a blob, and returns what it holds.
+func verified(ctx context.Context, b *Blobs, name string) (string, error) {
+	if _, _, ref, err := blob.ParseLargeName(name); err == nil {
+		n, err := blob.VerifyLarge(ctx, b.Store, name)
+		return fmt.Sprintf("blob\t%d bytes\t%s", n, ref), err
+	}
+	ix, err := blob.Verify(ctx, b.Store, name)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d events\t%d bytes\t%s", ix.Events, ix.Bytes, ix.SHA256), nil
+}
+
+// TablesFlags say where the tables are beside the objects.
+type TablesFlags struct {
+	ArchiverFlags
+	StoreFlags
+}
+
+// openArchiver opens tables and objects.
+func (f *TablesFlags) openArchiver(ctx context.Context, log *slog.Logger) (*blob.Archiver, blob.Tables, func(), error) {
+	b, err := f.Beside(f.Data).needBlobs()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s, done, err := OpenStore(ctx, f.Postgres, f.Data, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	a, err := f.NewArchiver(s.Rows, s.ended, nil, b, blob.Hooks{}, log)
+	if err != nil {
+		done()
+	}
+	return a, s.Rows, done, err
+}
+
+// RunCmd archives runs.
+type RunCmd struct {
+	TablesFlags
+	Tenant string   `help:"Tenant of the runs." default:"default" env:"AGENTSTREAM_TENANT"`
+	Runs   []string `arg:"" name:"run" help:"Runs to archive; each must have ended."`
+}
+
+// Run archives each run and prints where it is.
+func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := schema.ValidTenant(c.Tenant); err != nil {
+		return fmt.Errorf("--tenant: %w", err)
+	}
+	for _, run := range c.Runs {
+		if err := schema.ValidRunID(run); err != nil {
+			return fmt.Errorf("RUN: %w", err)
+		}
+	}
+	a, tables, done, err := c.openArchiver(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, run := range c.Runs {
+		key := schema.RunKey{Tenant: c.Tenant, Run: run}
+		if err := a.One(ctx, key); err != nil {
+			return err
+		}
+		place, err := tables.Place(ctx, key)
+		if err != nil {
+			return err
+		}
+		if place.URI == "" || place.Archived != place.Last {
+			return fmt.Errorf("archive: run %s is not there, has not ended, or has expired", run)
+		}
+		if _, err := fmt.Fprintf(c.Stdout(), "%s\t%d events\t%s\n", run, place.Archived-place.Expired, place.URI); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AuditCmd looks for orphans.
+type AuditCmd struct {
+	TablesFlags
+	Remove bool `help:"Remove them. What may be the only copy of something stays."`
+}
+
+// Run audits once.
+func (c *AuditCmd) Run(ctx context.Context, log *slog.Logger) error {
+	a, _, done, err := c.openArchiver(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := a.Audit(ctx, c.Remove)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.Stdout(), "%d objects, %d that no run needs, %d of which the tables know nothing\n", r.Objects, r.Removed, r.Unknown)
+	return err
+}

@@ -1,0 +1,112 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"agentstream/persister/blob"
+	"agentstream/persister/deadletter"
+	perjs "agentstream/persister/natsjs"
+	"agentstream/persister/postgres"
+	"agentstream/persister/retention"
+	"agentstream/persister/sqlite"
+	"agentstream/schema"
+)
+
+// Store is one store, by what commands need of it.
+type Store struct {
+	Rows     Tables
+	ended    blob.Queue
+	Lists    RunLists
+	Letters  DeadLetters
+	Keep     KeepStore
+	Forget   retention.Forgetting
+	Survey   retention.Survey
+	Settings retention.Settings
+	Holds    HoldKeeper
+	offsets  perjs.Offsets
+	changes  Changes
+}
+
+// OpenStore opens the archive that a command is to work on: that of a dev server, which may run, or
+// PostgreSQL. It is not created, and not migrated.
+func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store, func(), error) {
+	switch {
+	case data != "":
+		s, err := openDevStore(ctx, filepath.Join(data, "archive.db"))
+		if err != nil {
+			return nil, nil, err
+		}
+		return &Store{s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
+	case dsn != "":
+		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: 3, Logger: log})
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := s.Ping(ctx); err != nil {
+			s.Close()
+			return nil, nil, err
+		}
+		return &Store{s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
+	}
+	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
+}
+
+func openDevStore(ctx context.Context, path string) (*sqlite.Store, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	pending, err := sqlite.Migrate(ctx, path, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(pending) > 0 {
+		return nil, fmt.Errorf("--data: the archive is of an older version (%d migrations are missing): start dev with it once", len(pending))
+	}
+	return sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
+}
+
+// DeadLetters is what the commands need of a store.
+type DeadLetters interface {
+	deadletter.Redriver
+	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
+	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+}
+
+// RunLists names runs.
+type RunLists interface {
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+	NextTenant(ctx context.Context, after string) (string, error)
+}
+
+// HoldKeeper places and lifts holds.
+type HoldKeeper interface {
+	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
+	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
+}
+
+// KeepStore is a store as retention needs it.
+type KeepStore interface {
+	retention.Runs
+	retention.Trash
+	retention.Tombstones
+	retention.Forgetting
+}
+
+// Changes names the runs that were stored since some moment. Every store is one.
+type Changes interface {
+	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+}
+
+// StoredRuns is the whole archive, as a log is completed from it.
+type StoredRuns struct {
+	*blob.Archive
+	Changes
+}

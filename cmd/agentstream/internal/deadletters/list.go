@@ -1,0 +1,169 @@
+package deadletters
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"syscall"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/persister/deadletter"
+	"agentstream/schema"
+)
+
+// ListCmd lists dead letters.
+type ListCmd struct {
+	archive.StoreFlags
+	Filter
+	Limit int  `help:"Most letters; 0 all." default:"20"`
+	JSON  bool `name:"json" help:"Print one JSON object per line, without bodies."`
+}
+
+// Run prints the list, and on the standard error how many there are of each reason.
+func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	if c.Limit < 0 {
+		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+	}
+	store, closeArchive, err := c.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer closeArchive()
+	s := store.Letters
+	counts, err := s.CountDeadLetters(ctx, q)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(c.Stdout())
+	shown, err := c.list(ctx, s, q, w)
+	if ferr := w.Flush(); err == nil {
+		err = ferr
+	}
+	switch n, text := total(counts); {
+	case errors.Is(err, syscall.EPIPE):
+		return nil // the reader of our output has seen enough
+	case err != nil:
+		return err
+	case c.JSON:
+	case n > shown:
+		fmt.Fprintf(c.Stderr(), "agentstream: %d of %d: %s; --limit 0 lists all\n", shown, n, text)
+	case n > 0:
+		fmt.Fprintf(c.Stderr(), "agentstream: %s\n", text)
+	}
+	return nil
+}
+
+func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.Query, out io.Writer) (shown int, err error) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if !c.JSON {
+		fmt.Fprintln(table, "ID\tREASON\tSET ASIDE\tRUN\tSEQ\tSTREAM\tPOSITION\tSIZE\tTRIES\tSUBJECT\tERROR")
+	}
+	for c.Limit == 0 || shown < c.Limit {
+		q.Limit = letterPage
+		if c.Limit > 0 {
+			q.Limit = min(letterPage, c.Limit-shown)
+		}
+		page, err := s.FindDeadLetters(ctx, q)
+		if err != nil {
+			return shown, err
+		}
+		for i := range page {
+			l := &page[i]
+			if c.JSON {
+				if err := writeDeadLetter(out, letterToJSON(l)); err != nil {
+					return shown, err
+				}
+				continue
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Name[:12], terminal.Sanitize(l.Reason), l.Since.Format("2006-01-02 15:04:05"),
+				runOf(l), seqOf(l), terminal.Sanitize(l.Stream), l.Position, terminal.ByteCount(int64(l.Size)), l.Tries, terminal.Shorten(terminal.Sanitize(l.Subject)),
+				terminal.Shorten(terminal.Sanitize(newestError(l))))
+		}
+		shown += len(page)
+		if len(page) < q.Limit {
+			break
+		}
+		q.After = &page[len(page)-1]
+	}
+	if c.JSON {
+		return shown, nil
+	}
+	return shown, table.Flush()
+}
+
+func newestError(l *deadletter.Stored) string {
+	if l.Error != "" {
+		return l.Error
+	}
+	return l.Detail
+}
+
+func runOf(l *deadletter.Stored) string {
+	if l.Key.Run == "" {
+		return "-"
+	}
+	return terminal.Sanitize(l.Key.Tenant + "/" + l.Key.Run)
+}
+
+func seqOf(l *deadletter.Stored) string {
+	if l.Seq == 0 {
+		return "-"
+	}
+	return l.Seq.String()
+}
+
+// letterJSON is a dead letter as one line of JSON, without its body. Headers that are not UTF-8 are in
+// Headers64.
+type letterJSON struct {
+	ID        string              `json:"id"`
+	Reason    string              `json:"reason"`
+	Detail    string              `json:"detail"`
+	Tenant    string              `json:"tenant,omitempty"`
+	Run       string              `json:"run,omitempty"`
+	Seq       schema.Seq          `json:"seq,omitempty"`
+	Stream    string              `json:"stream"`
+	Position  uint64              `json:"position"`
+	Subject   string              `json:"subject"`
+	Headers   map[string][]string `json:"headers,omitempty"`
+	Headers64 []byte              `json:"headers_base64,omitempty"`
+	Size      int                 `json:"size"`
+	StoredAt  time.Time           `json:"buried_at"`
+	Tries     int                 `json:"tries"`
+	TriedAt   *time.Time          `json:"tried_at,omitempty"`
+	LastError string              `json:"last_error,omitempty"`
+}
+
+func letterToJSON(l *deadletter.Stored) letterJSON {
+	j := letterJSON{
+		ID: l.Name, Reason: l.Reason, Detail: l.Detail, Tenant: l.Key.Tenant, Run: l.Key.Run, Seq: l.Seq, Stream: l.Stream,
+		Position: l.Position, Subject: l.Subject, Size: l.Size, StoredAt: l.Since, Tries: l.Tries, LastError: l.Error,
+	}
+	if !l.Tried.IsZero() {
+		j.TriedAt = &l.Tried
+	}
+	if headers := l.HeaderBytes(); utf8.Valid(headers) {
+		j.Headers = l.Header
+	} else {
+		j.Headers64 = headers
+	}
+	return j
+}
+
+// writeDeadLetter writes one line.
+func writeDeadLetter(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	authjs "agentstream/edge/auth/natsjs"
+)
+
+// AuthFlags say who is let in, beside --auth-token.
+type AuthFlags struct {
+	APIKeys     string        `name:"api-keys" help:"File of hashed API keys (agentstream auth new-key). Changes take effect by themselves." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
+	OIDCIssuer  string        `name:"oidc-issuer" help:"Accept JSON Web Tokens of this OpenID Connect issuer; its keys are discovered." env:"AGENTSTREAM_OIDC_ISSUER" placeholder:"URL"`
+	JWKSURL     string        `name:"jwks-url" help:"Accept JSON Web Tokens signed with a key of this set." env:"AGENTSTREAM_JWKS_URL" placeholder:"URL"`
+	HMACSecret  string        `name:"hmac-secret" help:"Accept JSON Web Tokens signed with this secret (HS256, 32 bytes or more). For development: who can check such tokens can make them." env:"AGENTSTREAM_HMAC_SECRET" placeholder:"TEXT"`
+	Issuer      string        `help:"Issuer that tokens must name. --oidc-issuer is one already; default agentstream with --hmac-secret." env:"AGENTSTREAM_ISSUER" placeholder:"URL"`
+	Audience    []string      `help:"Audience that tokens must be for; one of several is enough. Default agentstream with --hmac-secret." env:"AGENTSTREAM_AUDIENCE" placeholder:"NAME,…"`
+	TenantClaim string        `help:"Claim that holds the tenant; dots lead into objects." default:"tenant" env:"AGENTSTREAM_TENANT_CLAIM" placeholder:"NAME"`
+	ScopeClaim  string        `help:"Claim that holds the scopes: a text with spaces or a list." default:"scope" env:"AGENTSTREAM_SCOPE_CLAIM" placeholder:"NAME"`
+	ScopePrefix string        `help:"What stands before read, write and command in that claim; the plain names are accepted as well." default:"agentstream:" env:"AGENTSTREAM_SCOPE_PREFIX" placeholder:"TEXT"`
+	CORSOrigin  []string      `name:"cors-origin" help:"Exact origins of pages that may read answers and open WebSockets." env:"AGENTSTREAM_CORS_ORIGIN" placeholder:"https://HOST,…"`
+	TicketTTL   time.Duration `name:"ticket-ttl" help:"How long a stream ticket can be redeemed, 1s to 10m." default:"60s" env:"AGENTSTREAM_TICKET_TTL"`
+}
+
+// devName is the issuer and the audience of development tokens that name none.
+const devName = "agentstream"
+
+// tokens reports whether JSON Web Tokens are accepted.
+func (f *AuthFlags) tokens() bool { return f.OIDCIssuer != "" || f.JWKSURL != "" || f.HMACSecret != "" }
+
+// Open reports whether nothing is asked of anybody.
+func (f *ListenFlags) Open() bool { return f.AuthToken == "" && f.APIKeys == "" && !f.tokens() }
+
+// checkAuth refuses what contradicts itself. Who may be open is so only to this machine.
+func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
+	if f.Open() && !mayBeOpen {
+		return errors.New("no authentication is configured: give --oidc-issuer, --jwks-url, --api-keys or --auth-token (for a load test on this machine: --insecure-no-auth)")
+	}
+	if f.Open() && !Loopback(host) {
+		return fmt.Errorf("--listen %q: without authentication (--auth-token, --api-keys, --oidc-issuer, …) only a loopback address is served", f.Listen)
+	}
+	if !f.tokens() && (f.Issuer != "" || len(f.Audience) > 0) {
+		return errors.New("--issuer, --audience: there are no tokens to check: give --oidc-issuer, --jwks-url or --hmac-secret as well")
+	}
+	if f.TicketTTL != 0 && (f.TicketTTL < time.Second || f.TicketTTL > auth.MaxTicketTTL) {
+		return fmt.Errorf("--ticket-ttl %v: 1s to %v is allowed", f.TicketTTL, auth.MaxTicketTTL)
+	}
+	if _, err := f.jwt(nil); err != nil {
+		return err
+	}
+	return nil
+}
+
+// jwt makes the authenticator for tokens; nil when none are accepted.
+func (f *AuthFlags) jwt(log *slog.Logger) (*auth.JWT, error) {
+	if !f.tokens() {
+		return nil, nil
+	}
+	cfg := auth.JWTConfig{
+		Issuer: f.Issuer, Audiences: f.Audience, JWKS: f.JWKSURL, Discover: f.OIDCIssuer != "", Secret: []byte(f.HMACSecret),
+		TenantClaim: f.TenantClaim, ScopeClaim: f.ScopeClaim, ScopePrefix: f.ScopePrefix, Logger: log,
+	}
+	if f.OIDCIssuer != "" {
+		if f.Issuer != "" && f.Issuer != f.OIDCIssuer {
+			return nil, errors.New("--issuer: not that of --oidc-issuer")
+		}
+		cfg.Issuer = f.OIDCIssuer
+	}
+	if f.HMACSecret != "" {
+		cfg.Issuer, cfg.Audiences = f.devNames()
+	}
+	j, err := auth.NewJWT(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-issuer, --jwks-url, --hmac-secret, --issuer, --audience: %w", err)
+	}
+	return j, nil
+}
+
+// devNames returns the issuer and the audiences of development tokens.
+func (f *AuthFlags) devNames() (issuer string, audiences []string) {
+	issuer, audiences = f.Issuer, f.Audience
+	if issuer == "" {
+		issuer = devName
+	}
+	if len(audiences) == 0 {
+		audiences = []string{devName}
+	}
+	return issuer, audiences
+}
+
+// Gate is a node's authentication.
+type Gate struct {
+	Authenticate func(*http.Request) (auth.Caller, error)
+	Still        func(auth.Caller) error
+	Tickets      *auth.Tickets
+	Checks       []edge.Check
+	jwt          *auth.JWT // nil when no tokens are accepted
+}
+
+// NewGate puts the node's authentication together. Keys of an issuer are fetched once, so that a
+// mistake is seen at the start; an issuer that is away does not keep the node from starting.
+func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logger) (*Gate, error) {
+	g := &Gate{}
+	if err := g.schemes(ctx, f, log); err != nil {
+		return nil, err
+	}
+	store, err := authjs.OpenTickets(ctx, nc)
+	if err != nil {
+		return nil, err
+	}
+	g.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: store, Still: g.Still, TTL: f.TicketTTL})
+	return g, err
+}
+
+func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) error {
+	all := auth.Caller{Tenant: f.Tenant, Scopes: auth.ScopeAll}
+	if f.Open() {
+		o, err := auth.NewOpen(all, f.CORSOrigin)
+		if err != nil {
+			return fmt.Errorf("--cors-origin: %w", err)
+		}
+		g.Authenticate, g.Still = o.Authenticate, o.Still
+		log.Warn("no authentication: everybody on this machine may do everything", "tenant", f.Tenant)
+		return nil
+	}
+	var bearer auth.Bearer
+	if f.APIKeys != "" {
+		keys, err := auth.OpenAPIKeys(auth.APIKeysConfig{Path: f.APIKeys, Logger: log})
+		if err != nil {
+			return fmt.Errorf("--api-keys: %w", err)
+		}
+		bearer = append(bearer, keys)
+		g.Checks = append(g.Checks, edge.Check{Name: "api keys", Run: keys.Check, Optional: true})
+	}
+	j, err := f.jwt(log)
+	if err != nil {
+		return err
+	}
+	if j != nil {
+		g.jwt, bearer = j, append(bearer, j)
+		g.Checks = append(g.Checks, edge.Check{Name: "issuer", Run: j.Check, Optional: true})
+		if err := j.Warm(ctx); err != nil {
+			log.Warn("auth: keys cannot be fetched; tokens are answered 503 until they are", "err", err)
+		}
+		if f.HMACSecret != "" {
+			log.Warn("auth: tokens with a shared secret are for development")
+		}
+	}
+	if f.AuthToken != "" {
+		s, err := auth.NewStaticToken(f.AuthToken, all)
+		if err != nil {
+			return fmt.Errorf("--auth-token: %w", err)
+		}
+		bearer = append(bearer, s)
+	}
+	g.Authenticate, g.Still = bearer.Authenticate, bearer.Still
+	return nil
+}
+
+// run keeps the issuer's keys fresh until ctx ends.
+func (g *Gate) run(ctx context.Context) error {
+	if g.jwt == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return g.jwt.Run(ctx)
+}

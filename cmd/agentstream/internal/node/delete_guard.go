@@ -1,0 +1,42 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// forgetting is a store that knows which runs are to be forgotten.
+type forgetting interface {
+	Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
+}
+
+// guardedArchive is the archive of those who write. Readers are told that a run that is to be forgotten does not
+// exist; a writer that believed it would begin the run anew, and what it is told is stored would be dropped.
+type guardedArchive struct {
+	producers.Archive
+	marks forgetting
+}
+
+// Guarded returns the archive of those who write.
+func Guarded(a producers.Archive, marks forgetting) producers.Archive {
+	return guardedArchive{a, marks}
+}
+
+var errForgotten = errors.New("the run was deleted a moment ago; its id is free again within the hour")
+
+// Head refuses with schema.ErrEnded while the mark stands.
+func (g guardedArchive) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
+	head, err := g.Archive.Head(ctx, key, lane)
+	if err != nil || head.Exists() {
+		return head, err
+	}
+	marked, err := g.marks.Forgotten(ctx, key)
+	if err == nil && marked {
+		err = fmt.Errorf("run %s: %w: %w", key.Run, errForgotten, schema.ErrEnded)
+	}
+	return head, err
+}

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/schema"
+)
+
+// ListenFlags say where clients and operators are served.
+type ListenFlags struct {
+	Listen      string        `help:"Address for clients." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
+	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
+	WriteLimit  time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
+	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
+	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
+	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
+	Increments  bool          `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`
+	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
+	AuthFlags
+	LimitFlags
+	process.MemoryFlags
+}
+
+// Check refuses flags that cannot be served. mayBeOpen: authentication may be missing.
+func (f *ListenFlags) Check(mayBeOpen bool) error {
+	host, _, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: %w", f.Listen, err)
+	}
+	if err := schema.ValidTenant(f.Tenant); err != nil {
+		return fmt.Errorf("--tenant: %w", err)
+	}
+	if err := f.checkAuth(mayBeOpen, host); err != nil {
+		return err
+	}
+	if _, _, err := f.Limits(); err != nil {
+		return err
+	}
+	if f.AdminListen == "off" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(f.AdminListen); err != nil {
+		return fmt.Errorf("--admin-listen %q: %w", f.AdminListen, err)
+	}
+	return nil
+}
+
+// Loopback reports whether only this machine reaches a host.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,216 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/native"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/edge/sessions"
+	"agentstream/fanout"
+	fanjs "agentstream/fanout/natsjs"
+	"agentstream/persister/blob"
+	perjs "agentstream/persister/natsjs"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+// Archive is a store as the read and the write side see it.
+type Archive interface {
+	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
+	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
+	Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error)
+	Ping(ctx context.Context) error
+}
+
+var _ Archive = (*blob.Archive)(nil)
+
+// Node is an edge: what dev and the edge role have in common.
+//
+//	                      ┌─▶ appender ──────────▶ log (JetStream)
+//	clients ─▶ edge.Server┤                          │ direct get, copies
+//	                      └─▶ hub ◀── log reader ◀───┘
+//	                           ▲
+//	                           └── archive (SQLite, PostgreSQL)
+//
+// What agents publish over NATS goes from the inbox to edge.Server as well, which appends it.
+type Node struct {
+	server   *edge.Server
+	hub      *fanout.Hub
+	reader   *fanjs.Log
+	Log      *pubjs.Log
+	appender *producers.Appender
+	Archive  Archive      // nil: there is none
+	inbox    *pubjs.Inbox // nil: events are not taken over NATS
+	gate     *Gate
+	Checks   []edge.Check
+	Storing  func() error // returns why the archive takes nothing; nil: another process writes it
+	files    process.Files
+	metrics  *process.Metrics
+	logger   *slog.Logger
+}
+
+// Config is what a node is made of. Archive and Runs, which are one store, may be nil.
+type Config struct {
+	Conn       *nats.Conn // for writing and for reading history
+	Live       *nats.Conn // for live copies: its error handler is the reader's
+	Embedded   bool       // the server of nc is in this process
+	Archive    Archive
+	Runs       edge.Catalog  // the archive's list of runs
+	Offsets    perjs.Offsets // of the log, as the archive has them; nil: there is none
+	Tables     edge.Check    // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
+	Room       *Room         // of the disk below the log; nil: it is not ours
+	Flags      *ListenFlags
+	Durability string
+	Memory     process.Budget
+	Metrics    *process.Metrics
+	Logger     *slog.Logger
+}
+
+// New opens what a node needs. Nobody is served before the parts of Stages run.
+func New(ctx context.Context, cfg Config) (*Node, error) {
+	n := &Node{Archive: cfg.Archive, files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, err
+	}
+	if n.Log, err = pubjs.OpenCompared(ctx, cfg.Conn, ComparedWith(js, cfg.Offsets)); err != nil {
+		return nil, err
+	}
+	if n.reader, err = fanjs.Open(ctx, cfg.Live); err != nil {
+		return nil, err
+	}
+	keys, err := pubjs.OpenKeys(ctx, cfg.Conn)
+	if err != nil {
+		return nil, err
+	}
+	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
+		CacheBytes: int(cfg.Memory.Folds)}
+	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.Heard(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+	var pace *paced
+	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
+		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })
+		app.Log = pace
+	}
+	if cfg.Room != nil {
+		app.Log, app.Keys = roomyLog{app.Log, cfg.Room}, roomyKeys{app.Keys, cfg.Room}
+	}
+	if cfg.Archive != nil { // a nil archive in an interface would not be nil
+		hub.Archive, app.Archive = cfg.Archive, cfg.Archive
+		if marks, ok := cfg.Runs.(forgetting); ok {
+			app.Archive = Guarded(cfg.Archive, marks)
+		}
+	}
+	if cfg.Runs != nil {
+		app.Parent = cfg.Runs.Parent
+	}
+	if n.hub, err = fanout.New(hub); err != nil {
+		return nil, err
+	}
+	if n.appender, err = producers.NewAppender(app); err != nil {
+		return nil, err
+	}
+	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, cfg.Logger); err != nil {
+		return nil, err
+	}
+	n.Checks = append(n.dependencies(cfg), n.gate.Checks...)
+	all, tenants, err := cfg.Flags.Limits()
+	if err != nil {
+		return nil, err
+	}
+	bodies, err := cfg.Flags.bodyMemory(cfg.Memory)
+	if err != nil {
+		return nil, err
+	}
+	blobs, bounds, err := cfg.blobs(pace)
+	if err != nil {
+		return nil, err
+	}
+	session := qoder.Dialect{Increments: cfg.Flags.Increments}
+	n.server, err = edge.New(edge.Config{
+		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, FoldCacheBytes: int(cfg.Memory.Folds), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
+		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
+		Dialects: []dialect.Dialect{native.Dialect{}, session}, APIs: []edge.API{sessions.API(session)},
+		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,
+		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
+		Checks:  n.Checks, Durability: cfg.Durability,
+		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainWindow: cfg.Flags.Drain,
+		Logger: cfg.Logger, Hooks: cfg.Metrics.EdgeHooks(),
+	})
+	if err == nil && cfg.Flags.NATSIngest {
+		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{
+			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.Take, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
+	}
+	return n, err
+}
+
+// dependencies are the checks of what the node stands on.
+func (n *Node) dependencies(cfg Config) []edge.Check {
+	checks := []edge.Check{{Name: "nats", Run: NATSCheck(cfg.Conn)}}
+	if cfg.Room != nil {
+		checks = append(checks, edge.Check{Name: "disk", Run: func(context.Context) error { return cfg.Room.err() }})
+	}
+	if cfg.Archive != nil {
+		checks = append(checks, edge.Check{Name: "log", Run: wholeCheck(n.Log)}, edge.Check{
+			// Without it, live streams and runs within the window are served all the same.
+			Name: "archive", Run: n.checkArchive, Optional: true})
+	}
+	if cfg.Tables.Run != nil {
+		checks = append(checks, cfg.Tables)
+	}
+	return checks
+}
+
+// Stages are the node's parts in the order in which they end.
+func (n *Node) Stages(clients net.Listener) [][]process.Part {
+	front := []process.Part{{Name: "edge", Run: func(ctx context.Context) error { return n.serve(ctx, clients) }}}
+	if n.inbox != nil {
+		front = append(front, process.Part{Name: "nats ingest", Run: n.inbox.Run})
+	}
+	return [][]process.Part{
+		front,
+		{{Name: "hub", Run: n.hub.Run}, {Name: "auth", Run: n.gate.run}},
+		{{Name: "live copies", Run: n.reader.Run}},
+	}
+}
+
+// checkArchive returns why the archive cannot be read, or cannot be written where that happens here.
+func (n *Node) checkArchive(ctx context.Context) error {
+	if err := n.Archive.Ping(ctx); err != nil || n.Storing == nil {
+		return err
+	}
+	return n.Storing()
+}
+
+// serve lets as many clients in as there are descriptors for.
+func (n *Node) serve(ctx context.Context, clients net.Listener) error {
+	d := process.ClientsDoor(clients, n.files, n.metrics, n.logger)
+	defer d.Wait()
+	return n.server.Run(ctx, d)
+}
+
+// NATSCheck returns a check of readiness: whether the servers answer.
+func NATSCheck(nc *nats.Conn) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !nc.IsConnected() {
+			return errors.New("not connected: " + nc.Status().String())
+		}
+		if err := nc.FlushWithContext(ctx); err != nil {
+			return fmt.Errorf("no answer: %w", err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/process"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/producers/reaper"
+	"agentstream/schema"
+)
+
+// ReapFlags say when runs whose writer is gone are ended.
+type ReapFlags struct {
+	ReapAfter        time.Duration `help:"Silence after which a run's writer is asked whether it is there; when nobody answers, the run is ended (state error). 0: never." default:"5m" env:"AGENTSTREAM_REAP_AFTER"`
+	ReapUnownedAfter time.Duration `help:"Silence after which a run is ended whose writers cannot be asked, because they publish over HTTP. 0: never." default:"24h" env:"AGENTSTREAM_REAP_UNOWNED_AFTER"`
+}
+
+// never is what a component takes for off, where zero means its default.
+const never = -1
+
+func orNever(d time.Duration) time.Duration {
+	if d <= 0 {
+		return never
+	}
+	return d
+}
+
+// Reaper returns the part that ends runs, nil when the flags switch it off. old and runs are one store.
+func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *process.Metrics, logger *slog.Logger) ([]process.Part, error) {
+	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
+	if after == never && unowned == never {
+		return nil, nil
+	}
+	every := time.Minute
+	for _, d := range []time.Duration{after, unowned} {
+		if d > 0 {
+			every = min(every, d) // short ones are for trying it out
+		}
+	}
+	r, err := reaper.New(reaper.Config{
+		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
+		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger, Hooks: m.ReaperHooks(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []process.Part{{Name: "reaper", Run: r.Run}}, nil
+}
+
+// tenantsRuns is a store's list of runs, tenant by tenant.
+type tenantsRuns interface {
+	NextTenant(ctx context.Context, after string) (string, error)
+	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
+}
+
+// quietRuns names the open runs of a store that have not been heard of.
+type quietRuns struct{ store tenantsRuns }
+
+// openStates are those of a run that is not over.
+var openStates = []schema.RunState{"", schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning, schema.StatePaused, schema.StateRedirecting}
+
+// quietPage is how many runs one query asks for.
+const quietPage = 500
+
+// Quiet walks all tenants. Times of events are the producers': a run of a producer whose clock is ahead of
+// ours is named too.
+func (q quietRuns) Quiet(ctx context.Context, before time.Time) iter.Seq2[schema.RunKey, error] {
+	return func(yield func(schema.RunKey, error) bool) {
+		for tenant := ""; ; {
+			var err error
+			if tenant, err = q.store.NextTenant(ctx, tenant); err != nil {
+				yield(schema.RunKey{}, err)
+				return
+			}
+			if tenant == "" || !q.of(ctx, tenant, before, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (q quietRuns) of(ctx context.Context, tenant string, before time.Time, yield func(schema.RunKey, error) bool) (more bool) {
+	query := schema.RunsQuery{States: openStates, Limit: quietPage}
+	for {
+		runs, err := q.store.Runs(ctx, tenant, query)
+		if err != nil {
+			yield(schema.RunKey{}, err)
+			return false
+		}
+		for i := range runs {
+			quiet := runs[i].Updated.Before(before) || runs[i].Updated.After(time.Now())
+			if quiet && !yield(schema.RunKey{Tenant: tenant, Run: runs[i].ID}, nil) {
+				return false
+			}
+		}
+		if len(runs) < quietPage {
+			return true
+		}
+		query.After = runs[len(runs)-1].Cursor()
+	}
+}

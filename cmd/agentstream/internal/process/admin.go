@@ -1,0 +1,131 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"agentstream/edge"
+	"agentstream/persister"
+)
+
+// Admin serves operators: metrics, profiles, health. It is a listener of its own, so that nothing of
+// this is ever on the public one.
+type Admin struct {
+	Metrics    *Metrics
+	Checks     []edge.Check
+	Durability string
+	Tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
+	Persister  *persister.Persister // nil where none runs
+	Log        *slog.Logger
+}
+
+func (a *Admin) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Metrics.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("/metrics\n/debug/pprof/\n/healthz\n/readyz\n"))
+	})
+	return mux
+}
+
+// pipeline is one partition's persister for people.
+type pipeline struct {
+	Stream        string    `json:"stream"`
+	State         string    `json:"state"` // active, or standby while another process stores the partition
+	Alarm         string    `json:"alarm,omitempty"`
+	LagMessages   uint64    `json:"lag_messages"`
+	LagEvents     uint64    `json:"lag_events_estimate"`
+	LagSeconds    float64   `json:"lag_seconds"`
+	LagAt         time.Time `json:"lag_at,omitzero"` // when the log was last asked: the lag is as old
+	WindowLeft    float64   `json:"window_left_seconds,omitempty"`
+	SizeLeft      *float64  `json:"size_left,omitempty"`
+	RetryingSince time.Time `json:"retrying_since,omitzero"`
+	LastError     string    `json:"last_error,omitempty"`
+	LastCommit    time.Time `json:"last_commit,omitzero"`
+	BatchRows     int       `json:"batch_rows"`
+	HeldBytes     int       `json:"held_bytes"`
+	Rows          uint64    `json:"rows"`
+	Repeated      uint64    `json:"repeated_rows"`
+	Dropped       uint64    `json:"dropped_rows"`
+	DeadLetters   uint64    `json:"dead_letters"`
+	Conflicts     uint64    `json:"conflicts"`
+	Lost          uint64    `json:"lost_messages"`
+}
+
+func pipelineOf(s persister.Status) pipeline {
+	p := pipeline{
+		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents, LagAt: s.LagAt,
+		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
+		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.DeadLetters, Conflicts: s.Conflicts, Lost: s.Lost,
+	}
+	if s.Standby {
+		p.State = "standby"
+	}
+	if !s.Lag.Oldest.IsZero() {
+		p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
+	}
+	if s.Lag.Window > 0 {
+		p.WindowLeft = s.Lag.WindowLeft(time.Now()).Seconds()
+	}
+	if s.Lag.Bounded {
+		p.SizeLeft = &s.Lag.Room
+	}
+	return p
+}
+
+// ready answers 200 when every check passes, 503 otherwise, with the reasons.
+func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
+	answer := struct {
+		Ready      bool              `json:"ready"`
+		Durability string            `json:"durability"`
+		Checks     map[string]string `json:"checks"`
+		Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
+		Tables     int64             `json:"tables_version,omitempty"`
+		Persister  []pipeline        `json:"persister,omitempty"`
+	}{Ready: true, Durability: a.Durability, Tables: a.Tables, Checks: make(map[string]string)}
+	for i, result := range edge.RunChecks(r.Context(), a.Checks) {
+		c := a.Checks[i]
+		answer.Checks[c.Name] = "ok"
+		if result.Err != nil {
+			answer.Ready = answer.Ready && c.Optional
+			answer.Checks[c.Name] = result.Err.Error()
+		}
+	}
+	if a.Persister != nil {
+		for _, s := range a.Persister.Status() {
+			answer.Persister = append(answer.Persister, pipelineOf(s))
+			if s.Degraded {
+				answer.Degraded = append(answer.Degraded, s.Stream+": "+s.Alarm)
+			}
+		}
+	}
+	answer.Degraded = append(answer.Degraded, a.Metrics.Losses.all()...)
+	w.Header().Set("Content-Type", "application/json")
+	if !answer.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the client is gone
+}
+
+// adminSpares are descriptors that are kept for operators: a process without any left is one to look at.
+const adminSpares = 4
+
+// Run serves ln until ctx ends.
+func (a *Admin) Run(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	d := &Door{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
+	defer d.Wait()
+	return ServeHTTP(ctx, srv, d, time.Second) // a profile that is being taken is broken off
+}

@@ -1,0 +1,62 @@
+package process
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"agentstream/schema"
+)
+
+// losses are acknowledged events that are nowhere any more, as this process has found out.
+type losses struct {
+	events prometheus.Counter
+
+	mu   sync.Mutex
+	text []string
+	more int
+}
+
+// lossesSaid is how many runs /readyz names.
+const lossesSaid = 20
+
+// Add notes that the events behind after, up to through, are lost.
+func (l *losses) Add(key schema.RunKey, after, through schema.Seq) {
+	l.events.Add(float64(through - after))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.text) == lossesSaid {
+		l.more++
+		return
+	}
+	l.text = append(l.text, fmt.Sprintf("run %s: acknowledged events %d to %d are lost", key, after+1, through))
+}
+
+// all returns what is lost, in words.
+func (l *losses) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.more == 0 {
+		return l.text
+	}
+	return append(l.text[:len(l.text):len(l.text)], fmt.Sprintf("and of %d more runs", l.more))
+}
+
+// lostHook returns a hook that logs and counts what a writer knows to have been acknowledged and the log has lost.
+func (m *Metrics) lostHook(log *slog.Logger) func(key schema.RunKey, after, through schema.Seq) {
+	return func(key schema.RunKey, after, through schema.Seq) {
+		log.Error("acknowledged events are neither in the log nor in the archive: they are lost",
+			"run", key.String(), "after", after, "through", through)
+		m.Losses.Add(key, after, through)
+	}
+}
+
+// Refilled counts what is written back into the log.
+func (m *Metrics) Refilled() prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_refilled_events_total",
+		Help: "Events that the log had lost and that were written back from the archive."})
+	m.Registry.MustRegister(c)
+	return c
+}

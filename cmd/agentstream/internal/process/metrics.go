@@ -1,0 +1,271 @@
+package process
+
+import (
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/persister"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/schema"
+)
+
+// Metrics turns the components' hooks into Prometheus instruments. Names carry their unit.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	streams    *prometheus.GaugeVec
+	ends       *prometheus.CounterVec
+	sentEvents *prometheus.CounterVec
+	sentBytes  *prometheus.CounterVec
+	spared     *prometheus.CounterVec
+	requests   *prometheus.HistogramVec
+	ingested   prometheus.Counter
+	refused    *prometheus.CounterVec
+	turnedAway *prometheus.CounterVec
+
+	bodies      prometheus.Gauge
+	notAccepted prometheus.Counter
+	notLetIn    prometheus.Counter
+	Paced       prometheus.Counter
+
+	stored    prometheus.Counter
+	storeTook prometheus.Histogram
+	conflicts prometheus.Counter
+	retries   prometheus.Counter
+	fenced    prometheus.Counter
+	notStored prometheus.Counter
+
+	watched  prometheus.Gauge
+	gaps     prometheus.Counter
+	replayed prometheus.Counter
+	pages    *prometheus.CounterVec
+	cached   prometheus.Gauge
+	audits   *prometheus.CounterVec
+
+	rows        *prometheus.CounterVec
+	dead        *prometheus.CounterVec
+	rowConflict prometheus.Counter
+	persistTook prometheus.Histogram
+	persistFail *prometheus.CounterVec
+	lagMessages *prometheus.GaugeVec
+	lagSeconds  *prometheus.GaugeVec
+	lagEvents   *prometheus.GaugeVec
+	windowLeft  *prometheus.GaugeVec
+	sizeLeft    *prometheus.GaugeVec
+	active      *prometheus.GaugeVec
+	batchRows   *prometheus.GaugeVec
+	heldBytes   *prometheus.GaugeVec
+	lost        *prometheus.CounterVec
+
+	ended         atomic.Int64 // streams, for the memory keeper
+	returns       prometheus.Counter
+	returnedBytes prometheus.Counter
+
+	Losses losses
+}
+
+// NewMetrics returns instruments, all zero, on a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{Registry: prometheus.NewRegistry()}
+	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help})
+		m.Registry.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels)
+		m.Registry.MustRegister(c)
+		return c
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels)
+		m.Registry.MustRegister(g)
+		return g
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help})
+		m.Registry.MustRegister(g)
+		return g
+	}
+	seconds := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)})
+		m.Registry.MustRegister(h)
+		return h
+	}
+	m.streams = gauges("streams_open", "Open streams.", "dialect", "transport")
+	m.ends = counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
+	m.sentEvents = counters("sent_events_total", "Events written to clients.", "dialect")
+	m.sentBytes = counters("sent_bytes_total", "Bytes written to clients.", "dialect")
+	m.spared = counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
+	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_request_seconds",
+		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
+	m.Registry.MustRegister(m.requests)
+	m.ingested = counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
+	m.refused = counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
+	m.turnedAway = counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
+	m.bodies = gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
+	m.notAccepted = counter("accept_errors_total", "Connections that could not be accepted.")
+	m.notLetIn = counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
+	m.Paced = counter("paced_seconds_total", "Time that appends have waited because the log in this process would take too much memory.")
+	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
+	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
+	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
+	m.retries = counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
+	m.fenced = counter("store_fenced_total", "Writers that were refused because another has taken over.")
+	m.notStored = counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
+	m.watched = gauge("watched_runs", "Runs with at least one reader on this node.")
+	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
+	m.replayed = counter("replayed_events_total", "Events read from history for readers.")
+	m.pages = counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
+	m.cached = gauge("history_cache_bytes", "Pages of history that are kept.")
+	m.audits = counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
+	m.rows = counters("persisted_rows_total", "Rows committed.", "stream", "kind")
+	m.dead = counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
+	m.rowConflict = counter("persist_conflicts_total", "Rows that came again with another content: an alarm.")
+	m.persistTook = seconds("persist_seconds", "Time of one transaction.")
+	m.persistFail = counters("persist_retries_total", "Attempts to persist that failed.", "stream")
+	m.lagMessages = gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
+	m.lagSeconds = gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
+	m.lagEvents = gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
+	m.windowLeft = gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
+	m.sizeLeft = gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
+	m.active = gauges("persist_active", "1 while this process stores the partition, 0 while another does.", "stream")
+	m.batchRows = gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
+	m.heldBytes = gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
+	m.lost = counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
+	m.returns = counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
+	m.Losses.events = counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
+	m.returnedBytes = counter("memory_returned_bytes_total", "Bytes that it gave back.")
+	return m
+}
+
+// EdgeHooks returns what counts streams and requests.
+func (m *Metrics) EdgeHooks() edge.Hooks {
+	return edge.Hooks{
+		StreamOpened: func(d string, t dialect.Transport) { m.streams.WithLabelValues(d, string(t)).Inc() },
+		StreamClosed: func(d string, t dialect.Transport, r dialect.Reason) {
+			m.streams.WithLabelValues(d, string(t)).Dec()
+			m.ends.WithLabelValues(d, string(t), r.String()).Inc()
+			m.ended.Add(1)
+		},
+		EventsSent: func(d string, events int, bytes int64) {
+			m.sentEvents.WithLabelValues(d).Add(float64(events))
+			m.sentBytes.WithLabelValues(d).Add(float64(bytes))
+		},
+		Dropped:  func(d string, n int) { m.spared.WithLabelValues(d).Add(float64(n)) },
+		Ingested: func(n int) { m.ingested.Add(float64(n)) },
+		IngestRefused: func(r dialect.Reason) {
+			m.refused.WithLabelValues(r.String()).Inc()
+		},
+		BodyBytes: func(held int64) { m.bodies.Set(float64(held)) },
+		RequestDone: func(route string, status int, took time.Duration) {
+			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
+		},
+	}
+}
+
+// InboxHooks returns what counts refusals over NATS.
+func (m *Metrics) InboxHooks() pubjs.InboxHooks {
+	return pubjs.InboxHooks{Refused: func(code string) { m.turnedAway.WithLabelValues(code).Inc() }}
+}
+
+// ProducerHooks returns what counts events on their way into the log.
+func (m *Metrics) ProducerHooks(log *slog.Logger) producers.Hooks {
+	return producers.Hooks{
+		Stored: func(events, _ int, took time.Duration) {
+			m.stored.Add(float64(events))
+			m.storeTook.Observe(took.Seconds())
+		},
+		Conflict: m.conflicts.Inc,
+		Retry:    func(error) { m.retries.Inc() },
+		Fenced:   func(schema.RunKey) { m.fenced.Inc() },
+		Lost:     m.lostHook(log),
+		Refused:  func(events int, _ error) { m.notStored.Add(float64(events)) },
+	}
+}
+
+// FanoutHooks returns what counts reads of the log.
+func (m *Metrics) FanoutHooks() fanout.Hooks {
+	return fanout.Hooks{
+		Watching: func(n int) { m.watched.Set(float64(n)) },
+		Gap:      func(schema.RunKey) { m.gaps.Inc() },
+		Replayed: func(n int) { m.replayed.Add(float64(n)) },
+		Page: func(hit bool, held int) {
+			outcome := "miss"
+			if hit {
+				outcome = "hit"
+			}
+			m.pages.WithLabelValues(outcome).Inc()
+			m.cached.Set(float64(held))
+		},
+		Audited: func(_ int, err error) {
+			outcome := "ok"
+			if err != nil {
+				outcome = "failed"
+			}
+			m.audits.WithLabelValues(outcome).Inc()
+		},
+	}
+}
+
+func (m *Metrics) memoryHooks() memoryHooks {
+	return memoryHooks{Returned: func(bytes int64) {
+		m.returns.Inc()
+		m.returnedBytes.Add(float64(bytes))
+	}}
+}
+
+// PersisterHooks returns what counts stored rows and measures the lag.
+func (m *Metrics) PersisterHooks() persister.Hooks {
+	return persister.Hooks{
+		Stored: func(stream string, s persister.Stored) {
+			m.rows.WithLabelValues(stream, "new").Add(float64(s.Inserted))
+			m.rows.WithLabelValues(stream, "repeated").Add(float64(s.Repeated))
+			m.rows.WithLabelValues(stream, "dropped").Add(float64(s.Dropped))
+			m.persistTook.Observe(s.Took.Seconds())
+		},
+		DeadLetter: func(stream, reason string) { m.dead.WithLabelValues(stream, reason).Inc() },
+		Conflict:   func(string, schema.RunKey, schema.Seq) { m.rowConflict.Inc() },
+		Retrying: func(stream string, _ error, _ time.Time, _ time.Duration) {
+			m.persistFail.WithLabelValues(stream).Inc()
+		},
+		Lag:  m.lag,
+		Lost: func(stream string, n uint64) { m.lost.WithLabelValues(stream).Add(float64(n)) },
+	}
+}
+
+// lag shows how far one partition is behind.
+func (m *Metrics) lag(s persister.Status) {
+	set := func(g *prometheus.GaugeVec, v float64) { g.WithLabelValues(s.Stream).Set(v) }
+	set(m.lagMessages, float64(s.Lag.Messages))
+	set(m.lagEvents, float64(s.LagEvents))
+	age := 0.0
+	if !s.Lag.Oldest.IsZero() {
+		age = time.Since(s.Lag.Oldest).Seconds()
+	}
+	set(m.lagSeconds, age)
+	if s.Lag.Window > 0 {
+		set(m.windowLeft, s.Lag.WindowLeft(time.Now()).Seconds())
+	}
+	if s.Lag.Bounded {
+		set(m.sizeLeft, s.Lag.Room)
+	}
+	active := 1.0
+	if s.Standby {
+		active = 0
+	}
+	set(m.active, active)
+	set(m.batchRows, float64(s.BatchRows))
+	set(m.heldBytes, float64(s.HeldBytes))
+	m.lost.WithLabelValues(s.Stream) // 0 is an answer as well
+}

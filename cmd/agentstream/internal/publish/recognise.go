@@ -1,0 +1,194 @@
+package publish
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"agentstream/producers/transcript"
+	"agentstream/schema"
+)
+
+// maxLook bounds how far into a file it is looked to find out what it is, in bytes. An event may be
+// half of that.
+const maxLook = 2 * schema.MaxEventBytes
+
+// recognised is what a file turned out to be.
+type recognised struct {
+	kind   *format
+	form   string // how frames are written down
+	byName bool   // the content did not tell
+	body   io.Reader
+}
+
+// words returns it for people.
+func (r recognised) words(packed string) string {
+	s := r.kind.name + ", " + r.form
+	if packed != "" {
+		s += ", " + packed
+	}
+	if r.byName {
+		s += " (by its name)"
+	}
+	return s
+}
+
+// errUnrecognised reports that neither content nor name tell what a file holds.
+var errUnrecognised = errors.New("cannot tell what it holds; --format says it")
+
+// recognise reads as much as it takes to find out what a file holds. Body returns everything again, also
+// when there is an error. What came in pieces over a pipe is looked at piece by piece: nobody waits for
+// more than the first frame that decides.
+func recognise(r io.Reader, name string) (recognised, error) {
+	var head []byte
+	piece := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(piece)
+		head = append(head, piece[:n]...)
+		found := look(head)
+		found.body = io.MultiReader(bytes.NewReader(head), r)
+		switch {
+		case found.kind != nil:
+			return found, nil
+		case err != nil && err != io.EOF:
+			return found, err
+		case err == nil && len(head) < maxLook:
+			continue
+		}
+		found.kind, found.byName = byName(name), true
+		switch {
+		case found.form == "":
+			found.form = "empty"
+			if found.kind == nil { // no events: nothing goes wrong
+				found.kind, found.byName = formatNamed("native"), false
+			}
+		case found.form == formText || found.kind == nil:
+			return found, fmt.Errorf("%w: it begins with %.60q", errUnrecognised, bytes.TrimSpace(head[:min(len(head), 60)]))
+		}
+		return found, nil
+	}
+}
+
+// byName takes a hint of a file's name and its folder's; nil where there is none.
+func byName(name string) *format {
+	base := strings.ToLower(filepath.Base(filepath.Dir(name)) + "/" + filepath.Base(name))
+	if strings.HasSuffix(base, ".traj") {
+		return formatNamed("swe-agent")
+	}
+	all := formats()
+	slices.SortStableFunc(all, func(a, b *format) int { return len(b.name) - len(a.name) }) // gemini-cli is not gemini
+	for _, part := range []string{filepath.Base(base), base} {
+		for _, f := range all {
+			if strings.Contains(part, f.name) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// Forms in words.
+const (
+	formSSE   = "server-sent events"
+	formLines = "JSON lines"
+	formList  = "JSON list"
+	formJSON  = "JSON"
+	formText  = "text"
+)
+
+// look finds out what a file holds from its first bytes; kind is nil while, or when, they do not tell.
+func look(head []byte) (r recognised) {
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
+	if len(head) == 0 {
+		return r
+	}
+	switch r.form = formOf(head); r.form {
+	case formText:
+		return r
+	case formSSE:
+	default:
+		if holdsNative(head) { // first, for it also knows events with types that nobody else does
+			r.kind = formatNamed("native")
+			return r
+		}
+	}
+	name, _ := transcript.Recognise(head)
+	r.kind = formatNamed(name)
+	return r
+}
+
+func formOf(head []byte) string {
+	line, _, more := bytes.Cut(head, []byte{'\n'})
+	switch {
+	case head[0] == '[':
+		return formList
+	case head[0] == '{' && more && !json.Valid(line):
+		return formJSON
+	case head[0] == '{':
+		return formLines
+	}
+	field, _, _ := bytes.Cut(line, []byte{':'})
+	switch string(field) {
+	case "", "data", "event", "id", "retry":
+		if len(field) < len(line) {
+			return formSSE
+		}
+	}
+	return formText
+}
+
+// holdsNative looks at the first event of a file: it has a type of the catalogue, or one that stands
+// where only events have theirs.
+func holdsNative(head []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(head))
+	if head[0] == '[' {
+		_, _ = dec.Token() // the bracket
+	}
+	typ, marked := "", false
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			break
+		}
+		value, err := dec.Token()
+		if err != nil {
+			break
+		}
+		switch name {
+		case "type":
+			typ, _ = value.(string)
+		case "payload", "seq", "run_id":
+			marked = true
+		}
+		if _, nested := value.(json.Delim); nested && !skipRest(dec) {
+			break // cut: the rest has not been read yet
+		}
+	}
+	_, err := schema.Lookup(typ)
+	return typ != "" && (err == nil || marked)
+}
+
+// skipRest reads on to the end of the object or list that has just begun.
+func skipRest(dec *json.Decoder) bool {
+	for depth := 1; depth > 0; {
+		t, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		switch t {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return true
+}

@@ -1,0 +1,120 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"text/tabwriter"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/schema"
+)
+
+// HoldCmd is about legal holds.
+type HoldCmd struct {
+	Add    HoldAddCmd    `cmd:"" help:"Keep a run, or a whole tenant, whatever else is said."`
+	Remove HoldRemoveCmd `cmd:"" help:"Lift a hold."`
+	List   HoldListCmd   `cmd:"" help:"List holds."`
+}
+
+// HoldAddCmd places a hold.
+type HoldAddCmd struct {
+	archive.StoreFlags
+	Tenant string `arg:"" help:"Tenant."`
+	RunID  string `arg:"" optional:"" name:"run" help:"Run; without one, the whole tenant."`
+	Reason string `help:"Why: a case, a person." required:""`
+}
+
+// holdKey names what a hold is about.
+func holdKey(tenant, run string) (schema.RunKey, error) {
+	key := schema.RunKey{Tenant: tenant, Run: run}
+	if run == "" {
+		return key, schema.ValidTenant(tenant)
+	}
+	return key, key.Validate()
+}
+
+// Run places the hold.
+func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
+	key, err := holdKey(c.Tenant, c.RunID)
+	if err != nil {
+		return err
+	}
+	s, done, err := c.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	expired, err := s.Holds.AddHold(ctx, key, c.Reason)
+	if err == nil && expired {
+		fmt.Fprintf(c.Stderr(), "agentstream: the hold is placed, but events of run %s had expired or were deleted before\n", key)
+	}
+	return err
+}
+
+// HoldRemoveCmd lifts a hold.
+type HoldRemoveCmd struct {
+	archive.StoreFlags
+	Tenant string `arg:"" help:"Tenant."`
+	RunID  string `arg:"" optional:"" name:"run" help:"Run; without one, the tenant's own hold."`
+}
+
+// Run lifts the hold.
+func (c *HoldRemoveCmd) Run(ctx context.Context, log *slog.Logger) error {
+	key, err := holdKey(c.Tenant, c.RunID)
+	if err != nil {
+		return err
+	}
+	s, done, err := c.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	was, err := s.Holds.RemoveHold(ctx, key)
+	if err == nil && !was {
+		err = errors.New("there is no such hold")
+	}
+	return err
+}
+
+// HoldListCmd lists holds.
+type HoldListCmd struct {
+	archive.StoreFlags
+	Tenant string `arg:"" optional:"" help:"Only of this tenant."`
+	JSON   bool   `name:"json" help:"Print one JSON object per line."`
+}
+
+// Run lists.
+func (c *HoldListCmd) Run(ctx context.Context, log *slog.Logger) error {
+	s, done, err := c.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	holds, err := s.Settings.Holds(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
+	if !c.JSON {
+		fmt.Fprintln(w, "TENANT\tRUN\tPLACED\tREASON")
+	}
+	for _, h := range holds {
+		placed := h.Placed.UTC().Format(time.RFC3339)
+		if c.JSON {
+			if err := json.NewEncoder(c.Stdout()).Encode(map[string]string{"tenant": h.Key.Tenant, "run": h.Key.Run, "placed_at": placed, "reason": h.Reason}); err != nil {
+				return err
+			}
+			continue
+		}
+		run := h.Key.Run
+		if run == "" {
+			run = "(all)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%q\n", h.Key.Tenant, run, placed, h.Reason)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,144 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/schema"
+)
+
+// CommandFlags are what all commands to a run have. A command is an event of the run: what it does is
+// for the agent to decide, and tail shows it.
+type CommandFlags struct {
+	cli.ServerFlags
+	RunID string `arg:"" name:"run" help:"Run to tell."`
+	Key   string `help:"Idempotency key: a command under a key that was used is not given again." placeholder:"KEY"`
+
+	cli.Streams `kong:"-"`
+}
+
+// send sends a command and prints one line: run and number.
+func (c *CommandFlags) send(ctx context.Context, name string, payload map[string]any) error {
+	if err := schema.ValidRunID(c.RunID); err != nil {
+		return fmt.Errorf("RUN: %w", err)
+	}
+	cl, err := cli.NewClient(c.ServerFlags, func(format string, args ...any) {
+		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
+	})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for field, v := range payload {
+		if v == "" {
+			delete(payload, field)
+		}
+	}
+	r, err := cl.Command(ctx, c.RunID, c.Key, name, payload)
+	if err != nil {
+		return fmt.Errorf("%s run %s: %w", name, c.RunID, err)
+	}
+	fmt.Fprintf(c.Stdout(), "run=%s seq=%d\n", c.RunID, r.Last)
+	return nil
+}
+
+// CancelCmd asks a run to end.
+type CancelCmd struct {
+	CommandFlags
+	Reason string `help:"Why, for people."`
+}
+
+// Run sends the command.
+func (c *CancelCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandCancel, map[string]any{"reason": c.Reason})
+}
+
+// PauseCmd asks a run to wait.
+type PauseCmd struct {
+	CommandFlags
+	Reason string `help:"Why, for people."`
+}
+
+// Run sends the command.
+func (c *PauseCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandPause, map[string]any{"reason": c.Reason})
+}
+
+// ResumeCmd lets a paused run go on.
+type ResumeCmd struct{ CommandFlags }
+
+// Run sends the command.
+func (c *ResumeCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandResume, map[string]any{})
+}
+
+// ApproveCmd accepts a run's plan.
+type ApproveCmd struct {
+	CommandFlags
+	Plan string `help:"Id of the plan; without it the open one." placeholder:"ID"`
+}
+
+// Run sends the command.
+func (c *ApproveCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandApprove, map[string]any{"plan_id": c.Plan})
+}
+
+// RejectCmd refuses a run's plan.
+type RejectCmd struct {
+	CommandFlags
+	Plan   string `help:"Id of the plan; without it the open one." placeholder:"ID"`
+	Reason string `help:"Why, for the agent."`
+}
+
+// Run sends the command.
+func (c *RejectCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandReject, map[string]any{"plan_id": c.Plan, "reason": c.Reason})
+}
+
+// RedirectCmd gives a run another instruction.
+type RedirectCmd struct {
+	CommandFlags
+	Instruction string `arg:"" help:"What to do instead."`
+}
+
+// Run sends the command.
+func (c *RedirectCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandRedirect, map[string]any{"instruction": c.Instruction})
+}
+
+// AnswerCmd answers a run's question.
+type AnswerCmd struct {
+	CommandFlags
+	Request string `arg:"" help:"Id of the question: request_id of input.requested."`
+	Answer  string `arg:"" help:"The answer."`
+	JSON    bool   `name:"json" help:"The answer is a JSON value, not a text."`
+}
+
+// Run sends the command.
+func (c *AnswerCmd) Run(ctx context.Context) error {
+	payload := map[string]any{"request_id": c.Request}
+	if c.JSON {
+		if !json.Valid([]byte(c.Answer)) {
+			return fmt.Errorf("ANSWER: not a JSON value: %s", terminal.Clip(terminal.Sanitize(c.Answer), 80))
+		}
+		payload["answer"] = json.RawMessage(c.Answer)
+	} else {
+		payload["answer"] = &c.Answer // also when it is empty
+	}
+	return c.send(ctx, agentstream.CommandAnswer, payload)
+}
+
+// SayCmd says something to a run; after its end that is a follow-up.
+type SayCmd struct {
+	CommandFlags
+	Text string `arg:"" help:"What to say."`
+}
+
+// Run sends the command.
+func (c *SayCmd) Run(ctx context.Context) error {
+	return c.send(ctx, agentstream.CommandMessage, map[string]any{"content": &c.Text})
+}

@@ -1,0 +1,73 @@
+package runs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/clitest"
+)
+
+// The commands' routes and payloads, and what is printed.
+func TestCommandsTell(t *testing.T) {
+	var got []string
+	status := http.StatusOK
+	s := clitest.NewStandIn(t)
+	s.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		body, _ := io.ReadAll(r.Body)
+		got = append(got, r.URL.Path+" "+string(body)+" "+r.Header.Get("Idempotency-Key"))
+		if status != http.StatusOK {
+			clitest.Problem(w, status, "RUN-ENDED", "the run has ended", 0)
+			return true
+		}
+		fmt.Fprint(w, `{"first_seq":7,"last_seq":7}`)
+		return true
+	}
+	var out bytes.Buffer
+	at := CommandFlags{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Key: "k", Streams: cli.Streams{Out: &out, Err: io.Discard}}
+	for _, c := range []struct {
+		cmd  interface{ Run(context.Context) error }
+		want string
+	}{
+		{&CancelCmd{CommandFlags: at}, "cancel {}"},
+		{&CancelCmd{at, "enough"}, `cancel {"reason":"enough"}`},
+		{&PauseCmd{CommandFlags: at}, "pause {}"},
+		{&ResumeCmd{at}, "resume {}"},
+		{&ApproveCmd{CommandFlags: at}, "approve_plan {}"},
+		{&ApproveCmd{at, "p1"}, `approve_plan {"plan_id":"p1"}`},
+		{&RejectCmd{at, "p1", "too dear"}, `reject_plan {"plan_id":"p1","reason":"too dear"}`},
+		{&RedirectCmd{at, "look <there>"}, `redirect {"instruction":"look <there>"}`},
+		{&AnswerCmd{at, "q1", "", false}, `answer {"answer":"","request_id":"q1"}`},
+		{&AnswerCmd{at, "q1", "42", false}, `answer {"answer":"42","request_id":"q1"}`},
+		{&AnswerCmd{at, "q1", `{"a":1.0}`, true}, `answer {"answer":{"a":1.0},"request_id":"q1"}`},
+		{&SayCmd{at, "hello"}, `messages {"content":"hello"}`},
+	} {
+		out.Reset()
+		got = nil
+		if err := c.cmd.Run(t.Context()); err != nil {
+			t.Fatalf("%T: %v", c.cmd, err)
+		}
+		if want := []string{"/v1/agent/runs/r1/" + c.want + " k"}; !slices.Equal(got, want) || out.String() != "run=r1 seq=7\n" {
+			t.Errorf("%T sent %q, want %q; printed %q", c.cmd, got, want, out.String())
+		}
+	}
+	status = http.StatusConflict
+	if err := (&PauseCmd{CommandFlags: at}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "RUN-ENDED") {
+		t.Errorf("refused: %v", err)
+	}
+	got = nil
+	at.RunID = "a/b"
+	if err := (&PauseCmd{CommandFlags: at}).Run(t.Context()); err == nil || len(got) != 0 {
+		t.Errorf("bad run: %v", err)
+	}
+	at.RunID = "r1"
+	if err := (&AnswerCmd{at, "q1", "{", true}).Run(t.Context()); err == nil || len(got) != 0 {
+		t.Errorf("bad answer: %v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package runs
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/schema"
+)
+
+// Cmd lists runs, the newest first.
+type Cmd struct {
+	cli.ServerFlags
+	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE,…"`
+	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
+	Until string            `help:"Only runs that began before." placeholder:"TIME"`
+	Waits bool              `help:"Only runs that wait for somebody: for an answer, the approval of a plan, or to be resumed."`
+	Limit int               `help:"Most runs; 0 all." default:"20"`
+	JSON  bool              `name:"json" help:"Print one JSON object per line."`
+
+	cli.Streams `kong:"-"`
+}
+
+// pageOfRuns is how many runs one request asks for.
+const pageOfRuns = 200
+
+// Run prints the list.
+func (c *Cmd) Run(ctx context.Context) error {
+	q, err := c.query(time.Now())
+	if err != nil {
+		return err
+	}
+	cl, err := cli.NewClient(c.ServerFlags, func(format string, args ...any) {
+		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
+	})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var show runsView = newRunsTable(c.Stdout())
+	if c.JSON {
+		show = &runsLines{bufio.NewWriter(c.Stdout())}
+	}
+	more, err := c.list(ctx, cl, q, show)
+	if cerr := show.close(); err == nil {
+		err = cerr
+	}
+	switch {
+	case errors.Is(err, syscall.EPIPE), err != nil && ctx.Err() != nil:
+		return nil // the reader of our output, or the person before it, has seen enough
+	case err != nil:
+		return fmt.Errorf("list runs: %w", err)
+	case more && !c.JSON:
+		fmt.Fprintf(c.Stderr(), "agentstream: there are more; --limit 0 lists all\n")
+	}
+	return nil
+}
+
+// list shows page after page and reports whether there are more than were wanted.
+func (c *Cmd) list(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show runsView) (more bool, err error) {
+	for left := c.Limit; ; {
+		q.Limit = pageOfRuns
+		if c.Limit > 0 {
+			q.Limit = min(left, pageOfRuns)
+		}
+		page, err := cl.Runs(ctx, q)
+		if err != nil {
+			return false, err
+		}
+		for i := range page.Runs {
+			if err := show.run(&page.Runs[i]); err != nil {
+				return false, err
+			}
+		}
+		left -= len(page.Runs)
+		if page.NextCursor == "" || c.Limit > 0 && left <= 0 {
+			return page.NextCursor != "", nil
+		}
+		q.Cursor = page.NextCursor
+	}
+}
+
+func (c *Cmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
+	if c.Limit < 0 {
+		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+	}
+	q.States, q.Waits = c.State, c.Waits
+	if q.Since, err = cli.ParseSince("--since", c.Since, now); err != nil {
+		return q, err
+	}
+	q.Until, err = cli.ParseSince("--until", c.Until, now)
+	return q, err
+}
+
+// runsView shows runs.
+type runsView interface {
+	run(r *agentstream.Run) error
+	close() error
+}
+
+// runsLines prints one JSON object per line, with the fields of the API.
+type runsLines struct{ w *bufio.Writer }
+
+func (v *runsLines) run(r *agentstream.Run) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = v.w.Write(append(b, '\n'))
+	return err
+}
+
+func (v *runsLines) close() error { return v.w.Flush() }
+
+// runsTable prints columns. The widths are known when all runs are, so nothing shows before close.
+type runsTable struct{ w *tabwriter.Writer }
+
+func newRunsTable(out io.Writer) *runsTable {
+	t := &runsTable{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t.w, "RUN\tSTATE\tSTARTED\tTOOK\tEVENTS\tTOKENS\tREASON") // errors show at the flush
+	return t
+}
+
+func (t *runsTable) run(r *agentstream.Run) error {
+	state := string(r.State)
+	switch {
+	case r.WaitsFor == schema.WaitsForAnswer:
+		state = "waiting"
+	case state == "":
+		state = "-"
+	}
+	started := r.StartedAt
+	if at, err := time.Parse(time.RFC3339Nano, started); err == nil {
+		started = at.UTC().Format("2006-01-02 15:04:05")
+	}
+	_, err := fmt.Fprintf(t.w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started),
+		took(r), r.LastSeq, tokens(r.Usage), terminal.Shorten(terminal.Sanitize(r.Reason)))
+	return err
+}
+
+func (t *runsTable) close() error { return t.w.Flush() }
+
+// took is the time from a run's first to its newest event; with a + while it goes on.
+func took(r *agentstream.Run) string {
+	from, err1 := time.Parse(time.RFC3339Nano, r.StartedAt)
+	to, err2 := time.Parse(time.RFC3339Nano, r.UpdatedAt)
+	if err1 != nil || err2 != nil {
+		return "-"
+	}
+	text := to.Sub(from).Round(time.Second).String()
+	if r.EndedAt == "" {
+		text += "+"
+	}
+	return text
+}
+
+// tokens shows what went in and came out, by the names that providers use for it.
+func tokens(u schema.Usage) string {
+	in := u["input_tokens"] + u["prompt_tokens"] + u["promptTokenCount"] // as each provider names them
+	out := u["output_tokens"] + u["completion_tokens"] + u["candidatesTokenCount"]
+	if in == 0 && out == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(in, 10) + "/" + strconv.FormatInt(out, 10)
+}

@@ -72,7 +72,7 @@ func openDevStore(ctx context.Context, path string) (*sqlite.Store, error) {
 	return sqlite.Open(ctx, sqlite.Config{Path: path, Readers: 2})
 }
 
-// DeadLetters is what the commands need of a store.
+// DeadLetters is a store as the commands on dead letters need it.
 type DeadLetters interface {
 	deadletter.Redriver
 	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)

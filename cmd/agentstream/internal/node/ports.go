@@ -7,16 +7,16 @@ import (
 	"agentstream/cmd/agentstream/internal/process"
 )
 
-// ports are where a role is served. One that is not wanted is nil.
-type ports struct {
+// Ports are where a role is served. One that is not wanted is nil.
+type Ports struct {
 	Clients net.Listener
 	admin   net.Listener
 }
 
 // Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried,
 // because it binds that one itself; "": it has none.
-func (f *ListenFlags) Bind(ctx context.Context, nats string) (*ports, error) {
-	var p ports
+func (f *ListenFlags) Bind(ctx context.Context, nats string) (*Ports, error) {
+	var p Ports
 	for _, one := range []struct {
 		flag, addr string
 		into       *net.Listener
@@ -39,7 +39,7 @@ func (f *ListenFlags) Bind(ctx context.Context, nats string) (*ports, error) {
 }
 
 // Close closes those that nobody serves yet, and does nothing to those that were served.
-func (p *ports) Close() {
+func (p *Ports) Close() {
 	for _, ln := range []net.Listener{p.Clients, p.admin} {
 		if ln != nil {
 			_ = ln.Close() // whoever served it has closed it
@@ -48,7 +48,7 @@ func (p *ports) Close() {
 }
 
 // AddAdmin puts the operators' listener into the last stage: a drain is when one wants to look.
-func (p *ports) AddAdmin(stages [][]process.Part, a *process.Admin) {
+func (p *Ports) AddAdmin(stages [][]process.Part, a *process.Admin) {
 	if p.admin == nil {
 		return
 	}

@@ -1,7 +1,6 @@
 package producers_test
 
 import (
-	"agentstream/producers/provider/providertest"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
 	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // BlobPrefix begins the blob_ref of a blob that is kept with a run (native §3.4).

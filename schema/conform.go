@@ -1,9 +1,10 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
+
+	"agentstream/schema/jsonscan"
 )
 
 // SurelyConforms reports whether a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks

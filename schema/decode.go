@@ -1,12 +1,13 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"agentstream/schema/jsonscan"
 )
 
 // BatchError reports which event of a batch was refused. Err wraps one of the sentinels.

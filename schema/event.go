@@ -1,12 +1,13 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
+
+	"agentstream/schema/jsonscan"
 )
 
 // TimeLayout is how a time that is made here is written: RFC 3339, UTC, milliseconds (native §2).

@@ -1,8 +1,9 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"strings"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Fold sums a run's events up: lifecycle, plan, messages with their blocks, tool calls, children,

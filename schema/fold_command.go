@@ -1,9 +1,10 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"slices"
 	"strings"
+
+	"agentstream/schema/jsonscan"
 )
 
 // FoldCommand is a command that the agent has not obeyed yet.

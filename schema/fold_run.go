@@ -1,8 +1,9 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"slices"
+
+	"agentstream/schema/jsonscan"
 )
 
 // FoldPlan is a proposed plan.

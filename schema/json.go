@@ -1,12 +1,13 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // maxDepth bounds nesting of an event. PostgreSQL's and many clients' JSON parsers recurse.

@@ -1,9 +1,10 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // The functions below decide in one pass that bytes are what they should be, and decide nothing about those

@@ -1,12 +1,13 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // quickSeeds are texts at which a scanner and the standard library may part.

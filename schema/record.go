@@ -1,10 +1,11 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"fmt"
 	"iter"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Record is one line of the log, looked at but not decoded. All fields are parts of the pack's

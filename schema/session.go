@@ -1,11 +1,12 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"encoding/json"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // MaxSession bounds the description of a session, in bytes, without the times that MergeSession adds to it. Whoever

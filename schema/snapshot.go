@@ -1,8 +1,9 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"strconv"
+
+	"agentstream/schema/jsonscan"
 )
 
 // AppendSnapshot appends the fold as one JSON object (contracts/snapshot.schema.json). Strings that

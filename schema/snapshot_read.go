@@ -1,8 +1,9 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"fmt"
+
+	"agentstream/schema/jsonscan"
 )
 
 // ParseSnapshot reads what AppendSnapshot wrote and returns a fold that goes on where that one was: the

@@ -1,9 +1,10 @@
 package schema
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"strconv"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Views of a run show events that stand for several (design: first_seq). What is below builds their

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"agentstream/internal/localpg"
 	"bufio"
 	"bytes"
 	"context"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"agentstream/internal/localpg"
 )
 
 // The test binary is also the referee's own program, and a harness that does what little it takes to

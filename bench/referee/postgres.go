@@ -1,7 +1,6 @@
 package main
 
 import (
-	"agentstream/internal/localpg"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"agentstream/internal/localpg"
 )
 
 // postgresPrograms are what is used of an installation.

@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"agentstream/internal/localpg"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"agentstream/internal/localpg"
 )
 
 // PostgresServer is a private PostgreSQL in a temporary directory, reached by a Unix socket there.

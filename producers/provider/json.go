@@ -1,12 +1,13 @@
 package provider
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Fields are the members of a JSON object in their order, with untouched values.

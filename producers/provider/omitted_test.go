@@ -1,11 +1,12 @@
 package provider
 
 import (
-	"agentstream/internal/cputime"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"agentstream/internal/cputime"
 )
 
 // TestOmitted: what is too large leaves out its largest members, says which and how many, and takes no

@@ -1,9 +1,10 @@
 package transcript
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
+
+	"agentstream/schema/jsonscan"
 )
 
 // member is one member of an object that may be cut. whole is false for the one that it was cut in.

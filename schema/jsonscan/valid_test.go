@@ -1,7 +1,6 @@
 package jsonscan
 
 import (
-	"agentstream/internal/cputime"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"agentstream/internal/cputime"
 )
 
 func TestQuickAgreesOnRandomTexts(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"agentstream/internal/localpg"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"agentstream/internal/localpg"
 )
 
 // service starts a service as its image does.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"agentstream/internal/localpg"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"agentstream/internal/localpg"
 )
 
 // topology is the services as processes.

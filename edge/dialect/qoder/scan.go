@@ -1,11 +1,12 @@
 package qoder
 
 import (
-	"agentstream/schema/jsonscan"
 	"bytes"
 	"encoding/json"
 	"strconv"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // What is below reads JSON that is known to be valid and allocates nothing: every delta of the log passes here.

@@ -181,7 +181,7 @@ var floors = []floor{
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
 	{"edge/dialect/*", []string{"edge/dialect", "schema", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
-	{"edge/sessions", []string{"edge", "edge/auth", "edge/dialect", "edge/dialect/qoder", "fanout", "producers", "schema"}, "what a dialect answers beside its streams is written in its words and on the edge's reads and writes"},
+	{"edge/sessions", []string{"edge", "edge/auth", "edge/dialect", "edge/dialect/qoder", "fanout", "internal/backoff", "producers", "schema"}, "what a dialect answers beside its streams is written in its words and on the edge's reads and writes"},
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
 	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},

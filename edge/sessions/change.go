@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"agentstream/edge"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/fanout"
+	"agentstream/internal/backoff"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -29,8 +31,13 @@ type change struct {
 // lane is the child whose events they are; "" is the run itself.
 func (c *change) lane() string { return c.events[0].ChildID }
 
-// maxTries bounds how often a change is made anew because the run ended or went on in between.
-const maxTries = 8
+// A change is made again when the run ended or went on in between: at most maxTries times, with waits of up to
+// maxPause between them, because many who change one ended run at the same time would otherwise keep one another
+// from it.
+const (
+	maxTries = 16
+	maxPause = 200 * time.Millisecond
+)
 
 // errMoved reports that a run has ended, or goes on again, since a change was made for it.
 var errMoved = errors.New("the run has ended or goes on since")
@@ -38,7 +45,12 @@ var errMoved = errors.New("the run has ended or goes on since")
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
 // key is recognised whatever has become of the run since.
 func store(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
-	for range maxTries {
+	for try := range maxTries {
+		if try > 0 {
+			if err := backoff.Sleep(ctx, backoff.Delay(try-1, 2*time.Millisecond, maxPause)); err != nil {
+				return producers.Receipt{}, err
+			}
+		}
 		head, err := x.Head(ctx, c.run)
 		if err != nil {
 			return producers.Receipt{}, err

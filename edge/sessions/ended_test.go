@@ -88,7 +88,7 @@ func TestEndedTogether(t *testing.T) {
 	h.ended("run")
 	kid := qoder.ThreadID("run", "kid")
 	var wg sync.WaitGroup
-	const each = 6
+	const each = 24
 	for i := range each {
 		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"x"}`).ok(200) })
 		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"y"}`, "Idempotency-Key", fmt.Sprint(i)).ok(200) })

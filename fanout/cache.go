@@ -37,6 +37,7 @@ type cachedRun struct {
 	checked  time.Time // when the pages were last known to be what the log has
 	checking *fetchOnce
 	fetches  []*fetchOnce
+	begun    uint64     // counts the fetches
 	parked   []*logWalk // between two pages
 }
 
@@ -52,6 +53,7 @@ type page struct {
 // fetchOnce is one reading of the log, for all who want its result.
 type fetchOnce struct {
 	at, through schema.Seq
+	number      uint64        // of the run's fetches
 	done        chan struct{} // closed when the rest may be read
 	page        *page         // nil: nothing behind at, or err
 	err         error

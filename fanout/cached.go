@@ -74,11 +74,15 @@ func (r *cacheReader) close() {
 
 // page returns a page that holds what is next behind pos; nil when there is nothing.
 func (r *cacheReader) page(pos schema.Seq) (*page, error) {
-	for asked := false; ; {
+	var came uint64 // how many fetches had begun when page was called
+	for asked, first := false, true; ; {
 		if err := r.ctx.Err(); err != nil {
 			return nil, context.Cause(r.ctx)
 		}
 		r.c.mu.Lock()
+		if first {
+			came, first = r.run.begun, false
+		}
 		// Once is enough: what was true when page was called is good for this page.
 		if !asked && len(r.run.pages) > 0 && time.Since(r.run.checked) > r.c.fresh {
 			if err := r.check(); err != nil {
@@ -113,10 +117,13 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 				continue
 			}
 		}
+		// What a fetch did not find may have been stored before page was called, when the fetch had begun
+		// before: then the next one decides. A log that does not answer is asked once.
+		late := read == nil && f.number <= came && !errors.Is(f.err, ErrUnavailable)
 		switch {
 		case f.page != nil && f.page.lo <= pos+1 && f.page.hi > pos:
 			return f.page, nil
-		case f.gone && read == nil:
+		case f.gone && read == nil, late:
 		case f.err != nil && (read != nil || f.at == pos):
 			return nil, f.err
 		case f.page == nil && f.at == pos && f.through >= through:
@@ -136,7 +143,8 @@ func (r *cacheReader) fetch(pos, through schema.Seq) (*fetchOnce, *logWalk) {
 			return f, nil
 		}
 	}
-	f := &fetchOnce{at: pos, through: through, done: make(chan struct{})}
+	r.run.begun++
+	f := &fetchOnce{at: pos, through: through, number: r.run.begun, done: make(chan struct{})}
 	r.run.fetches = append(r.run.fetches, f)
 	for i, w := range r.run.parked {
 		if w.pos == pos {

@@ -109,6 +109,7 @@ const holeTries = 3
 // the stream's first pack.
 func (w *walk) run() error {
 	for try := 0; ; try++ {
+		start := w.pos
 		hole, err := w.stream()
 		if err != nil {
 			return err
@@ -128,7 +129,14 @@ func (w *walk) run() error {
 			try = 0
 			continue
 		case hole == 0 && first == 0:
-			return w.end()
+			more, err := w.end()
+			if !more || w.pos == start && try == holeTries {
+				return err
+			}
+			if w.pos > start {
+				try = 0
+			}
+			continue
 		case first > w.pos+1:
 			return &ExpiredError{First: first}
 		case w.h.cfg.Archive == nil:
@@ -154,26 +162,27 @@ func (w *walk) hole(first schema.Seq) error {
 }
 
 // end decides what it means that neither stream nor archive has anything behind pos: the newest
-// event was reached, or everything has gone.
-func (w *walk) end() error {
+// event was reached, everything has gone, or events were stored since they were asked. more reports the
+// last; then err is for a caller that does not look again.
+func (w *walk) end() (more bool, err error) {
 	head, err := w.h.Head(w.ctx, w.key)
-	if err != nil {
-		return err
+	if err != nil || head.Last <= w.pos {
+		return false, err
 	}
-	if head.Last > w.pos {
-		if head.Stored == 0 { // the archive knows the run's end and has none of its events
-			return &ExpiredError{First: head.Last + 1}
-		}
-		// The whole range may lie before what the stream still has.
-		for p, err := range w.h.cfg.Stream.Packs(w.ctx, w.key, w.pos, schema.MaxSeq) {
-			if err == nil && p.First > w.pos+1 && w.h.cfg.Archive == nil {
-				return &ExpiredError{First: p.First}
-			}
-			break
-		}
-		return fmt.Errorf("nothing behind %d where %d exists: %w", w.pos, head.Last, ErrUnavailable)
+	if head.Stored == 0 { // the archive knows the run's end and has none of its events
+		return false, &ExpiredError{First: head.Last + 1}
 	}
-	return nil
+	// The whole range may lie before what the stream still has.
+	for p, err := range w.h.cfg.Stream.Packs(w.ctx, w.key, w.pos, schema.MaxSeq) {
+		switch more = p.First <= w.pos+1; {
+		case err != nil:
+			return false, w.unavailable(err)
+		case !more && w.h.cfg.Archive == nil:
+			return false, &ExpiredError{First: p.First}
+		}
+		break
+	}
+	return more, fmt.Errorf("nothing behind %d where %d exists: %w", w.pos, head.Last, ErrUnavailable)
 }
 
 // stream yields what the stream has next. hole is the first seq that it has when that is not the

@@ -56,13 +56,13 @@ func (s *cache[K, V]) enter(ctx context.Context, key K) (*cacheEntry[K, V], erro
 	}
 }
 
-// leave gives up the turn at an entry of so many bytes; one of 0 is not worth keeping.
+// leave ends the turn at an entry, which now has size bytes. An entry of 0 bytes is not kept.
 func (s *cache[K, V]) leave(e *cacheEntry[K, V], size int) {
 	<-e.turn
 	s.drop(e, size)
 }
 
-// drop gives an entry up. Size -1 leaves it as it was counted.
+// drop ends one use of an entry. With size -1 the size that was counted for it stays.
 func (s *cache[K, V]) drop(e *cacheEntry[K, V], size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,7 @@ func (h *house) lines(run string) (events []schema.Event) {
 	return events
 }
 
-// told gives child and text of each event.
+// told returns the child and the text of each event.
 func toldBy(events []schema.Event) (list []string) {
 	for _, e := range events {
 		text := struct {

@@ -73,7 +73,7 @@ func (k *talk) large(h *spoken) {
 	c.Close()
 }
 
-// commands tells runs in states that take and refuse each.
+// commands sends each command to runs in states that take it and in states that refuse it.
 func (k *talk) commands(h *spoken) {
 	n := 0
 	for name, body := range bodies {

@@ -156,7 +156,7 @@ func (p *Projector) drop(m *message) {
 	m.base += n
 }
 
-// stop tells the end of a block, unless it was told. Nothing of the block is told behind it.
+// stop emits the end of a block, unless it was emitted before. Nothing of the block follows it.
 func (p *Projector) stop(m *message, b *block) {
 	if b.state == blockStopped {
 		return

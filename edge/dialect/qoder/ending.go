@@ -129,7 +129,7 @@ func (p *Projector) complete(m *message, content []byte) {
 	}
 }
 
-// suffix tells the rest of a block that its content has, and then its stop (seed 001). What was streamed and is no
+// suffix emits the rest of a block that its content has, and then its stop (seed 001). What was streamed and is no
 // beginning of the content stays as it is: the content is right.
 func (p *Projector) suffix(m *message, b *block, part []byte) {
 	if b.state == blockStopped {

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,8 +48,8 @@ const maxMediaType = 255
 
 // blobsOf returns the run that keeps the blobs of what an id of the path names: of a child, its root. An id that names
 // nothing stays what it is.
-func (s *Server) blobsOf(ctx context.Context, key schema.RunKey) (schema.RunKey, error) {
-	src, _, err := s.locate(ctx, key)
+func (a *API) blobsOf(ctx context.Context, key schema.RunKey) (schema.RunKey, error) {
+	src, _, err := a.cfg.Runs.locate(ctx, key)
 	if errors.Is(err, fanout.ErrNotFound) {
 		return key, nil
 	}
@@ -59,54 +58,54 @@ func (s *Server) blobsOf(ctx context.Context, key schema.RunKey) (schema.RunKey,
 
 // putBlob keeps the body as a blob of a run that exists and has not expired. The body is stored as it arrives: no more
 // than a piece of it is held.
-func (s *Server) putBlob(c *call) error {
-	key, err := c.key()
+func (a *API) putBlob(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	mediaType, err := blobType(c.r.Header)
+	mediaType, err := blobType(c.Request().Header)
 	if err != nil {
 		return err
 	}
-	if coding, err := codingOf(c.r.Header); err != nil || coding != "" {
+	if coding, err := codingOf(c.Request().Header); err != nil || coding != "" {
 		return fmt.Errorf("a blob is kept as it is: %w", errCoding)
 	}
-	if c.r.ContentLength > s.cfg.MaxBlobBytes {
-		return fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, s.cfg.MaxBlobBytes, errBodyTooBig)
+	if c.Request().ContentLength > a.cfg.MaxBlobBytes {
+		return fmt.Errorf("%d bytes, %d allowed: %w", c.Request().ContentLength, a.cfg.MaxBlobBytes, errBodyTooBig)
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	if key, err = s.blobsOf(ctx, key); err != nil {
+	if key, err = a.blobsOf(ctx, key); err != nil {
 		return err
 	}
-	if err := s.kept(ctx, key); err != nil {
+	if err := a.kept(ctx, key); err != nil {
 		return err
 	}
-	left, err := s.blobsLeft(ctx, key, max(c.r.ContentLength, 0))
+	left, err := a.blobsLeft(ctx, key, max(c.Request().ContentLength, 0))
 	if err != nil {
 		return err
 	}
-	if c.r.ContentLength > 0 {
-		if err := s.limits.spend(c.meter, 0, c.r.ContentLength); err != nil {
+	if c.Request().ContentLength > 0 {
+		if err := c.Spend(0, c.Request().ContentLength); err != nil {
 			return err
 		}
 	}
-	blob, stored, err := s.cfg.Blobs.Put(c.r.Context(), key, mediaType, s.arriving(c, left))
+	blob, stored, err := a.cfg.Blobs.Put(c.Request().Context(), key, mediaType, a.arriving(c, left))
 	if err != nil {
 		return err
 	}
 	if stored {
-		s.blobs.add(key.Tenant, blob.Size)
+		a.blobs.add(key.Tenant, blob.Size)
 	}
-	if c.r.ContentLength < 0 {
-		_ = s.limits.spend(c.meter, 0, blob.Size) // it counts for those that follow
+	if c.Request().ContentLength < 0 {
+		_ = c.Spend(0, blob.Size) // it counts for those that follow
 	}
 	status := http.StatusOK
 	if stored {
 		status = http.StatusCreated
 	}
-	c.w.Header().Set("Location", "/v1/agent/runs/"+c.path["run"]+"/blobs/"+blob.Ref)
-	c.set("Etag", valueETag, `"`+blob.Ref+`"`)
+	c.Header().Set("Location", "/v1/agent/runs/"+c.Path("run")+"/blobs/"+blob.Ref)
+	c.Tag(blob.Ref)
 	body, err := json.Marshal(struct {
 		Ref   string `json:"blob_ref"`
 		Bytes int64  `json:"bytes"`
@@ -115,7 +114,7 @@ func (s *Server) putBlob(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.reply(status, body)
+	c.Reply(status, body)
 	return nil
 }
 
@@ -139,27 +138,27 @@ func blobType(h http.Header) (string, error) {
 
 // kept returns an error unless the run exists and its newest event can be had: of one that has expired, blobs are not
 // taken any more, because nothing would remove them.
-func (s *Server) kept(ctx context.Context, key schema.RunKey) error {
-	head, err := s.existing(ctx, key)
+func (a *API) kept(ctx context.Context, key schema.RunKey) error {
+	head, err := a.cfg.Runs.existing(ctx, key)
 	if err != nil {
 		return err
 	}
-	for _, err := range s.hub.Packs(ctx, key, head.Last-1, head.Last) {
+	for _, err := range a.cfg.Runs.hub.Packs(ctx, key, head.Last-1, head.Last) {
 		return err
 	}
 	return nil
 }
 
 // arriving reads a body piece by piece. Space for a piece is made, and counted, once some of it has come.
-func (s *Server) arriving(c *call, left int64) iter.Seq2[[]byte, error] {
+func (a *API) arriving(c *Call, left int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		in := &arrival{s: s, c: c, rc: http.NewResponseController(c.w), left: left}
-		c.room = share{room: s.room, tenant: c.caller.Tenant}
+		in := &arrival{a: a, c: c, rc: http.NewResponseController(c.Writer()), left: left}
+		c.in.room = share{room: a.cfg.Bodies.room, tenant: c.Caller().Tenant}
 		if err := in.rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
 			yield(nil, fmt.Errorf("full duplex: %w", err))
 			return
 		}
-		c.unread = true
+		c.in.unread = true
 		for {
 			n, err := in.fill()
 			if err != nil && err != io.EOF {
@@ -175,8 +174,8 @@ func (s *Server) arriving(c *call, left int64) iter.Seq2[[]byte, error] {
 
 // arrival is a blob on its way in.
 type arrival struct {
-	s     *Server
-	c     *call
+	a     *API
+	c     *Call
 	rc    *http.ResponseController
 	buf   []byte
 	total int64
@@ -185,7 +184,7 @@ type arrival struct {
 
 // fill reads a whole piece, or what is left before io.EOF.
 func (in *arrival) fill() (n int, err error) {
-	if err := in.rc.SetReadDeadline(time.Now().Add(in.s.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := in.rc.SetReadDeadline(time.Now().Add(in.a.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, fmt.Errorf("read deadline: %w", err)
 	}
 	for n < schema.BlobPiece {
@@ -194,11 +193,11 @@ func (in *arrival) fill() (n int, err error) {
 				return n, err
 			}
 		}
-		k, err := in.c.r.Body.Read(in.buf[n:])
+		k, err := in.c.Request().Body.Read(in.buf[n:])
 		n, in.total = n+k, in.total+int64(k)
 		switch {
-		case in.total > in.s.cfg.MaxBlobBytes:
-			return n, fmt.Errorf("more than %d bytes: %w", in.s.cfg.MaxBlobBytes, errBodyTooBig)
+		case in.total > in.a.cfg.MaxBlobBytes:
+			return n, fmt.Errorf("more than %d bytes: %w", in.a.cfg.MaxBlobBytes, errBodyTooBig)
 		case in.total > in.left:
 			return n, fmt.Errorf("more than the %d bytes that are left: %w", in.left, errRunBlobs)
 		case err == io.EOF && n < schema.BlobPiece:
@@ -215,7 +214,7 @@ func (in *arrival) rest() error {
 	if err := in.rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("read deadline: %w", err)
 	}
-	in.c.unread = false
+	in.c.in.unread = false
 	return io.EOF
 }
 
@@ -224,7 +223,7 @@ func (in *arrival) grow() error {
 	if len(in.buf) == 0 {
 		size = maxTrusted
 	}
-	if err := in.c.room.take(in.c.r.Context(), int64(size-len(in.buf))); err != nil {
+	if err := in.c.in.room.take(in.c.Request().Context(), int64(size-len(in.buf))); err != nil {
 		return err
 	}
 	in.buf = append(make([]byte, 0, size), in.buf...)[:size]
@@ -233,30 +232,30 @@ func (in *arrival) grow() error {
 
 // getBlob answers with a blob as it was put. It is to be saved and not to be shown: whoever may write to a run would
 // have pages of this origin otherwise.
-func (s *Server) getBlob(c *call) error {
-	key, err := c.key()
+func (a *API) getBlob(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	ref := c.path["ref"]
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ref := c.Path("ref")
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	if key, err = s.blobsOf(ctx, key); err != nil {
+	if key, err = a.blobsOf(ctx, key); err != nil {
 		return err
 	}
-	if _, err := s.existing(ctx, key); err != nil {
+	if _, err := a.cfg.Runs.existing(ctx, key); err != nil {
 		return err
 	}
 	if err := schema.ValidBlobRef(ref); err != nil {
 		return err
 	}
-	c.room = share{room: s.room, tenant: c.caller.Tenant}
-	if err := c.room.take(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
+	c.in.room = share{room: a.cfg.Bodies.room, tenant: c.Caller().Tenant}
+	if err := c.in.room.take(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
 		return err
 	}
-	blob, pieces, err := s.cfg.Blobs.Get(ctx, key, ref)
+	blob, pieces, err := a.cfg.Blobs.Get(ctx, key, ref)
 	if errors.Is(err, schema.ErrNoBlob) {
-		if gone := s.kept(ctx, key); errors.Is(gone, fanout.ErrExpired) {
+		if gone := a.kept(ctx, key); errors.Is(gone, fanout.ErrExpired) {
 			return gone
 		}
 	}
@@ -264,29 +263,29 @@ func (s *Server) getBlob(c *call) error {
 		return err
 	}
 	if blob.Size < schema.BlobPiece {
-		c.room.give(2*schema.BlobPiece - blob.Size)
+		c.in.room.give(2*schema.BlobPiece - blob.Size)
 	}
-	h := c.w.Header()
+	h := c.Header()
 	h["Cache-Control"] = []string{"private, no-cache"} // it may be asked for again, and must be: a run can be deleted
-	c.set("Etag", valueETag, `"`+blob.Ref+`"`)
-	if hasTag(c.r.Header["If-None-Match"], blob.Ref) {
-		c.w.WriteHeader(http.StatusNotModified)
+	c.Tag(blob.Ref)
+	if hasTag(c.Request().Header["If-None-Match"], blob.Ref) {
+		c.Writer().WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	h.Set("Content-Type", blob.Type)
 	h.Set("Content-Disposition", `attachment; filename="`+blob.Ref+`"`)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	c.set("Content-Length", valueLength, strconv.FormatInt(blob.Size, 10))
-	if c.r.Method == http.MethodHead {
-		c.w.WriteHeader(http.StatusOK)
+	c.Length(blob.Size)
+	if c.Request().Method == http.MethodHead {
+		c.Writer().WriteHeader(http.StatusOK)
 		return nil
 	}
-	return s.writeBlob(c, blob, pieces)
+	return a.writeBlob(c, blob, pieces)
 }
 
 // writeBlob sends a blob. Its end is sent only when its sum is right, so that what is damaged is cut and not taken.
-func (s *Server) writeBlob(c *call, blob schema.Blob, pieces iter.Seq2[[]byte, error]) error {
-	out := transport.NewResponse("blob", c.w, http.NewResponseController(c.w), s.cfg.WriteTimeout)
+func (a *API) writeBlob(c *Call, blob schema.Blob, pieces iter.Seq2[[]byte, error]) error {
+	out := transport.NewResponse("blob", c.Writer(), http.NewResponseController(c.Writer()), a.cfg.WriteTimeout)
 	sum, left := sha256.New(), blob.Size
 	for piece, err := range pieces {
 		if err != nil {
@@ -304,7 +303,7 @@ func (s *Server) writeBlob(c *call, blob schema.Blob, pieces iter.Seq2[[]byte, e
 		return fmt.Errorf("%s of run %s lacks %d bytes: %w", blob.Ref, c.run, left, errDamaged)
 	}
 	if blob.Size == 0 {
-		c.w.WriteHeader(http.StatusOK) // nothing was written that would have said so
+		c.Writer().WriteHeader(http.StatusOK) // nothing was written that would have said so
 	}
 	return out.Rest()
 }

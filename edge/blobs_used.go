@@ -28,12 +28,12 @@ const (
 
 // left returns how many bytes of blobs a tenant may still be given. What other nodes have stored in the last ten seconds
 // is not counted.
-func (u *blobsUsed) left(ctx context.Context, s *Server, tenant string) (int64, error) {
+func (u *blobsUsed) left(ctx context.Context, a *API, tenant string) (int64, error) {
 	u.mu.Lock()
 	known, ok := u.tenants[tenant]
 	u.mu.Unlock()
 	if !ok || time.Since(known.at) > blobsKnown {
-		list, err := s.cfg.Blobs.List(ctx, schema.RunKey{Tenant: tenant})
+		list, err := a.cfg.Blobs.List(ctx, schema.RunKey{Tenant: tenant})
 		if err != nil {
 			return 0, err
 		}
@@ -48,7 +48,7 @@ func (u *blobsUsed) left(ctx context.Context, s *Server, tenant string) (int64, 
 		u.tenants[tenant] = known
 		u.mu.Unlock()
 	}
-	return s.cfg.MaxTenantBlobBytes - known.bytes, nil
+	return a.cfg.MaxTenantBlobBytes - known.bytes, nil
 }
 
 // add counts a blob that was stored here.
@@ -63,25 +63,25 @@ func (u *blobsUsed) add(tenant string, bytes int64) {
 
 // blobsLeft returns how many bytes of blobs a run may still be given, as far as its tenant may. It wraps errRunBlobs when
 // that is less than what is to come. What others put at the same time is not counted.
-func (s *Server) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (int64, error) {
-	list, err := s.cfg.Blobs.List(ctx, key)
+func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (int64, error) {
+	list, err := a.cfg.Blobs.List(ctx, key)
 	if err != nil {
 		return 0, err
 	}
-	left := s.cfg.MaxRunBlobBytes
+	left := a.cfg.MaxRunBlobBytes
 	for _, b := range list {
 		left -= b.Size
 	}
 	if left < coming || len(list) >= maxRunBlobs {
-		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), s.cfg.MaxRunBlobBytes-left, maxRunBlobs, s.cfg.MaxRunBlobBytes, errRunBlobs)
+		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), a.cfg.MaxRunBlobBytes-left, maxRunBlobs, a.cfg.MaxRunBlobBytes, errRunBlobs)
 	}
-	if s.cfg.MaxTenantBlobBytes > 0 {
-		most, err := s.blobs.left(ctx, s, key.Tenant)
+	if a.cfg.MaxTenantBlobBytes > 0 {
+		most, err := a.blobs.left(ctx, a, key.Tenant)
 		if err != nil {
 			return 0, err
 		}
 		if most <= 0 || most < coming {
-			return 0, fmt.Errorf("%d bytes are left of %d for all runs of the tenant: %w", max(most, 0), s.cfg.MaxTenantBlobBytes, errRunBlobs)
+			return 0, fmt.Errorf("%d bytes are left of %d for all runs of the tenant: %w", max(most, 0), a.cfg.MaxTenantBlobBytes, errRunBlobs)
 		}
 		left = min(left, most)
 	}

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,18 +20,60 @@ import (
 // decodedJSON is how many times its size a body takes beside itself while it is taken apart as one JSON document.
 const decodedJSON = 2
 
-// body reads the whole body of a request that is one JSON document, bounded in size and time, and inflated. A request
-// without Content-Type is taken at its word.
-func (s *Server) body(c *call, types ...string) ([]byte, error) {
-	body, err := s.bodyInto(c, nil, types...)
+// BodyConfig sets Bodies up.
+type BodyConfig struct {
+	MaxBytes int64         // of one body, as it came and inflated
+	Memory   int64         // of all bodies at once, in bytes: as they arrive, inflated and decoded
+	Wait     time.Duration // for a place in Memory
+	Timeout  time.Duration // for a body to arrive
+	Held     func(int64)   // is told what bodies take of Memory, whenever that changes; nil: nobody is
+}
+
+// Bodies reads the bodies of requests within bounds. It is safe for concurrent use.
+type Bodies struct {
+	cfg     BodyConfig
+	batches batches
+	pieces  *pieces
+	inflate *inflater
+	room    *room
+}
+
+// NewBodies starts nothing.
+func NewBodies(cfg BodyConfig) (*Bodies, error) {
+	p := &pieces{places: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	f, err := newInflater(cfg.MaxBytes, p)
+	return &Bodies{cfg: cfg, pieces: p, inflate: f, room: newRoom(cfg)}, err
+}
+
+// Incoming is the body of one request on its way in. One goroutine uses it.
+type Incoming struct {
+	w      http.ResponseWriter // of the HTTP server
+	r      *http.Request
+	room   share // what it takes of the memory for bodies
+	most   int64 // bytes of a body whose size is said, where they may be more than BodyConfig.MaxBytes
+	unread bool  // it may be answered before its end, which has not been read
+}
+
+// enter makes c the body of a tenant's request, whose share of the memory is to be given back.
+func (bs *Bodies) enter(c *Incoming, w http.ResponseWriter, r *http.Request, tenant string) {
+	c.w, c.r = w, r
+	if c.room.room == nil { // else an earlier one of the request
+		c.room = share{room: bs.room, tenant: tenant}
+	}
+}
+
+// Document reads the whole body of a request that is one JSON document, bounded in size and time, and inflated. A
+// request without Content-Type is taken at its word.
+func (bs *Bodies) Document(c *Incoming, types ...string) ([]byte, error) {
+	body, err := bs.Into(c, nil, types...)
 	if err != nil {
 		return body, err
 	}
 	return body, c.room.take(c.r.Context(), decodedJSON*int64(len(body)))
 }
 
-// bodyInto reads a body in the space of dst, which it gives back also with an error.
-func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) {
+// Into reads a body in the space of dst, which it gives back also with an error.
+func (bs *Bodies) Into(c *Incoming, dst []byte, types ...string) ([]byte, error) {
 	if err := mediaType(c.r.Header, types); err != nil {
 		return dst, err
 	}
@@ -38,30 +81,27 @@ func (s *Server) bodyInto(c *call, dst []byte, types ...string) ([]byte, error) 
 	if err != nil {
 		return dst, err
 	}
-	if c.room.room == nil { // else an earlier one of the request
-		c.room = share{room: s.room, tenant: c.caller.Tenant}
-	}
 	if coding == "" {
-		return s.arrived(c, dst)
+		return bs.arrived(c, dst)
 	}
-	in := s.batches.get()
-	defer s.batches.put(in)
-	if in.body, err = s.arrived(c, in.body[:0]); err != nil {
+	in := bs.batches.get()
+	defer bs.batches.put(in)
+	if in.body, err = bs.arrived(c, in.body[:0]); err != nil {
 		return dst, err
 	}
 	arrived := c.room.bytes
-	dst, err = s.inflate.inflate(c.r.Context(), &c.room, coding, dst, in.body)
+	dst, err = bs.inflate.inflate(c.r.Context(), &c.room, coding, dst, in.body)
 	c.room.give(arrived)
 	return dst, err
 }
 
 // arrived reads the body as it is.
-func (s *Server) arrived(c *call, dst []byte) ([]byte, error) {
-	if most := max(s.cfg.MaxBodyBytes, c.most); c.r.ContentLength > most {
+func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
+	if most := max(bs.cfg.MaxBytes, c.most); c.r.ContentLength > most {
 		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, most, errBodyTooBig)
 	}
 	rc := http.NewResponseController(c.w)
-	if err := rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := rc.SetReadDeadline(time.Now().Add(bs.cfg.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return dst, fmt.Errorf("read deadline: %w", err)
 	}
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
@@ -70,11 +110,11 @@ func (s *Server) arrived(c *call, dst []byte) ([]byte, error) {
 	c.unread = true
 	from := c.r.Body
 	if c.r.ContentLength < 0 { // else it ends where it said
-		from = http.MaxBytesReader(c.w.ResponseWriter, from, s.cfg.MaxBodyBytes)
+		from = http.MaxBytesReader(c.w, from, bs.cfg.MaxBytes)
 	}
 	ctx := c.r.Context()
 	in := reading{r: from, size: c.r.ContentLength, need: func(n int64) error { return c.room.take(ctx, n) }}
-	body, err := s.pieces.readAll(ctx, &in, dst)
+	body, err := bs.pieces.readAll(ctx, &in, dst)
 	if err != nil {
 		return body, err
 	}

@@ -18,7 +18,7 @@ import (
 // middle, or a page, is fed from the copy before it and not from the run's beginning. A run is read on by one
 // request at a time; the others of its run and dialect wait for that, and mostly have nothing left to read then.
 type checkpoints struct {
-	hub   *fanout.Hub
+	rs    *Runs
 	each  int           // bytes of one copy
 	turns chan struct{} // bounds how many read history at once
 	runs  *cache[checkpointKey, runCheckpoints]
@@ -57,9 +57,9 @@ const (
 	checkpointReads = 8
 )
 
-func newCheckpoints(cfg Config) *checkpoints {
+func newCheckpoints(rs *Runs, each int) *checkpoints {
 	return &checkpoints{
-		hub: cfg.Hub, each: cfg.MaxFoldBytes, turns: make(chan struct{}, checkpointReads),
+		rs: rs, each: each, turns: make(chan struct{}, checkpointReads),
 		runs: newCache(checkpointBytes, func(key checkpointKey) runCheckpoints { return runCheckpoints{key: key} }),
 	}
 }
@@ -152,7 +152,7 @@ func (ts *checkpoints) end() { <-ts.turns }
 var errUnfed = errors.New("it cannot be remembered")
 
 func (ts *checkpoints) feed(ctx context.Context, t *runCheckpoints, p dialect.Stateful, pos *schema.Seq, through schema.Seq) error {
-	for r, err := range (source{key: t.key.run}).walk(ctx, ts.hub, *pos, through) {
+	for r, err := range (source{key: t.key.run}).walk(ctx, ts.rs.hub, *pos, through) {
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (ts *checkpoints) renew(ctx context.Context, t *runCheckpoints) error {
 	if t.origin == nil || time.Since(t.checked) < foldFresh {
 		return nil
 	}
-	same, err := beginsWith(ctx, ts.hub, t.key.run, t.first, t.origin)
+	same, err := beginsWith(ctx, ts.rs.hub, t.key.run, t.first, t.origin)
 	switch {
 	case err != nil:
 		return err
@@ -259,30 +259,30 @@ type found struct {
 }
 
 // find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
-func (s *Server) find(ctx context.Context, key schema.RunKey, d dialect.Dialect, c dialect.Cursor, req dialect.Request) (found, error) {
+func (ts *checkpoints) find(ctx context.Context, key schema.RunKey, d dialect.Dialect, c dialect.Cursor, req dialect.Request) (found, error) {
 	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
-	head, err := s.existing(ctx, key)
+	head, err := ts.rs.existing(ctx, key)
 	if err != nil {
 		return found{}, err
 	}
 	if c.Seq < 1 || c.Seq > head.Last {
 		return found{}, bad
 	}
-	p, err := s.checkpoints.at(ctx, key, d, c.Seq-1, req)
+	p, err := ts.at(ctx, key, d, c.Seq-1, req)
 	if err != nil {
 		return found{}, err
 	}
 	through := c.Seq
 	if c.Later { // which may be the whole of a long run, when it never comes
 		through = head.Last
-		if err := s.checkpoints.begin(ctx); err != nil {
+		if err := ts.begin(ctx); err != nil {
 			return found{}, err
 		}
-		defer s.checkpoints.end()
+		defer ts.end()
 	}
 	from := preludeOf(p)
 	var frames dialect.Frames
-	for r, err := range (source{key: key}).walk(ctx, s.hub, c.Seq-1, through) {
+	for r, err := range (source{key: key}).walk(ctx, ts.rs.hub, c.Seq-1, through) {
 		if err != nil {
 			return found{}, err
 		}

@@ -60,7 +60,7 @@ func countedRun(t *testing.T, events int) (*checkpoints, schema.RunKey) {
 			t.Fatal(err)
 		}
 	}
-	return newCheckpoints(Config{Hub: hub, MaxFoldBytes: 1 << 20}), key
+	return newCheckpoints(&Runs{hub: hub}, 1<<20), key
 }
 
 // TestCheckpointsGoOn reads a run that is longer than a request may take: what was read for one that gave up is not read

@@ -31,41 +31,40 @@ type order struct {
 // sees. The body is the event's payload, with child_id for one of the run's children. Repeats are
 // recognised by their Idempotency-Key, whatever the state is by then. Nothing but this route cancels:
 // a client that goes away is a client that goes away.
-func (s *Server) command(c *call) error {
-	key, err := c.key()
+func (a *API) command(c *Call, name string) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	opt, err := appendOptions(c.r.Header)
+	opt, err := appendOptions(c.Request().Header)
 	if err != nil {
 		return err
 	}
-	body, err := s.body(c, "application/json", "text/plain")
+	body, err := c.Body("application/json", "text/plain")
 	if err != nil {
 		return err
 	}
-	_, name, _ := strings.Cut(c.route.pattern, "{run}/")
-	o, err := readOrder(name, body, c.caller)
+	o, err := readOrder(name, body, c.Caller())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	src, head, err := s.locate(ctx, key)
+	src, head, err := a.cfg.Runs.locate(ctx, key)
 	if err != nil {
 		return err
 	}
 	if o.event.ChildID == "" {
 		o.event.ChildID = src.child
 	}
-	if c.caller.Run != "" && src.child != "" && o.event.ChildID != src.child { // as for what is none of the run's
+	if c.Caller().Run != "" && src.child != "" && o.event.ChildID != src.child { // as for what is none of the run's
 		return errNoChild
 	}
-	if err := s.checkOrder(src.key.Run, &o.event); err != nil {
+	if err := a.checkOrder(src.key.Run, &o.event); err != nil {
 		return err
 	}
 	// Reading a long run must not hold up those who append to it. An error shows again below.
-	_ = s.folds.use(ctx, src.key, head.Last, func(*foldEntry) error { return nil })
+	_ = a.cfg.Folds.use(ctx, src.key, head.Last, func(*foldEntry) error { return nil })
 	condition := opt.Check
 	opt.Check = func(ctx context.Context, head schema.Head) error {
 		if condition != nil {
@@ -73,27 +72,20 @@ func (s *Server) command(c *call) error {
 				return err
 			}
 		}
-		return s.permitted(ctx, src.key, o, head)
+		return a.permitted(ctx, src.key, o, head)
 	}
-	receipt, err := s.append.Append(ctx, src.key, []schema.Event{o.event}, opt)
-	if refused := new(positionError); errors.As(err, &refused) {
-		return refused // in words for the client, without the trail
-	}
+	receipt, err := c.Store(ctx, src.key, []schema.Event{o.event}, opt)
 	if err != nil {
 		return err
 	}
-	c.seq, c.events = receipt.Last, 1
-	c.tag(receipt.Last)
+	tag(c, receipt.Last)
 	status := http.StatusAccepted
 	if receipt.Replayed {
 		status = http.StatusOK
-		c.w.Header().Set("Idempotency-Replayed", "true")
-	} else if h := s.cfg.Hooks.Ingested; h != nil {
-		h(1)
 	}
 	b := strconv.AppendInt([]byte(`{"first_seq":`), int64(receipt.First), 10)
 	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
-	c.reply(status, append(append(append(b, `,"command":"`...), name...), `"}`...))
+	c.Reply(status, append(append(append(b, `,"command":"`...), name...), `"}`...))
 	return nil
 }
 
@@ -141,10 +133,10 @@ func readOrder(name string, body []byte, caller auth.Caller) (order, error) {
 
 // checkOrder holds a command to what any event of its type is held to. The fields that it names are
 // those of the body.
-func (s *Server) checkOrder(run string, e *schema.Event) error {
+func (a *API) checkOrder(run string, e *schema.Event) error {
 	err := e.Prepare(run)
 	if err == nil {
-		err = s.checks.check(e)
+		err = a.cfg.Node.Check(e)
 	}
 	var at *fieldError
 	if errors.As(err, &at) {
@@ -155,11 +147,11 @@ func (s *Server) checkOrder(run string, e *schema.Event) error {
 
 // permitted decides whether the run, as it is at head, takes a command. Of a run whose fold is too
 // large, or whose beginning and end are gone, only the state is known.
-func (s *Server) permitted(ctx context.Context, key schema.RunKey, o order, head schema.Head) error {
+func (a *API) permitted(ctx context.Context, key schema.RunKey, o order, head schema.Head) error {
 	if !head.Exists() {
 		return fanout.ErrNotFound
 	}
-	err := s.folds.use(ctx, key, head.Last, func(e *foldEntry) error { return permit(e.fold, e.first > 0, head, o) })
+	err := a.cfg.Folds.use(ctx, key, head.Last, func(e *foldEntry) error { return permit(e.fold, e.first > 0, head, o) })
 	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
 		return permit(&schema.Fold{Last: head.Last}, true, head, o)
 	}

@@ -95,8 +95,7 @@ func (c conditions) check(_ context.Context, head schema.Head) error {
 }
 
 // tag puts the run's entity tag, as of the last event of an append, into the answer.
-func (c *call) tag(last schema.Seq) {
-	var b [24]byte
-	text := append(strconv.AppendInt(append(b[:0], '"'), int64(last), 10), '"')
-	c.set("Etag", valueETag, string(text))
+func tag(c *Call, last schema.Seq) {
+	var b [20]byte
+	c.Tag(string(strconv.AppendInt(b[:0], int64(last), 10)))
 }

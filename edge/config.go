@@ -20,7 +20,7 @@ type Config struct {
 	Hub      *fanout.Hub
 	Appender *producers.Appender
 	Dialects []dialect.Dialect // whose streams are served
-	APIs     []API             // what dialects answer beside their streams
+	APIs     []Mount           // what dialects answer beside their streams
 
 	// Authenticate returns the caller of a request. Its error wraps auth.ErrUnauthorized or
 	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:
@@ -82,40 +82,12 @@ type Config struct {
 	Hooks  Hooks
 }
 
-// ErrNoRuns reports that a node keeps no list of runs.
-var ErrNoRuns = errors.New("no list of runs")
-
-// Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
-type Catalog interface {
-	// Runs returns one page of what has been persisted, in the order of schema.RunsQuery: a run that began
-	// a moment ago may be missing. The error wraps ErrNoRuns when nothing is persisted here.
-	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	// Parent returns the root run in whose log a child speaks, "" when none is known. Of several roots
-	// that use one child id it gives the one that took it up last.
-	Parent(ctx context.Context, tenant, child string) (run string, err error)
-}
-
 // Check is one thing that this node needs. When it fails, the node is not ready, unless it is
 // Optional: then the node serves less, says so, and stays in the balancer.
 type Check struct {
 	Name     string
 	Run      func(context.Context) error
 	Optional bool
-}
-
-// Hooks are called at what can be counted. nil is off. They are called from many goroutines and must
-// not block. Arguments come from fixed sets, fit for labels, except numbers.
-type Hooks struct {
-	StreamOpened func(dialect string, transport dialect.Transport)
-	StreamClosed func(dialect string, transport dialect.Transport, reason dialect.Reason)
-	EventsSent   func(dialect string, events int, bytes int64) // after each write to a client
-	KeptAlive    func(dialect string)
-	Dropped      func(dialect string, events int) // deltas that a slow client was spared, when its stream ends
-	Ingested     func(events int)
-	// IngestRefused is called for each request and each post that was to write events and did not.
-	IngestRefused func(reason dialect.Reason)
-	BodyBytes     func(held int64)                                   // what bodies take of Config.BodyMemory, whenever that changes
-	RequestDone   func(route string, status int, took time.Duration) // streams too
 }
 
 func (c Config) withDefaults() Config {

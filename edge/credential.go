@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
-	"time"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
@@ -33,9 +31,6 @@ func (s *Server) authorize(c *call) (err error) {
 	if only := c.caller.Run; only != "" && c.path["run"] != only {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
-	if c.route.stream != nil && s.cfg.Still != nil {
-		s.held.add(c)
-	}
 	return nil
 }
 
@@ -61,73 +56,4 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
 	defer cancel()
 	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.path["run"])
-}
-
-// holds are the callers of open streams.
-type holds struct {
-	mu   sync.Mutex
-	open map[*hold]struct{}
-}
-
-type hold struct {
-	caller auth.Caller
-	end    func(error) // nil until there is something to end
-}
-
-// add puts the call's caller under watch until the call is released.
-func (hs *holds) add(c *call) {
-	h := &hold{caller: c.caller}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if hs.open == nil {
-		hs.open = make(map[*hold]struct{})
-	}
-	hs.open[h] = struct{}{}
-	c.hold = h
-	c.release = func() {
-		hs.mu.Lock()
-		defer hs.mu.Unlock()
-		delete(hs.open, h)
-	}
-}
-
-// watch says what to end when the hold's caller is refused. nil is none.
-func (hs *holds) watch(h *hold, end func(error)) {
-	if h == nil {
-		return
-	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	h.end = end
-}
-
-func (hs *holds) list() []hold {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	list := make([]hold, 0, len(hs.open))
-	for h := range hs.open {
-		list = append(list, *h)
-	}
-	return list
-}
-
-// recheck ends streams whose credential was revoked, until ctx ends.
-func (s *Server) recheck(ctx context.Context) {
-	if s.cfg.Still == nil {
-		return
-	}
-	tick := time.NewTicker(s.cfg.Recheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, h := range s.held.list() {
-			if err := s.cfg.Still(h.caller); err != nil && h.end != nil {
-				h.end(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
-			}
-		}
-	}
 }

@@ -20,25 +20,25 @@ import (
 //
 // A body that ends cleanly is complete (mode C); in all other cases it is broken off. A range whose
 // beginning is no longer kept is refused before anything is sent.
-func (s *Server) export(c *call) error {
-	key, err := c.key()
+func (a *API) export(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	e, err := readExport(c.r)
+	e, err := readExport(c.Request())
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(c.r.Context())
+	ctx, end := context.WithCancelCause(c.Request().Context())
 	defer end(nil)
 	live := &life{cancel: end}
-	if err := s.enter(live); err != nil {
+	if err := a.cfg.Live.enter(live); err != nil {
 		return err
 	}
-	defer s.leave(live)
-	e.s, e.c, e.src.key, e.coding = s, c, key, jsonl.Negotiate(c.r.Header.Values("Accept-Encoding"))
-	e.patience = time.AfterFunc(s.cfg.LogTimeout, func() {
-		end(fmt.Errorf("export %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
+	defer a.cfg.Live.leave(live)
+	e.a, e.c, e.src.key, e.coding = a, c, key, jsonl.Negotiate(c.Request().Header.Values("Accept-Encoding"))
+	e.patience = time.AfterFunc(a.cfg.LogTimeout, func() {
+		end(fmt.Errorf("export %s: no answer in %v: %w", key, a.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
 	defer e.patience.Stop()
 	return ended(ctx, e.run(ctx))
@@ -46,8 +46,8 @@ func (s *Server) export(c *call) error {
 
 // exporting is one export under way.
 type exporting struct {
-	s        *Server
-	c        *call
+	a        *API
+	c        *Call
 	src      source
 	coding   jsonl.Coding
 	patience *time.Timer // runs while the log is waited for
@@ -73,13 +73,13 @@ func readExport(r *http.Request) (*exporting, error) {
 	if e.through > 0 && e.through < e.after {
 		return nil, fmt.Errorf("through %d is before after %d: %w", e.through, e.after, dialect.ErrBadRequest)
 	}
-	e.filter, err = q.filter()
+	e.filter, err = filterOf(q)
 	return e, err
 }
 
 func (e *exporting) run(ctx context.Context) error {
 	name := e.src.key.Run
-	src, pos, err := e.s.whereIs(ctx, e.src.key)
+	src, pos, err := e.a.cfg.Runs.whereIs(ctx, e.src.key)
 	if err != nil {
 		return err
 	}
@@ -92,11 +92,11 @@ func (e *exporting) run(ctx context.Context) error {
 	if e.src = src; src.child != "" {
 		e.own = &ownNumbers{child: src.child}
 	}
-	h := e.c.w.Header()
+	h := e.c.Header()
 	h.Set("Content-Disposition", `attachment; filename="`+name+`.jsonl"`) // ids need no escaping
 	h.Set("Last-Seq", e.through.String())
 	if err := e.body(ctx, pos.last); err != nil {
-		if e.c.w.status == 0 { // the error is an answer of its own
+		if !e.c.Answered() { // the error is an answer of its own
 			h.Del("Content-Disposition")
 			h.Del("Last-Seq")
 		}
@@ -119,12 +119,12 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 		from, newest = 0, schema.MaxSeq
 	}
 	if pos < e.through {
-		for p, err := range e.s.hub.Packs(ctx, e.src.key, from, newest) {
+		for p, err := range e.a.cfg.Runs.hub.Packs(ctx, e.src.key, from, newest) {
 			if err != nil {
 				return err
 			}
 			e.patience.Stop()
-			if e.c.r.Method == http.MethodHead {
+			if e.c.Request().Method == http.MethodHead {
 				return e.headers()
 			}
 			if pos, err = e.pack(&p, pos); err != nil {
@@ -133,14 +133,14 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 			if pos == e.through {
 				break
 			}
-			e.patience.Reset(e.s.cfg.LogTimeout)
+			e.patience.Reset(e.a.cfg.LogTimeout)
 		}
 	}
 	e.patience.Stop()
 	if pos < e.through {
 		return fmt.Errorf("events end at %d, %d exists: %w", pos, e.through, fanout.ErrUnavailable)
 	}
-	if e.c.r.Method == http.MethodHead {
+	if e.c.Request().Method == http.MethodHead {
 		return e.headers()
 	}
 	if err := e.open(); err != nil {
@@ -191,13 +191,13 @@ func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {
 
 func (e *exporting) open() (err error) {
 	if e.sink == nil {
-		e.sink, err = e.s.jsonl.Open(e.c.w, e.coding)
+		e.sink, err = e.a.jsonl.Open(e.c.Writer(), e.coding)
 	}
 	return err
 }
 
 func (e *exporting) headers() error {
-	jsonl.SetHeader(e.c.w.Header(), e.coding)
-	e.c.w.WriteHeader(http.StatusOK)
+	jsonl.SetHeader(e.c.Header(), e.coding)
+	e.c.Writer().WriteHeader(http.StatusOK)
 	return nil
 }

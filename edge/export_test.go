@@ -9,13 +9,13 @@ type Census struct {
 
 // Census counts.
 func (s *Server) Census() (c Census) {
-	s.mu.Lock()
-	c.Streams = len(s.streams)
-	s.mu.Unlock()
-	s.views.mu.Lock()
-	defer s.views.mu.Unlock()
-	c.Views = len(s.views.open)
-	for _, v := range s.views.open {
+	s.live.mu.Lock()
+	c.Streams = len(s.live.streams)
+	s.live.mu.Unlock()
+	s.live.views.mu.Lock()
+	defer s.live.views.mu.Unlock()
+	c.Views = len(s.live.views.open)
+	for _, v := range s.live.views.open {
 		v.mu.Lock()
 		for _, o := range v.groups {
 			c.Parked += len(o.parked)

@@ -14,7 +14,7 @@ import (
 // foldCache keeps folds of runs between requests, the ones used last. A fold is advanced from where it
 // is, by one request at a time; the others of its run wait for that.
 type foldCache struct {
-	hub   *fanout.Hub
+	rs    *Runs
 	each  int           // bytes of one
 	turns chan struct{} // bounds how many read history at once
 	runs  *cache[schema.RunKey, foldEntry]
@@ -33,10 +33,10 @@ type foldEntry struct {
 	body    []byte    // snapshot of the fold; handed out, so never changed
 }
 
-func newFoldCache(cfg Config) *foldCache {
+func newFoldCache(rs *Runs, each, total int) *foldCache {
 	return &foldCache{
-		hub: cfg.Hub, each: cfg.MaxFoldBytes, turns: make(chan struct{}, foldReaders),
-		runs: newCache(cfg.FoldCacheBytes, func(key schema.RunKey) foldEntry { return foldEntry{key: key, fold: new(schema.Fold)} }),
+		rs: rs, each: each, turns: make(chan struct{}, foldReaders),
+		runs: newCache(total, func(key schema.RunKey) foldEntry { return foldEntry{key: key, fold: new(schema.Fold)} }),
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *foldCache) renew(ctx context.Context, e *foldEntry) error {
 	if e.fold.Last == 0 || time.Since(e.checked) < foldFresh {
 		return nil
 	}
-	same, err := beginsWith(ctx, c.hub, e.key, max(e.first, 1), e.origin)
+	same, err := beginsWith(ctx, c.rs.hub, e.key, max(e.first, 1), e.origin)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *foldCache) advance(ctx context.Context, e *foldEntry, through schema.Se
 }
 
 func (c *foldCache) read(ctx context.Context, e *foldEntry, through schema.Seq) error {
-	for p, err := range c.hub.Packs(ctx, e.key, e.fold.Last, through) {
+	for p, err := range c.rs.hub.Packs(ctx, e.key, e.fold.Last, through) {
 		if err != nil {
 			return err
 		}

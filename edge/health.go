@@ -38,7 +38,7 @@ func RunChecks(ctx context.Context, checks []Check) []CheckResult {
 
 // health says that the process serves requests, nothing about what it depends on.
 func (s *Server) health(c *call) error {
-	c.reply(http.StatusOK, []byte(`{"status":"ok"}`))
+	c.Reply(http.StatusOK, []byte(`{"status":"ok"}`))
 	return nil
 }
 
@@ -67,9 +67,7 @@ func (s *Server) ready(c *call) error {
 			s.cfg.Logger.LogAttrs(c.r.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
 		}
 	}
-	s.mu.Lock()
-	out.Draining = s.draining
-	s.mu.Unlock()
+	out.Draining = s.live.Draining()
 	out.Ready = out.Ready && !out.Draining
 	body, err := json.Marshal(out)
 	if err != nil {
@@ -79,6 +77,6 @@ func (s *Server) ready(c *call) error {
 	if !out.Ready {
 		status = http.StatusServiceUnavailable
 	}
-	c.reply(status, body)
+	c.Reply(status, body)
 	return nil
 }

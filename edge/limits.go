@@ -27,18 +27,6 @@ func (l IngestLimit) validate() error {
 	return nil
 }
 
-// limitError refuses what is over a tenant's limit. It wraps errLimited.
-type limitError struct {
-	what string
-	wait time.Duration // until the same may be taken
-}
-
-func (e *limitError) Error() string { return "more " + e.what + " than this tenant may send" }
-func (e *limitError) Unwrap() error { return errLimited }
-
-// seconds is the wait as Retry-After has it.
-func (e *limitError) seconds() int { return int(max(1, (e.wait+time.Second-1)/time.Second)) }
-
 // limiter counts what tenants send. nil does not limit.
 type limiter struct {
 	all     IngestLimit            // of tenants that have none of their own
@@ -67,11 +55,11 @@ type meter struct {
 	users  int // who hold the meter
 }
 
-func newLimiter(cfg Config) *limiter {
-	if cfg.IngestLimit == (IngestLimit{}) && len(cfg.TenantLimits) == 0 {
+func newLimiter(all IngestLimit, tenants map[string]IngestLimit) *limiter {
+	if all == (IngestLimit{}) && len(tenants) == 0 {
 		return nil
 	}
-	return &limiter{all: cfg.IngestLimit, tenants: cfg.TenantLimits, meters: make(map[string]*meter), recent: list.New()}
+	return &limiter{all: all, tenants: tenants, meters: make(map[string]*meter), recent: list.New()}
 }
 
 // enter returns the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
@@ -192,23 +180,4 @@ func use(until, now time.Time, n, perSecond int64) time.Time {
 	}
 	// In parts: n seconds in nanoseconds may not fit.
 	return until.Add(time.Duration(n/perSecond)*time.Second + time.Duration(n%perSecond)*time.Second/time.Duration(perSecond))
-}
-
-// metered serves what writes events within the limits of the caller's tenant, and counts what is refused.
-func (s *Server) metered(serve func(*call) error) func(*call) error {
-	return func(c *call) error {
-		var err error
-		if c.meter, err = s.limits.enter(c.caller.Tenant, true); err == nil {
-			err = s.serveMetered(c, serve)
-		}
-		if h := s.cfg.Hooks.IngestRefused; h != nil && err != nil {
-			h(ReasonOf(err))
-		}
-		return err
-	}
-}
-
-func (s *Server) serveMetered(c *call, serve func(*call) error) error {
-	defer s.limits.leave(c.meter, true)
-	return serve(c)
 }

@@ -28,7 +28,7 @@ func send(t *testing.T, l *limiter, tenant string, events int, bytes int64) int 
 }
 
 func limited(all IngestLimit, of map[string]IngestLimit) *limiter {
-	return newLimiter(Config{IngestLimit: all, TenantLimits: of})
+	return newLimiter(all, of)
 }
 
 // A tenant that sends as much as it can, of any sizes, gets what its rate says: over a while not more than that

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
-	"agentstream/fanout"
 	"agentstream/schema"
 )
 
@@ -46,25 +44,22 @@ type listedRuns struct {
 //
 // It lists what has been persisted: a run that began a moment ago may be missing, and state and usage
 // may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
-func (s *Server) listRuns(c *call) error {
-	if s.cfg.Catalog == nil {
-		return ErrNoRuns
-	}
-	q, err := readQuery(c.r)
+func (a *API) listRuns(c *Call) error {
+	q, err := c.Query()
 	if err != nil {
 		return err
 	}
-	want, err := q.runs()
+	want, err := runsQuery(q)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
 	limit := want.Limit
 	want.Limit++ // is there another one?
-	runs, err := s.cfg.Catalog.Runs(ctx, c.caller.Tenant, want)
+	runs, err := a.cfg.Runs.list(ctx, c.Caller().Tenant, want)
 	if err != nil {
-		return fmt.Errorf("list runs: %w: %w", fanout.ErrUnavailable, err)
+		return err
 	}
 	out := listedRuns{Runs: make([]listedRun, 0, min(limit, len(runs)))}
 	for i := range runs[:min(limit, len(runs))] {
@@ -78,7 +73,7 @@ func (s *Server) listRuns(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.reply(http.StatusOK, body)
+	c.Reply(http.StatusOK, body)
 	return nil
 }
 
@@ -114,7 +109,7 @@ var states = []schema.RunState{
 }
 
 // runs reads what a list is asked for.
-func (q query) runs() (out schema.RunsQuery, err error) {
+func runsQuery(q query) (out schema.RunsQuery, err error) {
 	for _, name := range dialect.SplitList(q["state"]) {
 		state := schema.RunState(name)
 		if !slices.Contains(states, state) {
@@ -147,17 +142,4 @@ func (q query) runs() (out schema.RunsQuery, err error) {
 	}
 	out.After, err = schema.ParseRunCursor(cursor)
 	return out, err
-}
-
-// time reads an RFC 3339 time; the zero time when it is absent.
-func (q query) time(name string) (time.Time, error) {
-	text, err := q.one(name)
-	if err != nil || text == "" {
-		return time.Time{}, err
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%s is not an RFC 3339 time: %w", name, dialect.ErrBadRequest)
-	}
-	return t, nil
 }

@@ -42,23 +42,23 @@ type pageQuery struct {
 // filter hides. has_more says whether the run has events of any kind beyond it by now. A request
 // looks at 20,000 events at most and then gives what it has found, so a page may be empty with more to
 // come.
-func (s *Server) page(c *call) error {
-	key, err := c.key()
+func (a *API) page(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	q, err := readPage(c.r)
+	q, err := readPage(c.Request())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	src, pos, err := s.whereIs(ctx, key)
+	src, pos, err := a.cfg.Runs.whereIs(ctx, key)
 	if err != nil {
 		return err
 	}
 	if q.byStep {
-		if q.after, err = s.stepStart(ctx, src, q.step, pos.last); err != nil {
+		if q.after, err = a.cfg.Runs.stepStart(ctx, src, q.step, pos.last); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Server) page(c *call) error {
 	if ahead > pos.last {
 		return &positionError{last: pos.last, err: fmt.Errorf("position %d: %w", ahead, fanout.ErrFuture)}
 	}
-	p := &page{s: s, src: src, query: q, newest: pos.last, body: append(make([]byte, 0, 4<<10), `{"events":[`...)}
+	p := &page{a: a, src: src, query: q, newest: pos.last, body: append(make([]byte, 0, 4<<10), `{"events":[`...)}
 	name, more := `],"next_after":`, false
 	if q.desc {
 		name = `],"next_before":`
@@ -82,7 +82,7 @@ func (s *Server) page(c *call) error {
 	body := strconv.AppendInt(append(p.body, name...), int64(p.next), 10)
 	body = strconv.AppendBool(append(body, `,"has_more":`...), more)
 	c.seq, c.events = p.next, p.found
-	c.reply(http.StatusOK, append(body, '}'))
+	c.Reply(http.StatusOK, append(body, '}'))
 	return nil
 }
 
@@ -101,7 +101,7 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 	if out.before, err = q.seq("before", 0); err != nil {
 		return out, err
 	}
-	if out.step, out.byStep, err = q.step(); err != nil {
+	if out.step, out.byStep, err = stepOf(q); err != nil {
 		return out, err
 	}
 	if out.byStep && (order == "desc" || len(q["after"]) > 0) {
@@ -110,7 +110,7 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 	if out.limit, err = q.number("limit", defaultPage, maxPage); err != nil {
 		return out, err
 	}
-	if out.filter, err = q.filter(); err != nil {
+	if out.filter, err = filterOf(q); err != nil {
 		return out, err
 	}
 	out.desc = order == "desc"
@@ -125,7 +125,7 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 
 // page is one answer under way.
 type page struct {
-	s      *Server
+	a      *API
 	src    source
 	query  pageQuery
 	newest schema.Seq
@@ -153,7 +153,7 @@ func (p *page) up(ctx context.Context) error {
 		return nil
 	}
 	scanned := 0
-	for r, err := range p.src.walk(ctx, p.s.hub, p.next, p.newest) {
+	for r, err := range p.src.walk(ctx, p.a.cfg.Runs.hub, p.next, p.newest) {
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 	hi := p.next - 1
 	kept := tailLines{most: p.query.limit - p.found, room: maxPageBytes - len(p.body)}
 	pos := lo
-	for r, err := range p.src.walk(ctx, p.s.hub, lo, p.newest) { // by newest, not hi: as in up
+	for r, err := range p.src.walk(ctx, p.a.cfg.Runs.hub, lo, p.newest) { // by newest, not hi: as in up
 		if err != nil {
 			return err
 		}

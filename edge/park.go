@@ -69,7 +69,7 @@ func (ss *session) park() bool {
 	if s := v.now.Load(); s.err != nil || s.ended || r.pos != s.hi || r.fold.Last != v.last {
 		return false
 	}
-	l := ss.live
+	l := ss.life
 	l.ss = ss
 	l.parked.Store(v)
 	if ss.ctx.Err() != nil { // whoever ended it may not have seen where it is
@@ -130,7 +130,7 @@ func (v *view) take(ss *session) {
 		ss.c.sent += o.bytes - ss.place.bytes
 		ss.c.seq = v.last
 	}
-	ss.live.parked.Store(nil)
+	ss.life.parked.Store(nil)
 	ss.place = place{}
 	p, stateful := o.project.(dialect.Stateful)
 	if stateful {

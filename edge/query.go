@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/shape"
 	"agentstream/schema"
 )
 
@@ -72,17 +72,15 @@ func (q query) choice(name string, words ...string) (string, error) {
 	return "", fmt.Errorf("%s is none of %q: %w", name, words, dialect.ErrBadRequest)
 }
 
-// filter reads types, child and nested, as streams do.
-func (q query) filter() (shape.Filter, error) {
-	nested, err := q.choice("nested", "false", "true", "0", "1")
+// time reads an RFC 3339 time; the zero time when it is absent.
+func (q query) time(name string) (time.Time, error) {
+	text, err := q.one(name)
+	if err != nil || text == "" {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return shape.Filter{}, err
+		return time.Time{}, fmt.Errorf("%s is not an RFC 3339 time: %w", name, dialect.ErrBadRequest)
 	}
-	f := dialect.Filter{
-		Children: dialect.SplitList(q["child"]), Types: dialect.SplitList(q["types"]), Nested: nested == "true" || nested == "1",
-	}
-	if f, err = f.Normal(); err != nil {
-		return shape.Filter{}, err
-	}
-	return shape.NewFilter(f.Children, f.Types, f.Nested), nil
+	return t, nil
 }

@@ -20,8 +20,8 @@ type room struct {
 	change  chan struct{}    // closed when something is given back; nil while nobody waits
 }
 
-func newRoom(cfg Config) *room {
-	return &room{total: cfg.BodyMemory, wait: cfg.BodyWait, told: cfg.Hooks.BodyBytes, tenants: make(map[string]int64)}
+func newRoom(cfg BodyConfig) *room {
+	return &room{total: cfg.Memory, wait: cfg.Wait, told: cfg.Held, tenants: make(map[string]int64)}
 }
 
 // share is what one request holds of a room. One goroutine uses it.

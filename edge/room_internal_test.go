@@ -9,7 +9,7 @@ import (
 )
 
 func newTestRoom(total int64) *room {
-	return newRoom(Config{BodyMemory: total, BodyWait: 2 * time.Second})
+	return newRoom(BodyConfig{Memory: total, Wait: 2 * time.Second})
 }
 
 // One tenant has half, two have a third each, and what nobody may have is left for the next.

@@ -22,7 +22,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	defer watch.Wait()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	watch.Go(func() { s.recheck(watched) })
+	watch.Go(func() { s.live.Watch(watched) })
 	polled, unpoll := context.WithCancel(context.WithoutCancel(ctx)) // until the last stream has ended
 	defer unpoll()
 	watch.Go(func() {
@@ -84,100 +84,21 @@ func (s *Server) drain(ctx context.Context, srv *http.Server) error {
 	defer cancel()
 	stopped := make(chan error, 1)
 	go func() { stopped <- srv.Shutdown(ctx) }() // closes listeners first, then waits
-	s.endStreams(ctx)
+	s.live.Drain(ctx)
 	err := <-stopped
 	if err == nil { // the HTTP server does not wait for connections that were taken over
 		select {
-		case <-s.empty:
+		case <-s.live.Empty():
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
-	defer s.views.close()
+	defer s.live.Close()
 	if err != nil {
 		// Handlers that are still here hang on a client or on the log.
-		s.cutTaken()
+		s.live.Cut()
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "requests cut at shutdown", slog.Duration("limit", s.cfg.DrainLimit))
 		err = errors.Join(err, srv.Close())
 	}
 	return err
-}
-
-// endStreams ends the open streams one after another, spread over DrainWindow, so that their clients
-// do not arrive elsewhere all at once. The order is the map's, which is random enough.
-func (s *Server) endStreams(ctx context.Context) {
-	s.mu.Lock()
-	s.draining = true
-	close(s.closing)
-	left := make([]*life, 0, len(s.streams))
-	for l := range s.streams {
-		left = append(left, l)
-	}
-	if len(left) == 0 {
-		close(s.empty)
-	}
-	s.mu.Unlock()
-	if len(left) == 0 {
-		return
-	}
-	begun := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for i, l := range left {
-		// The first goes at once, the last at the end of the window.
-		due := time.Duration(float64(s.cfg.DrainWindow) * float64(i) / float64(len(left)))
-		timer.Reset(time.Until(begun.Add(due)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		l.end(errDraining)
-	}
-}
-
-// take notes that a stream's connection is not the HTTP server's any more, which would close it.
-func (s *Server) take(l *life, conn interface{ Cut() }) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.conn = conn
-	if s.cut {
-		conn.Cut()
-	}
-}
-
-// cutTaken closes what the HTTP server does not.
-func (s *Server) cutTaken() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cut = true
-	for l := range s.streams {
-		if l.conn != nil {
-			l.conn.Cut()
-		}
-	}
-}
-
-// enter counts a stream in. It wraps errDraining or errBusy when there is no place.
-func (s *Server) enter(l *life) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return errDraining
-	}
-	if s.cfg.MaxStreams > 0 && len(s.streams) >= s.cfg.MaxStreams {
-		return fmt.Errorf("%d streams: %w", len(s.streams), errBusy)
-	}
-	s.streams[l] = struct{}{}
-	return nil
-}
-
-func (s *Server) leave(l *life) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, in := s.streams[l]; !in {
-		return
-	}
-	if delete(s.streams, l); s.draining && len(s.streams) == 0 {
-		close(s.empty)
-	}
 }

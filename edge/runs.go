@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"agentstream/edge/dialect"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -25,17 +24,17 @@ type newRun struct {
 
 // createRun begins a run with its first event. Beginning one is optional: a run may as well begin
 // with the first event that is appended to it.
-func (s *Server) createRun(c *call) error {
-	opt, err := keyed("Idempotency-Key", c.r.Header["Idempotency-Key"])
+func (a *API) createRun(c *Call) error {
+	opt, err := keyed("Idempotency-Key", c.Request().Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}
 	opt.MustBeNew = true
-	body, err := s.body(c, "application/json", "text/plain")
+	body, err := c.Body("application/json", "text/plain")
 	if err != nil {
 		return err
 	}
-	if err := s.limits.spend(c.meter, 1, int64(len(body))); err != nil {
+	if err := c.Spend(1, int64(len(body))); err != nil {
 		return err
 	}
 	var in newRun
@@ -46,31 +45,31 @@ func (s *Server) createRun(c *call) error {
 	if err != nil {
 		return err
 	}
-	run := s.ids.Run(time.Now())
+	run := a.ids.Run(time.Now())
 	switch {
 	case in.RunID != nil:
 		run = *in.RunID
 	case opt.IdempotencyKey != "":
 		// The key's scope is a run, so a repeat must name the same one without being told.
-		sum := sha256.Sum256([]byte(c.caller.Tenant + "\x00" + opt.IdempotencyKey))
+		sum := sha256.Sum256([]byte(c.Caller().Tenant + "\x00" + opt.IdempotencyKey))
 		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}
 	c.path = map[string]string{"run": run}
-	return s.beginRun(c, state, first, opt)
+	return a.beginRun(c, state, first, opt)
 }
 
 // putRun begins the run of the path unless it exists: what a client may repeat until it is answered. What
 // it answers for a run that exists is where that stands.
-func (s *Server) putRun(c *call) error {
-	key, err := c.key()
+func (a *API) putRun(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	body, err := s.body(c, "application/json", "text/plain")
+	body, err := c.Body("application/json", "text/plain")
 	if err != nil {
 		return err
 	}
-	if err := s.limits.spend(c.meter, 1, int64(len(body))); err != nil {
+	if err := c.Spend(1, int64(len(body))); err != nil {
 		return err
 	}
 	var in newRun
@@ -84,37 +83,37 @@ func (s *Server) putRun(c *call) error {
 	if err != nil {
 		return err
 	}
-	err = s.beginRun(c, state, first, producers.AppendOptions{MustBeNew: true})
+	err = a.beginRun(c, state, first, producers.AppendOptions{MustBeNew: true})
 	if !errors.Is(err, producers.ErrExists) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	src, head, err := s.locate(ctx, key)
+	src, head, err := a.cfg.Runs.locate(ctx, key)
 	if err != nil {
 		return err
 	}
 	at := runSummary{LastSeq: head.Last, State: head.State}
 	if src.child != "" {
-		if at, err = s.childSummary(ctx, src, head); err != nil {
+		if at, err = a.childSummary(ctx, src, head); err != nil {
 			return err
 		}
 	}
-	c.reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, at.LastSeq, key.Run, at.State))
+	c.Reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, at.LastSeq, key.Run, at.State))
 	return nil
 }
 
 // beginRun stores the first event of the run of the path.
-func (s *Server) beginRun(c *call, state schema.RunState, first schema.Event, opt producers.AppendOptions) error {
-	key, err := c.key()
+func (a *API) beginRun(c *Call, state schema.RunState, first schema.Event, opt producers.AppendOptions) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", "/v1/agent/runs/"+key.Run)
+	c.Header().Set("Location", "/v1/agent/runs/"+key.Run)
 	extra := fmt.Appendf(nil, `,"run_id":%q,"state":%q`, key.Run, state)
-	err = s.store(c, key, []schema.Event{first}, opt, http.StatusCreated, extra)
+	err = a.store(c, key, []schema.Event{first}, opt, http.StatusCreated, extra)
 	if err != nil {
-		c.w.Header().Del("Location")
+		c.Header().Del("Location")
 	}
 	return err
 }
@@ -166,22 +165,22 @@ type runSummary struct {
 }
 
 // summary says what is known of a run without reading it, or of a child by its own id, whose root is read.
-func (s *Server) summary(c *call) error {
-	key, err := c.key()
+func (a *API) summary(c *Call) error {
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	src, head, err := s.locate(ctx, key)
+	src, head, err := a.cfg.Runs.locate(ctx, key)
 	if err != nil {
 		return err
 	}
 	var out runSummary
 	if src.child != "" {
-		out, err = s.childSummary(ctx, src, head)
+		out, err = a.childSummary(ctx, src, head)
 	} else {
-		out, err = s.rootSummary(ctx, key, head)
+		out, err = a.rootSummary(ctx, key, head)
 	}
 	if err != nil {
 		return err
@@ -190,16 +189,16 @@ func (s *Server) summary(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.reply(http.StatusOK, body)
+	c.Reply(http.StatusOK, body)
 	return nil
 }
 
-func (s *Server) rootSummary(ctx context.Context, key schema.RunKey, head schema.Head) (out runSummary, err error) {
+func (a *API) rootSummary(ctx context.Context, key schema.RunKey, head schema.Head) (out runSummary, err error) {
 	out = runSummary{RunID: key.Run, State: head.State, LastSeq: head.Last}
-	if out.StartedAt, err = s.timeOf(ctx, key, 1, head.Last); err != nil {
+	if out.StartedAt, err = a.cfg.Runs.timeOf(ctx, key, 1, head.Last); err != nil {
 		return out, err
 	}
-	if out.UpdatedAt, err = s.timeOf(ctx, key, head.Last, head.Last); err != nil {
+	if out.UpdatedAt, err = a.cfg.Runs.timeOf(ctx, key, head.Last, head.Last); err != nil {
 		return out, err
 	}
 	if head.State.Final() {
@@ -209,10 +208,10 @@ func (s *Server) rootSummary(ctx context.Context, key schema.RunKey, head schema
 }
 
 // childSummary is the summary of a child in its own numbers. It is over when its root is.
-func (s *Server) childSummary(ctx context.Context, src source, head schema.Head) (runSummary, error) {
+func (a *API) childSummary(ctx context.Context, src source, head schema.Head) (runSummary, error) {
 	out := runSummary{RunID: src.child}
 	ended := head.State.Final()
-	for r, err := range src.walk(ctx, s.hub, 0, schema.MaxSeq) {
+	for r, err := range src.walk(ctx, a.cfg.Runs.hub, 0, schema.MaxSeq) {
 		if err != nil {
 			return out, err
 		}
@@ -239,28 +238,4 @@ func (s *Server) childSummary(ctx context.Context, src source, head schema.Head)
 		out.EndedAt = out.UpdatedAt
 	}
 	return out, nil
-}
-
-// timeOf returns the time of one event, nil when it is no longer kept. The walk is bounded by the run's
-// newest event and not by seq, so that it meets what is kept behind a hole.
-func (s *Server) timeOf(ctx context.Context, key schema.RunKey, seq, newest schema.Seq) (*string, error) {
-	for p, err := range s.hub.Packs(ctx, key, seq-1, newest) {
-		if errors.Is(err, fanout.ErrExpired) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		for r, err := range p.Records(seq - 1) {
-			if err != nil {
-				return nil, err
-			}
-			e, err := r.Event()
-			if err != nil {
-				return nil, fmt.Errorf("seq %d: %w: %w", seq, schema.ErrBadPack, err)
-			}
-			return &e.TS, nil
-		}
-	}
-	return nil, nil
 }

@@ -5,54 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport/grpc"
-	"agentstream/edge/transport/jsonl"
 	"agentstream/edge/transport/poll"
 	"agentstream/edge/transport/sse"
 	"agentstream/edge/transport/ws"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 )
 
 // Server serves runs. Make it with New; use Run, or Handler in a server of your own.
 type Server struct {
-	cfg         Config
-	hub         *fanout.Hub
-	append      *producers.Appender
-	sse         *sse.Transport
-	ws          *ws.Transport
-	grpc        *grpc.Transport
-	jsonl       *jsonl.Transport
-	poll        *poll.Poller
-	routes      []*route
-	checks      *payloadChecks
-	ids         *schema.IDs
-	views       views
-	folds       *foldCache
-	checkpoints *checkpoints
-	held        holds
-	batches     batches
-	pieces      *pieces
-	inflate     *inflater
-	room        *room
-	limits      *limiter
-	blobs       blobsUsed
-
-	mu       sync.Mutex
-	streams  map[*life]struct{}
-	draining bool
-	cut      bool          // connections that were taken over are closed at once
-	empty    chan struct{} // closed when draining and no stream is left
-	closing  chan struct{} // closed when draining begins
+	cfg    Config
+	sse    *sse.Transport
+	ws     *ws.Transport
+	grpc   *grpc.Transport
+	poll   *poll.Poller
+	node   *Node
+	live   *Live
+	rest   *API
+	routes []*route
 }
 
 // New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
@@ -77,24 +54,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
-	if err != nil {
+	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls}
+	if err := s.rooms(); err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
-	}
-	checks, err := compilePayloadChecks(schema.Types())
-	if err != nil {
-		return nil, fmt.Errorf("edge: %w", err)
-	}
-	bodies := &pieces{places: make(chan struct{}, runtime.GOMAXPROCS(0))}
-	inflate, err := newInflater(cfg.MaxBodyBytes, bodies)
-	if err != nil {
-		return nil, fmt.Errorf("edge: %w", err)
-	}
-	s := &Server{
-		pieces: bodies, inflate: inflate, room: newRoom(cfg), limits: newLimiter(cfg),
-		poll: poller, cfg: cfg, hub: cfg.Hub, append: cfg.Appender, sse: out, ws: sockets, grpc: calls, jsonl: files, checks: checks, folds: newFoldCache(cfg), checkpoints: newCheckpoints(cfg),
-		views: views{hub: cfg.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
-		ids:   schema.NewIDs(), streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{}),
 	}
 	if err := s.bind(); err != nil {
 		return nil, err
@@ -102,40 +64,33 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// rooms makes what the routes and streams stand on.
+func (s *Server) rooms() error {
+	cfg := s.cfg
+	rs := &Runs{hub: cfg.Hub, catalog: cfg.Catalog}
+	points, folds := newCheckpoints(rs, cfg.MaxFoldBytes), newFoldCache(rs, cfg.MaxFoldBytes, cfg.FoldCacheBytes)
+	bodies, err := NewBodies(BodyConfig{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
+	if err != nil {
+		return err
+	}
+	limits := newLimiter(cfg.IngestLimit, cfg.TenantLimits)
+	s.live = NewLive(LiveConfig{Runs: rs, Checkpoints: points, Folds: folds, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
+		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
+	s.node, err = NewNode(NodeConfig{Runs: rs, Checkpoints: points, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
+	if err != nil {
+		return err
+	}
+	s.rest, err = NewAPI(APIConfig{Node: s.node, Runs: rs, Folds: folds, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
+		Tickets: cfg.Tickets, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
+		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
+		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
+	return err
+}
+
 // bind makes the table of routes: the server's own and those of the dialects.
 func (s *Server) bind() error {
-	for _, o := range []struct {
-		pattern string
-		serve   func(*call) error
-		needs   auth.Scope // 0: open to everybody
-	}{
-		{"GET /healthz", s.health, 0},
-		{"GET /readyz", s.ready, 0},
-		{"GET /v1/agent/runs", s.listRuns, auth.ScopeRead},
-		{"POST /v1/agent/runs", s.metered(s.createRun), auth.ScopeWrite},
-		{"GET /v1/agent/runs/{run}", s.summary, auth.ScopeRead},
-		{"PUT /v1/agent/runs/{run}", s.metered(s.putRun), auth.ScopeWrite},
-		{"POST /v1/agent/runs/{run}/events", s.metered(s.ingest), auth.ScopeWrite},
-		{"GET /v1/agent/runs/{run}/events", s.page, auth.ScopeRead},
-		{"GET /v1/agent/runs/{run}/steps", s.listSteps, auth.ScopeRead},
-		{"GET /v1/agent/runs/{run}/snapshot", s.snapshot, auth.ScopeRead},
-		{"GET /v1/agent/runs/{run}/replay.jsonl", s.export, auth.ScopeRead},
-		{"POST /v1/agent/runs/{run}/tickets", s.createTicket, auth.ScopeRead},
-	} {
-		if err := s.add(o.pattern, o.serve, o.needs, nil); err != nil {
-			return err
-		}
-	}
-	for _, name := range commandNames {
-		if err := s.add("POST /v1/agent/runs/{run}/"+name, s.command, auth.ScopeCommand, nil); err != nil {
-			return err
-		}
-	}
-	if s.cfg.Blobs != nil {
-		if err := errors.Join(s.add("PUT /v1/agent/runs/{run}/blobs", s.metered(s.putBlob), auth.ScopeWrite, nil),
-			s.add("GET /v1/agent/runs/{run}/blobs/{ref}", s.getBlob, auth.ScopeRead, nil)); err != nil {
-			return err
-		}
+	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil), s.add("GET /readyz", s.ready, 0, nil), s.mount(nil, s.rest.Routes())); err != nil {
+		return err
 	}
 	if err := s.bindServices(); err != nil {
 		return err
@@ -191,15 +146,18 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 const maxURI = 8 << 10
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c := &call{r: r, id: requestID(r.Header), begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
+	c := &call{begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
+	c.r, c.id = r, requestID(r.Header)
 	c.w = &response{ResponseWriter: w}
+	c.endOf, c.done = c.lastWord, c.over
 	h := w.Header()
 	c.set("X-Request-Id", valueID, c.id)
 	h["X-Content-Type-Options"] = headerNoSniff
+	c.node = s.node
 	s.cors(c)
 	parked := false
 	defer func() {
-		c.room.give(c.room.bytes)
+		c.in.room.give(c.in.room.bytes)
 		if v := recover(); !parked {
 			c.finish(v)
 		}
@@ -238,22 +196,10 @@ func (s *Server) dispatch(c *call) (err error) {
 	return c.route.serve(c)
 }
 
-// key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
-func (c *call) key() (schema.RunKey, error) {
-	run := c.path["run"]
-	if err := schema.ValidRunID(run); err != nil {
-		return schema.RunKey{}, err
-	}
-	c.run = run
-	return schema.RunKey{Tenant: c.caller.Tenant, Run: run}, nil
+// Take is rest's: it stores posts as ingest does requests.
+func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	return s.rest.Take(ctx, key, posts, answers)
 }
 
-// existing returns the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
-// not or is another tenant's.
-func (s *Server) existing(ctx context.Context, key schema.RunKey) (schema.Head, error) {
-	head, err := s.hub.Head(ctx, key)
-	if err == nil && !head.Exists() {
-		err = fanout.ErrNotFound
-	}
-	return head, err
-}
+// Refusal puts an error into words, those of HTTP.
+func (s *Server) Refusal(err error) *producers.Refusal { return s.rest.Refusal(err) }

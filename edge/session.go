@@ -17,10 +17,10 @@ import (
 
 // session is one stream from its request to its end, whatever carries it.
 type session struct {
-	s     *Server
-	c     *call
+	live  *Live
+	c     *Report
 	bound *boundStream
-	live  *life
+	life  *life
 	req   dialect.Request
 	opened
 	first *shape.Out // snapshot that the stream begins with
@@ -29,7 +29,7 @@ type session struct {
 	again   stretch           // what is told again first
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
 
-	ctx    context.Context // of live
+	ctx    context.Context // of life
 	read   reader
 	sink   transport.Sink
 	direct transport.Direct // the sink, when it can be served without a goroutine; nil: it cannot
@@ -42,34 +42,26 @@ var errComplete = errors.New("the run has ended and the client has all of it")
 
 // begin reads the request and opens what it asks for. What begin opened is closed by close, also after an
 // error.
-func (s *Server) begin(l *life, c *call, b *boundStream, in dialect.Input) (*session, error) {
+func (v *Live) begin(l *life, c *Report, b *boundStream, in dialect.Input) (*session, error) {
 	ctx := l.ctx
-	ss := &session{s: s, c: c, bound: b, live: l, ctx: ctx}
-	s.held.watch(c.hold, l.end)
+	ss := &session{live: v, c: c, bound: b, life: l, ctx: ctx}
 	var err error
 	if ss.req, err = b.dialect.Open(in); err != nil {
 		return ss, err
 	}
-	key := schema.RunKey{Tenant: c.caller.Tenant, Run: ss.req.Run}
+	key := schema.RunKey{Tenant: l.caller.Tenant, Run: ss.req.Run}
 	if err := key.Validate(); err != nil {
 		return ss, err
 	}
-	if only := c.caller.Run; only != "" && only != key.Run {
+	if only := l.caller.Run; only != "" && only != key.Run {
 		return ss, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	c.run = key.Run
-	if err := s.enter(l); err != nil {
+	if err := v.enter(l); err != nil {
 		return ss, err
 	}
-	// A node that drains waits until the stream's end was said.
-	unwatch := c.release
-	c.release = func() {
-		if unwatch != nil {
-			unwatch()
-		}
-		s.leave(l)
-	}
-	if at := c.caller.Expires; !at.IsZero() {
+	c.release = func() { v.leave(l) } // a node that drains waits until the stream's end was said
+	if at := l.caller.Expires; !at.IsZero() {
 		timer := time.AfterFunc(time.Until(at), func() { l.end(auth.ErrExpired) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
@@ -81,9 +73,9 @@ func (s *Server) begin(l *life, c *call, b *boundStream, in dialect.Input) (*ses
 
 // open opens the source behind the cursor. A log that does not answer in time ends the stream.
 func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
-	s := ss.s
-	limit := time.AfterFunc(s.cfg.LogTimeout, func() {
-		ss.live.end(fmt.Errorf("open %s: no answer in %v: %w", key, s.cfg.LogTimeout, fanout.ErrUnavailable))
+	v := ss.live
+	limit := time.AfterFunc(v.cfg.LogTimeout, func() {
+		ss.life.end(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
 	defer limit.Stop()
 	if p, ok := ss.bound.dialect.Projector(ss.req).(dialect.Stateful); ok {
@@ -91,11 +83,11 @@ func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
 	}
 	cursor := ss.req.Cursor
 	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
-		if ss.first, cursor.Seq, err = s.snapshotEvent(ctx, key); err != nil {
+		if ss.first, cursor.Seq, err = v.cfg.Folds.snapshotEvent(ctx, key); err != nil {
 			return err
 		}
 	}
-	if ss.opened, err = s.open(ctx, key, cursor); err != nil {
+	if ss.opened, err = v.cfg.Runs.open(ctx, key, cursor); err != nil {
 		return err
 	}
 	if ss.first == nil && ss.bound.Mode.EndsWithRun() && ss.pos.ended && ss.after >= ss.pos.last {
@@ -106,12 +98,12 @@ func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
 
 // openStateful opens a run for a dialect whose frames depend on what was before the cursor.
 func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) error {
-	s := ss.s
-	head, err := s.existing(ctx, key)
+	v := ss.live
+	head, err := v.cfg.Runs.existing(ctx, key)
 	if err != nil {
 		return err
 	}
-	now, err := s.checkpoints.at(ctx, key, ss.bound.dialect, head.Last, ss.req)
+	now, err := v.cfg.Checkpoints.at(ctx, key, ss.bound.dialect, head.Last, ss.req)
 	if err != nil {
 		return err
 	}
@@ -121,7 +113,7 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	after := schema.Seq(0)
 	switch cursor := ss.req.Cursor; {
 	case cursor.Token != "":
-		at, err := s.find(ctx, key, ss.bound.dialect, cursor, ss.req)
+		at, err := v.cfg.Checkpoints.find(ctx, key, ss.bound.dialect, cursor, ss.req)
 		if err != nil {
 			return err
 		}
@@ -132,25 +124,8 @@ func (ss *session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		ss.again = stretch{preludeOf(now), head.Last, math.MaxInt}
 	}
 	ss.project = p
-	ss.opened, err = s.openRoot(ctx, key, dialect.Cursor{Seq: after})
+	ss.opened, err = v.cfg.Runs.openRoot(ctx, key, dialect.Cursor{Seq: after})
 	return err
-}
-
-// snapshotEvent returns the fold of a run as the event that stands for all up to it.
-func (s *Server) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
-	fold, at, err := s.foldAt(ctx, key, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
-	if at.Seq > 1 {
-		e.FirstSeq = 1
-	}
-	r, err := schema.ScanLine(e.AppendLine(nil))
-	if err != nil {
-		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
-	}
-	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
 }
 
 // shaped reports whether deltas are folded and paced for this client.
@@ -177,14 +152,14 @@ func (ss *session) reader(ctx context.Context) (reader, error) {
 func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) (reader, error) {
 	filter, shaped := ss.filter(), ss.shaped()
 	key := viewKey{src: o.src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle}
-	v, err := ss.s.views.join(key, filter, o)
+	v, err := ss.live.views.join(key, filter, o)
 	o.tail.close() // the view has its own, and history needs none
 	ss.tail = nil
 	if err != nil {
 		return nil, err
 	}
 	return &viewReader{
-		hub: ss.s.hub, views: &ss.s.views, v: v, src: o.src, ctx: ctx, pos: o.after,
+		hub: ss.live.cfg.Runs.hub, views: &ss.live.views, v: v, src: o.src, ctx: ctx, pos: o.after,
 		thin: shaped, joined: max(o.pos.last, o.after), whole: !shaped && o.src.child == "" && filter.All() && has == o.after,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}, nil
@@ -192,7 +167,7 @@ func (ss *session) steady(ctx context.Context, o opened, has schema.Seq) (reader
 
 func (ss *session) timed(ctx context.Context) reader {
 	filter := ss.filter()
-	r := newTimedReader(ctx, ss.s.hub, ss.opened, ss.req.Speed)
+	r := newTimedReader(ctx, ss.live.cfg.Runs.hub, ss.opened, ss.req.Speed)
 	if ss.shaped() {
 		r.pace = &shape.Pacer{Filter: filter, Bundle: ss.req.Bundle, Last: ss.after}
 	} else {
@@ -203,7 +178,7 @@ func (ss *session) timed(ctx context.Context) reader {
 		if ss.pos.ended && ss.bound.Mode.EndsWithRun() {
 			return endReader{}, nil
 		}
-		o, err := ss.s.openSource(ctx, ss.src, after)
+		o, err := ss.live.cfg.Runs.openSource(ctx, ss.src, after)
 		if err != nil {
 			return nil, err
 		}
@@ -220,23 +195,11 @@ func (endReader) wrote(time.Duration)                   {}
 func (endReader) upToDate() *viewReader                 { return nil }
 func (endReader) close() int                            { return 0 }
 
-// openSource opens a source that is known to exist behind a position.
-func (s *Server) openSource(ctx context.Context, src source, after schema.Seq) (o opened, err error) {
-	o = opened{src: src, after: after}
-	if o.tail, err = src.follow(ctx, s.hub, after); err != nil {
-		return o, err
-	}
-	if o.pos, err = src.where(ctx, s.hub, o.tail.sub.Head()); err != nil {
-		o.tail.close()
-	}
-	return o, err
-}
-
 // close gives everything back but the place among the streams, which the call holds until it is logged.
 func (ss *session) close() {
 	if ss.read != nil {
 		ss.c.dropped = ss.read.close()
-		if h := ss.s.cfg.Hooks.Dropped; h != nil && ss.c.dropped > 0 {
+		if h := ss.live.cfg.Hooks.Dropped; h != nil && ss.c.dropped > 0 {
 			h(ss.bound.name, ss.c.dropped)
 		}
 	} else if ss.tail != nil {
@@ -250,7 +213,7 @@ func (ss *session) serve(sink transport.Sink) error {
 	ss.sink = sink
 	ss.direct, _ = sink.(transport.Direct)
 	ss.c.stream = ss.bound
-	if h := ss.s.cfg.Hooks.StreamOpened; h != nil {
+	if h := ss.live.cfg.Hooks.StreamOpened; h != nil {
 		h(ss.bound.name, ss.bound.Transport)
 	}
 	return ss.carry(ss.begin)
@@ -295,10 +258,10 @@ func (ss *session) begin() (err error) {
 // client did not take, or with its end.
 func (ss *session) resume(rest []byte, err error) {
 	go func() {
-		parked := false
+		parked, failed := false, error(nil)
 		defer func() {
 			if v := recover(); !parked {
-				ss.c.finish(v)
+				ss.c.done(v, failed)
 			}
 		}()
 		err := ss.carry(func() error {
@@ -311,7 +274,7 @@ func (ss *session) resume(rest []byte, err error) {
 			return ss.deliver()
 		})
 		if parked = err == errParked; !parked { //nolint:errorlint // it is handed over, never wrapped
-			ss.c.err = err
+			failed = err
 		}
 	}()
 }
@@ -319,7 +282,7 @@ func (ss *session) resume(rest []byte, err error) {
 // finish says the last word and lets go of everything.
 func (ss *session) finish(err error) error {
 	err = ended(ss.ctx, err)
-	if h := ss.s.cfg.Hooks.StreamClosed; h != nil && ss.c.stream != nil {
+	if h := ss.live.cfg.Hooks.StreamClosed; h != nil && ss.c.stream != nil {
 		reason := ReasonOf(err)
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
@@ -330,14 +293,14 @@ func (ss *session) finish(err error) error {
 		err = lerr
 	}
 	ss.close()
-	ss.live.end(nil)
+	ss.life.end(nil)
 	return err
 }
 
 // deliver feeds the sink until the stream ends or is parked. A nil error is the end of the run.
 func (ss *session) deliver() error {
 	w := &ss.w
-	idle := idleClock{every: ss.s.cfg.KeepAlive}
+	idle := idleClock{every: ss.live.cfg.KeepAlive}
 	defer idle.stop()
 	for {
 		if ss.park() {
@@ -364,20 +327,4 @@ func (ss *session) deliver() error {
 			return err
 		}
 	}
-}
-
-// endOf says the last word about an error in every transport's terms.
-func (c *call) endOf(err error) transport.End {
-	if err == nil {
-		return transport.End{Clean: true, Close: OutcomeOf(dialect.ReasonEnded).Close}
-	}
-	reason := ReasonOf(err)
-	out := OutcomeOf(reason)
-	p := problem(reason, err)
-	p.RequestID = c.id
-	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, FirstSeq: p.First, LastSeq: p.Last}
-	if out.Say {
-		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
-	}
-	return e
 }

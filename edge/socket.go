@@ -23,7 +23,7 @@ func (s *Server) socket(c *call) (err error) {
 		return err
 	}
 	l := newLife(c)
-	ss, err := s.begin(l, c, b, in)
+	ss, err := s.live.begin(l, &c.Report, b, in)
 	complete := errors.Is(err, errComplete)
 	if err != nil && !complete {
 		ss.close()
@@ -46,7 +46,7 @@ func (s *Server) socket(c *call) (err error) {
 		return ended(l.ctx, err)
 	}
 	l.leaveRequest(c)
-	s.take(l, sink)
+	s.live.took(l, sink)
 	if complete {
 		ss.sink = sink
 		return ss.carry(func() error { return nil })
@@ -72,7 +72,7 @@ func (s *Server) rpc(c *call) error {
 	var end error
 	err := s.grpc.Serve(c.w, c.r, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
 		end = s.answer(ctx, c, b, request, sink)
-		return c.endOf(end)
+		return c.lastWord(end)
 	})
 	if end != nil {
 		return end
@@ -81,9 +81,9 @@ func (s *Server) rpc(c *call) error {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []byte, sink transport.Sink) error {
-	l := &life{}
+	l := &life{caller: c.caller}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	ss, err := s.begin(l, c, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
+	ss, err := s.live.begin(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = ended(l.ctx, err)
@@ -109,14 +109,7 @@ func (s *Server) bindServices() error {
 	}) {
 		return nil
 	}
-	handlers, err := s.grpc.Handlers(grpc.Services{Closing: s.closing, Ready: func() bool {
-		select {
-		case <-s.closing:
-			return false
-		default:
-			return true
-		}
-	}})
+	handlers, err := s.grpc.Handlers(grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.live.Draining() }})
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}

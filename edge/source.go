@@ -11,6 +11,12 @@ import (
 	"agentstream/schema"
 )
 
+// Runs reads the runs of a node, and their children under their own numbers. It is safe for concurrent use.
+type Runs struct {
+	hub     *fanout.Hub
+	catalog Catalog // nil: a child is found while the log has its beginning
+}
+
 // source is what a stream shows: a run with all its children, or one child under its own numbers. In
 // the latter the child is the run, and seq counts its events alone (native digest §4.4).
 type source struct {
@@ -167,12 +173,12 @@ func (src source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) 
 
 // whereIs says what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
 // wraps fanout.ErrNotFound for what is neither.
-func (s *Server) whereIs(ctx context.Context, key schema.RunKey) (source, position, error) {
-	src, head, err := s.locate(ctx, key)
+func (rs *Runs) whereIs(ctx context.Context, key schema.RunKey) (source, position, error) {
+	src, head, err := rs.locate(ctx, key)
 	if err != nil {
 		return src, position{}, err
 	}
-	pos, err := src.where(ctx, s.hub, head)
+	pos, err := src.where(ctx, rs.hub, head)
 	return src, pos, err
 }
 
@@ -186,31 +192,31 @@ type opened struct {
 
 // open finds what an id of the path names, a run or else a child of one, and opens it behind a
 // cursor. The caller closes the tail.
-func (s *Server) open(ctx context.Context, key schema.RunKey, c dialect.Cursor) (opened, error) {
-	o, err := s.openRoot(ctx, key, c)
+func (rs *Runs) open(ctx context.Context, key schema.RunKey, c dialect.Cursor) (opened, error) {
+	o, err := rs.openRoot(ctx, key, c)
 	if !errors.Is(err, fanout.ErrNotFound) {
 		return o, err
 	}
-	src, ok, perr := s.childOf(ctx, key, err)
+	src, ok, perr := rs.childOf(ctx, key, err)
 	if perr != nil {
 		return o, perr
 	}
 	if !ok {
 		return o, err
 	}
-	return s.openChild(ctx, src, c)
+	return rs.openChild(ctx, src, c)
 }
 
 // childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child either.
 // The log knows the children that were spawned within its window, the catalog those that have spoken.
-func (s *Server) childOf(ctx context.Context, key schema.RunKey, why error) (src source, ok bool, err error) {
+func (rs *Runs) childOf(ctx context.Context, key schema.RunKey, why error) (src source, ok bool, err error) {
 	if child := new(fanout.ChildError); errors.As(why, &child) {
 		return source{key: schema.RunKey{Tenant: key.Tenant, Run: child.Root}, child: key.Run}, true, nil
 	}
-	if s.cfg.Catalog == nil {
+	if rs.catalog == nil {
 		return source{}, false, nil
 	}
-	root, err := s.cfg.Catalog.Parent(ctx, key.Tenant, key.Run)
+	root, err := rs.catalog.Parent(ctx, key.Tenant, key.Run)
 	switch {
 	case errors.Is(err, fanout.ErrNotFound) || err == nil && root == "":
 		return source{}, false, nil
@@ -220,34 +226,46 @@ func (s *Server) childOf(ctx context.Context, key schema.RunKey, why error) (src
 	return source{key: schema.RunKey{Tenant: key.Tenant, Run: root}, child: key.Run}, true, nil
 }
 
-func (s *Server) openRoot(ctx context.Context, key schema.RunKey, c dialect.Cursor) (o opened, err error) {
+func (rs *Runs) openRoot(ctx context.Context, key schema.RunKey, c dialect.Cursor) (o opened, err error) {
 	o.src.key = key
-	if o.after, err = s.resolve(ctx, o.src, c); err != nil {
+	if o.after, err = rs.resolve(ctx, o.src, c); err != nil {
 		return o, err
 	}
-	if o.tail, err = o.src.follow(ctx, s.hub, o.after); err != nil {
-		return o, s.whereabouts(ctx, key, err)
+	if o.tail, err = o.src.follow(ctx, rs.hub, o.after); err != nil {
+		return o, rs.whereabouts(ctx, key, err)
 	}
 	head := o.tail.sub.Head()
 	o.pos = position{last: head.Last, ended: head.State.Final()}
 	return o, nil
 }
 
-func (s *Server) openChild(ctx context.Context, src source, c dialect.Cursor) (o opened, err error) {
+func (rs *Runs) openChild(ctx context.Context, src source, c dialect.Cursor) (o opened, err error) {
 	o.src = src
-	head, err := s.existing(ctx, src.key)
+	head, err := rs.existing(ctx, src.key)
 	if err != nil {
 		return o, err
 	}
-	if o.pos, err = src.where(ctx, s.hub, head); err != nil {
+	if o.pos, err = src.where(ctx, rs.hub, head); err != nil {
 		return o, err
 	}
-	if o.after, err = s.resolve(ctx, src, c); err != nil {
+	if o.after, err = rs.resolve(ctx, src, c); err != nil {
 		return o, err
 	}
 	if o.after > o.pos.last {
 		return o, &positionError{last: o.pos.last, err: fmt.Errorf("after %d: %w", o.after, fanout.ErrFuture)}
 	}
-	o.tail, err = src.follow(ctx, s.hub, o.after)
+	o.tail, err = src.follow(ctx, rs.hub, o.after)
+	return o, err
+}
+
+// openSource opens a source that is known to exist behind a position.
+func (rs *Runs) openSource(ctx context.Context, src source, after schema.Seq) (o opened, err error) {
+	o = opened{src: src, after: after}
+	if o.tail, err = src.follow(ctx, rs.hub, after); err != nil {
+		return o, err
+	}
+	if o.pos, err = src.where(ctx, rs.hub, o.tail.sub.Head()); err != nil {
+		o.tail.close()
+	}
 	return o, err
 }

@@ -2,13 +2,13 @@ package edge_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -151,7 +151,7 @@ func TestStatefulFromEverywhere(t *testing.T) {
 	t.Parallel()
 	speak := func(c *edge.Config) {
 		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []edge.API{{Dialect: tally{}, Routes: []edge.APIRoute{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}}
+		c.APIs = []edge.Mount{{Dialect: tally{}, Routes: []edge.APIRoute{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}}
 		c.KeepAlive = 30 * time.Millisecond
 	}
 	h := newHouse(t, speak)
@@ -302,7 +302,7 @@ func TestStatefulEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
 		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []edge.API{{Dialect: tally{}, Below: []string{"/tallied"}, Routes: []edge.APIRoute{{
+		c.APIs = []edge.Mount{{Dialect: tally{}, Below: []string{"/tallied"}, Routes: []edge.APIRoute{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
 		}}}}
 	})
@@ -356,7 +356,7 @@ func TestStatefulEnds(t *testing.T) {
 	}
 }
 
-func answerTally(_ context.Context, x *edge.Exchange) error {
+func answerTally(x *edge.Call) error {
 	x.Reply(http.StatusOK, []byte(`"answered"`))
 	return nil
 }
@@ -366,14 +366,15 @@ func answerTally(_ context.Context, x *edge.Exchange) error {
 func TestTracks(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
-		c.APIs = []edge.API{{Dialect: tally{}, Routes: []edge.APIRoute{{
+		c.APIs = []edge.Mount{{Dialect: tally{}, Routes: []edge.APIRoute{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}",
-			Serve: func(ctx context.Context, x *edge.Exchange) error {
+			Serve: func(x *edge.Call) error {
+				ctx := x.Request().Context()
 				q, err := x.Query()
 				if err != nil {
 					return err
 				}
-				n, _ := strconv.Atoi(q.Get("at"))
+				n, _ := strconv.Atoi(url.Values(q).Get("at"))
 				p, err := x.At(ctx, x.Path("run"), schema.Seq(n), dialect.Request{})
 				if err != nil {
 					return err

@@ -19,14 +19,14 @@ import (
 // what is over the tenant's limit, which is that of all that come behind it. It adds an answer for each to answers. Posts that fit one
 // pack are stored at once, which saves most of what each of them would cost. Whoever calls it has made sure that
 // the sender may write to the tenant's runs. It keeps nothing of posts.
-func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) (all []producers.Answer) {
+func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) (all []producers.Answer) {
 	before := len(answers)
 	for range posts {
 		answers = append(answers, producers.Answer{})
 	}
-	in := s.batches.get()
-	defer s.batches.put(in)
-	t := &taking{s: s, ctx: ctx, key: key, posts: posts, answers: answers[before:], events: in.events[:0]}
+	in := a.cfg.Bodies.batches.get()
+	defer a.cfg.Bodies.batches.put(in)
+	t := &taking{a: a, ctx: ctx, key: key, posts: posts, answers: answers[before:], events: in.events[:0]}
 	defer func() {
 		in.events = t.events
 		if v := recover(); v != nil {
@@ -38,8 +38,8 @@ func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.
 		t.refuse(0, len(posts), err)
 		return answers
 	}
-	meter, over := s.limits.enter(key.Tenant, false)
-	defer s.limits.leave(meter, false)
+	meter, over := a.cfg.Limits.enter(key.Tenant, false)
+	defer a.cfg.Limits.leave(meter, false)
 	t.meter, t.over = meter, over
 	for i := range posts {
 		t.add(i)
@@ -49,7 +49,7 @@ func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.
 }
 
 // Refusal puts an error into words, those of HTTP.
-func (s *Server) Refusal(err error) *producers.Refusal {
+func (a *API) Refusal(err error) *producers.Refusal {
 	reason := ReasonOf(err)
 	p := problem(reason, err)
 	if p.Line > 0 {
@@ -90,7 +90,7 @@ func numberOf(r dialect.Reason) int {
 // taking is one Take under way. Posts first … of those that were added, and were not refused, are in events and
 // not stored yet: consecutive ones, all of one lane, which fit one pack.
 type taking struct {
-	s       *Server
+	a       *API
 	ctx     context.Context
 	key     schema.RunKey
 	posts   []producers.Post
@@ -154,17 +154,17 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 		return opt, err
 	}
 	held := len(t.events)
-	body, moved, err := t.s.slim(p.Body)
+	body, moved, err := t.a.slim(p.Body)
 	if err != nil {
 		return opt, err
 	}
-	t.events, err = t.s.decode(t.events, t.key.Run, body)
-	t.over = t.s.limits.spend(t.meter, len(t.events)-held, int64(len(p.Body)))
+	t.events, err = t.a.decode(t.events, t.key.Run, body)
+	t.over = t.a.cfg.Limits.spend(t.meter, len(t.events)-held, int64(len(p.Body)))
 	if t.over != nil {
 		return opt, t.over
 	}
 	if err == nil {
-		if _, err = t.s.keep(t.ctx, t.key, moved); err != nil && !ofOnePost(err) {
+		if _, err = t.a.keep(t.ctx, t.key, moved); err != nil && !ofOnePost(err) {
 			t.over = err // it is the same for those that follow, which must not overtake
 		}
 	}
@@ -173,7 +173,7 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 
 // options says how a post is to be appended, or that it must not be.
 func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
-	if limit := t.s.cfg.MaxBodyBytes; int64(len(p.Body)) > limit {
+	if limit := t.a.cfg.MaxBodyBytes; int64(len(p.Body)) > limit {
 		return producers.AppendOptions{}, fmt.Errorf("%d bytes, %d allowed: %w", len(p.Body), limit, errBodyTooBig)
 	}
 	if p.Unserved != "" {
@@ -202,7 +202,7 @@ func (t *taking) waits(i int) bool { return t.answers[i].Events > 0 && t.answers
 // for the sake of one post is stored without it. Trouble of another kind ends the taking: what was sent later
 // must not be stored without what was sent earlier.
 func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOptions) {
-	for opt.Within = t.s.cfg.LogTimeout; len(events) > 0; {
+	for opt.Within = t.a.cfg.LogTimeout; len(events) > 0; {
 		for !t.waits(i) {
 			i++
 		}
@@ -210,7 +210,7 @@ func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOp
 			t.refuse(i, end, fmt.Errorf("after an event that could not be stored: %w", schema.ErrUnavailable))
 			return
 		}
-		receipt, err := t.s.append.Append(t.ctx, t.key, events, opt)
+		receipt, err := t.a.cfg.Appender.Append(t.ctx, t.key, events, opt)
 		if err == nil {
 			t.stored(i, end, len(events), receipt)
 			return
@@ -262,7 +262,7 @@ func ofOnePost(err error) bool {
 
 // stored answers the posts i … end-1 that wait. Those of several are in one pack, and so without a gap.
 func (t *taking) stored(i, end, events int, receipt producers.Receipt) {
-	if h := t.s.cfg.Hooks.Ingested; h != nil && !receipt.Replayed {
+	if h := t.a.cfg.Hooks.Ingested; h != nil && !receipt.Replayed {
 		h(events)
 	}
 	next := receipt.First
@@ -281,17 +281,17 @@ func (t *taking) stored(i, end, events int, receipt producers.Receipt) {
 
 // refuse answers those of the posts i … end-1 that have no answer yet.
 func (t *taking) refuse(i, end int, err error) {
-	refusal := t.s.Refusal(err)
+	refusal := t.a.Refusal(err)
 	for ; i < end; i++ {
 		if a := &t.answers[i]; a.First == 0 && a.Refusal == nil {
 			*a = producers.Answer{Refusal: refusal}
-			if h := t.s.cfg.Hooks.IngestRefused; h != nil {
+			if h := t.a.cfg.Hooks.IngestRefused; h != nil {
 				h(ReasonOf(err))
 			}
 		}
 	}
 	if reason := ReasonOf(err); refusal.Status >= http.StatusInternalServerError && reason != dialect.ReasonShutdown {
-		t.s.cfg.Logger.LogAttrs(t.ctx, slog.LevelError, "take", slog.String("tenant", t.key.Tenant), slog.String("run", t.key.Run),
+		t.a.cfg.Logger.LogAttrs(t.ctx, slog.LevelError, "take", slog.String("tenant", t.key.Tenant), slog.String("run", t.key.Run),
 			slog.String("reason", reason.String()), slog.Any("error", err))
 	}
 }

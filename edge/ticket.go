@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -10,20 +9,20 @@ import (
 // createTicket makes a ticket: a token for `?ticket=` that opens one stream of the run, or of a
 // child by its own id, once. What it is for must exist: a typing error is told here and not by a
 // stream that no page can read the refusal of.
-func (s *Server) createTicket(c *call) error {
-	if s.cfg.Tickets == nil {
+func (a *API) createTicket(c *Call) error {
+	if a.cfg.Tickets == nil {
 		return errNoRoute
 	}
-	key, err := c.key()
+	key, err := c.Key()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := c.Bounded()
 	defer cancel()
-	if _, _, err := s.locate(ctx, key); err != nil {
+	if _, _, err := a.cfg.Runs.locate(ctx, key); err != nil {
 		return err
 	}
-	ticket, until, err := s.cfg.Tickets.Issue(ctx, c.caller, key.Run)
+	ticket, until, err := a.cfg.Tickets.Issue(ctx, c.Caller(), key.Run)
 	if err != nil {
 		return err
 	}
@@ -34,6 +33,6 @@ func (s *Server) createTicket(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.reply(http.StatusCreated, body)
+	c.Reply(http.StatusCreated, body)
 	return nil
 }

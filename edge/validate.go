@@ -79,15 +79,6 @@ func (v *payloadChecks) validate(typ string, payload []byte) error {
 	return &fieldError{field: field, err: fmt.Errorf("%s: %s: %s: %w", typ, field, clip(words), schema.ErrMalformed)}
 }
 
-// fieldError says which field of an event is wrong, as a JSON pointer (RFC 6901).
-type fieldError struct {
-	field string
-	err   error
-}
-
-func (e *fieldError) Error() string { return e.err.Error() }
-func (e *fieldError) Unwrap() error { return e.err }
-
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func pointer(path []string) string {

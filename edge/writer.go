@@ -45,12 +45,12 @@ func (w *writer) prelude(of stretch) error {
 		return nil
 	}
 	ss := w.ss
-	p, err := ss.s.checkpoints.at(ss.ctx, ss.src.key, ss.bound.dialect, of.from-1, ss.req)
+	p, err := ss.live.cfg.Checkpoints.at(ss.ctx, ss.src.key, ss.bound.dialect, of.from-1, ss.req)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	for r, err := range ss.src.walk(ss.ctx, ss.s.hub, of.from-1, of.through) {
+	for r, err := range ss.src.walk(ss.ctx, ss.live.cfg.Runs.hub, of.from-1, of.through) {
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (w *writer) flush(begun time.Time, events int) error {
 	}
 	w.flushed = time.Now()
 	w.ss.read.wrote(w.flushed.Sub(begun))
-	if h := w.ss.s.cfg.Hooks.EventsSent; h != nil {
+	if h := w.ss.live.cfg.Hooks.EventsSent; h != nil {
 		h(w.ss.bound.name, events, n)
 	}
 	if w.last {
@@ -207,14 +207,14 @@ func projectError(r schema.Record, err error) error {
 }
 
 func (w *writer) keepAlive() error {
-	if time.Since(w.flushed) < w.ss.s.cfg.KeepAlive {
+	if time.Since(w.flushed) < w.ss.live.cfg.KeepAlive {
 		return nil // something was sent since the clock was set
 	}
 	if err := w.sink.KeepAlive(); err != nil {
 		return err
 	}
 	w.flushed = time.Now()
-	if h := w.ss.s.cfg.Hooks.KeptAlive; h != nil {
+	if h := w.ss.live.cfg.Hooks.KeptAlive; h != nil {
 		h(w.ss.bound.name)
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 )
 
 // API returns the routes, below all bases of the dialect.
-func API(d qoder.Dialect) edge.API {
-	api := edge.API{Dialect: d}
+func API(d qoder.Dialect) edge.Mount {
+	api := edge.Mount{Dialect: d}
 	for _, base := range qoder.Bases() {
 		api.Below = append(api.Below, base+"/sessions")
 		a := routes{spoken: d, limit: defaultLimit}
@@ -41,15 +41,15 @@ type routes struct {
 }
 
 func (a routes) all() []edge.APIRoute {
-	read := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
-		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeRead, Serve: serve}
+	read := func(pattern string, serve func(context.Context, *edge.Call) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeRead, Serve: bounded(serve)}
 	}
-	write := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
-		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: serve}
+	write := func(pattern string, serve func(context.Context, *edge.Call) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: bounded(serve)}
 	}
 	// Not counted, as the commands of the native protocol are not: an agent is told to stop whatever it has sent.
-	command := func(pattern string, serve func(context.Context, *edge.Exchange) error) edge.APIRoute {
-		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeCommand, Serve: serve}
+	command := func(pattern string, serve func(context.Context, *edge.Call) error) edge.APIRoute {
+		return edge.APIRoute{Pattern: pattern, Needs: auth.ScopeCommand, Serve: bounded(serve)}
 	}
 	return []edge.APIRoute{
 		write("POST /sessions", a.create),
@@ -66,5 +66,14 @@ func (a routes) all() []edge.APIRoute {
 		read("GET /sessions/{run}/threads/{thread}", a.thread),
 		write("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
 		read("GET /sessions/{run}/threads/{thread}/events", a.history),
+	}
+}
+
+// bounded gives a route a context with the time that the log has.
+func bounded(serve func(context.Context, *edge.Call) error) func(*edge.Call) error {
+	return func(c *edge.Call) error {
+		ctx, cancel := c.Bounded()
+		defer cancel()
+		return serve(ctx, c)
 	}
 }

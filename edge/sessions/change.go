@@ -44,7 +44,7 @@ var errMoved = errors.New("the run has ended or goes on since")
 
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
 // key is recognised whatever has become of the run since.
-func store(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
+func store(ctx context.Context, x *edge.Call, c change) (producers.Receipt, error) {
 	for try := range maxTries {
 		if try > 0 {
 			if err := backoff.Sleep(ctx, backoff.Delay(try-1, 2*time.Millisecond, maxPause)); err != nil {
@@ -64,7 +64,7 @@ func store(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, 
 }
 
 // append stores the change as a run takes it that stands at head.
-func (c *change) append(ctx context.Context, x *edge.Exchange, head schema.Head) (producers.Receipt, error) {
+func (c *change) append(ctx context.Context, x *edge.Call, head schema.Head) (producers.Receipt, error) {
 	opt := c.opt
 	opt.Whole = true
 	opt.Check = c.check(x, head)
@@ -91,7 +91,7 @@ func (c *change) append(ctx context.Context, x *edge.Exchange, head schema.Head)
 }
 
 // check returns the condition of an append that was made for a head.
-func (c *change) check(x *edge.Exchange, made schema.Head) func(context.Context, schema.Head) error {
+func (c *change) check(x *edge.Call, made schema.Head) func(context.Context, schema.Head) error {
 	return func(ctx context.Context, head schema.Head) error {
 		switch ended := head.State.Final(); {
 		case !head.Exists():

@@ -28,5 +28,5 @@
 //
 // # Where to look next
 //
-// edge/dialect/qoder for the protocol, edge.Exchange for what a route may do, docs/dialects/qoder.md for users.
+// edge/dialect/qoder for the protocol, edge.Call for what a route may do, docs/dialects/qoder.md for users.
 package sessions

@@ -78,7 +78,7 @@ func isOutcome(typ string, payload []byte) bool {
 // finish stores what closes a session, and the end of its run when nothing is under way in it, so that it is kept and
 // expires like any run that is over. Otherwise somebody must still end what is: then the run is over for the reaper,
 // and so it is when a node dies between the two packs that there are with a key.
-func (c *change) finish(ctx context.Context, x *edge.Exchange, head schema.Head, opt producers.AppendOptions) (producers.Receipt, error) {
+func (c *change) finish(ctx context.Context, x *edge.Call, head schema.Head, opt producers.AppendOptions) (producers.Receipt, error) {
 	p, err := at(ctx, x, c.run, head.Last, qoder.Request(c.run, ""))
 	if err != nil {
 		return producers.Receipt{}, err
@@ -128,7 +128,7 @@ var errUnknown = errors.New("nothing was stored under this key")
 // apart stores the change and the lifecycles as packs of their own, where they cannot be one: of a child, because a
 // pack is of one lane, and with a key, which must stand for the same events whether the run has ended or not. A node
 // that dies between them leaves the run open, as one whose agent has died.
-func (c *change) apart(ctx context.Context, x *edge.Exchange, opt producers.AppendOptions, end schema.Event) (producers.Receipt, error) {
+func (c *change) apart(ctx context.Context, x *edge.Call, opt producers.AppendOptions, end schema.Event) (producers.Receipt, error) {
 	keyed := opt
 	if opt.IdempotencyKey != "" {
 		keyed.Check = func(context.Context, schema.Head) error { return errUnknown }
@@ -153,7 +153,7 @@ func (c *change) apart(ctx context.Context, x *edge.Exchange, opt producers.Appe
 }
 
 // close ends a run that was opened at a place, unless it was begun anew since, or ended.
-func (c *change) close(ctx context.Context, x *edge.Exchange, opened schema.Seq, end schema.Event) error {
+func (c *change) close(ctx context.Context, x *edge.Call, opened schema.Seq, end schema.Event) error {
 	check := func(ctx context.Context, head schema.Head) error {
 		if head.State.Final() {
 			return errDone
@@ -205,7 +205,7 @@ func beginning() schema.Event {
 }
 
 // ending ends a run as it was ended: with the state and the reason of its newest event, which is its end.
-func ending(ctx context.Context, x *edge.Exchange, run string, head schema.Head) (schema.Event, error) {
+func ending(ctx context.Context, x *edge.Call, run string, head schema.Head) (schema.Event, error) {
 	reason := []byte("null")
 	for r, err := range x.Records(ctx, run, head.Last-1, head.Last) {
 		if err != nil {

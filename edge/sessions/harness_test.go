@@ -147,7 +147,7 @@ func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
 	h := &house{t: t, log: &keptLog{Log: memory.New()}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
-		Dialects: []dialect.Dialect{spoken, native.Dialect{}}, APIs: []edge.API{sessions.API(spoken)},
+		Dialects: []dialect.Dialect{spoken, native.Dialect{}}, APIs: []edge.Mount{sessions.API(spoken)},
 		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	if listed {

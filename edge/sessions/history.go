@@ -63,7 +63,7 @@ func (w *wanted) has(f dialect.Frame, r schema.Record) bool {
 
 // pages reads the history of a session, or of a thread, for one page.
 type pages struct {
-	x      *edge.Exchange
+	x      *edge.Call
 	run    string
 	req    dialect.Request
 	want   wanted
@@ -79,7 +79,7 @@ type pages struct {
 //
 // A request looks at 20,000 records at most and then gives what it has found, so a page may be short, or empty, with
 // more to come.
-func (a routes) history(ctx context.Context, x *edge.Exchange) error {
+func (a routes) history(ctx context.Context, x *edge.Call) error {
 	run, thread := x.Path("run"), x.Path("thread")
 	q, err := readParams(x)
 	if err != nil {

@@ -24,7 +24,7 @@ var sessionStatuses = []string{"idle", "running", "rescheduling", "terminated", 
 // list pages through the tenant's sessions, newest first or with order=asc oldest first: ?agent_id=,
 // ?include_archived=, ?created_at[…]=, ?statuses=. Every run is a session. It lists what has been persisted, which
 // may be a moment behind.
-func (a routes) list(ctx context.Context, x *edge.Exchange) error {
+func (a routes) list(ctx context.Context, x *edge.Call) error {
 	q, err := readParams(x)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (q params) flag(name string) (bool, error) {
 }
 
 // runsAfter returns the place where a page of sessions begins.
-func runsAfter(ctx context.Context, x *edge.Exchange, w window) (schema.RunCursor, error) {
+func runsAfter(ctx context.Context, x *edge.Call, w window) (schema.RunCursor, error) {
 	id := w.after + w.before // one of them at most
 	if id == "" {
 		return schema.ParseRunCursor(w.page)
@@ -104,7 +104,7 @@ func runsAfter(ctx context.Context, x *edge.Exchange, w window) (schema.RunCurso
 
 // runs adds sessions from a place on and gives the one behind which the next page begins; the zero cursor when there
 // is none. One more than the page takes is looked for, to know that.
-func (l *list) runs(ctx context.Context, x *edge.Exchange, d qoder.Dialect, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
+func (l *list) runs(ctx context.Context, x *edge.Call, d qoder.Dialect, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
 	ask.Limit = l.limit + 1
 	for looked := 0; looked < maxRuns; {
 		runs, err := x.Runs(ctx, ask)

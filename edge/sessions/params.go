@@ -13,7 +13,7 @@ import (
 // params are a request's parameters. Those that are not known are passed over.
 type params map[string][]string
 
-func readParams(x *edge.Exchange) (params, error) {
+func readParams(x *edge.Call) (params, error) {
 	q, err := x.Query()
 	return params(q), err
 }

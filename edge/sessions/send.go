@@ -24,7 +24,7 @@ const maxSent = 256
 // checked before anything is stored. Events for one thread that follow each other are stored all or none; of a
 // request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
 // with the same Idempotency-Key completes it.
-func (a routes) send(ctx context.Context, x *edge.Exchange) error {
+func (a routes) send(ctx context.Context, x *edge.Call) error {
 	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (a routes) send(ctx context.Context, x *edge.Exchange) error {
 
 // messages are the events of a request and what they become.
 type messages struct {
-	x      *edge.Exchange
+	x      *edge.Call
 	run    string
 	newest schema.Seq
 	keyed  bool
@@ -108,7 +108,7 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 }
 
 // by adds to a command's payload who gives it, as the credential says: agents go by that, so no client says it.
-func by(x *edge.Exchange, payload json.RawMessage) json.RawMessage {
+func by(x *edge.Call, payload json.RawMessage) json.RawMessage {
 	subject := x.Caller().Subject
 	if subject == "" {
 		return payload
@@ -183,7 +183,7 @@ func (m *messages) allow(g group) func(*qoder.Projector) error {
 }
 
 // stored adds the frames of what was stored for a lane, as those who read its thread get them.
-func stored(ctx context.Context, x *edge.Exchange, answer *list, child string, receipt producers.Receipt) error {
+func stored(ctx context.Context, x *edge.Call, answer *list, child string, receipt producers.Receipt) error {
 	run, thread := x.Path("run"), ""
 	if child != "" {
 		thread = qoder.ThreadID(run, child)

@@ -19,7 +19,7 @@ import (
 var bodyTypes = []string{"application/json", "text/plain"}
 
 // keyedBody reads the body of a request that may be repeated, and how its events are to be stored.
-func keyedBody(x *edge.Exchange) (opt producers.AppendOptions, body []byte, err error) {
+func keyedBody(x *edge.Call) (opt producers.AppendOptions, body []byte, err error) {
 	if opt, err = x.Keyed(); err != nil {
 		return opt, nil, err
 	}
@@ -29,7 +29,7 @@ func keyedBody(x *edge.Exchange) (opt producers.AppendOptions, body []byte, err 
 
 // create begins a session. With an Idempotency-Key its id is made of that, so that a repeat, also one that
 // another node takes, is the same session and answers the same.
-func (a routes) create(ctx context.Context, x *edge.Exchange) error {
+func (a routes) create(ctx context.Context, x *edge.Call) error {
 	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a routes) create(ctx context.Context, x *edge.Exchange) error {
 }
 
 // initial returns the events that a session begins with.
-func initial(ctx context.Context, x *edge.Exchange, run string, body []byte) ([]schema.Event, error) {
+func initial(ctx context.Context, x *edge.Call, run string, body []byte) ([]schema.Event, error) {
 	said, err := qoder.InitialEvents(body)
 	if err != nil || len(said) == 0 {
 		return nil, err
@@ -74,7 +74,7 @@ func initial(ctx context.Context, x *edge.Exchange, run string, body []byte) ([]
 }
 
 // get answers with a session as it stands.
-func (a routes) get(ctx context.Context, x *edge.Exchange) error {
+func (a routes) get(ctx context.Context, x *edge.Call) error {
 	run := x.Path("run")
 	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
 	if err != nil {
@@ -85,7 +85,7 @@ func (a routes) get(ctx context.Context, x *edge.Exchange) error {
 }
 
 // answer answers with a session as it was at a place.
-func answer(ctx context.Context, x *edge.Exchange, run string, through schema.Seq) error {
+func answer(ctx context.Context, x *edge.Call, run string, through schema.Seq) error {
 	p, err := at(ctx, x, run, through, qoder.Request(run, ""))
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func answer(ctx context.Context, x *edge.Exchange, run string, through schema.Se
 }
 
 // update changes what was said of a session.
-func (a routes) update(ctx context.Context, x *edge.Exchange) error {
+func (a routes) update(ctx context.Context, x *edge.Call) error {
 	opt, body, err := keyedBody(x)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func about(typ, child string, payload []byte) []schema.Event {
 var errDone = errors.New("it is so already")
 
 // once stores a change that is there to be made once: allow gives errDone when it has been made.
-func once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, error) {
+func once(ctx context.Context, x *edge.Call, c change) (producers.Receipt, error) {
 	receipt, err := store(ctx, x, c)
 	if errors.Is(err, errDone) {
 		head, err := x.Head(ctx, c.run)
@@ -138,7 +138,7 @@ func once(ctx context.Context, x *edge.Exchange, c change) (producers.Receipt, e
 
 // archive closes a session: it can be read, and takes no more events. Its run is over with that, or when what was
 // under way in it has ended.
-func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
+func (a routes) archive(ctx context.Context, x *edge.Call) error {
 	opt, err := x.Keyed()
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (a routes) archive(ctx context.Context, x *edge.Exchange) error {
 // stop tells the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
 // runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
 // for nobody. It says whether it did.
-func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
+func stop(ctx context.Context, x *edge.Call, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
 	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`))), blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !busy(p) {
@@ -181,7 +181,7 @@ func stop(ctx context.Context, x *edge.Exchange, run, child string, busy func(*q
 }
 
 // remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
-func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
+func (a routes) remove(ctx context.Context, x *edge.Call) error {
 	opt, err := x.Keyed()
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (a routes) remove(ctx context.Context, x *edge.Exchange) error {
 // cancel tells the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these
 // there is nothing to end, which status 200 says (qoder §1.4). It is taken of archived sessions too: an agent that
 // still runs must be stoppable.
-func (a routes) cancel(ctx context.Context, x *edge.Exchange) error {
+func (a routes) cancel(ctx context.Context, x *edge.Call) error {
 	opt, err := x.Keyed()
 	if err != nil {
 		return err

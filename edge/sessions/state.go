@@ -11,7 +11,7 @@ import (
 )
 
 // at returns a projector that was fed a session up to through, which must exist or be 0.
-func at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
+func at(ctx context.Context, x *edge.Call, run string, through schema.Seq, req dialect.Request) (*qoder.Projector, error) {
 	kept, err := x.At(ctx, run, through, req)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func at(ctx context.Context, x *edge.Exchange, run string, through schema.Seq, r
 
 // newest returns a session as it stands. The error wraps fanout.ErrNotFound for one that is not there, and
 // dialect.ErrNotFound for one that was deleted.
-func newest(ctx context.Context, x *edge.Exchange, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
+func newest(ctx context.Context, x *edge.Call, run string, req dialect.Request) (schema.Head, *qoder.Projector, error) {
 	head, err := x.Head(ctx, run)
 	if err != nil {
 		return head, nil, err

@@ -17,7 +17,7 @@ var threadStatuses = []string{"idle", "running", "archived", "terminated", "bloc
 
 // threads pages through a session's threads, the coordinator's first, then in the order in which they became known;
 // or with order=desc the other way round. ?statuses= filters.
-func (a routes) threads(ctx context.Context, x *edge.Exchange) error {
+func (a routes) threads(ctx context.Context, x *edge.Call) error {
 	run := x.Path("run")
 	q, err := readParams(x)
 	if err != nil {
@@ -87,7 +87,7 @@ func threadsFrom(all []qoder.ThreadInfo, w window) (int, error) {
 }
 
 // thread answers with a thread as it stands.
-func (a routes) thread(ctx context.Context, x *edge.Exchange) error {
+func (a routes) thread(ctx context.Context, x *edge.Call) error {
 	head, err := x.Head(ctx, x.Path("run"))
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a routes) thread(ctx context.Context, x *edge.Exchange) error {
 }
 
 // answerThread answers with the thread of the path as it was at a place.
-func answerThread(ctx context.Context, x *edge.Exchange, through schema.Seq) error {
+func answerThread(ctx context.Context, x *edge.Call, through schema.Seq) error {
 	run, id := x.Path("run"), x.Path("thread")
 	req := qoder.Request(run, id)
 	p, err := at(ctx, x, run, through, req)
@@ -117,7 +117,7 @@ func answerThread(ctx context.Context, x *edge.Exchange, through schema.Seq) err
 var errNoThread = dialect.Refuse(dialect.ErrNotFound, "session has no such thread")
 
 // archiveThread closes the thread of a child. That of the coordinator is closed with its session.
-func (a routes) archiveThread(ctx context.Context, x *edge.Exchange) error {
+func (a routes) archiveThread(ctx context.Context, x *edge.Call) error {
 	opt, err := x.Keyed()
 	if err != nil {
 		return err

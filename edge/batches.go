@@ -1,0 +1,35 @@
+package edge
+
+import (
+	"agentstream/schema"
+	"sync"
+)
+
+// batches are bodies and their events, used again by request after request: nothing of them is kept once an
+// append has returned.
+type batches struct{ pool sync.Pool }
+
+type batch struct {
+	body   []byte
+	events []schema.Event
+}
+
+// Bounds of what is worth keeping: a few large bodies must not hold memory for ever.
+const (
+	keptBody   = 80 << 10 // what maxTrusted takes
+	keptEvents = 1024
+)
+
+func (p *batches) get() *batch {
+	if b, ok := p.pool.Get().(*batch); ok {
+		return b
+	}
+	return new(batch)
+}
+
+func (p *batches) put(b *batch) {
+	clear(b.events)
+	if cap(b.body) <= keptBody && cap(b.events) <= keptEvents {
+		p.pool.Put(b)
+	}
+}

@@ -1,0 +1,168 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/edge/auth"
+)
+
+// LiveConfig sets a Live up.
+type LiveConfig struct {
+	Runs        *Runs
+	Checkpoints *checkpoints
+	Folds       *foldCache
+	MaxStreams  int           // open at a time; 0 is no limit
+	KeepAlive   time.Duration // silence after which a stream shows a sign of life
+	LogTimeout  time.Duration // for the log to give what a stream begins with
+	DrainWindow time.Duration // over which streams are ended at shutdown
+	Recheck     time.Duration // between two looks at the callers of open streams
+	Still       func(auth.Caller) error
+	Hooks       Hooks
+}
+
+// Live serves the open streams of a node. It is safe for concurrent use.
+type Live struct {
+	cfg   LiveConfig
+	views views
+
+	mu       sync.Mutex
+	streams  map[*life]struct{}
+	draining bool
+	cut      bool          // connections that were taken over are closed at once
+	empty    chan struct{} // closed when draining and no stream is left
+	closing  chan struct{} // closed when draining begins
+}
+
+// NewLive starts nothing.
+func NewLive(cfg LiveConfig) *Live {
+	return &Live{cfg: cfg, views: views{hub: cfg.Runs.hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
+		streams: make(map[*life]struct{}), empty: make(chan struct{}), closing: make(chan struct{})}
+}
+
+// Closing returns a channel that is closed when the node begins to go away.
+func (v *Live) Closing() <-chan struct{} { return v.closing }
+
+// Empty returns a channel that is closed when the node goes away and its last stream has ended.
+func (v *Live) Empty() <-chan struct{} { return v.empty }
+
+// Draining reports whether the node goes away.
+func (v *Live) Draining() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.draining
+}
+
+// Close ends what the streams have shared. There must be none left, or none that matters.
+func (v *Live) Close() { v.views.close() }
+
+// list returns the open streams, in no order.
+func (v *Live) list() []*life {
+	list := make([]*life, 0, len(v.streams))
+	for l := range v.streams {
+		list = append(list, l)
+	}
+	return list
+}
+
+// Drain takes no more streams and ends those that are open one after another, spread over DrainWindow, so that their
+// clients do not arrive elsewhere all at once. The order is the map's, which is random enough.
+func (v *Live) Drain(ctx context.Context) {
+	v.mu.Lock()
+	v.draining = true
+	close(v.closing)
+	left := v.list()
+	if len(left) == 0 {
+		close(v.empty)
+	}
+	v.mu.Unlock()
+	if len(left) == 0 {
+		return
+	}
+	begun := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i, l := range left {
+		// The first goes at once, the last at the end of the window.
+		due := time.Duration(float64(v.cfg.DrainWindow) * float64(i) / float64(len(left)))
+		timer.Reset(time.Until(begun.Add(due)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		l.end(errDraining)
+	}
+}
+
+// took notes that a stream's connection is not the HTTP server's any more, which would close it.
+func (v *Live) took(l *life, conn interface{ Cut() }) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	l.conn = conn
+	if v.cut {
+		conn.Cut()
+	}
+}
+
+// Cut closes the connections that the HTTP server does not, now and later.
+func (v *Live) Cut() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.cut = true
+	for l := range v.streams {
+		if l.conn != nil {
+			l.conn.Cut()
+		}
+	}
+}
+
+// enter counts a stream in. It wraps errDraining or errBusy when there is no place.
+func (v *Live) enter(l *life) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.draining {
+		return errDraining
+	}
+	if v.cfg.MaxStreams > 0 && len(v.streams) >= v.cfg.MaxStreams {
+		return fmt.Errorf("%d streams: %w", len(v.streams), errBusy)
+	}
+	v.streams[l] = struct{}{}
+	return nil
+}
+
+func (v *Live) leave(l *life) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, in := v.streams[l]; !in {
+		return
+	}
+	if delete(v.streams, l); v.draining && len(v.streams) == 0 {
+		close(v.empty)
+	}
+}
+
+// Watch ends streams whose credential was revoked, until ctx ends.
+func (v *Live) Watch(ctx context.Context) {
+	if v.cfg.Still == nil {
+		return
+	}
+	tick := time.NewTicker(v.cfg.Recheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		v.mu.Lock()
+		open := v.list()
+		v.mu.Unlock()
+		for _, l := range open {
+			if err := v.cfg.Still(l.caller); err != nil {
+				l.end(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
+			}
+		}
+	}
+}

@@ -37,12 +37,6 @@ type Blobs interface {
 // maxRunBlobs is how many blobs a run may have.
 const maxRunBlobs = 10_000
 
-// errRunBlobs reports that a run has as many blobs as it may, or as large ones.
-var errRunBlobs = errors.New("the run has as many blobs as it may")
-
-// errDamaged reports that a blob is not what was put.
-var errDamaged = errors.New("the blob is not what was put")
-
 // maxMediaType is the longest media type of a blob, in bytes.
 const maxMediaType = 255
 
@@ -63,15 +57,15 @@ func (a *API) putBlob(c *Call) error {
 	if err != nil {
 		return err
 	}
-	mediaType, err := blobType(c.Request().Header)
+	mediaType, err := blobType(c.Request.Header)
 	if err != nil {
 		return err
 	}
-	if coding, err := codingOf(c.Request().Header); err != nil || coding != "" {
+	if coding, err := codingOf(c.Request.Header); err != nil || coding != "" {
 		return fmt.Errorf("a blob is kept as it is: %w", errCoding)
 	}
-	if c.Request().ContentLength > a.cfg.MaxBlobBytes {
-		return fmt.Errorf("%d bytes, %d allowed: %w", c.Request().ContentLength, a.cfg.MaxBlobBytes, errBodyTooBig)
+	if c.Request.ContentLength > a.cfg.MaxBlobBytes {
+		return fmt.Errorf("%d bytes, %d allowed: %w", c.Request.ContentLength, a.cfg.MaxBlobBytes, errBodyTooBig)
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
@@ -81,23 +75,23 @@ func (a *API) putBlob(c *Call) error {
 	if err := a.kept(ctx, key); err != nil {
 		return err
 	}
-	left, err := a.blobsLeft(ctx, key, max(c.Request().ContentLength, 0))
+	left, err := a.blobsLeft(ctx, key, max(c.Request.ContentLength, 0))
 	if err != nil {
 		return err
 	}
-	if c.Request().ContentLength > 0 {
-		if err := c.Spend(0, c.Request().ContentLength); err != nil {
+	if c.Request.ContentLength > 0 {
+		if err := c.Spend(0, c.Request.ContentLength); err != nil {
 			return err
 		}
 	}
-	blob, stored, err := a.cfg.Blobs.Put(c.Request().Context(), key, mediaType, a.arriving(c, left))
+	blob, stored, err := a.cfg.Blobs.Put(c.Request.Context(), key, mediaType, a.arriving(c, left))
 	if err != nil {
 		return err
 	}
 	if stored {
 		a.blobs.add(key.Tenant, blob.Size)
 	}
-	if c.Request().ContentLength < 0 {
+	if c.Request.ContentLength < 0 {
 		_ = c.Spend(0, blob.Size) // it counts for those that follow
 	}
 	status := http.StatusOK
@@ -152,8 +146,8 @@ func (a *API) kept(ctx context.Context, key schema.RunKey) error {
 // arriving reads a body piece by piece. Space for a piece is made, and counted, once some of it has come.
 func (a *API) arriving(c *Call, left int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		in := &arrival{a: a, c: c, rc: http.NewResponseController(c.Writer()), left: left}
-		c.in.room = share{room: a.cfg.Bodies.room, tenant: c.Caller().Tenant}
+		in := &arrival{a: a, c: c, rc: http.NewResponseController(c.Writer), left: left}
+		c.Incoming()
 		if err := in.rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
 			yield(nil, fmt.Errorf("full duplex: %w", err))
 			return
@@ -193,7 +187,7 @@ func (in *arrival) fill() (n int, err error) {
 				return n, err
 			}
 		}
-		k, err := in.c.Request().Body.Read(in.buf[n:])
+		k, err := in.c.Request.Body.Read(in.buf[n:])
 		n, in.total = n+k, in.total+int64(k)
 		switch {
 		case in.total > in.a.cfg.MaxBlobBytes:
@@ -223,7 +217,7 @@ func (in *arrival) grow() error {
 	if len(in.buf) == 0 {
 		size = maxTrusted
 	}
-	if err := in.c.in.room.take(in.c.Request().Context(), int64(size-len(in.buf))); err != nil {
+	if err := in.c.in.room.take(in.c.Request.Context(), int64(size-len(in.buf))); err != nil {
 		return err
 	}
 	in.buf = append(make([]byte, 0, size), in.buf...)[:size]
@@ -249,7 +243,7 @@ func (a *API) getBlob(c *Call) error {
 	if err := schema.ValidBlobRef(ref); err != nil {
 		return err
 	}
-	c.in.room = share{room: a.cfg.Bodies.room, tenant: c.Caller().Tenant}
+	c.Incoming()
 	if err := c.in.room.take(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
 		return err
 	}
@@ -268,16 +262,16 @@ func (a *API) getBlob(c *Call) error {
 	h := c.Header()
 	h["Cache-Control"] = []string{"private, no-cache"} // it may be asked for again, and must be: a run can be deleted
 	c.Tag(blob.Ref)
-	if hasTag(c.Request().Header["If-None-Match"], blob.Ref) {
-		c.Writer().WriteHeader(http.StatusNotModified)
+	if hasTag(c.Request.Header["If-None-Match"], blob.Ref) {
+		c.Writer.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	h.Set("Content-Type", blob.Type)
 	h.Set("Content-Disposition", `attachment; filename="`+blob.Ref+`"`)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	c.Length(blob.Size)
-	if c.Request().Method == http.MethodHead {
-		c.Writer().WriteHeader(http.StatusOK)
+	if c.Request.Method == http.MethodHead {
+		c.Writer.WriteHeader(http.StatusOK)
 		return nil
 	}
 	return a.writeBlob(c, blob, pieces)
@@ -285,7 +279,7 @@ func (a *API) getBlob(c *Call) error {
 
 // writeBlob sends a blob. Its end is sent only when its sum is right, so that what is damaged is cut and not taken.
 func (a *API) writeBlob(c *Call, blob schema.Blob, pieces iter.Seq2[[]byte, error]) error {
-	out := transport.NewResponse("blob", c.Writer(), http.NewResponseController(c.Writer()), a.cfg.WriteTimeout)
+	out := transport.NewResponse("blob", c.Writer, http.NewResponseController(c.Writer), a.cfg.WriteTimeout)
 	sum, left := sha256.New(), blob.Size
 	for piece, err := range pieces {
 		if err != nil {
@@ -303,7 +297,7 @@ func (a *API) writeBlob(c *Call, blob schema.Blob, pieces iter.Seq2[[]byte, erro
 		return fmt.Errorf("%s of run %s lacks %d bytes: %w", blob.Ref, c.run, left, errDamaged)
 	}
 	if blob.Size == 0 {
-		c.Writer().WriteHeader(http.StatusOK) // nothing was written that would have said so
+		c.Writer.WriteHeader(http.StatusOK) // nothing was written that would have said so
 	}
 	return out.Rest()
 }

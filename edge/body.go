@@ -62,6 +62,15 @@ func (bs *Bodies) enter(c *Incoming, w http.ResponseWriter, r *http.Request, ten
 	}
 }
 
+// Entered reports whether the body has a share of the memory for bodies.
+func (c *Incoming) Entered() bool { return c.room.room != nil }
+
+// Leave gives the body's share back.
+func (c *Incoming) Leave() { c.room.give(c.room.bytes) }
+
+// Drain reads what is left of the body: no more than all bodies may take.
+func (c *Incoming) Drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, c.room.room.total) }
+
 // Document reads the whole body of a request that is one JSON document, bounded in size and time, and inflated. A
 // request without Content-Type is taken at its word.
 func (bs *Bodies) Document(c *Incoming, types ...string) ([]byte, error) {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -32,15 +31,15 @@ type call struct {
 }
 
 // named puts the request's id where the clients of APIs look for it.
-func (c *call) named() { c.w.Header()["Request-Id"] = []string{c.id} }
+func (c *call) named() { c.Writer.Header()["Request-Id"] = []string{c.ID} }
 
 // taken says that the connection is not the HTTP server's any more.
 func (c *call) taken(status int) {
-	c.direct, c.w.status = true, status
+	c.direct, c.Writer.status = true, status
 }
 
 // left reports whether the client has gone, as far as the request can know.
-func (c *call) left() bool { return c.r != nil && c.r.Context().Err() != nil }
+func (c *call) left() bool { return c.Request != nil && c.Request.Context().Err() != nil }
 
 // finish answers an error, logs the request once and passes on a panic that asks for a cut. v is what the
 // caller has recovered.
@@ -62,10 +61,10 @@ func (c *call) finish(v any) {
 	}
 	if c.err != nil && !abort {
 		switch {
-		case c.w.status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
+		case c.Writer.status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
 			c.refuseCall() // a call of a method that is not there is one, too
-		case c.w.status == 0:
-			drains := c.in.room.room != nil && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
+		case c.Writer.status == 0:
+			drains := c.in.Entered() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
 			c.in.unread = c.in.unread && !drains
 			if c.refuse(reason); drains {
 				c.drain()
@@ -83,18 +82,18 @@ func (c *call) finish(v any) {
 
 // refuseCall answers a gRPC call that was refused before it was read.
 func (c *call) refuseCall() {
-	if !grpc.Speaks(c.r) {
+	if !grpc.Speaks(c.Request) {
 		c.refuse(ReasonOf(c.err))
 		return
 	}
-	_ = c.rpcs.Refuse(c.w, c.r, c.lastWord(c.err)) // a client that is gone has no use for the error
+	_ = c.rpcs.Refuse(c.Writer, c.Request, c.lastWord(c.err)) // a client that is gone has no use for the error
 }
 
 // refuse writes the error in the words of the route's dialect.
 func (c *call) refuse(reason dialect.Reason) {
 	p := problem(reason, c.err)
-	p.RequestID = c.id
-	h := c.w.Header()
+	p.RequestID = c.ID
+	h := c.Writer.Header()
 	if after := retryAfter(reason, c.err); after > 0 {
 		h.Set("Retry-After", strconv.Itoa(after))
 	}
@@ -109,11 +108,11 @@ func (c *call) refuse(reason dialect.Reason) {
 	}
 	// The connection is no longer worth keeping: a client that sent its next request on it would be cut off. On HTTP/2
 	// this header would end it for all streams.
-	if c.r.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout || c.in.unread) {
+	if c.Request.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout || c.in.unread) {
 		h.Set("Connection", "close")
 	}
 	if p.Status == http.StatusNoContent {
-		c.w.WriteHeader(p.Status)
+		c.Writer.WriteHeader(p.Status)
 		return
 	}
 	var body []byte
@@ -131,8 +130,8 @@ func (c *call) refuse(reason dialect.Reason) {
 // drain reads what is left of a body that was refused for want of room, within the time that it has: a client that is
 // sending would be cut off with a reset, and might never see the answer, which says when to come again.
 func (c *call) drain() {
-	if http.NewResponseController(c.w).Flush() == nil {
-		_, _ = io.CopyN(io.Discard, c.r.Body, c.in.room.room.total)
+	if http.NewResponseController(c.Writer).Flush() == nil {
+		c.in.Drain(c.Request.Body)
 	}
 }
 
@@ -145,7 +144,7 @@ func (c *call) writeLog(reason dialect.Reason) {
 	}
 	took := time.Since(c.begun)
 	if c.hooks.RequestDone != nil {
-		c.hooks.RequestDone(name, c.w.status, took)
+		c.hooks.RequestDone(name, c.Writer.status, took)
 	}
 	level := slog.LevelInfo
 	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
@@ -155,10 +154,10 @@ func (c *call) writeLog(reason dialect.Reason) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs, slog.String("request_id", c.id), slog.String("route", name),
-		slog.Int("status", c.w.status), slog.Duration("took", took))
-	if c.caller.Tenant != "" {
-		attrs = append(attrs, slog.String("tenant", c.caller.Tenant))
+	attrs = append(attrs, slog.String("request_id", c.ID), slog.String("route", name),
+		slog.Int("status", c.Writer.status), slog.Duration("took", took))
+	if c.Caller.Tenant != "" {
+		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant))
 	}
 	if c.run != "" {
 		attrs = append(attrs, slog.String("run", c.run))
@@ -170,7 +169,7 @@ func (c *call) writeLog(reason dialect.Reason) {
 	if c.stream != nil {
 		message = "stream"
 		attrs = append(attrs, slog.String("dialect", c.stream.name),
-			slog.String("transport", string(c.stream.Transport)), slog.Int64("bytes", max(c.sent, c.w.bytes)))
+			slog.String("transport", string(c.stream.Transport)), slog.Int64("bytes", max(c.sent, c.Writer.bytes)))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}
@@ -207,7 +206,7 @@ func (c *call) lastWord(err error) transport.End {
 	reason := ReasonOf(err)
 	out := OutcomeOf(reason)
 	p := problem(reason, err)
-	p.RequestID = c.id
+	p.RequestID = c.ID
 	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, FirstSeq: p.First, LastSeq: p.Last}
 	if out.Say {
 		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
@@ -220,3 +219,6 @@ func (c *call) over(recovered any, err error) {
 	c.err = err
 	c.finish(recovered)
 }
+
+// forget lets go of the request's memory, for a stream that outlives it.
+func (c *call) forget() { c.Request, c.path, c.Writer.ResponseWriter = nil, nil, nil }

@@ -4,12 +4,8 @@ import (
 	"agentstream/fanout"
 	"agentstream/schema"
 	"context"
-	"errors"
 	"fmt"
 )
-
-// ErrNoRuns reports that a node keeps no list of runs.
-var ErrNoRuns = errors.New("no list of runs")
 
 // Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
 type Catalog interface {

@@ -3,8 +3,6 @@ package edge
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -319,11 +317,4 @@ func preludeOf(p dialect.Stateful) schema.Seq {
 func clone(f dialect.Frame) dialect.Frame {
 	f.Event, f.Data, f.Token = bytes.Clone(f.Event), bytes.Clone(f.Data), bytes.Clone(f.Token)
 	return f
-}
-
-// newHex returns 32 hex digits that nobody has used.
-func newHex() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return hex.EncodeToString(b[:])
 }

@@ -36,7 +36,7 @@ func (a *API) command(c *Call, name string) error {
 	if err != nil {
 		return err
 	}
-	opt, err := appendOptions(c.Request().Header)
+	opt, err := appendOptions(c.Request.Header)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (a *API) command(c *Call, name string) error {
 	if err != nil {
 		return err
 	}
-	o, err := readOrder(name, body, c.Caller())
+	o, err := readOrder(name, body, c.Caller)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (a *API) command(c *Call, name string) error {
 	if o.event.ChildID == "" {
 		o.event.ChildID = src.child
 	}
-	if c.Caller().Run != "" && src.child != "" && o.event.ChildID != src.child { // as for what is none of the run's
+	if c.Caller.Run != "" && src.child != "" && o.event.ChildID != src.child { // as for what is none of the run's
 		return errNoChild
 	}
 	if err := a.checkOrder(src.key.Run, &o.event); err != nil {

@@ -37,9 +37,9 @@ func (s *Server) cors(c *call) {
 	if len(s.cfg.Origins) == 0 {
 		return
 	}
-	h := c.w.Header()
+	h := c.Writer.Header()
 	h.Add("Vary", "Origin")
-	if origin := c.r.Header.Values("Origin"); len(origin) == 1 && slices.Contains(s.cfg.Origins, origin[0]) {
+	if origin := c.Request.Header.Values("Origin"); len(origin) == 1 && slices.Contains(s.cfg.Origins, origin[0]) {
 		h.Set("Access-Control-Allow-Origin", origin[0])
 		h.Set("Access-Control-Expose-Headers", corsExpose)
 	}
@@ -49,11 +49,11 @@ func (s *Server) cors(c *call) {
 // too: else a page could not read the 404. It does not ask for a credential, because there is none,
 // and tells nothing but the list. It is false for other requests.
 func (s *Server) preflight(c *call) bool {
-	if len(s.cfg.Origins) == 0 || c.r.Method != http.MethodOptions ||
-		c.r.Header.Get("Origin") == "" || c.r.Header.Get("Access-Control-Request-Method") == "" {
+	if len(s.cfg.Origins) == 0 || c.Request.Method != http.MethodOptions ||
+		c.Request.Header.Get("Origin") == "" || c.Request.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
-	h := c.w.Header()
+	h := c.Writer.Header()
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
 	if h.Get("Access-Control-Allow-Origin") != "" {
 		h.Del("Access-Control-Expose-Headers")
@@ -61,7 +61,7 @@ func (s *Server) preflight(c *call) bool {
 		h.Set("Access-Control-Allow-Headers", corsHeaders)
 		h.Set("Access-Control-Max-Age", corsMaxAge)
 	}
-	c.w.WriteHeader(http.StatusNoContent)
+	c.Writer.WriteHeader(http.StatusNoContent)
 	return true
 }
 

@@ -14,21 +14,21 @@ import (
 
 // authorize finds out who calls and whether it may. A credential for one run does not see the others.
 func (s *Server) authorize(c *call) (err error) {
-	if c.route.transport() == dialect.WebSocket && !s.originAllowed(c.r) {
+	if c.route.transport() == dialect.WebSocket && !s.originAllowed(c.Request) {
 		// Before a ticket is used up.
 		return dialect.Refuse(errOrigin, "pages of this origin open no WebSocket here; their origin can be allowed (--cors-origin)")
 	}
-	if c.caller, err = s.authenticate(c); err != nil {
+	if c.Caller, err = s.authenticate(c); err != nil {
 		return err
 	}
-	if err := schema.ValidTenant(c.caller.Tenant); err != nil {
+	if err := schema.ValidTenant(c.Caller.Tenant); err != nil {
 		// The authenticator's fault, not the client's.
-		return fmt.Errorf("authenticated as %q: %s", c.caller.Tenant, err)
+		return fmt.Errorf("authenticated as %q: %s", c.Caller.Tenant, err)
 	}
-	if !c.caller.May(c.route.needs) {
+	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.caller.Run; only != "" && c.path["run"] != only {
+	if only := c.Caller.Run; only != "" && c.path["run"] != only {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil
@@ -37,23 +37,23 @@ func (s *Server) authorize(c *call) (err error) {
 // authenticate takes a ticket where one may stand, on a GET of a stream, and the header everywhere.
 func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	if s.cfg.Tickets == nil || c.route.stream == nil || c.route.method != http.MethodGet {
-		return s.cfg.Authenticate(c.r)
+		return s.cfg.Authenticate(c.Request)
 	}
-	query, err := url.ParseQuery(c.r.URL.RawQuery)
+	query, err := url.ParseQuery(c.Request.URL.RawQuery)
 	tickets, given := query["ticket"]
 	if err != nil || !given { // a query that cannot be read is refused behind the door
-		return s.cfg.Authenticate(c.r)
+		return s.cfg.Authenticate(c.Request)
 	}
 	// Nothing behind this line sees the ticket.
 	query.Del("ticket")
-	at := *c.r.URL
+	at := *c.Request.URL
 	at.RawQuery = query.Encode()
-	c.r = c.r.WithContext(c.r.Context())
-	c.r.URL, c.r.RequestURI = &at, at.RequestURI()
-	if len(tickets) != 1 || len(c.r.Header.Values("Authorization")) != 0 {
+	c.Request = c.Request.WithContext(c.Request.Context())
+	c.Request.URL, c.Request.RequestURI = &at, at.RequestURI()
+	if len(tickets) != 1 || len(c.Request.Header.Values("Authorization")) != 0 {
 		return auth.Caller{}, &auth.Refusal{Check: "more than one credential"}
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.LogTimeout)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.LogTimeout)
 	defer cancel()
 	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.path["run"])
 }

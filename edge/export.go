@@ -25,18 +25,18 @@ func (a *API) export(c *Call) error {
 	if err != nil {
 		return err
 	}
-	e, err := readExport(c.Request())
+	e, err := readExport(c.Request)
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(c.Request().Context())
+	ctx, end := context.WithCancelCause(c.Request.Context())
 	defer end(nil)
 	live := &life{cancel: end}
 	if err := a.cfg.Live.enter(live); err != nil {
 		return err
 	}
 	defer a.cfg.Live.leave(live)
-	e.a, e.c, e.src.key, e.coding = a, c, key, jsonl.Negotiate(c.Request().Header.Values("Accept-Encoding"))
+	e.a, e.c, e.src.key, e.coding = a, c, key, jsonl.Negotiate(c.Request.Header.Values("Accept-Encoding"))
 	e.patience = time.AfterFunc(a.cfg.LogTimeout, func() {
 		end(fmt.Errorf("export %s: no answer in %v: %w", key, a.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
@@ -124,7 +124,7 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 				return err
 			}
 			e.patience.Stop()
-			if e.c.Request().Method == http.MethodHead {
+			if e.c.Request.Method == http.MethodHead {
 				return e.headers()
 			}
 			if pos, err = e.pack(&p, pos); err != nil {
@@ -140,7 +140,7 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 	if pos < e.through {
 		return fmt.Errorf("events end at %d, %d exists: %w", pos, e.through, fanout.ErrUnavailable)
 	}
-	if e.c.Request().Method == http.MethodHead {
+	if e.c.Request.Method == http.MethodHead {
 		return e.headers()
 	}
 	if err := e.open(); err != nil {
@@ -191,13 +191,13 @@ func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {
 
 func (e *exporting) open() (err error) {
 	if e.sink == nil {
-		e.sink, err = e.a.jsonl.Open(e.c.Writer(), e.coding)
+		e.sink, err = e.a.jsonl.Open(e.c.Writer, e.coding)
 	}
 	return err
 }
 
 func (e *exporting) headers() error {
 	jsonl.SetHeader(e.c.Header(), e.coding)
-	e.c.Writer().WriteHeader(http.StatusOK)
+	e.c.Writer.WriteHeader(http.StatusOK)
 	return nil
 }

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"agentstream/edge/shape"
 	"agentstream/fanout"
 	"agentstream/schema"
 	"context"
@@ -78,21 +77,4 @@ func (c *foldCache) foldAnew(ctx context.Context, src source, through schema.Seq
 		return nil, foldedAt{}, &positionError{last: f.Last, err: fmt.Errorf("at %d: %w", through, fanout.ErrFuture)}
 	}
 	return f.AppendSnapshot(nil), foldedAt{ID: f.LastID(), TS: f.LastTS(), Seq: f.Last}, nil
-}
-
-// snapshotEvent returns the fold of a run as the event that stands for all up to it.
-func (c *foldCache) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
-	fold, at, err := c.foldAt(ctx, key, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
-	if at.Seq > 1 {
-		e.FirstSeq = 1
-	}
-	r, err := schema.ScanLine(e.AppendLine(nil))
-	if err != nil {
-		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
-	}
-	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
 }

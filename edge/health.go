@@ -59,12 +59,12 @@ type checkResult struct {
 // ready runs the checks and answers 200 or 503.
 func (s *Server) ready(c *call) error {
 	out := readiness{Ready: true, Durability: s.cfg.Durability, Checks: make([]checkResult, len(s.cfg.Checks))}
-	for i, r := range RunChecks(c.r.Context(), s.cfg.Checks) {
+	for i, r := range RunChecks(c.Request.Context(), s.cfg.Checks) {
 		k := s.cfg.Checks[i]
 		out.Ready = out.Ready && (r.Err == nil || k.Optional)
 		out.Checks[i] = checkResult{Name: k.Name, OK: r.Err == nil, Millis: float64(r.Took.Microseconds()) / 1000}
 		if r.Err != nil {
-			s.cfg.Logger.LogAttrs(c.r.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
+			s.cfg.Logger.LogAttrs(c.Request.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
 		}
 	}
 	out.Draining = s.live.Draining()

@@ -21,11 +21,11 @@ func (a *API) ingest(c *Call) error {
 	if err != nil {
 		return err
 	}
-	opt, err := appendOptions(c.Request().Header)
+	opt, err := appendOptions(c.Request.Header)
 	if err != nil {
 		return err
 	}
-	opt.OneLane = c.Caller().Run != "" // of which the caller is to write that alone
+	opt.OneLane = c.Caller.Run != "" // of which the caller is to write that alone
 	in := a.cfg.Bodies.batches.get()
 	defer a.cfg.Bodies.batches.put(in)
 	c.in.most = a.movable()
@@ -37,7 +37,7 @@ func (a *API) ingest(c *Call) error {
 		return err
 	}
 	lines := lineCount(body)
-	if err := c.in.room.take(c.Request().Context(), int64(lines-cap(in.events))*eventBytes); err != nil {
+	if err := c.in.room.take(c.Request.Context(), int64(lines-cap(in.events))*eventBytes); err != nil {
 		return err
 	}
 	in.events, err = a.decode(slices.Grow(in.events[:0], lines), key.Run, body)
@@ -47,11 +47,11 @@ func (a *API) ingest(c *Call) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := a.keep(c.Request().Context(), key, moved)
+	fresh, err := a.keep(c.Request.Context(), key, moved)
 	if err == nil {
 		err = a.store(c, key, in.events, opt, http.StatusOK, nil)
 	}
-	a.disown(c.Request().Context(), key, fresh, err)
+	a.disown(c.Request.Context(), key, fresh, err)
 	return located(err, body)
 }
 
@@ -119,7 +119,7 @@ func lineOf(body []byte, i int) int {
 // store appends, and answers with the numbers. extra follows them in the object.
 func (a *API) store(c *Call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
 	opt.Within = a.cfg.LogTimeout
-	receipt, err := c.Store(c.Request().Context(), key, events, opt)
+	receipt, err := c.Store(c.Request.Context(), key, events, opt)
 	if err != nil {
 		return err
 	}

@@ -23,10 +23,9 @@ type life struct {
 }
 
 // newLife begins a life with a request.
-func newLife(c *call) *life {
-	l := &life{caller: c.caller}
+func newLife(request context.Context, caller auth.Caller) *life {
+	l := &life{caller: caller}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
-	request := c.r.Context()
 	l.apart = context.AfterFunc(request, func() { l.end(context.Cause(request)) })
 	return l
 }
@@ -40,11 +39,10 @@ func (l *life) end(err error) {
 	}
 }
 
-// leaveRequest lets the stream outlive the request, and go of its memory.
-func (l *life) leaveRequest(c *call) {
+// Leave lets the stream outlive the request.
+func (l *life) Leave() {
 	l.apart()
 	l.apart = nil
-	c.r, c.path, c.w.ResponseWriter = nil, nil, nil
 }
 
 // idleClock gives a context that ends when a keep-alive may be due. One timer serves many waits: it

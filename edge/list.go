@@ -57,7 +57,7 @@ func (a *API) listRuns(c *Call) error {
 	defer cancel()
 	limit := want.Limit
 	want.Limit++ // is there another one?
-	runs, err := a.cfg.Runs.list(ctx, c.Caller().Tenant, want)
+	runs, err := a.cfg.Runs.list(ctx, c.Caller.Tenant, want)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (n *Node) Check(e *schema.Event) error { return n.checks.check(e) }
 func (n *Node) Metered(serve func(*Call) error) func(*Call) error {
 	return func(c *Call) error {
 		var err error
-		if c.meter, err = n.cfg.Limits.enter(c.caller.Tenant, true); err == nil {
+		if c.meter, err = n.cfg.Limits.enter(c.Caller.Tenant, true); err == nil {
 			err = n.serveMetered(c, serve)
 		}
 		if h := n.cfg.Hooks.IngestRefused; h != nil && err != nil {

@@ -47,7 +47,7 @@ func (a *API) page(c *Call) error {
 	if err != nil {
 		return err
 	}
-	q, err := readPage(c.Request())
+	q, err := readPage(c.Request)
 	if err != nil {
 		return err
 	}

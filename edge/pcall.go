@@ -2,6 +2,8 @@ package edge
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -21,15 +23,15 @@ import (
 // answer like those of a run that is not there.
 type Call struct {
 	Report
-	in     Incoming
-	node   *Node
-	words  dialect.Dialect // in which it is refused; nil: the stream's, or the server's own
-	w      *response
-	r      *http.Request
-	path   map[string]string // values of the route's {names}, unchecked
-	caller auth.Caller
-	id     string // of the request
-	meter  *meter // of the tenant's limits; nil when there are none
+	in      Incoming
+	node    *Node
+	words   dialect.Dialect // in which it is refused; nil: the stream's, or the server's own
+	Writer  *response
+	Request *http.Request     // its body is read by Body
+	path    map[string]string // values of the route's {names}, unchecked
+	Caller  auth.Caller       // who asks
+	ID      string            // of the request, as the answer's header has it
+	meter   *meter            // of the tenant's limits; nil when there are none
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -51,52 +53,40 @@ var (
 // set puts a header into the answer. name is in its canonical form.
 func (c *Call) set(name string, place int, value string) {
 	c.values[place] = value
-	c.w.Header()[name] = c.values[place : place+1 : place+1]
+	c.Writer.Header()[name] = c.values[place : place+1 : place+1]
 }
 
 // Tag puts an entity tag into the answer.
 func (c *Call) Tag(tag string) { c.set("Etag", valueETag, `"`+tag+`"`) }
 
 // Header returns the headers of the answer.
-func (c *Call) Header() http.Header { return c.w.Header() }
-
-// Writer is the answer, for what is no JSON body.
-func (c *Call) Writer() http.ResponseWriter { return c.w }
+func (c *Call) Header() http.Header { return c.Writer.Header() }
 
 // Answered reports whether the answer has begun.
-func (c *Call) Answered() bool { return c.w.status != 0 }
+func (c *Call) Answered() bool { return c.Writer.status != 0 }
 
 // Reply answers with a JSON body.
 func (c *Call) Reply(status int, body []byte) {
-	h := c.w.Header()
+	h := c.Writer.Header()
 	h["Content-Type"] = headerJSON
 	h["Cache-Control"] = headerNoStore
 	c.Length(int64(len(body) + 1))
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(append(body, '\n')) // a client that is gone has no use for the error
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write(append(body, '\n')) // a client that is gone has no use for the error
 }
 
 // Length says how long the answer's body is, in bytes.
 func (c *Call) Length(n int64) { c.set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
 
-// Request is the request; its body is read by Body.
-func (c *Call) Request() *http.Request { return c.r }
-
 // Path returns the value of a {name} of the pattern, unescaped and unchecked.
 func (c *Call) Path(name string) string { return c.path[name] }
 
 // Query returns the parameters. The error wraps dialect.ErrBadRequest.
-func (c *Call) Query() (query, error) { return readQuery(c.r) }
-
-// RequestID is the request's id, as the answer's header has it.
-func (c *Call) RequestID() string { return c.id }
-
-// Caller says who asks.
-func (c *Call) Caller() auth.Caller { return c.caller }
+func (c *Call) Query() (query, error) { return readQuery(c.Request) }
 
 // Incoming is the request's body, for Bodies.
 func (c *Call) Incoming() *Incoming {
-	c.node.cfg.Bodies.enter(&c.in, c.w.ResponseWriter, c.r, c.caller.Tenant)
+	c.node.cfg.Bodies.enter(&c.in, c.Writer.ResponseWriter, c.Request, c.Caller.Tenant)
 	return &c.in
 }
 
@@ -120,7 +110,7 @@ func (c *Call) Spend(events int, bytes int64) error {
 
 // Bounded returns the request's context with the time that the log has to take or to give what the request is about.
 func (c *Call) Bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), c.node.cfg.LogTimeout)
+	return context.WithTimeout(c.Request.Context(), c.node.cfg.LogTimeout)
 }
 
 // Key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
@@ -130,7 +120,7 @@ func (c *Call) Key() (schema.RunKey, error) {
 		return schema.RunKey{}, err
 	}
 	c.run = run
-	return schema.RunKey{Tenant: c.caller.Tenant, Run: run}, nil
+	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
 }
 
 // named names any run of the caller's tenant, if its credential covers that.
@@ -138,11 +128,11 @@ func (c *Call) named(run string) (schema.RunKey, error) {
 	if err := schema.ValidRunID(run); err != nil {
 		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
-	if only := c.caller.Run; only != "" && only != run {
+	if only := c.Caller.Run; only != "" && only != run {
 		return schema.RunKey{}, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	c.run = run
-	return schema.RunKey{Tenant: c.caller.Tenant, Run: run}, nil
+	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
 }
 
 // Head returns the head of a run. The error wraps fanout.ErrNotFound for one that is not there.
@@ -223,7 +213,7 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	}
 	c.seq, c.events = receipt.Last, len(events)
 	if receipt.Replayed {
-		c.w.Header().Set("Idempotency-Replayed", "true")
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
 	} else if h := c.node.cfg.Hooks.Ingested; h != nil {
 		h(len(events))
 	}
@@ -233,11 +223,18 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 // Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
 // dialect.ErrBadRequest.
 func (c *Call) Keyed() (producers.AppendOptions, error) {
-	return keyed("Idempotency-Key", c.r.Header["Idempotency-Key"])
+	return keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 }
 
 // Runs lists runs of the caller's tenant as far as they have been persisted. The error wraps ErrNoRuns or
 // fanout.ErrUnavailable.
 func (c *Call) Runs(ctx context.Context, q schema.RunsQuery) ([]schema.RunInfo, error) {
-	return c.node.cfg.Runs.list(ctx, c.caller.Tenant, q)
+	return c.node.cfg.Runs.list(ctx, c.Caller.Tenant, q)
+}
+
+// newHex returns 32 hex digits that nobody has used.
+func newHex() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
 }

@@ -106,3 +106,12 @@ type fieldError struct {
 
 func (e *fieldError) Error() string { return e.err.Error() }
 func (e *fieldError) Unwrap() error { return e.err }
+
+// ErrNoRuns reports that a node keeps no list of runs.
+var ErrNoRuns = errors.New("no list of runs")
+
+// errRunBlobs reports that a run has as many blobs as it may, or as large ones.
+var errRunBlobs = errors.New("the run has as many blobs as it may")
+
+// errDamaged reports that a blob is not what was put.
+var errDamaged = errors.New("the blob is not what was put")

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
 	"agentstream/schema"
 )
@@ -17,4 +18,11 @@ type Report struct {
 	release func()                         // of the place among the streams; nil when there is none
 	endOf   func(error) transport.End      // says the last word about an error in every transport's terms
 	done    func(recovered any, err error) // ends the request of a stream that was parked
+}
+
+// boundStream is a dialect's stream with the dialect.
+type boundStream struct {
+	dialect.Stream
+	dialect dialect.Dialect
+	name    string
 }

@@ -25,7 +25,7 @@ type newRun struct {
 // createRun begins a run with its first event. Beginning one is optional: a run may as well begin
 // with the first event that is appended to it.
 func (a *API) createRun(c *Call) error {
-	opt, err := keyed("Idempotency-Key", c.Request().Header["Idempotency-Key"])
+	opt, err := keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (a *API) createRun(c *Call) error {
 		run = *in.RunID
 	case opt.IdempotencyKey != "":
 		// The key's scope is a run, so a repeat must name the same one without being told.
-		sum := sha256.Sum256([]byte(c.Caller().Tenant + "\x00" + opt.IdempotencyKey))
+		sum := sha256.Sum256([]byte(c.Caller.Tenant + "\x00" + opt.IdempotencyKey))
 		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}
 	c.path = map[string]string{"run": run}

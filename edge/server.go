@@ -147,17 +147,17 @@ const maxURI = 8 << 10
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
-	c.r, c.id = r, requestID(r.Header)
-	c.w = &response{ResponseWriter: w}
+	c.Request, c.ID = r, requestID(r.Header)
+	c.Writer = &response{ResponseWriter: w}
 	c.endOf, c.done = c.lastWord, c.over
 	h := w.Header()
-	c.set("X-Request-Id", valueID, c.id)
+	c.set("X-Request-Id", valueID, c.ID)
 	h["X-Content-Type-Options"] = headerNoSniff
 	c.node = s.node
 	s.cors(c)
 	parked := false
 	defer func() {
-		c.in.room.give(c.in.room.bytes)
+		c.in.Leave()
 		if v := recover(); !parked {
 			c.finish(v)
 		}
@@ -169,18 +169,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) dispatch(c *call) (err error) {
-	if len(c.r.RequestURI) > maxURI {
+	if len(c.Request.RequestURI) > maxURI {
 		return errURITooLong
 	}
 	if s.preflight(c) {
 		return nil
 	}
 	var allow []string
-	if c.route, c.path, allow, err = find(s.routes, c.r); err != nil {
+	if c.route, c.path, allow, err = find(s.routes, c.Request); err != nil {
 		if len(allow) > 0 {
-			c.w.Header().Set("Allow", strings.Join(allow, ", "))
+			c.Writer.Header().Set("Allow", strings.Join(allow, ", "))
 		}
-		if c.words = s.wordsFor(c.r.URL.Path); c.words != nil {
+		if c.words = s.wordsFor(c.Request.URL.Path); c.words != nil {
 			c.named()
 		}
 		return err

@@ -83,7 +83,7 @@ func (ss *session) open(ctx context.Context, key schema.RunKey) (err error) {
 	}
 	cursor := ss.req.Cursor
 	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
-		if ss.first, cursor.Seq, err = v.cfg.Folds.snapshotEvent(ctx, key); err != nil {
+		if ss.first, cursor.Seq, err = v.snapshotEvent(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -327,4 +327,21 @@ func (ss *session) deliver() error {
 			return err
 		}
 	}
+}
+
+// snapshotEvent returns the fold of a run as the event that stands for all up to it.
+func (v *Live) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
+	fold, at, err := v.cfg.Folds.foldAt(ctx, key, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
+	if at.Seq > 1 {
+		e.FirstSeq = 1
+	}
+	r, err := schema.ScanLine(e.AppendLine(nil))
+	if err != nil {
+		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
+	}
+	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
 }

@@ -16,7 +16,7 @@ func (a *API) snapshot(c *Call) error {
 	if err != nil {
 		return err
 	}
-	at, err := snapshotAt(c.Request())
+	at, err := snapshotAt(c.Request)
 	if err != nil {
 		return err
 	}
@@ -31,8 +31,8 @@ func (a *API) snapshot(c *Call) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.Writer().WriteHeader(http.StatusOK)
-	_, _ = c.Writer().Write(body) // a client that is gone has no use for the error
+	c.Writer.WriteHeader(http.StatusOK)
+	_, _ = c.Writer.Write(body) // a client that is gone has no use for the error
 	return nil
 }
 

@@ -22,7 +22,7 @@ func (s *Server) socket(c *call) (err error) {
 	if err != nil {
 		return err
 	}
-	l := newLife(c)
+	l := newLife(c.Request.Context(), c.Caller)
 	ss, err := s.live.begin(l, &c.Report, b, in)
 	complete := errors.Is(err, errComplete)
 	if err != nil && !complete {
@@ -30,7 +30,7 @@ func (s *Server) socket(c *call) (err error) {
 		l.end(nil)
 		return err
 	}
-	sink, err := s.ws.Open(c.w, c.r, ws.Options{
+	sink, err := s.ws.Open(c.Writer, c.Request, ws.Options{
 		Subprotocols: b.Subprotocols,
 		Closed:       func(err error) { l.end(closed(err)) },
 	})
@@ -39,13 +39,14 @@ func (s *Server) socket(c *call) (err error) {
 	}
 	if err != nil {
 		if errors.Is(err, ws.ErrVersion) {
-			c.w.Header().Set("Sec-WebSocket-Version", "13")
+			c.Writer.Header().Set("Sec-WebSocket-Version", "13")
 			err = errors.Join(errUpgrade, err)
 		}
 		ss.close()
 		return ended(l.ctx, err)
 	}
-	l.leaveRequest(c)
+	l.Leave()
+	c.forget()
 	s.live.took(l, sink)
 	if complete {
 		ss.sink = sink
@@ -65,12 +66,12 @@ func closed(err error) error {
 // rpc serves a dialect's stream over gRPC. Everything but a call that is no gRPC at all is answered as
 // a status.
 func (s *Server) rpc(c *call) error {
-	if !grpc.Speaks(c.r) {
+	if !grpc.Speaks(c.Request) {
 		return errMediaType
 	}
 	b := c.route.stream
 	var end error
-	err := s.grpc.Serve(c.w, c.r, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+	err := s.grpc.Serve(c.Writer, c.Request, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
 		end = s.answer(ctx, c, b, request, sink)
 		return c.lastWord(end)
 	})
@@ -81,9 +82,9 @@ func (s *Server) rpc(c *call) error {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []byte, sink transport.Sink) error {
-	l := &life{caller: c.caller}
+	l := &life{caller: c.Caller}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	ss, err := s.live.begin(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.r.Header, Body: request})
+	ss, err := s.live.begin(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = ended(l.ctx, err)
@@ -115,7 +116,7 @@ func (s *Server) bindServices() error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
 		h := handlers[path]
-		serve := func(c *call) error { h.ServeHTTP(c.w, c.r); return nil }
+		serve := func(c *call) error { h.ServeHTTP(c.Writer, c.Request); return nil }
 		if err := s.add("POST "+path, serve, 0, nil); err != nil {
 			return err
 		}

@@ -369,7 +369,7 @@ func TestTracks(t *testing.T) {
 		c.APIs = []edge.Mount{{Dialect: tally{}, Routes: []edge.APIRoute{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}",
 			Serve: func(x *edge.Call) error {
-				ctx := x.Request().Context()
+				ctx := x.Request.Context()
 				q, err := x.Query()
 				if err != nil {
 					return err

@@ -10,13 +10,6 @@ import (
 	"agentstream/edge/transport/sse"
 )
 
-// boundStream is a dialect's stream with the dialect.
-type boundStream struct {
-	dialect.Stream
-	dialect dialect.Dialect
-	name    string
-}
-
 // stream serves a dialect's stream over server-sent events until it ends. A nil error is the end of
 // the run.
 func (s *Server) stream(c *call) error {
@@ -25,22 +18,22 @@ func (s *Server) stream(c *call) error {
 	if err != nil {
 		return err
 	}
-	l := newLife(c)
+	l := newLife(c.Request.Context(), c.Caller)
 	ss, err := s.live.begin(l, &c.Report, b, in)
-	if err != nil || c.r.Method == http.MethodHead {
+	if err != nil || c.Request.Method == http.MethodHead {
 		ss.close()
 		l.end(nil)
 	}
 	if errors.Is(err, errComplete) {
-		c.w.WriteHeader(http.StatusNoContent)
+		c.Writer.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if c.r.Method == http.MethodHead {
-		sse.SetHeader(c.w.Header())
-		c.w.WriteHeader(http.StatusOK)
+	if c.Request.Method == http.MethodHead {
+		sse.SetHeader(c.Writer.Header())
+		c.Writer.WriteHeader(http.StatusOK)
 		return nil
 	}
 	sink, err := s.openSSE(c, l)
@@ -53,23 +46,24 @@ func (s *Server) stream(c *call) error {
 
 // openSSE answers on the connection itself where that can be had, else through the HTTP server.
 func (s *Server) openSSE(c *call, l *life) (transport.Sink, error) {
-	direct, err := s.sse.OpenDirect(c.w, c.r, l.end)
+	direct, err := s.sse.OpenDirect(c.Writer, c.Request, l.end)
 	if errors.Is(err, sse.ErrNotDirect) {
-		return s.sse.Open(c.w)
+		return s.sse.Open(c.Writer)
 	}
 	c.taken(http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
-	l.leaveRequest(c)
+	l.Leave()
+	c.forget()
 	s.live.took(l, direct)
 	return direct, nil
 }
 
 func input(c *call, b *boundStream) (dialect.Input, error) {
-	q, err := readQuery(c.r)
+	q, err := readQuery(c.Request)
 	if err != nil {
 		return dialect.Input{}, err
 	}
-	return dialect.Input{Stream: b.Name, Path: c.path, Query: url.Values(q), Header: c.r.Header}, nil
+	return dialect.Input{Stream: b.Name, Path: c.path, Query: url.Values(q), Header: c.Request.Header}, nil
 }

@@ -166,3 +166,28 @@ func (v *Live) Watch(ctx context.Context) {
 		}
 	}
 }
+
+// Census is what a node holds of its streams.
+type Census struct {
+	Streams int // open
+	Parked  int // of them, without a goroutine
+	Views   int
+}
+
+// Census counts.
+func (v *Live) Census() (c Census) {
+	v.mu.Lock()
+	c.Streams = len(v.streams)
+	v.mu.Unlock()
+	v.views.mu.Lock()
+	defer v.views.mu.Unlock()
+	c.Views = len(v.views.open)
+	for _, w := range v.views.open {
+		w.mu.Lock()
+		for _, o := range w.groups {
+			c.Parked += len(o.parked)
+		}
+		w.mu.Unlock()
+	}
+	return c
+}

@@ -22,7 +22,7 @@ func (a *API) createTicket(c *Call) error {
 	if _, _, err := a.cfg.Runs.locate(ctx, key); err != nil {
 		return err
 	}
-	ticket, until, err := a.cfg.Tickets.Issue(ctx, c.Caller(), key.Run)
+	ticket, until, err := a.cfg.Tickets.Issue(ctx, c.Caller, key.Run)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 
 // by adds to a command's payload who gives it, as the credential says: agents go by that, so no client says it.
 func by(x *edge.Call, payload json.RawMessage) json.RawMessage {
-	subject := x.Caller().Subject
+	subject := x.Caller.Subject
 	if subject == "" {
 		return payload
 	}

@@ -40,7 +40,7 @@ func (a routes) create(ctx context.Context, x *edge.Call) error {
 	}
 	run := x.NewRun(qoder.SessionPrefix)
 	if opt.IdempotencyKey != "" {
-		sum := sha256.Sum256([]byte("session\x00" + x.Caller().Tenant + "\x00" + opt.IdempotencyKey))
+		sum := sha256.Sum256([]byte("session\x00" + x.Caller.Tenant + "\x00" + opt.IdempotencyKey))
 		run = qoder.SessionPrefix + hex.EncodeToString(sum[:16])
 	}
 	opt.MustBeNew, opt.Whole = true, true

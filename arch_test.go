@@ -180,14 +180,22 @@ var floors = []floor{
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/dialect", "schema", "schema/schematest"}, "the suite knows the contract, no dialect"},
+	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
+	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
+	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
+	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "schema"}, "what was computed from runs is kept for whoever asks next"},
+	{"edge/live", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/runs", "edge/shape", "edge/state", "edge/transport", "fanout", "schema"}, "a stream knows no protocol and no HTTP"},
+	{"edge/body", []string{"edge/dialect", "edge/ends", "schema"}, "a body is read by size, time and memory, whatever it says"},
+	{"edge/limits", []string{"edge/ends", "schema"}, "what a tenant may send has nothing to do with what it is"},
+	{"edge/protocol", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/runs", "edge/state", "fanout", "producers", "schema"}, "what a route may do stands on the edge's own parts and knows no protocol"},
+	{"edge/rest", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/runs", "edge/shape", "edge/state", "edge/transport", "edge/transport/jsonl", "fanout", "producers", "schema"}, "the native requests are routes like any others"},
 	{"edge/dialect/*", []string{"edge/dialect", "schema", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
-	{"edge/sessions", []string{"edge", "edge/auth", "edge/dialect", "edge/dialect/qoder", "fanout", "internal/backoff", "producers", "schema"}, "what a dialect answers beside its streams is written in its words and on the edge's reads and writes"},
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
 	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
 	{"edge/transport/poll", nil, "it knows connections and nothing of what they carry"},
 	{"edge/transport/**", []string{"edge/transport", "edge/transport/poll", "edge/dialect", "schema"}, "a transport only writes frames"},
-	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/dialect", "edge/shape", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
+	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/rest", "edge/runs", "edge/state", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"internal/natskit", []string{"schema"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
@@ -220,8 +228,10 @@ var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/autht
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
-	"edge":          {"edge/dialect/*", "producers/**", "fanout/**"},
-	"edge/sessions": {"edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
+	"edge":                        {"edge/dialect/*", "producers/**", "fanout/**"},
+	"edge/ends":                   {"producers/**"},
+	"edge/state":                  {"producers", "fanout/**"},
+	"edge/dialect/qoder/sessions": {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.
 	"edge/dialect/qoder": {"producers/**"},
 	// A client is tested against the server that it is for.
@@ -335,7 +345,7 @@ var clients = []struct {
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
 	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/protocol", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

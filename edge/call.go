@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/body"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/schema"
@@ -20,11 +24,11 @@ import (
 
 // call is one request on its way, and what its log line says.
 type call struct {
-	Call
+	protocol.Call
 	route  *route // nil until found
 	begun  time.Time
 	log    *slog.Logger
-	hooks  Hooks
+	hooks  live.Hooks
 	rpcs   *grpc.Transport
 	err    error // why it did not end well; nil when it did
 	direct bool  // the connection was taken over from the HTTP server
@@ -35,7 +39,7 @@ func (c *call) named() { c.Writer.Header()["Request-Id"] = []string{c.ID} }
 
 // taken says that the connection is not the HTTP server's any more.
 func (c *call) taken(status int) {
-	c.direct, c.Writer.status = true, status
+	c.direct, c.Writer.Status = true, status
 }
 
 // left reports whether the client has gone, as far as the request can know.
@@ -45,33 +49,33 @@ func (c *call) left() bool { return c.Request != nil && c.Request.Context().Err(
 // caller has recovered.
 func (c *call) finish(v any) {
 	abort := false
-	if c.release != nil {
-		defer c.release()
+	if c.Release != nil {
+		defer c.Release()
 	}
 	if v != nil {
 		if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			abort = true
 		} else {
-			c.err = fmt.Errorf("%w: %v\n%s", errPanic, v, debug.Stack())
+			c.err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack())
 		}
 	}
-	reason := ReasonOf(c.err)
-	if OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.left() {
+	reason := ends.ReasonOf(c.err)
+	if ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.left() {
 		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
 	}
 	if c.err != nil && !abort {
 		switch {
-		case c.Writer.status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
+		case c.Writer.Status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
 			c.refuseCall() // a call of a method that is not there is one, too
-		case c.Writer.status == 0:
-			drains := c.in.Entered() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
-			c.in.unread = c.in.unread && !drains
+		case c.Writer.Status == 0:
+			drains := c.In.Entered() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
+			c.In.Unread = c.In.Unread && !drains
 			if c.refuse(reason); drains {
 				c.drain()
 			}
 		default:
 			// The other transports have said their last word.
-			abort = OutcomeOf(reason).End == EndBroken && c.route.transport() != dialect.GRPC && !c.direct
+			abort = ends.OutcomeOf(reason).End == ends.EndBroken && c.route.transport() != dialect.GRPC && !c.direct
 		}
 	}
 	c.writeLog(reason)
@@ -83,7 +87,7 @@ func (c *call) finish(v any) {
 // refuseCall answers a gRPC call that was refused before it was read.
 func (c *call) refuseCall() {
 	if !grpc.Speaks(c.Request) {
-		c.refuse(ReasonOf(c.err))
+		c.refuse(ends.ReasonOf(c.err))
 		return
 	}
 	_ = c.rpcs.Refuse(c.Writer, c.Request, c.lastWord(c.err)) // a client that is gone has no use for the error
@@ -91,14 +95,14 @@ func (c *call) refuseCall() {
 
 // refuse writes the error in the words of the route's dialect.
 func (c *call) refuse(reason dialect.Reason) {
-	p := problem(reason, c.err)
+	p := ends.Problem(reason, c.err)
 	p.RequestID = c.ID
 	h := c.Writer.Header()
-	if after := retryAfter(reason, c.err); after > 0 {
+	if after := ends.RetryAfter(reason, c.err); after > 0 {
 		h.Set("Retry-After", strconv.Itoa(after))
 	}
-	if errors.Is(c.err, errCoding) {
-		h.Set("Accept-Encoding", bodyCodings)
+	if errors.Is(c.err, ends.ErrCoding) {
+		h.Set("Accept-Encoding", body.BodyCodings)
 	}
 	if errors.Is(c.err, dialect.ErrGone) {
 		h.Set("X-Should-Retry", "false") // clients of sessions repeat a 409 as they do a 503
@@ -108,7 +112,7 @@ func (c *call) refuse(reason dialect.Reason) {
 	}
 	// The connection is no longer worth keeping: a client that sent its next request on it would be cut off. On HTTP/2
 	// this header would end it for all streams.
-	if c.Request.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout || c.in.unread) {
+	if c.Request.ProtoMajor == 1 && (reason == dialect.ReasonShutdown || reason == dialect.ReasonTimeout || c.In.Unread) {
 		h.Set("Connection", "close")
 	}
 	if p.Status == http.StatusNoContent {
@@ -117,10 +121,10 @@ func (c *call) refuse(reason dialect.Reason) {
 	}
 	var body []byte
 	switch {
-	case c.words != nil:
-		body = c.words.AppendError(nil, p)
+	case c.Words != nil:
+		body = c.Words.AppendError(nil, p)
 	case c.route != nil && c.route.stream != nil:
-		body = c.route.stream.dialect.AppendError(nil, p)
+		body = c.route.stream.Dialect.AppendError(nil, p)
 	default:
 		body = p.AppendJSON(nil)
 	}
@@ -131,7 +135,7 @@ func (c *call) refuse(reason dialect.Reason) {
 // sending would be cut off with a reset, and might never see the answer, which says when to come again.
 func (c *call) drain() {
 	if http.NewResponseController(c.Writer).Flush() == nil {
-		c.in.Drain(c.Request.Body)
+		c.In.Drain(c.Request.Body)
 	}
 }
 
@@ -144,10 +148,10 @@ func (c *call) writeLog(reason dialect.Reason) {
 	}
 	took := time.Since(c.begun)
 	if c.hooks.RequestDone != nil {
-		c.hooks.RequestDone(name, c.Writer.status, took)
+		c.hooks.RequestDone(name, c.Writer.Status, took)
 	}
 	level := slog.LevelInfo
-	if c.err != nil && OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
+	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 	}
 	if !c.log.Enabled(context.Background(), level) {
@@ -155,26 +159,26 @@ func (c *call) writeLog(reason dialect.Reason) {
 	}
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("request_id", c.ID), slog.String("route", name),
-		slog.Int("status", c.Writer.status), slog.Duration("took", took))
+		slog.Int("status", c.Writer.Status), slog.Duration("took", took))
 	if c.Caller.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant))
 	}
-	if c.run != "" {
-		attrs = append(attrs, slog.String("run", c.run))
+	if c.Run != "" {
+		attrs = append(attrs, slog.String("run", c.Run))
 	}
-	if c.seq != 0 {
-		attrs = append(attrs, slog.Int64("seq", int64(c.seq)), slog.Int("events", c.events))
+	if c.Seq != 0 {
+		attrs = append(attrs, slog.Int64("seq", int64(c.Seq)), slog.Int("events", c.Events))
 	}
 	message := "request"
-	if c.stream != nil {
+	if c.Stream != nil {
 		message = "stream"
-		attrs = append(attrs, slog.String("dialect", c.stream.name),
-			slog.String("transport", string(c.stream.Transport)), slog.Int64("bytes", max(c.sent, c.Writer.bytes)))
+		attrs = append(attrs, slog.String("dialect", c.Stream.DialectName),
+			slog.String("transport", string(c.Stream.Transport)), slog.Int64("bytes", max(c.Sent, c.Writer.Bytes)))
 		if reason == dialect.ReasonNone {
 			reason = dialect.ReasonEnded
 		}
-		if c.dropped > 0 {
-			attrs = append(attrs, slog.Int("dropped", c.dropped))
+		if c.Dropped > 0 {
+			attrs = append(attrs, slog.Int("dropped", c.Dropped))
 		}
 	}
 	var refusal *auth.Refusal
@@ -201,15 +205,15 @@ func requestID(h http.Header) string {
 // lastWord says the last word about an error in every transport's terms.
 func (c *call) lastWord(err error) transport.End {
 	if err == nil {
-		return transport.End{Clean: true, Close: OutcomeOf(dialect.ReasonEnded).Close}
+		return transport.End{Clean: true, Close: ends.OutcomeOf(dialect.ReasonEnded).Close}
 	}
-	reason := ReasonOf(err)
-	out := OutcomeOf(reason)
-	p := problem(reason, err)
+	reason := ends.ReasonOf(err)
+	out := ends.OutcomeOf(reason)
+	p := ends.Problem(reason, err)
 	p.RequestID = c.ID
 	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, FirstSeq: p.First, LastSeq: p.Last}
 	if out.Say {
-		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.dialect.AppendError(nil, p)}
+		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.Dialect.AppendError(nil, p)}
 	}
 	return e
 }
@@ -221,4 +225,6 @@ func (c *call) over(recovered any, err error) {
 }
 
 // forget lets go of the request's memory, for a stream that outlives it.
-func (c *call) forget() { c.Request, c.path, c.Writer.ResponseWriter = nil, nil, nil }
+func (c *call) forget() {
+	c.Request, c.Params, c.Writer.ResponseWriter, c.In = nil, nil, nil, body.Incoming{}
+}

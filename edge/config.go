@@ -10,6 +10,12 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/limits"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
+	"agentstream/edge/rest"
+	"agentstream/edge/runs"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -19,8 +25,8 @@ import (
 type Config struct {
 	Hub      *fanout.Hub
 	Appender *producers.Appender
-	Dialects []dialect.Dialect // whose streams are served
-	APIs     []Mount           // what dialects answer beside their streams
+	Dialects []dialect.Dialect   // whose streams are served
+	APIs     []protocol.Protocol // what dialects answer beside their streams
 
 	// Authenticate returns the caller of a request. Its error wraps auth.ErrUnauthorized or
 	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:
@@ -81,6 +87,17 @@ type Config struct {
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
 }
+
+// What a Config is made of is described where it is used.
+type (
+	Hooks       = live.Hooks
+	Catalog     = runs.Catalog
+	Blobs       = rest.Blobs
+	IngestLimit = limits.Limit
+)
+
+// ErrNoRuns reports that a node keeps no list of runs.
+var ErrNoRuns = ends.ErrNoRuns
 
 // Check is one thing that this node needs. When it fails, the node is not ready, unless it is
 // Optional: then the node serves less, says so, and stays in the balancer.
@@ -162,11 +179,11 @@ func (c Config) validate() error {
 	if c.MaxBlobBytes < 0 || c.MaxRunBlobBytes < 0 || c.MaxTenantBlobBytes < 0 {
 		return fmt.Errorf("edge: blobs of %d bytes, %d a run, %d a tenant: negative", c.MaxBlobBytes, c.MaxRunBlobBytes, c.MaxTenantBlobBytes)
 	}
-	if err := c.IngestLimit.validate(); err != nil {
+	if err := c.IngestLimit.Validate(); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
 	for tenant, l := range c.TenantLimits {
-		if err := errors.Join(schema.ValidTenant(tenant), l.validate()); err != nil {
+		if err := errors.Join(schema.ValidTenant(tenant), l.Validate()); err != nil {
 			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
 		}
 	}

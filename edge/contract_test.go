@@ -23,6 +23,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
 )
 
 const contractsDir = "../schema/contracts"
@@ -505,7 +506,7 @@ func TestContractCodes(t *testing.T) {
 	}
 	table := map[string]bool{}
 	for _, r := range dialect.Reasons() {
-		o := edge.OutcomeOf(r)
+		o := ends.OutcomeOf(r)
 		table[fmt.Sprintf("%d %s", o.Status, o.Code)] = true
 	}
 	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001"} { // in logs alone

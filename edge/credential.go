@@ -8,6 +8,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
 	"agentstream/fanout"
 	"agentstream/schema"
 )
@@ -16,7 +17,7 @@ import (
 func (s *Server) authorize(c *call) (err error) {
 	if c.route.transport() == dialect.WebSocket && !s.originAllowed(c.Request) {
 		// Before a ticket is used up.
-		return dialect.Refuse(errOrigin, "pages of this origin open no WebSocket here; their origin can be allowed (--cors-origin)")
+		return dialect.Refuse(ends.ErrOrigin, "pages of this origin open no WebSocket here; their origin can be allowed (--cors-origin)")
 	}
 	if c.Caller, err = s.authenticate(c); err != nil {
 		return err
@@ -28,7 +29,7 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && c.path["run"] != only {
+	if only := c.Caller.Run; only != "" && c.Params["run"] != only {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil
@@ -55,5 +56,5 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.path["run"])
+	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.Params["run"])
 }

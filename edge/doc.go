@@ -21,13 +21,13 @@
 //	POST /grpc.health.v1.Health/Check       with Watch and reflection, where a dialect is served over gRPC
 //	GET  /healthz, /readyz                  is the process alive; can it serve, and what it promises
 //
-// A stream is a session, whatever carries it: it reads a source (a run, or one of its children under
-// its own numbers), as it is stored or through a shared view, and feeds a transport's sink.
+// The server finds the route, authenticates and answers refusals. The work is done by the packages below: rest
+// answers the native requests, live serves streams, dialect translates, transport carries.
 //
 // # Contract
 //
 // Events are acknowledged when they are durable, all of a request or none. Every refusal is JSON
-// with a code; reason.go is the one table that turns an error into a status, a body, a last frame, a
+// with a code; package ends has the one table that turns an error into a status, a body, a last frame, a
 // close code and a gRPC status. Ids are checked before anything is looked up, and tenant and scopes come
 // from the credential alone: what belongs to another tenant does not exist, to any route or transport.
 //
@@ -52,6 +52,6 @@
 //
 // # Where to look next
 //
-// fanout.Hub, which this package reads from; producers.Appender, which it writes through; session.go
-// for a stream's life; dialect, transport, shape and auth below.
+// router.go and call.go for the way of a request; rest for the native requests, live for streams, protocol for
+// how a protocol is mounted; docs/walk.md for one event on its way through all of them.
 package edge

@@ -1,4 +1,6 @@
 package edge
 
+import "agentstream/edge/live"
+
 // Census counts.
-func (s *Server) Census() Census { return s.live.Census() }
+func (s *Server) Census() live.Census { return s.live.Census() }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/edge"
+	"agentstream/edge/live"
 	"agentstream/schema"
 )
 
@@ -229,7 +229,7 @@ func (g *gate) set(shut bool) {
 // settle waits until so many streams are open and parked.
 func (h *house) settle(n int) {
 	h.t.Helper()
-	var c edge.Census
+	var c live.Census
 	ok := func() bool { c = h.srv.Census(); return c.Streams == n && c.Parked == n }
 	defer func() {
 		if !ok() {
@@ -242,5 +242,5 @@ func (h *house) settle(n int) {
 // vacant waits until nothing is left of any stream.
 func (h *house) vacant() {
 	h.t.Helper()
-	eventually(h.t, "no stream and no view is left", func() bool { return h.srv.Census() == edge.Census{} })
+	eventually(h.t, "no stream and no view is left", func() bool { return h.srv.Census() == live.Census{} })
 }

@@ -16,6 +16,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/live"
 	"agentstream/schema"
 )
 
@@ -167,7 +168,7 @@ func (e *endHouse) opened(carrier string, parked, short bool) *tap {
 		k.take(1)
 		e.settle(1)
 	} else {
-		eventually(e.t, "the stream waits", func() bool { return e.srv.Census() == edge.Census{Streams: 1, Views: 1} })
+		eventually(e.t, "the stream waits", func() bool { return e.srv.Census() == live.Census{Streams: 1, Views: 1} })
 	}
 	return k
 }

@@ -8,6 +8,8 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/live"
 	"agentstream/edge/transport/ws"
 )
 
@@ -20,7 +22,7 @@ type route struct {
 	segments  []string
 	serve     func(*call) error
 	needs     auth.Scope      // of the caller; 0: open to everybody
-	stream    *boundStream    // nil for routes of the server itself
+	stream    *live.Bound     // nil for routes of the server itself
 	hasStream bool            // the path has a stream for those who ask for one
 	words     dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
 }
@@ -121,10 +123,10 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 		return plain, plainPath, nil, nil
 	}
 	if len(allow) == 0 {
-		return nil, nil, nil, errNoRoute
+		return nil, nil, nil, ends.ErrNoRoute
 	}
 	slices.Sort(allow)
-	return nil, nil, slices.Compact(allow), errMethod
+	return nil, nil, slices.Compact(allow), ends.ErrMethod
 }
 
 // asked reports whether the route is a stream for those who ask for one on the path of something else.

@@ -10,7 +10,15 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/body"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/limits"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
+	"agentstream/edge/rest"
+	"agentstream/edge/runs"
+	"agentstream/edge/state"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/poll"
 	"agentstream/edge/transport/sse"
@@ -26,9 +34,9 @@ type Server struct {
 	ws     *ws.Transport
 	grpc   *grpc.Transport
 	poll   *poll.Poller
-	node   *Node
-	live   *Live
-	rest   *API
+	node   *protocol.Node
+	live   *live.Live
+	rest   *rest.API
 	routes []*route
 }
 
@@ -67,20 +75,20 @@ func New(cfg Config) (*Server, error) {
 // rooms makes what the routes and streams stand on.
 func (s *Server) rooms() error {
 	cfg := s.cfg
-	rs := &Runs{hub: cfg.Hub, catalog: cfg.Catalog}
-	points, folds := newCheckpoints(rs, cfg.MaxFoldBytes), newFoldCache(rs, cfg.MaxFoldBytes, cfg.FoldCacheBytes)
-	bodies, err := NewBodies(BodyConfig{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
+	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog}
+	points, folds := state.NewCheckpoints(rs, cfg.MaxFoldBytes), state.NewFolds(rs, cfg.MaxFoldBytes, cfg.FoldCacheBytes)
+	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {
 		return err
 	}
-	limits := newLimiter(cfg.IngestLimit, cfg.TenantLimits)
-	s.live = NewLive(LiveConfig{Runs: rs, Checkpoints: points, Folds: folds, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
+	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
+	s.live = live.New(live.Config{Runs: rs, Checkpoints: points, Folds: folds, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = NewNode(NodeConfig{Runs: rs, Checkpoints: points, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, Checkpoints: points, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
 	if err != nil {
 		return err
 	}
-	s.rest, err = NewAPI(APIConfig{Node: s.node, Runs: rs, Folds: folds, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
+	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, Folds: folds, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
 		Tickets: cfg.Tickets, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
@@ -105,7 +113,7 @@ func (s *Server) bind() error {
 			if serve == nil {
 				return fmt.Errorf("edge: dialect %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
 			}
-			if err := s.add(st.Pattern, serve, auth.ScopeRead, &boundStream{Stream: st, dialect: d, name: info.Name}); err != nil {
+			if err := s.add(st.Pattern, serve, auth.ScopeRead, &live.Bound{Stream: st, Dialect: d, DialectName: info.Name}); err != nil {
 				return err
 			}
 			if s.speaks(info.Name) {
@@ -116,7 +124,7 @@ func (s *Server) bind() error {
 	return nil
 }
 
-func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *boundStream) error {
+func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *live.Bound) error {
 	rt, ok := newRoute(pattern, serve)
 	if !ok {
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
@@ -148,44 +156,44 @@ const maxURI = 8 << 10
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
 	c.Request, c.ID = r, requestID(r.Header)
-	c.Writer = &response{ResponseWriter: w}
-	c.endOf, c.done = c.lastWord, c.over
+	c.Writer = &protocol.Response{ResponseWriter: w}
+	c.EndOf, c.Done = c.lastWord, c.over
 	h := w.Header()
-	c.set("X-Request-Id", valueID, c.ID)
-	h["X-Content-Type-Options"] = headerNoSniff
-	c.node = s.node
+	c.Set("X-Request-Id", protocol.ValueID, c.ID)
+	h["X-Content-Type-Options"] = protocol.HeaderNoSniff
+	c.Node = s.node
 	s.cors(c)
 	parked := false
 	defer func() {
-		c.in.Leave()
+		c.In.Leave()
 		if v := recover(); !parked {
 			c.finish(v)
 		}
 	}()
 	err := s.dispatch(c)
-	if parked = err == errParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+	if parked = err == live.ErrParked; !parked { //nolint:errorlint // it is handed over, never wrapped
 		c.err = err
 	}
 }
 
 func (s *Server) dispatch(c *call) (err error) {
 	if len(c.Request.RequestURI) > maxURI {
-		return errURITooLong
+		return ends.ErrURITooLong
 	}
 	if s.preflight(c) {
 		return nil
 	}
 	var allow []string
-	if c.route, c.path, allow, err = find(s.routes, c.Request); err != nil {
+	if c.route, c.Params, allow, err = find(s.routes, c.Request); err != nil {
 		if len(allow) > 0 {
 			c.Writer.Header().Set("Allow", strings.Join(allow, ", "))
 		}
-		if c.words = s.wordsFor(c.Request.URL.Path); c.words != nil {
+		if c.Words = s.wordsFor(c.Request.URL.Path); c.Words != nil {
 			c.named()
 		}
 		return err
 	}
-	if c.words = c.route.words; c.words != nil {
+	if c.Words = c.route.words; c.Words != nil {
 		c.named()
 	}
 	if c.route.needs != 0 {

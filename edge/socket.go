@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/live"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/ws"
@@ -22,17 +24,17 @@ func (s *Server) socket(c *call) (err error) {
 	if err != nil {
 		return err
 	}
-	l := newLife(c.Request.Context(), c.Caller)
-	ss, err := s.live.begin(l, &c.Report, b, in)
-	complete := errors.Is(err, errComplete)
+	l := live.NewLife(c.Request.Context(), c.Caller)
+	ss, err := s.live.Open(l, &c.Report, b, in)
+	complete := errors.Is(err, live.ErrComplete)
 	if err != nil && !complete {
-		ss.close()
-		l.end(nil)
+		ss.Close()
+		l.End(nil)
 		return err
 	}
 	sink, err := s.ws.Open(c.Writer, c.Request, ws.Options{
 		Subprotocols: b.Subprotocols,
-		Closed:       func(err error) { l.end(closed(err)) },
+		Closed:       func(err error) { l.End(closed(err)) },
 	})
 	if !errors.Is(err, dialect.ErrBadRequest) {
 		c.taken(http.StatusSwitchingProtocols) // whatever became of it
@@ -40,19 +42,19 @@ func (s *Server) socket(c *call) (err error) {
 	if err != nil {
 		if errors.Is(err, ws.ErrVersion) {
 			c.Writer.Header().Set("Sec-WebSocket-Version", "13")
-			err = errors.Join(errUpgrade, err)
+			err = errors.Join(ends.ErrUpgrade, err)
 		}
-		ss.close()
-		return ended(l.ctx, err)
+		ss.Close()
+		return live.Ended(l.Ctx, err)
 	}
 	l.Leave()
 	c.forget()
-	s.live.took(l, sink)
+	s.live.Took(l, sink)
 	if complete {
-		ss.sink = sink
-		return ss.carry(func() error { return nil })
+		ss.Sink = sink
+		return ss.Carry(func() error { return nil })
 	}
-	return ss.serve(sink)
+	return ss.Serve(sink)
 }
 
 // closed says why a client closed in the words of the table of ends.
@@ -67,7 +69,7 @@ func closed(err error) error {
 // a status.
 func (s *Server) rpc(c *call) error {
 	if !grpc.Speaks(c.Request) {
-		return errMediaType
+		return ends.ErrMediaType
 	}
 	b := c.route.stream
 	var end error
@@ -81,25 +83,25 @@ func (s *Server) rpc(c *call) error {
 	return err
 }
 
-func (s *Server) answer(ctx context.Context, c *call, b *boundStream, request []byte, sink transport.Sink) error {
-	l := &life{caller: c.Caller}
-	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	ss, err := s.live.begin(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
+func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
+	l := &live.Life{Caller: c.Caller}
+	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	ss, err := s.live.Open(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
-		err = ended(l.ctx, err)
+		err = live.Ended(l.Ctx, err)
 	}
 	if err != nil {
-		ss.close()
-		l.end(nil)
+		ss.Close()
+		l.End(nil)
 	}
-	if errors.Is(err, errComplete) {
+	if errors.Is(err, live.ErrComplete) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return ss.serve(sink)
+	return ss.Serve(sink)
 }
 
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect

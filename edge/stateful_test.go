@@ -18,6 +18,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -151,7 +152,7 @@ func TestStatefulFromEverywhere(t *testing.T) {
 	t.Parallel()
 	speak := func(c *edge.Config) {
 		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []edge.Mount{{Dialect: tally{}, Routes: []edge.APIRoute{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}}
+		c.APIs = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}}
 		c.KeepAlive = 30 * time.Millisecond
 	}
 	h := newHouse(t, speak)
@@ -302,7 +303,7 @@ func TestStatefulEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
 		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []edge.Mount{{Dialect: tally{}, Below: []string{"/tallied"}, Routes: []edge.APIRoute{{
+		c.APIs = []protocol.Protocol{{Dialect: tally{}, Below: []string{"/tallied"}, Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
 		}}}}
 	})
@@ -356,7 +357,7 @@ func TestStatefulEnds(t *testing.T) {
 	}
 }
 
-func answerTally(x *edge.Call) error {
+func answerTally(x *protocol.Call) error {
 	x.Reply(http.StatusOK, []byte(`"answered"`))
 	return nil
 }
@@ -366,9 +367,9 @@ func answerTally(x *edge.Call) error {
 func TestTracks(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
-		c.APIs = []edge.Mount{{Dialect: tally{}, Routes: []edge.APIRoute{{
+		c.APIs = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}",
-			Serve: func(x *edge.Call) error {
+			Serve: func(x *protocol.Call) error {
 				ctx := x.Request.Context()
 				q, err := x.Query()
 				if err != nil {

@@ -6,6 +6,8 @@ import (
 	"net/url"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
 )
@@ -18,13 +20,13 @@ func (s *Server) stream(c *call) error {
 	if err != nil {
 		return err
 	}
-	l := newLife(c.Request.Context(), c.Caller)
-	ss, err := s.live.begin(l, &c.Report, b, in)
+	l := live.NewLife(c.Request.Context(), c.Caller)
+	ss, err := s.live.Open(l, &c.Report, b, in)
 	if err != nil || c.Request.Method == http.MethodHead {
-		ss.close()
-		l.end(nil)
+		ss.Close()
+		l.End(nil)
 	}
-	if errors.Is(err, errComplete) {
+	if errors.Is(err, live.ErrComplete) {
 		c.Writer.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -38,15 +40,15 @@ func (s *Server) stream(c *call) error {
 	}
 	sink, err := s.openSSE(c, l)
 	if err != nil {
-		ss.close()
-		return ended(l.ctx, err)
+		ss.Close()
+		return live.Ended(l.Ctx, err)
 	}
-	return ss.serve(sink)
+	return ss.Serve(sink)
 }
 
 // openSSE answers on the connection itself where that can be had, else through the HTTP server.
-func (s *Server) openSSE(c *call, l *life) (transport.Sink, error) {
-	direct, err := s.sse.OpenDirect(c.Writer, c.Request, l.end)
+func (s *Server) openSSE(c *call, l *live.Life) (transport.Sink, error) {
+	direct, err := s.sse.OpenDirect(c.Writer, c.Request, l.End)
 	if errors.Is(err, sse.ErrNotDirect) {
 		return s.sse.Open(c.Writer)
 	}
@@ -56,14 +58,14 @@ func (s *Server) openSSE(c *call, l *life) (transport.Sink, error) {
 	}
 	l.Leave()
 	c.forget()
-	s.live.took(l, direct)
+	s.live.Took(l, direct)
 	return direct, nil
 }
 
-func input(c *call, b *boundStream) (dialect.Input, error) {
-	q, err := readQuery(c.Request)
+func input(c *call, b *live.Bound) (dialect.Input, error) {
+	q, err := protocol.ReadQuery(c.Request)
 	if err != nil {
 		return dialect.Input{}, err
 	}
-	return dialect.Input{Stream: b.Name, Path: c.path, Query: url.Values(q), Header: c.Request.Header}, nil
+	return dialect.Input{Stream: b.Name, Path: c.Params, Query: url.Values(q), Header: c.Request.Header}, nil
 }

@@ -34,5 +34,5 @@
 //
 // # Where to look next
 //
-// edge/view.go, which shares a Pacer between all watchers of a view.
+// edge/live/view.go, which shares a Pacer between all watchers of a view.
 package shape

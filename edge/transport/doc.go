@@ -24,5 +24,5 @@
 //
 // # Where to look next
 //
-// package edge, which feeds sinks; edge/reason.go for the table of ends.
+// edge/live, which feeds sinks; edge/ends for the table of ends.
 package transport

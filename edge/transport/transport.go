@@ -20,7 +20,7 @@ type Sink interface {
 	End(e End) error
 }
 
-// End is why a stream is over, in the words of every transport (edge.Outcome).
+// End is why a stream is over, in the words of every transport (ends.Outcome).
 type End struct {
 	Clean   bool   // the stream is complete
 	Close   int    // WebSocket close code (RFC 6455 §7.4.1)

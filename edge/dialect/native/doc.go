@@ -27,7 +27,7 @@
 // # What it does not do
 //
 // It does not fold deltas or limit their pace: package shape does, before records come here. It knows no
-// routes but its streams; lists, pages, files, snapshots and commands are package edge's.
+// routes but its streams; lists, pages, files, snapshots and commands are edge/rest's.
 //
 // # Where to look next
 //

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// A [Dialect] over server-sent events, and the words of the sessions API (package edge/sessions serves it). A
+// A [Dialect] over server-sent events, and the words of the sessions API (package edge/dialect/qoder/sessions serves it). A
 // run of the log is a session, its root lane the coordinator's thread, each child a thread. A [Projector] reads
 // all records of a run and gives the frames that one request is shown: of the session, or of one thread.
 //

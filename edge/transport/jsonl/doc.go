@@ -22,5 +22,5 @@
 //
 // # Where to look next
 //
-// edge/export.go, which feeds it.
+// edge/rest/export.go, which feeds it.
 package jsonl

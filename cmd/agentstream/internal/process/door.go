@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"agentstream/edge"
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
 )
 
 // Door lets connections in, logs when it cannot, and refuses those that would take the descriptors that the rest of
@@ -122,7 +122,7 @@ func turnAway(c net.Conn) {
 	if _, err := c.Read(request[:]); err != nil {
 		return
 	}
-	out := edge.OutcomeOf(dialect.ReasonBusy)
+	out := ends.OutcomeOf(dialect.ReasonBusy)
 	p := dialect.Problem{Reason: dialect.ReasonBusy, Status: out.Status, Code: out.Code, Message: out.Message}
 	body := p.AppendJSON(nil)
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %s\r\nRetry-After: %d\r\nConnection: close\r\n\r\n",

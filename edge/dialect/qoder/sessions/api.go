@@ -1,0 +1,79 @@
+package sessions
+
+import (
+	"context"
+	"strings"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/edge/protocol"
+)
+
+// API returns the routes, below all bases of the dialect.
+func API(d qoder.Dialect) protocol.Protocol {
+	api := protocol.Protocol{Dialect: d}
+	for _, base := range qoder.Bases() {
+		api.Below = append(api.Below, base+"/sessions")
+		a := routes{spoken: d, limit: defaultLimit}
+		if strings.HasSuffix(base, qoder.BaseV1) {
+			a.limit = defaultLimitV1
+		}
+		for _, rt := range a.all() {
+			method, path, _ := strings.Cut(rt.Pattern, " ")
+			rt.Pattern = method + " " + base + path
+			api.Routes = append(api.Routes, rt)
+		}
+	}
+	return api
+}
+
+// Pages' sizes when none is asked for: Qoder's, and that of the clients which put /v1 before every path (qoder
+// §1.5, §2).
+const (
+	defaultLimit   = 20
+	defaultLimitV1 = 1000
+)
+
+// routes are those below one base.
+type routes struct {
+	spoken qoder.Dialect
+	limit  int // of pages, when none is asked for
+}
+
+func (a routes) all() []protocol.Route {
+	read := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: bounded(serve)}
+	}
+	write := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: bounded(serve)}
+	}
+	// Not counted, as the commands of the native protocol are not: an agent is told to stop whatever it has sent.
+	command := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: bounded(serve)}
+	}
+	return []protocol.Route{
+		write("POST /sessions", a.create),
+		read("GET /sessions", a.list),
+		read("GET /sessions/{run}", a.get),
+		write("POST /sessions/{run}", a.update),
+		write("PATCH /sessions/{run}", a.update),
+		write("DELETE /sessions/{run}", a.remove),
+		write("POST /sessions/{run}/archive", a.archive),
+		command("POST /sessions/{run}/cancel", a.cancel),
+		command("POST /sessions/{run}/events", a.send),
+		read("GET /sessions/{run}/events", a.history),
+		read("GET /sessions/{run}/threads", a.threads),
+		read("GET /sessions/{run}/threads/{thread}", a.thread),
+		write("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
+		read("GET /sessions/{run}/threads/{thread}/events", a.history),
+	}
+}
+
+// bounded gives a route a context with the time that the log has.
+func bounded(serve func(context.Context, *protocol.Call) error) func(*protocol.Call) error {
+	return func(c *protocol.Call) error {
+		ctx, cancel := c.Bounded()
+		defer cancel()
+		return serve(ctx, c)
+	}
+}

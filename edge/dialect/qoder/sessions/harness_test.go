@@ -1,0 +1,436 @@
+package sessions_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/native"
+	"agentstream/edge/dialect/qoder"
+	"agentstream/edge/dialect/qoder/sessions"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	"agentstream/fanout/memory"
+	"agentstream/persister"
+	"agentstream/persister/sqlite"
+	"agentstream/producers"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	cloud  = qoder.BaseCloud + "/sessions"
+	v1     = qoder.BaseV1 + "/sessions"
+	tenant = "acme"
+)
+
+// spoken is the dialect of the tests.
+var spoken = qoder.Dialect{Increments: true}
+
+// keptLog is a log in memory; what is appended to it is persisted before the append is answered.
+type keptLog struct {
+	*memory.Log
+	store *sqlite.Store // nil: nothing is persisted
+
+	mu   sync.Mutex
+	in   int    // appends until then is called
+	then func() // called once, before an append
+}
+
+// when calls fn once, right before the nth append from now on.
+func (l *keptLog) when(n int, fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in, l.then = n, fn
+}
+
+func (l *keptLog) due() (fn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.in--; l.in == 0 {
+		fn = l.then
+	}
+	return fn
+}
+
+func (l *keptLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	if fn := l.due(); fn != nil {
+		fn()
+	}
+	at, err := l.Log.Append(ctx, p, after)
+	if err != nil || l.store == nil {
+		return at, err
+	}
+	q := *p
+	q.Head = p.Head.Clone()
+	q.Head.Stored = at
+	chunks, err := persister.Chunks(q)
+	if err == nil {
+		_, err = l.store.Append(ctx, chunks)
+	}
+	return at, err
+}
+
+// keys remembers idempotency keys in memory.
+type keys struct {
+	mu sync.Mutex
+	m  map[string]producers.KeyRecord
+}
+
+func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if have, ok := k.m[id]; ok {
+		return have, nil
+	}
+	k.m[id] = r
+	return r, nil
+}
+
+func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.m[id] = r
+	return nil
+}
+
+// house is a running server.
+type house struct {
+	t     testing.TB
+	log   *keptLog
+	keys  *keys
+	url   string
+	http  *http.Client
+	store *sqlite.Store
+}
+
+// as are the callers of the tests; real deployments take them from a credential.
+const as = "Test-Caller"
+
+func byHeader(r *http.Request) (auth.Caller, error) {
+	caller := auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll, Subject: "ann"}
+	switch name, value, _ := strings.Cut(r.Header.Get(as), ":"); name {
+	case "tenant":
+		caller.Tenant = value
+	case "run":
+		caller.Run = value
+	case "may":
+		scopes, err := auth.ParseScopes(strings.Split(value, ","))
+		if err != nil {
+			return caller, err
+		}
+		caller.Scopes = scopes
+	case "nobody":
+		return caller, auth.ErrUnauthorized
+	}
+	return caller, nil
+}
+
+// newHouse makes a server over a log in memory; with a list of sessions when listed.
+func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
+	t.Helper()
+	h := &house{t: t, log: &keptLog{Log: memory.New()}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
+	cfg := edge.Config{
+		Dialects: []dialect.Dialect{spoken, native.Dialect{}}, APIs: []protocol.Protocol{sessions.API(spoken)},
+		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}
+	if listed {
+		path := filepath.Join(t.TempDir(), "kept.db")
+		store, err := openStore(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		h.store, h.log.store, cfg.Catalog = store, store, store
+	}
+	var err error
+	if cfg.Hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: h.keys}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	srv, err := edge.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.url = "http://" + ln.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	hubCtx, stopHub := context.WithCancel(context.Background())
+	served, hubbed := make(chan error, 1), make(chan error, 1)
+	go func() { served <- srv.Run(ctx, ln) }()
+	go func() { hubbed <- cfg.Hub.Run(hubCtx) }()
+	t.Cleanup(func() {
+		h.http.CloseIdleConnections()
+		cancel()
+		if err := <-served; err != nil && !t.Failed() {
+			t.Errorf("server: %v", err)
+		}
+		stopHub()
+		if err := <-hubbed; err != nil {
+			t.Errorf("hub: %v", err)
+		}
+	})
+	return h
+}
+
+func openStore(ctx context.Context, path string) (*sqlite.Store, error) {
+	if _, err := sqlite.Migrate(ctx, path, false); err != nil {
+		return nil, err
+	}
+	return sqlite.Open(ctx, sqlite.Config{Path: path})
+}
+
+// answer is a response that was read whole.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   string
+	asked  string
+}
+
+// do asks; headers are name, value, name, value …
+func (h *house) do(method, path, body string, headers ...string) answer {
+	h.t.Helper()
+	var rd io.Reader
+	if body != "" {
+		rd = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(context.Background(), method, h.url+path, rd)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	r.Host = r.Header.Get("Host")
+	resp, err := h.http.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{h.t, resp.StatusCode, resp.Header, string(b), method + " " + path}
+}
+
+// ok holds that a request went well, and returns the object of the answer.
+func (a answer) ok(status int) map[string]any {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: status %d, want %d: %s", a.asked, a.status, status, a.body)
+	}
+	var o map[string]any
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
+		a.t.Fatalf("%s: %v: %q", a.asked, err, a.body)
+	}
+	return o
+}
+
+// refused holds that a request was refused in the dialect's words; typ "" is any.
+func (a answer) refused(status int, typ string) {
+	a.t.Helper()
+	var o struct {
+		Type      string
+		RequestID string `json:"request_id"`
+		Error     struct{ Type, Message string }
+	}
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status || o.Type != "error" || o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
+		a.t.Errorf("%s: %d, want %d %s: %s", a.asked, a.status, status, typ, a.body)
+	}
+}
+
+// create makes a session and gives its id.
+func (h *house) create(body string, headers ...string) string {
+	h.t.Helper()
+	id, _ := h.do("POST", cloud, body, headers...).ok(200)["id"].(string)
+	if id == "" {
+		h.t.Fatal("session without id")
+	}
+	return id
+}
+
+const plainBody = `{"agent":"agent_1","environment_id":"env_1","title":"T"}`
+
+func key(run string) schema.RunKey { return schema.RunKey{Tenant: tenant, Run: run} }
+
+// fill stores a scenario as a run.
+func (h *house) fill(run string, s schematest.Scenario, perPack int) {
+	h.t.Helper()
+	for _, p := range schematest.Packs(key(run), s, perPack) {
+		head := h.head(run)
+		if _, err := h.log.Append(context.Background(), &p, head.Stored); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *house) head(run string) schema.Head {
+	h.t.Helper()
+	head, err := h.log.Head(context.Background(), key(run), "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return head
+}
+
+// says appends events to a run as an agent would.
+func (h *house) says(run string, events ...schema.Event) {
+	h.t.Helper()
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: h.log})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := range events {
+		if err := events[i].Prepare(run); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	if _, err := app.Append(context.Background(), key(run), events, producers.AppendOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func event(typ, payload string) schema.Event {
+	return schema.Event{Type: typ, Payload: []byte(payload)}
+}
+
+func of(child string, e schema.Event) schema.Event {
+	e.ChildID = child
+	return e
+}
+
+// types returns the types of a run's events.
+func (h *house) types(run string) (types []string) {
+	h.t.Helper()
+	h.records(run, func(r schema.Record) { types = append(types, string(r.Type)) })
+	return types
+}
+
+func (h *house) records(run string, fn func(schema.Record)) {
+	h.t.Helper()
+	for p, err := range h.log.Packs(context.Background(), key(run), 0, schema.MaxSeq) {
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			fn(r)
+		}
+	}
+}
+
+// shown is one frame as its stream shows it.
+type shown struct {
+	id, typ, data string
+	at            time.Time
+}
+
+// frames projects a run as its stream is: of the session, or of a thread.
+func (h *house) frames(run, thread string) (all []shown) {
+	h.t.Helper()
+	p := spoken.Projector(qoder.Request(run, thread))
+	var out dialect.Frames
+	h.records(run, func(r schema.Record) {
+		out.Reset()
+		if err := p.Project(&out, r); err != nil {
+			h.t.Fatal(err)
+		}
+		_, ts, _ := r.Envelope()
+		at, err := time.Parse(time.RFC3339Nano, string(ts))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, f := range out.List {
+			all = append(all, shown{string(f.Token), string(f.Event), string(f.Data), at})
+		}
+	})
+	return all
+}
+
+// page is one page of a list.
+type page struct {
+	Data    []json.RawMessage `json:"data"`
+	Next    *string           `json:"next_page"`
+	FirstID *string           `json:"first_id"`
+	LastID  *string           `json:"last_id"`
+	HasMore *bool             `json:"has_more"`
+}
+
+func (h *house) page(path string, headers ...string) page {
+	h.t.Helper()
+	a := h.do("GET", path, "", headers...)
+	a.ok(200)
+	var p page
+	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil || p.Data == nil || p.HasMore == nil {
+		h.t.Fatalf("%s: no page: %v: %.300s", path, err, a.body)
+	}
+	if *p.HasMore != (p.Next != nil) || (len(p.Data) == 0) != (p.FirstID == nil) || (len(p.Data) == 0) != (p.LastID == nil) {
+		h.t.Fatalf("%s: page contradicts itself: %.300s", path, a.body)
+	}
+	if len(p.Data) > 0 && (*p.FirstID != idOf(p.Data[0]) || *p.LastID != idOf(p.Data[len(p.Data)-1])) {
+		h.t.Fatalf("%s: first_id and last_id are not those of the page: %.300s", path, a.body)
+	}
+	return p
+}
+
+func idOf(object []byte) string {
+	var o struct{ ID string }
+	_ = json.Unmarshal(object, &o)
+	return o.ID
+}
+
+// texts returns objects as they were written.
+func texts(objects []json.RawMessage) (all []string) {
+	for _, o := range objects {
+		all = append(all, string(bytes.TrimSpace(o)))
+	}
+	return all
+}
+
+// same compares two lists and shows where they part.
+func same(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			at := func(l []string) string {
+				if i < len(l) {
+					return fmt.Sprintf("%.200s", l[i])
+				}
+				return "nothing"
+			}
+			t.Fatalf("%s: %d of %d differ from place %d on:\n got %s\nwant %s", what, len(got), len(want), i, at(got), at(want))
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package ends
+
+import (
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// problem describes a refusal for the client. Only reasons that are about the request itself show
+// the error's text; the rest stays in the log.
+func Problem(reason dialect.Reason, err error) dialect.Problem {
+	out := OutcomeOf(reason)
+	p := dialect.Problem{Reason: reason, Status: out.Status, Code: out.Code, Message: out.Message}
+	var part *producers.PartialError
+	if errors.As(err, &part) {
+		p.Stored = part.Stored
+	}
+	var batch *schema.BatchError
+	if errors.As(err, &batch) {
+		p.Line = batch.Line
+		err = batch.Err
+	}
+	var at *FieldError
+	if errors.As(err, &at) {
+		p.Field = at.Field
+	}
+	var named interface {
+		error
+		Field() string
+	}
+	if errors.As(err, &named) { // a parameter, in the dialect's words
+		p.Field = named.Field()
+	}
+	var pos *PositionError
+	if errors.As(err, &pos) {
+		p.Last = pos.Last
+	}
+	var gone *fanout.ExpiredError
+	if errors.As(err, &gone) {
+		p.First = gone.First
+	}
+	if out.Detail && err != nil {
+		p.Message = Clip(err.Error())
+	}
+	var said interface {
+		error
+		Words() string
+	}
+	if errors.As(err, &said) && out.Status < 500 {
+		p.Message = Clip(said.Words())
+	}
+	if part != nil {
+		p.Message = fmt.Sprintf("the first %d of %d events are stored: %s", part.Stored, part.Of, p.Message)
+	}
+	return p
+}
+
+// retryAfter is after how many seconds the same request may be answered otherwise; 0: it will not be.
+func RetryAfter(reason dialect.Reason, err error) int {
+	if over := new(LimitError); errors.As(err, &over) {
+		return over.Seconds()
+	}
+	return OutcomeOf(reason).RetryAfter
+}
+
+// positionError adds to a refused cursor or condition where the log is.
+type PositionError struct {
+	Last schema.Seq
+	Err  error
+}
+
+func (e *PositionError) Error() string { return e.Err.Error() }
+func (e *PositionError) Unwrap() error { return e.Err }
+
+// maxMessage bounds what an error tells of a request, in bytes.
+const maxMessage = 500
+
+func Clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return s[:maxMessage] + "…"
+}
+
+// limitError refuses what is over a tenant's limit. It wraps errLimited.
+type LimitError struct {
+	What string
+	Wait time.Duration // until the same may be taken
+}
+
+func (e *LimitError) Error() string { return "more " + e.What + " than this tenant may send" }
+func (e *LimitError) Unwrap() error { return ErrLimited }
+
+// seconds is the wait as Retry-After has it.
+func (e *LimitError) Seconds() int { return int(max(1, (e.Wait+time.Second-1)/time.Second)) }
+
+// fieldError says which field of an event is wrong, as a JSON pointer (RFC 6901).
+type FieldError struct {
+	Field string
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Err.Error() }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// ErrNoRuns reports that a node keeps no list of runs.
+var ErrNoRuns = errors.New("no list of runs")
+
+// errRunBlobs reports that a run has as many blobs as it may, or as large ones.
+var ErrRunBlobs = errors.New("the run has as many blobs as it may")
+
+// errDamaged reports that a blob is not what was put.
+var ErrDamaged = errors.New("the blob is not what was put")

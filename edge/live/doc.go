@@ -1,0 +1,27 @@
+// Package live serves open streams, whatever carries them.
+//
+// # What it is
+//
+// A [Session] is one stream from its request to its end: it reads a source through a shared view or from history and
+// feeds a transport's sink. [Live] holds all of a node: it opens sessions, ends those whose credential was revoked, and
+// drains them at shutdown. A view shapes what the log brings once for all who watch the same; watchers that have
+// everything are parked there, without a goroutine, and get the same bytes.
+//
+// # Contract
+//
+// A stream ends cleanly only when its run has ended and the client has the last event. In all other cases it is broken
+// off in its transport's terms. What a view shows is made of what the log holds and of nothing else.
+//
+// # Concurrency
+//
+// A Live is safe for concurrent use. One goroutine serves a session, or none while it is parked. Each live view has one
+// goroutine, shared by its watchers. A slow client holds its own goroutine, one buffer and one batch.
+//
+// # What it does not do
+//
+// It knows no protocol and no HTTP: requests, and what is said of them in logs, are its caller's ([Report]).
+//
+// # Where to look next
+//
+// session.go for a stream's life, view.go and park.go for what is shared, edge/shape for what views show.
+package live

@@ -1,0 +1,80 @@
+package live
+
+import (
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// life is how long a stream lasts: until its client leaves, or it is ended. Until the connection is taken
+// over, the end of its request is its own.
+type Life struct {
+	Caller auth.Caller
+	Ctx    context.Context
+	Cancel context.CancelCauseFunc
+	apart  func() bool          // the request's end is no longer the stream's
+	parked atomic.Pointer[view] // where the stream is parked: nobody waits for ctx there
+	ss     *Session             // that is parked
+	conn   interface{ Cut() }   // taken over from the HTTP server; nil: it is the server's
+}
+
+// newLife begins a life with a request.
+func NewLife(request context.Context, caller auth.Caller) *Life {
+	l := &Life{Caller: caller}
+	l.Ctx, l.Cancel = context.WithCancelCause(context.Background())
+	l.apart = context.AfterFunc(request, func() { l.End(context.Cause(request)) })
+	return l
+}
+
+// end ends the stream, wherever it is. It may be called at any time and from any goroutine; the first
+// reason counts.
+func (l *Life) End(err error) {
+	l.Cancel(err)
+	if v := l.parked.Load(); v != nil {
+		go v.unpark(l.ss)
+	}
+}
+
+// Leave lets the stream outlive the request.
+func (l *Life) Leave() {
+	l.apart()
+	l.apart = nil
+}
+
+// idleClock gives a context that ends when a keep-alive may be due. One timer serves many waits: it
+// is set anew when it has fired, not for every event.
+type idleClock struct {
+	every  time.Duration
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (k *idleClock) wait(ctx context.Context, idle time.Time) context.Context {
+	if k.ctx != nil && k.ctx.Err() == nil {
+		return k.ctx
+	}
+	k.stop()
+	k.ctx, k.cancel = context.WithDeadline(ctx, idle.Add(k.every))
+	return k.ctx
+}
+
+func (k *idleClock) stop() {
+	if k.cancel != nil {
+		k.cancel()
+	}
+}
+
+// ended replaces an error by what ended the stream's context, when that is what it comes from.
+func Ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, dialect.ErrSlowClient) {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause // we ended it
+	}
+	return fmt.Errorf("%w: %w", dialect.ErrClientGone, err)
+}

@@ -1,0 +1,238 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"agentstream/edge/runs"
+	"agentstream/edge/shape"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// reader is one client's way through a source. One goroutine uses it.
+type reader interface {
+	// next waits for more and gives it. An error of ctx leaves the reader usable.
+	next(ctx context.Context) (portion, error)
+	// wrote says how long it took to hand the last portion to the client.
+	wrote(took time.Duration)
+	// upToDate returns the view that this reader watches when it has all of it but what the client was
+	// spared; nil when it does not, or watches none.
+	upToDate() *viewReader
+	// close lets go of everything and gives the number of events that the client was spared.
+	close() (dropped int)
+}
+
+// portion is what a reader gives at once: packs as they are stored, or records of a view.
+type portion struct {
+	batch   fanout.Batch
+	records []shape.Out
+	ended   bool // the source is over, and this reaches its end
+}
+
+// viewReader watches a live view, and reads history by itself, shaped as fast as it comes, for what is no
+// longer there.
+type viewReader struct {
+	hub   *fanout.Hub
+	views *views
+	v     *view
+	src   runs.Source
+	ctx   context.Context // of the client: a read of history ends with it
+	fold  shape.Folder    // fold.Last is what the client has
+	pos   schema.Seq      // everything up to it was looked at
+	told  bool            // that the source is over at pos
+
+	whole  bool       // everything of a run as it is: history comes as packs
+	thin   bool       // a client that does not keep up is told less
+	joined schema.Seq // what was history when the client came, of which it is spared nothing
+	behind *behind    // how far it is behind what is live; nil: it is not
+
+	// The history under way, by records or by packs; nil: none.
+	pull    func() (schema.Record, error, bool)
+	packs   func() (schema.Pack, error, bool)
+	stop    func()
+	through schema.Seq
+
+	slow bool // the last writes made us wait: what is told is folded as far as it goes
+	out  []shape.Out
+	room []schema.Pack // memory for the next batch
+}
+
+// Bounds of what one read of history gives at once.
+const (
+	portionBytes   = 64 << 10
+	portionRecords = 16 << 10
+)
+
+// A client whose writes take a stall reads from history, folded, until one takes less than brisk.
+const (
+	stall = 500 * time.Millisecond
+	brisk = stall / 10
+)
+
+func (r *viewReader) next(ctx context.Context) (portion, error) {
+	for {
+		if r.stop != nil {
+			p, err := r.history()
+			if err != nil || len(p.records)+len(p.batch.Packs) > 0 {
+				return p, err
+			}
+			continue
+		}
+		s := r.v.now.Load()
+		switch {
+		case r.pos < s.hi && r.slow:
+			r.read(s.hi)
+			continue
+		case r.pos < s.hi:
+			items, through := s.behind(r.pos)
+			if through > 0 {
+				r.read(through)
+				continue
+			}
+			r.pos, r.told, r.behind = s.hi, false, nil
+			if len(items) > 0 {
+				r.told = s.ended
+				return portion{records: r.take(items), ended: s.ended}, nil
+			}
+			continue
+		case s.ended && !r.told:
+			r.told = true
+			return portion{ended: true}, nil
+		case s.err != nil:
+			return portion{}, s.err
+		}
+		changed := r.v.wait(s)
+		if changed == nil {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return portion{}, context.Cause(ctx)
+		}
+	}
+}
+
+// take fits shared items to this client. They are copied only where it differs from the others.
+func (r *viewReader) take(items []shape.Out) []shape.Out {
+	if items[0].First != r.fold.Last+1 || r.fold.Lost > 0 {
+		items = append(r.out[:0], items...)
+		items[0] = items[0].Since(r.fold.Last + 1)
+		r.out = items
+	}
+	r.fold.Last = items[len(items)-1].Seq
+	return r.own(items)
+}
+
+// own puts the number of lost events into a final lifecycle. The items are the client's own when
+// there are any.
+func (r *viewReader) own(items []shape.Out) []shape.Out {
+	if r.fold.Lost > 0 {
+		for i := range items {
+			if shape.Terminal(items[i].Record) {
+				items[i] = items[i].Dropped(r.fold.Lost)
+			}
+		}
+	}
+	return items
+}
+
+func (r *viewReader) read(through schema.Seq) {
+	r.through = through
+	if r.whole {
+		r.packs, r.stop = iter.Pull2(r.hub.Packs(r.ctx, r.src.Key, r.pos, through))
+		return
+	}
+	r.pull, r.stop = iter.Pull2(r.src.Walk(r.ctx, r.hub, r.pos, through))
+}
+
+// history returns the next portion of the read under way, and ends it behind the last one.
+func (r *viewReader) history() (portion, error) {
+	if r.packs != nil {
+		return r.batch()
+	}
+	r.look(time.Now())
+	r.out = r.out[:0]
+	bytes, counted := 0, 0
+	for n := 0; bytes < portionBytes && n < portionRecords; n++ {
+		rec, err, ok := r.pull()
+		if err != nil {
+			return portion{}, err
+		}
+		if !ok {
+			if r.pos < r.through {
+				return portion{}, r.short()
+			}
+			r.out = r.fold.Flush(r.out)
+			r.endHistory()
+			break
+		}
+		r.pos = rec.Seq
+		r.fold.Drop = r.behind.spares(rec.Seq)
+		r.out = r.fold.Add(r.out, rec)
+		for ; counted < len(r.out); counted++ {
+			bytes += len(r.out[counted].Line)
+		}
+	}
+	r.out = r.fold.Tell(r.out)
+	return portion{records: r.own(r.out)}, nil
+}
+
+// batch returns the next packs. The last may reach beyond what was asked for.
+func (r *viewReader) batch() (portion, error) {
+	b := fanout.Batch{Packs: r.room[:0], After: r.pos}
+	for bytes := 0; bytes < portionBytes && r.pos < r.through; {
+		p, err, ok := r.packs()
+		if err != nil {
+			return portion{}, err
+		}
+		if !ok {
+			return portion{}, r.short()
+		}
+		b.Packs = append(b.Packs, p)
+		bytes += len(p.Body)
+		r.pos = p.Last()
+	}
+	r.fold.Last, r.room = r.pos, b.Packs
+	if r.pos >= r.through {
+		r.endHistory()
+	}
+	return portion{batch: b}, nil
+}
+
+func (r *viewReader) short() error {
+	return fmt.Errorf("history of %s ends at %d before %d: %w", r.src.Key, r.pos, r.through, fanout.ErrUnavailable)
+}
+
+func (r *viewReader) endHistory() {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.pull, r.packs, r.stop = nil, nil, nil
+}
+
+func (r *viewReader) upToDate() *viewReader {
+	if r.stop != nil || r.slow || r.fold.Lost > 0 {
+		return nil
+	}
+	return r
+}
+
+func (r *viewReader) wrote(took time.Duration) {
+	switch {
+	case !r.thin:
+	case took >= stall:
+		r.slow = true
+	case took < brisk && r.stop == nil:
+		r.slow = false
+	}
+}
+
+func (r *viewReader) close() int {
+	r.endHistory()
+	r.views.leave(r.v)
+	return r.fold.Lost
+}

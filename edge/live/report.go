@@ -1,0 +1,28 @@
+package live
+
+import (
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+)
+
+// Report is what a request's log line says of what was read or written for it, and how a stream ends for it.
+type Report struct {
+	Run     string // valid id, once known
+	Events  int
+	Seq     schema.Seq // last delivered or stored
+	Sent    int64      // bytes of a stream
+	Dropped int        // events that a slow client was spared
+	Stream  *Bound     // once it is open
+
+	Release func()                         // of the place among the streams; nil when there is none
+	EndOf   func(error) transport.End      // says the last word about an error in every transport's terms
+	Done    func(recovered any, err error) // ends the request of a stream that was parked
+}
+
+// boundStream is a dialect's stream with the dialect.
+type Bound struct {
+	dialect.Stream
+	Dialect     dialect.Dialect
+	DialectName string
+}

@@ -1,0 +1,350 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/runs"
+	"agentstream/edge/shape"
+	"agentstream/edge/state"
+	"agentstream/edge/transport"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// session is one stream from its request to its end, whatever carries it.
+type Session struct {
+	live  *Live
+	c     *Report
+	bound *Bound
+	life  *Life
+	req   dialect.Request
+	runs.Opened
+	first *shape.Out // snapshot that the stream begins with
+
+	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
+	again   stretch           // what is told again first
+	lead    []dialect.Frame   // of the last record that the client has, what it has not
+
+	ctx    context.Context // of life
+	read   reader
+	Sink   transport.Sink
+	direct transport.Direct // the sink, when it can be served without a goroutine; nil: it cannot
+	w      writer
+	place  place
+}
+
+// errComplete reports that a run has ended and that the client has its last event.
+var ErrComplete = errors.New("the run has ended and the client has all of it")
+
+// begin reads the request and opens what it asks for. What begin opened is closed by close, also after an
+// error.
+func (v *Live) Open(l *Life, c *Report, b *Bound, in dialect.Input) (*Session, error) {
+	ctx := l.Ctx
+	ss := &Session{live: v, c: c, bound: b, life: l, ctx: ctx}
+	var err error
+	if ss.req, err = b.Dialect.Open(in); err != nil {
+		return ss, err
+	}
+	key := schema.RunKey{Tenant: l.Caller.Tenant, Run: ss.req.Run}
+	if err := key.Validate(); err != nil {
+		return ss, err
+	}
+	if only := l.Caller.Run; only != "" && only != key.Run {
+		return ss, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+	}
+	c.Run = key.Run
+	if err := v.Enter(l); err != nil {
+		return ss, err
+	}
+	c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was said
+	if at := l.Caller.Expires; !at.IsZero() {
+		timer := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	if err := ss.open(ctx, key); err != nil {
+		return ss, Ended(ctx, err)
+	}
+	return ss, nil
+}
+
+// open opens the source behind the cursor. A log that does not answer in time ends the stream.
+func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
+	v := ss.live
+	limit := time.AfterFunc(v.cfg.LogTimeout, func() {
+		ss.life.End(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
+	})
+	defer limit.Stop()
+	if p, ok := ss.bound.Dialect.Projector(ss.req).(dialect.Stateful); ok {
+		return ss.openStateful(ctx, key, p)
+	}
+	cursor := ss.req.Cursor
+	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
+		if ss.first, cursor.Seq, err = v.snapshotEvent(ctx, key); err != nil {
+			return err
+		}
+	}
+	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor); err != nil {
+		return err
+	}
+	if ss.first == nil && ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && ss.After >= ss.Pos.Last {
+		return ErrComplete
+	}
+	return nil
+}
+
+// openStateful opens a run for a dialect whose frames depend on what was before the cursor.
+func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) error {
+	v := ss.live
+	head, err := v.cfg.Runs.Existing(ctx, key)
+	if err != nil {
+		return err
+	}
+	now, err := v.cfg.Checkpoints.At(ctx, key, ss.bound.Dialect, head.Last, ss.req)
+	if err != nil {
+		return err
+	}
+	if err := now.Admit(ss.req); err != nil {
+		return err
+	}
+	after := schema.Seq(0)
+	switch cursor := ss.req.Cursor; {
+	case cursor.Token != "":
+		at, err := v.cfg.Checkpoints.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
+		if err != nil {
+			return err
+		}
+		after, p, ss.lead = at.Seq, at.P, at.Rest
+		ss.again = stretch{at.From, at.Seq, at.Index}
+	case ss.req.Newest:
+		after, p = head.Last, now
+		ss.again = stretch{state.PreludeOf(now), head.Last, math.MaxInt}
+	}
+	ss.project = p
+	ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after})
+	return err
+}
+
+// shaped reports whether deltas are folded and paced for this client.
+func (ss *Session) shaped() bool {
+	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault
+}
+
+func (ss *Session) filter() shape.Filter {
+	f := ss.req.Filter
+	filter := shape.NewFilter(f.Children, f.Types, f.Nested)
+	filter.Agent = f.Agent
+	return filter
+}
+
+// reader returns the way through the source that the request asks for.
+func (ss *Session) reader(ctx context.Context) (reader, error) {
+	if ss.req.Speed > 0 {
+		return ss.timed(ctx), nil
+	}
+	return ss.steady(ctx, ss.Opened, ss.After)
+}
+
+// steady reads from o on, for a client that has everything up to has.
+func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (reader, error) {
+	filter, shaped := ss.filter(), ss.shaped()
+	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle}
+	v, err := ss.live.views.join(key, filter, o)
+	o.Tail.Close() // the view has its own, and history needs none
+	ss.Tail = nil
+	if err != nil {
+		return nil, err
+	}
+	return &viewReader{
+		hub: ss.live.cfg.Runs.Hub, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
+		thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
+		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
+	}, nil
+}
+
+func (ss *Session) timed(ctx context.Context) reader {
+	filter := ss.filter()
+	r := newTimedReader(ctx, ss.live.cfg.Runs.Hub, ss.Opened, ss.req.Speed)
+	if ss.shaped() {
+		r.pace = &shape.Pacer{Filter: filter, Bundle: ss.req.Bundle, Last: ss.After}
+	} else {
+		r.plain = shape.Folder{Filter: filter, Last: ss.After}
+	}
+	ss.Tail.Close()
+	r.rest = func(after, has schema.Seq) (reader, error) {
+		if ss.Pos.Ended && ss.bound.Mode.EndsWithRun() {
+			return endReader{}, nil
+		}
+		o, err := ss.live.cfg.Runs.OpenSource(ctx, ss.Src, after)
+		if err != nil {
+			return nil, err
+		}
+		return ss.steady(ctx, o, has)
+	}
+	return r
+}
+
+// endReader has nothing left to give.
+type endReader struct{}
+
+func (endReader) next(context.Context) (portion, error) { return portion{ended: true}, nil }
+func (endReader) wrote(time.Duration)                   {}
+func (endReader) upToDate() *viewReader                 { return nil }
+func (endReader) close() int                            { return 0 }
+
+// close gives everything back but the place among the streams, which the call holds until it is logged.
+func (ss *Session) Close() {
+	if ss.read != nil {
+		ss.c.Dropped = ss.read.close()
+		if h := ss.live.cfg.Hooks.Dropped; h != nil && ss.c.Dropped > 0 {
+			h(ss.bound.DialectName, ss.c.Dropped)
+		}
+	} else if ss.Tail != nil {
+		ss.Tail.Close()
+	}
+}
+
+// serve carries the stream over a sink. Its error is errParked when the stream goes on without the
+// caller; otherwise the stream is over, the sink was ended, and everything was given back.
+func (ss *Session) Serve(sink transport.Sink) error {
+	ss.Sink = sink
+	ss.direct, _ = sink.(transport.Direct)
+	ss.c.Stream = ss.bound
+	if h := ss.live.cfg.Hooks.StreamOpened; h != nil {
+		h(ss.bound.DialectName, ss.bound.Transport)
+	}
+	return ss.Carry(ss.begin)
+}
+
+// carry takes a step and says the last word, unless the stream is parked.
+func (ss *Session) Carry(step func() error) (err error) {
+	err = ends.ErrPanic // until step has returned
+	defer func() {
+		if err != ErrParked { //nolint:errorlint // it is handed over, never wrapped
+			err = ss.finish(err)
+		}
+	}()
+	return step()
+}
+
+// begin returns what comes before the log's own events, then what the log has.
+func (ss *Session) begin() (err error) {
+	if ss.read, err = ss.reader(ss.ctx); err != nil {
+		return err
+	}
+	ss.w = writer{ss: ss, sink: ss.Sink, project: ss.project, flushed: time.Now()}
+	if ss.project == nil {
+		ss.w.project = ss.bound.Dialect.Projector(ss.req)
+	}
+	if err := ss.w.prelude(ss.again); err != nil {
+		return cleanly(err)
+	}
+	if err := ss.w.lead(); err != nil {
+		return cleanly(err)
+	}
+	if ss.first != nil {
+		if err := ss.w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
+			return err
+		}
+		ss.first = nil
+	}
+	return ss.deliver()
+}
+
+// resume goes on with a stream that was parked, on a goroutine of its own: with the rest of what its
+// client did not take, or with its end.
+func (ss *Session) resume(rest []byte, err error) {
+	go func() {
+		parked, failed := false, error(nil)
+		defer func() {
+			if v := recover(); !parked {
+				ss.c.Done(v, failed)
+			}
+		}()
+		err := ss.Carry(func() error {
+			if err != nil && err != errOver { //nolint:errorlint // it is handed over, never wrapped
+				return err
+			}
+			if err := errors.Join(ss.w.rest(rest), err); err != nil {
+				return cleanly(err)
+			}
+			return ss.deliver()
+		})
+		if parked = err == ErrParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+			failed = err
+		}
+	}()
+}
+
+// finish says the last word and lets go of everything.
+func (ss *Session) finish(err error) error {
+	err = Ended(ss.ctx, err)
+	if h := ss.live.cfg.Hooks.StreamClosed; h != nil && ss.c.Stream != nil {
+		reason := ends.ReasonOf(err)
+		if reason == dialect.ReasonNone {
+			reason = dialect.ReasonEnded
+		}
+		h(ss.bound.DialectName, ss.bound.Transport, reason)
+	}
+	if lerr := ss.Sink.End(ss.c.EndOf(err)); err == nil {
+		err = lerr
+	}
+	ss.Close()
+	ss.life.End(nil)
+	return err
+}
+
+// deliver feeds the sink until the stream ends or is parked. A nil error is the end of the run.
+func (ss *Session) deliver() error {
+	w := &ss.w
+	idle := idleClock{every: ss.live.cfg.KeepAlive}
+	defer idle.stop()
+	for {
+		if ss.park() {
+			return ErrParked
+		}
+		wait := idle.wait(ss.ctx, w.flushed)
+		p, err := ss.read.next(wait)
+		if err != nil {
+			if ss.ctx.Err() != nil || wait.Err() == nil { // an error of the log may come from a deadline too: of its own
+				return err
+			}
+			if err := w.keepAlive(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.send(p); err != nil {
+			return cleanly(err)
+		}
+		if p.ended && ss.bound.Mode.EndsWithRun() {
+			return nil
+		}
+		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
+			return err
+		}
+	}
+}
+
+// snapshotEvent returns the fold of a run as the event that stands for all up to it.
+func (v *Live) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
+	fold, at, err := v.cfg.Folds.At(ctx, key, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
+	if at.Seq > 1 {
+		e.FirstSeq = 1
+	}
+	r, err := schema.ScanLine(e.AppendLine(nil))
+	if err != nil {
+		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
+	}
+	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
+}

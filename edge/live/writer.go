@@ -1,0 +1,217 @@
+package live
+
+import (
+	"errors"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/state"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+)
+
+// writer turns portions into frames and hands them to the sink.
+type writer struct {
+	ss      *Session
+	sink    transport.Sink
+	project dialect.Projector
+	frames  dialect.Frames
+	flushed time.Time
+	shown   int  // frames since the last flush
+	last    bool // the stream is over with them
+	spared  bool // the client was: its cursor stays where it had everything
+}
+
+// errOver reports that the stream has ended with its last frame.
+var errOver = errors.New("the last frame was sent")
+
+// cleanly makes the end that a frame has brought the clean one that it is.
+func cleanly(err error) error {
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// stretch is a part of a run: from a record on, 0 is none of it, up to another one, of which only so many frames count.
+type stretch struct {
+	from, through schema.Seq
+	frames        int
+}
+
+// prelude writes the frames of a stretch that are marked Again. It may be long: nothing of it is kept.
+func (w *writer) prelude(of stretch) error {
+	if of.from == 0 {
+		return nil
+	}
+	ss := w.ss
+	p, err := ss.live.cfg.Checkpoints.At(ss.ctx, ss.Src.Key, ss.bound.Dialect, of.from-1, ss.req)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	for r, err := range ss.Src.Walk(ss.ctx, ss.live.cfg.Runs.Hub, of.from-1, of.through) {
+		if err != nil {
+			return err
+		}
+		if err := p.Project(&w.frames, r); err != nil {
+			return state.ProjectError(r, err)
+		}
+		if r.Seq == of.through && len(w.frames.List) > of.frames {
+			w.frames.List = w.frames.List[:of.frames]
+		}
+		if err := w.write(again(w.frames.List)); err != nil {
+			return err
+		}
+		w.frames.Reset()
+		if w.shown >= preludeFrames || w.last {
+			if err := w.flush(begun, 0); err != nil {
+				return err
+			}
+			begun = time.Now()
+		}
+	}
+	return w.flush(begun, 0)
+}
+
+// preludeFrames are flushed together.
+const preludeFrames = 256
+
+// again keeps the frames that are given again, in their place. Only a last one keeps its token.
+func again(list []dialect.Frame) []dialect.Frame {
+	kept := list[:0]
+	for _, f := range list {
+		if !f.Again {
+			continue
+		}
+		if !f.Last {
+			f.Token = nil
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
+// lead writes what the client has not of the last record that it has.
+func (w *writer) lead() error {
+	list := w.ss.lead
+	w.ss.lead = nil
+	if len(list) == 0 {
+		return nil
+	}
+	if err := w.write(list); err != nil {
+		return err
+	}
+	return w.flush(time.Now(), 0)
+}
+
+// rest writes what is left of ready frames.
+func (w *writer) rest(b []byte) error {
+	begun := time.Now()
+	w.flushed = begun
+	if len(b) == 0 {
+		return nil
+	}
+	if err := w.ss.direct.Rest(b); err != nil {
+		return err
+	}
+	if _, err := w.sink.Flush(); err != nil { // its bytes were counted when they were ready
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	return nil
+}
+
+// send writes a portion: all of its frames, then one flush.
+func (w *writer) send(p portion) error {
+	c := w.ss.c
+	events := c.Events
+	begun := time.Now()
+	for i := range p.batch.Packs {
+		for r, err := range p.batch.Packs[i].Records(p.batch.After) {
+			if err != nil {
+				return err
+			}
+			if err := w.record(r); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range p.records {
+		w.spared = w.spared || p.records[i].Spared
+		if err := w.record(p.records[i].Record); err != nil {
+			return err
+		}
+	}
+	return w.flush(begun, c.Events-events)
+}
+
+// flush hands what was written to the client; begun is when that began, events how many records it is of.
+func (w *writer) flush(begun time.Time, events int) error {
+	if w.shown == 0 {
+		return nil
+	}
+	w.shown = 0
+	n, err := w.sink.Flush()
+	w.ss.c.Sent += n
+	if err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	w.ss.read.wrote(w.flushed.Sub(begun))
+	if h := w.ss.live.cfg.Hooks.EventsSent; h != nil {
+		h(w.ss.bound.DialectName, events, n)
+	}
+	if w.last {
+		return errOver
+	}
+	return nil
+}
+
+// write writes frames, up to the last one that the stream has.
+func (w *writer) write(list []dialect.Frame) error {
+	for i := range list {
+		if list[i].Last {
+			list, w.last = list[:i+1], true
+			break
+		}
+	}
+	w.shown += len(list)
+	return w.sink.Write(list)
+}
+
+func (w *writer) record(r schema.Record) error {
+	if w.last { // nothing comes behind it
+		return nil
+	}
+	if err := w.project.Project(&w.frames, r); err != nil {
+		return state.ProjectError(r, err)
+	}
+	if w.spared {
+		for i := range w.frames.List {
+			w.frames.List[i].Token = nil
+		}
+	}
+	if err := w.write(w.frames.List); err != nil {
+		return err
+	}
+	w.frames.Reset()
+	w.ss.c.Seq = r.Seq
+	w.ss.c.Events++
+	return nil
+}
+
+func (w *writer) keepAlive() error {
+	if time.Since(w.flushed) < w.ss.live.cfg.KeepAlive {
+		return nil // something was sent since the clock was set
+	}
+	if err := w.sink.KeepAlive(); err != nil {
+		return err
+	}
+	w.flushed = time.Now()
+	if h := w.ss.live.cfg.Hooks.KeptAlive; h != nil {
+		h(w.ss.bound.DialectName)
+	}
+	return nil
+}

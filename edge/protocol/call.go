@@ -1,0 +1,245 @@
+package protocol
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/body"
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/limits"
+	"agentstream/edge/live"
+	"agentstream/edge/runs"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Call is one request with what a route may do for it: read and write runs of the caller's tenant, and answer. One
+// goroutine uses it until the route returns. Reads and writes of a run that the caller's credential does not cover
+// answer like those of a run that is not there.
+type Call struct {
+	live.Report
+	In      body.Incoming
+	Node    *Node
+	Words   dialect.Dialect // in which it is refused; nil: the stream's, or the server's own
+	Writer  *Response
+	Request *http.Request     // its body is read by Body
+	Params  map[string]string // values of the route's {names}, unchecked
+	Caller  auth.Caller       // who asks
+	ID      string            // of the request, as the answer's header has it
+	meter   *limits.Meter     // of the tenant's limits; nil when there are none
+
+	values [3]string // of headers, in place of a slice for each
+}
+
+// Places in Call.values.
+const (
+	ValueID = iota
+	valueLength
+	valueETag
+)
+
+// Values of headers that all answers share. http.Header's methods replace a slice, they do not write into it.
+var (
+	headerJSON    = []string{"application/json"}
+	headerNoStore = []string{"no-store"}
+	HeaderNoSniff = []string{"nosniff"}
+)
+
+// set puts a header into the answer. name is in its canonical form.
+func (c *Call) Set(name string, place int, value string) {
+	c.values[place] = value
+	c.Writer.Header()[name] = c.values[place : place+1 : place+1]
+}
+
+// Tag puts an entity tag into the answer.
+func (c *Call) Tag(tag string) { c.Set("Etag", valueETag, `"`+tag+`"`) }
+
+// Header returns the headers of the answer.
+func (c *Call) Header() http.Header { return c.Writer.Header() }
+
+// Answered reports whether the answer has begun.
+func (c *Call) Answered() bool { return c.Writer.Status != 0 }
+
+// Reply answers with a JSON body.
+func (c *Call) Reply(status int, body []byte) {
+	h := c.Writer.Header()
+	h["Content-Type"] = headerJSON
+	h["Cache-Control"] = headerNoStore
+	c.Length(int64(len(body) + 1))
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write(append(body, '\n')) // a client that is gone has no use for the error
+}
+
+// Length says how long the answer's body is, in bytes.
+func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
+
+// Path returns the value of a {name} of the pattern, unescaped and unchecked.
+func (c *Call) Path(name string) string { return c.Params[name] }
+
+// Query returns the parameters. The error wraps dialect.ErrBadRequest.
+func (c *Call) Query() (Query, error) { return ReadQuery(c.Request) }
+
+// Incoming is the request's body, for Bodies.
+func (c *Call) Incoming() *body.Incoming {
+	c.Node.cfg.Bodies.Enter(&c.In, c.Writer.ResponseWriter, c.Request, c.Caller.Tenant)
+	return &c.In
+}
+
+// Body reads the whole body, inflated; at most BodyConfig.MaxBytes. Media types that are not named are refused.
+func (c *Call) Body(types ...string) ([]byte, error) {
+	body, err := c.Node.cfg.Bodies.Document(c.Incoming(), types...)
+	if errors.Is(err, ends.ErrMediaType) && c.Words != nil {
+		err = dialect.Refuse(ends.ErrMediaType, "send %s, in UTF-8, and say so in Content-Type", strings.Join(types, " or "))
+	}
+	return body, err
+}
+
+// NewRun returns a new id with a prefix.
+func (c *Call) NewRun(prefix string) string { return prefix + newHex() }
+
+// Spend counts events and bytes against the tenant's limits, or refuses both when either is used up. The route must be
+// one that writes.
+func (c *Call) Spend(events int, bytes int64) error {
+	return c.Node.cfg.Limits.Spend(c.meter, events, bytes)
+}
+
+// Bounded returns the request's context with the time that the log has to take or to give what the request is about.
+func (c *Call) Bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.Request.Context(), c.Node.cfg.LogTimeout)
+}
+
+// Key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
+func (c *Call) Key() (schema.RunKey, error) {
+	run := c.Params["run"]
+	if err := schema.ValidRunID(run); err != nil {
+		return schema.RunKey{}, err
+	}
+	c.Run = run
+	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
+}
+
+// named names any run of the caller's tenant, if its credential covers that.
+func (c *Call) named(run string) (schema.RunKey, error) {
+	if err := schema.ValidRunID(run); err != nil {
+		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
+	}
+	if only := c.Caller.Run; only != "" && only != run {
+		return schema.RunKey{}, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+	}
+	c.Run = run
+	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
+}
+
+// Head returns the head of a run. The error wraps fanout.ErrNotFound for one that is not there.
+func (c *Call) Head(ctx context.Context, run string) (schema.Head, error) {
+	key, err := c.named(run)
+	if err != nil {
+		return schema.Head{}, err
+	}
+	return c.Node.cfg.Runs.Existing(ctx, key)
+}
+
+// At returns a copy of the protocol's Stateful projector that was fed a run up to through, which must exist, for a
+// request; the caller owns it.
+func (c *Call) At(ctx context.Context, run string, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
+	key, err := c.named(run)
+	if err != nil {
+		return nil, err
+	}
+	return c.Node.cfg.Checkpoints.At(ctx, key, c.Words, through, req)
+}
+
+// Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
+// record come before it in the form of req. The error wraps schema.ErrBadCursor when it is not there.
+func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dialect.Request) (seq schema.Seq, before int, err error) {
+	key, err := c.named(run)
+	if err != nil {
+		return 0, 0, err
+	}
+	f, err := c.Node.cfg.Checkpoints.Find(ctx, key, c.Words, at, req)
+	if err != nil {
+		return 0, 0, err
+	}
+	return f.Seq, f.Index - 1, nil
+}
+
+// Records walks a run's records with after < seq ≤ through. They are valid until the next one; the walk ends with
+// an error when something of it cannot be had.
+func (c *Call) Records(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Record, error] {
+	key, err := c.named(run)
+	if err != nil {
+		return func(yield func(schema.Record, error) bool) { yield(schema.Record{}, err) }
+	}
+	return runs.Source{Key: key}.Walk(ctx, c.Node.cfg.Runs.Hub, after, through)
+}
+
+// Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The
+// error is that of producers.Appender.
+func (c *Call) Append(ctx context.Context, run string, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+	key, err := c.named(run)
+	if err != nil {
+		return producers.Receipt{}, err
+	}
+	bytes := int64(0)
+	for i := range events {
+		if err := events[i].Prepare(run); err != nil {
+			return producers.Receipt{}, &schema.BatchError{Line: i + 1, Err: err}
+		}
+		if err := c.Node.Check(&events[i]); err != nil {
+			return producers.Receipt{}, &schema.BatchError{Line: i + 1, Err: err}
+		}
+		bytes += int64(events[i].Size())
+	}
+	if err := c.Spend(len(events), bytes); err != nil {
+		return producers.Receipt{}, err
+	}
+	return c.Store(ctx, key, events, opt)
+}
+
+// Store appends events that were checked and counted, and says so in the answer's headers and in the log. The error is
+// that of producers.Appender.
+func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
+	if refused := new(ends.PositionError); errors.As(err, &refused) {
+		return receipt, refused // in words for the client, without the trail
+	}
+	if err != nil {
+		return receipt, err
+	}
+	c.Seq, c.Events = receipt.Last, len(events)
+	if receipt.Replayed {
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
+	} else if h := c.Node.cfg.Hooks.Ingested; h != nil {
+		h(len(events))
+	}
+	return receipt, nil
+}
+
+// Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
+// dialect.ErrBadRequest.
+func (c *Call) Keyed() (producers.AppendOptions, error) {
+	return Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
+}
+
+// Runs lists runs of the caller's tenant as far as they have been persisted. The error wraps ErrNoRuns or
+// fanout.ErrUnavailable.
+func (c *Call) Runs(ctx context.Context, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	return c.Node.cfg.Runs.List(ctx, c.Caller.Tenant, q)
+}
+
+// newHex returns 32 hex digits that nobody has used.
+func newHex() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}

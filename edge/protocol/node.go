@@ -1,0 +1,59 @@
+package protocol
+
+import (
+	"time"
+
+	"agentstream/edge/body"
+	"agentstream/edge/ends"
+	"agentstream/edge/limits"
+	"agentstream/edge/live"
+	"agentstream/edge/runs"
+	"agentstream/edge/state"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// NodeConfig sets a Node up.
+type NodeConfig struct {
+	Runs        *runs.Runs
+	Checkpoints *state.Checkpoints
+	Appender    *producers.Appender
+	Bodies      *body.Bodies
+	Limits      *limits.Limiter // nil: there are none
+	LogTimeout  time.Duration
+	Hooks       live.Hooks
+}
+
+// Node is what the routes of an edge node share. It is safe for concurrent use.
+type Node struct {
+	cfg    NodeConfig
+	checks *payloadChecks
+}
+
+// NewNode compiles the catalogue's JSON Schemas. It starts nothing.
+func NewNode(cfg NodeConfig) (*Node, error) {
+	checks, err := compilePayloadChecks(schema.Types())
+	return &Node{cfg: cfg, checks: checks}, err
+}
+
+// Check holds an event's payload to its type's schema. The error wraps schema.ErrMalformed and says which field.
+func (n *Node) Check(e *schema.Event) error { return n.checks.check(e) }
+
+// Metered serves what writes events within the limits of the caller's tenant.
+func (n *Node) Metered(serve func(*Call) error) func(*Call) error {
+	return func(c *Call) error {
+		var err error
+		if c.meter, err = n.cfg.Limits.Enter(c.Caller.Tenant, true); err == nil {
+			err = n.serveMetered(c, serve)
+		}
+		if h := n.cfg.Hooks.IngestRefused; h != nil && err != nil {
+			h(ends.ReasonOf(err))
+		}
+		return err
+	}
+}
+
+func (n *Node) serveMetered(c *Call, serve func(*Call) error) error {
+	defer n.cfg.Limits.Leave(c.meter, true)
+	return serve(c)
+}

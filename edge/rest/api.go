@@ -1,0 +1,85 @@
+package rest
+
+import (
+	"log/slog"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/body"
+	"agentstream/edge/limits"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
+	"agentstream/edge/runs"
+	"agentstream/edge/state"
+	"agentstream/edge/transport/jsonl"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// APIConfig sets an API up.
+type Config struct {
+	Node     *protocol.Node
+	Runs     *runs.Runs
+	Folds    *state.Folds
+	Live     *live.Live
+	Bodies   *body.Bodies
+	Limits   *limits.Limiter
+	Appender *producers.Appender
+	Tickets  *auth.Tickets // nil: there are none
+	Blobs    Blobs         // nil: none are kept
+
+	MaxBodyBytes       int64
+	BodyMemory         int64
+	MaxBlobBytes       int64
+	MaxRunBlobBytes    int64
+	MaxTenantBlobBytes int64
+	BodyTimeout        time.Duration
+	WriteTimeout       time.Duration
+	LogTimeout         time.Duration
+	Logger             *slog.Logger
+	Hooks              live.Hooks
+}
+
+// API serves the native protocol's requests over HTTP. It is safe for concurrent use.
+type API struct {
+	cfg   Config
+	ids   *schema.IDs
+	jsonl *jsonl.Transport
+	blobs blobsUsed
+}
+
+// NewAPI starts nothing.
+func New(cfg Config) (*API, error) {
+	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
+	return &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}, err
+}
+
+// Routes returns the paths.
+func (a *API) Routes() []protocol.Route {
+	read := func(pattern string, serve func(*protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: serve}
+	}
+	write := func(pattern string, serve func(*protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: serve}
+	}
+	list := []protocol.Route{
+		read("GET /v1/agent/runs", a.listRuns),
+		write("POST /v1/agent/runs", a.createRun),
+		read("GET /v1/agent/runs/{run}", a.summary),
+		write("PUT /v1/agent/runs/{run}", a.putRun),
+		write("POST /v1/agent/runs/{run}/events", a.ingest),
+		read("GET /v1/agent/runs/{run}/events", a.page),
+		read("GET /v1/agent/runs/{run}/steps", a.listSteps),
+		read("GET /v1/agent/runs/{run}/snapshot", a.snapshot),
+		read("GET /v1/agent/runs/{run}/replay.jsonl", a.export),
+		read("POST /v1/agent/runs/{run}/tickets", a.createTicket),
+	}
+	for _, name := range commandNames {
+		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + name, Needs: auth.ScopeCommand,
+			Serve: func(c *protocol.Call) error { return a.command(c, name) }})
+	}
+	if a.cfg.Blobs != nil {
+		list = append(list, write("PUT /v1/agent/runs/{run}/blobs", a.putBlob), read("GET /v1/agent/runs/{run}/blobs/{ref}", a.getBlob))
+	}
+	return list
+}

@@ -1,0 +1,103 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// appendOptions reads the headers that say how events are to be taken: Idempotency-Key, If-Match, If-None-Match
+// and Agentstream-Atomic.
+func appendOptions(h http.Header) (producers.AppendOptions, error) {
+	opt, err := protocol.Keyed("Idempotency-Key", h["Idempotency-Key"])
+	if err != nil {
+		return opt, err
+	}
+	switch atomic := h["Agentstream-Atomic"]; {
+	case atomic == nil:
+	case len(atomic) == 1 && (atomic[0] == "true" || atomic[0] == "false"):
+		opt.Whole = atomic[0] == "true"
+	default:
+		return opt, fmt.Errorf("Agentstream-Atomic is not one true or false: %w", dialect.ErrBadRequest)
+	}
+	match, none := h["If-Match"], h["If-None-Match"]
+	if match == nil && none == nil {
+		return opt, nil
+	}
+	want, err := parseConditions(match, none)
+	opt.Check = want.check
+	return opt, err
+}
+
+// conditions are what a request demands of the run before its events are stored (RFC 9110 §13.1). The entity tag
+// of a run is its newest seq.
+type conditions struct {
+	isNew  bool         // If-None-Match: *
+	exists bool         // If-Match: *
+	last   []schema.Seq // If-Match: one of these; "0" is a run without events
+}
+
+func parseConditions(match, none []string) (c conditions, err error) {
+	bad := func(what string) (conditions, error) {
+		return c, fmt.Errorf("%s: %w", what, dialect.ErrBadRequest)
+	}
+	if match != nil && none != nil {
+		return bad("If-Match and If-None-Match exclude each other")
+	}
+	if none != nil {
+		if len(none) != 1 || none[0] != "*" {
+			return bad("If-None-Match is not *")
+		}
+		c.isNew = true
+		return c, nil
+	}
+	for tag := range strings.SplitSeq(strings.Join(match, ","), ",") {
+		if tag = strings.TrimSpace(tag); tag == "*" {
+			c.exists = true
+			continue
+		}
+		digits, open := strings.CutPrefix(tag, `"`)
+		digits, closed := strings.CutSuffix(digits, `"`)
+		if !open || !closed || len(digits) > 1 && digits[0] == '0' {
+			return bad(`If-Match is not * or a seq in quotation marks ("41")`)
+		}
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || schema.Seq(n) > schema.MaxSeq || len(c.last) == maxTags {
+			return bad(`If-Match is not * or a seq in quotation marks ("41")`)
+		}
+		c.last = append(c.last, schema.Seq(n))
+	}
+	if c.exists && len(c.last) > 0 {
+		return bad("If-Match has * and more")
+	}
+	return c, nil
+}
+
+// maxTags is how many entity tags are read.
+const maxTags = 16
+
+// check is producers.AppendOptions.Check. Its error says where the run is.
+func (c conditions) check(_ context.Context, head schema.Head) error {
+	met := c.exists && head.Exists() || c.isNew && !head.Exists()
+	for _, seq := range c.last {
+		met = met || head.Last == seq
+	}
+	if met {
+		return nil
+	}
+	return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("the run's newest event is %d: %w", head.Last, ends.ErrCondition)}
+}
+
+// tag puts the run's entity tag, as of the last event of an append, into the answer.
+func tag(c *protocol.Call, last schema.Seq) {
+	var b [20]byte
+	c.Tag(string(strconv.AppendInt(b[:0], int64(last), 10)))
+}

@@ -1,0 +1,137 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// ingest appends the events of the body to a run, in their order, and answers when all of them are durable. Events
+// that fit one pack (producers.Appender) are stored whole or not at all. Of more, a beginning may be stored when
+// the answer is an error that says stored, or when none arrives; a repeat with the same Idempotency-Key completes
+// it. Every other refusal means that nothing was stored. Agentstream-Atomic: true refuses what is not one pack.
+func (a *API) ingest(c *protocol.Call) error {
+	key, err := c.Key()
+	if err != nil {
+		return err
+	}
+	opt, err := appendOptions(c.Request.Header)
+	if err != nil {
+		return err
+	}
+	opt.OneLane = c.Caller.Run != "" // of which the caller is to write that alone
+	in := a.cfg.Bodies.Batches.Get()
+	defer a.cfg.Bodies.Batches.Put(in)
+	c.In.Most = a.movable()
+	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
+		return err
+	}
+	body, moved, err := a.slim(in.Body)
+	if err != nil {
+		return err
+	}
+	lines := lineCount(body)
+	if err := c.In.Share.Take(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes); err != nil {
+		return err
+	}
+	in.Events, err = a.decode(slices.Grow(in.Events[:0], lines), key.Run, body)
+	if over := c.Spend(len(in.Events), int64(len(in.Body))); over != nil {
+		return over
+	}
+	if err != nil {
+		return err
+	}
+	fresh, err := a.keep(c.Request.Context(), key, moved)
+	if err == nil {
+		err = a.store(c, key, in.Events, opt, http.StatusOK, nil)
+	}
+	a.disown(c.Request.Context(), key, fresh, err)
+	return located(err, body)
+}
+
+// Bounds of what the events of a body take beside it, in bytes: each of them, and the shortest lines that are reckoned
+// with. Where most are shorter, append finds the space for the rest.
+const (
+	eventBytes = int64(unsafe.Sizeof(schema.Event{}))
+	shortLine  = 40
+)
+
+// lineCount returns how many events a body has, about: at most, unless they are very short.
+func lineCount(body []byte) int {
+	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
+}
+
+// decode appends a body's events to dst, checked; with an error it gives dst back as it was.
+func (a *API) decode(dst []schema.Event, run string, body []byte) ([]schema.Event, error) {
+	events, err := schema.AppendBatch(dst, run, body)
+	if err != nil {
+		return dst, err
+	}
+	for i := range events[len(dst):] {
+		if err := a.cfg.Node.Check(&events[len(dst)+i]); err != nil {
+			clear(events[len(dst):])
+			return dst, &schema.BatchError{Line: lineOf(body, i), Err: err}
+		}
+	}
+	return events, nil
+}
+
+// located turns the place of an event in a refused batch, counted from 1, into its line in the body.
+func located(err error, body []byte) error {
+	if err == nil {
+		return nil
+	}
+	if part := new(producers.PartialError); errors.As(err, &part) {
+		return &producers.PartialError{Stored: part.Stored, Of: part.Of, Err: located(part.Err, body)}
+	}
+	if at := new(schema.BatchError); errors.As(err, &at) {
+		return &schema.BatchError{Line: lineOf(body, at.Line-1), Err: at.Err}
+	}
+	return err
+}
+
+// lineOf says where event i, counted from 0, stands in a body that schema.DecodeBatch has taken: its
+// line in NDJSON, which may hold empty ones, its position in a JSON array.
+func lineOf(body []byte, i int) int {
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		return i + 1
+	}
+	line := 0
+	for text := range bytes.Lines(body) {
+		line++
+		if len(bytes.TrimRight(text, "\r\n")) == 0 {
+			continue
+		}
+		if i == 0 {
+			break
+		}
+		i--
+	}
+	return line
+}
+
+// store appends, and answers with the numbers. extra follows them in the object.
+func (a *API) store(c *protocol.Call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
+	opt.Within = a.cfg.LogTimeout
+	receipt, err := c.Store(c.Request.Context(), key, events, opt)
+	if err != nil {
+		return err
+	}
+	tag(c, receipt.Last)
+	b := append(make([]byte, 0, 128), `{"first_seq":`...)
+	b = strconv.AppendInt(b, int64(receipt.First), 10)
+	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
+	b = append(b, extra...)
+	if receipt.Root != "" { // whose numbers these are
+		b = append(append(append(b, `,"root_run_id":"`...), receipt.Root...), '"') // ids need no escaping
+	}
+	c.Reply(status, append(b, '}'))
+	return nil
+}

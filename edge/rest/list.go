@@ -1,0 +1,147 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+)
+
+// Bounds of a list of runs.
+const (
+	defaultRuns = 50
+	maxRuns     = 200
+)
+
+// listedRun is one run of a list. Times are the producers'.
+type listedRun struct {
+	RunID     string          `json:"run_id"`
+	State     schema.RunState `json:"state"`
+	Reason    *string         `json:"reason"`
+	LastSeq   schema.Seq      `json:"last_seq"`
+	StartedAt string          `json:"started_at"`
+	UpdatedAt string          `json:"updated_at"`
+	EndedAt   *string         `json:"ended_at"`  // null while the run goes on
+	WaitsFor  *string         `json:"waits_for"` // answer, approval, resume; null: for nobody
+	AskedAt   *string         `json:"asked_at"`  // of the oldest question that is open
+	Usage     schema.Usage    `json:"usage"`
+}
+
+// listedRuns is the answer of GET /v1/agent/runs.
+type listedRuns struct {
+	Runs       []listedRun `json:"runs"`
+	NextCursor *string     `json:"next_cursor"` // for the next request; null when there are no more
+}
+
+// listRuns pages through the runs of the tenant, newest first: ?state=running,paused &since= &until=
+// &waits= &limit= &cursor=. The order is that of the runs' first events, which never changes: a page behind a
+// cursor neither repeats nor misses a run that was there when the first page was asked for. There is
+// no order by the latest change, because runs that change would move between the pages.
+//
+// It lists what has been persisted: a run that began a moment ago may be missing, and state and usage
+// may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
+func (a *API) listRuns(c *protocol.Call) error {
+	q, err := c.Query()
+	if err != nil {
+		return err
+	}
+	want, err := runsQuery(q)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	limit := want.Limit
+	want.Limit++ // is there another one?
+	runs, err := a.cfg.Runs.List(ctx, c.Caller.Tenant, want)
+	if err != nil {
+		return err
+	}
+	out := listedRuns{Runs: make([]listedRun, 0, min(limit, len(runs)))}
+	for i := range runs[:min(limit, len(runs))] {
+		out.Runs = append(out.Runs, listed(&runs[i]))
+	}
+	if len(runs) > limit {
+		next := runs[limit-1].Cursor().String()
+		out.NextCursor = &next
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	c.Reply(http.StatusOK, body)
+	return nil
+}
+
+func listed(r *schema.RunInfo) listedRun {
+	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
+	out := listedRun{
+		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
+	}
+	if out.Usage == nil {
+		out.Usage = schema.Usage{}
+	}
+	if r.Reason != "" {
+		out.Reason = &r.Reason
+	}
+	if waits := r.Waiting(); waits != "" {
+		out.WaitsFor = &waits
+	}
+	if !r.Asked.IsZero() {
+		text := stamp(r.Asked)
+		out.AskedAt = &text
+	}
+	if ended := r.Ended(); !ended.IsZero() {
+		text := stamp(ended)
+		out.EndedAt = &text
+	}
+	return out
+}
+
+// states are what ?state= may name.
+var states = []schema.RunState{
+	schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning, schema.StatePaused,
+	schema.StateRedirecting, schema.StateDone, schema.StateAborted, schema.StateError,
+}
+
+// runs reads what a list is asked for.
+func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
+	for _, name := range dialect.SplitList(q["state"]) {
+		state := schema.RunState(name)
+		if !slices.Contains(states, state) {
+			return out, fmt.Errorf("state %q is none of %q: %w", ends.Clip(name), states, dialect.ErrBadRequest)
+		}
+		if !slices.Contains(out.States, state) {
+			out.States = append(out.States, state)
+		}
+	}
+	if out.Since, err = q.Time("since"); err != nil {
+		return out, err
+	}
+	if out.Until, err = q.Time("until"); err != nil {
+		return out, err
+	}
+	waits, err := q.Choice("waits", "false", "true")
+	if err != nil {
+		return out, err
+	}
+	out.Waits = waits == "true"
+	if out.Limit, err = q.Number("limit", defaultRuns, maxRuns); err != nil {
+		return out, err
+	}
+	if _, err = q.Choice("order", "started"); err != nil {
+		return out, err
+	}
+	cursor, err := q.One("cursor")
+	if err != nil {
+		return out, err
+	}
+	out.After, err = schema.ParseRunCursor(cursor)
+	return out, err
+}

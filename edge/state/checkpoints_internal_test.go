@@ -1,0 +1,106 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/runs"
+	"agentstream/fanout"
+	"agentstream/fanout/memory"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// counter is a dialect whose projector counts, and calls back for each record.
+type counter struct {
+	dialect.Dialect
+	fed func()
+}
+
+func (c counter) Info() dialect.Info                          { return dialect.Info{Name: "counter"} }
+func (c counter) Projector(dialect.Request) dialect.Projector { return &counted{fed: c.fed} }
+
+type counted struct {
+	n   int
+	fed func()
+}
+
+func (p *counted) For(dialect.Request) dialect.Stateful { q := *p; return &q }
+func (p *counted) Size() int                            { return 64 }
+func (p *counted) Admit(dialect.Request) error          { return nil }
+func (p *counted) Project(*dialect.Frames, schema.Record) error {
+	p.n++
+	p.fed()
+	return nil
+}
+
+// countedRun returns checkpoints over a run of so many events, in packs of a thousand.
+func countedRun(t *testing.T, events int) (*Checkpoints, schema.RunKey) {
+	t.Helper()
+	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "run"}
+	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := 0; from < events; from += 1000 {
+		batch := make([]schema.Event, 1000)
+		for i := range batch {
+			batch[i] = schema.Event{Type: schema.TypeProgress, Payload: fmt.Appendf(nil, `{"done":%d}`, from+i)}
+			if err := batch[i].Prepare(key.Run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := app.Append(t.Context(), key, batch, producers.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewCheckpoints(&runs.Runs{Hub: hub}, 1<<20), key
+}
+
+// TestCheckpointsGoOn reads a run that is longer than a request may take: what was read for one that gave up is not read
+// again, or nobody would ever get to its end.
+func TestCheckpointsGoOn(t *testing.T) {
+	const events, patience = 12_000, 2500
+	ts, key := countedRun(t, events)
+	read, left, over := 0, 0, func() {}
+	d := counter{fed: func() {
+		read++
+		if left--; left == 0 {
+			over()
+		}
+	}}
+	for tries := 1; ; tries++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		left, over = patience, cancel
+		p, err := ts.At(ctx, key, d, events, dialect.Request{})
+		cancel()
+		if err == nil {
+			if n := p.(*counted).n; n != events {
+				t.Errorf("fed %d of %d", n, events)
+			}
+			break
+		}
+		if tries == 20 {
+			t.Fatalf("after %d tries: %v, %d records were read", tries, err, read)
+		}
+	}
+	if read > 2*events {
+		t.Errorf("%d records were read for %d", read, events)
+	}
+	for _, through := range []schema.Seq{1, 700, 5000, events} {
+		left = events
+		if p, err := ts.At(t.Context(), key, d, through, dialect.Request{}); err != nil || p.(*counted).n != int(through) {
+			t.Errorf("up to %d: %v", through, err)
+		}
+	}
+	if len(ts.runs.all) != 1 || ts.runs.bytes <= 0 || ts.runs.idle.Len() != 1 || ts.runs.bytes != ts.runs.all[checkpointKey{key, "counter"}].size {
+		t.Errorf("%d runs, %d bytes, %d idle", len(ts.runs.all), ts.runs.bytes, ts.runs.idle.Len())
+	}
+}

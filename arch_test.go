@@ -345,7 +345,7 @@ var clients = []struct {
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**"}, nil},
 	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/protocol", "producers/provider/providertest"}, []string{"schema", "schema/schematest", "producers/**", "internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/protocol", "producers/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/internal/natskit"
@@ -71,7 +71,7 @@ func newHouse(t testing.TB) *house {
 	must(err)
 	appender, err := producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: keys})
 	must(err)
-	srv, err := edge.New(edge.Config{Hub: h.hub, Appender: appender, Dialects: []dialect.Dialect{native.Dialect{}},
+	srv, err := edge.New(edge.Config{Hub: h.hub, Appender: appender, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
 		DefaultTenant: tenant, DrainWindow: 10 * time.Millisecond})
 	must(err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

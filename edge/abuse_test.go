@@ -50,7 +50,7 @@ func byPath(in dialect.Input) (dialect.Request, error) {
 
 func TestPanics(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) {
-		c.Dialects = append(c.Dialects,
+		c.Protocols = append(c.Protocols, speak(
 			odd{pattern: "GET /open/{run}", open: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
 			odd{pattern: "GET /abort/{run}", open: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
 			odd{pattern: "GET /project/{run}", open: byPath, project: func(_ *dialect.Frames, r schema.Record) error {
@@ -65,7 +65,7 @@ func TestPanics(t *testing.T) {
 				}
 				out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
 				return nil
-			}})
+			}})...)
 	})
 	h.do("POST", "/v1/agent/runs/run/events", good+"\n"+good)
 	if a := h.do("GET", "/open/run", ""); a.status != 500 || a.body != `{"odd":"INTERNAL"}`+"\n" {
@@ -104,10 +104,10 @@ func TestPanics(t *testing.T) {
 // TestModeDStaysOpen has a session's stream: the end of the run is not its end, and there is no 204.
 func TestModeDStaysOpen(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) {
-		c.Dialects = append(c.Dialects, odd{pattern: "GET /d/{run}", open: byPath, mode: dialect.ModeD, project: func(out *dialect.Frames, r schema.Record) error {
+		c.Protocols = append(c.Protocols, speak(odd{pattern: "GET /d/{run}", open: byPath, mode: dialect.ModeD, project: func(out *dialect.Frames, r schema.Record) error {
 			out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
 			return nil
-		}})
+		}})...)
 	})
 	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
 	r := h.watch(http.DefaultClient, "/d/run")

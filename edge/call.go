@@ -34,8 +34,13 @@ type call struct {
 	direct bool  // the connection was taken over from the HTTP server
 }
 
-// named puts the request's id where the clients of APIs look for it.
-func (c *call) named() { c.Writer.Header()["Request-Id"] = []string{c.ID} }
+// speak makes p the protocol in which the request is answered; nil is the server itself. Its clients find the request's id
+// where they look for it.
+func (c *call) speak(p *protocol.Protocol) {
+	if c.Protocol = p; p != nil && p.RequestID != "" {
+		c.Writer.Header()[p.RequestID] = []string{c.ID}
+	}
+}
 
 // taken says that the connection is not the HTTP server's any more.
 func (c *call) taken(status int) {
@@ -104,8 +109,8 @@ func (c *call) refuse(reason dialect.Reason) {
 	if errors.Is(c.err, ends.ErrCoding) {
 		h.Set("Accept-Encoding", body.BodyCodings)
 	}
-	if errors.Is(c.err, dialect.ErrGone) {
-		h.Set("X-Should-Retry", "false") // clients of sessions repeat a 409 as they do a 503
+	if c.Protocol != nil && c.Protocol.Refused != nil {
+		c.Protocol.Refused(h, c.err)
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
@@ -120,12 +125,9 @@ func (c *call) refuse(reason dialect.Reason) {
 		return
 	}
 	var body []byte
-	switch {
-	case c.Words != nil:
-		body = c.Words.AppendError(nil, p)
-	case c.route != nil && c.route.stream != nil:
-		body = c.route.stream.Dialect.AppendError(nil, p)
-	default:
+	if c.Protocol != nil {
+		body = c.Protocol.Dialect.AppendError(nil, p)
+	} else {
 		body = p.AppendJSON(nil)
 	}
 	c.Reply(p.Status, body)

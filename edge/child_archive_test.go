@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
@@ -70,7 +69,7 @@ func (l shelving) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 
 func archivedNode(t testing.TB, k *testkit.Server, s *shelved) *house {
 	t.Helper()
-	return nodeWith(t, k, &gatedLog{}, s, func(c *edge.Config) { c.Catalog, c.Dialects = s, []dialect.Dialect{native.Dialect{}} })
+	return nodeWith(t, k, &gatedLog{}, s, func(c *edge.Config) { c.Catalog, c.Protocols = s, speak(native.Dialect{}) })
 }
 
 // With an archive a child's id is what it is without: also while the archive is away, and when the log's window has

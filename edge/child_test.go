@@ -11,7 +11,6 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/internal/testkit"
 	"agentstream/schema"
@@ -20,7 +19,7 @@ import (
 // childNode is a nodeOn with the native streams.
 func childNode(t testing.TB, k *testkit.Server, change ...func(*edge.Config)) *house {
 	t.Helper()
-	return nodeOn(t, k, nil, append(change, func(c *edge.Config) { c.Dialects = []dialect.Dialect{native.Dialect{}} })...)
+	return nodeOn(t, k, nil, append(change, func(c *edge.Config) { c.Protocols = speak(native.Dialect{}) })...)
 }
 
 // say appends one event and gives the answer.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
 	"agentstream/edge/live"
@@ -23,10 +22,9 @@ import (
 
 // Config sets a Server up. Hub and Appender are needed; everything else has a default.
 type Config struct {
-	Hub      *fanout.Hub
-	Appender *producers.Appender
-	Dialects []dialect.Dialect   // whose streams are served
-	APIs     []protocol.Protocol // what dialects answer beside their streams
+	Hub       *fanout.Hub
+	Appender  *producers.Appender
+	Protocols []protocol.Protocol // what is served beside the native requests
 
 	// Authenticate returns the caller of a request. Its error wraps auth.ErrUnauthorized or
 	// auth.ErrForbidden; any other is answered 500. It must not take a tenant from the URL. nil:

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"agentstream/edge/protocol"
 	"cmp"
 	"fmt"
 	"net"
@@ -21,15 +22,22 @@ import (
 const (
 	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 	corsHeaders = "Accept, Agentstream-Atomic, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
-		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent, " +
-		// What clients' libraries send of their own with sessions; nobody reads it here.
-		"Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, Anthropic-Version, X-Stainless-Arch, X-Stainless-Helper, " +
-		"X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-Os, X-Stainless-Package-Version, X-Stainless-Retry-Count, " +
-		"X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout"
+		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
 	corsExpose = "Accept-Encoding, Allow, Content-Disposition, Etag, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
-		"Request-Id, Retry-After, WWW-Authenticate, X-Request-Id, X-Should-Retry"
+		"Retry-After, WWW-Authenticate, X-Request-Id"
 	corsMaxAge = "600" // seconds; a withdrawn origin can go on for as long
 )
+
+// corsLists returns the headers that pages may send and read: the server's own and those of its protocols.
+func corsLists(protocols []protocol.Protocol) (allow, expose string) {
+	send, read := []string{corsHeaders}, strings.Split(corsExpose, ", ")
+	for i := range protocols {
+		p := &protocols[i]
+		send, read = append(send, p.Allow...), append(read, p.Expose...)
+	}
+	slices.Sort(read)
+	return strings.Join(send, ", "), strings.Join(slices.Compact(read), ", ")
+}
 
 // cors says who may read the answer, whatever it will be: errors and 204 as well. It says Vary also to
 // requests without an origin, or a cache gives their answer to a page.
@@ -41,7 +49,7 @@ func (s *Server) cors(c *call) {
 	h.Add("Vary", "Origin")
 	if origin := c.Request.Header.Values("Origin"); len(origin) == 1 && slices.Contains(s.cfg.Origins, origin[0]) {
 		h.Set("Access-Control-Allow-Origin", origin[0])
-		h.Set("Access-Control-Expose-Headers", corsExpose)
+		h.Set("Access-Control-Expose-Headers", s.expose)
 	}
 }
 
@@ -58,7 +66,7 @@ func (s *Server) preflight(c *call) bool {
 	if h.Get("Access-Control-Allow-Origin") != "" {
 		h.Del("Access-Control-Expose-Headers")
 		h.Set("Access-Control-Allow-Methods", corsMethods)
-		h.Set("Access-Control-Allow-Headers", corsHeaders)
+		h.Set("Access-Control-Allow-Headers", s.allow)
 		h.Set("Access-Control-Max-Age", corsMaxAge)
 	}
 	c.Writer.WriteHeader(http.StatusNoContent)

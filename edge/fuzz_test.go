@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -33,7 +33,7 @@ func handler(t testing.TB) (http.Handler, *memory.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Dialects: []dialect.Dialect{native.Dialect{}}, Authenticate: byHeader})
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}}, Authenticate: byHeader})
 	if err != nil {
 		t.Fatal(err)
 	}

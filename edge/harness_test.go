@@ -22,6 +22,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -156,7 +157,7 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 		t.Fatal(err)
 	}
 	cfg := edge.Config{
-		Hub: h.hub, Appender: h.app, Dialects: []dialect.Dialect{native.Dialect{}},
+		Hub: h.hub, Appender: h.app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
 		Authenticate: byHeader, DrainWindow: time.Millisecond,
 		Logger: slog.New(slog.NewJSONHandler(h.logs, nil)),
 	}
@@ -366,4 +367,12 @@ func (p *pipes) client() *http.Client {
 			return nil, ctx.Err()
 		}
 	}}}
+}
+
+// speak makes a server speak dialects that have no routes.
+func speak(list ...dialect.Dialect) (all []protocol.Protocol) {
+	for _, d := range list {
+		all = append(all, protocol.Protocol{Dialect: d})
+	}
+	return all
 }

@@ -288,10 +288,12 @@ func TestConfig(t *testing.T) {
 		"nameless check": func(c *edge.Config) { c.Checks = []edge.Check{{Run: func(context.Context) error { return nil }}} },
 		"bad retry":      func(c *edge.Config) { c.Retry = -1 },
 		"a dialect twice": func(c *edge.Config) {
-			c.Dialects = append(c.Dialects, odd{pattern: "GET /a/{x}"}, odd{pattern: "GET /a/{y}"})
+			c.Protocols = append(c.Protocols, speak(odd{pattern: "GET /a/{x}"}, odd{pattern: "GET /a/{y}"})...)
 		},
-		"bad pattern":     func(c *edge.Config) { c.Dialects = append(c.Dialects, odd{pattern: "/a"}) },
-		"other transport": func(c *edge.Config) { c.Dialects = append(c.Dialects, odd{pattern: "GET /a", transport: "pigeon"}) },
+		"bad pattern": func(c *edge.Config) { c.Protocols = append(c.Protocols, speak(odd{pattern: "/a"})...) },
+		"other transport": func(c *edge.Config) {
+			c.Protocols = append(c.Protocols, speak(odd{pattern: "GET /a", transport: "pigeon"})...)
+		},
 	} {
 		cfg := ok
 		change(&cfg)

@@ -1,14 +1,36 @@
 package edge
 
 import (
-	"agentstream/edge/dialect"
-	"agentstream/edge/protocol"
 	"fmt"
 	"strings"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
 )
 
-// mount adds routes, whose refusals are in a dialect's words; nil is the server's own.
-func (s *Server) mount(words dialect.Dialect, routes []protocol.Route) error {
+// mount adds a protocol. Its routes come before its streams, whose paths some of them share.
+func (s *Server) mount(p *protocol.Protocol) error {
+	if err := s.mountRoutes(p, p.Routes); err != nil {
+		return err
+	}
+	info := p.Dialect.Info()
+	for _, st := range info.Streams {
+		serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
+		if serve == nil {
+			return fmt.Errorf("edge: protocol %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
+		}
+		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name}
+		if err := s.add(st.Pattern, serve, auth.ScopeRead, bound, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountRoutes adds routes of a protocol; nil is the server itself.
+func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) error {
 	for _, rt := range routes {
 		if rt.Needs == 0 {
 			return fmt.Errorf("edge: %s says not what its callers need", rt.Pattern)
@@ -17,40 +39,19 @@ func (s *Server) mount(words dialect.Dialect, routes []protocol.Route) error {
 		if rt.Writes {
 			serve = s.node.Metered(serve)
 		}
-		if err := s.add(rt.Pattern, func(c *call) error { return serve(&c.Call) }, rt.Needs, nil); err != nil {
-			return err
-		}
-		s.routes[len(s.routes)-1].words = words
-	}
-	return nil
-}
-
-// bindAPIs adds the routes of the APIs. They come before the streams, whose paths some of them share.
-func (s *Server) bindAPIs() error {
-	for i := range s.cfg.APIs {
-		if err := s.mount(s.cfg.APIs[i].Dialect, s.cfg.APIs[i].Routes); err != nil {
+		if err := s.add(rt.Pattern, func(c *call) error { return serve(&c.Call) }, rt.Needs, nil, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// speaks reports whether a dialect has an API here.
-func (s *Server) speaks(name string) bool {
-	for i := range s.cfg.APIs {
-		if s.cfg.APIs[i].Dialect.Info().Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// wordsFor returns the dialect in which a request is refused that has no route: nil is the server's own.
-func (s *Server) wordsFor(path string) dialect.Dialect {
-	for i := range s.cfg.APIs {
-		for _, below := range s.cfg.APIs[i].Below {
+// protocolOf returns the protocol in which a request is refused that has no route: nil is the server itself.
+func (s *Server) protocolOf(path string) *protocol.Protocol {
+	for i := range s.cfg.Protocols {
+		for _, below := range s.cfg.Protocols[i].Below {
 			if rest, ok := strings.CutPrefix(path, below); ok && (rest == "" || rest[0] == '/') {
-				return s.cfg.APIs[i].Dialect
+				return &s.cfg.Protocols[i]
 			}
 		}
 	}

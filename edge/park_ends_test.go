@@ -50,7 +50,7 @@ type endHouse struct {
 func newEndHouse(t *testing.T) *endHouse {
 	e := new(endHouse)
 	e.house = newHouse(t, func(c *edge.Config) {
-		c.Dialects = []dialect.Dialect{poisoned{}}
+		c.Protocols = speak(poisoned{})
 		c.Authenticate = func(r *http.Request) (auth.Caller, error) {
 			who := auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll}
 			if r.Header.Get("Short") != "" {

@@ -54,7 +54,7 @@ func TestFramesAreBuiltOnce(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprint("shared=", shared), func(t *testing.T) {
 			var n atomic.Int64
-			h := newHouse(t, func(c *edge.Config) { c.Dialects = []dialect.Dialect{counted{shared: shared, n: &n}} })
+			h := newHouse(t, func(c *edge.Config) { c.Protocols = speak(counted{shared: shared, n: &n}) })
 			w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
 			w.state("running")
 			var taps []*tap

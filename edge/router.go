@@ -10,6 +10,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
+	"agentstream/edge/protocol"
 	"agentstream/edge/transport/ws"
 )
 
@@ -21,10 +22,10 @@ type route struct {
 	method    string
 	segments  []string
 	serve     func(*call) error
-	needs     auth.Scope      // of the caller; 0: open to everybody
-	stream    *live.Bound     // nil for routes of the server itself
-	hasStream bool            // the path has a stream for those who ask for one
-	words     dialect.Dialect // whose refusals it writes; nil: the stream's, or the server's own
+	needs     auth.Scope         // of the caller; 0: open to everybody
+	stream    *live.Bound        // nil for routes of the server itself
+	hasStream bool               // the path has a stream for those who ask for one
+	protocol  *protocol.Protocol // in whose words it refuses; nil: the server's own
 }
 
 // newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.
@@ -130,7 +131,7 @@ func find(routes []*route, r *http.Request) (*route, map[string]string, []string
 }
 
 // asked reports whether the route is a stream for those who ask for one on the path of something else.
-func (rt *route) asked() bool { return rt.stream != nil && rt.stream.Asked }
+func (rt *route) asked() bool { return rt.stream != nil && rt.stream.ByAccept }
 
 // asksForStream reports whether a request names the media type of server-sent events, and so wants a stream: a
 // client that takes anything does not.

@@ -38,6 +38,8 @@ type Server struct {
 	live   *live.Live
 	rest   *rest.API
 	routes []*route
+	allow  string // headers that pages of other origins may send
+	expose string // and read
 }
 
 // New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
@@ -63,6 +65,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls}
+	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.rooms(); err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
@@ -97,34 +100,21 @@ func (s *Server) rooms() error {
 
 // bind makes the table of routes: the server's own and those of the dialects.
 func (s *Server) bind() error {
-	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil), s.add("GET /readyz", s.ready, 0, nil), s.mount(nil, s.rest.Routes())); err != nil {
+	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil, nil), s.add("GET /readyz", s.ready, 0, nil, nil), s.mountRoutes(nil, s.rest.Routes())); err != nil {
 		return err
 	}
 	if err := s.bindServices(); err != nil {
 		return err
 	}
-	if err := s.bindAPIs(); err != nil {
-		return err
-	}
-	for _, d := range s.cfg.Dialects {
-		info := d.Info()
-		for _, st := range info.Streams {
-			serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
-			if serve == nil {
-				return fmt.Errorf("edge: dialect %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
-			}
-			if err := s.add(st.Pattern, serve, auth.ScopeRead, &live.Bound{Stream: st, Dialect: d, DialectName: info.Name}); err != nil {
-				return err
-			}
-			if s.speaks(info.Name) {
-				s.routes[len(s.routes)-1].words = d
-			}
+	for i := range s.cfg.Protocols {
+		if err := s.mount(&s.cfg.Protocols[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *live.Bound) error {
+func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *live.Bound, p *protocol.Protocol) error {
 	rt, ok := newRoute(pattern, serve)
 	if !ok {
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
@@ -133,12 +123,12 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		if other.method != rt.method || (other.transport() == dialect.WebSocket) != (st != nil && st.Transport == dialect.WebSocket) || !slices.EqualFunc(other.segments, rt.segments, sameSegment) {
 			continue
 		}
-		if st == nil || !st.Asked || other.asked() {
+		if st == nil || !st.ByAccept || other.asked() {
 			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 		}
 		other.hasStream = true
 	}
-	rt.needs, rt.stream = needs, st
+	rt.needs, rt.stream, rt.protocol = needs, st, p
 	s.routes = append(s.routes, rt)
 	return nil
 }
@@ -188,14 +178,10 @@ func (s *Server) dispatch(c *call) (err error) {
 		if len(allow) > 0 {
 			c.Writer.Header().Set("Allow", strings.Join(allow, ", "))
 		}
-		if c.Words = s.wordsFor(c.Request.URL.Path); c.Words != nil {
-			c.named()
-		}
+		c.speak(s.protocolOf(c.Request.URL.Path))
 		return err
 	}
-	if c.Words = c.route.words; c.Words != nil {
-		c.named()
-	}
+	c.speak(c.route.protocol)
 	if c.route.needs != 0 {
 		if err := s.authorize(c); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
+	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/ws"
@@ -107,8 +108,8 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect
 // is served over gRPC. They are open to everybody: what they tell is in the contract.
 func (s *Server) bindServices() error {
-	if !slices.ContainsFunc(s.cfg.Dialects, func(d dialect.Dialect) bool {
-		return slices.ContainsFunc(d.Info().Streams, func(st dialect.Stream) bool { return st.Transport == dialect.GRPC })
+	if !slices.ContainsFunc(s.cfg.Protocols, func(p protocol.Protocol) bool {
+		return slices.ContainsFunc(p.Dialect.Info().Streams, func(st dialect.Stream) bool { return st.Transport == dialect.GRPC })
 	}) {
 		return nil
 	}
@@ -119,7 +120,7 @@ func (s *Server) bindServices() error {
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
 		h := handlers[path]
 		serve := func(c *call) error { h.ServeHTTP(c.Writer, c.Request); return nil }
-		if err := s.add("POST "+path, serve, 0, nil); err != nil {
+		if err := s.add("POST "+path, serve, 0, nil, nil); err != nil {
 			return err
 		}
 	}

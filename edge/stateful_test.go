@@ -31,7 +31,7 @@ type tally struct{}
 func (tally) Info() dialect.Info {
 	return dialect.Info{Name: "tally", Streams: []dialect.Stream{
 		{Name: "tally", Pattern: "GET /tally/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true},
-		{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Asked: true},
+		{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, ByAccept: true},
 	}}
 }
 
@@ -151,8 +151,7 @@ func (f *follower) read(n int, cut bool) error {
 func TestStatefulFromEverywhere(t *testing.T) {
 	t.Parallel()
 	speak := func(c *edge.Config) {
-		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}}
+		c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: tally{}, Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}})
 		c.KeepAlive = 30 * time.Millisecond
 	}
 	h := newHouse(t, speak)
@@ -238,7 +237,7 @@ func tallied(t *testing.T, h *house, run string) (list []string) {
 func TestStatefulParked(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
-		c.Dialects = append(c.Dialects, tally{})
+		c.Protocols = append(c.Protocols, speak(tally{})...)
 		c.KeepAlive = 50 * time.Millisecond
 	})
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
@@ -302,10 +301,9 @@ func openRaw(t *testing.T, h *house, path string) func() string {
 func TestStatefulEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
-		c.Dialects = append(c.Dialects, tally{})
-		c.APIs = []protocol.Protocol{{Dialect: tally{}, Below: []string{"/tallied"}, Routes: []protocol.Route{{
+		c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: tally{}, RequestID: "Request-Id", Below: []string{"/tallied"}, Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
-		}}}}
+		}}})
 	})
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
 	w.state("running")
@@ -367,7 +365,7 @@ func answerTally(x *protocol.Call) error {
 func TestTracks(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(c *edge.Config) {
-		c.APIs = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{
+		c.Protocols = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}",
 			Serve: func(x *protocol.Call) error {
 				ctx := x.Request.Context()

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -43,7 +43,7 @@ func newTarget(t testing.TB) target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Dialects: []dialect.Dialect{native.Dialect{}},
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
 		DefaultTenant: "default", DrainWindow: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -58,7 +58,7 @@ func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := edge.Config{Hub: hub, Appender: app, Dialects: []dialect.Dialect{native.Dialect{}},
+	cfg := edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
 		DrainWindow: time.Millisecond, Retry: time.Millisecond}
 	for _, f := range change {
 		f(&cfg)

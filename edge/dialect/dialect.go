@@ -91,9 +91,9 @@ type Stream struct {
 	Shared bool
 	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
 	Subprotocols []string
-	// Asked says that the stream is served to those who name its media type in Accept; all others get what else
+	// ByAccept says that the stream is served to those who name its media type in Accept; all others get what else
 	// answers the path.
-	Asked bool
+	ByAccept bool
 }
 
 // Transport names what carries the frames.

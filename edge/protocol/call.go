@@ -28,15 +28,15 @@ import (
 // answer like those of a run that is not there.
 type Call struct {
 	live.Report
-	In      body.Incoming
-	Node    *Node
-	Words   dialect.Dialect // in which it is refused; nil: the stream's, or the server's own
-	Writer  *Response
-	Request *http.Request     // its body is read by Body
-	Params  map[string]string // values of the route's {names}, unchecked
-	Caller  auth.Caller       // who asks
-	ID      string            // of the request, as the answer's header has it
-	meter   *limits.Meter     // of the tenant's limits; nil when there are none
+	In       body.Incoming
+	Node     *Node
+	Protocol *Protocol // that it belongs to; nil: the server itself
+	Writer   *Response
+	Request  *http.Request     // its body is read by Body
+	Params   map[string]string // values of the route's {names}, unchecked
+	Caller   auth.Caller       // who asks
+	ID       string            // of the request, as the answer's header has it
+	meter    *limits.Meter     // of the tenant's limits; nil when there are none
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -98,7 +98,7 @@ func (c *Call) Incoming() *body.Incoming {
 // Body reads the whole body, inflated; at most BodyConfig.MaxBytes. Media types that are not named are refused.
 func (c *Call) Body(types ...string) ([]byte, error) {
 	body, err := c.Node.cfg.Bodies.Document(c.Incoming(), types...)
-	if errors.Is(err, ends.ErrMediaType) && c.Words != nil {
+	if errors.Is(err, ends.ErrMediaType) && c.Protocol != nil {
 		err = dialect.Refuse(ends.ErrMediaType, "send %s, in UTF-8, and say so in Content-Type", strings.Join(types, " or "))
 	}
 	return body, err
@@ -156,7 +156,7 @@ func (c *Call) At(ctx context.Context, run string, through schema.Seq, req diale
 	if err != nil {
 		return nil, err
 	}
-	return c.Node.cfg.Checkpoints.At(ctx, key, c.Words, through, req)
+	return c.Node.cfg.Checkpoints.At(ctx, key, c.Protocol.Dialect, through, req)
 }
 
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
@@ -166,7 +166,7 @@ func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dial
 	if err != nil {
 		return 0, 0, err
 	}
-	f, err := c.Node.cfg.Checkpoints.Find(ctx, key, c.Words, at, req)
+	f, err := c.Node.cfg.Checkpoints.Find(ctx, key, c.Protocol.Dialect, at, req)
 	if err != nil {
 		return 0, 0, err
 	}

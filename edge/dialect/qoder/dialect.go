@@ -44,7 +44,7 @@ func (Dialect) Info() dialect.Info {
 		} {
 			info.Streams = append(info.Streams, dialect.Stream{
 				Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE, Mode: dialect.ModeD,
-				Shared: true, Asked: path.asked,
+				Shared: true, ByAccept: path.asked,
 			})
 		}
 	}

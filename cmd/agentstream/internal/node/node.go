@@ -15,7 +15,6 @@ import (
 
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
-	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
@@ -144,7 +143,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n.server, err = edge.New(edge.Config{
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, FoldCacheBytes: int(cfg.Memory.Folds), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
-		Dialects: []dialect.Dialect{native.Dialect{}, session}, APIs: []protocol.Protocol{sessions.API(session)},
+		Protocols:    []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session)},
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,

@@ -2,16 +2,23 @@ package sessions
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/protocol"
 )
 
-// API returns the routes, below all bases of the dialect.
-func API(d qoder.Dialect) protocol.Protocol {
-	api := protocol.Protocol{Dialect: d}
+// Protocol returns the dialect with its routes, below all bases.
+func Protocol(d qoder.Dialect) protocol.Protocol {
+	api := protocol.Protocol{Dialect: d, RequestID: "Request-Id", Refused: refused, Expose: []string{"Request-Id", "X-Should-Retry"},
+		// What clients' libraries send of their own; nobody reads it here.
+		Allow: []string{"Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access", "Anthropic-Version", "X-Stainless-Arch", "X-Stainless-Helper",
+			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count",
+			"X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout"}}
 	for _, base := range qoder.Bases() {
 		api.Below = append(api.Below, base+"/sessions")
 		a := routes{spoken: d, limit: defaultLimit}
@@ -75,5 +82,12 @@ func bounded(serve func(context.Context, *protocol.Call) error) func(*protocol.C
 		ctx, cancel := c.Bounded()
 		defer cancel()
 		return serve(ctx, c)
+	}
+}
+
+// refused keeps clients from repeating a 409 as they do a 503, where that would never help.
+func refused(h http.Header, err error) {
+	if errors.Is(err, dialect.ErrGone) {
+		h.Set("X-Should-Retry", "false")
 	}
 }

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [API] gives the routes for edge.Config: create, get, list, update, cancel, archive and delete sessions, send
+// [Protocol] returns what edge.Config mounts: create, get, list, update, cancel, archive and delete sessions, send
 // events, page through the history of a session or a thread, list, get and archive threads.
 //
 // # Contract

@@ -148,7 +148,7 @@ func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
 	h := &house{t: t, log: &keptLog{Log: memory.New()}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
-		Dialects: []dialect.Dialect{spoken, native.Dialect{}}, APIs: []protocol.Protocol{sessions.API(spoken)},
+		Protocols:    []protocol.Protocol{sessions.Protocol(spoken), {Dialect: native.Dialect{}}},
 		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	if listed {

@@ -58,7 +58,7 @@ func TestEmptySegments(t *testing.T) {
 
 // routesOf returns the patterns of all routes and streams of the dialect.
 func routesOf() (patterns []string) {
-	for _, rt := range sessions.API(spoken).Routes {
+	for _, rt := range sessions.Protocol(spoken).Routes {
 		patterns = append(patterns, rt.Pattern)
 	}
 	for _, st := range spoken.Info().Streams {

@@ -147,7 +147,7 @@ func frames(b *testing.B, events int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sink, err := t.Open(&willingClient{header: http.Header{}})
+	sink, err := t.Open(&willingClient{header: http.Header{}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

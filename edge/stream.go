@@ -34,7 +34,7 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	if c.Request.Method == http.MethodHead {
-		sse.SetHeader(c.Writer.Header())
+		sse.Plain.SetHeader(c.Writer.Header())
 		c.Writer.WriteHeader(http.StatusOK)
 		return nil
 	}
@@ -48,9 +48,9 @@ func (s *Server) stream(c *call) error {
 
 // openSSE answers on the connection itself where that can be had, else through the HTTP server.
 func (s *Server) openSSE(c *call, l *live.Life) (transport.Sink, error) {
-	direct, err := s.sse.OpenDirect(c.Writer, c.Request, l.End)
+	direct, err := s.sse.OpenDirect(c.Writer, c.Request, nil, l.End)
 	if errors.Is(err, sse.ErrNotDirect) {
-		return s.sse.Open(c.Writer)
+		return s.sse.Open(c.Writer, nil)
 	}
 	c.taken(http.StatusOK)
 	if err != nil {

@@ -17,46 +17,23 @@ import (
 	"agentstream/edge/transport/poll"
 )
 
-// Chunked is the form of frames on a connection that was taken over: chunks of HTTP/1.1 (RFC 9112 §7.1),
-// as many frames in one as are ready.
-var Chunked = &transport.Encoding{Name: "sse/1.1", Append: AppendFrame, Room: chunkRoom, Seal: sealChunk}
-
 // maxUnread bounds what is read and thrown away at the end, in bytes.
 const maxUnread = 1 << 20
 
-// chunkRoom fits the size of a chunk in hexadecimal and the end of its line.
-const chunkRoom = 10
-
-// sealChunk writes the size right before the frames, and the end of the chunk.
-func sealChunk(buf []byte) []byte {
-	var size [chunkRoom]byte
-	head := strconv.AppendInt(size[:0], int64(len(buf)-chunkRoom), 16)
-	head = append(head, '\r', '\n')
-	start := chunkRoom - len(head)
-	copy(buf[start:], head)
-	return append(buf, '\r', '\n')[start:]
-}
-
-var (
-	sealedKeepAlive = seal(keepAlive)
-	lastChunk       = []byte("0\r\n\r\n")
-)
-
-func seal(frames []byte) []byte {
-	return Chunked.End(append(Chunked.Begin(nil), frames...))
-}
+var lastChunk = []byte("0\r\n\r\n")
 
 // Direct is a response on a connection that was taken over from the HTTP server, so that nothing of that
 // is held for it. Its memory between two writes is a few hundred bytes and a small stack that reads.
 type Direct struct {
-	t     *Transport
-	conn  net.Conn
-	try   *transport.Try
-	gone  func(error)
-	buf   *[]byte // frames that are not written yet, behind their room
-	armed bool    // a write deadline is set
-	torn  error   // of a write that failed: a chunk may be half written, and nothing can follow it
-	n     int64   // bytes written since the last Flush
+	t      *Transport
+	format *Format
+	conn   net.Conn
+	try    *transport.Try
+	gone   func(error)
+	buf    *[]byte // frames that are not written yet, behind their room
+	armed  bool    // a write deadline is set
+	torn   error   // of a write that failed: a chunk may be half written, and nothing can follow it
+	n      int64   // bytes written since the last Flush
 
 	watch   *poll.Watch // nil: a goroutine reads
 	reading sync.WaitGroup
@@ -79,12 +56,13 @@ var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
 // errPart reports that the rest of a chunk was never written.
 var errPart = fmt.Errorf("sse: a chunk is half written: %w", dialect.ErrSlowClient)
 
-// OpenDirect takes a response's connection over and sends what Open sends. gone is called at most once,
+// OpenDirect takes a response's connection over and sends what Open sends. The request may be of any method; a
+// body must have been read: what is left of it is dropped. gone is called at most once,
 // from another goroutine, when the client closes, and not after End has begun; it must neither block nor
 // end the sink. An error that wraps ErrNotDirect
 // leaves the response as it was; after any other the connection is closed. After a success neither w nor
 // the request may be used, and the request's context does not tell of the client any more.
-func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func(error)) (*Direct, error) {
+func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *Format, gone func(error)) (*Direct, error) {
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.TLS != nil {
 		return nil, ErrNotDirect
 	}
@@ -95,10 +73,10 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func
 	if err != nil {
 		return nil, fmt.Errorf("sse: take the connection over: %w: %w", dialect.ErrClientGone, err)
 	}
-	d := &Direct{t: t, conn: conn, try: transport.NewTry(conn), gone: gone}
+	d := &Direct{t: t, format: format.ready(), conn: conn, try: transport.NewTry(conn), gone: gone}
 	// Deadlines of the HTTP server are for requests.
 	if err = conn.SetDeadline(time.Time{}); err == nil {
-		err = d.write(t.appendHead(w.Header()))
+		err = d.write(t.appendHead(w.Header(), d.format))
 	}
 	if err != nil {
 		d.cut(err)
@@ -115,8 +93,8 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, gone func
 }
 
 // appendHead returns the status line, the headers, and the reconnection hint as the first chunk.
-func (t *Transport) appendHead(own http.Header) []byte {
-	SetHeader(own)
+func (t *Transport) appendHead(own http.Header, format *Format) []byte {
+	format.SetHeader(own)
 	own.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	own.Set("Transfer-Encoding", "chunked")
 	// What follows the stream's end would be another request, and there is nobody to read it.
@@ -125,12 +103,15 @@ func (t *Transport) appendHead(own http.Header) []byte {
 	b.WriteString("HTTP/1.1 200 OK\r\n")
 	_ = own.Write(&b) // a Buffer takes everything
 	b.WriteString("\r\n")
-	b.Write(seal(t.appendRetry(nil)))
+	b.Write(format.seal(t.appendRetry(nil, format)))
 	return b.Bytes()
 }
 
 // appendRetry appends the reconnection hint. Clients that were cut together must not come back together.
-func (t *Transport) appendRetry(dst []byte) []byte {
+func (t *Transport) appendRetry(dst []byte, format *Format) []byte {
+	if format.NoRetry {
+		return dst
+	}
 	hint := t.cfg.Retry + rand.N(t.cfg.Retry)
 	dst = strconv.AppendInt(append(dst, "retry: "...), hint.Milliseconds(), 10)
 	return append(dst, "\n\n"...)
@@ -185,6 +166,11 @@ func (d *Direct) read() {
 
 // Write takes frames. They go out when 64 KiB are together, the rest with Flush.
 func (d *Direct) Write(frames []dialect.Frame) error {
+	if d.buf != nil && d.format.apart(len(*d.buf), frames) {
+		if err := d.flush(); err != nil {
+			return err
+		}
+	}
 	for _, f := range frames {
 		if err := d.frame(f); err != nil {
 			d.release()
@@ -195,26 +181,25 @@ func (d *Direct) Write(frames []dialect.Frame) error {
 }
 
 func (d *Direct) frame(f dialect.Frame) error {
-	if d.buf != nil && len(*d.buf)+len(f.Data) > chunk {
+	if d.buf != nil && !d.format.Whole && len(*d.buf)+len(f.Data) > chunk {
 		if err := d.flush(); err != nil {
 			return err
 		}
 	}
 	if d.buf == nil {
 		d.buf = d.t.buffers.Get()
-		*d.buf = Chunked.Begin(*d.buf)
+		*d.buf = d.format.chunked.Begin(*d.buf)
 	}
-	if len(f.Data) < chunk || breaksLine(f.Data) {
-		*d.buf = AppendFrame(*d.buf, f)
+	if !d.format.large(f) {
+		*d.buf = d.format.Append(*d.buf, f)
 		return nil
 	}
 	return d.large(f)
 }
 
-// large writes an event from the pack's own memory: a reader that is slow on it costs nothing. It is a
-// chunk for each of its three parts.
+// large writes an event from the pack's own memory. It is a chunk for each of its three parts.
 func (d *Direct) large(f dialect.Frame) error {
-	*d.buf = appendBegin(*d.buf, f)
+	*d.buf = d.format.begin(*d.buf, f)
 	if err := d.flush(); err != nil {
 		return err
 	}
@@ -229,7 +214,7 @@ func (d *Direct) large(f dialect.Frame) error {
 	if err := d.write([]byte("\r\n")); err != nil {
 		return err
 	}
-	*d.buf = appendEnd(Chunked.Begin(*d.buf), f.Token)
+	*d.buf = d.format.end(d.format.chunked.Begin(*d.buf), f)
 	return nil
 }
 
@@ -238,7 +223,7 @@ func (d *Direct) flush() error {
 	if d.buf == nil {
 		return nil
 	}
-	b := Chunked.End(*d.buf)
+	b := d.format.chunked.End(*d.buf)
 	err := d.write(b)
 	d.release()
 	return err
@@ -252,8 +237,8 @@ func (d *Direct) Flush() (int64, error) {
 	return n, err
 }
 
-// KeepAlive writes a comment (native §5).
-func (d *Direct) KeepAlive() error { return d.write(sealedKeepAlive) }
+// KeepAlive writes what the format has for it.
+func (d *Direct) KeepAlive() error { return d.write(d.format.sealed) }
 
 // End writes the last frame, where there is one. The body of a stream that is complete is complete; any
 // other breaks off, which a client of HTTP/1.1 can tell.
@@ -264,7 +249,7 @@ func (d *Direct) End(e transport.End) error {
 	d.release()
 	var last []byte
 	if e.Last != nil {
-		last = seal(AppendFrame(nil, *e.Last))
+		last = d.format.seal(d.format.Append(nil, *e.Last))
 	}
 	if e.Clean {
 		last = append(last, lastChunk...)
@@ -317,12 +302,12 @@ func (d *Direct) Cut() {
 	_ = d.conn.Close()
 }
 
-// Encoding is Chunked, nil when the connection cannot be written to without waiting.
+// Encoding is the format's, nil when the connection cannot be written to without waiting.
 func (d *Direct) Encoding() *transport.Encoding {
 	if d.try == nil {
 		return nil
 	}
-	return Chunked
+	return d.format.Encoding()
 }
 
 // TryWrite writes without waiting.
@@ -351,10 +336,13 @@ func (d *Direct) Rest(b []byte) error {
 	return d.write(b)
 }
 
-// TryKeepAlive writes a comment.
+// TryKeepAlive writes what the format has for it.
 func (d *Direct) TryKeepAlive() ([]byte, error) {
-	n, err := d.TryWrite(sealedKeepAlive)
-	return sealedKeepAlive[n:], err
+	if d.format.sealed == nil {
+		return nil, nil
+	}
+	n, err := d.TryWrite(d.format.sealed)
+	return d.format.sealed[n:], err
 }
 
 // write writes all of b, each 64 KiB under a deadline of its own.

@@ -63,7 +63,7 @@ func TestGoneAndEnd(t *testing.T) {
 		streams := make(chan stream, 1)
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			over := new(atomic.Bool)
-			d, err := tr.OpenDirect(w, r, func(error) {
+			d, err := tr.OpenDirect(w, r, nil, func(error) {
 				told.Add(1)
 				runtime.Gosched()
 				if over.Load() {
@@ -172,7 +172,7 @@ func TestUnreadTalk(t *testing.T) {
 	if err := d.End(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
-	if got, err := body(t, c); err != nil || got != strings.Repeat(string(AppendFrame(nil, f)), 4) {
+	if got, err := body(t, c); err != nil || got != strings.Repeat(string(Plain.Append(nil, f)), 4) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
@@ -247,7 +247,7 @@ func TestNotTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d, err := tr.OpenDirect(w, r, func(error) {})
+		d, err := tr.OpenDirect(w, r, nil, func(error) {})
 		if err != nil || d.Encoding() != nil {
 			t.Errorf("%v", err)
 			return

@@ -88,9 +88,10 @@ func both(t *testing.T, fn func(t *testing.T, cfg Config)) {
 
 // takeover is a server that takes each connection over.
 type takeover struct {
-	srv   *httptest.Server
-	sinks chan *Direct
-	gone  chan error
+	srv    *httptest.Server
+	sinks  chan *Direct
+	gone   chan error
+	bodies chan string
 }
 
 // wrapped is a response as the edge hands it on.
@@ -104,12 +105,17 @@ func direct(t testing.TB, cfg Config) *takeover {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &takeover{sinks: make(chan *Direct, 1000), gone: make(chan error, 1000)}
+	s := &takeover{sinks: make(chan *Direct, 1000), gone: make(chan error, 1000), bodies: make(chan string, 1000)}
 	s.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("body: %v", err)
+		}
+		s.bodies <- string(b)
 		w.Header().Set("X-Request-Id", "req_1")
 		w.Header().Add("Vary", "Origin")
 		w.Header().Add("Vary", "Accept")
-		d, err := tr.OpenDirect(wrapped{w}, r, func(err error) { s.gone <- err })
+		d, err := tr.OpenDirect(wrapped{w}, r, nil, func(err error) { s.gone <- err })
 		if err != nil {
 			t.Errorf("open: %v", err)
 			return
@@ -159,11 +165,11 @@ func events(t testing.TB, resp *http.Response) (string, error) {
 }
 
 func chunked(frames ...dialect.Frame) []byte {
-	b := Chunked.Begin(nil)
+	b := Plain.Encoding().Begin(nil)
 	for _, f := range frames {
-		b = Chunked.Append(b, f)
+		b = Plain.Encoding().Append(b, f)
 	}
-	return Chunked.End(b)
+	return Plain.Encoding().End(b)
 }
 
 // TestDirectReadsTheSame holds that a client of net/http reads the same over a connection that was taken
@@ -241,25 +247,25 @@ func TestDirectReadsTheSame(t *testing.T) {
 func TestReadyFramesReadTheSame(t *testing.T) {
 	s := direct(t, Config{})
 	c, d := s.connect(t, "")
-	if d.Encoding() != Chunked {
+	if d.Encoding() != Plain.Encoding() {
 		t.Fatal("takes no ready frames")
 	}
-	if b := Chunked.End(Chunked.Begin(nil)); b != nil {
+	if b := Plain.Encoding().End(Plain.Encoding().Begin(nil)); b != nil {
 		t.Errorf("nothing is %q", b) // it would end the body
 	}
 	fs := []dialect.Frame{frame("a", "{}", "1"), frame("b", strings.Repeat("x", 5000), "")}
 	var want []byte
 	for range 3 {
-		want = AppendFrame(AppendFrame(want, fs[0]), fs[1])
+		want = Plain.Append(Plain.Append(want, fs[0]), fs[1])
 		b := chunked(fs...)
 		if n, err := d.TryWrite(b); n != len(b) || err != nil {
 			t.Errorf("%d of %d, %v", n, len(b), err)
 		}
-		want = append(want, keepAlive...)
+		want = append(want, ": keepalive\n\n"...)
 		if rest, err := d.TryKeepAlive(); len(rest) > 0 || err != nil {
 			t.Errorf("%q, %v", rest, err)
 		}
-		want = AppendFrame(want, fs[0])
+		want = Plain.Append(want, fs[0])
 		if err := errors.Join(d.Write(fs[:1]), flushDirect(d)); err != nil {
 			t.Error(err)
 		}
@@ -320,11 +326,11 @@ func TestNotDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d, err := tr.OpenDirect(w, r, func(error) { t.Error("gone") }); d != nil || !errors.Is(err, ErrNotDirect) {
+		if d, err := tr.OpenDirect(w, r, nil, func(error) { t.Error("gone") }); d != nil || !errors.Is(err, ErrNotDirect) {
 			t.Errorf("%s: %v, %v", r.Proto, d, err)
 			return
 		}
-		s, err := tr.Open(w)
+		s, err := tr.Open(w, nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -385,7 +391,7 @@ func TestNotDirect(t *testing.T) {
 	})
 	t.Run("no connection below", func(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
-		if d, err := tr.OpenDirect(httptest.NewRecorder(), r, nil); d != nil || !errors.Is(err, ErrNotDirect) {
+		if d, err := tr.OpenDirect(httptest.NewRecorder(), r, nil, nil); d != nil || !errors.Is(err, ErrNotDirect) {
 			t.Errorf("%v, %v", d, err)
 		}
 	})
@@ -442,7 +448,7 @@ func TestTryWriteAndRest(t *testing.T) {
 		if err := d.End(transport.End{Clean: true}); err != nil {
 			t.Error(err)
 		}
-		want := strings.Repeat(string(AppendFrame(nil, f)), whole+1) + "event: y\ndata: {}\nid: 2\n\n"
+		want := strings.Repeat(string(Plain.Append(nil, f)), whole+1) + "event: y\ndata: {}\nid: 2\n\n"
 		if b := wait(t, got, "body"); b != want {
 			t.Errorf("%d bytes, want %d", len(b), len(want))
 		}

@@ -4,13 +4,17 @@
 // # What it is
 //
 // A [Transport] holds what all connections share: settings and a pool of buffers. A [Sink] is one
-// response. Frames are collected by Write and go out with Flush.
+// response, a [Direct] one on a connection that was taken over from the HTTP server (HTTP/1.1, whatever
+// the request's method; its body must have been read). Frames are collected by Write and go out with
+// Flush. A [Format] is how a protocol writes its frames, its keep-alives and its headers.
 //
 // # Contract
 //
-// A frame is written as event, data, id, in that order and in one piece where it fits: a client that
-// stores the id after the blank line has the data by then. Data is always one line. A carriage return
-// ends a line in SSE just as a line feed does, so neither passes, whatever a frame holds.
+// A frame is written as event, data, id, in that order and in one piece where it fits; a format may want
+// the id first. A client takes the id with the blank line: it has the data by then. Data is one line of
+// JSON, or text of which each line is one of its own. A carriage return ends a line in SSE just as a line
+// feed does, so neither passes within a line, whatever a frame holds. What a client reads is the same over
+// each kind of connection.
 //
 // Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
 // WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). There is no
@@ -18,7 +22,7 @@
 //
 // # Concurrency
 //
-// A Sink belongs to the goroutine of its request. A Transport is safe for concurrent use.
+// A Sink belongs to the goroutine of its request. A Transport and a Format are safe for concurrent use.
 //
 // # What it does not do
 //

@@ -1,7 +1,6 @@
 package sse
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"time"
@@ -53,34 +52,27 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg}, nil
 }
 
-// SetHeader sets the headers of a stream.
-func SetHeader(h http.Header) {
-	h.Set("Content-Type", "text/event-stream")
-	// no-transform keeps proxies from compressing, which would hold frames back.
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-}
-
 // Sink is one response.
 type Sink struct {
-	t   *Transport
-	out *transport.Response
-	buf *[]byte
+	t      *Transport
+	format *Format
+	out    *transport.Response
+	buf    *[]byte
 }
 
 var _ transport.Sink = (*Sink)(nil)
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
-// wait for them. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
+// wait for them. Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
 // response takes no deadlines; in that case nothing has been sent.
-func (t *Transport) Open(w http.ResponseWriter) (*Sink, error) {
-	s := &Sink{t: t, out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
+func (t *Transport) Open(w http.ResponseWriter, format *Format) (*Sink, error) {
+	s := &Sink{t: t, format: format.ready(), out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
 	if err := s.out.Begin(); err != nil {
 		return nil, err
 	}
-	SetHeader(w.Header())
+	s.format.SetHeader(w.Header())
 	w.WriteHeader(http.StatusOK)
-	if err := s.send(t.appendRetry(nil)); err != nil {
+	if err := s.send(t.appendRetry(nil, s.format)); err != nil {
 		return nil, err
 	}
 	err := s.out.Flush()
@@ -96,6 +88,11 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 	if s.buf == nil {
 		s.buf = s.t.buffers.Get()
 	}
+	if s.format.apart(len(*s.buf), frames) {
+		if err := s.pass(); err != nil {
+			return err
+		}
+	}
 	for _, f := range frames {
 		if err := s.frame(f); err != nil {
 			return err
@@ -105,27 +102,31 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 }
 
 func (s *Sink) frame(f dialect.Frame) error {
-	b := *s.buf
-	if len(b) > 0 && len(b)+len(f.Data) > chunk {
-		if err := s.send(b); err != nil {
+	if len(*s.buf) > 0 && !s.format.Whole && len(*s.buf)+len(f.Data) > chunk {
+		if err := s.pass(); err != nil {
 			return err
 		}
-		b = b[:0]
 	}
-	if len(f.Data) < chunk || breaksLine(f.Data) {
-		*s.buf = AppendFrame(b, f)
+	if !s.format.large(f) {
+		*s.buf = s.format.Append(*s.buf, f)
 		return nil
 	}
-	// A large event goes out from the pack's own memory: a reader that is slow on it costs nothing.
-	b = appendBegin(b, f)
-	if err := s.send(b); err != nil {
+	*s.buf = s.format.begin(*s.buf, f)
+	if err := s.pass(); err != nil {
 		return err
 	}
 	if err := s.send(f.Data); err != nil {
 		return err
 	}
-	*s.buf = appendEnd(b[:0], f.Token)
+	*s.buf = s.format.end(*s.buf, f)
 	return nil
+}
+
+// pass hands on what is collected.
+func (s *Sink) pass() error {
+	b := *s.buf
+	*s.buf = b[:0]
+	return s.send(b)
 }
 
 // Flush writes what is collected and pushes it to the client.
@@ -141,15 +142,16 @@ func (s *Sink) Flush() (int64, error) {
 	return s.out.Count(), err
 }
 
-// KeepAlive writes a comment (native §5).
+// KeepAlive writes what the format has for it.
 func (s *Sink) KeepAlive() error {
-	if err := s.send(keepAlive); err != nil {
+	if s.format.keepAlive == nil {
+		return nil
+	}
+	if err := s.send(s.format.keepAlive); err != nil {
 		return err
 	}
 	return s.out.Flush()
 }
-
-var keepAlive = []byte(": keepalive\n\n")
 
 // End writes the last frame, where there is one. Whether the body is complete or breaks off is the
 // handler's: it returns, or panics with http.ErrAbortHandler.
@@ -158,7 +160,7 @@ func (s *Sink) End(e transport.End) error {
 	if e.Last == nil {
 		return nil
 	}
-	if err := s.send(AppendFrame(nil, *e.Last)); err != nil {
+	if err := s.send(s.format.Append(nil, *e.Last)); err != nil {
 		return err
 	}
 	return s.out.Flush()
@@ -172,47 +174,4 @@ func (s *Sink) send(b []byte) error {
 func (s *Sink) release() {
 	s.t.buffers.Put(s.buf)
 	s.buf = nil
-}
-
-// AppendFrame appends one event: event, data, id and a blank line. The id is left out when the frame
-// has no token, which leaves the client's cursor where it is; the event when it has no name.
-func AppendFrame(dst []byte, f dialect.Frame) []byte {
-	return appendEnd(appendValue(appendBegin(dst, f), f.Data), f.Token)
-}
-
-// appendBegin appends everything before the data.
-func appendBegin(dst []byte, f dialect.Frame) []byte {
-	if len(f.Event) > 0 {
-		dst = append(appendValue(append(dst, "event: "...), f.Event), '\n')
-	}
-	return append(dst, "data: "...)
-}
-
-// appendEnd appends everything behind the data.
-func appendEnd(dst, token []byte) []byte {
-	dst = append(dst, '\n')
-	if len(token) > 0 {
-		dst = append(appendValue(append(dst, "id: "...), token), '\n')
-	}
-	return append(dst, '\n')
-}
-
-// appendValue appends a value. Bytes that would end its line, or that make a client ignore an id
-// (NUL), become spaces: between the tokens of a JSON text, which is where alone they may stand, that
-// changes nothing.
-func appendValue(dst, value []byte) []byte {
-	start := len(dst)
-	dst = append(dst, value...)
-	if breaksLine(value) {
-		for i, c := range dst[start:] {
-			if c == '\n' || c == '\r' || c == 0 {
-				dst[start+i] = ' '
-			}
-		}
-	}
-	return dst
-}
-
-func breaksLine(b []byte) bool {
-	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0 || bytes.IndexByte(b, 0) >= 0
 }

@@ -47,7 +47,7 @@ func TestAppendFrame(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := []byte("before ")
-			got := string(AppendFrame(before, frame(tt.event, tt.data, tt.token)))
+			got := string(Plain.Append(before, frame(tt.event, tt.data, tt.token)))
 			if got != "before "+tt.want {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
@@ -61,7 +61,7 @@ func FuzzAppendFrame(f *testing.F) {
 	f.Add("x\n\ny", "a\r\rb", "\x00\r\n")
 	f.Add("", "", "")
 	f.Fuzz(func(t *testing.T, event, data, token string) {
-		got := AppendFrame(nil, frame(event, data, token))
+		got := Plain.Append(nil, frame(event, data, token))
 		// Every line end counts for a reader: LF, CR, CR LF.
 		text := strings.ReplaceAll(string(got), "\r\n", "\n")
 		text = strings.ReplaceAll(text, "\r", "\n")
@@ -85,7 +85,7 @@ func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := tr.Open(w)
+		s, err := tr.Open(w, nil)
 		if err != nil {
 			t.Errorf("open: %v", err)
 			return
@@ -172,12 +172,12 @@ func TestOneWritePerBatchAndChunks(t *testing.T) {
 	}
 	for _, fs := range [][]dialect.Frame{small, mixed, many} {
 		for _, f := range fs {
-			want.Write(AppendFrame(nil, f))
+			want.Write(Plain.Append(nil, f))
 		}
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
-		s, err := tr.Open(rec)
+		s, err := tr.Open(rec, nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -222,7 +222,7 @@ func TestSlowClientIsCut(t *testing.T) {
 			result := make(chan error, 1)
 			var sent atomic.Int64
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s, err := tr.Open(w)
+				s, err := tr.Open(w, nil)
 				if err != nil {
 					result <- err
 					return
@@ -286,7 +286,7 @@ func TestIdleStreamSurvives(t *testing.T) {
 	}
 	release := make(chan struct{})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := tr.Open(w)
+		s, err := tr.Open(w, nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -345,7 +345,7 @@ func TestBuffersAreReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := tr.Open(w)
+		s, err := tr.Open(w, nil)
 		if err != nil {
 			t.Error(err)
 			return
@@ -377,7 +377,7 @@ func TestNoDeadlinesIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder() // knows no deadlines
-	if _, err := tr.Open(w); !errors.Is(err, http.ErrNotSupported) || w.Flushed {
+	if _, err := tr.Open(w, nil); !errors.Is(err, http.ErrNotSupported) || w.Flushed {
 		t.Errorf("open: %v, flushed %v", err, w.Flushed)
 	}
 }

@@ -213,9 +213,14 @@ func (c *call) lastWord(err error) transport.End {
 	out := ends.OutcomeOf(reason)
 	p := ends.Problem(reason, err)
 	p.RequestID = c.ID
-	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, FirstSeq: p.First, LastSeq: p.Last}
-	if out.Say {
-		e.Last = &dialect.Frame{Event: []byte("stream.error"), Data: c.route.stream.Dialect.AppendError(nil, p)}
+	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, Trailer: http.Header{}}
+	for name, n := range map[string]schema.Seq{"Agentstream-First-Seq": p.First, "Agentstream-Last-Seq": p.Last} {
+		if n > 0 {
+			e.Trailer.Set(name, strconv.FormatInt(int64(n), 10))
+		}
+	}
+	if out.Say && c.route.transport() == dialect.SSE { // the others have a code and a text for it
+		e.Last = []dialect.Frame{{Event: []byte("stream.error"), Data: c.route.stream.Dialect.AppendError(nil, p)}}
 	}
 	return e
 }

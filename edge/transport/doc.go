@@ -3,8 +3,8 @@
 // # What it is
 //
 // A [Sink] is one open connection to one client. sse, ws and grpc below implement it; jsonl writes whole
-// runs as files, by lines and not by frames. An [End] is the last word, taken from the table of ends in
-// package edge. A [Response] is how those that answer over HTTP write under deadlines.
+// runs as files, by lines and not by frames. An [End] is what a client is told last: whether the stream is
+// complete, last frames, and a code with a reason, in the words of its protocol. A [Response] is how those that answer over HTTP write under deadlines.
 //
 // # Contract
 //

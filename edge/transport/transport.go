@@ -1,8 +1,11 @@
 package transport
 
 import (
+	"net/http"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"agentstream/edge/dialect"
-	"agentstream/schema"
 )
 
 // Sink is where a stream's frames go.
@@ -20,16 +23,35 @@ type Sink interface {
 	End(e End) error
 }
 
-// End is why a stream is over, in the words of every transport (ends.Outcome).
+// End is why a stream is over and what its client is told of it, in the words of every transport. The zero End
+// breaks off without a word.
 type End struct {
-	Clean   bool   // the stream is complete
-	Close   int    // WebSocket close code (RFC 6455 §7.4.1)
-	GRPC    int    // status code (google.rpc.Code); 0 with Clean
-	Code    string // KAI-STREAM-… or the server's own word
-	Message string // for people
-	// Where a cursor could not be served: the first event that is kept, the newest there is; 0: not said.
-	FirstSeq, LastSeq schema.Seq
-	// Last is a last frame that explains the end, where the table of ends wants one; nil: none. It
-	// has no token, so that it moves no cursor.
-	Last *dialect.Frame
+	// Clean says that the stream is complete: the body of HTTP ends whole, a gRPC call is OK. Any other breaks
+	// off, which no client takes for success.
+	Clean bool
+	// Last are frames before the end, in the form of the stream's other frames: an event that explains the end,
+	// the response of a unary call. One without a token moves no cursor.
+	Last []dialect.Frame
+	// Close is the WebSocket close code (RFC 6455 §7.4.1); 0: 1000 with Clean, else 1011.
+	Close int
+	// GRPC is the status code (google.rpc.Code), but with Clean.
+	GRPC int
+	// Code and Message, as "Code: Message" or the one that there is, are the reason of a WebSocket's close frame,
+	// of which 123 bytes pass, and the message of a gRPC status.
+	Code, Message string
+	// Details of a gRPC status (grpc-status-details-bin), but with Clean.
+	Details []*anypb.Any
+	// Trailer is metadata of gRPC behind the messages. The value of a name that ends in "-bin" is in base64.
+	Trailer http.Header
+}
+
+// Text joins Code and Message.
+func (e End) Text() string {
+	switch {
+	case e.Code == "":
+		return e.Message
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
 }

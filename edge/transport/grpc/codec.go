@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 )
 
 // message is one encoded protobuf message.
@@ -21,8 +22,11 @@ type rawCodec struct{}
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(m any) ([]byte, error) {
-	if m, ok := m.(*message); ok {
+	switch m := m.(type) {
+	case *message:
 		return m.data, nil
+	case proto.Message: // a status with details, which connect encodes by this codec as well
+		return proto.Marshal(m)
 	}
 	return nil, fmt.Errorf("grpc: %T is not an encoded message", m)
 }

@@ -8,14 +8,13 @@ import (
 	"mime"
 	"net/http"
 	"os"
-	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
-	"agentstream/schema"
 )
 
 // chunk is what is collected before it is written, in bytes.
@@ -72,6 +71,16 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
+// WithMaxRequest returns a Transport whose largest request message has n bytes, for methods that take more, or
+// less, than others; 0: as many as t's.
+func (t *Transport) WithMaxRequest(n int) (*Transport, error) {
+	cfg := t.cfg
+	if n != 0 {
+		cfg.MaxRequest = n
+	}
+	return New(cfg)
+}
+
 // options hold for every handler.
 func (t *Transport) options() []connect.HandlerOption {
 	return []connect.HandlerOption{
@@ -103,7 +112,8 @@ func Speaks(r *http.Request) bool {
 // Serve serves a call that Speaks has approved: it reads the request message, calls fn with its bytes,
 // which are fn's, and tells the client the end that fn gives. The context ends with the call and at the
 // deadline that the client has set. An end given to the sink goes before the one that fn returns.
-// Headers go out with the sink's first Write, Flush or KeepAlive. The error, for logs, says why fn was
+// Headers go out with the sink's first Write, Flush or KeepAlive: those that are set on w until then are the
+// call's leading metadata. The metadata that the client sends are r's headers. The error, for logs, says why fn was
 // not called, or why the end did not get through: it wraps dialect.ErrBadRequest, ErrTimeout,
 // ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been told in every case.
 func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
@@ -120,6 +130,18 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx co
 		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
 	}
 	return c.err
+}
+
+// ServeUnary serves a call of a method that has one response, as Serve serves others: fn returns the encoded
+// response, which goes out when the end is clean.
+func (t *Transport) ServeUnary(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte) (response []byte, e transport.End)) error {
+	return t.Serve(w, r, func(ctx context.Context, request []byte, _ transport.Sink) transport.End {
+		response, e := fn(ctx, request)
+		if e.Clean {
+			e.Last = []dialect.Frame{{Data: response}}
+		}
+		return e
+	})
 }
 
 // What Serve reports of a request message; see also dialect.ErrBadRequest.
@@ -157,20 +179,23 @@ func statusOf(e transport.End) error {
 	if e.GRPC < int(connect.CodeCanceled) || e.GRPC > int(connect.CodeUnauthenticated) {
 		code = connect.CodeUnknown
 	}
-	text := e.Code
-	switch {
-	case text == "":
-		text = e.Message
-	case e.Message != "":
-		text += ": " + e.Message
-	}
-	err := connect.NewError(code, errors.New(text))
-	for name, n := range map[string]schema.Seq{"Agentstream-First-Seq": e.FirstSeq, "Agentstream-Last-Seq": e.LastSeq} {
-		if n > 0 {
-			err.Meta().Set(name, strconv.FormatInt(int64(n), 10))
+	err := connect.NewError(code, errors.New(strings.ToValidUTF8(e.Text(), "\uFFFD")))
+	for _, d := range e.Details {
+		if detail, derr := connect.NewErrorDetail(d); derr == nil { // an Any is taken as it is
+			err.AddDetail(detail)
 		}
 	}
+	merge(err.Meta(), e.Trailer)
 	return err
+}
+
+// merge adds metadata.
+func merge(into, more http.Header) {
+	for name, values := range more {
+		for _, v := range values {
+			into.Add(name, v)
+		}
+	}
 }
 
 // call is one call on its way through connect.
@@ -211,7 +236,7 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 	e := c.fn(ctx, request, s)
 	if s.end != nil {
 		e = *s.end
-	} else if err := s.finish(); err != nil {
+	} else if err := s.finish(e); err != nil {
 		c.err = err
 	}
 	s.release()
@@ -219,6 +244,9 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 	_ = s.out.Begin()
 	if !e.Clean && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the deadline that the client set has passed"))
+	}
+	if e.Clean {
+		merge(conn.ResponseTrailer(), e.Trailer)
 	}
 	return statusOf(e)
 }

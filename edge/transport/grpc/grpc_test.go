@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("net/http.(*http2clientConnReadLoop).run"))
 }
 
-const procedure = "/agent.v1.AgentRun/Stream"
+const procedure = "/echo.v1.Echo/Stream"
 
 // handler is what a test does with a call.
 type handler = func(ctx context.Context, request []byte, sink transport.Sink) transport.End
@@ -254,6 +254,7 @@ func TestEnds(t *testing.T) {
 		{transport.End{GRPC: 11, Message: long}, codes.OutOfRange, long},
 		{transport.End{}, codes.Unknown, ""},
 		{transport.End{GRPC: 99, Code: "X"}, codes.Unknown, "X"},
+		{transport.End{GRPC: 14, Message: "a\xffb"}, codes.Unavailable, "a\uFFFDb"},
 	} {
 		for _, messages := range []int{0, 2} {
 			for _, bySink := range []bool{false, true} {

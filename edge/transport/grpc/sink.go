@@ -129,20 +129,22 @@ func (s *Sink) KeepAlive() error {
 	return err
 }
 
-// End writes what is collected. The status goes out when the handler returns; e.Last is for transports
-// that have none.
+// End writes what is collected and the last frames. The status goes out when the handler returns.
 func (s *Sink) End(e transport.End) error {
 	if s.end != nil {
 		return nil
 	}
 	s.end = &e
-	return s.finish()
+	return s.finish(e)
 }
 
-// finish writes what is collected, without headers for a call that is refused.
-func (s *Sink) finish() error {
-	if s.failed != nil || s.buf == nil {
+// finish writes what is collected and the last frames, without headers for a call that is refused.
+func (s *Sink) finish(e transport.End) error {
+	if s.failed != nil || s.buf == nil && len(e.Last) == 0 {
 		return s.failed
+	}
+	if err := s.Write(e.Last); err != nil {
+		return err
 	}
 	_, err := s.Flush()
 	return err

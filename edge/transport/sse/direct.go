@@ -240,27 +240,33 @@ func (d *Direct) Flush() (int64, error) {
 // KeepAlive writes what the format has for it.
 func (d *Direct) KeepAlive() error { return d.write(d.format.sealed) }
 
-// End writes the last frame, where there is one. The body of a stream that is complete is complete; any
+// End writes the last frames, where there are any; what was written and not flushed is dropped. The body of a stream that is complete is complete; any
 // other breaks off, which a client of HTTP/1.1 can tell.
 func (d *Direct) End(e transport.End) error {
 	d.mu.Lock()
 	d.over = true
 	d.mu.Unlock()
 	d.release()
-	var last []byte
-	if e.Last != nil {
-		last = d.format.seal(d.format.Append(nil, *e.Last))
-	}
-	if e.Clean {
-		last = append(last, lastChunk...)
-	}
 	err := d.torn
-	if err == nil && len(last) > 0 {
-		err = d.write(last)
+	if err == nil {
+		err = d.lastWords(e)
 	}
 	d.unread()
 	d.cut(err)
 	return err
+}
+
+// lastWords writes all that is behind the events, in one piece.
+func (d *Direct) lastWords(e transport.End) error {
+	var last []byte
+	for _, f := range e.Last {
+		last = d.format.Append(last, f)
+	}
+	last = d.format.seal(last)
+	if e.Clean {
+		last = append(last, lastChunk...)
+	}
+	return d.write(last)
 }
 
 // unread ends the reading, and drops what the client has said and nobody read: closing would reset the

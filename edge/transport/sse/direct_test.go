@@ -201,10 +201,10 @@ func TestDirectReadsTheSame(t *testing.T) {
 			}
 		}
 	}
-	last := frame("stream.error", "{}", "")
+	last := []dialect.Frame{frame("stream.error", "{}", "")}
 	plain := serve(t, Config{}, func(s *Sink) {
 		say(s)
-		if err := s.End(transport.End{Clean: true, Last: &last}); err != nil {
+		if err := s.End(transport.End{Clean: true, Last: last}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestDirectReadsTheSame(t *testing.T) {
 		go func() {
 			d := <-s.sinks
 			say(d)
-			if err := d.End(transport.End{Clean: true, Last: &last}); err != nil {
+			if err := d.End(transport.End{Clean: true, Last: last}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -285,7 +285,7 @@ func flushDirect(d *Direct) error {
 
 // TestDirectEnds holds that a client can tell a stream that is complete from one that broke off.
 func TestDirectEnds(t *testing.T) {
-	last := frame("stream.error", "{}", "")
+	last := []dialect.Frame{frame("stream.error", "{}", "")}
 	for _, tt := range []struct {
 		name string
 		end  transport.End
@@ -293,9 +293,10 @@ func TestDirectEnds(t *testing.T) {
 		err  error
 	}{
 		{"clean", transport.End{Clean: true}, "", nil},
-		{"clean with a last frame", transport.End{Clean: true, Last: &last}, "event: stream.error\ndata: {}\n\n", nil},
+		{"clean with a last frame", transport.End{Clean: true, Last: last}, "event: stream.error\ndata: {}\n\n", nil},
 		{"broken off", transport.End{Code: "SHUTTING-DOWN"}, "", io.ErrUnexpectedEOF},
-		{"broken off with a last frame", transport.End{Last: &last}, "event: stream.error\ndata: {}\n\n", io.ErrUnexpectedEOF},
+		{"clean with last frames", transport.End{Clean: true, Last: []dialect.Frame{frame("a", "{}", "7"), frame("", "[]", "")}}, "event: a\ndata: {}\nid: 7\n\ndata: []\n\n", nil},
+		{"broken off with a last frame", transport.End{Last: last}, "event: stream.error\ndata: {}\n\n", io.ErrUnexpectedEOF},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			both(t, func(t *testing.T, cfg Config) {
@@ -506,8 +507,8 @@ func TestEndBehindAPart(t *testing.T) {
 	s := direct(t, Config{WriteTimeout: time.Minute})
 	c, d := s.connect(t, "")
 	fill(t, d, frame("x", strings.Repeat("y", 60<<10), "1"))
-	last := frame("stream.error", "{}", "")
-	if err := d.End(transport.End{Clean: true, Last: &last}); !errors.Is(err, dialect.ErrSlowClient) {
+	last := []dialect.Frame{frame("stream.error", "{}", "")}
+	if err := d.End(transport.End{Clean: true, Last: last}); !errors.Is(err, dialect.ErrSlowClient) {
 		t.Errorf("end: %v", err)
 	}
 	if got, err := body(t, c); err == nil || strings.Contains(got, "stream.error") {

@@ -26,9 +26,9 @@
 //
 // # What it does not do
 //
-// It does not decide when a stream ends or how: End writes the last frame where the table of ends wants
-// one; then a clean end is returning from the handler, a broken one is panicking with
-// http.ErrAbortHandler, and package edge chooses.
+// It does not decide when a stream ends or how: End writes the last frames where there are any; then a
+// clean end is returning from the handler, a broken one is panicking with http.ErrAbortHandler, and
+// package edge chooses.
 //
 // # Where to look next
 //

@@ -153,17 +153,18 @@ func (s *Sink) KeepAlive() error {
 	return s.out.Flush()
 }
 
-// End writes the last frame, where there is one. Whether the body is complete or breaks off is the
-// handler's: it returns, or panics with http.ErrAbortHandler.
+// End writes the last frames, where there are any; what was written and not flushed is dropped. Whether the
+// body is complete or breaks off is the handler's: it returns, or panics with http.ErrAbortHandler.
 func (s *Sink) End(e transport.End) error {
 	s.release()
-	if e.Last == nil {
+	if len(e.Last) == 0 {
 		return nil
 	}
-	if err := s.send(s.format.Append(nil, *e.Last)); err != nil {
+	if err := s.Write(e.Last); err != nil {
 		return err
 	}
-	return s.out.Flush()
+	_, err := s.Flush()
+	return err
 }
 
 func (s *Sink) send(b []byte) error {

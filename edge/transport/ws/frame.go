@@ -2,6 +2,7 @@ package ws
 
 import (
 	"encoding/binary"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -56,8 +57,9 @@ func appendClose(dst []byte, code int, reason string) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(code)), reason...)
 }
 
-// clip returns at most n bytes of s, in valid UTF-8, as long as s is.
+// clip returns at most n bytes of s, in valid UTF-8.
 func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {
 		return s
 	}

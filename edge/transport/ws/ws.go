@@ -205,15 +205,17 @@ func (s *Sink) KeepAlive() error {
 	return s.locked(appendPing(b[:0], n))
 }
 
-// End writes what is collected and a close frame with the code and "CODE: message" as its reason, waits
-// for the client to answer it for at most a CloseTimeout, and closes the connection. The code and the
-// reason are the whole word: e.Last is for transports that have none. An error says that the close
-// frame was not written: the client had closed, was gone, or did not read.
+// End writes what is collected, the last frames, and a close frame with the code and the text of the end as
+// its reason, waits for the client to answer it for at most a CloseTimeout, and closes the connection. An
+// error says that the close frame was not written: the client had closed, was gone, or did not read.
 func (s *Sink) End(e transport.End) error {
 	if s.buf == nil {
 		s.buf = s.t.buffers.Get()
 	}
-	*s.buf = appendClose(*s.buf, closeCode(e), closeReason(e))
+	for _, f := range e.Last {
+		*s.buf = Text.Append(*s.buf, f)
+	}
+	*s.buf = appendClose(*s.buf, closeCode(e), e.Text())
 	if s.out.rest { // the rest of a ready frame was never written: nothing can follow it
 		s.out.rest, s.out.open, s.out.torn = false, false, true
 		s.out.mu.Unlock()
@@ -236,22 +238,12 @@ func (s *Sink) torn() bool {
 
 func closeCode(e transport.End) int {
 	switch {
-	case e.Close != 0:
+	case validClose(e.Close):
 		return e.Close
-	case e.Clean:
+	case e.Clean && e.Close == 0:
 		return 1000
 	}
 	return 1011
-}
-
-func closeReason(e transport.End) string {
-	switch {
-	case e.Code == "":
-		return e.Message
-	case e.Message == "":
-		return e.Code
-	}
-	return e.Code + ": " + e.Message
 }
 
 // output is what the sink and its reading goroutine share for writing.

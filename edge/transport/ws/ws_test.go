@@ -306,7 +306,12 @@ func TestEnds(t *testing.T) {
 		{transport.End{}, 1011, ""},
 		{transport.End{Close: 1001, Code: "SHUTTING-DOWN", Message: "this node is shutting down"}, 1001, "SHUTTING-DOWN: this node is shutting down"},
 		{transport.End{Close: 1008, Message: "only this"}, 1008, "only this"},
-		{transport.End{Close: 1008, Code: "C", Message: long, Last: &dialect.Frame{Data: []byte("{}")}}, 1008, "C: " + long[:120]},
+		{transport.End{Close: 1008, Code: "C", Message: long, Last: []dialect.Frame{{Data: []byte("{}")}}}, 1008, "C: " + long[:120]},
+		{transport.End{Close: 4401, Message: `{"error":"in the protocol's words"}`, Last: []dialect.Frame{{Event: []byte("x"), Data: []byte("one"), Token: []byte("1")}, {}}}, 4401, `{"error":"in the protocol's words"}`},
+		{transport.End{Clean: true, Close: 4000, Code: "DONE"}, 4000, "DONE"},
+		{transport.End{Close: 1008, Message: "a\xff" + long}, 1008, "a\uFFFD" + long[:118]},
+		{transport.End{Close: 1005}, 1011, ""}, // no code of these may stand in a frame
+		{transport.End{Clean: true, Close: 66536}, 1011, ""},
 	} {
 		s := server(t, Config{}, nil)
 		p, sink := s.connect(t)
@@ -317,6 +322,11 @@ func TestEnds(t *testing.T) {
 		go func() { done <- sink.End(tt.end) }()
 		if f, err := p.frame(); err != nil || string(f.data) != "last" {
 			t.Errorf("%v, %v", f, err)
+		}
+		for _, last := range tt.end.Last {
+			if f, err := p.frame(); err != nil || f.op != opText || string(f.data) != string(last.Data) {
+				t.Errorf("%v, %v", f, err)
+			}
 		}
 		f, err := p.frame()
 		if err != nil || f.op != opClose || len(f.data) < 2 || len(f.data) > maxControl {

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
-	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/ws"
@@ -108,12 +108,21 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect
 // is served over gRPC. They are open to everybody: what they tell is in the contract.
 func (s *Server) bindServices() error {
-	if !slices.ContainsFunc(s.cfg.Protocols, func(p protocol.Protocol) bool {
-		return slices.ContainsFunc(p.Dialect.Info().Streams, func(st dialect.Stream) bool { return st.Transport == dialect.GRPC })
-	}) {
+	services := grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.live.Draining() }}
+	for _, p := range s.cfg.Protocols {
+		info := p.Dialect.Info()
+		services.Files = append(services.Files, info.Files...)
+		for _, st := range info.Streams {
+			_, path, _ := strings.Cut(st.Pattern, " /")
+			if name, _, ok := strings.Cut(path, "/"); ok && st.Transport == dialect.GRPC && !slices.Contains(services.Names, name) {
+				services.Names = append(services.Names, name)
+			}
+		}
+	}
+	if len(services.Names) == 0 {
 		return nil
 	}
-	handlers, err := s.grpc.Handlers(grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.live.Draining() }})
+	handlers, err := s.grpc.Handlers(services)
 	if err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}

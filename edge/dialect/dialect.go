@@ -77,6 +77,8 @@ var (
 type Info struct {
 	Name    string // short, lower case; the value of the attribute "dialect" in logs and metrics
 	Streams []Stream
+	// Files are encoded FileDescriptorSets that declare its gRPC services, with all that they import.
+	Files [][]byte
 }
 
 // Stream is one of a dialect's streams and where it is served.

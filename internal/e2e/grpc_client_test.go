@@ -91,15 +91,15 @@ func (c *viewer) stream(ctx context.Context, conn *grpc.ClientConn, file protore
 
 // agentProto reads the compiled contract.
 func agentProto() (protoreflect.FileDescriptor, error) {
-	b, err := os.ReadFile("../../edge/transport/grpc/agent.binpb")
+	b, err := os.ReadFile("../../edge/dialect/native/agent.binpb")
 	if err != nil {
 		return nil, err
 	}
-	p := &descriptorpb.FileDescriptorProto{}
+	p := &descriptorpb.FileDescriptorSet{}
 	if err := proto.Unmarshal(b, p); err != nil {
 		return nil, err
 	}
-	return protodesc.NewFile(p, nil)
+	return protodesc.NewFile(p.GetFile()[0], nil)
 }
 
 // eventOf makes the envelope out of the message, field by field: both hold the same.

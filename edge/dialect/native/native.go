@@ -2,6 +2,7 @@ package native
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,10 +27,16 @@ const (
 // Subprotocol is what a WebSocket client opts in with (native §5.2).
 const Subprotocol = "koder-agent-stream-v1"
 
+// descriptors is schema/contracts/agent/v1/agent.proto, compiled: an encoded FileDescriptorSet. A test compiles
+// the contract again and compares.
+//
+//go:embed agent.binpb
+var descriptors []byte
+
 // Info names the streams.
 func (Dialect) Info() dialect.Info {
 	const path = "GET /v1/agent/runs/{run}/stream"
-	return dialect.Info{Name: "native", Streams: []dialect.Stream{
+	return dialect.Info{Name: "native", Files: [][]byte{descriptors}, Streams: []dialect.Stream{
 		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
 		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocols: []string{Subprotocol, Profile}},
 		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},

@@ -1,5 +1,5 @@
-// Package grpc carries frames as the messages of a server-streaming gRPC call, over gRPC (HTTP/2) and
-// gRPC-Web (HTTP/1.1 and HTTP/2), on an ordinary net/http port.
+// Package grpc carries frames as the messages of a server-streaming gRPC call, and answers unary ones, over
+// gRPC (HTTP/2) and gRPC-Web (HTTP/1.1 and HTTP/2), on an ordinary net/http port.
 //
 // # What it is
 //
@@ -7,12 +7,14 @@
 // [Sink]. A frame's data is an encoded message already; the sink puts the five-byte prefix before it
 // and writes many in one piece. Connect (connectrpc.com/connect) does the rest of the protocol: headers,
 // metadata, deadlines, compression of requests, status and trailers. Handlers gives the standard
-// services beside it: server reflection and health.
+// services beside it, server reflection and health, which tell of the services that [Services] names;
+// each protocol brings the descriptors of its own.
 //
 // # Contract
 //
 // The request message is bounded in size, also when it is compressed, and in time: a call that brings
-// no message is ended. An end is told as a status; Clean is OK. Responses are not compressed.
+// no message is ended. An end is told as a status, with details and trailing metadata; Clean is OK.
+// Responses are not compressed.
 //
 // Every write has a deadline of its own, over at most 64 KiB, as in package sse.
 //
@@ -22,10 +24,11 @@
 //
 // # What it does not do
 //
-// It knows no messages: package native encodes and decodes them. It speaks neither the Connect protocol
+// It knows no services and no messages: protocols encode and decode them. It does not choose what serves a
+// path: a call of one that is not there is for Refuse, with status 12. It speaks neither the Connect protocol
 // nor gRPC-Web's base64 form. It does not check credentials; Refuse says that others have.
 //
 // # Where to look next
 //
-// Package edge, which feeds sinks; schema/contracts/agent/v1/agent.proto for the service.
+// Package edge, which feeds sinks.
 package grpc

@@ -83,7 +83,7 @@ func serve(t testing.TB, cfg Config, fn handler) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services, err := tr.Handlers(Services{})
+	services, err := tr.Handlers(twoServices(t))
 	if err != nil {
 		t.Fatal(err)
 	}

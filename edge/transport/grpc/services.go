@@ -2,10 +2,10 @@ package grpc
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,21 +20,20 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// Names of the services.
+// Names of the standard services.
 const (
-	AgentRun   = "agent.v1.AgentRun"
 	Health     = "grpc.health.v1.Health"
 	Reflection = grpcreflect.ReflectV1ServiceName
 )
 
-// descriptor is schema/contracts/agent/v1/agent.proto, compiled: an encoded FileDescriptorProto. A test
-// compiles the contract again and compares.
-//
-//go:embed agent.binpb
-var descriptor []byte
-
-// Services says what the standard services tell.
+// Services says what the standard services tell, and of whom.
 type Services struct {
+	// Names are the full names of the services that are served beside the standard ones. Reflection lists them
+	// and health knows them.
+	Names []string
+	// Files are encoded FileDescriptorSets that declare the services of Names, with all that they import. Sets may
+	// hold the same files. Reflection shows them.
+	Files [][]byte
 	// Ready reports whether this node takes streams. It is asked often and must not block. nil: always.
 	Ready func() bool
 	// Closing is closed when this node goes away: health watches end then with UNAVAILABLE, so that
@@ -65,17 +64,18 @@ func (v Services) withDefaults() Services {
 }
 
 // Handlers returns the standard services as handlers by path, each for POST alone: grpc.health.v1.Health
-// (Check and Watch, for "" and agent.v1.AgentRun), and server reflection in v1 and v1alpha, which shows
-// these services and no other type of the binary. Reflection needs HTTP/2.
+// (Check and Watch, for "" and each of v.Names), and server reflection in v1 and v1alpha, which shows these
+// services and no other type of the binary. Reflection needs HTTP/2. An error says that a file is damaged, or
+// that a service is declared by none.
 func (t *Transport) Handlers(v Services) (map[string]http.Handler, error) {
-	resolver, err := newResolver()
+	resolver, err := newResolver(v)
 	if err != nil {
 		return nil, err
 	}
 	h := &health{Services: v.withDefaults()}
 	opts := connect.WithHandlerOptions(t.options()...)
 	reflector := grpcreflect.NewReflector(
-		grpcreflect.NamerFunc(func() []string { return []string{AgentRun, Health, Reflection} }),
+		grpcreflect.NamerFunc(func() []string { return append(slices.Clone(v.Names), Health, Reflection) }),
 		grpcreflect.WithDescriptorResolver(resolver),
 		grpcreflect.WithExtensionResolver(&protoregistry.Types{}),
 	)
@@ -141,10 +141,12 @@ func (h *health) status() healthpb.HealthCheckResponse_ServingStatus {
 	return healthpb.HealthCheckResponse_NOT_SERVING
 }
 
-func known(service string) bool { return service == "" || service == AgentRun }
+func (h *health) known(service string) bool {
+	return service == "" || slices.Contains(h.Names, service)
+}
 
 func (h *health) check(_ context.Context, r *connect.Request[healthpb.HealthCheckRequest]) (*connect.Response[healthpb.HealthCheckResponse], error) {
-	if !known(r.Msg.GetService()) {
+	if !h.known(r.Msg.GetService()) {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("unknown service"))
 	}
 	return connect.NewResponse(&healthpb.HealthCheckResponse{Status: h.status()}), nil
@@ -163,7 +165,7 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		now := h.status()
-		if !known(r.Msg.GetService()) {
+		if !h.known(r.Msg.GetService()) {
 			now = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 		}
 		if now != last {
@@ -187,22 +189,48 @@ type resolver struct {
 	files protoregistry.Files
 }
 
-func newResolver() (*resolver, error) {
+func newResolver(v Services) (*resolver, error) {
 	r := &resolver{}
-	fd := &descriptorpb.FileDescriptorProto{}
-	if err := proto.Unmarshal(descriptor, fd); err != nil {
-		return nil, fmt.Errorf("grpc: descriptor of %s: %w", AgentRun, err)
+	for _, f := range []protoreflect.FileDescriptor{healthpb.File_grpc_health_v1_health_proto, reflectionpb.File_grpc_reflection_v1_reflection_proto} {
+		if err := r.add(f); err != nil {
+			return nil, err
+		}
 	}
-	agent, err := protodesc.NewFile(fd, nil)
-	if err != nil {
-		return nil, fmt.Errorf("grpc: descriptor of %s: %w", AgentRun, err)
+	for _, encoded := range v.Files {
+		set := &descriptorpb.FileDescriptorSet{}
+		if err := proto.Unmarshal(encoded, set); err != nil {
+			return nil, fmt.Errorf("grpc: file descriptor set: %w", err)
+		}
+		files, err := protodesc.NewFiles(set)
+		if err != nil {
+			return nil, fmt.Errorf("grpc: file descriptor set: %w", err)
+		}
+		files.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+			err = r.add(f)
+			return err == nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	for _, f := range []protoreflect.FileDescriptor{agent, healthpb.File_grpc_health_v1_health_proto, reflectionpb.File_grpc_reflection_v1_reflection_proto} {
-		if err := r.files.RegisterFile(f); err != nil {
-			return nil, fmt.Errorf("grpc: register %s: %w", f.Path(), err)
+	for _, name := range v.Names {
+		d, err := r.FindDescriptorByName(protoreflect.FullName(name))
+		if _, ok := d.(protoreflect.ServiceDescriptor); !ok || err != nil {
+			return nil, fmt.Errorf("grpc: service %s is in none of the files", name)
 		}
 	}
 	return r, nil
+}
+
+// add takes a file, which several sets may hold: what many import.
+func (r *resolver) add(f protoreflect.FileDescriptor) error {
+	if same, err := r.files.FindFileByPath(f.Path()); err == nil && proto.Equal(protodesc.ToFileDescriptorProto(same), protodesc.ToFileDescriptorProto(f)) {
+		return nil
+	}
+	if err := r.files.RegisterFile(f); err != nil {
+		return fmt.Errorf("grpc: register %s: %w", f.Path(), err)
+	}
+	return nil
 }
 
 func (r *resolver) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {

@@ -1,4 +1,4 @@
-package grpc
+package native
 
 import (
 	"context"
@@ -18,10 +18,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-var (
-	update   = flag.Bool("update", false, "write agent.binpb anew from the contract")
-	baseline = flag.Bool("baseline", false, "take the contract as it is for the one that must not be broken")
-)
+var baseline = flag.Bool("baseline", false, "take the contract as it is for the one that must not be broken")
 
 const (
 	contractDir  = "../../../schema/contracts/agent/v1"
@@ -64,20 +61,20 @@ func fileProto(fd protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto
 func TestDescriptorIsTheContract(t *testing.T) {
 	want := fileProto(compileText(t, ""))
 	if *update {
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(want)
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{want}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile("agent.binpb", b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		descriptor = b
+		descriptors = b
 	}
-	got := &descriptorpb.FileDescriptorProto{}
-	if err := proto.Unmarshal(descriptor, got); err != nil {
-		t.Fatal(err)
+	set := &descriptorpb.FileDescriptorSet{}
+	if err := proto.Unmarshal(descriptors, set); err != nil || len(set.File) != 1 {
+		t.Fatalf("%d files, %v", len(set.File), err)
 	}
-	if !proto.Equal(got, want) {
+	if got := set.File[0]; !proto.Equal(got, want) {
 		t.Errorf("agent.binpb is not the contract (go test -update writes it)\ngot  %v\nwant %v", got, want)
 	}
 }

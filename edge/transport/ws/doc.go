@@ -4,7 +4,8 @@
 //
 // A [Transport] holds what all connections share: settings and a pool of buffers. A [Sink] is one
 // connection after its upgrade. Frames are collected by Write and go out with Flush, each as one
-// unfragmented text message that holds the frame's data.
+// unfragmented text message that holds the frame's data. A client's messages go to Options.Received, which
+// may answer with Reply: a conversation.
 //
 // # Contract
 //
@@ -17,13 +18,16 @@
 // Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
 // WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). There is no
 // queue: what is not written yet stays in the log. A client that answers no ping for a WriteTimeout is
-// gone.
+// gone. Nor is there a queue of what a client sends: it is not read while a message is dealt with.
+//
+// A silent connection that a poller watches holds no goroutine and about 1.5 KiB.
 //
 // # Concurrency
 //
-// A Sink belongs to one goroutine. A second one, the sink's own, reads what the client sends and
-// answers its pings and its close; it has ended when End returns. A Transport is safe for concurrent
-// use.
+// A Sink belongs to one goroutine, but for Reply and Cut, which any may call: what they and it write leaves
+// in one order, between whole frames. A second goroutine, the sink's own, reads what the client sends, calls
+// Received, and answers pings and the close; it is there while there is something to read, and has ended
+// when End returns. A Transport is safe for concurrent use.
 //
 // # What it does not do
 //

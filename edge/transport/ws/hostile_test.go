@@ -282,7 +282,7 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	sent := append(header(0x81, length64(1<<30)...), make([]byte, 100)...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s := &Sink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}), o: Options{Received: func([]byte) error { return nil }}}
+	s := &Sink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}), o: Options{Received: func(*Sink, []byte) error { return nil }}}
 	s.out.open = true
 	s.serve()
 	runtime.ReadMemStats(&after)
@@ -344,7 +344,7 @@ func FuzzInput(f *testing.F) {
 		s.out.open = true
 		told := 0
 		s.o = Options{
-			Received: func(b []byte) error {
+			Received: func(_ *Sink, b []byte) error {
 				if len(b) > 1000 || !bytes.Equal(bytes.ToValidUTF8(b, []byte("?")), b) {
 					t.Fatalf("received %q", b)
 				}

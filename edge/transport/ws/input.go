@@ -46,6 +46,7 @@ type input struct {
 	left  atomic.Bool   // the connection ends because of what the client did
 
 	mu    sync.Mutex // of the deadline of reads, until End has begun
+	busy  bool       // Received runs
 	sent  uint64     // pings
 	until time.Time  // when the newest pong is due; zero: none is
 }
@@ -234,8 +235,8 @@ func (s *Sink) header() (h inHeader, err error) {
 	}
 	if h.op < opClose {
 		s.in.frames++
-		if h.size > s.t.cfg.MaxMessage-s.in.size || s.in.frames > maxFragments {
-			return h, &ProtocolError{closeTooBig, fmt.Sprintf("message of more than %d bytes or %d frames", s.t.cfg.MaxMessage, maxFragments)}
+		if h.size > s.o.MaxMessage-s.in.size || s.in.frames > maxFragments {
+			return h, &ProtocolError{closeTooBig, fmt.Sprintf("message of more than %d bytes or %d frames", s.o.MaxMessage, maxFragments)}
 		}
 	}
 	return h, s.full(h.key[:])
@@ -295,11 +296,28 @@ func (s *Sink) dataFrame(h inHeader) error {
 	if !want {
 		return nil
 	}
-	if err := s.o.Received(msg); err != nil {
+	if err := s.deliver(msg); err != nil {
 		s.tell(err)
 		in.deaf = true
 	}
 	return nil
+}
+
+// deliver hands a message over. A pong that could not be read in the meantime is not late.
+func (s *Sink) deliver(msg []byte) error {
+	in := &s.in
+	in.mu.Lock()
+	in.busy = true
+	in.mu.Unlock()
+	err := s.o.Received(s, msg)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.busy = false
+	if !in.until.IsZero() && !in.ended.Load() {
+		in.until = time.Now().Add(s.t.cfg.WriteTimeout)
+		_ = s.conn.SetReadDeadline(in.until)
+	}
+	return err
 }
 
 // controlFrame answers a client's control frame.
@@ -434,7 +452,7 @@ func (s *Sink) fill() error {
 func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !in.until.IsZero() && time.Now().After(in.until) {
+	if !in.until.IsZero() && !in.busy && time.Now().After(in.until) {
 		return 0, errNoPong
 	}
 	in.sent++

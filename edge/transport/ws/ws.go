@@ -50,10 +50,14 @@ type Options struct {
 	// Subprotocols are those that can be spoken; the first of them that the client offers is. A client that offers
 	// only others is refused; one that offers none is served without.
 	Subprotocols []string
-	// Received gets each text message, complete and valid UTF-8, in the goroutine that reads. The
-	// bytes are not the caller's once it has returned. After an error nothing more is received, Closed
-	// gets it, and the edge ends the sink. nil: messages are read and dropped.
-	Received func(msg []byte) error
+	// MaxMessage is the largest message taken from this client, bytes; 0: Config.MaxMessage.
+	MaxMessage int
+	// Received gets each text message, complete and valid UTF-8, in order, one at a time, in the goroutine
+	// that reads, which may be before Open has returned. It may answer with Reply. While it runs nothing is read, no ping is answered, and no pong is
+	// late: who sends faster than messages are dealt with is slowed down by TCP, and nothing is queued. End
+	// waits for it. The bytes are not the caller's once it has returned. After an error nothing more is
+	// received, Closed gets it, and the edge ends the sink. nil: messages are read and dropped.
+	Received func(s *Sink, msg []byte) error
 	// Closed is called at most once, from the goroutine that reads, and not after End has begun: the
 	// client has closed, is gone or does not answer pings (dialect.ErrClientGone), has broken the
 	// protocol (*ProtocolError), or Received refused. Whatever close frame that asks for has been
@@ -120,6 +124,9 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 	if err != nil {
 		return nil, fmt.Errorf("ws: take the connection over: %w", err)
 	}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = t.cfg.MaxMessage
+	}
 	s := &Sink{t: t, conn: conn, try: transport.NewTry(conn), o: o, done: make(chan struct{})}
 	if n := buffered.Reader.Buffered(); n > 0 {
 		// What the client sent behind its request, before it saw the answer.
@@ -179,6 +186,18 @@ func (s *Sink) frame(data []byte) error {
 	// A large event goes out from the pack's own memory: a reader that is slow on it costs nothing.
 	*s.buf = b[:0]
 	return s.locked(b, data)
+}
+
+// Reply writes frames at once, together, between others: it may be called from any goroutine, beside the one
+// that uses the sink and from Received, also after End, which makes it fail. What Write has collected goes out
+// behind it. It waits for the client as Flush does.
+func (s *Sink) Reply(frames []dialect.Frame) error {
+	b := s.t.buffers.Get()
+	defer s.t.buffers.Put(b)
+	for _, f := range frames {
+		*b = Text.Append(*b, f)
+	}
+	return s.locked(*b)
 }
 
 // Flush writes what is collected.

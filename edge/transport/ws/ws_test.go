@@ -46,15 +46,24 @@ type side struct {
 
 func server(t testing.TB, cfg Config, received func([]byte) error) *side {
 	t.Helper()
+	if received == nil {
+		return serverOf(t, cfg, Options{})
+	}
+	return serverOf(t, cfg, Options{Received: func(_ *Sink, msg []byte) error { return received(msg) }})
+}
+
+func serverOf(t testing.TB, cfg Config, o Options) *side {
+	t.Helper()
 	tr, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &side{tr: tr, sinks: make(chan *Sink, 10000), errs: make(chan error, 10000), closed: make(chan error, 10000), release: make(chan struct{})}
+	o.Subprotocols, o.Closed = []string{protocol}, func(err error) { s.closed <- err }
 	s.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", "req_1")
 		w.Header().Set("Content-Type", "application/json")
-		sink, err := tr.Open(unwrapper{w}, r, Options{Subprotocols: []string{protocol}, Received: received, Closed: func(err error) { s.closed <- err }})
+		sink, err := tr.Open(unwrapper{w}, r, o)
 		if err != nil {
 			s.errs <- err
 			if errors.Is(err, dialect.ErrBadRequest) {

@@ -42,8 +42,8 @@ type Direct interface {
 	// Encoding is the form of ready frames; nil: this connection takes none.
 	Encoding() *Encoding
 	// TryWrite writes ready frames and never waits. n < len(b) without an error says that the client's
-	// buffers are full: Rest must write what is left before anything else is written. An error is as
-	// Sink.Flush's.
+	// buffers are full: Rest must write what is left before anything else is written, or End gets it. An error
+	// is as Sink.Flush's.
 	TryWrite(b []byte) (n int, err error)
 	// Rest writes ready frames, or the rest of them, and waits for the client as Sink.Flush does.
 	Rest(b []byte) error

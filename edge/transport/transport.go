@@ -43,6 +43,13 @@ type End struct {
 	Details []*anypb.Any
 	// Trailer is metadata of gRPC behind the messages. The value of a name that ends in "-bin" is in base64.
 	Trailer http.Header
+	// Rest is what is left of ready frames of which TryWrite has taken a part, or nothing. It goes out before all
+	// else. Nothing can follow a part without it: the connection is reset.
+	Rest []byte
+	// Wait says that the client may be slow: it has a write time-out for each 64 KiB of what is left to be written,
+	// and another to read what is on its way, before the connection is closed. One that does not read in that time
+	// is reset.
+	Wait bool
 }
 
 // Text joins Code and Message.

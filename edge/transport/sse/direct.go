@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -248,16 +249,31 @@ func (d *Direct) End(e transport.End) error {
 	d.mu.Unlock()
 	d.release()
 	err := d.torn
-	if err == nil {
+	if err == nil || err == errPart && len(e.Rest) > 0 { //nolint:errorlint // it is never wrapped
 		err = d.lastWords(e)
 	}
 	d.unread()
+	if e.Wait && err == nil {
+		d.drain()
+	}
 	d.cut(err)
 	return err
 }
 
-// lastWords writes all that is behind the events, in one piece.
+// drain lets the client read to the end, and drops what it still says.
+func (d *Direct) drain() {
+	half, ok := d.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || d.conn.SetReadDeadline(time.Now().Add(d.t.cfg.WriteTimeout)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, d.conn, maxUnread)
+}
+
+// lastWords writes the rest of ready frames and all that is behind the events.
 func (d *Direct) lastWords(e transport.End) error {
+	if err := d.write(e.Rest); err != nil {
+		return err
+	}
 	var last []byte
 	for _, f := range e.Last {
 		last = d.format.Append(last, f)

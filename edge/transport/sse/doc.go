@@ -17,7 +17,9 @@
 // each kind of connection.
 //
 // Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
-// WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). There is no
+// WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). One that is ended
+// for being slow, before that, gets the rest of its frame and the last ones if it reads again in that
+// time (transport.End.Wait). There is no
 // queue: what is not written yet stays in the log.
 //
 // # Concurrency

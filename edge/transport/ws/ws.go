@@ -225,8 +225,9 @@ func (s *Sink) KeepAlive() error {
 }
 
 // End writes what is collected, the last frames, and a close frame with the code and the text of the end as
-// its reason, waits for the client to answer it for at most a CloseTimeout, and closes the connection. An
-// error says that the close frame was not written: the client had closed, was gone, or did not read.
+// its reason, waits for the client to answer it, and closes the connection. The client has a CloseTimeout for
+// each of the two; with e.Wait it has a WriteTimeout. An error says that the close frame was not written: the
+// client had closed, was gone, or did not read.
 func (s *Sink) End(e transport.End) error {
 	if s.buf == nil {
 		s.buf = s.t.buffers.Get()
@@ -235,11 +236,11 @@ func (s *Sink) End(e transport.End) error {
 		*s.buf = Text.Append(*s.buf, f)
 	}
 	*s.buf = appendClose(*s.buf, closeCode(e), e.Text())
-	if s.out.rest { // the rest of a ready frame was never written: nothing can follow it
-		s.out.rest, s.out.open, s.out.torn = false, false, true
-		s.out.mu.Unlock()
+	timeout := s.t.cfg.CloseTimeout // a last word is worth less waiting than an event: many connections may end at once
+	if e.Wait {
+		timeout = s.t.cfg.WriteTimeout
 	}
-	err := s.closing(*s.buf)
+	err := s.closing(e.Rest, *s.buf, timeout)
 	s.release()
 	if err != nil && s.torn() {
 		s.Cut()
@@ -287,24 +288,32 @@ func (s *Sink) locked(parts ...[]byte) error {
 	return nil
 }
 
-// closing writes the last bytes, a close frame at their end, and lets the reading goroutine wait for
-// the answer.
-func (s *Sink) closing(b []byte) error {
+// closing writes the rest of a ready frame and the last bytes, a close frame at their end, and lets the reading
+// goroutine wait for the answer.
+func (s *Sink) closing(rest, b []byte, timeout time.Duration) error {
 	s.in.mu.Lock() // a pong that is being taken must not undo the deadline below
 	said := make(chan struct{})
 	defer close(said)
 	s.in.said = said
 	s.in.ended.Store(true)
 	s.in.mu.Unlock()
-	s.out.mu.Lock()
+	part := s.out.rest
+	if s.out.rest = false; !part {
+		s.out.mu.Lock()
+	}
 	defer s.out.mu.Unlock()
-	// A last word is worth less waiting than an event: many connections may end at once.
-	if err := s.send(b, true, s.t.cfg.CloseTimeout); err != nil {
+	if part && len(rest) == 0 { // nothing can follow
+		s.out.open, s.out.torn = false, true
+	}
+	if err := s.send(rest, !part, timeout); err != nil {
+		return err
+	}
+	if err := s.send(b, true, timeout); err != nil {
 		return err
 	}
 	s.out.open = false
 	// It fails only when the client has answered already and the connection is closed.
-	_ = s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout))
+	_ = s.conn.SetReadDeadline(time.Now().Add(timeout))
 	return nil
 }
 

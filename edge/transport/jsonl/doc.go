@@ -18,7 +18,8 @@
 //
 // # What it does not do
 //
-// It does not read the log, and it does not know when a body is complete.
+// It does not read the log, and it does not know when a body is complete. It is no transport.Sink: a live
+// stream of JSON lines is a format of package sse, which holds no memory between two of them.
 //
 // # Where to look next
 //

@@ -110,7 +110,7 @@ func (t *Transport) appendHead(own http.Header, format *Format) []byte {
 
 // appendRetry appends the reconnection hint. Clients that were cut together must not come back together.
 func (t *Transport) appendRetry(dst []byte, format *Format) []byte {
-	if format.NoRetry {
+	if format.NoRetry || format.Bare {
 		return dst
 	}
 	hint := t.cfg.Retry + rand.N(t.cfg.Retry)

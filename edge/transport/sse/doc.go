@@ -6,7 +6,8 @@
 // A [Transport] holds what all connections share: settings and a pool of buffers. A [Sink] is one
 // response, a [Direct] one on a connection that was taken over from the HTTP server (HTTP/1.1, whatever
 // the request's method; its body must have been read). Frames are collected by Write and go out with
-// Flush. A [Format] is how a protocol writes its frames, its keep-alives and its headers.
+// Flush. A [Format] is how a protocol writes its frames, its keep-alives and its headers; [JSONL] writes
+// lines of JSON.
 //
 // # Contract
 //
@@ -19,8 +20,7 @@
 // Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
 // WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). One that is ended
 // for being slow, before that, gets the rest of its frame and the last ones if it reads again in that
-// time (transport.End.Wait). There is no
-// queue: what is not written yet stays in the log.
+// time (transport.End.Wait). There is no queue: what is not written yet stays in the log.
 //
 // # Concurrency
 //

@@ -24,6 +24,9 @@ type Format struct {
 	// Lines says that data are text: each line becomes a data line of its own, and a client reads line feeds
 	// between them. Without it data are one JSON text, whose line breaks become spaces.
 	Lines bool
+	// Bare leaves out all but the data, which are a line: JSON lines, and no server-sent events. Nothing of it
+	// resumes by itself, and a keep-alive is a Heartbeat or none.
+	Bare bool
 	// Whole says that the frames given to one Write belong together: they leave in one write and in one chunk of
 	// HTTP/1.1, as far as 64 KiB go. Larger ones are copied for it.
 	Whole bool
@@ -48,6 +51,9 @@ type Format struct {
 // Plain is the format of a stream that names none: event, data and id with spaces, a comment as keep-alive.
 var Plain = &Format{}
 
+// JSONL is the format of a stream of JSON lines. What writes whole runs as files is package jsonl.
+var JSONL = &Format{Name: "jsonl", Bare: true, NoRetry: true, NoKeepAlive: true, Header: http.Header{"Content-Type": {"application/x-ndjson"}}}
+
 // ready returns the format with what is made of it once, Plain for nil.
 func (m *Format) ready() *Format {
 	if m == nil {
@@ -63,7 +69,7 @@ func (m *Format) ready() *Format {
 			comment = "keepalive"
 		}
 		switch {
-		case m.NoKeepAlive:
+		case m.NoKeepAlive, m.Bare && m.Heartbeat == nil:
 		case m.Heartbeat != nil:
 			m.keepAlive = m.Append(nil, *m.Heartbeat)
 		default:
@@ -96,7 +102,7 @@ func (m *Format) SetHeader(h http.Header) {
 // client's cursor where it is; the event when it has no name.
 func (m *Format) Append(dst []byte, f dialect.Frame) []byte {
 	dst = m.begin(dst, f)
-	if m.Lines {
+	if m.Lines && !m.Bare {
 		dst = m.lines(dst, f.Data)
 	} else {
 		dst = appendValue(dst, f.Data)
@@ -106,6 +112,9 @@ func (m *Format) Append(dst []byte, f dialect.Frame) []byte {
 
 // begin appends everything before the data.
 func (m *Format) begin(dst []byte, f dialect.Frame) []byte {
+	if m.Bare {
+		return dst
+	}
 	if m.IDFirst {
 		dst = m.field(dst, "id:", f.Token)
 	}
@@ -115,6 +124,9 @@ func (m *Format) begin(dst []byte, f dialect.Frame) []byte {
 // end appends everything behind the data.
 func (m *Format) end(dst []byte, f dialect.Frame) []byte {
 	dst = append(dst, '\n')
+	if m.Bare {
+		return dst
+	}
 	if !m.IDFirst {
 		dst = m.field(dst, "id:", f.Token)
 	}

@@ -87,6 +87,24 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestJSONLines has one line for each frame, and nothing else, over each kind of connection.
+func TestJSONLines(t *testing.T) {
+	big := `"` + strings.Repeat("x", 90<<10) + `"`
+	fs := []dialect.Frame{frame("a", "{\n\"x\":\r1}", "1"), frame("", big, ""), frame("b", "[]", "2")}
+	ways(t, JSONL, func(s transport.Sink) {
+		if err := errors.Join(s.Write(fs), s.KeepAlive()); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Flush(); err != nil {
+			t.Error(err)
+		}
+	}, func(t *testing.T, resp *http.Response, body string) {
+		if want := "{ \"x\": 1}\n" + big + "\n[]\n"; body != want || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+			t.Errorf("%d bytes, want %d; %v", len(body), len(want), resp.Header)
+		}
+	})
+}
+
 // FuzzFormats holds that one frame is one event for a reader, in every format, and that text arrives as it was
 // given.
 func FuzzFormats(f *testing.F) {
@@ -176,6 +194,8 @@ func TestFormatOverEachWay(t *testing.T) {
 		{"comment", &Format{Comment: "heartbeat\n", NoRetry: true}, false, ": heartbeat \n\n"},
 		{"heartbeat", &Format{Heartbeat: &ping, Tight: true, IDFirst: true, Whole: true}, true, "event:ping\ndata:{\"type\": \"ping\"}\n\n"},
 		{"none", &Format{NoKeepAlive: true, NoRetry: true, Lines: true}, false, ""},
+		{"lines of JSON", &Format{Bare: true}, false, ""},
+		{"lines of JSON with a heartbeat", &Format{Bare: true, Lines: true, Heartbeat: &ping}, false, "{\"type\": \"ping\"}\n"},
 	} {
 		tt.m.Header = http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "x-protocol": {"a", "b"}, "X-Accel-Buffering": nil}
 		fs := []dialect.Frame{frame("a", "{\n}", "1"), frame("big", big, "2"), frame("", big, ""), frame("z", "[]", "3")}

@@ -18,11 +18,11 @@
 // Every write has a deadline of its own, over at most 64 KiB: a client that takes 64 KiB in a
 // WriteTimeout is slow but served, one that takes less is cut (dialect.ErrSlowClient). One that is ended
 // for being slow, before that, gets the rest of its frame and the close frame if it reads again in that
-// time (transport.End.Wait). There is no
-// queue: what is not written yet stays in the log. A client that answers no ping for a WriteTimeout is
-// gone. Nor is there a queue of what a client sends: it is not read while a message is dealt with.
+// time (transport.End.Wait). There is no queue: what is not written yet stays in the log. Nor is there one
+// of what a client sends: it is not read while a message is dealt with. A client that answers no ping for a
+// WriteTimeout is gone.
 //
-// A silent connection that a poller watches holds no goroutine and about 1.5 KiB.
+// A silent connection that a poller watches holds no goroutine and less than 2 KiB.
 //
 // # Concurrency
 //

@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
-
-	"agentstream/edge/dialect"
 )
 
 const (
@@ -50,8 +46,6 @@ type input struct {
 	sent  uint64     // pings
 	until time.Time  // when the newest pong is due; zero: none is
 }
-
-var errNoPong = fmt.Errorf("ws: no answer to a ping: %w", dialect.ErrClientGone)
 
 // closedError is a client's close frame.
 type closedError struct {
@@ -98,77 +92,6 @@ func (s *Sink) serve() {
 		err = s.receive()
 	}
 	s.over(err)
-}
-
-// over ends the connection, for a reason that receive gave.
-func (s *Sink) over(err error) {
-	defer close(s.done)
-	defer s.conn.Close()
-	if s.watch != nil {
-		defer s.watch.Stop()
-	}
-	if s.in.ended.Load() {
-		<-s.in.said // the client may have closed by itself: it gets our close frame all the same
-		return      // the client's answer to our close, or none in time
-	}
-	violation, bye := new(ProtocolError), new(closedError)
-	switch {
-	case errors.As(err, &violation):
-		s.leave(violation.Code, violation.Reason)
-		s.tell(err)
-		s.drain()
-	case errors.As(err, &bye):
-		s.leave(bye.code, "")
-		s.tell(fmt.Errorf("%w: %w", dialect.ErrClientGone, err))
-		s.drain()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-		s.tell(errNoPong)
-	case errors.Is(err, dialect.ErrSlowClient), errors.Is(err, dialect.ErrClientGone):
-		s.tell(err)
-	default:
-		s.tell(fmt.Errorf("ws: read: %w: %w", dialect.ErrClientGone, err))
-	}
-}
-
-// tell reports why the connection is over, unless Received's refusal was reported or End has begun.
-func (s *Sink) tell(err error) {
-	if s.o.Closed != nil && !s.in.deaf && !s.in.ended.Load() {
-		s.o.Closed(err)
-	}
-}
-
-// leave writes the last close frame. A write that the sink has under way is given a CloseTimeout more.
-func (s *Sink) leave(code int, reason string) {
-	s.in.left.Store(true)
-	limit := time.Now().Add(s.t.cfg.CloseTimeout)
-	_ = s.conn.SetWriteDeadline(limit)
-	s.out.mu.Lock()
-	defer s.out.mu.Unlock()
-	if !s.out.open {
-		return // closed already, or in the middle of a frame
-	}
-	s.out.open = false
-	_ = s.conn.SetWriteDeadline(limit)
-	// A client that does not take it has no use for the error.
-	_, _ = s.conn.Write(appendClose(nil, code, reason))
-}
-
-// drain lets the close frame arrive: closing with unread bytes, or before the client's last ones, would
-// reset the connection, and the client might never see why.
-func (s *Sink) drain() {
-	half, ok := s.conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout)) != nil {
-		return
-	}
-	for total := 0; total < maxDrain; {
-		n, err := s.conn.Read(s.in.buf[:])
-		if total += n; err != nil {
-			return
-		}
-	}
 }
 
 // receive takes frames until an error, which it always gives. Between two frames it does not wait, where
@@ -392,19 +315,6 @@ func (s *Sink) look() error {
 	return nil
 }
 
-// pong answers the newest ping.
-func (s *Sink) pong() error {
-	in := &s.in
-	if !in.pinged {
-		return nil
-	}
-	in.pinged = false
-	if err := s.locked(append(appendHeader(nil, opPong, len(in.pong)), in.pong...)); err != nil && !in.ended.Load() {
-		return err
-	}
-	return nil
-}
-
 // full reads all of b.
 func (s *Sink) full(b []byte) error {
 	in := &s.in
@@ -444,39 +354,4 @@ func (s *Sink) fill() error {
 		err = io.ErrNoProgress
 	}
 	return err
-}
-
-// expect counts a ping that is about to be sent and gives its number. The client has timeout to answer
-// the first that it has not answered: a goroutine that reads finds that out at once, and without one the
-// next ping does.
-func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if !in.until.IsZero() && !in.busy && time.Now().After(in.until) {
-		return 0, errNoPong
-	}
-	in.sent++
-	if in.until.IsZero() {
-		in.until = time.Now().Add(timeout)
-		_ = conn.SetReadDeadline(in.until)
-	}
-	return in.sent, nil
-}
-
-// answered takes a pong. One of an older ping shows that the client lives, but more are due.
-func (in *input) answered(conn net.Conn, data []byte, timeout time.Duration) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if len(data) != 8 || in.until.IsZero() || in.ended.Load() {
-		return
-	}
-	switch n := binary.BigEndian.Uint64(data); {
-	case n == in.sent:
-		in.until = time.Time{}
-	case n > 0 && n < in.sent:
-		in.until = time.Now().Add(timeout)
-	default:
-		return
-	}
-	_ = conn.SetReadDeadline(in.until)
 }

@@ -78,11 +78,11 @@ var moments = []moment{
 		must(s.t, m.Reasoning("a"), m.Signed("sig"), m.Text("b"), m.Text("c"))
 	}},
 	{"in-a-model-call", func(s *stage) {
-		must(s.t, s.run.Say(s.ctx, schema.TypeModelStart, map[string]string{"call_id": "model_1"}))
+		must(s.t, s.run.Emit(s.ctx, schema.TypeModelStart, map[string]string{"call_id": "model_1"}))
 		must(s.t, s.message().Text("The"))
 	}},
 	{"model-asked", func(s *stage) {
-		must(s.t, s.run.Say(s.ctx, schema.TypeModelStart, map[string]string{"call_id": "model_1"}))
+		must(s.t, s.run.Emit(s.ctx, schema.TypeModelStart, map[string]string{"call_id": "model_1"}))
 	}},
 	{"in-tool-input", func(s *stage) {
 		m := s.message()

@@ -125,7 +125,7 @@ func (r *Run) send(ctx context.Context, events ...schema.Event) error {
 		return r.err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, events[0].Type, context.Cause(ctx))
+		return fmt.Errorf("producers: run %s: emit %s: %w", r.cfg.RunID, events[0].Type, context.Cause(ctx))
 	}
 	for i := range events {
 		e := &events[i]
@@ -135,7 +135,7 @@ func (r *Run) send(ctx context.Context, events ...schema.Event) error {
 	}
 	if err := r.cfg.Sink.Send(ctx, events...); err != nil {
 		r.failed(ctx, err)
-		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, events[0].Type, err)
+		return fmt.Errorf("producers: run %s: emit %s: %w", r.cfg.RunID, events[0].Type, err)
 	}
 	for i := range events {
 		r.open.See(&events[i])
@@ -155,25 +155,25 @@ func (l *Lane) event(typ string, payload json.RawMessage) schema.Event {
 	return schema.Event{Type: typ, ChildID: l.id, Path: l.path, Payload: payload}
 }
 
-// Say emits an event of any type, with a payload that encoding/json takes (json.RawMessage as it is), as
+// Emit publishes an event of any type, with a payload that encoding/json takes (json.RawMessage as it is), as
 // part of the open turn where there is one.
-func (l *Lane) Say(ctx context.Context, typ string, payload any) error {
+func (l *Lane) Emit(ctx context.Context, typ string, payload any) error {
 	body, err := jsonOf(payload)
 	if err != nil {
-		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
+		return fmt.Errorf("producers: run %s: emit %s: %w", l.run.cfg.RunID, typ, err)
 	}
 	ctx, done, err := l.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("producers: run %s: say %s: %w", l.run.cfg.RunID, typ, err)
+		return fmt.Errorf("producers: run %s: emit %s: %w", l.run.cfg.RunID, typ, err)
 	}
 	defer done()
 	return l.emit(ctx, typ, body)
 }
 
-// SayAll emits events that belong together, for instance the effects of a command and commands.taken
+// EmitAll emits events that belong together, for instance the effects of a command and commands.taken
 // (see producers/command). A Publisher stores them together or not at all, up to one pack. They have a type and
 // a payload; lane, turn and actor are set here.
-func (l *Lane) SayAll(ctx context.Context, events ...schema.Event) error {
+func (l *Lane) EmitAll(ctx context.Context, events ...schema.Event) error {
 	r := l.run
 	ctx, done, err := l.begin(ctx)
 	if err != nil {
@@ -206,7 +206,7 @@ func (l *Lane) together(events []schema.Event) []schema.Event {
 func (l *Lane) over(typ string) error {
 	own, root := l.run.open.State(l.id), l.run.open.State("")
 	if l.id != "" && (own.Final() || root.Final()) || root.Final() && typ != schema.TypeRunLifecycle {
-		return fmt.Errorf("producers: run %s: say %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
+		return fmt.Errorf("producers: run %s: emit %s of %q: %w", l.run.cfg.RunID, typ, l.id, ErrOver)
 	}
 	return nil
 }
@@ -333,9 +333,9 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 func (l *Lane) Step(ctx context.Context, index int, kind, checkpoint string) error {
 	o := object(nil).integer("step_index", int64(index)).text("step_kind", kind)
 	if checkpoint == "" {
-		return l.Say(ctx, schema.TypeStepBoundary, o.raw("checkpoint_id", []byte("null")).end())
+		return l.Emit(ctx, schema.TypeStepBoundary, o.raw("checkpoint_id", []byte("null")).end())
 	}
-	return l.Say(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).end())
+	return l.Emit(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).end())
 }
 
 // Ask emits input.requested, a question to a person. The answer comes as a command. options and form (a
@@ -349,7 +349,7 @@ func (l *Lane) Ask(ctx context.Context, request, prompt string, options []string
 		}
 		o = o.raw("options", list)
 	}
-	return l.Say(ctx, schema.TypeInputRequested, o.raw("schema", form).end())
+	return l.Emit(ctx, schema.TypeInputRequested, o.raw("schema", form).end())
 }
 
 // Answered reports to readers that a question has its answer; nil is null: nobody answered in time.
@@ -361,14 +361,14 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 	if v == nil {
 		v = json.RawMessage("null")
 	}
-	return l.Say(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
+	return l.Emit(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
 }
 
-// Heard hands the Run an event that somebody else wrote into the run: a command that the agent obeys. A
+// Receive hands the Run an event that somebody else wrote into the run: a command that the agent obeys. A
 // message that takes the run up again, behind its end, is one that it must know of.
 //
 // It does not block, so that whoever receives a cancellation can obey it at once.
-func (r *Run) Heard(e *schema.Event) { r.foreign.add(e) }
+func (r *Run) Receive(e *schema.Event) { r.foreign.add(e) }
 
 // Flush returns when everything that was written is stored.
 func (r *Run) Flush(ctx context.Context) error { return r.cfg.Sink.Flush(ctx) }

@@ -46,7 +46,7 @@ func TestHugeInput(t *testing.T) {
 			tooLarge("provider", err)
 			_, err = turn.Task(text)
 			tooLarge("task", err)
-			tooLarge("say", r.Say(ctx, schema.TypeProgress, map[string]string{"message": text}))
+			tooLarge("say", r.Emit(ctx, schema.TypeProgress, map[string]string{"message": text}))
 			tooLarge("ask", r.Ask(ctx, "q", text, nil, nil))
 			_, err = r.Spawn(ctx, "run_c", text, "")
 			tooLarge("spawn", err)

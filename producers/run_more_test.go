@@ -93,7 +93,7 @@ func TestHeardTakesUp(t *testing.T) {
 	if len(s.events) != n {
 		t.Error("what is over was cancelled")
 	}
-	r.Heard(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"more"}`)})
+	r.Receive(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"more"}`)})
 	must(t, r.Cancel(ctx, "not now"))
 	if len(s.events) != n+1 || !strings.Contains(s.story(), `"state":"aborted","reason":"not now"`) {
 		t.Errorf("told %s", s.story())
@@ -110,7 +110,7 @@ func TestSayAll(t *testing.T) {
 	turn, err := r.Turn(ctx)
 	must(t, err)
 	must(t, r.Flush(ctx))
-	must(t, r.SayAll(ctx, schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"done":1}`), Cause: "evt_x"},
+	must(t, r.EmitAll(ctx, schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"done":1}`), Cause: "evt_x"},
 		schema.Event{Type: schema.TypeCommandsTaken, Payload: []byte(`{"through":1}`)}), r.Flush(ctx))
 	packs := 0
 	for p, err := range log.Since(ctx, key, 0) {
@@ -124,7 +124,7 @@ func TestSayAll(t *testing.T) {
 		t.Errorf("%d packs, %+v", packs, events)
 	}
 	must(t, turn.End(""), r.Done(ctx))
-	if err := r.SayAll(ctx, schema.Event{Type: schema.TypeProgress}); !errors.Is(err, producers.ErrOver) {
+	if err := r.EmitAll(ctx, schema.Event{Type: schema.TypeProgress}); !errors.Is(err, producers.ErrOver) {
 		t.Errorf("behind the end: %v", err)
 	}
 	must(t, pub.Close(ctx))

@@ -95,7 +95,7 @@ func (c *crowd) act(rng *rand.Rand) {
 	case n == 6 && turn != nil:
 		c.ok("end turn", turn.End("end_turn"))
 	case n == 7:
-		c.run.Heard(&schema.Event{Type: "command.pause", RunID: "run_1"})
+		c.run.Receive(&schema.Event{Type: "command.pause", RunID: "run_1"})
 	case n < 10:
 		child, err := l.Spawn(c.ctx, fmt.Sprintf("kid_%d", c.kids.Add(1)), "", "")
 		c.ok("spawn", err)
@@ -113,7 +113,7 @@ func (c *crowd) act(rng *rand.Rand) {
 			c.mu.Unlock()
 		}
 	case n < 15:
-		c.ok("say", l.Say(c.ctx, schema.TypeProgress, nil))
+		c.ok("say", l.Emit(c.ctx, schema.TypeProgress, nil))
 	default:
 		_ = turn.ID() + fmt.Sprint(turn.Context().Err(), len(turn.Calls()))
 		c.ok("speak", speak(turn))
@@ -211,11 +211,11 @@ func TestCancelWhileALaneWaits(t *testing.T) {
 	must(t, err)
 	s.on.Store(true)
 	said := make(chan error, 1)
-	go func() { said <- r.Say(context.Background(), schema.TypeProgress, nil) }()
+	go func() { said <- r.Emit(context.Background(), schema.TypeProgress, nil) }()
 	for s.waiting.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	r.Heard(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"x"}`)})
+	r.Receive(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"x"}`)})
 	began := time.Now()
 	if err := child.Cancel(ctx, "stop"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a child is cancelled while the run waits: %v", err)

@@ -95,7 +95,7 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 
 // End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
 // or a child has not ended. with are events of the turn's lane that are emitted together with the end, as by
-// [Lane.SayAll], for instance commands.taken for the command that the turn has answered.
+// [Lane.EmitAll], for instance commands.taken for the command that the turn has answered.
 func (t *Turn) End(stop string, with ...schema.Event) error {
 	r := t.lane.run
 	if err := t.enter("end", ""); err != nil {

@@ -202,7 +202,7 @@ func TestCancelMeetsSpeakers(t *testing.T) {
 			speak(child)
 		}
 		for range rng.IntN(30) {
-			must(t, r.Say(ctx, schema.TypeProgress, map[string]int{"done": 1}))
+			must(t, r.Emit(ctx, schema.TypeProgress, map[string]int{"done": 1}))
 		}
 		must(t, r.Cancel(ctx, "enough"), r.Cancel(ctx, "twice"))
 		all.Wait()

@@ -63,8 +63,8 @@ func (m *proxyMetrics) hooks() proxy.Hooks {
 		},
 		Kept: func(provider string, events int) { m.kept.WithLabelValues(provider).Add(float64(events)) },
 		Lost: func(l proxy.Loss) {
-			m.lost.WithLabelValues(l.Reason, word(l.Told)).Inc()
-			m.lostBytes.WithLabelValues(l.Reason, word(l.Told)).Add(float64(l.Bytes))
+			m.lost.WithLabelValues(l.Reason, word(l.Recorded)).Inc()
+			m.lostBytes.WithLabelValues(l.Reason, word(l.Recorded)).Add(float64(l.Bytes))
 		},
 	}
 }

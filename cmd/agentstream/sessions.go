@@ -39,7 +39,7 @@ func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks produce
 		defer cancel()
 		followed := make(chan error, 1)
 		group.Go(func() {
-			err := n.Log.Follow(ctx, pubjs.FollowConfig{Name: sessionsName, Logger: log}, d.Hear)
+			err := n.Log.Follow(ctx, pubjs.FollowConfig{Name: sessionsName, Logger: log}, d.Receive)
 			cancel()
 			followed <- err
 		})

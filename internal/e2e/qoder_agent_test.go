@@ -133,7 +133,7 @@ func (a *sessionAgent) next(ctx context.Context) (*commands.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.run.Heard(&cmd.Event)
+	a.run.Receive(&cmd.Event)
 	return cmd, cmd.Done(ctx)
 }
 
@@ -256,7 +256,7 @@ func (a *sessionAgent) long(turn *producers.Turn, _ string) error {
 			return err
 		}
 		if cmd != nil && cmd.Name == "cancel" {
-			a.run.Heard(&cmd.Event)
+			a.run.Receive(&cmd.Event)
 			return errors.Join(cmd.Done(turn.Context()), errEnded, turn.Cancel("interrupted"))
 		}
 		if err := m.Text("and on "); err != nil {
@@ -303,7 +303,7 @@ func ended(turn *producers.Turn, id string, ok bool, output string) error {
 
 // waits says that a call waits for the client.
 func (a *sessionAgent) waits(turn *producers.Turn, id string) error {
-	return a.run.Say(turn.Context(), schema.TypeInputRequested, json.RawMessage(fmt.Sprintf(`{"request_id":%q,"call_id":%q}`, id, id)))
+	return a.run.Emit(turn.Context(), schema.TypeInputRequested, json.RawMessage(fmt.Sprintf(`{"request_id":%q,"call_id":%q}`, id, id)))
 }
 
 // heard waits for the answer to a request, and says that it is there.

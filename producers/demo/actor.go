@@ -77,7 +77,7 @@ func (a *actor) step(kind string) {
 
 func (a *actor) say(typ string, payload any) {
 	if a.err == nil {
-		a.try(a.lane.Say(a.s.ctx, typ, payload))
+		a.try(a.lane.Emit(a.s.ctx, typ, payload))
 	}
 }
 

@@ -242,7 +242,7 @@ func (s *reply) confirmed() error {
 		return nil
 	}
 	c := calls[0]
-	if err := s.q.Run.Say(s.ctx, schema.TypeInputRequested, confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
+	if err := s.q.Run.Emit(s.ctx, schema.TypeInputRequested, confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
 		return err
 	}
 	if err := s.await(s.cfg.Patience, func() bool { return s.heard != nil && s.heard.RequestID() == c.ID() }); err != nil {

@@ -53,7 +53,7 @@ func newTalk(t *testing.T, r Replies) *talk {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { _ = d.Run(ctx) })
-	group.Go(func() { _ = s.log.Follow(ctx, natsjs.FollowConfig{Name: "worker"}, d.Hear) })
+	group.Go(func() { _ = s.log.Follow(ctx, natsjs.FollowConfig{Name: "worker"}, d.Receive) })
 	t.Cleanup(func() { cancel(); group.Wait(); stop() })
 	s.put("", schema.TypeSessionCreated, `{}`)
 	return s

@@ -110,7 +110,7 @@ func TestSilentStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.Heard(nc, keys), Timeout: 1500 * time.Millisecond})
+	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.FailFast(nc, keys), Timeout: 1500 * time.Millisecond})
 	put := func(key string) (time.Duration, error) {
 		began := time.Now()
 		_, err := a.Append(t.Context(), runKey("run_1"), []schema.Event{text("", strings.Repeat("x", 4<<10))},
@@ -150,7 +150,7 @@ func TestSilentStream(t *testing.T) {
 		}
 	}
 	refusedAtOnce("full")
-	heard := natsjs.Heard(nc, keys)
+	heard := natsjs.FailFast(nc, keys)
 	begin := func(n int) (time.Duration, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
 		defer cancel()

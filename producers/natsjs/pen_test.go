@@ -52,8 +52,8 @@ func TestPenOnAStoppedLog(t *testing.T) {
 	var all sync.WaitGroup
 	for _, say := range []func() error{
 		func() error { return m.Text("word ") },
-		func() error { return r.Say(own, schema.TypeProgress, nil) },
-		func() error { return child.Say(own, schema.TypeProgress, nil) },
+		func() error { return r.Emit(own, schema.TypeProgress, nil) },
+		func() error { return child.Emit(own, schema.TypeProgress, nil) },
 	} {
 		all.Go(func() {
 			for range 1000 {
@@ -78,7 +78,7 @@ func TestPenOnAStoppedLog(t *testing.T) {
 		return err
 	}
 	within("look", func() error {
-		r.Heard(&schema.Event{Type: "command.cancel", RunID: "run_1"})
+		r.Receive(&schema.Event{Type: "command.cancel", RunID: "run_1"})
 		_, _ = turn.ID(), turn.Context().Err()
 		return nil
 	})

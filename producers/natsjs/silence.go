@@ -114,9 +114,9 @@ type heardKeys struct {
 	silence
 }
 
-// Heard returns keys, of a bucket that OpenKeys has opened, for which nobody waits once the bucket's stream stores
+// FailFast returns keys, of a bucket that OpenKeys has opened, for which nobody waits once the bucket's stream stores
 // nothing any more: Begin then refuses at once, with producers.ErrFull.
-func Heard(nc *nats.Conn, keys *Keys) producers.Keys { return &heardKeys{Keys: keys, nc: nc} }
+func FailFast(nc *nats.Conn, keys *Keys) producers.Keys { return &heardKeys{Keys: keys, nc: nc} }
 
 const keysStream = "KV_" + natskit.KeysBucket
 

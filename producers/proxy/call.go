@@ -298,7 +298,7 @@ func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
 // recordedLoss reports a loss to the operator that the run records as well.
 func (c *call) recordedLoss(why string, bytes int64) {
 	c.recorded += bytes
-	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Told: true}, nil)
+	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Recorded: true}, nil)
 }
 
 // judge returns how a call without losses went. A client may leave when it has the message: that the

@@ -109,7 +109,7 @@ type Loss struct {
 	Key    schema.RunKey
 	Reason string // from a fixed set
 	Bytes  int64  // as they came over the wire
-	Told   bool   // the run records it; otherwise only the process's log does
+	Recorded   bool   // the run records it; otherwise only the process's log does
 }
 
 func (c Config) withDefaults() Config {

@@ -77,7 +77,7 @@ func TestSlowLog(t *testing.T) {
 		t.Errorf("%d characters, %d losses", len(text), count(events, schema.TypeLoss))
 	}
 	lost := r.losses()
-	if len(lost) != 1 || !lost[0].Told || lost[0].Bytes < int64(len(body)-256<<10) || lost[0].Bytes > int64(len(body)) {
+	if len(lost) != 1 || !lost[0].Recorded || lost[0].Bytes < int64(len(body)-256<<10) || lost[0].Bytes > int64(len(body)) {
 		t.Errorf("%+v", lost)
 	}
 	var end schema.Event
@@ -145,7 +145,7 @@ func TestTotalBound(t *testing.T) {
 	}
 	untold := 0
 	for _, l := range r.losses() {
-		if !l.Told {
+		if !l.Recorded {
 			untold++
 			if l.Reason != "too many calls wait for the log" || l.Bytes != int64(len(body)) {
 				t.Errorf("%+v", l)
@@ -225,7 +225,7 @@ func TestLogNeverComesBack(t *testing.T) {
 		t.Fatalf("%+v", lost)
 	}
 	for _, l := range lost {
-		if l.Told || l.Bytes != int64(len(body)) || l.Key.Run != "run_never" {
+		if l.Recorded || l.Bytes != int64(len(body)) || l.Key.Run != "run_never" {
 			t.Errorf("%+v", l)
 		}
 	}

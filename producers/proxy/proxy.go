@@ -241,7 +241,7 @@ func (p *Proxy) lost(l Loss, why error) {
 	if why != nil {
 		args = append(args, "err", why)
 	}
-	if l.Told {
+	if l.Recorded {
 		p.cfg.Logger.Info("proxy: a run lacks a part, and says so", args...)
 		return
 	}

@@ -30,7 +30,7 @@ func (c *call) question(ctx context.Context) ([]schema.Event, error) {
 		return nil, err
 	}
 	if l != nil {
-		c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes, Told: true}, nil)
+		c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes, Recorded: true}, nil)
 		return []schema.Event{c.here(lossEvent(*l))}, nil
 	}
 	return c.read(data), nil

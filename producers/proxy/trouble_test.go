@@ -291,7 +291,7 @@ func TestEndedByOthers(t *testing.T) {
 			t.Fatal("nobody says that the rest was not taken")
 		}
 	}
-	if l := r.losses(); l[0].Told || l[0].Reason != "the run was ended meanwhile" {
+	if l := r.losses(); l[0].Recorded || l[0].Reason != "the run was ended meanwhile" {
 		t.Errorf("%+v", l)
 	}
 	before := len(r.events("run_e"))

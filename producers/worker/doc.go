@@ -2,15 +2,15 @@
 //
 // # What it is
 //
-// A [Worker] receives messages ([Worker.Hear]) from a follower of the log, such as natsjs.Log.Follow. It opens the
+// A [Worker] receives messages ([Worker.Receive]) from a follower of the log, such as natsjs.Log.Follow. It opens the
 // session that they are in, begins a turn for each message and calls an [Answer] to write it. It skips
 // what was taken before, ends what a former life left open, obeys cancellations, and closes the session's
 // resources again when no message comes for a while.
 //
-//	message in the log ─▶ Hear ─▶ waits for a place ─▶ visit: commands, Run, presence
-//	                                                     │ for each message: turn ─▶ Answer ─▶ turn.end,
-//	                                                     ▼                                     commands.taken
-//	                                                   silence ─▶ the place is free
+//	message in the log ─▶ Receive ─▶ waits for a place ─▶ visit: commands, Run, presence
+//	                                                         │ for each message: turn ─▶ Answer ─▶ turn.end,
+//	                                                         ▼                                     commands.taken
+//	                                                       silence ─▶ the place is free
 //
 // # Contract
 //
@@ -19,13 +19,13 @@
 // as failed when it comes back, and answers the message again from the beginning. A cancellation ends the turn
 // under way, and a message before it that still waits is not answered; one behind it is. A session whose owner is
 // another process that answers is left to it, so several workers may receive the same messages. A message is done
-// ([Worker.Hear]) when it is settled in the log, and not before: the follower keeps it until then.
+// ([Worker.Receive]) when it is settled in the log, and not before: the follower keeps it until then.
 //
 // # Concurrency
 //
 // All is safe for concurrent use. Run starts one goroutine for each session with something to do, at most
 // Config.Most, each with a second one that reads its commands and a third while a turn is under way; it returns
-// when all have ended. Hear never waits for anything.
+// when all have ended. Receive never waits for anything.
 //
 // # What it does not do
 //

@@ -36,7 +36,7 @@ type visit struct {
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
 }
 
-// call is one call of Hear.
+// call is one call of Receive.
 type call struct {
 	seq  schema.Seq
 	done func()

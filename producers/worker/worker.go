@@ -96,11 +96,11 @@ func matters(body []byte) bool {
 	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
 }
 
-// Hear receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
+// Receive receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
 // is settled in the log: answered, cancelled, or taken by another worker. It is not called when that could not be
 // found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is
 // answered once, and the last done is the one that counts.
-func (d *Worker) Hear(p schema.Pack, done func()) {
+func (d *Worker) Receive(p schema.Pack, done func()) {
 	if p.Child != "" || !matters(p.Body) {
 		done()
 		return

@@ -83,7 +83,7 @@ func (o *office) staff(cfg worker.Config) (leave func()) {
 		}
 	})
 	group.Go(func() {
-		err := o.log.Follow(ctx, natsjs.FollowConfig{Name: "worker", Again: o.again, Logger: cfg.Logger}, d.Hear)
+		err := o.log.Follow(ctx, natsjs.FollowConfig{Name: "worker", Again: o.again, Logger: cfg.Logger}, d.Receive)
 		if err != nil {
 			o.t.Error(err)
 		}

@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Folds)}
-	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.Heard(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	var pace *paced
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })

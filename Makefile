@@ -10,13 +10,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 BIN     := bin/agentstream
 # make test RACE= leaves the race detector out, which needs a C compiler.
 RACE    ?= -race
+# The detector's runtime sleeps a second at the end of every test binary, unless it is told.
+export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
-# (arch_race_test.go holds them to it), and those that take longest: begun first, nobody waits for them.
+# (arch_race_test.go holds them to it), and the one that drives the program as a process of its own.
 UNRACED := producers/anthropic producers/gemini producers/openai producers/provider producers/transcript
+PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
 UNRACED_DEPS := modernc.org/sqlite/lib unicode/... $(UNRACED:%=agentstream/%)
-LONGEST := internal/e2e cmd/agentstream edge producers persister/postgres persister/sqlite
+# Those that take longest are begun first: nobody waits for them.
+LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...
 RUN     ?=
 BENCH   ?= .
@@ -44,24 +48,37 @@ build: ## Build the static binary bin/agentstream
 test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
 	@all=$$(go list $(PKG))
 	of() { for dir; do grep -xF "agentstream/$$dir" <<<"$$all" || true; done; }
-	unraced=$$([ -z '$(RACE)' ] || of $(UNRACED))
-	raced=$$({ of $(LONGEST); echo "$$all"; } | grep -vxF -e "$$unraced" | awk '!seen[$$0]++') || true
-	# Tests wait a lot: half as many packages again as there are processors are tested at a time.
+	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT
+	# The detector looks at every package but UNRACED and PROCESSES, and at every test but those of one
+	# goroutine that compute much: they are in files of norace's.
 	race='$(if $(RACE),$(RACE) $(UNRACED_DEPS:%=-gcflags=%=-race=false))'
-	again=$$(mktemp); trap 'rm -f "$$again"' EXIT
-	flags=(-v -count=1 -timeout 20m -p $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) $(if $(RUN),-run '$(RUN)'))
+	unraced=$$([ -z '$(RACE)' ] || of $(PROCESSES) $(UNRACED))
+	raced=$$({ of $(LONGEST); echo "$$all"; } | grep -vxF -e "$$unraced" | awk '!seen[$$0]++') || true
+	norace=$$([ -z '$(RACE)' ] || tools/norace $$raced)
+	alone=$$(cut -d' ' -f2 <<<"$$norace" | grep -E -e '$(firstword $(subst /, ,$(RUN)))' | paste -sd'|') || true
+	flags=(-v -count=1 -timeout 20m -vet=off $(if $(RUN),-run '$(RUN)'))
+	without() {
+		ended=0
+		[ -z "$$alone" ] || CGO_ENABLED=1 go test "$${flags[@]}" -run "^($$alone)$$" -p 1 $$(cut -d' ' -f1 <<<"$$norace" | sort -u) || ended=1
+		[ -z "$$unraced" ] || CGO_ENABLED=1 go test "$${flags[@]}" -p 1 $$unraced || ended=1
+		return $$ended
+	}
 	{
-		failed=
-		[ -z "$$unraced" ] || CGO_ENABLED=1 go test "$${flags[@]}" $$unraced 2>&1 || failed=yes
-		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $$race "$${flags[@]}" $$raced 2>&1 || failed=yes
+		# Tests wait a lot: what runs without the detector runs beside what runs with it.
+		without >"$$work/without" 2>&1 & beside=$$! failed=
+		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $$race "$${flags[@]}" -p $$(getconf _NPROCESSORS_ONLN) $$raced 2>&1 || failed=yes
+		wait $$beside || failed=yes
+		cat "$$work/without"
 		[ -z "$$failed" ]
-	} | awk -v again="$$again" -f tools/testsum.awk && exit
+	} | awk -v again="$$work/again" -f tools/testsum.awk && exit
 	# A test that failed is run once more by itself: a busy machine is no reason to fail, a defect is.
-	[ -s "$$again" ] || exit 1
-	echo; echo "once more:"; cat "$$again"
+	[ -s "$$work/again" ] || exit 1
+	echo; echo "once more:"; cat "$$work/again"
 	while read -r pkg run; do
-		CGO_ENABLED=$(if $(RACE),1,0) go test $$race -v -count=1 -timeout 20m -run "$$run" "$$pkg" 2>&1 </dev/null || true
-	done <"$$again" | awk -f tools/testsum.awk
+		with=$$race
+		if grep -qxF -e "$$pkg" <<<"$$unraced" || grep -qE -e "^$$pkg $${run#^}" <<<"$$norace"; then with=; fi
+		CGO_ENABLED=$(if $(RACE),1,0) go test $$with -v -count=1 -timeout 20m -vet=off -run "$$run" "$$pkg" 2>&1 </dev/null || true
+	done <"$$work/again" | awk -f tools/testsum.awk
 
 .PHONY: needs
 needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl, nginx
@@ -94,7 +111,7 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go'))
 	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go test -short -count=1 -timeout 10m $$(go list ./... | grep -v /internal/e2e)
+	go test -short -count=1 -vet=off -timeout 10m $$(go list ./... | grep -v /internal/e2e)
 
 .PHONY: bench
 bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./bench BENCH=SideBySide)

@@ -110,6 +110,10 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"race", "producers/openai/x_test.go", "package openai\nimport \"sync\"\nvar mu sync.Mutex\n", "sync"},
 		{"race", "producers/openai/x.go", "package openai\nimport \"strings\"\nvar b strings.Builder\n", ""},
 		{"race", "producers/x.go", "package producers\nfunc f() { go f() }\n", ""},
+		{"race", "producers/x_test.go", "//go:build !race\n\npackage producers\nfunc f() { go f() }\n", "starts a goroutine"},
+		{"race", "producers/x_test.go", "//go:build !race\n\npackage producers\nimport \"sync\"\nvar mu sync.Mutex\n", "sync"},
+		{"race", "producers/x_test.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", ""},
+		{"race", "producers/x.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", "is no test"},
 		{"race", "Makefile", "\nUNRACED := producers/openai\n", "UNRACED is not"},
 
 		{"paths", "docs/x.md", "see ../shared/work/home and http://x/home, docs/root.md, a/root\n", ""},

@@ -12,6 +12,11 @@ import (
 // producers. The Makefile says the list a second time.
 var unraced = []string{"producers/anthropic", "producers/gemini", "producers/openai", "producers/provider", "producers/transcript"}
 
+// norace begins a file of tests that are built only without the race detector: one goroutine that computes
+// much, so that the detector has nothing to find. tools/norace lists them for the Makefile. The other tests of
+// the package run with the detector.
+const norace = "//go:build !race\n"
+
 // concurrent is what packages need that have something for the race detector to find.
 var concurrent = []string{"sync", "sync/atomic", "testing/synctest", "unsafe", "C"}
 
@@ -20,7 +25,10 @@ func checkRace(tr tree) (out []violation) {
 		out = append(out, violation{"Makefile", "UNRACED is not " + strings.Join(unraced, " "), "race:Makefile"})
 	}
 	for _, s := range tr.sources {
-		if !slices.Contains(unraced, s.dir) {
+		if strings.HasPrefix(tr.texts[s.path], norace) && !s.test {
+			out = append(out, violation{s.path, "is no test and not seen by the race detector", "race:" + s.path})
+		}
+		if !slices.Contains(unraced, s.dir) && !strings.HasPrefix(tr.texts[s.path], norace) {
 			continue
 		}
 		for _, imp := range imports(s) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentstream/producers"
 	"agentstream/producers/anthropic"
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
@@ -55,26 +54,6 @@ func recordings(t *testing.T, fn func(t *testing.T, decoder func(provider.Config
 func TestFoldSaysWhatMessagesSay(t *testing.T) {
 	recordings(t, func(t *testing.T, decoder func(provider.Config) *provider.Decoder, body string) {
 		checkFolds(t, answerOf(t, decoder, body))
-	})
-}
-
-// TestOpenSaysWhatMessagesSay: what somebody says who has to end a recorded answer in its midst has the same
-// blocks as readers have seen.
-func TestOpenSaysWhatMessagesSay(t *testing.T) {
-	recordings(t, func(t *testing.T, decoder func(provider.Config) *provider.Decoder, body string) {
-		events := answerOf(t, decoder, body)
-		step := max(1, len(events)/40)
-		for at := 1; at < len(events); at += step {
-			var o producers.Open
-			for i := range events[:at] {
-				o.See(&events[i])
-			}
-			cut := append(slices.Clone(events[:at]), o.Close(producers.Closing{Reason: "stop"})...)
-			if complaint := unbalanced(cut); complaint != "" {
-				t.Fatalf("cut behind event %d: %s", at, complaint)
-			}
-			checkFolds(t, cut)
-		}
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +11,6 @@ import (
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
 	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -31,41 +28,6 @@ var cutRecordings = map[string]func(provider.Config) *provider.Decoder{
 	"openai-responses/background-create.sse":       openai.NewResponsesDecoder,
 	"gemini/code-execution.sse":                    gemini.NewDecoder,
 	"gemini/parallel-tools-step1.sse":              gemini.NewDecoder,
-}
-
-// TestCutAtEveryByte: wherever an answer breaks off, the run ends, everything in it has one end, and what
-// was said is a beginning of the whole.
-func TestCutAtEveryByte(t *testing.T) {
-	if _, err := os.Stat(providertest.Dir(t)); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("NOT TESTED AGAINST RECORDED STREAMS: %v", err)
-	}
-	for name, decoder := range cutRecordings {
-		t.Run(strings.ReplaceAll(name, "/", "-"), func(t *testing.T) {
-			t.Parallel()
-			body, err := os.ReadFile(filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
-			must(t, err)
-			whole := said(answerOf(t, decoder, string(body)))
-			step := 1
-			if testing.Short() {
-				step = 23
-			}
-			for at := 0; at < len(body); at += step {
-				events := answerOf(t, decoder, string(body[:at]))
-				if complaint := unbalanced(events); complaint != "" {
-					t.Fatalf("cut at %d: %s", at, complaint)
-				}
-				got := said(events)
-				for kind, text := range got {
-					if !strings.HasPrefix(whole[kind], text) {
-						t.Fatalf("cut at %d: %s %q is no beginning of %q", at, kind, text, whole[kind])
-					}
-				}
-			}
-		})
-	}
 }
 
 // answerOf is a whole run around one answer: the agent runs no tools, and ends as the answer went.

@@ -18,7 +18,8 @@ UNRACED := producers/anthropic producers/gemini producers/openai producers/provi
 PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
-UNRACED_DEPS := modernc.org/sqlite/lib unicode/... $(UNRACED:%=agentstream/%)
+UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
+	unicode/... $(UNRACED:%=agentstream/%)
 # Those that take longest are begun first: nobody waits for them.
 LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...

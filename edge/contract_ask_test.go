@@ -232,27 +232,6 @@ func bodied(rt edge.RouteRow) bool {
 // isBlobs reports whether a route takes blobs, whose bodies are of any type.
 func isBlobs(rt edge.RouteRow) bool { return strings.HasSuffix(rt.Path, "/blobs") }
 
-// TestServerKeepsItsContract asks every route in every way in which the contract says that it answers.
-func TestServerKeepsItsContract(t *testing.T) {
-	k := &talk{t: t, c: readContract(t)}
-	h := k.house()
-	h.store("ended", schematest.Named("plain"), 5)
-	table := rows(t)
-	k.refusals(h, table)
-	k.faults(h, table)
-	k.reads(h)
-	k.writes(h)
-	k.large(h)
-	k.commands(h)
-	k.limits(table)
-	k.calls(h, table)
-	if err := k.c.kept(); err != nil {
-		t.Error(err)
-	}
-	t.Logf("%d requests, %d statuses and codes", len(k.said), len(k.c.seen))
-	k.changed()
-}
-
 // excused are promises that a test cannot make a server keep.
 func excused(promise string) bool {
 	switch promise {

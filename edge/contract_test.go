@@ -465,34 +465,6 @@ func (c *contract) kept() error {
 	return errors.Join(all...)
 }
 
-// TestContractIsValid holds the document to OpenAPI 3.1, and its codes to the table of ends.
-func TestContractIsValid(t *testing.T) {
-	c := readContract(t)
-	if err := c.doc.Validate(t.Context()); err != nil || !c.doc.IsOpenAPI31OrLater() {
-		t.Errorf("version %s: %v", c.doc.OpenAPI, err)
-	}
-	ids := map[string]bool{}
-	for _, item := range c.doc.Paths.Map() {
-		for _, op := range item.Operations() {
-			if op.OperationID == "" || op.Summary == "" || ids[op.OperationID] {
-				t.Errorf("operation %q %q", op.OperationID, op.Summary)
-			}
-			ids[op.OperationID] = true
-		}
-	}
-	used := string(contractYAML(t))
-	for kind, names := range map[string][]string{
-		"responses": slices.Collect(maps.Keys(c.doc.Components.Responses)), "parameters": slices.Collect(maps.Keys(c.doc.Components.Parameters)),
-		"headers": slices.Collect(maps.Keys(c.doc.Components.Headers)), "schemas": slices.Collect(maps.Keys(c.doc.Components.Schemas)),
-	} {
-		for _, name := range names {
-			if !strings.Contains(used, "#/components/"+kind+"/"+name+"'") {
-				t.Errorf("%s %s is used nowhere", kind, name)
-			}
-		}
-	}
-}
-
 // TestContractCodes: the contract and the table of ends know the same pairs of status and code.
 func TestContractCodes(t *testing.T) {
 	c := readContract(t)

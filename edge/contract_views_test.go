@@ -150,66 +150,6 @@ func TestContractBodies(t *testing.T) {
 	}
 }
 
-// TestViewsKeepTheContract: every frame of every view of every scenario is an event of the JSON
-// Schemas.
-func TestViewsKeepTheContract(t *testing.T) {
-	k := &talk{t: t, c: readContract(t)}
-	h := k.house(func(c *edge.Config) { c.Catalog = family{} })
-	types := map[string]int{}
-	merged := 0
-	see := func(name, line string) {
-		if err := k.c.instance("events/any.schema.json", line); err != nil {
-			t.Errorf("%s: %v\n%.500s", name, err, line)
-		}
-		var e struct {
-			Type     string
-			FirstSeq *int `json:"first_seq"`
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
-		if types[e.Type]++; e.FirstSeq != nil {
-			merged++
-		}
-	}
-	for i, s := range append(schematest.All(), schematest.Generate(1000, 9)) {
-		run := fmt.Sprintf("run_%d", i)
-		if s.Name == "children" {
-			run = "run" // whose children are known
-		}
-		h.store(run, s, 6)
-		queries := []string{"", "?bundle=true"}
-		if len(s.Events) < 1500 {
-			queries = append(queries, "?detail=full", "?child=-&nested=true", "?types=message.*")
-		}
-		if i == 0 {
-			queries = append(queries, "?speed=1000")
-		}
-		for _, query := range queries {
-			a := h.ask("GET", runsPath+"/{run}/stream", run, query, "")
-			lines, err := eventsIn("text/event-stream", a.body)
-			if err != nil || len(lines) == 0 {
-				t.Fatalf("%s%s: %d, %v", s.Name, query, a.status, err)
-			}
-			for _, line := range lines {
-				see(s.Name+query, line)
-			}
-		}
-		for _, path := range []string{"/replay.jsonl", "/snapshot", "/events"} {
-			h.ask("GET", runsPath+"/{run}"+path, run, "", "")
-		}
-		h.begun(run, see)
-	}
-	for _, child := range []string{schematest.ChildA, schematest.ChildB, schematest.Grandchild} {
-		for _, path := range []string{"/stream", "/snapshot"} {
-			h.ask("GET", runsPath+"/{run}"+path, child, "", "")
-		}
-	}
-	if types["run.snapshot"] == 0 || types["delta.bundle"] == 0 || merged < 100 || len(types) < 15 {
-		t.Errorf("%d merged, %v", merged, types)
-	}
-}
-
 // begun watches a stream that begins with a snapshot.
 func (s *spoken) begun(run string, see func(name, line string)) {
 	s.t.Helper()

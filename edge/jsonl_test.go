@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -273,63 +272,4 @@ func (h *house) draining() bool {
 		c.Close()
 	}
 	return err != nil
-}
-
-// TestExportOfALongRun: 50,000 events go out compressed and come back whole, while what the server
-// holds for them stays small. It prints what each coding does to them.
-func TestExportOfALongRun(t *testing.T) {
-	h := newHouse(t)
-	packs := h.fill("long", schematest.Generate(50_000, 8), 100)
-	var want bytes.Buffer
-	for i := range packs {
-		want.Write(packs[i].Body)
-	}
-	for _, coding := range []string{"identity", "gzip", "zstd"} {
-		req := h.request("GET", "/v1/agent/runs/long/replay.jsonl", "")
-		req.Header.Set("Accept-Encoding", coding)
-		begun := time.Now()
-		resp, err := h.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var before, now runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		counted := &countingReader{r: resp.Body}
-		dec, err := decoder(resp.Header.Get("Content-Encoding"), counted)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest, buf, most := want.Bytes(), make([]byte, 64<<10), uint64(0)
-		for i := 0; ; i++ {
-			n, err := dec.Read(buf)
-			if n > len(rest) || !bytes.Equal(buf[:n], rest[:n]) {
-				t.Fatalf("%s: differs at byte %d", coding, want.Len()-len(rest))
-			}
-			if rest = rest[n:]; err == io.EOF {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", coding, err)
-			}
-			if i%32 == 0 {
-				runtime.GC()
-				runtime.ReadMemStats(&now)
-				most = max(most, now.HeapInuse)
-			}
-		}
-		resp.Body.Close()
-		if len(rest) > 0 {
-			t.Errorf("%s: %d bytes are missing", coding, len(rest))
-		}
-		grown := int64(most) - int64(before.HeapInuse)
-		t.Logf("%s: %d events, %d bytes as %d (%.1f %%) in %v; heap grown by %d KiB", coding, 50_000, want.Len(), counted.n,
-			100*float64(counted.n)/float64(want.Len()), time.Since(begun).Round(time.Millisecond), grown>>10)
-		if coding != "identity" && counted.n > int64(want.Len())/4 {
-			t.Errorf("%s makes %d bytes of %d", coding, counted.n, want.Len())
-		}
-		if grown > 12<<20 { // both ends of the connection, the encoder and the decoder
-			t.Errorf("%s: heap grew by %d bytes", coding, grown)
-		}
-	}
 }

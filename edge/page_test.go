@@ -73,43 +73,6 @@ func filtered(t *testing.T, lines, children, types []string, nested bool) (out [
 	return out
 }
 
-// TestFilteredPages: whatever is asked for, in whatever order and size of pages, all pages together
-// are exactly what the filter shows.
-func TestFilteredPages(t *testing.T) {
-	h := newHouse(t)
-	runs := map[string][]string{}
-	for _, s := range []schematest.Scenario{schematest.Named("children"), schematest.Named("parallel-tools"), schematest.Named("hostile"), schematest.Generate(3000, 9)} {
-		runs[s.Name] = schematest.Lines(h.fill(s.Name, s, 5))
-	}
-	for run, lines := range runs {
-		for _, f := range []struct {
-			query           string
-			children, types []string
-			nested          bool
-		}{
-			{"", nil, nil, false}, {"&types=*", nil, nil, false}, {"&types=text.delta", nil, []string{"text.delta"}, false},
-			{"&types=tool.*,message.end", nil, []string{"tool.*", "message.end"}, false}, {"&types=custom.nothing", nil, []string{"custom.nothing"}, false},
-			{"&child=-", []string{"-"}, nil, false}, {"&child=" + schematest.ChildA, []string{schematest.ChildA}, nil, false},
-			{"&nested=true&child=" + schematest.ChildA, []string{schematest.ChildA}, nil, true},
-			{"&child=-," + schematest.ChildB + "&types=run.lifecycle&types=text.delta", []string{"-", schematest.ChildB}, []string{"run.lifecycle", "text.delta"}, false},
-		} {
-			want := filtered(t, lines, f.children, f.types, f.nested)
-			for _, limit := range []int{1, 3, 100, 1000} {
-				if limit == 1 && len(lines) > 1000 {
-					continue
-				}
-				if got, _ := h.walk(run, f.query, false, limit); !slices.Equal(got, want) {
-					t.Fatalf("%s%s, pages of %d: %d events, want %d", run, f.query, limit, len(got), len(want))
-				}
-				got, _ := h.walk(run, f.query+"&order=desc", true, limit)
-				if slices.Reverse(got); !slices.Equal(got, want) {
-					t.Fatalf("%s%s downwards, pages of %d: %d events, want %d", run, f.query, limit, len(got), len(want))
-				}
-			}
-		}
-	}
-}
-
 // TestPageEdges are the numbers at the borders.
 func TestPageEdges(t *testing.T) {
 	h := newHouse(t)
@@ -147,55 +110,6 @@ func TestPageEdges(t *testing.T) {
 	}
 	if p := h.do("GET", "/v1/agent/runs/run/events?order=desc&before=52", "").expect(t, 409, "CURSOR-AHEAD"); p.LastSeq != 50 {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestPageLooksAtSoMuch: a filter that shows next to nothing costs a bounded walk, and the pages get
-// there all the same.
-func TestPageLooksAtSoMuch(t *testing.T) {
-	const events, scan = 45_000, 20_000
-	h := newHouse(t)
-	s := schematest.Generate(events, 4)
-	s.Events[10].Type, s.Events[10].Payload = "custom.rare", json.RawMessage(`{}`)
-	s.Events[30_000].Type, s.Events[30_000].Payload = "custom.rare", json.RawMessage(`{}`)
-	h.fill("long", s, 500)
-	last := schema.Seq(events)
-	var after []schema.Seq
-	for at := schema.Seq(0); at < last; {
-		p := h.events("long", "?types=custom.rare&after="+at.String())
-		at = *p.NextAfter
-		after = append(after, at)
-		if *p.HasMore != (at < last) {
-			t.Fatalf("at %d: more %v", at, *p.HasMore)
-		}
-	}
-	if !slices.Equal(after, []schema.Seq{scan, 2 * scan, last}) {
-		t.Errorf("upwards: %v", after)
-	}
-	// The two and the run's end.
-	if got, pages := h.walk("long", "&types=custom.rare", false, 10); len(got) != 3 || pages != 3 {
-		t.Errorf("upwards: %d events in %d pages", len(got), pages)
-	}
-	if got, pages := h.walk("long", "&types=custom.rare&order=desc", true, 10); len(got) != 3 || pages != 3 {
-		t.Errorf("downwards: %d events in %d pages", len(got), pages)
-	}
-}
-
-// TestPageBytes: a page of large events is cut, upwards and downwards, and loses nothing.
-func TestPageBytes(t *testing.T) {
-	h := newHouse(t)
-	for i := range 20 {
-		if a := h.do("POST", "/v1/agent/runs/fat/events", fmt.Sprintf(`{"type":"custom.n","payload":{"n":%d,"text":%q}}`, i, strings.Repeat("x", 400<<10))); a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
-		}
-	}
-	want, upPages := h.walk("fat", "", false, 1000)
-	got, pages := h.walk("fat", "&order=desc", true, 1000)
-	if slices.Reverse(got); len(want) != 20 || !slices.Equal(got, want) || pages != 2 || upPages != 2 {
-		t.Errorf("%d events in %d pages downwards, %d in %d upwards", len(got), pages, len(want), upPages)
-	}
-	if a := h.do("GET", "/v1/agent/runs/fat/events?limit=1000&order=desc", ""); len(a.body) > 5<<20 {
-		t.Errorf("%d bytes", len(a.body))
 	}
 }
 

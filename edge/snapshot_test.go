@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"agentstream/edge"
 	"agentstream/fanout"
@@ -216,52 +213,6 @@ func natsNode(t testing.TB, k *testkit.Server) (*httptest.Server, *producers.App
 	ts := httptest.NewServer(srv.Handler())
 	t.Cleanup(ts.Close)
 	return ts, app
-}
-
-// A snapshot of 100,000 deltas is folded once: what an edge has read costs a small part of that again, also behind one
-// event more. What is asked of it is 2 s from a cold edge and 200 ms from a warm one, on a quiet machine.
-func TestSnapshotOf100000(t *testing.T) {
-	const deltas = 100_000
-	k := testkit.NATS(t)
-	first, app := natsNode(t, k)
-	text := fillDeltas(t, app, schema.RunKey{Tenant: "acme", Run: "run"}, deltas)
-	get := func(ts *httptest.Server) (string, time.Duration) {
-		began := time.Now()
-		a := (&house{t: t, url: ts.URL, client: http.DefaultClient}).do("GET", "/v1/agent/runs/run/snapshot", "")
-		if a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
-		}
-		return a.body, time.Since(began)
-	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	body, cold := get(first)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	var got struct {
-		Messages []struct{ Blocks []struct{ Text string } }
-	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Messages[0].Blocks[0].Text != text {
-		t.Fatalf("%v: another text", err)
-	}
-	_, warm := get(first)
-	e := schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"one more","index":0}`)}
-	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, advanced := get(first)
-	t.Logf("%d deltas, %d bytes: cold %v, warm %v, one event later %v; allocated %d KiB, kept %d KiB", deltas, len(body), cold, warm, advanced,
-		(after.TotalAlloc-before.TotalAlloc)>>10, (int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10)
-	if warm > cold/2 || advanced > cold/2 {
-		t.Errorf("folded again: cold %v, warm %v, advanced %v", cold, warm, advanced)
-	}
-	began := time.Now()
-	a := (&house{t: t, url: first.URL, client: http.DefaultClient}).do("POST", "/v1/agent/runs/run/pause", "")
-	t.Logf("a command behind it: %v", time.Since(began))
-	if a.status != 202 {
-		t.Errorf("%d %s", a.status, a.body)
-	}
 }
 
 // fillDeltas stores a message of n deltas as a busy publisher does, and returns its text.

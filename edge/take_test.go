@@ -157,46 +157,6 @@ func TestTakeStoresTogether(t *testing.T) {
 	}
 }
 
-// Whatever comes together, the answers and the run are what they would be one by one.
-func TestTakeTogetherIsOneByOne(t *testing.T) {
-	const rounds = 300
-	refused, merged := 0, 0
-	for seed := range uint64(rounds) {
-		rnd := rand.New(rand.NewPCG(seed, 7))
-		h := newHouse(t)
-		s := h.taker()
-		var posts []producers.Post
-		next := 1 // about what an own seq must be
-		for range 2 + rnd.IntN(12) {
-			p, n := randomPost(rnd, next)
-			posts = append(posts, p)
-			next += n
-		}
-		together := s.Take(t.Context(), runOf("together"), posts, nil)
-		for i := range posts {
-			one := s.Take(t.Context(), runOf("single"), posts[i:i+1], nil)[0]
-			if got, want := fate(together[i]), fate(one); got != want {
-				t.Fatalf("seed %d, post %d %s: %s, alone %s", seed, i, posts[i].Body, got, want)
-			}
-			if one.Refusal != nil {
-				refused++
-			}
-		}
-		if a, b := h.texts("together"), h.texts("single"); a != b {
-			t.Fatalf("seed %d:\n%s\nalone\n%s", seed, a, b)
-		}
-		if h.packs("together") < h.packs("single") {
-			merged++
-		}
-		if err := h.stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if refused < rounds || merged < rounds/2 {
-		t.Errorf("only %d refused, %d stored in fewer packs: this proves nothing", refused, merged)
-	}
-}
-
 // randomPost returns a post, and how many events it has if it is good.
 func randomPost(rnd *rand.Rand, next int) (producers.Post, int) {
 	word := strconv.Itoa(rnd.IntN(1e6))

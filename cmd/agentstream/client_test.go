@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"agentstream/internal/testkit"
 
 	"agentstream/cmd/agentstream/internal/cli"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestVersion(t *testing.T) {
 	var b bytes.Buffer

@@ -22,7 +22,7 @@ import (
 // done, and nothing is left to do.
 func TestMigrate(t *testing.T) {
 	server := testkit.NATS(t)
-	dsn := testkit.StartPostgres(t).Database(t)
+	dsn := testkit.Postgres(t)
 	migrate := func(change func(*MigrateCmd)) (migrated, string) {
 		t.Helper()
 		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, JSON: true}

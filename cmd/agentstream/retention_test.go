@@ -77,10 +77,10 @@ type keptHouse struct {
 func bothHouses(t *testing.T, test func(h *keptHouse)) {
 	t.Run("sqlite", func(t *testing.T) { test(sqliteHouse(t)) })
 	t.Run("postgres", func(t *testing.T) {
-		dsn := testkit.StartPostgres(t).Database(t)
-		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-			t.Fatal(err)
-		}
+		dsn := testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
+			_, err := postgres.Migrate(ctx, dsn, false)
+			return err
+		})
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
 		if err != nil {
 			t.Fatal(err)

@@ -36,7 +36,7 @@ func TestServedTables(t *testing.T) {
 	}
 	defer func() { nats.Shutdown(); nats.WaitForShutdown() }()
 	url := nats.ClientURL()
-	dsn := testkit.StartPostgres(t).Database(t)
+	dsn := testkit.Postgres(t)
 	quiet := slog.New(slog.DiscardHandler)
 	migrate := func() {
 		t.Helper()
@@ -175,7 +175,7 @@ func statement(t *testing.T, dsn, sql string) {
 // TestStuckPartitionsLeaveConnections: while all partitions but one wait for locks, that one goes on, and
 // the store can be asked.
 func TestStuckPartitionsLeaveConnections(t *testing.T) {
-	dsn := testkit.StartPostgres(t).Database(t)
+	dsn := testkit.Postgres(t)
 	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,9 @@ type PostgresServer struct {
 	set  []string            // settings beside those of Start, "name=value"
 	next atomic.Int64
 
+	template sync.Once
+	model    string // the DSN of the database that PostgresCopy copies
+
 	mu   sync.Mutex
 	proc *process
 }
@@ -48,15 +51,41 @@ var shared struct {
 // where CI is set, and is skipped elsewhere. It is skipped with -short, too.
 func Postgres(t testing.TB) string {
 	t.Helper()
+	return sharedServer(t).Database(t)
+}
+
+// PostgresCopy is Postgres with a copy of what prepare makes of an empty database. Prepare runs once in a
+// test process: all tests of the process name the same one. It leaves no connection to the database.
+func PostgresCopy(t testing.TB, prepare func(ctx context.Context, dsn string) error) string {
+	t.Helper()
+	s := sharedServer(t)
+	s.template.Do(func() {
+		dsn := s.Database(t)
+		if err := prepare(t.Context(), dsn); err != nil {
+			t.Fatal(err)
+		}
+		s.model = dsn
+	})
+	if s.model == "" {
+		t.Fatal("testkit: there is no database to copy")
+	}
+	config, err := pgx.ParseConfig(s.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.create(t, " template "+config.Database)
+}
+
+func sharedServer(t testing.TB) *PostgresServer {
+	t.Helper()
 	skipShort(t)
 	shared.Lock()
+	defer shared.Unlock()
 	if shared.server == nil && shared.err == nil {
 		shared.server, shared.err = newPostgres()
 	}
-	server, err := shared.server, shared.err
-	shared.Unlock()
-	missing(t, err)
-	return server.Database(t)
+	missing(t, shared.err)
+	return shared.server
 }
 
 // StartPostgres starts a server of the test's own, for tests that stop it. It ends with the test.
@@ -305,6 +334,11 @@ func (s *PostgresServer) Socket() string { return s.dir }
 // Database makes a fresh, empty database and gives its DSN.
 func (s *PostgresServer) Database(t testing.TB) string {
 	t.Helper()
+	return s.create(t, "")
+}
+
+func (s *PostgresServer) create(t testing.TB, how string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.dsn("postgres"))
@@ -313,7 +347,7 @@ func (s *PostgresServer) Database(t testing.TB) string {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	name := "test_" + strconv.FormatInt(s.next.Add(1), 10)
-	if _, err := conn.Exec(ctx, "create database "+name); err != nil {
+	if _, err := conn.Exec(ctx, "create database "+name+how); err != nil {
 		t.Fatalf("testkit: make database: %v", err)
 	}
 	return s.dsn(name)

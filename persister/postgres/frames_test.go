@@ -67,7 +67,7 @@ func framing(r *rand.Rand) (packs []schema.Pack) {
 func TestFramesInAnyOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 23))
-		dsn, orderedDSN := testkit.Postgres(t), testkit.Postgres(t)
+		dsn, orderedDSN := migrated(t), migrated(t)
 		stores := []*postgres.Store{open(t, dsn), open(t, dsn)}
 		if seed%3 == 2 {
 			stores[0].Copyless()

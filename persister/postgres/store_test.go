@@ -9,7 +9,6 @@ import (
 	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
-	"agentstream/schema"
 )
 
 func TestMain(m *testing.M) {
@@ -37,25 +36,17 @@ func open(t testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-func TestConformance(t *testing.T) {
-	fresh := func(t *testing.T) persistertest.Store { return open(t, testkit.Postgres(t)) }
-	persistertest.Run(t, fresh)
-	persistertest.RunArchive(t, fresh)
+// migrated returns a fresh, migrated database.
+func migrated(t testing.TB) string {
+	t.Helper()
+	return testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
+		_, err := postgres.Migrate(ctx, dsn, false)
+		return err
+	})
 }
 
-func TestFloors(t *testing.T) {
-	persistertest.Floors(t, func(t *testing.T) (persistertest.Store, persistertest.SetFloor) {
-		dsn := testkit.Postgres(t)
-		p := pool(t, dsn)
-		return open(t, dsn), func(key schema.RunKey, floor schema.Seq) {
-			for text, args := range map[string][]any{
-				`update agent_runs set floor_seq = $3::bigint, deleted_at = case when $3::bigint = $4::bigint then now() end where koder_user_id = $1 and id = $2`: {key.Tenant, key.Run, int64(floor), int64(schema.MaxSeq)},
-				`delete from agent_run_events where koder_user_id = $1 and run_id = $2 and seq <= $3`:                                                              {key.Tenant, key.Run, int64(floor)},
-			} {
-				if _, err := p.Exec(t.Context(), text, args...); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	})
+func TestConformance(t *testing.T) {
+	fresh := func(t *testing.T) persistertest.Store { return open(t, migrated(t)) }
+	persistertest.Run(t, fresh)
+	persistertest.RunArchive(t, fresh)
 }

@@ -82,10 +82,10 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 		test(t, store{s, s, s, s, s, s, s, s, s, s})
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := testkit.Postgres(t)
-		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-			t.Fatal(err)
-		}
+		dsn := testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
+			_, err := postgres.Migrate(ctx, dsn, false)
+			return err
+		})
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, MaxConns: 8})
 		if err != nil {
 			t.Fatal(err)

@@ -19,12 +19,37 @@ const day = "20260228"
 
 var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
-func temp(t testing.TB) *Store {
+// empty returns what Migrate makes of no file. It is made once in a test process.
+var empty = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "agentstream-sqlite-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "empty.db")
+	if _, err := Migrate(context.Background(), path, false); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// Migrated returns the path of a fresh, migrated file.
+func Migrated(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "s.db")
-	if _, err := Migrate(t.Context(), path, false); err != nil {
+	text, err := empty()
+	if err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func temp(t testing.TB) *Store {
+	t.Helper()
+	path := Migrated(t, "s.db")
 	s, err := Open(t.Context(), Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -119,13 +144,6 @@ func setFloor(t *testing.T, s *Store, key schema.RunKey, floor schema.Seq) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestFloors(t *testing.T) {
-	persistertest.Floors(t, func(t *testing.T) (persistertest.Store, persistertest.SetFloor) {
-		s := temp(t)
-		return s, func(key schema.RunKey, floor schema.Seq) { setFloor(t, s, key, floor) }
-	})
 }
 
 // TestGoesOn: a run that goes on is neither archived nor expired any more; one whose events come again is.

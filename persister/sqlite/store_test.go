@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	"agentstream/internal/testkit"
@@ -14,10 +13,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // open returns a store on a fresh, migrated file.
 func open(t testing.TB) (*sqlite.Store, string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "it's 100% a ?#&.db")
-	if _, err := sqlite.Migrate(t.Context(), path, false); err != nil {
-		t.Fatal(err)
-	}
+	path := sqlite.Migrated(t, "it's 100% a ?#&.db")
 	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -174,66 +172,6 @@ func variants() (packs []schema.Pack) {
 	bare := packs[0]
 	bare.Head.State, bare.Head.Lane, bare.Head.Anchors = "", schema.Lane{}, nil
 	return append(packs, bare)
-}
-
-// TestPacksKeepTheContract: headers, body and subject of every pack are as the document tells, and the
-// document tells of nothing that no pack has.
-func TestPacksKeepTheContract(t *testing.T) {
-	a := readAsyncAPI(t)
-	message := a.Components.Messages["pack"]
-	headers, body, line := a.compile(t, message.Headers.Ref), a.compile(t, message.Payload.Ref), anyEvent(t)
-	stored, live := a.subject(t, "packs"), a.subject(t, "live")
-	count := map[string]int{}
-	packs := variants()
-	for i := range packs {
-		p := &packs[i]
-		h := single(t, p.Headers())
-		if err := headers.Validate(h); err != nil {
-			t.Errorf("%v: %v", h, err)
-		}
-		for name := range h {
-			count[name]++
-		}
-		if err := body.Validate(string(p.Body)); err != nil {
-			t.Errorf("body of %s %d: %v", p.Key, p.First, err)
-		}
-		for l := range schema.Lines(p.Body) {
-			if i%20 > 0 { // TestLinesKeepTheContract has the others
-				break
-			}
-			if err := holds(line, string(l)); err != nil {
-				t.Errorf("%v: %.200s", err, l)
-			}
-		}
-		for _, partitions := range []int{1, 8, 256} {
-			subject := schema.Subject(p.Key, p.Child, partitions)
-			if !stored.MatchString(subject) || live.MatchString(subject) || !live.MatchString("live."+subject) {
-				t.Errorf("subject %s", subject)
-			}
-		}
-	}
-	told := a.Components.Schemas["packHeaders"]
-	if got, want := slices.Sorted(maps.Keys(count)), slices.Sorted(maps.Keys(told.Properties)); !slices.Equal(got, want) {
-		t.Errorf("packs have %v, the document %v", got, want)
-	}
-	for name, n := range count {
-		if always := n == len(packs); always != slices.Contains(told.Required, name) {
-			t.Errorf("%s is on %d of %d packs", name, n, len(packs))
-		}
-	}
-	for _, e := range message.Examples {
-		h := map[string][]string{}
-		for name, v := range e.Headers {
-			h[name] = []string{v}
-		}
-		p, err := schema.ParsePack("agent.3.acme.run_1.-", h, []byte(e.Payload), 1)
-		if err == nil {
-			err = p.Check()
-		}
-		if err != nil || headers.Validate(single(t, h)) != nil {
-			t.Errorf("example: %v", err)
-		}
-	}
 }
 
 // TestAsyncAPIRefuses: what the document does not allow is no pack for schema.ParsePack either.

@@ -222,47 +222,6 @@ func holds(sch *jsonschema.Schema, line string) error {
 	return sch.Validate(doc)
 }
 
-// TestLinesKeepTheContract: every line of every scenario, and every example of every type.
-func TestLinesKeepTheContract(t *testing.T) {
-	sch, compiler := anyEvent(t), eventContracts(t)
-	n, seen := 0, map[string]bool{}
-	check := func(name, line string) {
-		n++
-		if err := holds(sch, line); err != nil {
-			t.Errorf("%s: %v\n%.500s", name, err, line)
-		}
-	}
-	for _, s := range append(schematest.All(), schematest.Generate(1500, 5)) {
-		for _, line := range linesOf(s) {
-			check(s.Name, line)
-		}
-	}
-	for _, info := range append(schema.Types(), schema.TypeInfo{Name: "custom.example"}) {
-		one, err := compiler.Compile(anyURN + ":" + info.Name)
-		for i, p := range examples[info.Name] {
-			e := schematest.Numbered(testRun, schematest.Scenario{Events: []schema.Event{{Type: info.Name, Payload: []byte(p)}}})[0]
-			line := string(e.AppendLine(nil))
-			check(fmt.Sprintf("%s example %d", info.Name, i), line)
-			if info.Family == "" { // custom.* has no file of its own
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := holds(one, line); err != nil {
-				t.Errorf("%s: %v", info.Name, err)
-			}
-			seen[info.Name] = true
-			if other := strings.Replace(line, info.Name, "custom.other", 1); holds(one, other) == nil {
-				t.Errorf("%s: the contract takes another type", info.Name)
-			}
-		}
-	}
-	if n < 3000 || len(seen) != len(schema.Types()) {
-		t.Errorf("%d lines, %d types", n, len(seen))
-	}
-}
-
 // views are events that only a stream shows, as edge/shape writes them.
 func views() map[string]string {
 	head := `{"id":"evt_9","ts":"2026-01-02T03:04:05.000Z","type":"%s","run_id":"run_1","child_id":%s,"seq":9,"first_seq":%d,"payload":%s}`

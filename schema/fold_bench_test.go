@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/cputime"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -83,53 +82,5 @@ func TestFoldAllocatesLittle(t *testing.T) {
 	t.Logf("%d deltas, twice: %v, %.0f allocations each", n, time.Since(began), allocs)
 	if allocs > 300 {
 		t.Errorf("%.0f allocations for %d deltas", allocs, n)
-	}
-}
-
-// TestFoldOfMuch: what a fold does with many of everything grows with their number alone.
-func TestFoldOfMuch(t *testing.T) {
-	const n = 20_000
-	for name, write := range map[string]func(i int) (lane, typ, payload string){
-		"blocks": func(i int) (string, string, string) {
-			return "", "text.delta", fmt.Sprintf(`{"index":%d,"text":"x"}`, i)
-		},
-		"inputs": func(i int) (string, string, string) {
-			return "", "tool.input.delta", fmt.Sprintf(`{"call_id":"c%d","text":"x"}`, i)
-		},
-		"calls": func(i int) (string, string, string) {
-			return "", "tool.start", fmt.Sprintf(`{"call_id":"c%d","tool":"x"}`, i)
-		},
-		"lanes": func(i int) (string, string, string) { return fmt.Sprintf("run_%d", i), "text.delta", `{"text":"x"}` },
-		"waiting": func(i int) (string, string, string) {
-			if i%2 == 0 {
-				return "", "command.message", `{"content":"x"}`
-			}
-			return "", "run.lifecycle", `{"state":"running"}`
-		},
-		"ends": func(i int) (string, string, string) {
-			if i%2 == 0 {
-				return fmt.Sprintf("run_%d", i), "text.delta", `{"text":"x"}`
-			}
-			return "", "run.lifecycle", [2]string{`{"state":"running"}`, `{"state":"done"}`}[i/2%2]
-		},
-	} {
-		cost := func(n int) time.Duration {
-			var f schema.Fold
-			took := cputime.Of(func() {
-				for i := range n {
-					lane, typ, payload := write(i)
-					f.Add(&schema.Event{Type: typ, ChildID: lane, Seq: schema.Seq(i + 1), Payload: []byte(payload)})
-				}
-			})
-			if b := f.AppendSnapshot(nil); len(b) > f.Size()+2000 {
-				t.Errorf("%s: size %d, snapshot of %d bytes", name, f.Size(), len(b))
-			}
-			return took
-		}
-		few, many := cost(n), cost(8*n)
-		t.Logf("%-8s %7d: %8v  %7d: %8v", name, n, few, 8*n, many)
-		if many > 40*few+200*time.Millisecond { // 64 times if it were quadratic
-			t.Errorf("%s: %v for %d, %v for %d", name, few, n, many, 8*n)
-		}
 	}
 }

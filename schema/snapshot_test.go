@@ -95,44 +95,6 @@ func TestGoldenSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshotContinues: a client that has the snapshot of any prefix, and folds the rest, has what
-// one has that folded everything. A prefix's snapshot is a snapshot.
-func TestSnapshotContinues(t *testing.T) {
-	sch := contract(t)
-	for _, s := range snapshotCases() {
-		lines := linesOf(s)
-		want := string(foldLines(lines).AppendSnapshot(nil))
-		step := 1 + len(lines)/150
-		prefix := new(schema.Fold)
-		for i, line := range lines {
-			if i%step == 0 && i > 0 {
-				snapshot := prefix.AppendSnapshot(nil)
-				checkSnapshot(t, sch, snapshot)
-				f, err := schema.ParseSnapshot(snapshot)
-				if err != nil {
-					t.Fatalf("%s at %d: %v", s.Name, i, err)
-				}
-				if again := f.AppendSnapshot(nil); !bytes.Equal(again, snapshot) {
-					t.Fatalf("%s at %d: read and written again%s", s.Name, i, firstDifference(snapshot, again))
-				}
-				if d := f.Size() - prefix.Size(); d > 4096+prefix.Size()/5 || -d > 4096+prefix.Size()/5 {
-					t.Errorf("%s at %d: size %d, was %d", s.Name, i, f.Size(), prefix.Size())
-				}
-				for _, rest := range lines[i:] {
-					f.AddRecord(scanned(t, rest))
-				}
-				if got := string(f.AppendSnapshot(nil)); got != want {
-					t.Fatalf("%s from %d%s", s.Name, i, firstDifference([]byte(want), []byte(got)))
-				}
-			}
-			prefix.AddRecord(scanned(t, line))
-		}
-		if got := string(prefix.AppendSnapshot(nil)); got != want {
-			t.Fatalf("%s: looking changed it%s", s.Name, firstDifference([]byte(want), []byte(got)))
-		}
-	}
-}
-
 func scanned(t testing.TB, line string) schema.Record {
 	t.Helper()
 	r, err := schema.ScanLine([]byte(line))

@@ -9,10 +9,3 @@ import (
 func TestMemory(t *testing.T) {
 	persistertest.Run(t, func(*testing.T) persistertest.Store { return persistertest.NewMemory() })
 }
-
-func TestMemoryFloors(t *testing.T) {
-	persistertest.Floors(t, func(*testing.T) (persistertest.Store, persistertest.SetFloor) {
-		m := persistertest.NewMemory()
-		return m, m.SetFloor
-	})
-}

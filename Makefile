@@ -175,6 +175,10 @@ golden: ## Write all golden files anew; read the diff before you commit it
 campaign: needs ## Kill processes at random KILLS times and compare what was promised with what is left
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m ./internal/e2e
 
+.PHONY: proofs
+proofs: needs js ## Resume real processes behind every cursor, and cut each client 50 times
+	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy' ./internal/e2e
+
 .PHONY: kills
 kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e

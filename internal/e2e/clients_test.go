@@ -108,7 +108,7 @@ func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 	w.edges[0].kill()
 	awaitCuts(ctx, t, fewest, 24, clients)
 	w.edges[0].start()
-	awaitCuts(ctx, t, fewest, wantCuts, clients)
+	awaitCuts(ctx, t, fewest, wantCuts(), clients)
 	close(enough)
 	if err := <-published; err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func (c *viewer) check(t *testing.T, log []string) {
 	if c.err != nil {
 		t.Fatalf("%v\n%s", c.err, c.stats)
 	}
-	if n := c.proxy.cuts.Load(); n < wantCuts {
+	if n := c.proxy.cuts.Load(); n < wantCuts() {
 		t.Errorf("%d cuts", n)
 	}
 	t.Logf("%d events, %d connections, %d cuts, %d times to the dead edge; %s", len(c.got), c.proxy.conns.Load(), c.proxy.cuts.Load(), c.proxy.missed.Load(), c.stats)

@@ -13,8 +13,13 @@ import (
 	"time"
 )
 
-// wantCuts is how often each client's connections are cut at least.
-const wantCuts = 50
+// wantCuts returns how often each client's connections are cut at least.
+func wantCuts() int64 {
+	if proofs() {
+		return 50
+	}
+	return 30
+}
 
 // cutter is a TCP proxy in front of several servers: each connection goes to the next of them and is
 // cut after a random number of bytes towards the client.
@@ -87,7 +92,7 @@ func (c *cutter) budget() (n int64, reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n = 1 + c.rng.Int64N(2*int64(c.mean))
-	if c.rng.IntN(12) == 0 || c.cuts.Load() > wantCuts+10 {
+	if c.rng.IntN(12) == 0 || c.cuts.Load() > wantCuts()+10 {
 		n += 150_000 + c.rng.Int64N(150_000)
 	}
 	return n, c.rng.IntN(2) == 0

@@ -86,25 +86,26 @@ func TestDropBehindLongReader(t *testing.T) {
 	appendPacks(t, s, endedPack(w))
 	expire(t, s, w.Key, 2)
 	tx, err := p.Begin(t.Context())
+	if err == nil { // a reader that nothing ends but the server, after a minute of waiting for it
+		_, err = tx.Exec(t.Context(), "set local idle_in_transaction_session_timeout = '60s'")
+	}
 	if err == nil {
 		_, err = tx.Exec(t.Context(), "select count(*) from agent_run_events")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	days, err := s.DropDays(t.Context(), []string{"20260105", "20260106"})
-	if took := time.Since(began); err != nil || len(days) > 0 || took > 3*time.Second {
-		t.Fatalf("%v, %v, %v", days, err, took)
+	if err != nil || len(days) > 0 {
+		t.Fatalf("%v, %v", days, err)
 	}
 	if n := ask[int](t, p, "select count(*) from pg_inherits where inhdetachpending"); n != 0 {
 		t.Fatal("a partition is left half off")
 	}
-	began = time.Now()
 	next := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "s"}, "20260107")
 	appendPacks(t, s, w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`)), endedPack(next))
-	if took := time.Since(began); took > 3*time.Second {
-		t.Fatalf("an append took %v", took)
+	if _, err := tx.Exec(t.Context(), "select 1"); err != nil {
+		t.Fatalf("somebody waited until the reader had ended: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

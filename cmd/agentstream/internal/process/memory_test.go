@@ -87,7 +87,8 @@ func hold() {
 	}
 }
 
-// A storm of connections leaves nothing behind: its memory is the system's again within three seconds.
+// A storm of connections leaves nothing behind: its memory is the system's again. TestWhenMemoryIsGivenBack
+// shows when: within three seconds.
 func TestMemoryIsGivenBack(t *testing.T) {
 	if !child(t, "GOGC=", "GOMEMLIMIT=") {
 		return
@@ -96,15 +97,14 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	hold()
 	storm := rss(t)
 	heldBack = nil
-	begun := time.Now()
 	select {
 	case n := <-returned:
-		took, now := time.Since(begun), rss(t)
-		t.Logf("resident: %d MiB in the storm, %d MiB %v later; %d MiB were given back", storm>>20, now>>20, took.Round(time.Millisecond), n>>20)
-		if took > 3*time.Second || n < 200<<20 || now > storm-(200<<20) {
-			t.Error("not enough, or too late")
+		now := rss(t)
+		t.Logf("resident: %d MiB in the storm, %d MiB after it; %d MiB were given back", storm>>20, now>>20, n>>20)
+		if n < 200<<20 || now > storm-(200<<20) {
+			t.Error("not enough")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was given back")
 	}
 	select {
@@ -259,8 +259,8 @@ func TestWhenMemoryIsGivenBack(t *testing.T) {
 		if n := ticks(1, 0); n != 0 {
 			t.Error("one quiet tick is not idle")
 		}
-		if n := ticks(1, 0); n != 1 {
-			t.Errorf("idle: %d", n)
+		if n := ticks(1, 0); n != 1 || 3*keeperTick > 3*time.Second { // it may have begun just behind a tick
+			t.Errorf("idle: %d, after two ticks of %v", n, keeperTick)
 		}
 		if n := ticks(100, 0); n != 0 {
 			t.Errorf("idle, and nothing done: %d times", n)

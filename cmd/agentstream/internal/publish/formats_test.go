@@ -2,7 +2,6 @@ package publish
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -72,53 +71,6 @@ func TestRecordingsAreRecognised(t *testing.T) {
 	}
 	if byHint > 0 {
 		t.Errorf("%d files are not known by their names", byHint)
-	}
-}
-
-func TestRecognise(t *testing.T) {
-	for _, c := range []struct{ name, content, want string }{
-		{"x", clitest.Text("a"), "native, JSON lines"},
-		{"x", `{"payload":{"text":"` + strings.Repeat("x", 300<<10) + `"},"type":"text.delta"}`, "native, JSON lines"},
-		{"x", "{\n \"type\": \"text.delta\",\n \"payload\": {}\n}", "native, JSON"},
-		{"x", "\xef\xbb\xbf\n [\n" + clitest.Text("a") + "]", "native, JSON list"},
-		{"x", `{"type":"no.such","payload":{}}`, "native, JSON lines"},
-		{"x", "", "native, empty"},
-		{"x", " \r\n\n", "native, empty"},
-		{"gemini/a.sse", "", "gemini, empty (by its name)"},
-		{"x", ": hello\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\ndata: {\"type\":\"message_start\"}\n\n", "anthropic, server-sent events"},
-		{"x", "event: x\rdata: {\"type\":\"ping\"}\r\rdata:{\"type\":\"message_stop\"}\r\r", "anthropic, server-sent events"},
-		{"x", `{"id":"msg_1","type":"message","role":"assistant","content":[]}`, "anthropic, JSON lines"},
-		{"x", `{"type":"error","error":{"type":"overloaded_error"}}`, "anthropic, JSON lines"},
-		{"x", `{"type":"error","sequence_number":1,"code":"x"}`, "openai-responses, JSON lines"},
-		{"x", "{\n  \"id\": \"resp_1\",\n  \"object\": \"response\",\n  \"output\": []\n}", "openai-responses, JSON"},
-		{"x", `{"object":"chat.completion","choices":[]}`, "openai-chat, JSON lines"},
-		{"x", ": OPENROUTER PROCESSING\n\ndata: {\"choices\":[]}\n\n", "openai-chat, server-sent events"},
-		{"x", "[{\n  \"candidates\": [ {} ]\n}\n,\r\n{}]", "gemini, JSON list"},
-		{"x", `{"promptFeedback":{"blockReason":"SAFETY"}}`, "gemini, JSON lines"},
-		{"openai-chat/x.sse", "data: {\"error\":{\"message\":\"no\"}}\n\n", "openai-chat, server-sent events (by its name)"},
-		{"tmp/run.gemini.json", `{"error":{"code":429}}`, "gemini, JSON lines (by its name)"},
-		{"gemini/x.jsonl", clitest.Text("a"), "native, JSON lines"}, // the content counts more
-		{"x", `{"error":{"code":429}}`, ""},
-		{"x", "data: {\"hello\":1}\n\n", ""},
-		{"anthropic/x", "<html><h1>502</h1>", ""},
-		{"x", "[1,2,3]", ""},
-		{"x", strings.Repeat(`{"a":`, 400_000), ""},
-		{"x", `{"a":"` + strings.Repeat("x", 3<<20), ""},
-		{"x", "\x00\x01\x02", ""},
-	} {
-		got, err := recognise(strings.NewReader(c.content), c.name)
-		switch {
-		case c.want == "":
-			if !errors.Is(err, errUnrecognised) {
-				t.Errorf("%.60q is %+v, %v", c.content, got, err)
-			}
-		case err != nil || got.words("") != c.want:
-			t.Errorf("%.60q is %v, %v, want %s", c.content, got.kind, err, c.want)
-		}
-	}
-	got, _ := recognise(strings.NewReader(clitest.Text("a")), "x")
-	if w := got.words("gzip"); w != "native, JSON lines, gzip" {
-		t.Error(w)
 	}
 }
 

@@ -158,46 +158,6 @@ func TestPublishIsExactlyOnceWhenAnswersAreLost(t *testing.T) {
 	}
 }
 
-func TestPublishErrorsNameFileLineAndCode(t *testing.T) {
-	good := clitest.WriteFile(t, "good.ndjson", clitest.Text("a")+"\n"+clitest.Text("b")+"\n")
-	for _, c := range []struct {
-		name, content string
-		line          int
-		want          []string
-		stored        int
-	}{
-		{"unknown type", clitest.Text("c") + "\n\n" + `{"type":"no.such","payload":{}}` + "\n", 3, []string{"KAI-STREAM-PROTO-0002", "HTTP 400"}, -1},
-		{"no JSON", clitest.Text("c") + "\n" + clitest.Text("d") + "\n{nope\n", 3, []string{"KAI-STREAM-PROTO-0001"}, 4},
-		{"cut short", clitest.Text("c") + "\n" + `{"type":"text.delta"`, 2, []string{"KAI-STREAM-PROTO-0001"}, 3},
-		{"not an object", clitest.Text("c") + "\n42\n", 2, []string{"KAI-STREAM-PROTO-0001", "not an object"}, 3},
-		{"raw NUL", clitest.Text("c") + "\n\x00\n", 2, []string{"KAI-STREAM-PROTO-0001"}, 3},
-		{"too large", clitest.Text("c") + "\n" + clitest.Text(strings.Repeat("x", schema.MaxEventBytes)) + "\n", 2, []string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
-		{"without end", clitest.Text("c") + "\n" + `{"type":"` + strings.Repeat("x", 2*cli.MaxAhead), 2, []string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
-		{"array", "[" + clitest.Text("c") + ",\n" + clitest.Text("d") + ",\n" + `{"type":"no.such"}]`, 3, []string{"KAI-STREAM-PROTO-0002"}, -1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := clitest.NewStandIn(t)
-			bad := clitest.WriteFile(t, "bad.ndjson", c.content)
-			_, _, err := publish(t, s, Cmd{RunID: "r1", Files: []string{good, bad}})
-			if err == nil {
-				t.Fatal("no error")
-			}
-			for _, want := range append(c.want, fmt.Sprintf("%s:%d: ", bad, c.line), "run r1") {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q lacks %q", err, want)
-				}
-			}
-			n := len(s.Lines("r1"))
-			if c.stored >= 0 && n != c.stored {
-				t.Errorf("%d events stored, want the %d before the bad one", n, c.stored)
-			}
-			if n > 0 && !strings.Contains(err.Error(), fmt.Sprintf("the newest has seq %d", n)) {
-				t.Errorf("error %q does not say that %d are stored", err, n)
-			}
-		})
-	}
-}
-
 func TestPublishChecksBeforeSending(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	file := clitest.WriteFile(t, "in", clitest.Text("a"))

@@ -106,10 +106,10 @@ type Done struct {
 
 // Loss is something that the run lacks.
 type Loss struct {
-	Key    schema.RunKey
-	Reason string // from a fixed set
-	Bytes  int64  // as they came over the wire
-	Recorded   bool   // the run records it; otherwise only the process's log does
+	Key      schema.RunKey
+	Reason   string // from a fixed set
+	Bytes    int64  // as they came over the wire
+	Recorded bool   // the run records it; otherwise only the process's log does
 }
 
 func (c Config) withDefaults() Config {

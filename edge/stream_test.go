@@ -201,6 +201,48 @@ func TestReopenedRunGoesOn(t *testing.T) {
 	}
 }
 
+// TestBehindTheEnd: what follows the end of a run is shown to those who come back, and is no reason to come back for
+// those from whom it is hidden.
+func TestBehindTheEnd(t *testing.T) {
+	h := newHouse(t)
+	post := func(body string) {
+		t.Helper()
+		if a := h.do("POST", "/v1/agent/runs/late/events", body); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	get := func(query, after string) (int, string) {
+		a := h.do("GET", "/v1/agent/runs/late/stream"+query, "", "Last-Event-ID", after)
+		return a.status, a.body
+	}
+	post(`{"type":"text.delta","payload":{"text":"a"}}`)
+	post(`{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	post(`{"type":"session.updated","payload":{"title":"x"}}`)
+	post(`{"type":"command.message","payload":{"content":"be brief","role":"system"}}`)
+	for _, query := range []string{"", "?detail=full"} {
+		if status, body := get(query, "2"); status != http.StatusOK || !strings.HasSuffix(body, "id: 4\n\n") {
+			t.Errorf("%s: %d %q", query, status, body)
+		}
+		if status, body := get(query, "4"); status != http.StatusNoContent {
+			t.Errorf("%s: %d %q behind all", query, status, body)
+		}
+	}
+	for _, query := range []string{"?types=text.delta", "?profile=koder-1", "?child=kid"} {
+		if status, body := get(query, "1"); status != http.StatusOK || !strings.HasSuffix(body, "id: 2\n\n") {
+			t.Errorf("%s: %d %q", query, status, body)
+		}
+		if status, body := get(query, "2"); status != http.StatusNoContent {
+			t.Errorf("%s: %d %q behind the end", query, status, body)
+		}
+	}
+	if a := h.do("POST", "/v1/agent/runs/late/events", `{"type":"text.delta","payload":{"text":"b"}}`); a.status != http.StatusConflict {
+		t.Errorf("a straggler: %d %s", a.status, a.body)
+	}
+	if a := h.do("GET", "/v1/agent/runs/late", ""); !strings.Contains(a.body, `"state":"done"`) || !strings.Contains(a.body, `"last_seq":4`) {
+		t.Error(a.body)
+	}
+}
+
 // TestKeepAliveOnlyWhenIdle runs server, hub and client on a clock of their own.
 func TestKeepAliveOnlyWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 	PageBytes = 1 << 20
 )
 
-// FrameTypes are the types of events that change a run's state or its open messages. Stores index them.
+// FrameTypes are the types of events that change a run's state, and those that frame a message. Stores index them.
 var FrameTypes = []string{
 	schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeMessageEnd,
 }
@@ -31,7 +31,8 @@ type Line struct {
 	Body  []byte
 }
 
-// Frame is a stored event of one of FrameTypes. Body may be nil unless it is a run.lifecycle.
+// Frame is a stored event of one of FrameTypes. Body may be nil unless it is a run.lifecycle, or a command.message to the
+// run itself.
 type Frame struct {
 	Seq   schema.Seq
 	Type  string
@@ -163,7 +164,7 @@ func (w *walker) advance(typ, child string, line []byte) {
 	seq := w.head.Last + 1
 	if slices.Contains(FrameTypes, typ) {
 		var payload []byte
-		if typ == schema.TypeRunLifecycle {
+		if typ == schema.TypeRunLifecycle || typ == schema.TypeCommandMessage && w.head.State.Final() {
 			if r, err := schema.ScanLine(line); err == nil {
 				payload = r.Payload()
 			}

@@ -99,11 +99,17 @@ type AppendOptions struct {
 	Whole bool
 	// OneLane refuses, where the run is named by the id of one of its children, events of others (ErrForeignRun).
 	OneLane bool
+	// AfterEnd also stores what a run that is over does not take (schema.ErrEnded otherwise); it stays over.
+	AfterEnd bool
 	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
 	// the very head that the compare-and-set of the first pack demands, and again whenever others were
 	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
 	// and nothing is stored. It is not asked when a repeat finds the events stored.
 	Check func(ctx context.Context, head schema.Head) error
+	// Amend returns what is stored of the events in a run that stands at head, at which Check has allowed them: events
+	// may be put between them, and have passed Event.Prepare. The content of an idempotency key stays the events as
+	// they were given. It is for Whole alone; nil: the events are stored as they are.
+	Amend func(head schema.Head, events []schema.Event) []schema.Event
 }
 
 // PartialError reports that the beginning of a batch that takes several packs is stored, and the rest is not. It

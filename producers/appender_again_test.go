@@ -64,3 +64,39 @@ func TestAppendDoesNotWaitForAnAnswerThatIsLost(t *testing.T) {
 		})
 	}
 }
+
+// An append that was amended for a run that is over, and whose answer was not recorded, is found by its repeat, which
+// would amend it in another way.
+func TestAmendedIsFoundAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, keys := memory.New(), new(silentKeys)
+		again := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"planning"}`)}
+		over := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}
+		opt := producers.AppendOptions{IdempotencyKey: "k", Whole: true, AfterEnd: true, Amend: func(head schema.Head, events []schema.Event) []schema.Event {
+			if head.State.Final() {
+				return append([]schema.Event{events[0], again}, events[1:]...)
+			}
+			return events
+		}}
+		node := func() *producers.Appender {
+			a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: keys})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		if _, err := node().Append(t.Context(), key, []schema.Event{over}, producers.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, replayed := range []bool{false, true} {
+			r, err := node().Append(t.Context(), key, batch("w", 0, 2), opt)
+			if err != nil || r.First != 2 || r.Last != 4 || r.Replayed != replayed {
+				t.Errorf("replayed %t: %+v %v", replayed, r, err)
+			}
+		}
+		head, err := log.Head(t.Context(), key, "")
+		if err != nil || head.Last != 4 || head.State != schema.StatePlanning {
+			t.Errorf("%+v %v", head, err)
+		}
+	})
+}

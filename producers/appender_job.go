@@ -123,6 +123,10 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 			return err
 		}
 	}
+	if j.next == 0 && j.opt.Amend != nil {
+		j.events = ofChild(j.opt.Amend(head.Clone(), j.given), j.child)
+		j.rest = j.events
+	}
 	return j.checkRest(head)
 }
 
@@ -177,7 +181,7 @@ func (j *appendJob) store(ctx context.Context) error {
 				return j.w.trail(j.partly(err))
 			}
 		}
-		p, n, err := j.w.commit(ctx, j.rest, limits{events: schema.MaxPackEvents, bytes: schema.MaxPackBytes})
+		p, n, err := j.w.commit(ctx, j.rest, limits{events: schema.MaxPackEvents, bytes: schema.MaxPackBytes, late: j.opt.AfterEnd})
 		if n > 0 {
 			j.took(p, false)
 		}
@@ -190,6 +194,10 @@ func (j *appendJob) store(ctx context.Context) error {
 // takeDuplicates passes over the packs that a repeat of this append has stored.
 func (j *appendJob) takeDuplicates() error {
 	for p, ok := j.parts[j.next]; ok; p, ok = j.parts[j.next] {
+		if j.opt.Amend != nil { // one pack, amended as the run stood then
+			j.events = make([]schema.Event, p.Count)
+			j.rest = j.events
+		}
 		if p.Count > len(j.rest) {
 			return fmt.Errorf("part %d holds %d events of %d: %w", j.next, p.Count, len(j.rest), ErrKeyReused)
 		}
@@ -247,7 +255,7 @@ func (j *appendJob) checkRest(head schema.Head) error {
 		if e.Seq != 0 && e.Seq != h.Last+1 {
 			return &schema.BatchError{Line: done + i + 1, Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
 		}
-		if err := h.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
+		if err := advance(&h, e, e.ID, j.opt.AfterEnd); err != nil {
 			return &schema.BatchError{Line: done + i + 1, Err: err}
 		}
 	}

@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,7 @@ type builder struct {
 type limits struct {
 	events int
 	bytes  int
+	late   bool // also what follows the end of the run
 	// marks are those of the events, calls among which are not divided; nil: packs may end anywhere. A
 	// call that does not fit one pack is divided all the same.
 	marks []mark
@@ -80,7 +82,7 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 		if !own && schema.MovesAnchors(e.Type) { // the anchors are those of the head that may be built on again
 			head, own = head.Clone(), true
 		}
-		if err = head.Advance(e.Type, e.ChildID, "", e.Payload); err != nil {
+		if err = advance(&head, e, "", lim.late); err != nil {
 			break
 		}
 		ts := e.TS
@@ -98,6 +100,16 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 	head.LastID = string(b.id)
 	p.Count, p.Head = n, head
 	return p, n, err
+}
+
+// advance moves a head over an event; late: also over one that a run which is over does not take.
+func advance(h *schema.Head, e *schema.Event, id string, late bool) error {
+	err := h.Advance(e.Type, e.ChildID, id, e.Payload)
+	if late && errors.Is(err, schema.ErrEnded) {
+		h.Follow(id)
+		return nil
+	}
+	return err
 }
 
 // stampOf writes a time, once for all packs of a millisecond.

@@ -169,7 +169,7 @@ func (o *Open) See(e *schema.Event) {
 		o.lifecycle(l, e)
 		return
 	case schema.TypeCommandMessage:
-		if l.id == "" && l.state.Final() {
+		if l.state.Final() && schema.Reopens(e.Type, l.id, e.Payload) {
 			l.state = schema.StatePlanning
 		}
 		return

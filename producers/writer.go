@@ -83,6 +83,7 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	if err != nil {
 		return nil, 0, nil, err
 	}
+	events = w.asked(events)
 	p, n, refused = w.build.build(w.head, lane, events, lim)
 	if n == 0 && remembered {
 		// What we remember may be older than what the caller has seen: look before refusing.
@@ -90,6 +91,7 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 		if lane, err = w.claim(ctx, events[0].ChildID); err != nil {
 			return nil, 0, nil, err
 		}
+		events = w.asked(events)
 		p, n, refused = w.build.build(w.head, lane, events, lim)
 	}
 	if n == 0 {
@@ -107,6 +109,14 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 		return nil, 0, nil, err
 	}
 	return p, n, refused, nil
+}
+
+// asked returns the events to store: what the job has left of its own, which it may have amended for the head at hand.
+func (w *writer) asked(events []schema.Event) []schema.Event {
+	if w.job != nil {
+		return w.job.rest
+	}
+	return events
 }
 
 func (w *writer) trail(err error) error {

@@ -84,6 +84,9 @@ type TypeInfo struct {
 	Control bool
 	// Terminal types can end a run; whether one does is in its payload (run.lifecycle state).
 	Terminal bool
+	// Late events may follow the end of a run, which stays ended: they are about the session, and nobody has to act
+	// on them.
+	Late bool
 	// Native is one of the eight types of the published protocol (native §3).
 	Native bool
 	// Schema is the JSON Schema (draft 2020-12) of the payload. Unknown fields are always allowed.

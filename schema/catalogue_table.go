@@ -107,9 +107,9 @@ var catalogue = []TypeInfo{
 	// What a session is beside its conversation (qoder §1.4). session.updated holds what has changed;
 	// session.archived with a child is that of the child's thread.
 	{Name: TypeSessionCreated, Family: FamilySession, Control: true, Schema: session},
-	{Name: TypeSessionUpdated, Family: FamilySession, Control: true, Schema: session},
-	{Name: TypeSessionArchived, Family: FamilySession, Control: true, Schema: objectSchema},
-	{Name: TypeSessionDeleted, Family: FamilySession, Control: true, Schema: objectSchema},
+	{Name: TypeSessionUpdated, Family: FamilySession, Control: true, Late: true, Schema: session},
+	{Name: TypeSessionArchived, Family: FamilySession, Control: true, Late: true, Schema: objectSchema},
+	{Name: TypeSessionDeleted, Family: FamilySession, Control: true, Late: true, Schema: objectSchema},
 }
 
 const (

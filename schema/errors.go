@@ -20,7 +20,7 @@ var (
 	ErrForeignRun = errors.New("event names another run")
 	// ErrSeqMismatch reports that an event brought a seq that is not the one it would get.
 	ErrSeqMismatch = errors.New("event brings a seq that is not the next one")
-	// ErrEnded reports that the run has reached a final state and takes only a follow-up.
+	// ErrEnded reports that the run has reached a final state and takes only a follow-up, and what is about its session.
 	ErrEnded = errors.New("run has ended")
 	// ErrConflict reports that another writer was first; nothing was stored. Read the head, number
 	// anew, try again.

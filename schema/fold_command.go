@@ -76,7 +76,7 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 		if !f.light {
 			f.addUserMessage(ev, p)
 		}
-		if state.Final() && l.child == nil {
+		if state.Final() && l.child == nil && p.Str("role") != roleSystem {
 			f.State, f.Reason, f.StateSeq, f.StateTS = StatePlanning, "", ev.seq, string(f.ts)
 		}
 	case commandResume:
@@ -88,6 +88,9 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 	case commandAnswer:
 		f.answer(ev, p)
 		return
+	}
+	if f.State.Final() {
+		return // nobody takes what follows the end
 	}
 	if kind == commandMessage && !f.light || kind != commandMessage && !state.Final() {
 		f.wait(ev, kind)
@@ -135,7 +138,7 @@ func (f *Fold) answer(ev *foldEvent, p jsonscan.Fields) {
 		return
 	}
 	in.Answered, in.Answer = ev.seq, f.keep(p.Raw("answer"))
-	if !f.StateOf(ev.lane.id()).Final() {
+	if !f.State.Final() && !f.StateOf(ev.lane.id()).Final() {
 		in.waiting = f.wait(ev, commandAnswer)
 	}
 }

@@ -192,6 +192,31 @@ func TestFoldInputWithoutIndex(t *testing.T) {
 	}
 }
 
+// TestFoldBehindTheEnd: what follows the end of a run waits for nobody, and only a follow-up makes it go on.
+func TestFoldBehindTheEnd(t *testing.T) {
+	f := schema.Fold{}
+	seq := schema.Seq(0)
+	add := func(typ, child, payload string) {
+		seq++
+		f.Add(&schema.Event{Type: typ, ChildID: child, Seq: seq, Payload: []byte(payload)})
+	}
+	add(schema.TypeChildSpawn, "", `{"child_id":"run_c"}`)
+	add(schema.TypeInputRequested, "run_c", `{"request_id":"r","prompt":"?"}`)
+	add(schema.TypeRunLifecycle, "", `{"state":"done","reason":"all is said"}`)
+	add("command.cancel", "", `{}`)
+	add("command.cancel", "run_c", `{}`)
+	add("command.answer", "run_c", `{"request_id":"r","answer":1}`)
+	add(schema.TypeCommandMessage, "run_c", `{"content":"on"}`)
+	add(schema.TypeCommandMessage, "", `{"content":"be brief","role":"system"}`)
+	if f.State != schema.StateDone || f.Reason != "all is said" || f.StateSeq != 3 || len(f.Commands()) != 0 || len(f.Messages) != 2 {
+		t.Errorf("%s %q of %d, %d commands, %d messages", f.State, f.Reason, f.StateSeq, len(f.Commands()), len(f.Messages))
+	}
+	add(schema.TypeCommandMessage, "", `{"content":"on"}`)
+	if f.State != schema.StatePlanning || len(f.Commands()) != 1 {
+		t.Errorf("%s, %d commands", f.State, len(f.Commands()))
+	}
+}
+
 // TestFoldOfStragglers: ends without beginnings and payloads of the wrong shape do no harm.
 func TestFoldOfStragglers(t *testing.T) {
 	for _, info := range schema.Types() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"agentstream/schema/jsonscan"
 )
 
 // RunState is the state of a run.lifecycle event (native §3.7).
@@ -130,13 +132,16 @@ func (h Head) Clone() Head {
 	return h
 }
 
-// Advance moves the head over one more event, which gets the next seq. payload is looked at for
-// run.lifecycle only. It wraps ErrEnded when the run is over and the event does not reopen it: a
-// follow-up is a command.message or a root run.lifecycle in a state that is not final; everything
-// else after the end is a straggler whose watchers have gone.
+// Advance moves the head over one more event, which gets the next seq. payload is looked at for run.lifecycle, and
+// for what follows the end of a run. The error wraps ErrEnded when the run is over and takes the event neither as a
+// follow-up (see Reopens) nor as a late one: its watchers have gone.
 func (h *Head) Advance(typ, child, id string, payload []byte) error {
-	if h.State.Final() && !reopens(typ, child, payload) {
-		return fmt.Errorf("%s in state %s: %w", typ, h.State, ErrEnded)
+	if h.State.Final() && !Reopens(typ, child, payload) {
+		if !late(typ, child) {
+			return fmt.Errorf("%s in state %s: %w", typ, h.State, ErrEnded)
+		}
+		h.Follow(id)
+		return nil
 	}
 	switch typ {
 	case TypeRunLifecycle:
@@ -151,7 +156,7 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 			h.closeAnchors(child)
 		}
 	case TypeCommandMessage:
-		if h.State.Final() && child == "" {
+		if h.State.Final() {
 			h.State = StatePlanning
 		}
 	case TypeMessageStart:
@@ -165,9 +170,14 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 	case TypeMessageEnd:
 		delete(h.Anchors, child)
 	}
+	h.Follow(id)
+	return nil
+}
+
+// Follow moves the head over one more event that changes nothing but the run's newest number.
+func (h *Head) Follow(id string) {
 	h.Last++
 	h.LastID = id
-	return nil
 }
 
 // MovesAnchors reports whether Advance over an event of this type may change Anchors. Over all others heads that
@@ -186,18 +196,36 @@ func (h *Head) closeAnchors(child string) {
 	delete(h.Anchors, child)
 }
 
-func reopens(typ, child string, payload []byte) bool {
-	if child != "" {
+// Reopens reports whether an event is a follow-up, with which a run that is over goes on: a message to the run itself,
+// or a lifecycle of the root in a state that is not final. A message of the system is none, because nobody answers it.
+func Reopens(typ, child string, payload []byte) bool {
+	switch {
+	case child != "":
 		return false
+	case typ == TypeCommandMessage:
+		return !OfSystem(payload)
+	case typ == TypeRunLifecycle:
+		l, err := ParseLifecycle(payload)
+		return err == nil && !l.State.Final()
 	}
+	return false
+}
+
+// OfSystem reports whether a command.message is of the system: something to know, which nobody answers.
+func OfSystem(payload []byte) bool {
+	role := Field(payload, "role")
+	return len(role) > 0 && role[0] == '"' && jsonscan.DecodeString(role) == roleSystem
+}
+
+const roleSystem = "system"
+
+// late reports whether an event that is no follow-up may follow the end of a run.
+func late(typ, child string) bool {
 	if typ == TypeCommandMessage {
-		return true
+		return child == ""
 	}
-	if typ != TypeRunLifecycle {
-		return false
-	}
-	l, err := ParseLifecycle(payload)
-	return err == nil && !l.State.Final()
+	i, ok := catalogueIndex[typ]
+	return ok && catalogue[i].Late
 }
 
 // Turn is whether the root lane of a run works. The newest of its turn.start, turn.end and run.lifecycle decides.

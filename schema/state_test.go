@@ -66,6 +66,31 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// TestLate: what is about the session, and what the system says, may follow the end and moves nothing but the number.
+func TestLate(t *testing.T) {
+	for _, e := range []schema.Event{
+		{Type: schema.TypeSessionUpdated, Payload: []byte(`{"title":"x"}`)},
+		{Type: schema.TypeSessionArchived},
+		{Type: schema.TypeSessionArchived, ChildID: "run_c"},
+		{Type: schema.TypeSessionDeleted},
+		{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"be brief","role":"s\u0079stem"}`)},
+	} {
+		for _, ended := range []schema.RunState{schema.StateDone, schema.StateAborted, schema.StateError} {
+			h := schema.Head{Last: 9, State: ended}
+			if err := h.Advance(e.Type, e.ChildID, "evt_10", e.Payload); err != nil || h.State != ended || h.Last != 10 || h.LastID != "evt_10" {
+				t.Errorf("%s after %s: %v %+v", e.Type, ended, err, h)
+			}
+		}
+	}
+	for _, info := range schema.Types() {
+		want := info.Family == schema.FamilySession && info.Name != schema.TypeSessionCreated
+		h := schema.Head{Last: 9, State: schema.StateDone}
+		if err := h.Advance(info.Name, "run_c", "evt_10", nil); info.Late != want || want != (err == nil) || !want && !errors.Is(err, schema.ErrEnded) {
+			t.Errorf("%s: late %v, behind the end %v", info.Name, info.Late, err)
+		}
+	}
+}
+
 // TestLifecycleOfChildren: a child's end is not the run's.
 func TestLifecycleOfChildren(t *testing.T) {
 	h := schema.Head{State: schema.StateRunning}

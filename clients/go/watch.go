@@ -242,13 +242,14 @@ func (s *Stream) unhold() schema.Event {
 // deliver returns the event and moves the cursor, unless more of its frame is held.
 func (s *Stream) deliver(a *arrival) schema.Event {
 	e := &a.event
-	s.moved, s.line, s.ended = true, a.line, false
+	s.moved, s.line = true, a.line
+	s.ended = s.ended && !schema.Reopens(e.Type, e.ChildID, e.Payload)
 	if len(s.held) > 0 {
 		return a.event
 	}
 	s.last = e.Seq
-	if e.ChildID == "" {
-		s.ended = s.finalState(e)
+	if e.ChildID == "" && s.finalState(e) {
+		s.ended = true
 	}
 	return a.event
 }

@@ -93,10 +93,28 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor); err != nil {
 		return err
 	}
-	if ss.first == nil && ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && ss.After >= ss.Pos.Last {
-		return ErrComplete
+	if ss.first != nil || !ss.bound.Mode.EndsWithRun() || !ss.Pos.Ended {
+		return nil
 	}
-	return nil
+	return ss.shownAll(ctx)
+}
+
+// maxLate bounds the events behind a cursor that are looked at before the answer begins.
+const maxLate = 4096
+
+// shownAll returns ErrComplete when a run that has ended has nothing behind the cursor that the client is shown. What
+// follows the end may be hidden from a client that has the end, which every client is shown.
+func (ss *Session) shownAll(ctx context.Context) error {
+	filter := ss.filter()
+	if rest := ss.Pos.Last - ss.After; rest > maxLate || rest > 0 && filter.All() {
+		return nil
+	}
+	for r, err := range ss.Src.Walk(ctx, ss.live.cfg.Runs.Hub, ss.After, ss.Pos.Last) {
+		if err != nil || filter.Match(r) {
+			return err
+		}
+	}
+	return ErrComplete
 }
 
 // openStateful opens a run for a dialect whose frames depend on what was before the cursor.

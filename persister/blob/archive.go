@@ -196,8 +196,8 @@ func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.P
 func beginning(place persister.Place) schema.Head {
 	base := schema.Head{Day: place.Day}
 	if place.Expired > 0 {
-		// Which of the final states it was is not known, and does not matter: the event after an end opens the run
-		// again.
+		// Which of the final states it was is not known, and does not matter: the events after an end are late, or
+		// open the run again.
 		base.Last, base.State = place.Expired, schema.StateDone
 	}
 	return base

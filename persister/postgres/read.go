@@ -112,7 +112,7 @@ func (r rows) Frames(ctx context.Context, key schema.RunKey, day string, through
 		})
 		return err
 	}, `
-		select seq, type, coalesce(child_id, ''), case when type = 'run.lifecycle' then line end
+		select seq, type, coalesce(child_id, ''), case when type = 'run.lifecycle' or type = 'command.message' and child_id is null then line end
 		from agent_run_events
 		where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq <= $4
 			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')

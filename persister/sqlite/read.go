@@ -105,7 +105,7 @@ func (r rows) Frames(ctx context.Context, key schema.RunKey, _ string, through s
 		}
 		frames = append(frames, f)
 		return true, nil
-	}, `select seq, type, coalesce(child_id, ''), iif(type = 'run.lifecycle', line, null) from agent_run_events
+	}, `select seq, type, coalesce(child_id, ''), iif(type = 'run.lifecycle' or type = 'command.message' and child_id is null, line, null) from agent_run_events
 		where koder_user_id = ? and run_id = ? and seq <= ?
 			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
 		order by seq`, key.Tenant, key.Run, int64(through))

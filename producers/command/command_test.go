@@ -251,6 +251,36 @@ func TestCommandsAndTheEnd(t *testing.T) {
 	})
 }
 
+// What was said to a run that was over is not handed to the agent that goes on with it, but for messages.
+func TestCommandsBehindTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := memory.New()
+		appender, err := producers.NewAppender(producers.AppenderConfig{Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := func(events ...schema.Event) {
+			t.Helper()
+			if _, err := appender.Append(t.Context(), key, events, producers.AppendOptions{AfterEnd: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel := schema.Event{Type: "command.cancel", Payload: []byte(`{}`)}
+		a := writerOf(t, log)
+		put(t, a, stateEvent(schema.StateRunning), stateEvent(schema.StateDone))                                       // 2
+		late(cancel)                                                                                                   // 3
+		late(schema.Event{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"be brief","role":"system"}`)}) // 4
+		late(cancel, schema.Event{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"on"}`)}, cancel)       // 7
+		c := commandsOf(t, command.Config{Publisher: writerOf(t, log)})
+		for _, seq := range []schema.Seq{4, 6, 7} {
+			if err := next(t, c, seq, true).Done(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		none(t, c)
+	})
+}
+
 // deafWaker loses every copy.
 type deafWaker struct{ fail bool }
 

@@ -35,6 +35,7 @@ type view struct {
 
 	lanes map[string]*laneState
 	ended schema.Seq // newest final state of the run itself
+	again schema.Seq // the first event after it with which the run goes on; 0: it does not
 	queue []waiting
 	kept  int     // bytes in queue
 	more  waiting // the first command that had no room; those behind it are not in queue either. seq 0: none
@@ -114,6 +115,9 @@ func (v *view) owned(l *laneState, p *schema.Pack) {
 }
 
 func (v *view) record(p *schema.Pack, r schema.Record) {
+	if v.ended > 0 && v.again == 0 && schema.Reopens(string(r.Type), p.Child, r.Payload()) {
+		v.again = r.Seq
+	}
 	switch {
 	case string(r.Type) == schema.TypeRunLifecycle:
 		s, err := schema.ParseLifecycle(r.Payload())
@@ -121,7 +125,7 @@ func (v *view) record(p *schema.Pack, r schema.Record) {
 			return
 		}
 		if v.lane(p.Child).ended = r.Seq; p.Child == "" {
-			v.ended = r.Seq
+			v.ended, v.again = r.Seq, 0
 		}
 	case string(r.Type) == schema.TypeCommandsTaken:
 		var t struct {
@@ -192,7 +196,8 @@ func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
 // fate returns what has become of a command, so far as is known.
 func (v *view) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
 	l := v.lane(lane)
-	return seq <= l.taken, typ != schema.TypeCommandMessage && seq < max(l.ended, v.ended)
+	late := v.ended > 0 && seq > v.ended && (v.again == 0 || seq < v.again) // nobody was there to take it
+	return seq <= l.taken, typ != schema.TypeCommandMessage && (late || seq < max(l.ended, v.ended))
 }
 
 // over reports whether a command that waits need not any more.

@@ -70,6 +70,7 @@ var scenarios = []entry{
 	{"native", native},
 	{"follow-up", followUp},
 	{"session", session},
+	{"late", late},
 	{"long", long},
 	{"unicode", unicodeText},
 	{"hostile", hostile},

@@ -255,6 +255,26 @@ func session(s *script) {
 	s.add(schema.TypeRunLifecycle, "state", schema.StateDone, "reason", nil, "session", true)
 }
 
+// late is a run that is over, to whose session something is said and done afterwards.
+func late(s *script) {
+	s.add(schema.TypeSessionCreated, "agent", "ring")
+	s.by("user", func() { s.add(schema.TypeCommandMessage, "content", "Read the log.") })
+	s.state(schema.StateRunning, "")
+	s.add(schema.TypeChildSpawn, "child_id", ChildA, "prompt", "Read page 1.", "tools_allowed", []string{})
+	s.as(ChildA, []string{Root, ChildA}, func() {
+		s.state(schema.StateRunning, "")
+		s.message("msg_a", "end_turn", "", block{kind: "text", text: "Page 1 is empty."})
+	})
+	s.message("msg_1", "end_turn", smallUsage, block{kind: "text", text: "The log is empty."})
+	s.state(schema.StateDone, "all is said")
+	s.by("user", func() {
+		s.add(schema.TypeSessionUpdated, "title", "An empty log")
+		s.add(schema.TypeCommandMessage, "content", "Be brief.", "role", "system")
+		s.as(ChildA, []string{Root, ChildA}, func() { s.raw(schema.TypeSessionArchived, `{}`) })
+		s.raw(schema.TypeSessionArchived, `{}`)
+	})
+}
+
 // long has LongEvents events: turn after turn of thought, text and tools.
 func long(s *script) {
 	s.state(schema.StatePlanning, "")

@@ -90,7 +90,7 @@ export interface Payloads {
   "task.start": Task;
   "task.end": Task;
   progress: { readonly message?: string; readonly done?: number; readonly total?: number };
-  "command.message": { readonly content: string | readonly unknown[]; readonly message_id?: string };
+  "command.message": { readonly content: string | readonly unknown[]; readonly message_id?: string; readonly role?: string };
   "command.cancel": Command;
   "command.pause": Command;
   "command.resume": Command;

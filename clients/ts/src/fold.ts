@@ -327,7 +327,7 @@ export class Fold {
     switch (name) {
       case "message":
         this.said(t);
-        if (over && t.lane.child === null) Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
+        if (over && t.lane.child === null && t.p.str("role") !== "system") Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
         break;
       case "resume":
         this.commands.settle(t.lane, "pause");
@@ -340,11 +340,16 @@ export class Fold {
         const q = this.inputs.get(t.p.str("request_id"));
         if (q === undefined || q.answered_seq !== null) return;
         Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
-        if (!over) this.commands.wait(t, name, actor, q);
+        if (!over && !this.over()) this.commands.wait(t, name, actor, q);
         return;
       }
     }
-    if (name === "message" || !over) this.commands.wait(t, name, actor);
+    if (!this.over() && (name === "message" || !over)) this.commands.wait(t, name, actor);
+  }
+
+  /** Whether the run is over: nobody takes what follows. */
+  private over(): boolean {
+    return finalStates.has(String(this.snapshot.state));
   }
 
   private said(t: Taken): void {

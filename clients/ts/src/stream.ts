@@ -168,7 +168,7 @@ class Watch {
     this.track.advance(event);
     this.backoff.reset();
     this.refusals = 0;
-    this.ended = isFinal(event) || (event.type === "run.snapshot" && finalStates.has(String(event.payload.state)));
+    this.ended = isFinal(event) || (this.ended && !reopens(event)) || (event.type === "run.snapshot" && finalStates.has(String(event.payload.state)));
     const parts = apart(event);
     const last = parts.pop()!;
     for (const part of parts) yield { event: part, more: true };
@@ -197,6 +197,12 @@ class Watch {
     this.o.onState?.({ state: "waiting", ms, error });
     await sleep(ms, this.o.signal);
   }
+}
+
+/** Whether a run that is over goes on with the event: a message to the run itself that is not the system's, or another state. */
+function reopens(e: AgentEvent): boolean {
+  if (e.child_id !== null) return false;
+  return e.type === "command.message" ? e.payload.role !== "system" : e.type === "run.lifecycle" && !isFinal(e);
 }
 
 /** The deltas of a bundle; any other event, and a bundle that cannot be read, is itself. */

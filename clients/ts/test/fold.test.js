@@ -56,6 +56,23 @@ test("a fold that goes on from a snapshot at any event is the same", (t) => {
   }
 });
 
+test("what follows the end of a run waits for nobody", () => {
+  const f = new Fold();
+  const add = (seq, type, payload, more) => f.add(parseEvent(line(seq, type, payload, more)));
+  const child = { child_id: "run_c" };
+  add(1, "child.spawn", { child_id: "run_c" });
+  add(2, "input.requested", { request_id: "r", prompt: "?" }, child);
+  add(3, "run.lifecycle", { state: "done", reason: "all is said" });
+  add(4, "command.cancel", {});
+  add(5, "command.cancel", {}, child);
+  add(6, "command.answer", { request_id: "r", answer: 1 }, child);
+  add(7, "command.message", { content: "on" }, child);
+  add(8, "command.message", { content: "be brief", role: "system" });
+  assert.deepEqual([f.snapshot.state, f.snapshot.state_seq, f.snapshot.commands.length, f.snapshot.messages.length], ["done", 3, 0, 2]);
+  add(9, "command.message", { content: "on" });
+  assert.deepEqual([f.snapshot.state, f.snapshot.commands.length], ["planning", 1]);
+});
+
 test("merged deltas and bundles sum up to what their members do", () => {
   const of = (...lines) => {
     const f = new Fold();

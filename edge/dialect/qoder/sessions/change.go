@@ -3,18 +3,17 @@ package sessions
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"slices"
 
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
-	"agentstream/internal/backoff"
 	"agentstream/producers"
 	"agentstream/schema"
 )
 
-// change is what a request appends to a session: events of one lane, all of them or none.
+// change is what a request appends to a session: events of one lane, all of them or none. A run that is over takes them
+// too. It goes on with a message, or with an outcome to reach; by everything else it stays over.
 type change struct {
 	run    string
 	events []schema.Event
@@ -22,94 +21,77 @@ type change struct {
 	// allow decides whether the session, as it stands right before the events, takes them; it is asked of sessions
 	// that are not deleted. nil: all are.
 	allow func(*qoder.Projector) error
-	// ends: a run in which nothing is under way is over behind the events; see finish.
+	// ends: a run in which nothing is under way is over behind the events, so that it is kept and expires like any run
+	// that is over. Otherwise somebody must still end what is; then the run is over for the reaper.
 	ends bool
 	// blind: a session of which too much would have to be remembered takes it unasked.
 	blind bool
+
+	rests bool // nothing is under way in the session that allow was asked about
 }
 
 // lane is the child whose events they are; "" is the run itself.
 func (c *change) lane() string { return c.events[0].ChildID }
 
-// A change is made again when the run ended or went on in between: at most maxTries times, with waits of up to
-// maxPause between them, because many who change one ended run at the same time would otherwise keep one another
-// from it.
-const (
-	maxTries = 16
-	maxPause = 200 * time.Millisecond
-)
-
-// errMoved reports that a run has ended, or goes on again, since a change was made for it.
-var errMoved = errors.New("the run has ended or goes on since")
-
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
 // key is recognised whatever has become of the run since.
 func store(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
-	for try := range maxTries {
-		if try > 0 {
-			if err := backoff.Sleep(ctx, backoff.Delay(try-1, 2*time.Millisecond, maxPause)); err != nil {
-				return producers.Receipt{}, err
-			}
-		}
-		head, err := x.Head(ctx, c.run)
-		if err != nil {
-			return producers.Receipt{}, err
-		}
-		receipt, err := c.append(ctx, x, head)
-		if !errors.Is(err, errMoved) {
-			return receipt, err
-		}
+	if _, err := x.Head(ctx, c.run); err != nil {
+		return producers.Receipt{}, err
 	}
-	return producers.Receipt{}, fmt.Errorf("change session %s %d times: %w", c.run, maxTries, schema.ErrConflict)
-}
-
-// append stores the change as a run takes it that stands at head.
-func (c *change) append(ctx context.Context, x *protocol.Call, head schema.Head) (producers.Receipt, error) {
 	opt := c.opt
-	opt.Whole = true
-	opt.Check = c.check(x, head)
-	switch {
-	case !head.State.Final() && c.ends:
-		return c.finish(ctx, x, head, opt)
-	case !head.State.Final():
-		return x.Append(ctx, c.run, c.events, opt)
-	}
-	end, err := ending(ctx, x, c.run, head)
-	if err != nil {
-		return producers.Receipt{}, err
-	}
-	fitted, err := c.fit(head, end)
-	switch {
-	case err != nil:
-		return producers.Receipt{}, err
-	case len(fitted) == len(c.events):
-		return x.Append(ctx, c.run, c.events, opt)
-	case c.lane() == "" && opt.IdempotencyKey == "":
-		return x.Append(ctx, c.run, fitted, opt)
-	}
-	return c.apart(ctx, x, opt, end)
+	opt.Whole, opt.AfterEnd = true, true
+	opt.Check = func(ctx context.Context, head schema.Head) error { return c.check(ctx, x, head) }
+	opt.Amend = c.amend
+	return x.Append(ctx, c.run, c.events, opt)
 }
 
-// check returns the condition of an append that was made for a head.
-func (c *change) check(x *protocol.Call, made schema.Head) func(context.Context, schema.Head) error {
-	return func(ctx context.Context, head schema.Head) error {
-		switch ended := head.State.Final(); {
-		case !head.Exists():
-			return fanout.ErrNotFound
-		case ended != made.State.Final(), ended && head.Last != made.Last:
-			return errMoved
-		}
-		req := qoder.Request(c.run, "")
-		p, err := at(ctx, x, c.run, head.Last, req)
-		if c.blind && errors.Is(err, schema.ErrTooLarge) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := p.Admit(req); err != nil || c.allow == nil {
-			return err
-		}
-		return c.allow(p)
+// check decides whether a session that stands at head takes the change.
+func (c *change) check(ctx context.Context, x *protocol.Call, head schema.Head) error {
+	if !head.Exists() {
+		return fanout.ErrNotFound
 	}
+	req := qoder.Request(c.run, "")
+	p, err := at(ctx, x, c.run, head.Last, req)
+	if c.blind && errors.Is(err, schema.ErrTooLarge) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.rests = !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
+	if err := p.Admit(req); err != nil || c.allow == nil {
+		return err
+	}
+	return c.allow(p)
+}
+
+// amend adds the lifecycles that the run needs beside the events.
+func (c *change) amend(head schema.Head, events []schema.Event) []schema.Event {
+	switch {
+	case !head.State.Final() && c.ends && c.rests:
+		return append(slices.Clip(events), lifecycle(`{"state":"done","reason":"archived","session":true}`))
+	case !head.State.Final():
+		return events
+	}
+	for i, e := range events {
+		switch {
+		case schema.Reopens(e.Type, e.ChildID, e.Payload):
+			return events
+		case isOutcome(e):
+			return slices.Insert(slices.Clone(events), i, lifecycle(`{"state":"planning","reason":null}`))
+		}
+	}
+	return events
+}
+
+// isOutcome reports whether an event is an outcome to reach, as qoder.Command makes it.
+func isOutcome(e schema.Event) bool {
+	return e.Type == typeRedirect && string(schema.Field(schema.Field(e.Payload, "event"), "type")) == `"user.define_outcome"`
+}
+
+// lifecycle is an event with which a run ends or goes on for a change's sake. Readers of sessions pass over those that
+// have "session":true.
+func lifecycle(payload string) schema.Event {
+	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(payload)}
 }

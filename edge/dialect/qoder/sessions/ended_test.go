@@ -101,8 +101,8 @@ func TestEndedTogether(t *testing.T) {
 	if count(types, schema.TypeSessionUpdated) != 2*each || count(types, "command.cancel") != each || h.head("run").State != schema.StateDone {
 		t.Errorf("%s: %v", h.head("run").State, types)
 	}
-	if !strings.Contains(h.last("run"), `"all is said"`) {
-		t.Errorf("it has ended with %s", h.last("run"))
+	if n := count(types, schema.TypeRunLifecycle); n != 2 || h.end("run") != over {
+		t.Errorf("%d lifecycles, it has ended with %s", n, h.end("run"))
 	}
 	shown := slices.DeleteFunc(h.frames("run", ""), func(f shown) bool { return !strings.HasPrefix(f.typ, "session.status") })
 	if len(shown) > 0 && shown[len(shown)-1].typ != "session.status_idle" {
@@ -110,16 +110,62 @@ func TestEndedTogether(t *testing.T) {
 	}
 }
 
-// TestBegunAnewMeanwhile begins a run anew between the opening and the closing of a change: it stays begun.
+// TestBegunAnewMeanwhile begins a run anew between the look at it and the append of a change: it stays begun.
 func TestBegunAnewMeanwhile(t *testing.T) {
 	h := newHouse(t, false)
 	h.ended("run")
-	// The first append is the opening, the second the event, the third the closing.
-	h.log.when(3, func() { h.says("run", event(schema.TypeCommandMessage, `{"content":"more"}`)) })
+	h.log.when(1, func() { h.says("run", event(schema.TypeCommandMessage, `{"content":"more"}`)) })
 	kid := qoder.ThreadID("run", "kid")
 	h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).ok(200)
-	if h.head("run").State.Final() {
-		t.Errorf("a run that was begun anew has ended: %v", h.types("run"))
+	if types := h.types("run"); h.head("run").State.Final() || count(types, "command.cancel") != 1 {
+		t.Errorf("a run that was begun anew is %s: %v", h.head("run").State, types)
+	}
+}
+
+// TestNodeDiesInBetween changes runs through a node that dies behind its first append: the change is whole, and its
+// repeat at another node stores nothing.
+func TestNodeDiesInBetween(t *testing.T) {
+	outcome := `{"type":"user.define_outcome","description":"all is well"}`
+	onKid := fmt.Sprintf(`{"type":"user.interrupt","session_thread_id":%q}`, qoder.ThreadID("run", "kid"))
+	for _, c := range []struct {
+		method, path, body string
+		want               string // what is stored
+	}{
+		{"POST", "", `{"title":"x"}`, "session.updated"},
+		{"POST", "/events", `{"events":[{"type":"user.interrupt"}]}`, "command.cancel"},
+		{"POST", "/events", `{"events":[` + onKid + `]}`, "command.cancel"},
+		{"POST", "/events", `{"events":[{"type":"system.message","content":"a"}]}`, "command.message"},
+		{"POST", "/events", `{"events":[` + outcome + `]}`, "run.lifecycle planning command.redirect"},
+		{"POST", "/threads/" + qoder.ThreadID("run", "kid") + "/archive", ``, "session.archived"},
+		{"POST", "/archive", ``, "session.archived"},
+		{"DELETE", "", ``, "session.deleted"},
+		{"POST", "/archive", ``, "session.archived run.lifecycle done,session"}, // of a session that rests
+	} {
+		for _, with := range [][]string{nil, {"Idempotency-Key", "k"}} {
+			h := newHouse(t, false)
+			before := schema.Seq(4)
+			if h.ended("run"); strings.HasSuffix(c.want, ",session") {
+				h.says("run", event(schema.TypeCommandMessage, `{"content":"on"}`), event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTurnEnd, `{"turn_id":"u"}`))
+				before = 7
+			}
+			h.log.dies(1)
+			first := h.do(c.method, cloud+"/run"+c.path, c.body, with...)
+			h.log.lives()
+			if first.ok(200); h.stored("run", before) != c.want {
+				t.Errorf("%s %s %s, %v: %s, want %s", c.method, c.path, c.body, with, h.stored("run", before), c.want)
+			}
+			if final := h.head("run").State.Final(); final == strings.Contains(c.want, "planning") {
+				t.Errorf("%s %s %s, %v: it is %s", c.method, c.path, c.body, with, h.head("run").State)
+			}
+			if with == nil {
+				continue
+			}
+			last := h.head("run").Last
+			again := h.do(c.method, cloud+"/run"+c.path, c.body, with...)
+			if again.ok(200); h.head("run").Last != last || again.body != first.body {
+				t.Errorf("%s %s %s: a repeat answers %s and stores %s", c.method, c.path, c.body, again.body, h.stored("run", last))
+			}
+		}
 	}
 }
 
@@ -173,10 +219,10 @@ func TestArchiveEnds(t *testing.T) {
 
 // TestArchiveMeanwhile lets something begin between the look at a session and its end: it is not ended over that.
 func TestArchiveMeanwhile(t *testing.T) {
-	for nth, with := range map[int][]string{1: nil, 2: {"Idempotency-Key", "k"}} {
+	for _, with := range [][]string{nil, {"Idempotency-Key", "k"}} {
 		h := newHouse(t, false)
 		id := h.create(plainBody)
-		h.log.when(nth, func() { h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`)) })
+		h.log.when(1, func() { h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`)) })
 		h.do("POST", cloud+"/"+id+"/archive", "", with...).ok(200)
 		if types := h.types(id); h.head(id).State.Final() || count(types, schema.TypeSessionArchived) != 1 {
 			t.Errorf("%v: %v", with, types)
@@ -192,22 +238,21 @@ func TestSaidToEnded(t *testing.T) {
 		user      = `{"type":"user.message","content":"on"}`
 		outcome   = `{"type":"user.define_outcome","description":"all is well"}`
 		interrupt = `{"type":"user.interrupt"}`
-		opened    = `run.lifecycle planning,session `
-		closed    = ` run.lifecycle done,session`
 	)
 	for _, tt := range []struct {
 		events []string
+		over   bool   // it stays over
 		want   string // what is stored
-		keyed  string // with a key, where it is not the same
 	}{
-		{[]string{system}, opened + "command.message" + closed, ""},
-		{[]string{system, system}, opened + "command.message" + closed + " " + opened + "command.message" + closed, opened + "command.message command.message" + closed},
-		{[]string{system, user}, "command.message command.message", ""},
-		{[]string{user, system}, "command.message command.message", ""},
-		{[]string{outcome}, "run.lifecycle planning command.redirect", ""},
-		{[]string{outcome, system, user}, "run.lifecycle planning command.redirect command.message command.message", ""},
-		{[]string{user, outcome}, "command.message command.redirect", ""},
-		{[]string{interrupt, outcome}, opened + "command.cancel" + closed + " run.lifecycle planning command.redirect", "run.lifecycle planning command.cancel command.redirect"},
+		{[]string{system}, true, "command.message"},
+		{[]string{system, system}, true, "command.message command.message"},
+		{[]string{system, user}, false, "command.message command.message"},
+		{[]string{user, system}, false, "command.message command.message"},
+		{[]string{outcome}, false, "run.lifecycle planning command.redirect"},
+		{[]string{outcome, system, user}, false, "run.lifecycle planning command.redirect command.message command.message"},
+		{[]string{user, outcome}, false, "command.message command.redirect"},
+		{[]string{interrupt, outcome}, false, "command.cancel run.lifecycle planning command.redirect"},
+		{[]string{system, outcome}, false, "command.message run.lifecycle planning command.redirect"},
 	} {
 		for _, with := range [][]string{nil, {"Idempotency-Key", "k"}} {
 			h := newHouse(t, false)
@@ -217,15 +262,11 @@ func TestSaidToEnded(t *testing.T) {
 			if got := first.sentData(); len(got) != len(tt.events) {
 				t.Errorf("%s is answered with %q", body, got)
 			}
-			want := tt.want
-			if with != nil && tt.keyed != "" {
-				want = tt.keyed
+			if got := h.stored("run", 4); got != tt.want {
+				t.Errorf("%s, %v: %s\nwant %s", body, with, got, tt.want)
 			}
-			if got := h.stored("run", 4); got != want {
-				t.Errorf("%s, %v: %s\nwant %s", body, with, got, want)
-			}
-			if final := strings.HasSuffix(want, closed); h.head("run").State.Final() != final || final && h.last("run") != `{"state":"done","reason":"all is said","session":true}` {
-				t.Errorf("%s, %v: it has ended with %s", body, with, h.last("run"))
+			if h.head("run").State.Final() != tt.over || tt.over && h.end("run") != over {
+				t.Errorf("%s, %v: it is %s, with %s", body, with, h.head("run").State, h.end("run"))
 			}
 			if with == nil {
 				continue
@@ -262,6 +303,16 @@ func (h *house) stored(run string, after schema.Seq) string {
 		all = append(all, typ)
 	})
 	return strings.Join(all, " ")
+}
+
+// end returns the payload of a run's newest lifecycle.
+func (h *house) end(run string) (payload string) {
+	h.records(run, func(r schema.Record) {
+		if string(r.Type) == schema.TypeRunLifecycle {
+			payload = string(r.Payload())
+		}
+	})
+	return payload
 }
 
 // last returns the payload of a run's newest event.

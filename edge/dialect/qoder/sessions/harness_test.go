@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -52,6 +53,29 @@ type keptLog struct {
 	mu   sync.Mutex
 	in   int    // appends until then is called
 	then func() // called once, before an append
+	left int    // appends until it takes no more; -1: it takes all
+}
+
+// dies lets the log take n more appends, and refuse all that follow, as if the node were gone.
+func (l *keptLog) dies(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = n
+}
+
+// lives lets the log take appends again.
+func (l *keptLog) lives() { l.dies(-1) }
+
+var errDead = errors.New("the node is gone")
+
+func (l *keptLog) dead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left > 0 {
+		l.left--
+		return false
+	}
+	return l.left == 0
 }
 
 // when calls fn once, right before the nth append from now on.
@@ -73,6 +97,9 @@ func (l *keptLog) due() (fn func()) {
 func (l *keptLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	if fn := l.due(); fn != nil {
 		fn()
+	}
+	if l.dead() {
+		return 0, errDead
 	}
 	at, err := l.Log.Append(ctx, p, after)
 	if err != nil || l.store == nil {
@@ -146,7 +173,7 @@ func byHeader(r *http.Request) (auth.Caller, error) {
 // newHouse makes a server over a log in memory; with a list of sessions when listed.
 func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
-	h := &house{t: t, log: &keptLog{Log: memory.New()}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
+	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
 		Protocols:    []protocol.Protocol{sessions.Protocol(spoken), {Dialect: native.Dialect{}}},
 		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),

@@ -45,7 +45,7 @@ func packsOf(key schema.RunKey, events, per int, end bool) []schema.Pack {
 			p.Body = append(e.AppendLine(p.Body), '\n')
 			p.Count++
 		}
-		p.Head = head.Clone()
+		p.Head = head
 		packs = append(packs, p)
 	}
 	return packs

@@ -61,7 +61,7 @@ func (l shelving) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 		return at, err
 	}
 	q := *p
-	q.Head = p.Head.Clone()
+	q.Head = p.Head
 	q.Head.Stored = at
 	persistertest.Put(l.t, l.s.Memory, q)
 	return at, nil

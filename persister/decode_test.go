@@ -84,7 +84,6 @@ func TestBadMessages(t *testing.T) {
 		{"count too small", subject, header(split, schema.HeaderCount, "3"), split.Body, persister.ReasonBadMessage, 1},
 		{"day of no calendar", subject, header(split, schema.HeaderDay, "20260230"), split.Body, persister.ReasonBadMessage, 1},
 		{"year zero", subject, header(split, schema.HeaderDay, "00000101"), split.Body, persister.ReasonBadMessage, 1},
-		{"anchors", subject, header(split, schema.HeaderAnchors, "a=b"), split.Body, persister.ReasonBadMessage, 1},
 		{"another seq", subject, header(split, schema.HeaderSeq, "1000"), split.Body, persister.ReasonBadEvent, 4},
 		{"another lane", strings.TrimSuffix(subject, "-") + "kid", split.Headers(), split.Body, persister.ReasonBadEvent, 4},
 		{"two of four", subject, split.Headers(), mixed, persister.ReasonBadEvent, 2},

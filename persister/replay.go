@@ -19,10 +19,8 @@ const (
 	PageBytes = 1 << 20
 )
 
-// FrameTypes are the types of events that change a run's state, and those that frame a message. Stores index them.
-var FrameTypes = []string{
-	schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeMessageEnd,
-}
+// StateTypes are the types of a run's own events that may change its state. Stores index them.
+var StateTypes = []string{schema.TypeRunLifecycle, schema.TypeCommandMessage}
 
 // Line is one stored event. Body has no line feed.
 type Line struct {
@@ -31,13 +29,11 @@ type Line struct {
 	Body  []byte
 }
 
-// Frame is a stored event of one of FrameTypes. Body may be nil unless it is a run.lifecycle, or a command.message to the
-// run itself.
+// Frame is a stored event of one of StateTypes, of the run itself.
 type Frame struct {
-	Seq   schema.Seq
-	Type  string
-	Child string
-	Body  []byte
+	Seq  schema.Seq
+	Type string
+	Body []byte
 }
 
 // Rows is how Walk reads a store.
@@ -45,7 +41,7 @@ type Rows interface {
 	// Page returns the run's rows with after < seq ≤ through in order: at most PageRows, and none after the row with
 	// which they exceed PageBytes. An empty page means that there are no more.
 	Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]Line, error)
-	// Frames returns the run's rows of FrameTypes with seq ≤ through, in order.
+	// Frames returns the rows of StateTypes, of the run itself and not of its children, with seq ≤ through, in order.
 	Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]Frame, error)
 }
 
@@ -61,7 +57,7 @@ func Walk(ctx context.Context, rows Rows, key schema.RunKey, day string, after, 
 // must not be greater than after. Frames at or before base.Last are ignored.
 func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Head, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
-		w := walker{key: key, head: base.Clone()}
+		w := walker{key: key, head: base}
 		if err := w.seed(ctx, rows, after); err != nil {
 			yield(schema.Pack{}, err)
 			return
@@ -102,7 +98,7 @@ func (w *walker) seed(ctx context.Context, rows Rows, after schema.Seq) error {
 			continue
 		}
 		w.head.Last = f.Seq - 1
-		w.advance(f.Type, f.Child, f.Body)
+		w.advance(f.Type, f.Body)
 	}
 	w.head.Last = after
 	return nil
@@ -144,10 +140,13 @@ func (w *walker) pack(lines []Line) (schema.Pack, error) {
 			return schema.Pack{}, fmt.Errorf("persister: stored row of run %s seq %d does not hold its event: %w", w.key, l.Seq, schema.ErrBadPack)
 		}
 		body = append(append(body, l.Body...), '\n')
-		w.advance(string(r.Type), l.Child, l.Body)
+		if l.Child == "" {
+			w.advance(string(r.Type), l.Body)
+		}
+		w.head.Last = l.Seq
 	}
 	w.head.LastID = idOf(lines[len(lines)-1].Body)
-	p.Body, p.Head = body, w.head.Clone()
+	p.Body, p.Head = body, w.head
 	return p, nil
 }
 
@@ -158,18 +157,13 @@ func idOf(line []byte) string {
 	return string(id)
 }
 
-// advance moves the head over a row. Rows count also when a writer would be refused now, because the log has accepted
-// them.
-func (w *walker) advance(typ, child string, line []byte) {
-	seq := w.head.Last + 1
-	if slices.Contains(FrameTypes, typ) {
-		var payload []byte
-		if typ == schema.TypeRunLifecycle || typ == schema.TypeCommandMessage && w.head.State.Final() {
-			if r, err := schema.ScanLine(line); err == nil {
-				payload = r.Payload()
-			}
-		}
-		_ = w.head.Advance(typ, child, "", payload)
+// advance moves the head's state over a row of the run itself. Rows count also when a writer would be refused now, because
+// the log has accepted them.
+func (w *walker) advance(typ string, line []byte) {
+	if !slices.Contains(StateTypes, typ) {
+		return
 	}
-	w.head.Last = seq
+	if r, err := schema.ScanLine(line); err == nil {
+		_ = w.head.Advance(typ, "", "", r.Payload())
+	}
 }

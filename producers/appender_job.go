@@ -119,12 +119,12 @@ func (j *appendJob) known(ctx context.Context) (bool, error) {
 // admit decides whether rest may follow head. The caller's conditions are about the batch's beginning.
 func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 	if j.next == 0 && j.opt.Check != nil {
-		if err := j.opt.Check(ctx, head.Clone()); err != nil {
+		if err := j.opt.Check(ctx, head); err != nil {
 			return err
 		}
 	}
 	if j.next == 0 && j.opt.Amend != nil {
-		j.events = ofChild(j.opt.Amend(head.Clone(), j.given), j.child)
+		j.events = ofChild(j.opt.Amend(head, j.given), j.child)
 		j.rest = j.events
 	}
 	return j.checkRest(head)
@@ -245,7 +245,7 @@ func (j *appendJob) finish(ctx context.Context, digest string) {
 
 // checkRest tries all that is not stored yet on a head.
 func (j *appendJob) checkRest(head schema.Head) error {
-	h := head.Clone()
+	h := head
 	done := len(j.events) - len(j.rest)
 	for i := range j.rest {
 		e := &j.rest[i]

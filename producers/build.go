@@ -69,7 +69,7 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 	head.Lane, head.Stored = lane, 0
 	p = &schema.Pack{Key: b.key, Child: events[0].ChildID, First: head.Last + 1, Writer: b.writer}
 	p.Body = make([]byte, 0, min(lim.bytes, b.guess(events[:min(len(events), lim.events)])))
-	floor, own := head.LastID, false
+	floor := head.LastID
 	for n < len(events) && n < lim.events && events[n].ChildID == p.Child {
 		e := &events[n]
 		if n > 0 && len(p.Body)+e.Size() > lim.bytes {
@@ -78,9 +78,6 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 		if e.Seq != 0 && e.Seq != head.Last+1 {
 			err = fmt.Errorf("seq %d where %d is next: %w", e.Seq, head.Last+1, schema.ErrSeqMismatch)
 			break
-		}
-		if !own && schema.MovesAnchors(e.Type) { // the anchors are those of the head that may be built on again
-			head, own = head.Clone(), true
 		}
 		if err = advance(&head, e, "", lim.late); err != nil {
 			break

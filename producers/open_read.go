@@ -12,12 +12,8 @@ import (
 // has left the log's window is not seen: of a message that began there, only its end is known to be open
 // when it has not come.
 //
-// It costs one reading of the run. Text is decoded only of the messages that are open at the end.
+// It costs one reading of the run. Deltas are not decoded, and looked at only within a message.
 func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last schema.Seq, err error) {
-	head, err := log.Head(ctx, key, "")
-	if err != nil {
-		return nil, 0, fmt.Errorf("producers: read what is open in %s: %w", key, err)
-	}
 	o = new(Open)
 	for p, err := range log.Since(ctx, key, 0) {
 		if err != nil {
@@ -28,17 +24,25 @@ func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last sc
 				return nil, 0, fmt.Errorf("producers: read what is open in %s behind %d: %w", key, last, err)
 			}
 			last = r.Seq
-			if r.IsDelta() && r.Seq <= head.Last {
-				if from, open := head.Anchors[string(r.Child)]; !open || r.Seq < from {
-					continue // of a message that has ended since
-				}
-			}
-			e, err := r.Event()
-			if err != nil {
+			if err := o.read(r); err != nil {
 				return nil, 0, fmt.Errorf("producers: read what is open in %s: event %d: %w", key, r.Seq, err)
 			}
-			o.See(&e)
 		}
 	}
 	return o, last, nil
+}
+
+// read is See for a record of the log.
+func (o *Open) read(r schema.Record) error {
+	if l := o.lanes[string(r.Child)]; l != nil && r.IsDelta() {
+		if l.msg != nil {
+			o.See(&schema.Event{Type: string(r.Type), ChildID: l.id, Payload: r.Payload()})
+		}
+		return nil
+	}
+	e, err := r.Event()
+	if err == nil {
+		o.See(&e)
+	}
+	return err
 }

@@ -170,7 +170,7 @@ func variants() (packs []schema.Pack) {
 		}
 	}
 	bare := packs[0]
-	bare.Head.State, bare.Head.Lane, bare.Head.Anchors = "", schema.Lane{}, nil
+	bare.Head.State, bare.Head.Lane = "", schema.Lane{}
 	return append(packs, bare)
 }
 
@@ -183,8 +183,8 @@ func TestAsyncAPIRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, value string }{
 		{schema.HeaderSeq, ""}, {schema.HeaderSeq, "0"}, {schema.HeaderSeq, "-1"}, {schema.HeaderSeq, "1.5"}, {schema.HeaderSeq, "99999999999999999"},
 		{schema.HeaderCount, "0"}, {schema.HeaderCount, "x"}, {schema.HeaderCount, "10000"}, {schema.HeaderDay, "2026-01-02"}, {schema.HeaderDay, ""},
-		{schema.HeaderState, "finished"}, {schema.HeaderLane, "owner/"}, {schema.HeaderLane, "owner/-1"}, {schema.HeaderAnchors, "-"}, {schema.HeaderAnchors, "-=0"},
-		{schema.HeaderAnchors, "a.b=1"}, {schema.HeaderAnchors, "a=1,"}, {schema.HeaderLastID, "a b"}, {schema.HeaderBatch, "x"}, {schema.HeaderBatch, "0/-1"},
+		{schema.HeaderState, "finished"}, {schema.HeaderLane, "owner/"}, {schema.HeaderLane, "owner/-1"},
+		{schema.HeaderLastID, "a b"}, {schema.HeaderBatch, "x"}, {schema.HeaderBatch, "0/-1"},
 	} {
 		h := p.Headers()
 		h[tt.name] = []string{tt.value}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -103,20 +101,19 @@ func (p *Pack) Check() error {
 
 // Names of the headers that travel beside the lines. Taps may rely on them.
 const (
-	HeaderSeq     = "Agent-Seq"     // seq of the first line
-	HeaderCount   = "Agent-Count"   // number of lines
-	HeaderWriter  = "Agent-Writer"  // id of the writer
-	HeaderDay     = "Agent-Day"     // day on which the run's first pack was written, YYYYMMDD
-	HeaderState   = "Agent-State"   // lifecycle state of the run after this pack
-	HeaderLane    = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
-	HeaderAnchors = "Agent-Anchors" // open messages: <lane>=<seq>,… ; the root lane is "-"
-	HeaderLastID  = "Agent-Last-Id" // id of the last line's event
-	HeaderBatch   = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
+	HeaderSeq    = "Agent-Seq"     // seq of the first line
+	HeaderCount  = "Agent-Count"   // number of lines
+	HeaderWriter = "Agent-Writer"  // id of the writer
+	HeaderDay    = "Agent-Day"     // day on which the run's first pack was written, YYYYMMDD
+	HeaderState  = "Agent-State"   // lifecycle state of the run after this pack
+	HeaderLane   = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
+	HeaderLastID = "Agent-Last-Id" // id of the last line's event
+	HeaderBatch  = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
 )
 
 // Headers returns the pack's headers. Values hold nothing but printable ASCII.
 func (p *Pack) Headers() map[string][]string {
-	h := make(map[string][]string, 9)
+	h := make(map[string][]string, 8)
 	p.EachHeader(func(name, value string) { h[name] = []string{value} })
 	return h
 }
@@ -147,48 +144,9 @@ func (p *Pack) EachHeader(set func(name, value string)) {
 	if lane > count {
 		set(HeaderLane, s[count:lane])
 	}
-	if len(p.Head.Anchors) > 0 {
-		set(HeaderAnchors, FormatAnchors(p.Head.Anchors))
-	}
 	if p.Batch != "" {
 		set(HeaderBatch, s[lane:])
 	}
-}
-
-// FormatAnchors writes anchors as <lane>=<seq>,… in the order of their lanes.
-func FormatAnchors(a map[string]Seq) string {
-	var b strings.Builder
-	for _, lane := range slices.Sorted(maps.Keys(a)) {
-		if b.Len() > 0 {
-			b.WriteByte(',')
-		}
-		name := lane
-		if name == "" {
-			name = RootLane
-		}
-		b.WriteString(name + "=" + a[lane].String())
-	}
-	return b.String()
-}
-
-// ParseAnchors reads what FormatAnchors wrote; the error wraps ErrBadPack.
-func ParseAnchors(s string) (map[string]Seq, error) {
-	if s == "" {
-		return nil, nil
-	}
-	a := make(map[string]Seq)
-	for part := range strings.SplitSeq(s, ",") {
-		lane, num, _ := strings.Cut(part, "=")
-		n, err := ParseCursor(num)
-		if err != nil || n == 0 || !token(lane, MaxRunID) {
-			return nil, fmt.Errorf("anchor %s: %w", quote(part), ErrBadPack)
-		}
-		if lane == RootLane {
-			lane = ""
-		}
-		a[lane] = n
-	}
-	return a, nil
 }
 
 // ParsePack reads a stored or republished message. body is kept, not copied. It checks the headers
@@ -227,9 +185,6 @@ func ParsePack(subject string, header map[string][]string, body []byte, stored u
 	}
 	if p.Head.State != "" && !p.Head.State.valid() {
 		return bad(HeaderState)
-	}
-	if p.Head.Anchors, err = ParseAnchors(get(HeaderAnchors)); err != nil {
-		return bad(HeaderAnchors)
 	}
 	if s := get(HeaderLane); s != "" {
 		owner, epoch, _ := strings.Cut(s, "/")

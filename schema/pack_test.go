@@ -22,9 +22,6 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s pack %d: %v", s.Name, i, err)
 			}
-			if len(p.Head.Anchors) == 0 {
-				p.Head.Anchors = nil
-			}
 			if !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d\nwant %+v\n got %+v", s.Name, i, p.Head, got.Head)
 			}
@@ -39,9 +36,9 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 
 func TestHeaderLeavesOut(t *testing.T) {
 	p := schematest.Packs(acme, schematest.Named("native"), 1)[0]
-	p.Head.State, p.Head.Lane, p.Head.Anchors = "", schema.Lane{}, nil
+	p.Head.State, p.Head.Lane = "", schema.Lane{}
 	h := p.Headers()
-	for _, name := range []string{schema.HeaderState, schema.HeaderLane, schema.HeaderAnchors, schema.HeaderBatch} {
+	for _, name := range []string{schema.HeaderState, schema.HeaderLane, schema.HeaderBatch} {
 		if _, ok := h[name]; ok {
 			t.Errorf("%s stands there without a value", name)
 		}
@@ -159,14 +156,13 @@ func TestParsePackRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, values := range map[string][]string{
-		schema.HeaderSeq:     {"", "0", "-1", "+1", " 1", "1 ", "1.0", "0x1", "9007199254740992", "99999999999999999999", "1\r\n", "١"},
-		schema.HeaderCount:   {"", "0", "-8", "7", "9", "x", "8.0", "1e1", "99999999999999999999999"},
-		schema.HeaderDay:     {"", "2026", "2026-01-02", "202601021", "2026010x", "２０２６"},
-		schema.HeaderState:   {"finished", "Done", "done ", "\x00"},
-		schema.HeaderLane:    {"owner", "owner/", "owner/x", "owner/-1", "owner/1/2", "/"},
-		schema.HeaderAnchors: {"-", "-=", "-=0", "=1", "a.b=1", "-=1,", ",", "-=1,,a=2", "a=1=2", ">=1", "-=x", "a= 1", strings.Repeat("a", 129) + "=1"},
-		schema.HeaderLastID:  {"evt 1", "evt\n1", "évt", strings.Repeat("x", 129)},
-		schema.HeaderBatch:   {"abc", "abc/", "abc/x", "abc/-1", "abc/99999999999999999999"},
+		schema.HeaderSeq:    {"", "0", "-1", "+1", " 1", "1 ", "1.0", "0x1", "9007199254740992", "99999999999999999999", "1\r\n", "١"},
+		schema.HeaderCount:  {"", "0", "-8", "7", "9", "x", "8.0", "1e1", "99999999999999999999999"},
+		schema.HeaderDay:    {"", "2026", "2026-01-02", "202601021", "2026010x", "２０２６"},
+		schema.HeaderState:  {"finished", "Done", "done ", "\x00"},
+		schema.HeaderLane:   {"owner", "owner/", "owner/x", "owner/-1", "owner/1/2", "/"},
+		schema.HeaderLastID: {"evt 1", "evt\n1", "évt", strings.Repeat("x", 129)},
+		schema.HeaderBatch:  {"abc", "abc/", "abc/x", "abc/-1", "abc/99999999999999999999"},
 	} {
 		for _, v := range values {
 			if err := parse(func(h map[string][]string) { h[name] = []string{v} }); !errors.Is(err, schema.ErrBadPack) {
@@ -192,21 +188,14 @@ func TestParsePackRefuses(t *testing.T) {
 	}
 }
 
-func TestAnchors(t *testing.T) {
-	a := map[string]schema.Seq{"": 7, "run_b": 9, "run_a": schema.MaxSeq, "-x": 1}
-	text := schema.FormatAnchors(a)
-	if text != "-=7,-x=1,run_a=9007199254740991,run_b=9" {
-		t.Errorf("%s", text)
-	}
-	got, err := schema.ParseAnchors(text)
-	if err != nil || !maps.Equal(got, a) {
-		t.Errorf("%v %v", got, err)
-	}
-	if got, err := schema.ParseAnchors(""); err != nil || got != nil {
-		t.Errorf("%v %v", got, err)
-	}
-	if schema.FormatAnchors(nil) != "" {
-		t.Error("no anchors are not the empty text")
+// TestOldHeader: packs of before say which messages are open, which nobody reads any more.
+func TestOldHeader(t *testing.T) {
+	p := schematest.Packs(acme, schematest.Named("plain"), 8)[0]
+	h := p.Headers()
+	h["Agent-Anchors"] = []string{"-=2,run_a=9"}
+	got, err := schema.ParsePack(schema.Subject(p.Key, p.Child, 4), h, p.Body, p.Head.Stored)
+	if err != nil || !reflect.DeepEqual(p, got) {
+		t.Errorf("%v\nwant %+v\n got %+v", err, p.Head, got.Head)
 	}
 }
 

@@ -3,7 +3,6 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
 
 	"agentstream/schema/jsonscan"
@@ -96,13 +95,12 @@ func SpawnedChild(payload []byte) (child string) {
 // Head is what the log knows of a run after its newest pack. A writer needs nothing else to go on,
 // and a reader nothing else to know where the end is. The zero Head is a run that does not exist.
 type Head struct {
-	Last    Seq            // seq of the newest event; 0 when there is none
-	LastID  string         // id of the newest event
-	Day     string         // UTC day on which the run's first pack was written, YYYYMMDD; constant per run
-	State   RunState       // last lifecycle state of the root; "" before the first
-	Anchors map[string]Seq // lane → seq of the message.start that is still open; "" is the root
-	Lane    Lane           // owner of the lane that was asked for
-	Stored  uint64         // the log's own position of the newest pack, for compare-and-set; 0 none
+	Last   Seq      // seq of the newest event; 0 when there is none
+	LastID string   // id of the newest event
+	Day    string   // UTC day on which the run's first pack was written, YYYYMMDD; constant per run
+	State  RunState // last lifecycle state of the root; "" before the first
+	Lane   Lane     // owner of the lane that was asked for
+	Stored uint64   // the log's own position of the newest pack, for compare-and-set; 0 none
 
 	// Root is the run in whose log the events of this id belong: it was spawned there, and has no log of its own.
 	// Stored is then the position of the message that records it, RootAt its time, and Last is 0. Not stored in packs.
@@ -111,10 +109,6 @@ type Head struct {
 
 	Generation uint64 // of the log that was read: positions of one mean nothing in another; not stored
 }
-
-// MaxAnchors bounds how many lanes may have a message open at once: all anchors travel in one header
-// of every pack, and the broker bounds headers at 64 KiB.
-const MaxAnchors = 256
 
 // Lane is who may write a run's own events or one child's. Taking a lane over means writing with
 // a higher epoch; a writer that sees a higher one than its own is stale. The zero Lane has no owner.
@@ -125,12 +119,6 @@ type Lane struct {
 
 // Exists reports whether the run has at least one event.
 func (h Head) Exists() bool { return h.Last > 0 }
-
-// Clone copies the head with its anchors.
-func (h Head) Clone() Head {
-	h.Anchors = maps.Clone(h.Anchors)
-	return h
-}
 
 // Advance moves the head over one more event, which gets the next seq. payload is looked at for run.lifecycle, and
 // for what follows the end of a run. The error wraps ErrEnded when the run is over and takes the event neither as a
@@ -152,23 +140,10 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 		if child == "" {
 			h.State = l.State
 		}
-		if l.State.Final() {
-			h.closeAnchors(child)
-		}
 	case TypeCommandMessage:
 		if h.State.Final() {
 			h.State = StatePlanning
 		}
-	case TypeMessageStart:
-		if _, open := h.Anchors[child]; !open && len(h.Anchors) >= MaxAnchors {
-			return fmt.Errorf("message.start: %d children have a message open already: %w", MaxAnchors, ErrTooLarge)
-		}
-		if h.Anchors == nil {
-			h.Anchors = make(map[string]Seq)
-		}
-		h.Anchors[child] = h.Last + 1
-	case TypeMessageEnd:
-		delete(h.Anchors, child)
 	}
 	h.Follow(id)
 	return nil
@@ -178,22 +153,6 @@ func (h *Head) Advance(typ, child, id string, payload []byte) error {
 func (h *Head) Follow(id string) {
 	h.Last++
 	h.LastID = id
-}
-
-// MovesAnchors reports whether Advance over an event of this type may change Anchors. Over all others heads that
-// share a map stay as they are.
-func MovesAnchors(typ string) bool {
-	return typ == TypeMessageStart || typ == TypeMessageEnd || typ == TypeRunLifecycle
-}
-
-// closeAnchors forgets messages that can no longer be continued: a child's, or all when the root
-// has ended.
-func (h *Head) closeAnchors(child string) {
-	if child == "" {
-		clear(h.Anchors)
-		return
-	}
-	delete(h.Anchors, child)
 }
 
 // Reopens reports whether an event is a follow-up, with which a run that is over goes on: a message to the run itself,

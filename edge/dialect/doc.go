@@ -11,8 +11,8 @@
 //
 // A dialect is a pure translation: no I/O, no clock, no goroutine, no state outside its projectors.
 // The same records give the same frames on every node and at every time, which is what lets a client
-// resume anywhere. A projector that carries state is seeded by feeding it silently from the anchors
-// of the cursor (schema.Head), so resuming needs nothing that a server remembers.
+// resume anywhere. A projector that carries state is fed every record of the run from its first on ([Stateful]), so
+// resuming needs nothing that only one server remembers.
 //
 // A resume token stands only on an event's last frame: a client that is cut off between two frames
 // of one event gets that event again, whole.

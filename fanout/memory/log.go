@@ -49,7 +49,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.
 	if len(packs) == 0 {
 		return l.roots[key], nil
 	}
-	head := packs[len(packs)-1].Head.Clone()
+	head := packs[len(packs)-1].Head
 	head.Lane = schema.Lane{}
 	for i := len(packs) - 1; i >= 0; i-- {
 		if packs[i].Child == lane {
@@ -79,7 +79,7 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	}
 	l.stored++
 	q := *p
-	q.Head = p.Head.Clone()
+	q.Head = p.Head
 	q.Head.Stored = l.stored
 	l.runs[p.Key] = append(packs, q)
 	watches := l.watches[p.Key]

@@ -28,8 +28,8 @@ type line struct {
 
 // headRow is what a run's head says: in the log, by its newest pack; in the archive, by its row.
 type headRow struct {
-	last                          schema.Seq
-	lastID, state, day, open, use string
+	last                    schema.Seq
+	lastID, state, day, use string
 }
 
 // account is what one side holds, in the order in which it was read.
@@ -133,8 +133,7 @@ func readLog(t testing.TB, url string) account {
 			}
 			seq++
 		}
-		a.heads[p.Key] = headRow{p.Head.Last, p.Head.LastID, string(p.Head.State), p.Head.Day,
-			schema.FormatAnchors(p.Head.Anchors), usage[p.Key].String()}
+		a.heads[p.Key] = headRow{p.Head.Last, p.Head.LastID, string(p.Head.State), p.Head.Day, usage[p.Key].String()}
 	})
 	return a
 }
@@ -162,14 +161,14 @@ func readArchive(t testing.TB, dsn string) account {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	rows, err = conn.Query(t.Context(), `select koder_user_id, id, last_seq, last_id, state, to_char(run_day, 'YYYYMMDD'), anchors, usage::text
+	rows, err = conn.Query(t.Context(), `select koder_user_id, id, last_seq, last_id, state, to_char(run_day, 'YYYYMMDD'), usage::text
 		from agent_runs`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var key schema.RunKey
 	var h headRow
-	if _, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &h.last, &h.lastID, &h.state, &h.day, &h.open, &h.use}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &h.last, &h.lastID, &h.state, &h.day, &h.use}, func() error {
 		h.use = schema.ParseUsage(h.use).String()
 		a.heads[key] = h
 		return nil

@@ -53,7 +53,7 @@ func (b *bench) identical(s schematest.Scenario, every bool) {
 	b.append(packs...)
 	last := single[len(single)-1].Head
 	if !last.State.Final() {
-		end := last.Clone()
+		end := last
 		e := schema.Event{ID: schematest.EventID(last.Last + 1), TS: schematest.Epoch.Format(schema.TimeLayout), Type: schema.TypeRunLifecycle,
 			RunID: key.Run, Seq: last.Last + 1, Payload: []byte(`{"state":"done","reason":null}`)}
 		if err := end.Advance(e.Type, "", e.ID, e.Payload); err != nil {
@@ -252,7 +252,7 @@ func schemaSingles(packs []schema.Pack) (out []schema.Pack) {
 				panic(err)
 			}
 			q := p
-			q.Head = p.Head.Clone()
+			q.Head = p.Head
 			q.Head.LastID = e.ID
 			_ = last
 			out = append(out, q)

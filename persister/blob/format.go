@@ -71,19 +71,17 @@ type Frame struct {
 
 // Point is the state of the run between two events, from which a walk can begin.
 type Point struct {
-	State   schema.RunState `json:"state,omitempty"`
-	Anchors string          `json:"anchors,omitempty"` // open messages, as schema.FormatAnchors writes them
-	LastID  string          `json:"last_id,omitempty"`
+	State  schema.RunState `json:"state,omitempty"`
+	LastID string          `json:"last_id,omitempty"`
 }
 
 func pointOf(h schema.Head) Point {
-	return Point{State: h.State, Anchors: schema.FormatAnchors(h.Anchors), LastID: h.LastID}
+	return Point{State: h.State, LastID: h.LastID}
 }
 
 // head returns the point as the head after the event last.
 func (p Point) head(day string, last schema.Seq) schema.Head {
-	anchors, _ := schema.ParseAnchors(p.Anchors) // check has parsed them
-	return schema.Head{Last: last, LastID: p.LastID, Day: day, State: p.State, Anchors: anchors}
+	return schema.Head{Last: last, LastID: p.LastID, Day: day, State: p.State}
 }
 
 // Key returns the run that the object holds.
@@ -135,23 +133,12 @@ func (ix *Index) check(data int64) error {
 			f.Bytes < 1 || f.Bytes > maxFrame {
 			return bad("frame %d does not follow", i)
 		}
-		if err := f.Head.check(); err != nil {
-			return bad("frame %d: %v", i, err)
-		}
 		next, at, size = f.Last+1, at+f.Size, size+f.Bytes
 	}
 	if next != ix.Last+1 || at != data || size != ix.Bytes {
 		return bad("frames end at event %d, %d bytes, %d bytes of lines", next-1, at, size)
 	}
-	if err := ix.End.check(); err != nil {
-		return bad("%v", err)
-	}
 	return nil
-}
-
-func (p *Point) check() error {
-	_, err := schema.ParseAnchors(p.Anchors)
-	return err
 }
 
 // tailOf returns the object's end: the skippable frame with the compressed index, and the footer.

@@ -93,10 +93,7 @@ func (r *reads) openTail(ctx context.Context, name string) (*object, error) {
 // bytes returns the approximate memory of the cached object.
 func (o *object) bytes() int64 {
 	n := int64(len(o.tail)) + 1024
-	for i := range o.index.Frames {
-		n += 160 + int64(len(o.index.Frames[i].Head.Anchors))
-	}
-	return n
+	return n + 160*int64(len(o.index.Frames))
 }
 
 // raw returns the bytes of the frames i to j-1 as they are in the object.
@@ -206,11 +203,11 @@ func (c *cursor) page(ctx context.Context, after, through schema.Seq) (page []pe
 	return page, err
 }
 
-// frames returns the events of persister.FrameTypes with after < seq ≤ through, which must be in one frame.
+// frames returns the run's own events of persister.StateTypes with after < seq ≤ through, which must be in one frame.
 func (c *cursor) frames(ctx context.Context, after, through schema.Seq) (frames []persister.Frame, err error) {
 	err = c.each(ctx, after, through, func(r schema.Record) {
-		if typ := string(r.Type); slices.Contains(persister.FrameTypes, typ) {
-			frames = append(frames, persister.Frame{Seq: r.Seq, Type: typ, Child: string(r.Child), Body: r.Line})
+		if typ := string(r.Type); r.Child == nil && slices.Contains(persister.StateTypes, typ) {
+			frames = append(frames, persister.Frame{Seq: r.Seq, Type: typ, Body: r.Line})
 		}
 	})
 	return frames, err

@@ -161,7 +161,7 @@ func (m *Memory) move(r *persister.Run) {
 	have.changed = time.Now()
 	m.list(have, r)
 	if r.Head.Last > have.head.Last {
-		have.head = r.Head.Clone()
+		have.head = r.Head
 		have.head.Lane, have.head.Stored = schema.Lane{}, 0
 	}
 	for name, l := range r.Lanes {
@@ -241,7 +241,7 @@ func (m *Memory) Head(_ context.Context, key schema.RunKey, lane string) (schema
 	if r == nil {
 		return schema.Head{}, nil
 	}
-	h := r.head.Clone()
+	h := r.head
 	h.Lane = r.lanes[lane]
 	return h, nil
 }
@@ -271,8 +271,8 @@ func (r memoryRows) Frames(_ context.Context, key schema.RunKey, _ string, throu
 	defer r.m.mu.Unlock()
 	var frames []persister.Frame
 	for _, seq := range r.seqs(key) {
-		if row := r.m.runs[key].rows[seq]; seq <= through && slices.Contains(persister.FrameTypes, row.typ) {
-			frames = append(frames, persister.Frame{Seq: seq, Type: row.typ, Child: row.child, Body: row.line})
+		if row := r.m.runs[key].rows[seq]; seq <= through && row.child == "" && slices.Contains(persister.StateTypes, row.typ) {
+			frames = append(frames, persister.Frame{Seq: seq, Type: row.typ, Body: row.line})
 		}
 	}
 	return frames, nil

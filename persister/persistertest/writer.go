@@ -35,7 +35,6 @@ func NewWriter(key schema.RunKey, day string) *Writer {
 // Pack returns the next pack of a lane. The events need Type and Payload only.
 func (w *Writer) Pack(child string, events ...schema.Event) schema.Pack {
 	p := schema.Pack{Key: w.Key, Child: child, First: w.Head.Last + 1, Count: len(events), Writer: "w1"}
-	w.Head = w.Head.Clone()
 	for _, e := range events {
 		w.now = w.now.Add(time.Second)
 		e.ID, e.TS = w.ids.Event(w.now, w.Head.LastID), w.now.UTC().Format(schema.TimeLayout)
@@ -48,7 +47,7 @@ func (w *Writer) Pack(child string, events ...schema.Event) schema.Pack {
 	w.Stored++
 	w.Head.Stored = w.Stored
 	w.Head.Lane = w.Lanes[child]
-	p.Head = w.Head.Clone()
+	p.Head = w.Head
 	return p
 }
 

@@ -11,10 +11,10 @@ import (
 // columns holds a batch as one array per column: a round trip takes the same time for one row and for thousands. The
 // columns of the rows are encoded when the statement is sent.
 type columns struct {
-	runTenant, runID, runState, runLastID, runAnchors []string
-	runDay, runFirst, runLast                         []time.Time
-	runSeq, runFirstSeq, runReasonSeq, runTurnSeq     []int64
-	runReason, runReasonOf, runTurn, runStop          []string
+	runTenant, runID, runState, runLastID         []string
+	runDay, runFirst, runLast                     []time.Time
+	runSeq, runFirstSeq, runReasonSeq, runTurnSeq []int64
+	runReason, runReasonOf, runTurn, runStop      []string
 
 	batch *persister.Batch
 	dates map[string]time.Time
@@ -32,7 +32,6 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 		c.runTenant, c.runID = append(c.runTenant, r.Key.Tenant), append(c.runID, r.Key.Run)
 		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
 		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
-		c.runAnchors = append(c.runAnchors, schema.FormatAnchors(r.Head.Anchors))
 		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
 		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq, int64(r.Digest.ReasonSeq))
 		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
@@ -43,7 +42,7 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 }
 
 func (c *columns) runs() []any {
-	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runAnchors, c.runFirst, c.runLast,
+	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runFirst, c.runLast,
 		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq,
 		c.runTurn, c.runStop, c.runTurnSeq, int64(schema.MaxSeq)}
 }

@@ -53,7 +53,7 @@ func framing(r *rand.Rand) (packs []schema.Pack) {
 			}
 			packs = append(packs, w.Pack([]string{"", "", "kid"}[r.IntN(3)], events...))
 			if r.IntN(6) == 0 {
-				forger.Head = w.Head.Clone()
+				forger.Head = w.Head
 				forger.Head.Last -= schema.Seq(r.IntN(len(events) + 1))
 				packs = append(packs, forger.Pack("kid", event(), persistertest.Event(schema.TypeTextDelta, `{"text":"forged"}`)))
 			}

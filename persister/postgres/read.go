@@ -20,17 +20,14 @@ import (
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	var h schema.Head
 	var day time.Time
-	var anchors, epoch string
-	err := s.queryRow(ctx, key.Tenant, []any{&day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch}, `
-		select r.run_day, r.state, r.last_seq, r.last_id, r.anchors, coalesce(l.owner, ''), coalesce(l.epoch, 0)::text
+	var epoch string
+	err := s.queryRow(ctx, key.Tenant, []any{&day, &h.State, &h.Last, &h.LastID, &h.Lane.Owner, &epoch}, `
+		select r.run_day, r.state, r.last_seq, r.last_id, coalesce(l.owner, ''), coalesce(l.epoch, 0)::text
 		from agent_runs r left join agent_run_lanes l
 			on l.koder_user_id = r.koder_user_id and l.run_id = r.id and l.lane = $3
 		where r.koder_user_id = $1 and r.id = $2 and r.deleted_at is null`, key.Tenant, key.Run, lane)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return schema.Head{}, nil
-	}
-	if err == nil {
-		h.Anchors, err = schema.ParseAnchors(anchors)
 	}
 	if err == nil {
 		h.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64)
@@ -105,17 +102,17 @@ func (r rows) Frames(ctx context.Context, key schema.RunKey, day string, through
 	var frames []persister.Frame
 	var f persister.Frame
 	err = r.s.query(ctx, key.Tenant, func(result pgx.Rows) error {
-		_, err := pgx.ForEachRow(result, []any{&f.Seq, &f.Type, &f.Child, &f.Body}, func() error {
+		_, err := pgx.ForEachRow(result, []any{&f.Seq, &f.Type, &f.Body}, func() error {
 			frames = append(frames, f)
 			f.Body = nil
 			return nil
 		})
 		return err
 	}, `
-		select seq, type, coalesce(child_id, ''), case when type = 'run.lifecycle' or type = 'command.message' and child_id is null then line end
+		select seq, type, line
 		from agent_run_events
 		where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq <= $4
-			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
+			and type in ('run.lifecycle', 'command.message') and child_id is null
 		order by seq`, key.Tenant, date, key.Run, int64(through))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read frames of run %s: %w", key, err)

@@ -1,17 +1,16 @@
 package postgres
 
-// upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now and, in the
+// upsertRuns neither changes nor returns a deleted run ($16 is its floor). RETURNING sees the row as it is now and, in the
 // subquery, as it was when the statement began, which may be before it waited for another transaction.
 const upsertRuns = `
-insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
+insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
 	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
-select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[], $7::text[],
-	$8::timestamptz[], $9::timestamptz[], $10::bigint[], $11::text[], $12::text[], $13::bigint[],
-	$14::text[], $15::text[], $16::bigint[])
+select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[],
+	$7::timestamptz[], $8::timestamptz[], $9::bigint[], $10::text[], $11::text[], $12::bigint[],
+	$13::text[], $14::text[], $15::bigint[])
 on conflict (koder_user_id, id) do update set
 	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
-	anchors    = case when excluded.last_seq > r.last_seq then excluded.anchors else r.anchors end,
 	last_ts    = case when excluded.last_seq > r.last_seq then excluded.last_ts else r.last_ts end,
 	last_seq   = greatest(r.last_seq, excluded.last_seq),
 	first_ts   = case when excluded.first_seq < r.first_seq then excluded.first_ts else r.first_ts end,
@@ -25,7 +24,7 @@ on conflict (koder_user_id, id) do update set
 	archived_at = case when excluded.last_seq > r.last_seq then null else r.archived_at end,
 	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
 	updated_at = now()
-where r.floor_seq < $17
+where r.floor_seq < $16
 returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''),
 	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
 

@@ -13,13 +13,12 @@ import (
 )
 
 const upsertRun = `
-insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts,
+insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
 	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (koder_user_id, id) do update set
 	state      = iif(excluded.last_seq > r.last_seq, excluded.state,   r.state),
 	last_id    = iif(excluded.last_seq > r.last_seq, excluded.last_id, r.last_id),
-	anchors    = iif(excluded.last_seq > r.last_seq, excluded.anchors, r.anchors),
 	last_ts    = iif(excluded.last_seq > r.last_seq, excluded.last_ts, r.last_ts),
 	last_seq   = max(r.last_seq, excluded.last_seq),
 	first_ts   = iif(excluded.first_seq < r.first_seq, excluded.first_ts, r.first_ts),
@@ -40,9 +39,9 @@ returning run_day, usage, floor_seq`
 // every run. It does not write indexed columns, which upsertRun removes from the indexes and inserts again even when
 // they are equal. It changes no row when the run does not exist or more columns must change.
 const advanceRun = `
-update agent_runs set last_seq = ?1, last_id = ?2, anchors = ?3, last_ts = ?4, updated_at = ?5
-where koder_user_id = ?6 and id = ?7 and run_day = ?8 and state = ?9 and last_seq < ?1 and first_seq <= ?10
-	and floor_seq < ?10 and archived_at is null and expired_at is null`
+update agent_runs set last_seq = ?1, last_id = ?2, last_ts = ?3, updated_at = ?4
+where koder_user_id = ?5 and id = ?6 and run_day = ?7 and state = ?8 and last_seq < ?1 and first_seq <= ?9
+	and floor_seq < ?9 and archived_at is null and expired_at is null`
 
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
@@ -242,7 +241,7 @@ func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, err
 	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
 		return false, nil
 	}
-	n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.LastTS),
+	n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS),
 		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First))
 	return n > 0, err
 }
@@ -260,7 +259,7 @@ type storedRun struct {
 // upsert creates or updates a run.
 func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored storedRun, err error) {
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
-		r.Head.LastID, schema.FormatAnchors(r.Head.Anchors), stamp(r.FirstTS), stamp(r.LastTS),
+		r.Head.LastID, stamp(r.FirstTS), stamp(r.LastTS),
 		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
 		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), int64(schema.MaxSeq)).
 		Scan(&stored.day, &stored.usage, &stored.floor)

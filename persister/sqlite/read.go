@@ -16,18 +16,15 @@ import (
 // when the tenant has no such run. Head.Stored is 0, because only the log knows positions in the log.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	var h schema.Head
-	var anchors, epoch string
+	var epoch string
 	err := s.read.QueryRowContext(ctx, `
-		select r.run_day, r.state, r.last_seq, r.last_id, r.anchors, coalesce(l.owner, ''), coalesce(l.epoch, '0')
+		select r.run_day, r.state, r.last_seq, r.last_id, coalesce(l.owner, ''), coalesce(l.epoch, '0')
 		from agent_runs r left join agent_run_lanes l
 			on l.koder_user_id = r.koder_user_id and l.run_id = r.id and l.lane = ?3
 		where r.koder_user_id = ?1 and r.id = ?2 and r.deleted_at is null`, key.Tenant, key.Run, lane).
-		Scan(&h.Day, &h.State, &h.Last, &h.LastID, &anchors, &h.Lane.Owner, &epoch)
+		Scan(&h.Day, &h.State, &h.Last, &h.LastID, &h.Lane.Owner, &epoch)
 	if errors.Is(err, sql.ErrNoRows) {
 		return schema.Head{}, nil
-	}
-	if err == nil {
-		h.Anchors, err = schema.ParseAnchors(anchors)
 	}
 	if err == nil {
 		h.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64)
@@ -100,14 +97,15 @@ func (r rows) Frames(ctx context.Context, key schema.RunKey, _ string, through s
 	var frames []persister.Frame
 	err := r.each(ctx, func(scan func(...any) error) (bool, error) {
 		var f persister.Frame
-		if err := scan(&f.Seq, &f.Type, &f.Child, &f.Body); err != nil {
+		if err := scan(&f.Seq, &f.Type, &f.Body); err != nil {
 			return false, err
 		}
 		frames = append(frames, f)
 		return true, nil
-	}, `select seq, type, coalesce(child_id, ''), iif(type = 'run.lifecycle' or type = 'command.message' and child_id is null, line, null) from agent_run_events
+	}, `select seq, type, line from agent_run_events
 		where koder_user_id = ? and run_id = ? and seq <= ?
-			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
+			and type in ('run.lifecycle', 'command.message') and child_id is null
+			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end') -- which the index is of
 		order by seq`, key.Tenant, key.Run, int64(through))
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read frames of run %s: %w", key, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -253,15 +254,18 @@ func TestMigrate(t *testing.T) {
 	if err := s.read.QueryRow(`select sql from sqlite_schema where name = 'agent_run_events_frames'`).Scan(&def); err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range persister.FrameTypes {
+	for _, typ := range frameTypes {
 		if !strings.Contains(def, "'"+typ+"'") {
 			t.Errorf("%s is not in the index: %s", typ, def)
 		}
 	}
-	if strings.Count(def, "'")/2 != len(persister.FrameTypes) {
+	if strings.Count(def, "'")/2 != len(frameTypes) {
 		t.Errorf("index: %s", def)
 	}
 }
+
+// frameTypes are the types that the index is of: those that change a state, and those that framed what was open before.
+var frameTypes = append(slices.Clone(persister.StateTypes), schema.TypeMessageStart, schema.TypeMessageEnd)
 
 // TestTwoProcesses: two stores on one file, as two processes have them, wait for each other.
 func TestTwoProcesses(t *testing.T) {

@@ -81,7 +81,7 @@ func TestPublishSendsAllHeaders(t *testing.T) {
 	a := answering(t, func(m *nats.Msg) { got <- m; respond(t, m, `{"stream":"S","seq":1}`) })
 	long := *onePack
 	long.Batch, long.Part, long.Head.State = "hash", 2, schema.StateRunning
-	long.Head.Lane, long.Head.Anchors = schema.Lane{Owner: "w", Epoch: 3}, map[string]schema.Seq{"": 5}
+	long.Head.Lane = schema.Lane{Owner: "w", Epoch: 3}
 	for _, p := range []*schema.Pack{&long, onePack} { // the short one must have nothing of the long one
 		if _, err := a.publish(t.Context(), p, "store", "filter", "S", 41); err != nil {
 			t.Fatal(err)

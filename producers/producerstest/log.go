@@ -61,7 +61,7 @@ func (c *FaultyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (u
 	}
 	q := *p
 	q.Body = append([]byte(nil), p.Body...)
-	q.Head = p.Head.Clone()
+	q.Head = p.Head
 	switch c.roll() {
 	case "answer lost":
 		_, _ = c.Log.Append(ctx, &q, after)

@@ -65,7 +65,7 @@ func Packs(key schema.RunKey, s Scenario, perPack int) []schema.Pack {
 	closePack := func() {
 		if open != nil {
 			head.Stored++
-			open.Head = head.Clone()
+			open.Head = head
 			open.Head.Lane = schema.Lane{Owner: Owner, Epoch: 1}
 			packs = append(packs, *open)
 			open = nil

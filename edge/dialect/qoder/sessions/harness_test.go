@@ -106,7 +106,7 @@ func (l *keptLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 		return at, err
 	}
 	q := *p
-	q.Head = p.Head.Clone()
+	q.Head = p.Head
 	q.Head.Stored = at
 	chunks, err := persister.Chunks(q)
 	if err == nil {

@@ -47,15 +47,15 @@ func (c Config) withDefaults() (Config, script, error) {
 	}
 	var told script
 	for _, s := range scripts() {
-		if s.name == c.Script {
+		if s.Name == c.Script {
 			told = s
 		}
 	}
-	if told.tell == nil {
+	if told.Name == "" {
 		return c, told, fmt.Errorf("demo: there is no script %q", c.Script)
 	}
 	if c.PlanningGate == "" {
-		c.PlanningGate = told.gate
+		c.PlanningGate = told.Gate
 	}
 	return c, told, nil
 }
@@ -98,8 +98,12 @@ func New(cfg Config) (*Agent, error) {
 // Children returns the run ids of the children that the agent will spawn, unless it is interrupted.
 func (a *Agent) Children() []string {
 	var ids []string
-	for _, name := range a.script.children {
-		ids = append(ids, childID(a.cfg.RunID, name))
+	for _, act := range a.script.Acts {
+		for _, t := range act.Tools {
+			if t.Child != nil {
+				ids = append(ids, childID(a.cfg.RunID, t.Child.Name))
+			}
+		}
 	}
 	return ids
 }
@@ -119,7 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.perform(a.script.tell)
+	err = s.perform((*actor).open)
 	for err == nil && s.idle() {
 		err = s.perform(followUp)
 	}

@@ -118,16 +118,16 @@ func (s *stage) resume(r *role) error {
 func (a *actor) turnOff() {
 	a.wait(0)
 	for a.err == nil && len(a.redirects) > 0 {
-		a.state(schema.StateRedirecting, a.redirects[0])
-		a.model(text("I change my course: " + quoteOr(a.followed(), "as you wish") + "."))
-		a.state(schema.StateRunning, "")
+		a.to(schema.StateRedirecting, a.redirects[0])
+		a.model(part{Text: "I change my course: " + quoteOr(a.followed(), "as you wish") + "."})
+		a.to(schema.StateRunning, "")
 	}
 	if v := a.s.verdict; a.err == nil && v != nil && a.role == a.s.roles[0] {
 		a.s.verdict = nil
 		if !v.approved && a.s.plans > 0 { // of a plan that was only shown
-			a.state(schema.StatePlanning, v.reason)
+			a.to(schema.StatePlanning, v.reason)
 			a.propose(because(v.reason))
-			a.state(schema.StateRunning, "")
+			a.to(schema.StateRunning, "")
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (a *actor) approval() {
 	}
 	for a.err == nil {
 		s.verdict = nil
-		a.state(schema.StateAwaitingApproval, "plan "+s.planID())
+		a.to(schema.StateAwaitingApproval, "plan "+s.planID())
 		a.flush()
 		a.await(forever, func() bool { return s.verdict != nil || len(a.redirects) > 0 })
 		v := s.verdict
@@ -156,11 +156,11 @@ func (a *actor) approval() {
 		case a.err != nil || v != nil && v.approved:
 			return
 		case v != nil:
-			a.state(schema.StatePlanning, v.reason)
+			a.to(schema.StatePlanning, v.reason)
 			a.propose(because(v.reason))
 		default:
 			to := a.followed()
-			a.state(schema.StateRedirecting, to)
+			a.to(schema.StateRedirecting, to)
 			a.propose(because(to))
 		}
 	}
@@ -175,18 +175,14 @@ func (a *actor) ask(id, question string, options ...string) string {
 	if s.commands == nil || a.err != nil {
 		return ""
 	}
-	a.try(a.lane.Ask(s.ctx, id, question, options, json.RawMessage(`{"type":"string"}`)))
+	a.try(func() error { return a.lane.Ask(s.ctx, id, question, options, json.RawMessage(`{"type":"string"}`)) })
 	a.flush()
 	a.await(patience, func() bool { return s.answers[id] != nil })
-	if a.err != nil {
-		return ""
-	}
 	answer := s.answers[id]
-	if answer == nil {
-		a.try(a.lane.Answered(s.ctx, id, nil))
+	a.try(func() error { return a.lane.Answered(s.ctx, id, answer) })
+	if a.err != nil || answer == nil {
 		return ""
 	}
-	a.try(a.lane.Answered(s.ctx, id, answer))
 	return plainText(answer)
 }
 
@@ -202,7 +198,7 @@ func (s *stage) idle() bool {
 
 // followUp takes the run up again.
 func followUp(a *actor) {
-	a.state(schema.StateRunning, "")
+	a.to(schema.StateRunning, "")
 	a.begin()
 	a.finish()
 }
@@ -212,7 +208,7 @@ func (a *actor) replies() {
 	for a.err == nil && len(a.heard) > 0 {
 		said := a.heard[0]
 		a.heard = a.heard[1:]
-		a.model(text("You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."))
+		a.model(part{Text: "You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."})
 		a.wait(0)
 	}
 }

@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,14 +35,14 @@ var _ worker.Answer = Replies{}.Answer
 
 // Answer emits the answer to one message, and the same to an outcome that is described so.
 func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
-	s := &reply{cfg: r, ctx: ctx, q: q, turn: q.Turn, said: q.Text(), read: systemTokens}
+	s := &reply{cfg: r, ctx: ctx, q: q, text: q.Text(), voice: voice{turn: q.Turn, context: systemTokens}}
 	if s.cfg.Patience <= 0 {
 		s.cfg.Patience = 10 * time.Minute
 	}
-	s.read += len(words(s.said))
-	has := func(word string) bool { return strings.Contains(strings.ToLower(s.said), word) }
+	s.read(s.text)
+	has := func(word string) bool { return strings.Contains(strings.ToLower(s.text), word) }
 	if has("think") {
-		s.thought = "Somebody says " + quoteOr(s.said, "nothing") + ". A short answer is enough."
+		s.thought = "Somebody says " + quoteOr(s.text, "nothing") + ". A short answer is enough."
 	}
 	switch {
 	case has("delegate"):
@@ -54,22 +52,20 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 	case has("tool"):
 		err = s.tooled()
 	default:
-		err = s.model(s.speech("You say " + quoteOr(s.said, "nothing") + "."))
+		err = s.says("You say " + quoteOr(s.text, "nothing") + ".")
 	}
 	return "end_turn", err
 }
 
 // reply is one answer that is being written.
 type reply struct {
+	voice
 	cfg     Replies
 	ctx     context.Context // of the turn
 	q       *worker.Question
-	turn    *producers.Turn // that is written: the session's, or the child's
 	child   *producers.Lane // nil: none is at work
-	said    string          // what is answered
+	text    string          // what is answered
 	thought string          // before the first message; "" for none
-	read    int             // tokens that the model has read
-	spoken  int             // tokens of the message that is being written
 	heard   *command.Command
 }
 
@@ -118,128 +114,57 @@ func (s *reply) heed(c *command.Command) error {
 	return nil
 }
 
-// line is a piece of a message.
-type line func(*producers.Message) error
-
-// model is one call of the model: a message. What its lines ask for decides why it stops.
-func (s *reply) model(lines ...line) error {
-	call, err := s.turn.BeginModel(agentProvider, agentModel)
-	if err != nil {
-		return err
-	}
-	m, err := s.turn.Message(producers.MessageInfo{Model: agentModel, Provider: agentProvider})
-	if err != nil {
-		return err
-	}
-	s.spoken = 0
+// model is one call of the model: a message.
+func (s *reply) model(parts ...part) ([]*producers.Call, error) {
 	if s.thought != "" {
-		lines = append([]line{s.thinks(s.thought)}, lines...)
+		parts = append([]part{{Thought: s.thought}}, parts...)
 		s.thought = ""
 	}
-	for _, say := range lines {
-		if err := say(m); err != nil {
-			return err
-		}
-	}
-	stop := "end_turn"
-	if len(s.turn.Calls()) > 0 {
-		stop = "tool_use"
-	}
-	used := usage{Input: s.read, Output: s.spoken}
-	s.read += s.spoken
-	if err := m.End(stop, used); err != nil {
-		return err
-	}
-	return call.End(used)
+	s.pauses = s.pause
+	return s.message(parts)
 }
 
-// spell emits pieces at a pace.
-func (s *reply) spell(pieces []string, pace time.Duration, say func(string) error) error {
-	for _, p := range pieces {
-		if err := s.pause(pace); err != nil {
-			return err
-		}
-		if err := say(p); err != nil {
-			return err
-		}
-		s.spoken++
-	}
-	return nil
+// says is a message that asks for nothing.
+func (s *reply) says(said string) error {
+	_, err := s.model(part{Text: said})
+	return err
 }
 
-func (s *reply) speech(text string) line {
-	return func(m *producers.Message) error { return s.spell(words(text), textPace, m.Text) }
-}
+const notes = "one log, many readers\nnothing is lost\nnothing comes twice\n"
 
-func (s *reply) thinks(text string) line {
-	return func(m *producers.Message) error {
-		if err := s.spell(words(text), thoughtPace, m.Reasoning); err != nil {
-			return err
-		}
-		sum := sha256.Sum256([]byte(text))
-		return m.Signed(base64.StdEncoding.EncodeToString(sum[:]))
-	}
-}
-
-// asks calls a tool. With permission, the call has to be allowed first.
-func (s *reply) asks(tool, input, permission string) line {
-	return func(m *producers.Message) error {
-		c, err := m.Call("", tool)
-		if err != nil {
-			return err
-		}
-		var pieces []string
-		for rest := input; rest != ""; {
-			n := min(5, len(rest))
-			pieces, rest = append(pieces, rest[:n]), rest[n:]
-		}
-		if err := s.spell(pieces, inputPace, c.Input); err != nil {
-			return err
-		}
-		return c.ReadyAs(nil, permission)
-	}
-}
-
-const (
-	lookedFor = `{"path":"notes.txt","lines":3}`
-	notes     = "one log, many readers\nnothing is lost\nnothing comes twice\n"
-)
+var lookedFor = tool{Name: "read_file", Input: json.RawMessage(`{"path":"notes.txt","lines":3}`)}
 
 // tooled lets a tool find the answer.
 func (s *reply) tooled() error {
-	if err := s.model(s.speech("I look into my notes. "), s.asks("read_file", lookedFor, "")); err != nil {
+	calls, err := s.model(part{Text: "I look into my notes. "}, part{call: &lookedFor})
+	if err != nil {
 		return err
 	}
-	return s.reads("My notes say: nothing is lost, and nothing comes twice.")
+	return s.reads(calls[0], "My notes say: nothing is lost, and nothing comes twice.")
 }
 
 // reads runs the tool, and emits its result.
-func (s *reply) reads(answer string) error {
-	for _, c := range s.turn.Calls() {
-		for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
-			if err := s.pause(3 * textPace); err != nil {
-				return err
-			}
-			if err := c.Output(text); err != nil {
-				return err
-			}
-		}
-		if err := c.Finish(notes); err != nil {
+func (s *reply) reads(c *producers.Call, answer string) error {
+	for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
+		if err := s.pause(3 * textPace); err != nil {
 			return err
 		}
-		s.read += len(words(notes))
+		if err := c.Output(text); err != nil {
+			return err
+		}
 	}
-	return s.model(s.speech(answer))
+	if err := c.Finish(notes); err != nil {
+		return err
+	}
+	s.read(notes)
+	return s.says(answer)
 }
 
 // confirmed is tooled, if that is allowed.
 func (s *reply) confirmed() error {
-	if err := s.model(s.speech("I would look into my notes. "), s.asks("read_file", lookedFor, "ask")); err != nil {
+	calls, err := s.model(part{Text: "I would look into my notes. "}, part{call: &lookedFor, asks: "ask"})
+	if err != nil {
 		return err
-	}
-	calls := s.turn.Calls()
-	if len(calls) == 0 {
-		return nil
 	}
 	c := calls[0]
 	if err := s.q.Run.Emit(s.ctx, schema.TypeInputRequested, confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
@@ -248,19 +173,22 @@ func (s *reply) confirmed() error {
 	if err := s.await(s.cfg.Patience, func() bool { return s.heard != nil && s.heard.RequestID() == c.ID() }); err != nil {
 		return err
 	}
-	if s.heard == nil || s.heard.RequestID() != c.ID() {
-		if err := s.q.Run.Answered(s.ctx, c.ID(), nil); err != nil {
-			return err
-		}
-		return s.denied(c, "nobody has answered")
+	var answer json.RawMessage
+	why, yes := "nobody has answered", false
+	if s.heard != nil && s.heard.RequestID() == c.ID() {
+		answer = s.heard.Answer()
+		why, yes = allowed(answer)
 	}
-	if err := s.q.Run.Answered(s.ctx, c.ID(), s.heard.Answer()); err != nil {
+	if err := s.q.Run.Answered(s.ctx, c.ID(), answer); err != nil {
 		return err
 	}
-	if why, yes := allowed(s.heard.Answer()); !yes {
-		return s.denied(c, why)
+	if !yes {
+		if err := c.Fail(fmt.Errorf("denied: %s", why)); err != nil {
+			return err
+		}
+		return s.says("Then I leave my notes closed.")
 	}
-	return s.reads("You have allowed it, and my notes say: nothing is lost.")
+	return s.reads(c, "You have allowed it, and my notes say: nothing is lost.")
 }
 
 // confirmation is the payload of input.requested about a call.
@@ -269,13 +197,6 @@ type confirmation struct {
 	CallID    string   `json:"call_id"`
 	Prompt    string   `json:"prompt"`
 	Options   []string `json:"options"`
-}
-
-func (s *reply) denied(c *producers.Call, why string) error {
-	if err := c.Fail(fmt.Errorf("denied: %s", why)); err != nil {
-		return err
-	}
-	return s.model(s.speech("Then I leave my notes closed."))
 }
 
 // allowed reads an answer: true, a string, or a tool confirmation of the sessions API. why is for people.
@@ -304,19 +225,16 @@ func allowed(answer json.RawMessage) (why string, yes bool) {
 
 // delegated lets a child find the answer.
 func (s *reply) delegated() error {
-	task := "Answer " + quoteOr(s.said, "nothing") + " in one sentence."
+	task := "Answer " + quoteOr(s.text, "nothing") + " in one sentence."
 	input, err := json.Marshal(struct {
 		Task string `json:"task"`
 	}{task})
 	if err != nil {
 		return err
 	}
-	if err := s.model(s.speech("I ask somebody who knows. "), s.asks("delegate", string(input), "")); err != nil {
+	calls, err := s.model(part{Text: "I ask somebody who knows. "}, part{call: &tool{Name: "delegate", Input: input}})
+	if err != nil {
 		return err
-	}
-	calls := s.turn.Calls()
-	if len(calls) == 0 {
-		return nil
 	}
 	answer, err := s.sent(task, calls[0].ID())
 	switch {
@@ -324,14 +242,14 @@ func (s *reply) delegated() error {
 		if err := calls[0].Fail(err); err != nil {
 			return err
 		}
-		return s.model(s.speech("Nobody could answer that."))
+		return s.says("Nobody could answer that.")
 	case err != nil:
 		return err
 	}
 	if err := calls[0].Finish(answer); err != nil {
 		return err
 	}
-	return s.model(s.speech("I have asked, and this is the answer: " + answer))
+	return s.says("I have asked, and this is the answer: " + answer)
 }
 
 // sent sends a child out and returns its text.
@@ -341,12 +259,12 @@ func (s *reply) sent(task, call string) (answer string, err error) {
 		return "", err
 	}
 	own := *s // the child reads what it is asked, and nothing else
-	own.read, own.thought = systemTokens+len(words(task)), ""
+	own.context, own.thought = systemTokens+len(words(task)), ""
 	if own.turn, err = s.child.Turn(s.ctx); err != nil {
 		return "", err
 	}
 	answer = "It is as it is."
-	if err := own.model(own.speech(answer)); err != nil {
+	if err := own.says(answer); err != nil {
 		return "", err
 	}
 	if err := own.turn.End("end_turn"); err != nil {

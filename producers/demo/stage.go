@@ -46,7 +46,7 @@ func newStage(ctx context.Context, cfg Config, script script) (*stage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.roles = []*role{{lane: &s.run.Lane, context: systemTokens}}
+	s.roles = []*role{{lane: &s.run.Lane, voice: voice{context: systemTokens}}}
 	return s, nil
 }
 
@@ -55,43 +55,6 @@ func (s *stage) id(word string) string {
 	s.ids[word]++
 	return word + "_" + strconv.Itoa(s.ids[word])
 }
-
-// role is one speaker of the run: the agent itself, or a child.
-type role struct {
-	lane      *producers.Lane
-	turn      *producers.Turn
-	state     schema.RunState
-	call      *producers.Call // that delegates to a child
-	held      bool            // a child that was paused
-	since     time.Duration   // when
-	heard     []string        // messages without an answer
-	redirects []string        // instructions that were not followed yet
-	steps     int
-	context   int // tokens that its model has read and written
-	cached    int // those that it has from the call before
-}
-
-// actor runs one part of a role, beside others. After an error nothing more is emitted.
-type actor struct {
-	*role
-	s     *stage
-	err   error
-	yield func(rest) bool
-	next  func() (rest, bool)
-	stop  func()
-	rest  rest
-	over  bool
-	asked []*producers.Call // by the message that is being written
-	said  int               // tokens of it
-}
-
-// rest is a pause: until a time of the script, and where there is a condition, until it holds.
-type rest struct {
-	at    time.Duration // forever: the condition alone counts
-	until func() bool
-}
-
-const forever = time.Duration(-1)
 
 // scripted is a failure that the script wants.
 type scripted struct{ cause error }

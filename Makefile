@@ -23,6 +23,9 @@ UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory g
 # Those that take longest are begun first: nobody waits for them.
 LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...
+# bench is a module of its own, of which PKG may name packages like of any other folder.
+OWN     = $(filter-out ./bench ./bench/%,$(PKG))
+BENCHED = $(patsubst ./bench%,.%,$(filter ./bench ./bench/%,$(PKG))) $(filter ./...,$(PKG))
 RUN     ?=
 BENCH   ?= .
 FUZZTIME ?= 10s
@@ -47,7 +50,7 @@ build: ## Build the static binary bin/agentstream
 
 .PHONY: test
 test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
-	@all=$$(go list $(PKG))
+	@all=$$([ -z '$(OWN)' ] || go list $(OWN))
 	of() { for dir; do grep -xF "agentstream/$$dir" <<<"$$all" || true; done; }
 	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT
 	# The detector looks at every package but UNRACED and PROCESSES, and at every test but those of one
@@ -68,6 +71,7 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 		# Tests wait a lot: what runs without the detector runs beside what runs with it.
 		without >"$$work/without" 2>&1 & beside=$$! failed=
 		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $$race "$${flags[@]}" -p $$(getconf _NPROCESSORS_ONLN) $$raced 2>&1 || failed=yes
+		[ -z '$(strip $(BENCHED))' ] || CGO_ENABLED=$(if $(RACE),1,0) go test -C bench $$race "$${flags[@]}" $(BENCHED) 2>&1 || failed=yes
 		wait $$beside || failed=yes
 		cat "$$work/without"
 		[ -z "$$failed" ]
@@ -76,9 +80,10 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	[ -s "$$work/again" ] || exit 1
 	echo; echo "once more:"; cat "$$work/again"
 	while read -r pkg run; do
-		with=$$race
+		with=$$race in=.
 		if grep -qxF -e "$$pkg" <<<"$$unraced" || grep -qE -e "^$$pkg $${run#^}" <<<"$$norace"; then with=; fi
-		CGO_ENABLED=$(if $(RACE),1,0) go test $$with -v -count=1 -timeout 20m -vet=off -run "$$run" "$$pkg" 2>&1 </dev/null || true
+		case $$pkg in agentstream/bench|agentstream/bench/*) in=bench ;; esac
+		CGO_ENABLED=$(if $(RACE),1,0) go test -C $$in $$with -v -count=1 -timeout 20m -vet=off -run "$$run" "$$pkg" 2>&1 </dev/null || true
 	done <"$$work/again" | awk -f tools/testsum.awk
 
 .PHONY: needs
@@ -112,13 +117,17 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go'))
 	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
+	go vet -C bench ./...
 	go test -short -count=1 -vet=off -timeout 10m $$(go list ./... | grep -v /internal/e2e)
+	go test -C bench -short -count=1 -vet=off -timeout 10m ./...
 
 .PHONY: bench
 bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./bench BENCH=SideBySide)
-	@pkgs="$(PKG)"
-	if [ "$$pkgs" = "./..." ]; then pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u | grep -vx ./bench; echo ./bench); fi
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1 $$pkgs
+	@pkgs="$(OWN)"
+	if [ "$$pkgs" = "./..." ]; then pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u | grep -v '^./bench'); fi
+	flags=(-run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m -p 1)
+	[ -z "$$pkgs" ] || go test "$${flags[@]}" $$pkgs
+	[ -z '$(strip $(BENCHED))' ] || go test -C bench "$${flags[@]}" .
 
 .PHONY: letter-rates
 letter-rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virtual time
@@ -129,15 +138,16 @@ ROUNDS  ?= 3
 
 .PHONY: referee
 referee: build ## Measure beside the references; REFEREE=harness or BENCH_SRC=its source, RESULTS=folder
-	@go build -o bin/bench-referee ./bench/referee
+	@go build -C bench -o ../bin/bench-referee ./referee
 	bin/bench-referee run -out $(RESULTS) -rounds $(ROUNDS) $(ARGS)
 
 .PHONY: capacity
 capacity: build ## Measure how cost grows, simulate 100,000 runs and more, and fill in docs/capacity.md
 	@mkdir -p $(RESULTS)
-	go build -o bin/bench-referee ./bench/referee
+	go build -C bench -o ../bin/bench-referee ./referee
 	test -s $(RESULTS)/simulation.txt || {
-		AGENTSTREAM_FULL=1 go test -v -count=1 -timeout 30m -p 1 -run 'TestHundredThousandSubjects|TestMillionRuns' ./bench ./fanout >$(RESULTS)/simulation.new
+		full=(-v -count=1 -timeout 30m -p 1 -run 'TestHundredThousandSubjects|TestMillionRuns')
+		{ AGENTSTREAM_FULL=1 go test -C bench "$${full[@]}" .; AGENTSTREAM_FULL=1 go test "$${full[@]}" ./fanout; } >$(RESULTS)/simulation.new
 		mv $(RESULTS)/simulation.new $(RESULTS)/simulation.txt
 	}
 	bin/bench-referee growth -out $(RESULTS) -rounds $(ROUNDS) -page docs/capacity.md $(ARGS)

@@ -203,7 +203,9 @@ var floors = []floor{
 	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
 	{"internal/cputime", nil, "it measures and knows nothing of what"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
-	{"bench/**", []string{"**"}, "a benchmark wires what it measures"},
+	{"bench/**", []string{"**"}, "a benchmark wires what it measures; it is a module of its own, so nothing of the product can import it"},
+	{"internal/plot", nil, "it draws and knows nothing of what"},
+	{"internal/load", []string{"internal/plot", "producers", "schema"}, "a load comes from outside: over the wire, or through a publisher"},
 	{"tools/**", []string{"internal/localpg"}, "tools start programs and know none of their code"},
 	{"cmd/agentstream", []string{"**", "cmd/agentstream/internal/*"}, "the composition root knows everything"},
 	{"cmd/agentstream/internal/terminal", nil, "text for people has nothing to do with what is said"},
@@ -252,7 +254,9 @@ var testWires = map[string][]string{
 	"persister/blob": {"persister/**"},
 	// What is due is removed from real stores and a real log.
 	"persister/retention": {"persister/**"},
-	"internal/e2e":        {"**"},
+	// A load is put on the server that it is for.
+	"internal/load": {"edge", "edge/**", "fanout"},
+	"internal/e2e":  {"**"},
 }
 
 func checkFloors(tr tree) (out []violation) {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestDependenciesAreDecided: decision 0008 has a line for each direct dependency of go.mod, and for no other.
+// TestDependenciesAreDecided: decision 0008 has a line for each direct dependency of go.mod, and for no other; the module
+// of the benchmarks has no dependency beside the product's, and the same versions.
 func TestDependenciesAreDecided(t *testing.T) {
 	mod, err := os.ReadFile("go.mod")
 	if err != nil {
@@ -36,6 +37,15 @@ func TestDependenciesAreDecided(t *testing.T) {
 	}
 	for name := range decided {
 		t.Errorf("decision 0008 has a line for %s, which is no direct dependency", name)
+	}
+	bench, err := os.ReadFile("bench/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+ v\S+)$`).FindAllStringSubmatch(string(bench), -1) {
+		if m[1] != "agentstream v0.0.0" && !strings.Contains(string(mod), "\t"+m[1]+"\n") {
+			t.Errorf("bench/go.mod has %s, go.mod has not", m[1])
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	loadgen "agentstream/bench/load"
+	loadgen "agentstream/internal/load"
 )
 
 // scenario is a load as `agentstream bench` puts it on a server.

@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strings"
 
-	"agentstream/bench/plot"
+	"agentstream/internal/plot"
 )
 
 // Marks between which a page carries what has been measured.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"agentstream/bench/load"
+	"agentstream/internal/load"
 	"agentstream/cmd/agentstream/internal/cli"
 	pubjs "agentstream/producers/natsjs"
 )

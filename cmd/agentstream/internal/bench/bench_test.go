@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"agentstream/bench/load"
+	"agentstream/internal/load"
 	"agentstream/cmd/agentstream/internal/clitest"
 )
 

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// It starts a server of this binary, or takes one that runs, and calls package bench/load.
+// It starts a server of this binary, or takes one that runs, and calls package internal/load.
 //
 // # Contract
 //

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"agentstream/bench/load"
+	"agentstream/internal/load"
 )
 
 // benchServer is a dev server in a process of its own, so that its CPU time and its memory are its own.

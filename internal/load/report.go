@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"agentstream/bench/plot"
+	"agentstream/internal/plot"
 )
 
 // Text writes the result for people: figures, the account, and the distribution of latency.

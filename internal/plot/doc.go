@@ -22,5 +22,5 @@
 //
 // # Where to look next
 //
-// bench/load draws latency with it; docs/performance.md shows results.
+// internal/load draws latency with it; docs/performance.md shows results.
 package plot

@@ -31,5 +31,5 @@
 //
 // # Where to look next
 //
-// docs/operations.md, "Load testing your own deployment"; bench/plot for the picture.
+// docs/operations.md, "Load testing your own deployment"; internal/plot for the picture.
 package load

@@ -129,9 +129,9 @@ bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./be
 	[ -z "$$pkgs" ] || go test "$${flags[@]}" $$pkgs
 	[ -z '$(strip $(BENCHED))' ] || go test -C bench "$${flags[@]}" .
 
-.PHONY: letter-rates
-letter-rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virtual time
-	@AGENTSTREAM_LETTER=full go test -count=1 -v -run 'TestLetterRates|TestR4NothingOfHistoryIsSpared|TestR4LiveOverALink' ./edge | sed -n 's/^.*letter_test.go:[0-9]*: |/|/p'
+.PHONY: rates
+rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virtual time
+	@AGENTSTREAM_RATES=full go test -count=1 -v -run 'TestRates|TestR4NothingOfHistoryIsSpared|TestR4LiveOverALink' ./edge | sed -n 's/^.*rates_test.go:[0-9]*: |/|/p'
 
 RESULTS ?= bin/referee
 ROUNDS  ?= 3

@@ -19,11 +19,11 @@ import (
 	"agentstream/schema"
 )
 
-// What the letter of R1 and R4 is measured by: `make letter-rates` prints the tables. Time is virtual, so
+// How R1 and R4 are measured: `make rates` prints the tables. Time is virtual, so
 // that figures are of the server's decisions and not of the machine.
 
-// letterMixes are runs of about twenty seconds.
-var letterMixes = []struct {
+// rateMixes are runs of about twenty seconds.
+var rateMixes = []struct {
 	name  string
 	speak func(say func(child int) *speaker)
 }{
@@ -206,12 +206,12 @@ func opening(t *testing.T, h *house, client *http.Client, query string, g *got) 
 	}
 }
 
-// TestLetterRates is R1 and the delay, by mix: nothing waits for longer than 300 ms, bundles keep ten
+// TestRates is R1 and the delay, by mix: nothing waits for longer than 300 ms, bundles keep ten
 // a second, and so does one lane whatever fields stand beside its text. Without bundles the rate of
 // lanes that mingle is not more than they say, give or take what one window holds.
-func TestLetterRates(t *testing.T) {
+func TestRates(t *testing.T) {
 	t.Logf("| %-42s | %-8s | %9s | %7s | %7s | %7s | %9s |", "mix", "view", "a second", "p50", "p99", "max", "bytes")
-	for i, m := range letterMixes {
+	for i, m := range rateMixes {
 		inBubble(t, m.name, func(t *testing.T) {
 			ln := newPipes()
 			h := newHouseOn(t, ln, ln.client())
@@ -326,8 +326,8 @@ func (p *pipes) over(rate int, from, pause time.Duration) *http.Client {
 	}}}
 }
 
-// letterLinks are what clients sit behind.
-var letterLinks = []struct {
+// rateLinks are what clients sit behind.
+var rateLinks = []struct {
 	name        string
 	rate        int
 	from, pause time.Duration
@@ -339,9 +339,9 @@ var letterLinks = []struct {
 	{"1 MiB/s, a pause of 8 s", 1 << 20, 10 * time.Second, 8 * time.Second, []string{""}},
 }
 
-// letterViews are the views of a link that are looked at.
-func letterViews(short []string) []string {
-	if os.Getenv("AGENTSTREAM_LETTER") == "" {
+// rateViews are the views of a link that are looked at.
+func rateViews(short []string) []string {
+	if os.Getenv("AGENTSTREAM_RATES") == "" {
 		return short
 	}
 	return []string{"", "bundle=true"}
@@ -423,8 +423,8 @@ func (g *got) dropped(t *testing.T) int {
 func TestR4NothingOfHistoryIsSpared(t *testing.T) {
 	t.Logf("| %-24s | %-8s | %9s | %9s | %8s | %7s |", "finished run over", "view", "bytes", "events", "missing", "dropped")
 	run := lengthy(60 * time.Second)
-	for _, l := range letterLinks {
-		for _, query := range letterViews(l.short) {
+	for _, l := range rateLinks {
+		for _, query := range rateViews(l.short) {
 			inBubble(t, l.name+", "+viewName(query), func(t *testing.T) {
 				ln := newPipes()
 				h := newHouseOn(t, ln, ln.client())
@@ -459,8 +459,8 @@ func viewName(query string) string {
 func TestR4LiveOverALink(t *testing.T) {
 	t.Logf("| %-24s | %-8s | %9s | %7s | %7s | %7s | %8s | %5s | %11s |", "live run over", "view", "bytes", "p50", "p99", "max", "dropped", "gaps", "missing then")
 	run := lengthy(24 * time.Second)
-	for _, l := range letterLinks {
-		for _, query := range letterViews(l.short) {
+	for _, l := range rateLinks {
+		for _, query := range rateViews(l.short) {
 			inBubble(t, l.name+", "+viewName(query), func(t *testing.T) {
 				ln := newPipes()
 				h := newHouseOn(t, ln, ln.client())

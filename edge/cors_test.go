@@ -229,31 +229,3 @@ func TestOriginAllowed(t *testing.T) {
 		}
 	}
 }
-
-// TestCORSOfSessions: a page may do all that the routes of an API take, send what clients' libraries send, and read
-// what they read.
-func TestCORSOfSessions(t *testing.T) {
-	h := newHouse(t, withOrigins)
-	has := func(header, name string) bool {
-		return slices.ContainsFunc(strings.Split(header, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), name) })
-	}
-	a := h.do("OPTIONS", "/v1/sessions/s", "", "Origin", page, "Access-Control-Request-Method", "DELETE")
-	for _, name := range []string{"GET", "POST", "PATCH", "DELETE"} {
-		if !has(a.header.Get("Access-Control-Allow-Methods"), name) {
-			t.Errorf("%s is not allowed", name)
-		}
-	}
-	for _, name := range []string{"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access", "x-stainless-arch", "x-stainless-helper",
-		"x-stainless-helper-method", "x-stainless-lang", "x-stainless-os", "x-stainless-package-version", "x-stainless-retry-count", "x-stainless-runtime",
-		"x-stainless-runtime-version", "x-stainless-timeout", "accept", "authorization", "content-type", "idempotency-key", "last-event-id"} {
-		if !has(a.header.Get("Access-Control-Allow-Headers"), name) {
-			t.Errorf("%s is not allowed", name)
-		}
-	}
-	a = h.do("GET", "/v1/sessions/s", "", "Origin", page)
-	for _, name := range []string{"request-id", "x-should-retry", "idempotency-replayed", "retry-after"} {
-		if !has(a.header.Get("Access-Control-Expose-Headers"), name) {
-			t.Errorf("%s is not exposed", name)
-		}
-	}
-}

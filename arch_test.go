@@ -147,6 +147,7 @@ var floors = []floor{
 	{".", nil, "the root holds rules, no code"},
 	{"schema", []string{"schema/jsonscan"}, "it is what all sides agree on"},
 	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
+	{"schema/assemble", []string{"schema", "schema/jsonscan"}, "the reading of a run knows events, no protocol"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
 	{"producers", []string{"schema", "internal/backoff"}, "writing must not know who reads or keeps"},
 	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
@@ -189,7 +190,7 @@ var floors = []floor{
 	{"edge/limits", []string{"edge/ends", "schema"}, "what a tenant may send has nothing to do with what it is"},
 	{"edge/protocol", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/runs", "edge/state", "fanout", "producers", "schema"}, "what a route may do stands on the edge's own parts and knows no protocol"},
 	{"edge/rest", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/runs", "edge/shape", "edge/state", "edge/transport", "edge/transport/jsonl", "fanout", "producers", "schema"}, "the native requests are routes like any others"},
-	{"edge/dialect/*", []string{"edge/dialect", "schema", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"edge/dialect/*", []string{"edge/dialect", "schema", "schema/assemble", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
 	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
@@ -358,6 +359,7 @@ var wholes = []string{"internal/e2e", "persister/persistertest", "persister/rete
 // closed folders take no third-party import but these.
 var closed = map[string][]string{
 	"schema":               {"github.com/oklog/ulid/v2"},
+	"schema/assemble":      nil,
 	"schema/jsonscan":      nil,
 	"producers":            nil,
 	"fanout":               nil,

@@ -2,8 +2,9 @@
 //
 // # What it is
 //
-// [SkipValue] and [Fields] take apart what is known to be valid. [Valid], [ScanValue] and [ScanString] check
-// what is not. [DecodeString] and [AppendDecoded] read and write strings so that half a surrogate pair is kept.
+// [SkipValue], [Members], [Elements] and [Fields] take apart what is known to be valid. [Valid], [ScanValue] and
+// [ScanString] check what is not. [DecodeString] and [AppendDecoded] read and write strings so that half a surrogate
+// pair is kept. [Sum] compares texts that were escaped or cut in different ways.
 //
 // # Contract
 //
@@ -20,5 +21,5 @@
 //
 // # Where to look next
 //
-// schema/decode.go checks what comes from outside; schema/fold.go reads payloads.
+// schema/decode.go checks what comes from outside; schema/assemble and schema/fold.go read payloads.
 package jsonscan

@@ -1,0 +1,42 @@
+// Package assemble reads the records of a run as one state machine.
+//
+// # What it is
+//
+// A [Run] takes the records of a run in the order of the log, and returns [Transition]s: turns, messages with their
+// blocks and pieces, calls of tools, requests to models, tasks, requests for input, children, states, usage. Whoever
+// shows a run, or ends it in place of its agent, reads transitions instead of records.
+//
+// # Contract
+//
+// The same records give the same transitions, in every process. They are well-formed whatever the log says: what opens
+// closes once, in its lane and before the run ends, and nothing of a block follows its close. What producers leave out
+// is repaired, and marked as such:
+//
+//   - A delta or a block without a message opens one. It ends with the next record of its lane that is no part of a
+//     message, or at 256 KiB or 256 blocks.
+//   - A message that the next one or a final state cuts ends with what there is of it. An end of another message than
+//     the open one is a message of its own. Blocks that nobody began or ended begin and end.
+//   - What a message's content has beyond what was streamed is streamed before the block closes. What comes for a block
+//     that has closed is in the content alone.
+//   - A piece without an index belongs to the last block of its kind, an input to the block of its call. Two blocks with
+//     one index are told apart by their kinds.
+//   - An end without a beginning begins first; what begins again ends first. A final state ends what is open in its
+//     lane, that of the run in all lanes. A child begins with its first record, and those above it by its path.
+//
+// A Run holds what is open and nothing else: at most 256 blocks of a message, 4,096 items of a lane, 16,384 lanes, and
+// as much content as its [Limits] say. Content without a limit is not kept, and a delta then allocates nothing.
+//
+// # Concurrency
+//
+// A Run belongs to one goroutine at a time. Copies share memory that neither changes.
+//
+// # What it does not do
+//
+// It does not know protocols, does not decode text, and does not sum a run up: see schema.Fold, whose rules for
+// messages without framing are a published contract of their own.
+//
+// # Where to look next
+//
+// transition.go has the transitions, run.go the records, message.go and block.go messages, item.go calls and their like,
+// lane.go children, turns and states; docs/decisions/0044-one-reading-of-a-run.md has the reasons.
+package assemble

@@ -1,0 +1,133 @@
+package assemble
+
+import (
+	"bytes"
+
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// Item is something of a lane that has begun and has not ended, beside its turn and its message. It is replaced, never
+// changed.
+type Item struct {
+	// Kind says what it is: CallAsk for a call that has not started, CallStart, ModelStart, TaskStart, InputRequest.
+	Kind   Kind
+	ID     string // "" when it has none, or one of more than 1 KiB
+	Tool   string // of a call, where known
+	Server []byte // name of the MCP server that a call goes to, a JSON string; nil when there is none
+	Seq    schema.Seq
+
+	key jsonscan.Sum
+}
+
+const (
+	// maxItems bounds the items of a lane, and those of all lanes. The oldest of the lane ends when there are more.
+	maxItems    = 1 << 12
+	maxAllItems = 1 << 15
+	// maxName bounds the name of a server, as it is written.
+	maxName = 256
+)
+
+// ends are the kinds that end an item.
+var ends = [...]Kind{CallAsk: CallEnd, CallStart: CallEnd, ModelStart: ModelEnd, TaskStart: TaskEnd, InputRequest: InputAnswer}
+
+// begin adds an item. One of the same kind and id that is open ends before it.
+func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
+	if i := l.find(ends[it.Kind], it.key); i >= 0 {
+		was := l.Items[i]
+		if was.Kind == CallAsk && it.Server == nil {
+			it.Server = was.Server
+		}
+		if was.Kind == CallAsk && it.Kind == CallStart {
+			a.remove(l, i)
+		} else {
+			a.end(l, i, true)
+		}
+	}
+	if len(l.Items) >= maxItems {
+		a.end(l, 0, true)
+	}
+	l.Items = append(l.Items, it)
+	a.items++
+	a.add(Transition{Kind: it.Kind, Lane: l, Item: it, Repaired: repaired})
+	if a.items > maxAllItems {
+		a.end(l, 0, true)
+	}
+	return it
+}
+
+// find returns the index of the item that a kind of end is of; -1 when there is none.
+func (l *Lane) find(end Kind, key jsonscan.Sum) int {
+	for i, it := range l.Items {
+		if it.key == key && ends[it.Kind] == end {
+			return i
+		}
+	}
+	return -1
+}
+
+func (a *Run) end(l *Lane, i int, repaired bool) {
+	it := l.Items[i]
+	a.remove(l, i)
+	a.add(Transition{Kind: ends[it.Kind], Lane: l, Item: it, Repaired: repaired})
+}
+
+func (a *Run) remove(l *Lane, i int) {
+	copy(l.Items[i:], l.Items[i+1:])
+	l.Items[len(l.Items)-1] = nil
+	l.Items = l.Items[:len(l.Items)-1]
+	a.items--
+}
+
+// item reads the beginning or the end of an item of a kind. What has no id is none. An end without a beginning is begun
+// first, but for an answer: that may come twice.
+func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
+	p := a.read()
+	id := p.Raw(name)
+	if !jsonscan.IsString(id) {
+		return
+	}
+	it := &Item{Kind: kind, Seq: a.seq, key: jsonscan.SumOf(jsonscan.Inner(id))}
+	if i := l.find(ends[kind], it.key); !begins && i >= 0 && l.Items[i].Kind == kind {
+		a.end(l, i, false)
+		return
+	}
+	if !begins && kind == InputRequest {
+		return
+	}
+	it.ID, _ = unquoted(id, maxID)
+	if kind == CallStart {
+		it.Tool, _ = unquoted(p.Raw("tool"), maxID)
+		it.Server = ServerOf(a.head.Payload)
+	}
+	a.begin(l, it, !begins)
+	if i := l.find(ends[kind], it.key); !begins && i >= 0 {
+		a.end(l, i, false)
+	}
+}
+
+// ask notes that a block asks for a call, unless the call has started already.
+func (a *Run) ask(l *Lane, id, tool, block []byte) {
+	if !jsonscan.IsString(id) {
+		return
+	}
+	key := jsonscan.SumOf(jsonscan.Inner(id))
+	if i := l.find(CallEnd, key); i >= 0 && l.Items[i].Kind == CallStart {
+		return
+	}
+	it := &Item{Kind: CallAsk, Seq: a.seq, key: key}
+	it.ID, _ = unquoted(id, maxID)
+	it.Tool, _ = unquoted(tool, maxID)
+	it.Server = ServerOf(block)
+	a.begin(l, it, false)
+}
+
+// ServerOf returns the name of the MCP server that an object names, a JSON string; nil when there is none.
+func ServerOf(object []byte) []byte {
+	for _, name := range [...]string{"mcp_server_name", "server_name", "server_label"} {
+		if v := schema.Field(object, name); jsonscan.IsString(v) && len(v) > 2 && len(v) <= maxName {
+			return bytes.Clone(v)
+		}
+	}
+	return nil
+}

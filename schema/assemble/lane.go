@@ -1,0 +1,287 @@
+package assemble
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"agentstream/schema"
+)
+
+// Lane is what is known of the run itself or of one child.
+type Lane struct {
+	Child   string // id of the child; "" is the run itself
+	Parent  string // child above it; "" is the run itself
+	Path    []string
+	State   schema.RunState
+	InTurn  bool
+	Turn    string   // id of the open turn; "" when it has none
+	Message *Message // the open message; nil when there is none
+	Items   []*Item  // what else is open, in the order of its beginning
+
+	order int // number of lanes that were known before
+	depth int
+	by    *atomic.Bool // of the Run that may change it
+}
+
+const (
+	// maxLanes bounds the lanes that are known at a time.
+	maxLanes = 1 << 14
+	// maxDepth bounds how deep children are nested.
+	maxDepth = 32
+	// maxID bounds an id that things are known by, in bytes.
+	maxID = 1 << 10
+)
+
+// clone returns a copy that its owner may change.
+func (l *Lane) clone(by *atomic.Bool) *Lane {
+	c := *l
+	c.by, c.Items = by, slices.Clone(l.Items)
+	if l.Message != nil {
+		c.Message = l.Message.clone()
+	}
+	return &c
+}
+
+func (l *Lane) busy() bool { return l.InTurn || l.Message != nil || len(l.Items) > 0 }
+
+// Lane returns what is known of a child, or of the run itself (""); nil when nothing is.
+func (a *Run) Lane(child string) *Lane { return a.lanes[child] }
+
+// Lanes returns all lanes that are known, in the order in which they became known.
+func (a *Run) Lanes() []*Lane {
+	return slices.SortedFunc(maps.Values(a.lanes), func(x, y *Lane) int { return x.order - y.order })
+}
+
+// lane returns the lane of a record, which its first record makes known.
+func (a *Run) lane(child []byte) *Lane {
+	if l := a.newest; l != nil && l.by == a.by && !a.by.Load() && l.Child == string(child) {
+		return l
+	}
+	a.unshare()
+	l := a.lanes[string(child)]
+	if l == nil {
+		l = a.meet(string(child))
+	}
+	l = a.own(l)
+	a.newest = l
+	return l
+}
+
+// unshare makes the map of lanes this Run's alone.
+func (a *Run) unshare() {
+	if a.by == nil || a.by.Load() {
+		if a.lanes = maps.Clone(a.lanes); a.lanes == nil {
+			a.lanes = map[string]*Lane{}
+		}
+		a.by = new(atomic.Bool)
+		a.newest = nil
+	}
+}
+
+// own returns a lane that may be changed, in the place of one that copies may share.
+func (a *Run) own(l *Lane) *Lane {
+	if l.by != a.by {
+		l = l.clone(a.by)
+		a.lanes[l.Child] = l
+	}
+	return l
+}
+
+// meet makes a lane known by the path of the record at hand, and those above it.
+func (a *Run) meet(child string) *Lane {
+	parent := a.root()
+	if child == "" {
+		return parent
+	}
+	path := a.head.path()
+	if n := len(path); n > 1 && path[n-1] == child { // path[0] is the run
+		for i, up := range path[1 : n-1] {
+			if up == a.run || up == path[0] || up == child {
+				continue
+			}
+			l := a.lanes[up]
+			if l == nil {
+				l = a.below(parent, up, path[:i+2], true)
+			}
+			parent = l
+		}
+	}
+	return a.below(parent, child, path, true)
+}
+
+func (a *Run) root() *Lane {
+	l := a.lanes[""]
+	if l == nil {
+		l = &Lane{by: a.by}
+		a.lanes[""] = l
+		a.known++
+	}
+	return l
+}
+
+// below makes a child known. A parent is known before its children, so there are no circles.
+func (a *Run) below(parent *Lane, child string, path []string, repaired bool) *Lane {
+	if parent.depth > maxDepth {
+		parent = a.root()
+	}
+	if len(a.lanes) >= maxLanes {
+		a.forgetLanes(parent)
+	}
+	l := &Lane{Child: strings.Clone(child), Parent: parent.Child, Path: slices.Clone(path), depth: parent.depth + 1, order: a.known, by: a.by}
+	a.known++
+	a.lanes[l.Child] = l
+	a.add(Transition{Kind: ChildBegin, Lane: l, Repaired: repaired})
+	return l
+}
+
+// forgetLanes makes room for other lanes. Those that have ended are forgotten first, then those that have become known
+// first.
+func (a *Run) forgetLanes(parent *Lane) {
+	all := slices.DeleteFunc(a.Lanes(), func(l *Lane) bool { return l.Child == "" || l.Child == parent.Child })
+	slices.SortStableFunc(all, func(x, y *Lane) int { return rank(x) - rank(y) })
+	for _, l := range all[:len(all)/4] {
+		l = a.own(l)
+		a.close(l)
+		if !l.State.Final() {
+			a.add(Transition{Kind: ChildEnd, Lane: l, Repaired: true})
+		}
+		delete(a.lanes, l.Child)
+	}
+	a.newest = nil
+}
+
+// rank orders lanes by how soon they are forgotten.
+func rank(l *Lane) int {
+	switch {
+	case l.busy():
+		return 2
+	case !l.State.Final():
+		return 1
+	}
+	return 0
+}
+
+// spawn reads a child that is announced.
+func (a *Run) spawn(l *Lane) {
+	child, _ := unquoted(a.read().Raw("child_id"), maxID)
+	if schema.ValidRunID(child) != nil || child == a.run || a.lanes[child] != nil {
+		return
+	}
+	path := a.head.path()
+	if len(path) == 0 && a.run != "" {
+		path = []string{a.run}
+	}
+	if path = append(slices.Clone(path), child); len(path) > maxDepth {
+		path = nil
+	}
+	a.below(l, child, path, false)
+}
+
+// lifecycle reads the state of a lane. A final one ends what is open in it, and that of the run in all lanes. One that
+// only serves to append to a run that has ended is none.
+func (a *Run) lifecycle(l *Lane) {
+	p := a.read()
+	if string(p.Raw("session")) == "true" {
+		return
+	}
+	payload := a.head.Payload
+	state, _ := unquoted(p.Raw("state"), maxID)
+	if schema.RunState(state).Final() {
+		a.closeMessages(l)
+	}
+	if l.Message != nil && l.Message.Implicit {
+		a.cut(l)
+	}
+	s, err := schema.ParseLifecycle(payload)
+	if err != nil {
+		return
+	}
+	if s.State.Final() {
+		a.finish(l, s.State)
+	} else if l.Child != "" && l.State.Final() {
+		a.add(Transition{Kind: ChildBegin, Lane: l, Repaired: true})
+	}
+	l.State = s.State
+	a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
+}
+
+// closeMessages ends the lane's message, or those of all lanes.
+func (a *Run) closeMessages(l *Lane) {
+	for _, other := range a.ended(l, func(l *Lane) bool { return l.Message != nil }) {
+		a.cut(other)
+	}
+}
+
+// finish ends what is open in a lane, or in all lanes.
+func (a *Run) finish(l *Lane, state schema.RunState) {
+	for _, other := range a.ended(l, func(l *Lane) bool { return l.busy() || !l.State.Final() }) {
+		a.close(other)
+		if other.State.Final() {
+			continue
+		}
+		if other.Child != "" {
+			a.add(Transition{Kind: ChildEnd, Lane: other, Repaired: other != l})
+		}
+		other.State = state
+	}
+}
+
+// ended returns the lanes that end with a lane: itself, or all when it is the run. They are in the order of their ids,
+// which has no meaning and is the same everywhere.
+func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
+	if l.Child != "" {
+		if want(l) {
+			all = append(all, l)
+		}
+		return all
+	}
+	for _, other := range a.lanes {
+		if want(other) {
+			all = append(all, other)
+		}
+	}
+	slices.SortFunc(all, func(x, y *Lane) int { return strings.Compare(x.Child, y.Child) })
+	for i := range all {
+		all[i] = a.own(all[i])
+	}
+	return all
+}
+
+// close ends what is open in a lane.
+func (a *Run) close(l *Lane) {
+	if l.Message != nil {
+		a.cut(l)
+	}
+	for len(l.Items) > 0 {
+		a.end(l, 0, true)
+	}
+	a.endTurn(l, true)
+}
+
+func (a *Run) endTurn(l *Lane, repaired bool) {
+	if l.InTurn {
+		a.add(Transition{Kind: TurnEnd, Lane: l, ID: l.Turn, Repaired: repaired})
+		l.InTurn, l.Turn = false, ""
+	}
+}
+
+// turn reads the beginning or the end of a turn. An end without a beginning is begun first.
+func (a *Run) turn(l *Lane, begins bool) {
+	id, _ := unquoted(a.read().Raw("turn_id"), maxID)
+	if begins || !l.InTurn {
+		a.endTurn(l, true)
+		l.InTurn, l.Turn = true, id
+		a.add(Transition{Kind: TurnBegin, Lane: l, ID: id, Repaired: !begins})
+	}
+	if begins {
+		return
+	}
+	for i := len(l.Items) - 1; i >= 0; i-- { // nobody will start what was asked for, but for a provider that paused its turn
+		if it := l.Items[i]; it.Kind == CallAsk && it.Server == nil {
+			a.end(l, i, true)
+		}
+	}
+	a.endTurn(l, false)
+}

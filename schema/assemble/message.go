@@ -1,0 +1,269 @@
+package assemble
+
+import (
+	"bytes"
+	"slices"
+
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// Message is a message between its beginning and its end.
+type Message struct {
+	ID       []byte // message_id, a JSON string; nil when there is none, or one of more than 1 KiB
+	Role     string // assistant, user, system or tool
+	Start    schema.Seq
+	Implicit bool     // nobody announced it
+	Blocks   []*Block // the newest, in the order of their beginning
+	Base     int      // number of blocks before those
+	Usage    []byte   // of the message.start, an object; nil when there is none, or one of more than 16 KiB
+
+	key   jsonscan.Sum // of message_id
+	texts int          // blocks of text so far
+	size  int          // bytes of its content
+	kept  int          // of those that are kept
+	lost  bool         // it was too much: nothing is kept
+}
+
+const (
+	// maxBlocks bounds the blocks that are remembered of a message; the oldest close when there are more.
+	maxBlocks = 256
+	// maxImplicit bounds a message that nobody announced, in bytes. One that would be longer ends, and another begins.
+	maxImplicit = 256 << 10
+	maxUsage    = 16 << 10
+)
+
+func (m *Message) clone() *Message {
+	c := *m
+	c.Blocks = make([]*Block, len(m.Blocks))
+	copies := make([]Block, len(m.Blocks))
+	for i, b := range m.Blocks {
+		copies[i] = *b
+		copies[i].text = slices.Clip(b.text) // what is behind is the other's
+		c.Blocks[i] = &copies[i]
+	}
+	return &c
+}
+
+// At returns the block at a place, nil when it is not remembered.
+func (m *Message) At(place int) *Block {
+	if i := place - m.Base; i >= 0 && i < len(m.Blocks) {
+		return m.Blocks[i]
+	}
+	return nil
+}
+
+// Begun returns the number of blocks so far.
+func (m *Message) Begun() int { return m.Base + len(m.Blocks) }
+
+// Newest returns the last block, nil when there is none.
+func (m *Message) Newest() *Block { return m.At(m.Begun() - 1) }
+
+// search returns the newest block for which fn returns true, nil when there is none.
+func (m *Message) search(fn func(b *Block) bool) *Block {
+	for i := len(m.Blocks) - 1; i >= 0; i-- {
+		if fn(m.Blocks[i]) {
+			return m.Blocks[i]
+		}
+	}
+	return nil
+}
+
+// keep counts bytes of a message's content and reports whether they may be kept.
+func (a *Run) keep(m *Message, n int) bool {
+	if m.size += n; m.lost {
+		return false
+	}
+	if most := a.limits.Message; most == 0 || !m.Implicit && m.size > most || a.kept+n > a.limits.All {
+		a.lose(m)
+		return false
+	}
+	m.kept += n
+	a.kept += n
+	return true
+}
+
+// lose lets go of what is kept of a message's content.
+func (a *Run) lose(m *Message) {
+	a.kept -= m.kept
+	m.lost, m.kept = true, 0
+	for _, b := range m.Blocks {
+		b.head, b.tail, b.text, b.input = nil, nil, nil, nil
+	}
+}
+
+func (a *Run) startMessage(l *Lane) {
+	if l.Message != nil {
+		a.cut(l)
+	}
+	p := a.read()
+	id := p.Raw("message_id")
+	m := &Message{Role: roleOf(p.Raw("role")), Start: a.seq, key: jsonscan.SumOf(jsonscan.Inner(id))}
+	if len(id) <= maxID {
+		m.ID = bytes.Clone(id)
+	}
+	if u := p.Object("usage"); len(u) <= maxUsage {
+		m.Usage = bytes.Clone(u)
+	}
+	l.Message = m
+	a.add(Transition{Kind: MessageOpen, Lane: l, Message: m})
+}
+
+func roleOf(v []byte) string {
+	switch string(v) {
+	case `"user"`:
+		return "user"
+	case `"system"`:
+		return "system"
+	case `"tool"`:
+		return "tool"
+	}
+	return "assistant"
+}
+
+// opened returns the lane's open message, or begins one that nobody announced. One of those that has become long
+// ends before.
+func (a *Run) opened(l *Lane) *Message {
+	if m := l.Message; m != nil && m.Implicit && (m.size > maxImplicit || m.Begun() >= maxBlocks) {
+		a.cut(l)
+	}
+	if l.Message == nil {
+		l.Message = &Message{Role: "assistant", Start: a.seq, Implicit: true}
+		a.add(Transition{Kind: MessageOpen, Lane: l, Message: l.Message, Repaired: true})
+	}
+	return l.Message
+}
+
+// endMessage ends the message that is named, or that nobody announced. One that has not begun here, because the
+// beginning of the run is gone or its producer sends ends alone, begins and ends.
+func (a *Run) endMessage(l *Lane) {
+	p := a.read()
+	id, content, usage := p.Raw("message_id"), p.Raw("content"), p.Object("usage")
+	if len(content) == 0 || content[0] != '[' && content[0] != '"' {
+		content = nil
+	}
+	omitted := p.Raw("omitted") != nil
+	m := l.Message
+	if m != nil && (m.Implicit || m.key == jsonscan.SumOf(jsonscan.Inner(id))) {
+		a.conclude(l, m, content, omitted, false)
+		l.Message = nil
+	} else {
+		m = &Message{Role: "assistant", Start: a.seq}
+		if a.head.Actor == "user" {
+			m.Role = "user"
+		}
+		if len(id) <= maxID {
+			m.ID = bytes.Clone(id)
+		}
+		a.add(Transition{Kind: MessageOpen, Lane: l, Message: m, Repaired: true})
+		a.conclude(l, m, content, omitted, false)
+	}
+	if usage != nil {
+		a.add(Transition{Kind: UsageAdd, Lane: l, Message: m, Value: usage})
+	}
+}
+
+// cut ends a lane's message that its producer will not end, or that nobody announced, with what there is of it.
+func (a *Run) cut(l *Lane) {
+	a.conclude(l, l.Message, nil, false, true)
+	l.Message = nil
+}
+
+// conclude ends a message: its content has what the producer did not stream.
+func (a *Run) conclude(l *Lane, m *Message, content []byte, omitted, repaired bool) {
+	if content == nil && !m.lost && (!omitted || len(m.Blocks) > 0) {
+		content = m.content()
+	}
+	place := 0
+	for part := range jsonscan.Elements(content) {
+		if place >= m.Begun() {
+			if place >= maxBlocks {
+				break // of so many the content says enough
+			}
+			a.whole(l, m, part)
+		} else if b := m.At(place); b != nil {
+			a.rest(l, m, b, part)
+		}
+		place++
+	}
+	for _, b := range m.Blocks {
+		a.stop(l, m, b)
+	}
+	a.add(Transition{Kind: MessageClose, Lane: l, Message: m, Value: content, Repaired: repaired})
+	a.kept -= m.kept
+}
+
+// rest adds what the content has of a block beyond what was streamed, and ends the block. What was streamed and is no
+// beginning of the content stays as it is: the content is right.
+func (a *Run) rest(l *Lane, m *Message, b *Block, raw []byte) {
+	if b.state == blockClosed {
+		return
+	}
+	defer a.stop(l, m, b)
+	c := ReadPart(raw)
+	text := c.Text
+	switch {
+	case b.Kind == Call || b.IsCall:
+		if b.Sum.Units == 0 && c.Input != nil {
+			a.add(Transition{Kind: BlockInput, Lane: l, Message: m, Block: b, Value: c.Input})
+		}
+		return
+	case b.Kind == Text && c.IsText():
+	case b.Kind == Thinking && c.IsThought():
+		text = c.Thought()
+	default:
+		return
+	}
+	low, rest, ok := b.Sum.Rest(text)
+	if !ok || low == 0 && len(rest) == 0 {
+		return
+	}
+	if low != 0 {
+		b.Sum.AddUnit(low)
+	}
+	a.piece(l, m, b, low, rest, false)
+}
+
+// whole makes a block of a part of the content that was not streamed at all.
+func (a *Run) whole(l *Lane, m *Message, raw []byte) {
+	c := ReadPart(raw)
+	b := &Block{Index: -1, Seq: a.seq, Kind: kindOf(c.Type)}
+	text, start := c.Text, raw
+	switch {
+	case c.IsThought():
+		b.Kind, text = Thinking, c.Thought()
+		start = startOf(b, nil, nil, nil, nil)
+	case b.Kind == Text:
+		start = startOf(b, nil, nil, nil, nil)
+	case b.Kind == Call:
+		b.IsCall = true
+		start = startOf(b, nil, c.ID, c.Name, nil)
+	default:
+		text = nil
+	}
+	a.beginBlock(l, m, b, start)
+	switch {
+	case b.IsCall && c.Input != nil:
+		a.add(Transition{Kind: BlockInput, Lane: l, Message: m, Block: b, Value: c.Input})
+	case b.IsCall && len(c.Partial) > 0:
+		a.piece(l, m, b, 0, c.Partial, true)
+	case len(text) > 0:
+		a.piece(l, m, b, 0, text, false)
+	}
+	if b.Kind == Thinking && c.Signature != nil {
+		a.add(Transition{Kind: BlockSignature, Lane: l, Message: m, Block: b, Value: c.Signature})
+	}
+	a.stop(l, m, b)
+}
+
+// content returns the message as far as it is kept, as a list of blocks.
+func (m *Message) content() []byte {
+	o := []byte{'['}
+	for i, b := range m.Blocks {
+		if i > 0 {
+			o = append(o, ',')
+		}
+		o = b.appendContent(o)
+	}
+	return append(o, ']')
+}

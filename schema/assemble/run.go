@@ -1,0 +1,202 @@
+package assemble
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// Limits bounds what a Run keeps of the content of open messages, in bytes. The transitions do not depend on it, but for
+// the content of messages whose producer does not send it. The zero Limits keeps nothing.
+type Limits struct {
+	// Message is for each message that was announced. A longer one is not kept at all. One that was not announced is
+	// kept whole, unless Message is 0: it ends at 256 KiB.
+	Message int
+	// All is for all messages together. The message that goes beyond it is not kept.
+	All int
+}
+
+// Run is the reading of one run: what has begun and has not ended. The zero value keeps no content.
+type Run struct {
+	limits Limits
+	run    string // id, of the first record
+	lanes  map[string]*Lane
+	by     *atomic.Bool // set when a copy shares lanes; nil with lanes
+	known  int          // lanes that were ever known
+	kept   int          // bytes of the content of open messages
+	items  int          // of all lanes
+
+	newest *Lane // of the record at hand
+	head   Head
+	seq    schema.Seq
+	fields jsonscan.Fields
+	out    []Transition
+}
+
+// New returns the reading of a run that has no records yet.
+func New(limits Limits) *Run { return &Run{limits: limits} }
+
+// Clone returns a copy. The copies share what neither changes. Copies of a Run that is not fed may be made at the same
+// time.
+func (a *Run) Clone() *Run {
+	if a.by != nil {
+		a.by.Store(true)
+	}
+	c := *a
+	c.newest, c.head, c.fields, c.out = nil, Head{}, nil, nil
+	return &c
+}
+
+// Size returns about how much memory the Run holds, in bytes.
+func (a *Run) Size() int {
+	n := 512 + 200*a.items + a.kept
+	for _, l := range a.lanes {
+		n += 256 + len(l.Child) + len(l.Parent) + len(l.Turn)
+		for _, id := range l.Path {
+			n += 16 + len(id)
+		}
+		for _, it := range l.Items {
+			n += len(it.ID) + len(it.Tool) + len(it.Server)
+		}
+		if m := l.Message; m != nil {
+			n += 256 + len(m.ID) + 256*len(m.Blocks)
+		}
+	}
+	return n
+}
+
+// Head returns what the record at hand has beside its number, type and lane. It is valid until the next record.
+func (a *Run) Head() *Head { return &a.head }
+
+// Next takes the next record of the run and returns what it means, in order. The result is valid until the next call.
+// A payload that does not fit its type means nothing. The error wraps schema.ErrMalformed: the record has no payload.
+func (a *Run) Next(r schema.Record) ([]Transition, error) {
+	if a.run == "" {
+		_, _, run := r.Envelope()
+		a.run = string(run)
+	}
+	if !a.head.read(r) {
+		return nil, fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
+	}
+	return a.take(r.Seq, r.Type, r.Child), nil
+}
+
+// NextEvent is Next for an event that is decoded.
+func (a *Run) NextEvent(e *schema.Event) []Transition {
+	if a.run == "" {
+		a.run = e.RunID
+	}
+	a.head = Head{Payload: e.Payload, Turn: e.TurnID, Actor: e.Actor, Cause: e.Cause, ids: e.Path}
+	return a.take(e.Seq, []byte(e.Type), []byte(e.ChildID))
+}
+
+func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
+	a.out, a.seq = a.out[:0], seq
+	l := a.lane(child)
+	switch string(typ) {
+	case schema.TypeTextDelta:
+		a.delta(l, Text)
+	case schema.TypeReasoningDelta:
+		a.delta(l, Thinking)
+	case schema.TypeToolInputDelta:
+		a.delta(l, Call)
+	case schema.TypeDataDelta:
+		a.data(l)
+	case schema.TypeMessageStart:
+		a.startMessage(l)
+	case schema.TypeMessageEnd:
+		a.endMessage(l)
+	case schema.TypeBlockStart:
+		a.startBlock(l)
+	case schema.TypeBlockEnd:
+		a.endBlock(l)
+	case schema.TypeRunLifecycle:
+		a.lifecycle(l)
+	case schema.TypeCommandMessage:
+		if l.Child == "" && l.State.Final() {
+			l.State = schema.StatePlanning
+			a.add(Transition{Kind: StateChange, Lane: l, Repaired: true})
+		}
+	default:
+		a.control(l, typ)
+	}
+	return a.out
+}
+
+// control takes the records that end a message which nobody announced.
+func (a *Run) control(l *Lane, typ []byte) {
+	i := slices.IndexFunc(controls, func(c control) bool { return c.typ == string(typ) })
+	if i < 0 {
+		return
+	}
+	if l.Message != nil && l.Message.Implicit {
+		a.cut(l)
+	}
+	switch c := controls[i]; {
+	case c.typ == schema.TypeTurnStart || c.typ == schema.TypeTurnEnd:
+		a.turn(l, c.begins)
+	case c.typ == schema.TypeChildSpawn:
+		a.spawn(l)
+	case c.kind != 0:
+		a.item(l, c.kind, c.begins, c.id)
+	}
+	if string(typ) == schema.TypeModelEnd {
+		a.usage(l)
+	}
+}
+
+// control is a type of records and the item that it begins or ends.
+type control struct {
+	typ    string
+	kind   Kind // 0: none
+	begins bool
+	id     string
+}
+
+var controls = []control{
+	{schema.TypeToolStart, CallStart, true, "call_id"},
+	{schema.TypeToolEnd, CallStart, false, "call_id"},
+	{schema.TypeModelStart, ModelStart, true, "call_id"},
+	{schema.TypeModelEnd, ModelStart, false, "call_id"},
+	{schema.TypeTaskStart, TaskStart, true, "task_id"},
+	{schema.TypeTaskEnd, TaskStart, false, "task_id"},
+	{schema.TypeInputRequested, InputRequest, true, "request_id"},
+	{schema.TypeInputAnswered, InputRequest, false, "request_id"},
+	{schema.TypeTurnStart, 0, true, ""},
+	{schema.TypeTurnEnd, 0, false, ""},
+	{schema.TypeChildSpawn, 0, false, ""},
+	{schema.TypeStepBoundary, 0, false, ""},
+	{schema.TypePlanProposal, 0, false, ""},
+}
+
+func (a *Run) add(t Transition) { a.out = append(a.out, t) }
+
+func (a *Run) usage(l *Lane) {
+	if u := a.read().Object("usage"); u != nil {
+		a.add(Transition{Kind: UsageAdd, Lane: l, Value: u})
+	}
+}
+
+// read takes the payload at hand apart.
+func (a *Run) read() jsonscan.Fields {
+	p := a.fields.Read(a.head.Payload)
+	if p != nil {
+		a.fields = p
+	}
+	return p
+}
+
+// unquoted decodes a string of at most so many bytes.
+func unquoted(v []byte, most int) (string, bool) {
+	if len(v) > 6*most+2 {
+		return "", false
+	}
+	s, ok := jsonscan.Unquote(v)
+	if !ok || len(s) > most {
+		return "", false
+	}
+	return s, true
+}

@@ -1,0 +1,72 @@
+package jsonscan
+
+import (
+	"bytes"
+	"iter"
+)
+
+// Members returns the fields of a valid object, in order: the decoded name, and the value as it stands. Anything else
+// has none. What is damaged ends early.
+func Members(object []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		i := SkipSpace(object, 0)
+		if i >= len(object) || object[i] != '{' {
+			return
+		}
+		for i = SkipSpace(object, i+1); i < len(object) && object[i] == '"'; {
+			end := SkipValue(object, i)
+			if end < 0 {
+				return
+			}
+			name := object[i+1 : end-1]
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = []byte(DecodeInner(name))
+			}
+			if i = SkipSpace(object, end); i >= len(object) || object[i] != ':' {
+				return
+			}
+			i = SkipSpace(object, i+1)
+			if end = SkipValue(object, i); end < 0 || !yield(name, object[i:end]) {
+				return
+			}
+			i = behind(object, end)
+		}
+	}
+}
+
+// Elements returns the elements of a valid list, as they stand. Anything else has none. What is damaged ends early.
+func Elements(list []byte) iter.Seq[[]byte] {
+	return func(yield func(value []byte) bool) {
+		i := SkipSpace(list, 0)
+		if i >= len(list) || list[i] != '[' {
+			return
+		}
+		for i = SkipSpace(list, i+1); i < len(list) && list[i] != ']'; {
+			end := SkipValue(list, i)
+			if end < 0 || !yield(list[i:end]) {
+				return
+			}
+			i = behind(list, end)
+		}
+	}
+}
+
+// behind returns the index of what follows a value that ends at an index, and a comma.
+func behind(b []byte, end int) int {
+	i := SkipSpace(b, end)
+	if i < len(b) && b[i] == ',' {
+		i = SkipSpace(b, i+1)
+	}
+	return i
+}
+
+// IsString reports whether a value is a string.
+func IsString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
+
+// Inner returns what is between the quotes of a string, escapes and all; nil for anything else.
+func Inner(v []byte) []byte {
+	if !IsString(v) {
+		return nil
+	}
+	return v[1 : len(v)-1]
+}

@@ -27,7 +27,8 @@
 //
 // # Where to look next
 //
-// projector.go reads records, message.go has increments and messages, tools.go and input.go calls and what waits,
+// schema/assemble for what begins and ends in a run. projector.go reads records, message.go, increments.go and ending.go
+// show messages, tools.go and input.go have calls and what waits,
 // status.go who runs, session.go and objects.go what a session is, send.go what clients say; docs/dialects/qoder.md for
 // users.
 package qoder

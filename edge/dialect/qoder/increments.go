@@ -1,5 +1,10 @@
 package qoder
 
+import (
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
 // Increments are what the seed's event model has: message_start, content blocks with their deltas, message_delta and
 // message_stop, in the words of the provider's own stream. What is shown to nobody takes its slot all the same. A
 // message has all of them or none, also when the session's setting changes in its midst.
@@ -8,9 +13,6 @@ const zeroUsage = `{"input_tokens":0,"output_tokens":0}`
 
 // emits reports whether increments of the record's thread are to be written; if not, n of them take their slots.
 func (p *Projector) emits(m *message, n int) bool {
-	if m.role != roleAssistant {
-		return false
-	}
 	if m.told && p.rec.out != nil && p.shows(emission{thread: p.rec.thread}) {
 		return true
 	}
@@ -22,7 +24,7 @@ func (p *Projector) emits(m *message, n int) bool {
 func (p *Projector) envelope(m *message) []byte {
 	o := append(append(p.body[:0], `,"message_id":`...), m.id...)
 	o = append(o, `,"parent_tool_use_id":`...)
-	if id := p.parent(p.rec.thread); id != "" {
+	if id := p.rec.thread.use; id != "" {
 		return append(append(append(o, '"'), id...), '"')
 	}
 	return append(o, `null`...)
@@ -63,9 +65,14 @@ func (p *Projector) emitBlockStart(m *message, place int, start []byte) {
 	p.emitIncrement(m, "agent.content_block_start", append(append(o, `,"content_block":`...), start...))
 }
 
-func (p *Projector) emitBlockStop(m *message, place int) {
+// emitBlockStop emits the end of a block, and before it the end of the string that an input of free text is told as.
+func (p *Projector) emitBlockStop(m *message, b *assemble.Block) {
+	if b.Free && b.Inputs > 0 && p.emits(m, 1) {
+		o := p.deltaOf(m, b.Place, "input_json_delta", "partial_json")
+		p.emitIncrement(m, "agent.content_block_delta", append(o, `"\""}`...))
+	}
 	if p.emits(m, 1) {
-		p.emitIncrement(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(place)))
+		p.emitIncrement(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(b.Place)))
 	}
 }
 
@@ -76,49 +83,45 @@ func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
 	return append(append(o, name...), `":`...)
 }
 
-// emitPiece emits a piece of a block's text, with a low surrogate before it unless that is 0. An input that is free
-// text is told as the JSON string that it is, which its first piece opens and its stop closes.
-func (p *Projector) emitPiece(m *message, b *block, k kind, low uint16, said []byte) {
-	opens := k == kindCall && b.free && !b.quoted && len(said) > 0
-	b.quoted = b.quoted || opens
+// emitPiece emits a piece of a block's text. An input that is free text is told as the JSON string that it is, which its
+// first piece opens and its stop closes.
+func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
+	b := s.Block
 	if p.emits(m, 1) {
 		var o []byte
 		switch {
-		case b.kind == kindThinking:
-			o = p.deltaOf(m, b.place, "thinking_delta", "thinking")
-		case k == kindCall:
-			o = p.deltaOf(m, b.place, "input_json_delta", "partial_json")
-		case b.word != "":
-			o = p.deltaOf(m, b.place, b.word+"_delta", b.field)
+		case b.Kind == assemble.Thinking:
+			o = p.deltaOf(m, b.Place, "thinking_delta", "thinking")
+		case s.Input:
+			o = p.deltaOf(m, b.Place, "input_json_delta", "partial_json")
+		case b.Type != "":
+			o = p.deltaOf(m, b.Place, b.Type+"_delta", b.Field)
 		default:
-			o = p.deltaOf(m, b.place, "text_delta", "text")
+			o = p.deltaOf(m, b.Place, "text_delta", "text")
 		}
 		o = append(o, '"')
-		if low != 0 {
-			o = appendLow(o, low)
+		if s.Low != 0 {
+			o = appendLow(o, s.Low)
 		}
-		if opens {
-			o = append(o, `\"`...)
-		}
-		switch {
-		case k == kindCall && b.state == blockStopped:
-			o = append(o, `\"`...)
-		case k == kindCall && b.free:
-			o = appendQuoted(o, said)
-		default:
-			o = append(o, said...)
+		if s.Input && b.Free {
+			if len(s.Text) > 0 && b.Inputs == len(s.Text) {
+				o = append(o, `\"`...)
+			}
+			o = appendQuoted(o, s.Text)
+		} else {
+			o = append(o, s.Text...)
 		}
 		p.emitIncrement(m, "agent.content_block_delta", append(o, `"}`...))
 	}
-	if len(said) > 0 || low != 0 {
-		p.previewPiece(m, b, low, said)
+	if len(s.Text) > 0 || s.Low != 0 {
+		p.previewPiece(m, s)
 	}
 }
 
 // emitInput emits the whole input of a call at once.
-func (p *Projector) emitInput(m *message, b *block, input []byte) {
+func (p *Projector) emitInput(m *message, place int, input []byte) {
 	if p.emits(m, 1) {
-		o := append(p.deltaOf(m, b.place, "input_json_delta", "partial_json"), '"')
+		o := append(p.deltaOf(m, place, "input_json_delta", "partial_json"), '"')
 		p.emitIncrement(m, "agent.content_block_delta", append(appendQuoted(o, input), `"}`...))
 	}
 }
@@ -134,10 +137,9 @@ func (p *Projector) emitSignature(m *message, place int, signature []byte) {
 const maxCitations = 256
 
 func (p *Projector) emitCitations(m *message, place int, citations []byte) {
-	list := readList(citations)
-	for range maxCitations {
-		c, ok := list.next()
-		if !ok {
+	n := 0
+	for c := range jsonscan.Elements(citations) {
+		if n++; n > maxCitations {
 			return
 		}
 		if p.emits(m, 1) {

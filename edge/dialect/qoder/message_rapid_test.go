@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
-	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -366,80 +365,4 @@ func units(in []byte) (out []uint16) {
 		out, in = append(out, utf16.Encode([]rune(s))...), in[n:]
 	}
 	return out
-}
-
-// TestTally: two ways to write a text have one tally, and the rest of a text behind a beginning is what it says
-// there, wherever that beginning ends.
-func TestTally(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		text := drawText(rt) + drawText(rt)
-		want := units([]byte(text))
-		if got := tallyOf([]byte(text)); int(got.units) != len(want) {
-			rt.Fatalf("%q has %d units, want %d", text, got.units, len(want))
-		}
-		n := rapid.IntRange(0, len(want)).Draw(rt, "n")
-		var head tally
-		for _, u := range want[:n] { // every unit escaped
-			head.add(fmt.Appendf(nil, `\u%04X`, u))
-		}
-		low, rest, ok := head.rest([]byte(text))
-		if low != 0 {
-			rest = append(appendLow(nil, low), rest...)
-		}
-		if !ok || !slices.Equal(units(rest), want[n:]) {
-			rt.Fatalf("%q behind %d units is %q (%v)", text, n, rest, ok)
-		}
-		if n > 0 {
-			other := head
-			other.unit('x')
-			head.sum++
-			if _, _, ok := head.rest([]byte(text)); ok {
-				rt.Fatalf("another text is taken for the beginning of %q", text)
-			}
-			if _, _, ok := other.rest([]byte(text)); ok && want[n:][0] != 'x' {
-				rt.Fatalf("another text is taken for the beginning of %q", text)
-			}
-		}
-	})
-}
-
-// FuzzScan: reading JSON that is damaged ends, and reads what is valid as the standard library does.
-func FuzzScan(f *testing.F) {
-	for _, s := range append(schematest.HostilePayloads(), `{"a":[1,{"b":"\\"}],"c":"x"}`, `{"a`, `{"a":`, `[1,`, `{"":}`, `{"\`, `"\u12`) {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n := 0
-		for r := readObject(b); ; n++ {
-			name, v, ok := r.next()
-			if !ok {
-				break
-			}
-			_ = name
-			_ = tallyOf(inner(v))
-			_, _, _ = tally{units: 3}.rest(inner(v))
-			_ = whole(v)
-		}
-		for r := readList(b); ; n++ {
-			if _, ok := r.next(); !ok {
-				break
-			}
-		}
-		var fields map[string]json.RawMessage
-		if !utf8.Valid(b) || !json.Valid(b) || json.Unmarshal(b, &fields) != nil {
-			return
-		}
-		for r := readObject(b); ; {
-			name, v, ok := r.next()
-			if !ok {
-				break
-			}
-			if bytes.Equal(fields[string(name)], v) {
-				delete(fields, string(name))
-			}
-		}
-		if len(fields) > 0 {
-			t.Fatalf("%s: not found are %v", b, fields)
-		}
-	})
 }

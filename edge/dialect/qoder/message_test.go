@@ -358,7 +358,7 @@ func TestLongMessageWithoutFraming(t *testing.T) {
 		lengths = append(lengths, len(e.Content[0].Text))
 		total += len(e.Content[0].Text)
 	}
-	if total != n*1000 || len(lengths) != 3 || lengths[0] > maxMade+2000 {
+	if total != n*1000 || len(lengths) != 3 || lengths[0] > 256<<10+2000 {
 		t.Errorf("%d messages of %v, in all %d", len(lengths), lengths, total)
 	}
 }
@@ -375,7 +375,7 @@ func TestMemory(t *testing.T) {
 		return p.Size()
 	}
 	size(`message.start {"message_id":"m","role":"assistant"}`, 1)
-	most := p.Size() + 2*maxKept + 300*maxBlocks
+	most := p.Size() + 2*limits.Message + 300*256
 	for _, log := range []string{
 		`text.delta {"text":"` + strings.Repeat("x", 1000) + `","index":0}`,
 		`block.start {"index":1,"kind":"compaction","block":{"type":"compaction","content":"` + strings.Repeat("x", 200) + `"}}`,

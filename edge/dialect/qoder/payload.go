@@ -9,6 +9,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Bounds of what a session says of itself (qoder §1.4).
@@ -239,18 +240,17 @@ func eachElement(name string, v []byte, fn func(param string, v []byte) error) e
 	if v[0] != '[' {
 		return refuse(name, "must be a list")
 	}
-	for i, list := 0, readList(v); ; i++ {
-		element, ok := list.next()
-		if !ok {
-			return nil
-		}
+	i := 0
+	for element := range jsonscan.Elements(v) {
 		if i == maxListed {
 			return refuse(name, "has more than %d elements", maxListed)
 		}
 		if err := fn(fmt.Sprintf("%s[%d]", name, i), element); err != nil {
 			return err
 		}
+		i++
 	}
+	return nil
 }
 
 // quoteShort is a client's own name as errors repeat it.
@@ -289,16 +289,13 @@ func withoutTokens(v []byte, depth int) []byte {
 		return append(b, '}')
 	case '[':
 		b := []byte{'['}
-		for list := readList(v); ; {
-			element, ok := list.next()
-			if !ok {
-				return append(b, ']')
-			}
+		for element := range jsonscan.Elements(v) {
 			if len(b) > 1 {
 				b = append(b, ',')
 			}
 			b = append(b, withoutTokens(element, depth+1)...)
 		}
+		return append(b, ']')
 	}
 	return v
 }

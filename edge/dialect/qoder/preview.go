@@ -1,29 +1,29 @@
 package qoder
 
-import "agentstream/schema"
+import (
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+)
 
 // Previews are for clients that ask for them with event_deltas[] (qoder §2): the id of an event that will come, and
 // its text as it does. They are shown whatever the session's setting is, and never in the history.
 
 // previewPiece tells a piece of a block to those who preview.
-func (p *Projector) previewPiece(m *message, b *block, low uint16, said []byte) {
-	switch {
-	case m.role != roleAssistant:
-	case b.kind == kindThinking:
-		if !b.thought {
-			b.thought = true
-			p.previewStart(previewThinking, "agent.thinking", b.seq, thoughtSlot(b))
+func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
+	switch b := s.Block; b.Kind {
+	case assemble.Thinking:
+		if s.First {
+			p.previewStart(previewThinking, "agent.thinking", b.Seq, thoughtSlot(b))
 		}
-	case b.kind == kindText:
-		if !m.announced {
-			m.announced = true
+	case assemble.Text:
+		if m.previewed == 0 {
 			p.previewStart(previewMessage, "agent.message", m.start, slotLater)
 		}
-		for ; m.previewed < b.text; m.previewed++ { // clients want each index
+		for ; m.previewed < b.Nth; m.previewed++ { // clients want each index
 			p.previewText(m, m.previewed, 0, nil)
 		}
-		m.previewed = max(m.previewed, b.text+1)
-		p.previewText(m, b.text, low, said)
+		m.previewed = max(m.previewed, b.Nth+1)
+		p.previewText(m, b.Nth, s.Low, s.Text)
 	}
 }
 
@@ -45,7 +45,7 @@ func (p *Projector) Prelude() (from schema.Seq) {
 	case p.form.previews&previewMessage == 0:
 		return 0
 	}
-	if l := p.messages.lanes[t.child]; l != nil && l.open != nil && l.open.announced {
+	if l := p.messages.lanes[t.child]; l != nil && l.open != nil && l.open.previewed > 0 {
 		return l.open.start
 	}
 	return 0

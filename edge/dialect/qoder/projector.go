@@ -2,12 +2,12 @@ package qoder
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"unicode/utf8"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // Projector reads the records of one session, all of them in order, and gives the frames of one form.
@@ -17,7 +17,6 @@ type Projector struct {
 	rec   record // the one at hand
 	buf   []byte // the frame at hand
 	body  []byte // its own fields, while they are written
-	head  head   // optional part of the envelope of the record at hand
 }
 
 var (
@@ -37,6 +36,7 @@ type story struct {
 	threads  threads    // thread.go
 	tools    tools      // tools.go
 	messages messages   // message.go
+	reading  *assemble.Run
 }
 
 // record is a record with what is needed of its envelope.
@@ -45,30 +45,30 @@ type record struct {
 	ts      string // RFC 3339
 	turn    string // turn_id; "" when there is none
 	cause   string // id of the event that led to this one; "" when there is none
-	actor   string
 	payload []byte
 	thread  *thread // the lane's
-	slot    int     // of the next frame
+	steps   []assemble.Transition
+	slot    int // of the next frame
 	out     *dialect.Frames
 }
 
 func newProjector(d Dialect, req dialect.Request) *Projector {
 	p := &Projector{form: parseForm(req.Form)}
-	p.info.incremental = d.Increments
+	p.info.incremental, p.reading = d.Increments, assemble.New(limits)
 	return p
 }
 
 // For returns a copy for a request.
 func (p *Projector) For(req dialect.Request) dialect.Stateful {
 	q := &Projector{story: p.story, form: parseForm(req.Form)}
-	q.info, q.status = p.info.clone(), p.status.clone()
+	q.info, q.status, q.reading = p.info.clone(), p.status.clone(), p.reading.Clone()
 	q.threads, q.tools, q.messages = p.threads.clone(), p.tools.clone(), p.messages.clone()
 	return q
 }
 
 // Size is about what is remembered, in bytes.
 func (p *Projector) Size() int {
-	return 512 + p.info.size() + p.threads.size() + p.tools.size() + p.messages.size()
+	return 512 + p.info.size() + p.threads.size() + p.tools.size() + p.messages.size() + p.reading.Size()
 }
 
 // Admit refuses what is not there: a session that was deleted, a thread that it has not got; and a cursor in
@@ -95,21 +95,21 @@ func (p *Projector) Admit(req dialect.Request) error {
 // Project gives the frames of the next record that its form shows; with a nil out only the story goes on. A
 // payload that does not fit its type is passed over, as everywhere: the log is older than its readers.
 func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
-	if err := p.open(out, r); err != nil {
+	if err := p.next(out, r); err != nil {
 		return err
 	}
 	p.arrive()
-	p.before()
-	p.stir()
+	if string(r.Type) == schema.TypeToolStart { // what it ends is told before the agent works on
+		p.tell()
+		p.stir()
+	} else {
+		p.stir()
+		p.tell()
+	}
 	switch string(r.Type) {
 	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeDataDelta,
-		schema.TypeMessageStart, schema.TypeBlockEnd:
-		p.message()
-	case schema.TypeBlockStart:
-		p.serve()
-		p.message()
+		schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeBlockEnd:
 	case schema.TypeMessageEnd:
-		p.message()
 		p.spoke()
 	case schema.TypeToolStart, schema.TypeToolEnd, schema.TypeInputRequested, schema.TypeInputAnswered:
 		p.tool()
@@ -126,18 +126,19 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
-// open reads what every record has.
-func (p *Projector) open(out *dialect.Frames, r schema.Record) error {
+// next reads what every record has.
+func (p *Projector) next(out *dialect.Frames, r schema.Record) (err error) {
 	_, ts, run := r.Envelope()
 	if p.session == "" {
 		p.session, p.origin = string(run), string(ts)
 	}
 	p.last, p.updated = r.Seq, string(ts)
 	p.rec = record{Record: r, ts: p.updated, out: out}
-	if p.rec.payload = p.head.payload(r); p.rec.payload == nil {
-		return fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
+	if p.rec.steps, err = p.reading.Next(r); err != nil {
+		return err
 	}
-	p.rec.turn, p.rec.actor, p.rec.cause = p.head.turn, p.head.actor, p.head.cause
+	head := p.reading.Head()
+	p.rec.payload, p.rec.turn, p.rec.cause = head.Payload, head.Turn, head.Cause
 	if p.rec.thread = p.threads.lanes.m[string(r.Child)]; p.rec.thread == nil {
 		p.rec.thread = p.threads.of(p, string(r.Child))
 	}

@@ -1,5 +1,7 @@
 package qoder
 
+import "agentstream/schema/jsonscan"
+
 // resultContent returns blocks for what a tool has answered: what is a list of blocks as it is, a text as it is
 // written, everything else as its JSON.
 func resultContent(payload []byte) []byte {
@@ -30,11 +32,8 @@ func resultContent(payload []byte) []byte {
 // isBlocks reports whether a value is a list of blocks that a result may have.
 func isBlocks(v []byte) bool {
 	n := 0
-	for list := readList(v); ; n++ {
-		block, ok := list.next()
-		if !ok {
-			return n > 0
-		}
+	for block := range jsonscan.Elements(v) {
+		n++
 		switch text(block, "type") {
 		case "text":
 			if !isString(field(block, "text")) {
@@ -45,6 +44,7 @@ func isBlocks(v []byte) bool {
 			return false
 		}
 	}
+	return n > 0
 }
 
 // appendTextBlock appends a block of text: a string as it is written, or the JSON of anything else.

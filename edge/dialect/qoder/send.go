@@ -9,6 +9,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Command translates an event that a client sends (user.message, user.interrupt, …) into what is appended to the
@@ -230,11 +231,10 @@ func checkContent(param string, v []byte, textOnly bool) error {
 func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' }
 
 func countElements(v []byte) (n int) {
-	for list := readList(v); ; n++ {
-		if _, ok := list.next(); !ok {
-			return n
-		}
+	for range jsonscan.Elements(v) {
+		n++
 	}
+	return n
 }
 
 // appendFields appends fields of an event that was sent, each with a comma before it, in one order: that of their

@@ -6,6 +6,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // info is what was said of the session.
@@ -106,9 +107,8 @@ func (p *Projector) Accepts(payload json.RawMessage) error {
 }
 
 func countFields(object []byte) (n int) {
-	for r := readObject(object); ; n++ {
-		if _, _, ok := r.next(); !ok {
-			return n
-		}
+	for range jsonscan.Members(object) {
+		n++
 	}
+	return n
 }

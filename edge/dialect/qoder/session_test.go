@@ -11,6 +11,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // fed returns a projector of a form that was fed a log.
@@ -58,13 +59,10 @@ func TestSessionObject(t *testing.T) {
 // A session of a list has the same fields as one that is asked for.
 func TestListedObject(t *testing.T) {
 	names := func(object []byte) (all []string) {
-		for r := readObject(object); ; {
-			name, _, ok := r.next()
-			if !ok {
-				return all
-			}
+		for name := range jsonscan.Members(object) {
 			all = append(all, string(name))
 		}
+		return all
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	info := &schema.RunInfo{ID: "run_golden", State: schema.StateRunning, Started: now, Updated: now.Add(1500 * time.Millisecond),

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // tools is what is remembered of calls, of tools and of models, and of requests for input, while they are open.
@@ -23,13 +24,12 @@ const (
 	callMCP              // of an MCP server
 	callRequest          // a request for input, shown as a custom tool
 	callModel            // a model request
-	callServer           // no call yet: the MCP server of one that is being written
 	callAlias            // the id of a request for input about a call
 )
 
 // call is one that is open. It is replaced, never changed.
 type call struct {
-	id       string // event id; for callServer the server's name as a JSON string, for callAlias the call's key
+	id       string // event id; for callAlias the call's key
 	child    string // lane
 	key      string // its own
 	request  []byte // what an answer names: the call's id or the request's, a JSON string
@@ -64,8 +64,7 @@ func callKey(child string, id []byte) string { return keyOf('c', child, id) }
 // requestKey is that of a request for input, which is the whole session's.
 func requestKey(id []byte) string { return keyOf('r', "", id) }
 
-func modelKey(child string, id []byte) string  { return keyOf('m', child, id) }
-func serverKey(child string, id []byte) string { return keyOf('s', child, id) }
+func modelKey(child string, id []byte) string { return keyOf('m', child, id) }
 
 func keyOf(kind byte, child string, id []byte) string {
 	s := unquoted(id)
@@ -196,31 +195,15 @@ func (p *Projector) tool() {
 	}
 }
 
-// serve remembers the MCP server that a block names, for the call which that block becomes.
-func (p *Projector) serve() {
-	id, block := field(p.rec.payload, "call_id"), field(p.rec.payload, "block")
-	if server := serverOf(block); server != nil && isString(id) {
-		p.tools.put(&call{id: string(server), child: p.rec.thread.child, key: serverKey(p.rec.thread.child, id), seq: p.rec.Seq, kind: callServer})
-	}
-}
-
-// serverOf returns the name of the MCP server that an object names, a JSON string; nil when there is none.
-func serverOf(object []byte) []byte {
-	for _, name := range []string{"mcp_server_name", "server_name", "server_label"} {
-		if v := field(object, name); isString(v) && len(v) > 2 && len(v) <= maxName {
-			return v
-		}
-	}
-	return nil
-}
-
 // use reads a tool call that begins.
 func (p *Projector) use() {
 	t, id := p.rec.thread, field(p.rec.payload, "call_id")
 	c := &call{child: t.child, key: callKey(t.child, id), request: clip(id), seq: p.rec.Seq}
-	server := serverOf(p.rec.payload)
-	if told := p.tools.drop(serverKey(t.child, id)); told != nil && server == nil {
-		server = []byte(told.id)
+	server := assemble.ServerOf(p.rec.payload)
+	for _, s := range p.rec.steps {
+		if s.Kind == assemble.CallStart && server == nil { // the block that became the call may have named it
+			server = s.Item.Server
+		}
 	}
 	switch {
 	case string(field(p.rec.payload, "custom")) == "true":

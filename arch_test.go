@@ -149,7 +149,7 @@ var floors = []floor{
 	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
 	{"schema/assemble", []string{"schema", "schema/jsonscan"}, "the reading of a run knows events, no protocol"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
-	{"producers", []string{"schema", "internal/backoff"}, "writing must not know who reads or keeps"},
+	{"producers", []string{"schema", "schema/assemble", "internal/backoff"}, "writing must not know who reads or keeps"},
 	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
 	{"producers/reaper", []string{"producers", "schema", "internal/backoff"}, "a run is ended by writing to it; who is there, and which runs there are, is handed in"},
 	{"producers/producerstest", []string{"producers", "schema", "fanout/memory"}, "what the tests of the write side share knows no client library"},

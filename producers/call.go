@@ -8,16 +8,19 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // Call is one call of a tool: its input while the model streams it, its output while the tool runs.
 type Call struct {
 	turn  *Turn
-	msg   *Message   // nil when an adapter announced the call
-	block *openBlock // the same
+	msg   *Message        // nil when an adapter announced the call
+	block *assemble.Block // the same
 	id    string
 	tool  string
 	input json.RawMessage
+	inner []byte // of the string that the pieces of the input make
+	cut   int    // bytes of it when it was too much
 	began time.Time
 }
 
@@ -66,12 +69,26 @@ func (c *Call) Input(piece string) error {
 	if err := c.writable(); err != nil {
 		return err
 	}
-	return c.msg.delta(c.block, schema.TypeToolInputDelta, piece)
+	if err := c.msg.delta(c.block, schema.TypeToolInputDelta, piece); err != nil {
+		return err
+	}
+	from := len(c.inner)
+	if c.cut == 0 {
+		c.inner = appendEscaped(c.inner, piece)
+	}
+	if n := len(c.inner) - from; c.cut > 0 || len(c.inner) > maxKept || c.msg.inputs+n > maxBegun {
+		c.cut += len(c.inner) + len(piece)
+		c.msg.inputs -= from
+		c.inner = nil
+	} else {
+		c.msg.inputs += n
+	}
+	return nil
 }
 
 func (c *Call) writable() error {
 	r := c.turn.lane.run
-	if c.msg == nil || c.block.closed {
+	if c.msg == nil || c.block.Ended {
 		return fmt.Errorf("producers: run %s: call %s: its input: %w", r.cfg.RunID, c.id, ErrOver)
 	}
 	return c.msg.alive("say the input of call " + c.id + " in")
@@ -96,19 +113,21 @@ func (c *Call) ReadyAs(input any, permission string) error {
 	}
 	r := c.turn.lane.run
 	if whole == nil {
-		if whole, err = c.block.streamed(); err != nil {
+		if whole, err = c.streamed(); err != nil {
 			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
 		}
 	}
 	end := object(nil).text("call_id", c.id).raw("input", whole)
 	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
-		integer("index", int64(c.block.index)).str("permission", permission).end())
+		integer("index", c.block.Index).str("permission", permission).end())
 	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is emitted
 		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
 	}
 	if err := c.msg.endBlock(c.block, end); err != nil {
 		return err
 	}
+	c.msg.inputs -= len(c.inner)
+	c.inner = nil
 	c.input, c.began = whole, r.cfg.Now()
 	return c.turn.emit(schema.TypeToolStart, start.Payload)
 }
@@ -117,15 +136,15 @@ func (c *Call) ReadyAs(input any, permission string) error {
 const nameRoom = 4 << 10
 
 // streamed returns the input that the pieces make; {} when there were none.
-func (b *openBlock) streamed() (json.RawMessage, error) {
-	if b.cut > 0 {
-		return nil, fmt.Errorf("an input of %d bytes or more: %w", b.cut, schema.ErrTooLarge)
+func (c *Call) streamed() (json.RawMessage, error) {
+	if c.cut > 0 {
+		return nil, fmt.Errorf("an input of %d bytes or more: %w", c.cut, schema.ErrTooLarge)
 	}
-	if len(b.text) == 0 {
+	if len(c.inner) == 0 {
 		return json.RawMessage("{}"), nil
 	}
 	var text string
-	if err := json.Unmarshal(append(append([]byte{'"'}, b.text...), '"'), &text); err != nil {
+	if err := json.Unmarshal(append(append([]byte{'"'}, c.inner...), '"'), &text); err != nil {
 		return nil, fmt.Errorf("pieces of input: %w", err)
 	}
 	if !json.Valid([]byte(text)) {
@@ -157,7 +176,7 @@ func (c *Call) Output(text string) error {
 // runs reports whether the tool runs. Called with the run's lock held.
 func (c *Call) runs(doing string) error {
 	r := c.turn.lane.run
-	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !l.has(c.id) {
+	if c.turn.over || r.open.lane(c.turn.lane.id).Item(assemble.CallStart, c.id) == nil {
 		return fmt.Errorf("producers: run %s: %s call %s: %w", r.cfg.RunID, doing, c.id, ErrOver)
 	}
 	return nil
@@ -203,13 +222,4 @@ func (c *Call) end(o object) error {
 		return err
 	}
 	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
-}
-
-func (l *openLane) has(call string) bool {
-	for _, c := range l.calls {
-		if c.id == call {
-			return true
-		}
-	}
-	return false
 }

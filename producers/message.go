@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // MessageInfo describes a message that begins. All of it may be left out.
@@ -27,10 +28,12 @@ type MessageInfo struct {
 type Message struct {
 	turn  *Turn
 	id    string
-	state *openMessage // of the run's Open
-	text  *openBlock   // the open block of text or reasoning
-	actor string       // "" is the agent
+	state *assemble.Message // of the run's Open
+	text  *assemble.Block   // the open block of text or reasoning
+	actor string            // "" is the agent
 	over  bool
+
+	inputs int // bytes of the inputs of calls that stream
 }
 
 var messageRoles = []string{"user", "assistant", "system", "tool"}
@@ -65,14 +68,14 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 		return nil, err
 	}
 	defer r.leave()
-	if l := r.open.lanes[t.lane.id]; !t.over && l != nil && l.msg != nil {
-		return fail(fmt.Errorf("message %s: %w", l.msg.id, ErrOpen))
+	if m := r.open.message(t.lane.id); !t.over && m != nil {
+		return fail(fmt.Errorf("message %s: %w", m.ID, ErrOpen))
 	}
 	err := t.emitAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
 	if err != nil {
 		return nil, err
 	}
-	return &Message{turn: t, id: info.ID, actor: actor, state: r.open.lanes[t.lane.id].msg}, nil
+	return &Message{turn: t, id: info.ID, actor: actor, state: r.open.message(t.lane.id)}, nil
 }
 
 // ID returns the message's id.
@@ -81,7 +84,7 @@ func (m *Message) ID() string { return m.id }
 // alive reports whether the message may go on. Called with the run's lock held.
 func (m *Message) alive(doing string) error {
 	r := m.turn.lane.run
-	if m.over || m.turn.over || r.open.lanes[m.turn.lane.id].msg != m.state {
+	if m.over || m.turn.over || r.open.message(m.turn.lane.id) != m.state {
 		return fmt.Errorf("producers: run %s: %s message %s: %w", r.cfg.RunID, doing, m.id, ErrOver)
 	}
 	return nil
@@ -108,7 +111,7 @@ func (m *Message) piece(kind, typ, text string) error {
 	if err := m.alive("speak in"); err != nil {
 		return err
 	}
-	if m.text != nil && m.text.kind != kind {
+	if m.text != nil && m.text.Word != kind {
 		if err := m.endSaid(); err != nil {
 			return err
 		}
@@ -124,21 +127,20 @@ func (m *Message) piece(kind, typ, text string) error {
 }
 
 // begin emits block.start, with members behind the usual ones. Called with the run's lock held.
-func (m *Message) begin(kind string, more object) (*openBlock, error) {
-	index := m.state.next
-	o := object(nil).integer("index", int64(index)).text("kind", kind).text("message_id", m.id)
+func (m *Message) begin(kind string, more object) (*assemble.Block, error) {
+	o := object(nil).integer("index", m.state.Next).text("kind", kind).text("message_id", m.id)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
 	if err := m.emit(schema.TypeBlockStart, o.end()); err != nil {
 		return nil, err
 	}
-	return m.state.blocks[len(m.state.blocks)-1], nil
+	return m.state.Newest(), nil
 }
 
 // endBlock emits block.end. Called with the run's lock held.
-func (m *Message) endBlock(b *openBlock, more object) error {
-	o := object(nil).integer("index", int64(b.index)).text("message_id", m.id).yes("complete", true)
+func (m *Message) endBlock(b *assemble.Block, more object) error {
+	o := object(nil).integer("index", b.Index).text("message_id", m.id).yes("complete", true)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
@@ -151,7 +153,7 @@ func (m *Message) endSaid() error {
 		return nil
 	}
 	err := m.endBlock(b, nil)
-	if b.closed {
+	if b.Ended {
 		m.text = nil
 	}
 	return err
@@ -164,7 +166,7 @@ const maxScratch = 64 << 10
 const maxPiece = 64 << 10
 
 // delta emits a piece of a block. Called with the lock held.
-func (m *Message) delta(b *openBlock, typ, text string) error {
+func (m *Message) delta(b *assemble.Block, typ, text string) error {
 	for len(text) > maxPiece {
 		n := pieceOf(text)
 		if err := m.deltaOne(b, typ, text[:n]); err != nil {
@@ -186,7 +188,7 @@ func pieceOf(text string) int {
 
 // deltaOne is the hot path: the payload is written into space that is used again, and the block's text is
 // kept without reading it back.
-func (m *Message) deltaOne(b *openBlock, typ, text string) error {
+func (m *Message) deltaOne(b *assemble.Block, typ, text string) error {
 	t, r := m.turn, m.turn.lane.run
 	if r.err != nil {
 		return r.err
@@ -196,14 +198,14 @@ func (m *Message) deltaOne(b *openBlock, typ, text string) error {
 	}
 	o := r.buf[:0]
 	if typ == schema.TypeToolInputDelta {
-		o = o.text("call_id", b.call)
+		o = o.text("call_id", b.CallID)
 	}
 	o = append(o.name("text"), '"')
 	from := len(o)
 	o = appendEscaped(o, text)
 	inner := o[from:]
 	o = append(append(o, '"'), `,"index":`...)
-	o = append(strconv.AppendInt(o, int64(b.index), 10), '}')
+	o = append(strconv.AppendInt(o, b.Index, 10), '}')
 	if cap(o) <= maxScratch {
 		r.buf = o
 	}
@@ -218,7 +220,7 @@ func (m *Message) deltaOne(b *openBlock, typ, text string) error {
 		r.failed(t.ctx, err)
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, typ, err)
 	}
-	m.state.add(b, inner)
+	r.open.run.Write(m.state, b, inner)
 	return nil
 }
 
@@ -232,11 +234,11 @@ func (m *Message) Signed(signature string) error {
 		return err
 	}
 	b := m.text
-	if b == nil || b.kind != "reasoning" {
+	if b == nil || b.Kind != assemble.Thinking {
 		return fmt.Errorf("producers: run %s: sign message %s: no thought is open", m.turn.lane.run.cfg.RunID, m.id)
 	}
 	err := m.endBlock(b, object(nil).text("signature", signature))
-	if b.closed {
+	if b.Ended {
 		m.text = nil
 	}
 	return err
@@ -267,7 +269,7 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 	for first := true; first || len(data) > 0; first = false {
 		n := min(len(data), dataPiece)
 		payload := object(nil).text("media_type", mediaType).text("data", base64.StdEncoding.EncodeToString(data[:n])).
-			integer("index", int64(b.index)).str("name", name).end()
+			integer("index", b.Index).str("name", name).end()
 		if err := m.emit(schema.TypeDataDelta, payload); err != nil {
 			return err
 		}
@@ -296,24 +298,20 @@ func (m *Message) End(stop string, usage any) error {
 	if err := m.endSaid(); err != nil {
 		return err
 	}
-	for _, b := range m.state.blocks {
-		if b.closed {
+	for _, b := range m.state.Blocks {
+		if b.Ended {
 			continue
 		}
-		cut := object(nil).integer("index", int64(b.index)).text("message_id", m.id).yes("complete", false).text("problem", "cut short").str("call_id", b.call)
-		if err := m.emit(schema.TypeBlockEnd, cut.end()); err != nil {
+		if err := m.emit(schema.TypeBlockEnd, cutBlock(m.id, b)); err != nil {
 			return err
 		}
 	}
-	o := object(nil).text("message_id", m.id)
-	if m.state.lost == 0 {
-		o = o.raw("content", m.state.content())
-	}
+	o, omitted := withContent(object(nil).text("message_id", m.id), m.state, 0)
 	if stop == "" {
 		o = o.raw("stop_reason", []byte("null"))
 	}
 	o = o.str("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
-	if err := m.emit(schema.TypeMessageEnd, m.state.omitted(o, 0).end()); err != nil {
+	if err := m.emit(schema.TypeMessageEnd, omitted(o).end()); err != nil {
 		return err
 	}
 	m.over = true
@@ -331,7 +329,7 @@ func (m *Message) Fail(cause error) error {
 		return err
 	}
 	var err error
-	m.state.close(Closing{Failed: true, Reason: errorText(cause)}, func(typ string, payload json.RawMessage) {
+	closeMessage(m.state, Closing{Failed: true, Reason: errorText(cause)}, func(typ string, payload json.RawMessage) {
 		if err == nil {
 			err = m.emit(typ, payload)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // Closing holds why and how far something is ended before its time.
@@ -56,48 +57,48 @@ func (c Closing) state() schema.RunState {
 // type, lane, turn, actor and payload, and each fits the log. A reason of more than maxReason bytes is cut. A
 // lane that has ended gets no second end, but what goes on in it or below it all the same does.
 func (o *Open) Close(c Closing) []schema.Event {
-	l := o.lanes[c.Child]
-	if l == nil {
-		if c.TurnOnly {
-			return nil
-		}
-		l = &openLane{id: c.Child}
-	}
 	if o.State("").Final() {
 		return nil
 	}
 	c.Reason = shortened(c.Reason, maxReason)
-	return o.close(nil, l, c, !c.TurnOnly)
+	below := map[string][]*assemble.Lane{}
+	for _, l := range o.reading().Lanes() {
+		if l.Child != "" {
+			below[l.Parent] = append(below[l.Parent], l)
+		}
+	}
+	return c.close(nil, o.lane(c.Child), below, !c.TurnOnly)
 }
 
-func (o *Open) close(out []schema.Event, l *openLane, c Closing, end bool) []schema.Event {
-	for _, child := range l.children {
-		out = o.close(out, child, c, true)
+// close appends the end of what a lane has open, and before it of those below.
+func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]*assemble.Lane, end bool) []schema.Event {
+	for _, child := range below[l.Child] {
+		out = c.close(out, child, below, true)
 	}
-	turn := l.turn
+	turn := l.Turn
 	if len(turn) > maxTurnID {
 		turn = ""
 	}
 	add := func(typ string, payload json.RawMessage) {
-		out = append(out, schema.Event{Type: typ, ChildID: l.id, Path: l.path, TurnID: turn, Actor: c.Actor, Payload: payload})
+		out = append(out, schema.Event{Type: typ, ChildID: l.Child, Path: l.Path, TurnID: turn, Actor: c.Actor, Payload: payload})
 	}
-	if l.msg != nil {
-		l.msg.close(c, add)
+	if m := announced(l); m != nil {
+		closeMessage(m, c, add)
 	}
 	why := object(nil).text("type", c.word()).str("message", c.Reason).end()
-	for _, call := range l.models {
-		add(schema.TypeModelEnd, object(nil).text("call_id", call).yes("ok", false).raw("error", why).end())
+	for _, call := range items(l, assemble.ModelStart) {
+		add(schema.TypeModelEnd, object(nil).text("call_id", call.ID).yes("ok", false).raw("error", why).end())
 	}
-	for _, call := range l.calls {
-		add(schema.TypeToolEnd, object(nil).text("call_id", call.id).yes("ok", false).text("error", c.code()).raw("error_detail", why).end())
+	for _, call := range items(l, assemble.CallStart) {
+		add(schema.TypeToolEnd, object(nil).text("call_id", call.ID).yes("ok", false).text("error", c.code()).raw("error_detail", why).end())
 	}
-	for _, task := range l.tasks {
-		add(schema.TypeTaskEnd, object(nil).text("task_id", task).yes("ok", false).end())
+	for _, task := range items(l, assemble.TaskStart) {
+		add(schema.TypeTaskEnd, object(nil).text("task_id", task.ID).yes("ok", false).end())
 	}
-	if l.turn != "" {
-		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.turn).text("stop_reason", c.word()).str("reason", c.Reason).end())
+	if l.Turn != "" {
+		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.Turn).text("stop_reason", c.word()).str("reason", c.Reason).end())
 	}
-	if end && !l.state.Final() {
+	if end && !l.State.Final() {
 		add(schema.TypeRunLifecycle, lifecyclePayload(c.state(), c.Reason))
 	}
 	return out

@@ -12,7 +12,7 @@ import (
 // has left the log's window is not seen: of a message that began there, only its end is known to be open
 // when it has not come.
 //
-// It costs one reading of the run. Deltas are not decoded, and looked at only within a message.
+// It costs one reading of the run. Events are not decoded.
 func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last schema.Seq, err error) {
 	o = new(Open)
 	for p, err := range log.Since(ctx, key, 0) {
@@ -24,25 +24,10 @@ func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last sc
 				return nil, 0, fmt.Errorf("producers: read what is open in %s behind %d: %w", key, last, err)
 			}
 			last = r.Seq
-			if err := o.read(r); err != nil {
+			if _, err := o.reading().Next(r); err != nil {
 				return nil, 0, fmt.Errorf("producers: read what is open in %s: event %d: %w", key, r.Seq, err)
 			}
 		}
 	}
 	return o, last, nil
-}
-
-// read is See for a record of the log.
-func (o *Open) read(r schema.Record) error {
-	if l := o.lanes[string(r.Child)]; l != nil && r.IsDelta() {
-		if l.msg != nil {
-			o.See(&schema.Event{Type: string(r.Type), ChildID: l.id, Payload: r.Payload()})
-		}
-		return nil
-	}
-	e, err := r.Event()
-	if err == nil {
-		o.See(&e)
-	}
-	return err
 }

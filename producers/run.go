@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // RunConfig of a Run. Sink and RunID are required.
@@ -101,7 +102,9 @@ func NewRun(cfg RunConfig) (*Run, error) {
 	}
 	cfg = cfg.withDefaults()
 	r := &Run{cfg: cfg, open: cfg.Open, lock: make(chan struct{}, 1)}
-	r.open.whole = true
+	if r.open.inputs == nil {
+		r.open.inputs = map[*assemble.Item]json.RawMessage{}
+	}
 	r.Lane.run = r
 	r.lanes = map[string]*Lane{"": &r.Lane}
 	return r, nil
@@ -319,7 +322,7 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 		return fail(err)
 	}
 	defer done()
-	if r.lanes[l.id] != nil || r.open.lanes[l.id] != nil {
+	if r.lanes[l.id] != nil || r.open.reading().Lane(l.id) != nil {
 		return fail(fmt.Errorf("it exists already: %w", ErrOpen))
 	}
 	if err := by.emit(ctx, schema.TypeChildSpawn, payload); err != nil {

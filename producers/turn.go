@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // Turn is one answer of the agent: everything between a person's message and the agent's next silence.
@@ -189,7 +189,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 			return err
 		}
 		defer r.leave()
-		if l := r.open.lanes[t.lane.id]; l == nil || t.over || !slices.Contains(l.tasks, id) {
+		if t.over || r.open.lane(t.lane.id).Item(assemble.TaskStart, id) == nil {
 			return fmt.Errorf("producers: run %s: end task %s: %w", r.cfg.RunID, id, ErrOver)
 		}
 		return t.emit(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
@@ -205,9 +205,9 @@ func (t *Turn) Calls() []*Call {
 	}
 	defer r.leave()
 	var out []*Call
-	if l := r.open.lanes[t.lane.id]; l != nil && !t.over {
-		for _, c := range l.calls {
-			out = append(out, &Call{turn: t, id: c.id, tool: c.tool, input: c.input, began: r.cfg.Now()})
+	if !t.over {
+		for _, c := range items(r.open.lane(t.lane.id), assemble.CallStart) {
+			out = append(out, &Call{turn: t, id: c.ID, tool: c.Tool, input: r.open.inputs[c], began: r.cfg.Now()})
 		}
 	}
 	return out

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // Decoder turns the bytes of a provider's answer into events. All adapters have this shape; see
@@ -57,7 +57,7 @@ func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
 		return err
 	}
 	defer r.leave()
-	if l := r.open.lanes[c.turn.lane.id]; l == nil || c.turn.over || !slices.Contains(l.models, c.id) {
+	if c.turn.over || r.open.lane(c.turn.lane.id).Item(assemble.ModelStart, c.id) == nil {
 		return fmt.Errorf("producers: run %s: end model call %s: %w", r.cfg.RunID, c.id, ErrOver)
 	}
 	return c.turn.emit(schema.TypeModelEnd, o.end())
@@ -90,8 +90,8 @@ func (t *Turn) failMessage(cause error) (err error) {
 		return err
 	}
 	defer t.lane.run.leave()
-	if l := t.lane.run.open.lanes[t.lane.id]; l != nil && l.msg != nil && !t.over {
-		l.msg.close(Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
+	if m := t.lane.run.open.message(t.lane.id); m != nil && !t.over {
+		closeMessage(m, Closing{Failed: true, Reason: cause.Error()}, func(typ string, payload json.RawMessage) {
 			if err == nil {
 				err = t.emit(typ, payload)
 			}

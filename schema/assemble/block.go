@@ -20,6 +20,12 @@ type Block struct {
 	// Free reports that the input of its call is free text and not JSON, Inputs how many bytes of it were streamed.
 	Free   bool
 	Inputs int
+	// Word, Call and Tool are what the block's begin says of it: its kind, and of a call the id and the tool. Names of
+	// more than 1 KiB are "".
+	Word, CallID, Tool string
+	Raw                bool   // it began with a provider's own block
+	Media              []byte // media type of pieces of data, JSON
+	Ended, Complete    bool   // its producer has ended it, and did not report that it was cut short
 	// Type is the type of a provider's own block, and Field the member that its text fills; both are "" where that
 	// is not known.
 	Type, Field string
@@ -46,6 +52,8 @@ const (
 	Data
 )
 
+var words = [...]string{Text: "text", Thinking: "reasoning", Call: "tool_use", Data: "data"}
+
 type blockState uint8
 
 const (
@@ -63,8 +71,9 @@ func (b *Block) takes(k BlockKind) bool {
 	return b.Kind == k || b.Kind == Other && (k != Call || b.IsCall)
 }
 
-// Kept returns the text of the block as far as it is kept, the inside of a JSON string.
-func (b *Block) Kept() []byte { return b.text }
+// Kept returns what is kept of the block: the object that it began with, its text, the inside of a JSON string, members
+// behind its text, and the input of a call that is complete.
+func (b *Block) Kept() (head, text, tail, input []byte) { return b.head, b.text, b.tail, b.input }
 
 func (a *Run) startBlock(l *Lane) {
 	m := a.opened(l)
@@ -73,9 +82,11 @@ func (a *Run) startBlock(l *Lane) {
 	if !jsonscan.IsString(kind) {
 		kind = []byte(`"unknown"`)
 	}
-	b := &Block{Index: indexOf(p), Seq: a.seq, Kind: kindOf(kind), call: jsonscan.SumOf(jsonscan.Inner(call)), Free: p.Yes("free_text")}
+	b := &Block{Index: indexOf(p), Seq: a.seq, Kind: kindOf(kind), call: keyOf(call), Free: p.Yes("free_text")}
 	b.IsCall = b.Kind == Call || jsonscan.IsString(tool)
+	b.Word, b.CallID, b.Tool = nameOf(kind), nameOf(call), nameOf(tool)
 	start := startOf(b, kind, call, tool, raw)
+	b.Raw = b.Kind == Other && len(raw) > 0 && raw[0] == '{'
 	if b.Kind == Other && !b.IsCall {
 		b.Type, b.Field = fieldOf(kind, start)
 	}
@@ -163,18 +174,22 @@ func (a *Run) beginBlock(l *Lane, m *Message, b *Block, start []byte) {
 	if last := m.Newest(); last != nil && last.Implicit && last.state == blockOpen {
 		last.state = blockEnded
 	}
-	for _, other := range m.Blocks {
-		if other.state == blockComplete && b.Kind != Thinking {
-			a.stop(l, m, other)
+	if m.ready > 0 && b.Kind != Thinking {
+		m.ready = 0
+		for _, other := range m.Blocks {
+			if other.state == blockComplete {
+				a.stop(l, m, other)
+			}
 		}
 	}
-	if len(m.Blocks) >= maxBlocks {
+	if len(m.Blocks) >= max(maxBlocks, a.limits.Blocks) {
 		a.dropBlocks(l, m)
 	}
 	b.Place = m.Begun()
 	if b.Index < 0 {
 		b.Index = int64(b.Place)
 	}
+	m.Next = max(m.Next, b.Index+1)
 	if b.Kind == Text {
 		b.Nth = m.texts
 		m.texts++
@@ -188,7 +203,7 @@ func (a *Run) beginBlock(l *Lane, m *Message, b *Block, start []byte) {
 
 // dropBlocks forgets the oldest blocks. Those that are open close.
 func (a *Run) dropBlocks(l *Lane, m *Message) {
-	const n = maxBlocks / 4
+	n := len(m.Blocks) / 4
 	for _, b := range m.Blocks[:n] {
 		a.stop(l, m, b)
 	}
@@ -212,7 +227,7 @@ func (a *Run) endBlock(l *Lane) {
 		return
 	}
 	p := a.read()
-	index, call := indexOf(p), jsonscan.SumOf(p.Inner("call_id"))
+	index, call := indexOf(p), keyOf(p.Raw("call_id"))
 	b := m.Newest()
 	if index >= 0 || call.Units > 0 {
 		b = m.search(func(b *Block) bool { return b.Index == index || index < 0 && b.call == call })
@@ -242,11 +257,13 @@ func (a *Run) endBlock(l *Lane) {
 		a.tail(m, b, `,"citations":`, v)
 	}
 	say(BlockEnd, a.head.Payload)
+	b.Ended, b.Complete = true, p.Raw("complete") == nil || p.Yes("complete")
 	switch {
 	case b.Kind != Text && b.Kind != Thinking:
 		a.stop(l, m, b)
 	case p.Yes("complete"):
 		b.state = blockComplete
+		m.ready++
 	default:
 		b.state = blockEnded
 	}
@@ -282,10 +299,23 @@ func (a *Run) delta(l *Lane, k BlockKind) {
 	}
 }
 
+// Write takes a piece of an open block in place of the delta that the caller has written, which need not be read back.
+// text is the inside of a JSON string. The Run must not have copies.
+func (a *Run) Write(m *Message, b *Block, text []byte) {
+	b.count(text, b.IsCall)
+	if a.keep(m, len(text)) {
+		b.text = append(b.text, text...)
+	}
+}
+
 // piece adds a piece of a block.
 func (a *Run) piece(l *Lane, m *Message, b *Block, low uint16, text []byte, input bool) {
 	first := b.Sum.Units == 0 && len(text) > 0
 	a.add(Transition{Kind: BlockText, Lane: l, Message: m, Block: b, Low: low, Text: text, Input: input, First: first})
+	b.count(text, input)
+}
+
+func (b *Block) count(text []byte, input bool) {
 	if input {
 		b.Inputs += len(text)
 		b.Sum.Units += int64(len(text)) // no content is compared with it
@@ -316,7 +346,7 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 	if k == Call {
 		call = p.Kind("call_id", '"')
 	}
-	key := jsonscan.SumOf(jsonscan.Inner(call))
+	key := keyOf(call)
 	switch {
 	case index >= 0:
 		for i := len(m.Blocks) - 1; i >= 0; i-- {
@@ -333,7 +363,7 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 			return b
 		}
 	}
-	b := &Block{Index: index, Kind: k, Implicit: true, Seq: a.seq, IsCall: k == Call, call: key}
+	b := &Block{Index: index, Kind: k, Implicit: true, Seq: a.seq, IsCall: k == Call, call: key, Word: words[k], CallID: nameOf(call)}
 	a.beginBlock(l, m, b, startOf(b, nil, call, nil, nil))
 	if b.IsCall {
 		a.ask(l, call, nil, nil)
@@ -351,6 +381,9 @@ func (a *Run) data(l *Lane) {
 		b = m.search(func(b *Block) bool { return b.Index == index })
 	}
 	if b != nil && (b.Kind == Data || b.Kind == Other) && (index >= 0 || b.state == blockOpen) {
+		if b.Media == nil && a.keep(m, len(p.Raw("media_type"))) {
+			b.Media = bytes.Clone(p.Raw("media_type"))
+		}
 		return
 	}
 	start := append([]byte(`{"type":"data","media_type":`), orString(p.Raw("media_type"))...)
@@ -358,7 +391,8 @@ func (a *Run) data(l *Lane) {
 		start = append(append(start, `,"name":`...), v...)
 	}
 	start = append(start, `,"source":{"kind":"deltas"}}`...)
-	a.beginBlock(l, m, &Block{Index: index, Kind: Data, Implicit: true, Seq: a.seq}, start)
+	b = &Block{Index: index, Kind: Data, Implicit: true, Seq: a.seq, Word: words[Data], Media: bytes.Clone(orString(p.Raw("media_type")))}
+	a.beginBlock(l, m, b, start)
 }
 
 // appendContent appends the block as far as it is kept.

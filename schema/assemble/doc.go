@@ -23,7 +23,7 @@
 //   - An end without a beginning begins first; what begins again ends first. A final state ends what is open in its
 //     lane, that of the run in all lanes. A child begins with its first record, and those above it by its path.
 //
-// A Run holds what is open and nothing else: at most 256 blocks of a message, 4,096 items of a lane, 16,384 lanes, and
+// A Run holds what is open and nothing else: at most 256 blocks of a message, 16,384 items of a lane, 16,384 lanes, and
 // as much content as its [Limits] say. Content without a limit is not kept, and a delta then allocates nothing.
 //
 // # Concurrency

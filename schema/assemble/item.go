@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"bytes"
+	"slices"
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -22,7 +23,7 @@ type Item struct {
 
 const (
 	// maxItems bounds the items of a lane, and those of all lanes. The oldest of the lane ends when there are more.
-	maxItems    = 1 << 12
+	maxItems    = 1 << 14
 	maxAllItems = 1 << 15
 	// maxName bounds the name of a server, as it is written.
 	maxName = 256
@@ -47,7 +48,7 @@ func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
 	if len(l.Items) >= maxItems {
 		a.end(l, 0, true)
 	}
-	l.Items = append(l.Items, it)
+	l.Items, l.keys = append(l.Items, it), append(l.keys, it.key)
 	a.items++
 	a.add(Transition{Kind: it.Kind, Lane: l, Item: it, Repaired: repaired})
 	if a.items > maxAllItems {
@@ -56,10 +57,20 @@ func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
 	return it
 }
 
+// Item returns the item of a kind with an id; nil when it is not open.
+func (l *Lane) Item(kind Kind, id string) *Item {
+	for _, it := range l.Items {
+		if it.Kind == kind && it.ID == id && id != "" {
+			return it
+		}
+	}
+	return nil
+}
+
 // find returns the index of the item that a kind of end is of; -1 when there is none.
 func (l *Lane) find(end Kind, key jsonscan.Sum) int {
-	for i, it := range l.Items {
-		if it.key == key && ends[it.Kind] == end {
+	for i := range l.keys {
+		if l.keys[i] == key && ends[l.Items[i].Kind] == end {
 			return i
 		}
 	}
@@ -73,9 +84,7 @@ func (a *Run) end(l *Lane, i int, repaired bool) {
 }
 
 func (a *Run) remove(l *Lane, i int) {
-	copy(l.Items[i:], l.Items[i+1:])
-	l.Items[len(l.Items)-1] = nil
-	l.Items = l.Items[:len(l.Items)-1]
+	l.Items, l.keys = slices.Delete(l.Items, i, i+1), slices.Delete(l.keys, i, i+1)
 	a.items--
 }
 
@@ -87,7 +96,7 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if !jsonscan.IsString(id) {
 		return
 	}
-	it := &Item{Kind: kind, Seq: a.seq, key: jsonscan.SumOf(jsonscan.Inner(id))}
+	it := &Item{Kind: kind, Seq: a.seq, key: keyOf(id)}
 	if i := l.find(ends[kind], it.key); !begins && i >= 0 && l.Items[i].Kind == kind {
 		a.end(l, i, false)
 		return
@@ -95,9 +104,9 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if !begins && kind == InputRequest {
 		return
 	}
-	it.ID, _ = unquoted(id, maxID)
+	it.ID = nameOf(id)
 	if kind == CallStart {
-		it.Tool, _ = unquoted(p.Raw("tool"), maxID)
+		it.Tool = nameOf(p.Raw("tool"))
 		it.Server = ServerOf(a.head.Payload)
 	}
 	a.begin(l, it, !begins)
@@ -111,13 +120,13 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 	if !jsonscan.IsString(id) {
 		return
 	}
-	key := jsonscan.SumOf(jsonscan.Inner(id))
+	key := keyOf(id)
 	if i := l.find(CallEnd, key); i >= 0 && l.Items[i].Kind == CallStart {
 		return
 	}
 	it := &Item{Kind: CallAsk, Seq: a.seq, key: key}
-	it.ID, _ = unquoted(id, maxID)
-	it.Tool, _ = unquoted(tool, maxID)
+	it.ID = nameOf(id)
+	it.Tool = nameOf(tool)
 	it.Server = ServerOf(block)
 	a.begin(l, it, false)
 }

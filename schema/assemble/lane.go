@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Lane is what is known of the run itself or of one child.
@@ -20,7 +21,8 @@ type Lane struct {
 	Message *Message // the open message; nil when there is none
 	Items   []*Item  // what else is open, in the order of its beginning
 
-	order int // number of lanes that were known before
+	keys  []jsonscan.Sum // of Items
+	order int            // number of lanes that were known before
 	depth int
 	by    *atomic.Bool // of the Run that may change it
 }
@@ -37,7 +39,7 @@ const (
 // clone returns a copy that its owner may change.
 func (l *Lane) clone(by *atomic.Bool) *Lane {
 	c := *l
-	c.by, c.Items = by, slices.Clone(l.Items)
+	c.by, c.Items, c.keys = by, slices.Clone(l.Items), slices.Clone(l.keys)
 	if l.Message != nil {
 		c.Message = l.Message.clone()
 	}
@@ -165,7 +167,7 @@ func rank(l *Lane) int {
 
 // spawn reads a child that is announced.
 func (a *Run) spawn(l *Lane) {
-	child, _ := unquoted(a.read().Raw("child_id"), maxID)
+	child := nameOf(a.read().Raw("child_id"))
 	if schema.ValidRunID(child) != nil || child == a.run || a.lanes[child] != nil {
 		return
 	}
@@ -180,15 +182,17 @@ func (a *Run) spawn(l *Lane) {
 }
 
 // lifecycle reads the state of a lane. A final one ends what is open in it, and that of the run in all lanes. One that
-// only serves to append to a run that has ended is none.
+// only serves to append to a run that has ended changes the state alone.
 func (a *Run) lifecycle(l *Lane) {
-	p := a.read()
-	if string(p.Raw("session")) == "true" {
+	p, payload := a.read(), a.head.Payload
+	if p.Yes("session") {
+		if s, err := schema.ParseLifecycle(payload); err == nil && l.Child == "" {
+			l.State = s.State
+			a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
+		}
 		return
 	}
-	payload := a.head.Payload
-	state, _ := unquoted(p.Raw("state"), maxID)
-	if schema.RunState(state).Final() {
+	if schema.RunState(nameOf(p.Raw("state"))).Final() {
 		a.closeMessages(l)
 	}
 	if l.Message != nil && l.Message.Implicit {
@@ -269,7 +273,7 @@ func (a *Run) endTurn(l *Lane, repaired bool) {
 
 // turn reads the beginning or the end of a turn. An end without a beginning is begun first.
 func (a *Run) turn(l *Lane, begins bool) {
-	id, _ := unquoted(a.read().Raw("turn_id"), maxID)
+	id := nameOf(a.read().Raw("turn_id"))
 	if begins || !l.InTurn {
 		a.endTurn(l, true)
 		l.InTurn, l.Turn = true, id

@@ -10,23 +10,27 @@ import (
 
 // Message is a message between its beginning and its end.
 type Message struct {
-	ID       []byte // message_id, a JSON string; nil when there is none, or one of more than 1 KiB
+	ID       string // "" when it has none, or one of more than 1 KiB
 	Role     string // assistant, user, system or tool
 	Start    schema.Seq
 	Implicit bool     // nobody announced it
 	Blocks   []*Block // the newest, in the order of their beginning
 	Base     int      // number of blocks before those
+	Next     int64    // index behind the greatest one so far
 	Usage    []byte   // of the message.start, an object; nil when there is none, or one of more than 16 KiB
+	Unkept   int      // bytes of a longer one
 
 	key   jsonscan.Sum // of message_id
 	texts int          // blocks of text so far
+	ready int          // blocks whose close waits for what is no thought
 	size  int          // bytes of its content
 	kept  int          // of those that are kept
 	lost  bool         // it was too much: nothing is kept
 }
 
 const (
-	// maxBlocks bounds the blocks that are remembered of a message; the oldest close when there are more.
+	// maxBlocks bounds the blocks of a message that nobody announced, and those that are remembered of another one unless
+	// the Limits say more. The oldest close then.
 	maxBlocks = 256
 	// maxImplicit bounds a message that nobody announced, in bytes. One that would be longer ends, and another begins.
 	maxImplicit = 256 << 10
@@ -44,6 +48,9 @@ func (m *Message) clone() *Message {
 	}
 	return &c
 }
+
+// Size returns how many bytes the message's content has, about, and whether they are kept.
+func (m *Message) Size() (size int, kept bool) { return m.size, !m.lost }
 
 // At returns the block at a place, nil when it is not remembered.
 func (m *Message) At(place int) *Block {
@@ -98,12 +105,12 @@ func (a *Run) startMessage(l *Lane) {
 	}
 	p := a.read()
 	id := p.Raw("message_id")
-	m := &Message{Role: roleOf(p.Raw("role")), Start: a.seq, key: jsonscan.SumOf(jsonscan.Inner(id))}
-	if len(id) <= maxID {
-		m.ID = bytes.Clone(id)
-	}
+	m := &Message{Role: roleOf(p.Raw("role")), Start: a.seq, key: keyOf(id)}
+	m.ID = nameOf(id)
 	if u := p.Object("usage"); len(u) <= maxUsage {
 		m.Usage = bytes.Clone(u)
+	} else {
+		m.Unkept = len(u)
 	}
 	l.Message = m
 	a.add(Transition{Kind: MessageOpen, Lane: l, Message: m})
@@ -144,7 +151,7 @@ func (a *Run) endMessage(l *Lane) {
 	}
 	omitted := p.Raw("omitted") != nil
 	m := l.Message
-	if m != nil && (m.Implicit || m.key == jsonscan.SumOf(jsonscan.Inner(id))) {
+	if m != nil && (m.Implicit || m.key == keyOf(id)) {
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
 	} else {
@@ -152,9 +159,7 @@ func (a *Run) endMessage(l *Lane) {
 		if a.head.Actor == "user" {
 			m.Role = "user"
 		}
-		if len(id) <= maxID {
-			m.ID = bytes.Clone(id)
-		}
+		m.ID = nameOf(id)
 		a.add(Transition{Kind: MessageOpen, Lane: l, Message: m, Repaired: true})
 		a.conclude(l, m, content, omitted, false)
 	}

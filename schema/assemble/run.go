@@ -1,9 +1,12 @@
 package assemble
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -17,6 +20,8 @@ type Limits struct {
 	Message int
 	// All is for all messages together. The message that goes beyond it is not kept.
 	All int
+	// Blocks is how many blocks are remembered of an announced message, 256 at least.
+	Blocks int
 }
 
 // Run is the reading of one run: what has begun and has not ended. The zero value keeps no content.
@@ -33,6 +38,7 @@ type Run struct {
 	head   Head
 	seq    schema.Seq
 	fields jsonscan.Fields
+	names  []byte // of an event
 	out    []Transition
 }
 
@@ -46,13 +52,13 @@ func (a *Run) Clone() *Run {
 		a.by.Store(true)
 	}
 	c := *a
-	c.newest, c.head, c.fields, c.out = nil, Head{}, nil, nil
+	c.newest, c.head, c.fields, c.names, c.out = nil, Head{}, nil, nil, nil
 	return &c
 }
 
 // Size returns about how much memory the Run holds, in bytes.
 func (a *Run) Size() int {
-	n := 512 + 200*a.items + a.kept
+	n := 512 + 224*a.items + a.kept
 	for _, l := range a.lanes {
 		n += 256 + len(l.Child) + len(l.Parent) + len(l.Turn)
 		for _, id := range l.Path {
@@ -90,7 +96,9 @@ func (a *Run) NextEvent(e *schema.Event) []Transition {
 		a.run = e.RunID
 	}
 	a.head = Head{Payload: e.Payload, Turn: e.TurnID, Actor: e.Actor, Cause: e.Cause, ids: e.Path}
-	return a.take(e.Seq, []byte(e.Type), []byte(e.ChildID))
+	a.names = append(append(a.names[:0], e.Type...), e.ChildID...)
+	n := len(e.Type)
+	return a.take(e.Seq, a.names[:n], a.names[n:])
 }
 
 func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
@@ -116,7 +124,7 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeRunLifecycle:
 		a.lifecycle(l)
 	case schema.TypeCommandMessage:
-		if l.Child == "" && l.State.Final() {
+		if l.State.Final() && schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning
 			a.add(Transition{Kind: StateChange, Lane: l, Repaired: true})
 		}
@@ -189,14 +197,25 @@ func (a *Run) read() jsonscan.Fields {
 	return p
 }
 
-// unquoted decodes a string of at most so many bytes.
-func unquoted(v []byte, most int) (string, bool) {
-	if len(v) > 6*most+2 {
-		return "", false
+// nameOf decodes a string by which something is known; "" when it is none, or too long.
+func nameOf(v []byte) string {
+	if len(v) > 6*maxID+2 {
+		return ""
 	}
-	s, ok := jsonscan.Unquote(v)
-	if !ok || len(s) > most {
-		return "", false
+	s, _ := jsonscan.Unquote(v)
+	if len(s) > maxID {
+		return ""
 	}
-	return s, true
+	return s
+}
+
+// keyOf returns what stands for such a string. Halves of surrogate pairs, which cannot be written again, are not told
+// apart.
+func keyOf(v []byte) jsonscan.Sum {
+	if bytes.Contains(v, []byte(`\u`)) {
+		if s, _ := jsonscan.Unquote(v); strings.ContainsRune(s, utf8.RuneError) {
+			v = jsonscan.AppendString(nil, s)
+		}
+	}
+	return jsonscan.SumOf(jsonscan.Inner(v))
 }

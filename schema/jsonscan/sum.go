@@ -33,6 +33,12 @@ func (s *Sum) AddUnit(u uint16) {
 // Add adds the inner bytes of a JSON string.
 func (s *Sum) Add(inner []byte) {
 	for i := 0; i < len(inner); {
+		if c := inner[i]; c < utf8.RuneSelf && c != '\\' && s.Units > 0 { // nearly always
+			s.Units++
+			s.hash = (s.hash ^ uint64(c)) * sumPrime
+			i++
+			continue
+		}
 		u, low, n := UnitsAt(inner, i)
 		s.AddUnit(u)
 		if low != 0 {

@@ -125,22 +125,6 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// escapedLen returns the length of what appendEscaped appends, at most.
-func escapedLen(s string) int {
-	n := len(s)
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ':
-			n += len(`\u0000`) - 1
-		case c == '"' || c == '\\':
-			n++
-		case c >= utf8.RuneSelf: // a byte of its own becomes U+FFFD
-			n += 2
-		}
-	}
-	return n
-}
-
 const hexDigits = "0123456789abcdef"
 
 // appendEscaped appends text as the inside of a JSON string. Bytes that are no UTF-8 become U+FFFD.

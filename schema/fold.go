@@ -151,15 +151,14 @@ func (f *Fold) takeView(r Record) {
 // bundle reads deltas of several lanes that a view sends as one event.
 func (f *Fold) bundle(r Record) {
 	list := f.fields.Read(r.Payload())
-	jsonscan.Each(list.Array("deltas"), func(part []byte) {
-		var p jsonscan.Fields
-		p = p.Read(part)
+	for part := range jsonscan.Elements(list.Array("deltas")) {
+		p := jsonscan.Fields(nil).Read(part)
 		l := f.laneOf([]byte(p.Str("child_id")))
 		if l == nil {
 			l = f.meet(p.Str("child_id"), decodedPath(p.Raw("path")))
 		}
 		f.take(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
-	})
+	}
 }
 
 func (f *Fold) take(ev foldEvent) {

@@ -185,10 +185,10 @@ func (f *Fold) content(m *FoldMessage, content []byte) {
 		b.Text.inner = f.keep(content[1 : len(content)-1])
 		return
 	}
-	jsonscan.Each(content, func(part []byte) {
+	for part := range jsonscan.Elements(content) {
 		p := jsonscan.Fields(nil).Read(part)
 		if p == nil {
-			return
+			continue
 		}
 		b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("type"), Complete: true, closed: true}
 		b.Text.inner = f.keep(p.Inner("text"))
@@ -200,7 +200,7 @@ func (f *Fold) content(m *FoldMessage, content []byte) {
 			b.Raw = f.keep(part)
 		}
 		f.addBlock(m, b)
-	})
+	}
 }
 
 // endImplicit ends a message that began without message.start.

@@ -147,11 +147,10 @@ func EachField(obj []byte, fn func(name string, value []byte) error) error { ret
 // Field returns the untouched value of a field of such an object, a part of obj: the last one of that name; nil when
 // there is none, or obj is no object.
 func Field(obj []byte, name string) (value []byte) {
-	_ = eachField(obj, func(n string, v []byte) error { // what is no object has no fields
-		if n == name {
+	for n, v := range jsonscan.Members(obj) {
+		if string(n) == name {
 			value = v
 		}
-		return nil
-	})
+	}
 	return value
 }

@@ -39,11 +39,11 @@ func seqOf(l jsonscan.Fields, name string) Seq {
 }
 
 func (f *Fold) eachObject(p jsonscan.Fields, name string, fn func(jsonscan.Fields)) {
-	jsonscan.Each(p.Array(name), func(v []byte) {
+	for v := range jsonscan.Elements(p.Array(name)) {
 		if q := jsonscan.Fields(nil).Read(v); q != nil {
 			fn(q)
 		}
-	})
+	}
 }
 
 // restoreLane returns the lane of an entry.
@@ -101,10 +101,10 @@ func (f *Fold) restoreBlock(m *FoldMessage, p jsonscan.Fields) {
 		closed: !p.Yes("open"),
 	}
 	b.Text.inner = f.keep(p.Inner("text"))
-	jsonscan.Each(p.Array("data"), func(v []byte) {
+	for v := range jsonscan.Elements(p.Array("data")) {
 		b.Data = append(b.Data, f.word(jsonscan.DecodeString(v)))
 		f.size += 32
-	})
+	}
 	f.addBlock(m, b)
 }
 

@@ -123,20 +123,3 @@ func WholeNumber(v []byte) (int64, bool) {
 	}
 	return int64(x), true
 }
-
-// Each calls fn with the elements of a valid JSON array, parts of its bytes.
-func Each(list []byte, fn func([]byte)) {
-	if len(list) == 0 {
-		return
-	}
-	for i := SkipSpace(list, 1); i < len(list) && list[i] != ']'; {
-		end := SkipValue(list, i)
-		if end < 0 {
-			return
-		}
-		fn(list[i:end])
-		if i = SkipSpace(list, end); i < len(list) && list[i] == ',' {
-			i = SkipSpace(list, i+1)
-		}
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,36 +57,43 @@ var names = [...]string{
 
 // written returns transitions as text, one per line.
 func written(steps []Transition) string {
-	var b strings.Builder
-	for _, s := range steps {
-		b.WriteString(names[s.Kind])
+	var b []byte
+	for i := range steps {
+		s := &steps[i]
+		b = append(b, names[s.Kind]...)
 		if s.Lane.Child != "" {
-			b.WriteString(" @" + s.Lane.Child)
+			b = append(append(b, " @"...), s.Lane.Child...)
 		}
 		if s.Block != nil {
-			fmt.Fprintf(&b, " %d", s.Block.Place)
+			b = strconv.AppendInt(append(b, ' '), int64(s.Block.Place), 10)
 		}
-		if s.Item != nil {
-			b.WriteString(" " + s.Item.ID)
-		}
-		if s.ID != "" {
-			b.WriteString(" " + s.ID)
+		for _, id := range []string{s.ID, nameOfItem(s.Item)} {
+			if id != "" {
+				b = append(append(b, ' '), id...)
+			}
 		}
 		if s.Low != 0 {
-			fmt.Fprintf(&b, " %x", s.Low)
+			b = strconv.AppendInt(append(b, ' '), int64(s.Low), 16)
 		}
 		if s.Text != nil {
-			fmt.Fprintf(&b, " %q", s.Text)
+			b = append(append(append(b, ` "`...), s.Text...), '"')
 		}
 		if s.Value != nil {
-			fmt.Fprintf(&b, " %s", s.Value)
+			b = append(append(b, ' '), s.Value...)
 		}
 		if s.Repaired {
-			b.WriteString(" (repaired)")
+			b = append(b, " (repaired)"...)
 		}
-		b.WriteByte('\n')
+		b = append(b, '\n')
 	}
-	return b.String()
+	return string(b)
+}
+
+func nameOfItem(it *Item) string {
+	if it == nil {
+		return ""
+	}
+	return it.ID
 }
 
 func next(tb testing.TB, a *Run, r schema.Record) []Transition {

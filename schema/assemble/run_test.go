@@ -165,7 +165,7 @@ func TestRepairs(t *testing.T) {
 			 message.end {"message_id":"m","content":[{"type":"text","text":"😀!"},{"type":"tool_use","id":"c","name":"t","input":{"a":1}}]}`,
 			`message.open
 			 block.open 0 {"type":"text","text":""} (repaired)
-			 text 0 "\\ud83d"
+			 text 0 "\ud83d"
 			 text 0 de00 "!"
 			 block.close 0
 			 block.open 1 {"type":"tool_use","id":"c","name":"t","input":{}}

@@ -10,9 +10,6 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// streams is how many random logs are read.
-const streams = 2000
-
 // TestWellFormed: whatever a log says, what opens closes, once and in its place; nothing is open behind the end of the
 // run; and events that are decoded mean the same as records.
 func TestWellFormed(t *testing.T) {

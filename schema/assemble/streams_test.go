@@ -1,0 +1,6 @@
+//go:build !race
+
+package assemble
+
+// streams is how many random logs are read.
+const streams = 2000

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-const page = "https://app.example"
+const origin = "https://app.example"
 
 // TestCORS: a page may do all that the routes of an API take, send what clients' libraries send, and read
 // what they read.
 func TestCORS(t *testing.T) {
-	h := newHouse(t, false, func(c *edge.Config) { c.Origins = []string{page} })
+	h := newHouse(t, false, func(c *edge.Config) { c.Origins = []string{origin} })
 	has := func(header, name string) bool {
 		return slices.ContainsFunc(strings.Split(header, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), name) })
 	}
@@ -22,7 +22,7 @@ func TestCORS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("Origin", page)
+		r.Header.Set("Origin", origin)
 		r.Header.Set("Access-Control-Request-Method", "DELETE")
 		answer, err := h.http.Do(r)
 		if err != nil {

@@ -1,11 +1,12 @@
 package sessions_test
 
 import (
-	"agentstream/edge"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"agentstream/edge"
 )
 
 const origin = "https://app.example"

@@ -31,6 +31,7 @@ type call struct {
 	hooks  live.Hooks
 	rpcs   *grpc.Transport
 	err    error // why it did not end well; nil when it did
+	late   error // why the caller may not, of a route that says so late
 	direct bool  // the connection was taken over from the HTTP server
 }
 
@@ -206,10 +207,10 @@ func requestID(h http.Header) string {
 
 // lastWord says the last word about an error in every transport's terms.
 func (c *call) lastWord(err error) transport.End {
-	if err == nil {
-		return transport.End{Clean: true, Close: ends.OutcomeOf(dialect.ReasonEnded).Close}
-	}
 	reason := ends.ReasonOf(err)
+	if err == nil {
+		return c.told(transport.End{Clean: true, Close: ends.OutcomeOf(dialect.ReasonEnded).Close}, dialect.Problem{Reason: dialect.ReasonEnded})
+	}
 	out := ends.OutcomeOf(reason)
 	p := ends.Problem(reason, err)
 	p.RequestID = c.ID
@@ -221,6 +222,14 @@ func (c *call) lastWord(err error) transport.End {
 	}
 	if out.Say && c.route.transport() == dialect.SSE { // the others have a code and a text for it
 		e.Last = []dialect.Frame{{Event: []byte("stream.error"), Data: c.route.stream.Dialect.AppendError(nil, p)}}
+	}
+	return c.told(e, p)
+}
+
+// told puts an end into the protocol's own words.
+func (c *call) told(e transport.End, p dialect.Problem) transport.End {
+	if c.Protocol != nil && c.Protocol.LastWord != nil {
+		c.Protocol.LastWord(&e, p)
 	}
 	return e
 }

@@ -26,6 +26,11 @@ func (s *Server) mount(p *protocol.Protocol) error {
 			return err
 		}
 	}
+	for i := range p.Conversations {
+		if err := s.mountConversation(p, &p.Conversations[i]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -33,13 +38,25 @@ func (s *Server) mount(p *protocol.Protocol) error {
 func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) error {
 	for _, rt := range routes {
 		if rt.Needs == 0 {
-			return fmt.Errorf("edge: %s says not what its callers need", rt.Pattern)
+			return fmt.Errorf("edge: %s%s says not what its callers need", rt.Pattern, rt.RPC)
 		}
 		serve := rt.Serve
 		if rt.Writes {
 			serve = s.node.Metered(serve)
 		}
-		if err := s.add(rt.Pattern, func(c *call) error { return serve(&c.Call) }, rt.Needs, nil, p); err != nil {
+		if rt.RPC != "" {
+			if err := s.mountRPC(p, rt, serve); err != nil {
+				return err
+			}
+		}
+		if rt.Pattern == "" && rt.RPC != "" {
+			continue
+		}
+		plain := func(c *call) error {
+			c.MaxMessage = rt.MaxMessage
+			return serve(&c.Call)
+		}
+		if err := s.add(rt.Pattern, plain, rt.Needs, nil, p); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
 	"agentstream/edge/protocol"
+	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/ws"
 )
 
@@ -26,6 +27,8 @@ type route struct {
 	stream    *live.Bound        // nil for routes of the server itself
 	hasStream bool               // the path has a stream for those who ask for one
 	protocol  *protocol.Protocol // in whose words it refuses; nil: the server's own
+	late      bool               // who may not call is told so behind the upgrade
+	rpcs      *grpc.Transport    // serves a gRPC method, within the size of its messages
 }
 
 // newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.

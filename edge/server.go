@@ -129,6 +129,12 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		other.hasStream = true
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
+	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && st.MaxMessage > 0 {
+		var err error
+		if rt.rpcs, err = s.grpc.WithMaxRequest(st.MaxMessage); err != nil {
+			return fmt.Errorf("edge: %s: %w", pattern, err)
+		}
+	}
 	s.routes = append(s.routes, rt)
 	return nil
 }
@@ -183,8 +189,10 @@ func (s *Server) dispatch(c *call) (err error) {
 	}
 	c.speak(c.route.protocol)
 	if c.route.needs != 0 {
-		if err := s.authorize(c); err != nil {
+		if err := s.authorize(c); err != nil && (!c.route.late || errors.Is(err, ends.ErrOrigin)) {
 			return err
+		} else if err != nil {
+			c.late = err
 		}
 	}
 	return c.route.serve(c)

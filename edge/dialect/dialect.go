@@ -93,6 +93,9 @@ type Stream struct {
 	Shared bool
 	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
 	Subprotocols []string
+	// MaxMessage is the largest request message over gRPC, and the largest message of a WebSocket's client, in bytes;
+	// 0: what the transport takes.
+	MaxMessage int
 	// ByAccept says that the stream is served to those who name its media type in Accept; all others get what else
 	// answers the path.
 	ByAccept bool

@@ -3,6 +3,8 @@ package live
 import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +45,26 @@ func (l *Life) End(err error) {
 func (l *Life) Leave() {
 	l.apart()
 	l.apart = nil
+}
+
+// expire ends the stream with its credential.
+func (l *Life) expire() {
+	if at := l.Caller.Expires; !at.IsZero() {
+		timer := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
+		context.AfterFunc(l.Ctx, func() { timer.Stop() })
+	}
+}
+
+// key names a run that the stream's caller may see.
+func (l *Life) key(run string) (schema.RunKey, error) {
+	key := schema.RunKey{Tenant: l.Caller.Tenant, Run: run}
+	if err := key.Validate(); err != nil {
+		return key, err
+	}
+	if only := l.Caller.Run; only != "" && only != key.Run {
+		return key, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+	}
+	return key, nil
 }
 
 // idleClock gives a context that ends when a keep-alive may be due. One timer serves many waits: it

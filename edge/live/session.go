@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/runs"
@@ -52,22 +51,16 @@ func (v *Live) Open(l *Life, c *Report, b *Bound, in dialect.Input) (*Session, e
 	if ss.req, err = b.Dialect.Open(in); err != nil {
 		return ss, err
 	}
-	key := schema.RunKey{Tenant: l.Caller.Tenant, Run: ss.req.Run}
-	if err := key.Validate(); err != nil {
+	key, err := l.key(ss.req.Run)
+	if err != nil {
 		return ss, err
-	}
-	if only := l.Caller.Run; only != "" && only != key.Run {
-		return ss, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	c.Run = key.Run
 	if err := v.Enter(l); err != nil {
 		return ss, err
 	}
 	c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was said
-	if at := l.Caller.Expires; !at.IsZero() {
-		timer := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
-		context.AfterFunc(ctx, func() { timer.Stop() })
-	}
+	l.expire()
 	if err := ss.open(ctx, key); err != nil {
 		return ss, Ended(ctx, err)
 	}

@@ -33,6 +33,7 @@ type Live struct {
 
 	mu       sync.Mutex
 	streams  map[*Life]struct{}
+	more     int // subscriptions beyond the first of their conversation
 	draining bool
 	cut      bool          // connections that were taken over are closed at once
 	empty    chan struct{} // closed when draining and no stream is left
@@ -128,10 +129,18 @@ func (v *Live) Enter(l *Life) error {
 	if v.draining {
 		return ends.ErrDraining
 	}
-	if v.cfg.MaxStreams > 0 && len(v.streams) >= v.cfg.MaxStreams {
-		return fmt.Errorf("%d streams: %w", len(v.streams), ends.ErrBusy)
+	if err := v.full(); err != nil {
+		return err
 	}
 	v.streams[l] = struct{}{}
+	return nil
+}
+
+// full needs mu. It wraps ErrBusy when there is no place for one more.
+func (v *Live) full() error {
+	if n := len(v.streams) + v.more; v.cfg.MaxStreams > 0 && n >= v.cfg.MaxStreams {
+		return fmt.Errorf("%d streams: %w", n, ends.ErrBusy)
+	}
 	return nil
 }
 

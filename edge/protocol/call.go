@@ -32,11 +32,17 @@ type Call struct {
 	Node     *Node
 	Protocol *Protocol // that it belongs to; nil: the server itself
 	Writer   *Response
-	Request  *http.Request     // its body is read by Body
+	Request  *http.Request     // its body is read by Message or Body; nil once a conversation has begun
 	Params   map[string]string // values of the route's {names}, unchecked
 	Caller   auth.Caller       // who asks
 	ID       string            // of the request, as the answer's header has it
-	meter    *limits.Meter     // of the tenant's limits; nil when there are none
+
+	MaxMessage int // of Message over HTTP, in bytes; 0: as many as a body may have
+
+	meter *limits.Meter // of the tenant's limits; nil when there are none
+	over  *over         // what carries the message and its answer; nil: an HTTP request
+
+	quiet bool // it may not write
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -64,14 +70,23 @@ func (c *Call) Set(name string, place int, value string) {
 // Tag puts an entity tag into the answer.
 func (c *Call) Tag(tag string) { c.Set("Etag", valueETag, `"`+tag+`"`) }
 
-// Header returns the headers of the answer.
-func (c *Call) Header() http.Header { return c.Writer.Header() }
+// Header returns the headers of the answer: over gRPC its leading metadata, in a conversation nobody's.
+func (c *Call) Header() http.Header {
+	if c.Writer.ResponseWriter == nil {
+		return http.Header{}
+	}
+	return c.Writer.Header()
+}
 
 // Answered reports whether the answer has begun.
 func (c *Call) Answered() bool { return c.Writer.Status != 0 }
 
-// Reply answers with a JSON body.
+// Reply answers with a JSON body; over gRPC with an encoded message, and without a status.
 func (c *Call) Reply(status int, body []byte) {
+	if c.over != nil {
+		c.over.reply(body)
+		return
+	}
 	h := c.Writer.Header()
 	h["Content-Type"] = headerJSON
 	h["Cache-Control"] = headerNoStore
@@ -87,7 +102,12 @@ func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.Fo
 func (c *Call) Path(name string) string { return c.Params[name] }
 
 // Query returns the parameters. The error wraps dialect.ErrBadRequest.
-func (c *Call) Query() (Query, error) { return ReadQuery(c.Request) }
+func (c *Call) Query() (Query, error) {
+	if c.Request == nil {
+		return nil, nil
+	}
+	return ReadQuery(c.Request)
+}
 
 // Incoming is the request's body, for Bodies.
 func (c *Call) Incoming() *body.Incoming {
@@ -95,8 +115,12 @@ func (c *Call) Incoming() *body.Incoming {
 	return &c.In
 }
 
-// Body reads the whole body, inflated; at most BodyConfig.MaxBytes. Media types that are not named are refused.
+// Body reads the whole body, inflated; at most BodyConfig.MaxBytes. Media types that are not named are refused. What came
+// over another transport has none: it is returned as it is.
 func (c *Call) Body(types ...string) ([]byte, error) {
+	if c.over != nil {
+		return c.over.message, nil
+	}
 	body, err := c.Node.cfg.Bodies.Document(c.Incoming(), types...)
 	if errors.Is(err, ends.ErrMediaType) && c.Protocol != nil {
 		err = dialect.Refuse(ends.ErrMediaType, "send %s, in UTF-8, and say so in Content-Type", strings.Join(types, " or "))
@@ -110,12 +134,15 @@ func (c *Call) NewRun(prefix string) string { return prefix + newHex() }
 // Spend counts events and bytes against the tenant's limits, or refuses both when either is used up. The route must be
 // one that writes.
 func (c *Call) Spend(events int, bytes int64) error {
+	if c.quiet {
+		return auth.ErrForbidden
+	}
 	return c.Node.cfg.Limits.Spend(c.meter, events, bytes)
 }
 
 // Bounded returns the request's context with the time that the log has to take or to give what the request is about.
 func (c *Call) Bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.Request.Context(), c.Node.cfg.LogTimeout)
+	return context.WithTimeout(c.Context(), c.Node.cfg.LogTimeout)
 }
 
 // Key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
@@ -209,6 +236,9 @@ func (c *Call) Append(ctx context.Context, run string, events []schema.Event, op
 // Store appends events that were checked and counted, and says so in the answer's headers and in the log. The error is
 // that of producers.Appender.
 func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+	if c.quiet {
+		return producers.Receipt{}, auth.ErrForbidden
+	}
 	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
 	if refused := new(ends.PositionError); errors.As(err, &refused) {
 		return receipt, refused // in words for the client, without the trail
@@ -218,7 +248,7 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	}
 	c.Seq, c.Events = receipt.Last, len(events)
 	if receipt.Replayed {
-		c.Writer.Header().Set("Idempotency-Replayed", "true")
+		c.Header().Set("Idempotency-Replayed", "true")
 	} else if h := c.Node.cfg.Hooks.Ingested; h != nil {
 		h(len(events))
 	}
@@ -228,6 +258,9 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 // Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
 // dialect.ErrBadRequest.
 func (c *Call) Keyed() (producers.AppendOptions, error) {
+	if c.Request == nil {
+		return producers.AppendOptions{}, nil
+	}
 	return Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
 // Protocol is all that a wire protocol brings to an edge. It is handed in by cmd and never changed.
@@ -14,6 +15,8 @@ type Protocol struct {
 	// Routes are what is answered beside the streams. Where a route and a stream share a path, the stream is served to
 	// those who name its media type.
 	Routes []Route
+	// Conversations are the WebSockets on which clients send messages.
+	Conversations []Conversation
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 
@@ -22,15 +25,24 @@ type Protocol struct {
 	RequestID string
 	// Refused adds headers to a refusal; nil adds none.
 	Refused func(h http.Header, err error)
+	// LastWord changes what a client is told of the end of a stream, a conversation or a unary RPC on a connection that
+	// has begun: frames before it, close code and reason, status, details and trailing metadata. e is what the table of
+	// ends says, p is why. nil changes nothing.
+	LastWord func(e *transport.End, p dialect.Problem)
 	// Allow and Expose are headers that pages of other origins may send and read, besides those of every route.
 	Allow, Expose []string
 }
 
-// Route is one path of a protocol.
+// Route is one request with one answer: an HTTP path of a protocol, a unary RPC, or both.
 type Route struct {
-	Pattern string     // "POST /v1/sessions/{run}/events"; {run} is a run's id wherever one stands
-	Needs   auth.Scope // of the caller; not 0
-	Writes  bool       // counts against the tenant's limits
-	// Serve answers by Call.Reply, or returns an error that the table of ends knows.
+	Pattern string // "POST /v1/sessions/{run}/events"; {run} is a run's id wherever one stands; "": an RPC alone
+	// RPC is the path of a unary gRPC method, "/package.Service/Method", of a service that Dialect.Info().Files declares;
+	// "" is none.
+	RPC string
+	// MaxMessage is the largest message of Call.Message, in bytes; 0: what the transport takes.
+	MaxMessage int
+	Needs      auth.Scope // of the caller; not 0
+	Writes     bool       // counts against the tenant's limits
+	// Serve reads Call.Message and answers by Call.Reply, or returns an error that the table of ends knows.
 	Serve func(*Call) error
 }

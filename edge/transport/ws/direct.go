@@ -57,6 +57,9 @@ func (s *Sink) tryLocked(b []byte) (int, error) {
 	return n, nil
 }
 
+// Ready writes ready frames and waits for the client. Like Reply, any goroutine may call it.
+func (s *Sink) Ready(b []byte) error { return s.locked(b) }
+
 // Rest writes and waits. It must be called when TryWrite has written a part.
 func (s *Sink) Rest(b []byte) error {
 	fresh := !s.out.rest

@@ -1,0 +1,82 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
+	"agentstream/edge/transport/ws"
+)
+
+// mountConversation adds a WebSocket on which clients send messages.
+func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversation) error {
+	if err := v.Validate(); err != nil {
+		return fmt.Errorf("edge: protocol %s: %w", p.Dialect.Info().Name, err)
+	}
+	bound := &live.Bound{Stream: v.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name}
+	bound.Transport = dialect.WebSocket
+	if err := s.add(v.Pattern, func(c *call) error { return s.converse(c, v) }, v.Needs, bound, p); err != nil {
+		return err
+	}
+	s.routes[len(s.routes)-1].late = v.Late
+	return nil
+}
+
+// converse serves a conversation. What is wrong with the request is answered in HTTP, before the upgrade; with Late, who
+// may not open it is told by a close code.
+func (s *Server) converse(c *call, v *protocol.Conversation) error {
+	request, params := c.Request, c.Params
+	l := live.NewLife(request.Context(), c.Caller)
+	if c.late != nil {
+		return s.turnAway(c, l)
+	}
+	t, err := protocol.NewTalk(&c.Call, v, l, s.live, c.route.stream, live.ConversationConfig{Form: ws.Text})
+	if err != nil {
+		l.End(nil)
+		return err
+	}
+	sink, err := s.upgrade(c, ws.Options{
+		Received: func(_ *ws.Sink, message []byte) error { return t.Receive(message) },
+		Closed:   func(err error) { l.End(closed(err)) },
+	})
+	if err != nil {
+		l.End(nil)
+		return live.Ended(l.Ctx, err)
+	}
+	c.EndOf, c.Done = c.lastOfConversation, c.overConversation
+	l.Leave()
+	c.forget()
+	c.Params = params
+	t.Begin(sink, request)
+	return live.ErrParked
+}
+
+// turnAway tells a client why it may not open the conversation.
+func (s *Server) turnAway(c *call, l *live.Life) error {
+	defer l.End(nil)
+	sink, err := s.upgrade(c, ws.Options{})
+	if err != nil {
+		return err
+	}
+	_ = sink.End(c.lastWord(c.late)) // a client that is gone has no use for it
+	return c.late
+}
+
+// lastOfConversation is what the protocol said, or the table of ends.
+func (c *call) lastOfConversation(err error) transport.End {
+	if last := new(protocol.Close); errors.As(err, &last) {
+		return transport.End{Close: last.Code, Message: last.Reason}
+	}
+	return c.lastWord(err)
+}
+
+// overConversation finishes the request; what the protocol closed in peace has no error.
+func (c *call) overConversation(recovered any, err error) {
+	if last := new(protocol.Close); errors.As(err, &last) && last.Code == 1000 {
+		err = nil
+	}
+	c.over(recovered, err)
+}

@@ -1,0 +1,120 @@
+package dialecttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+)
+
+// Talk is the protocol of a conversation: clients subscribe to runs and say things, on one WebSocket; what they say
+// can be said over HTTP and gRPC as well.
+type Talk struct{}
+
+// Info names the protocol. Its services are in rpc.go.
+func (Talk) Info() dialect.Info { return dialect.Info{Name: "talk", Files: [][]byte{rooms}} }
+
+// asked is a client's message.
+type asked struct {
+	Do    string     `json:"do"`
+	ID    string     `json:"id"` // of a subscription
+	Run   string     `json:"run"`
+	After schema.Seq `json:"after"`
+	Types []string   `json:"types"`
+	Text  string     `json:"text"`
+}
+
+// Open reads a subscription. Its frames name it, so that subscriptions share none.
+func (Talk) Open(in dialect.Input) (req dialect.Request, err error) {
+	var m asked
+	if err := json.Unmarshal(in.Body, &m); err != nil {
+		return req, dialect.Refuse(dialect.ErrBadRequest, "not a message")
+	}
+	req = dialect.Request{Run: m.Run, Cursor: dialect.Cursor{Seq: m.After}, Filter: dialect.Filter{Types: m.Types}, Form: m.ID}
+	return req, schema.ValidRunID(m.Run)
+}
+
+// Projector makes one frame of each record.
+func (Talk) Projector(req dialect.Request) dialect.Projector {
+	return talker(fmt.Sprintf(`{"on":%q,"line":`, req.Form))
+}
+
+type talker string
+
+func (t talker) Project(out *dialect.Frames, r schema.Record) error {
+	out.Add(dialect.Frame{Data: out.Text([]byte(t), r.Line, []byte("}"))})
+	return nil
+}
+
+// AppendError is one object.
+func (Talk) AppendError(dst []byte, p dialect.Problem) []byte {
+	data, _ := json.Marshal(map[string]string{"error": p.Code, "message": p.Message}) // it never fails
+	return append(dst, data...)
+}
+
+// Protocol is what an edge mounts.
+func (d Talk) Protocol() protocol.Protocol {
+	return protocol.Protocol{Dialect: d, Routes: d.routes(), Conversations: []protocol.Conversation{{
+		Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
+		Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute,
+		Opened: func(t *protocol.Talk) error { return reply(t, "hello", t.Path("room"), 0) }, Received: d.received, Ended: ended,
+	}}}
+}
+
+// reply answers a message.
+func reply(t *protocol.Talk, re, id string, at schema.Seq) error {
+	data, err := json.Marshal(map[string]any{"re": re, "id": id, "at": at})
+	if err != nil {
+		return err
+	}
+	return t.Send(dialect.Frame{Data: data})
+}
+
+func ended(t *protocol.Talk, id string, err error) error {
+	if err != nil {
+		return err
+	}
+	return reply(t, "ended", id, 0)
+}
+
+func (d Talk) received(t *protocol.Talk, message []byte) error {
+	req, err := d.Open(dialect.Input{Body: message})
+	var m asked
+	if json.Unmarshal(message, &m) != nil {
+		return err
+	}
+	at, ok := schema.Seq(0), false
+	switch m.Do {
+	case "ping":
+	case "bye":
+		return &protocol.Close{Code: 1000, Reason: "bye"}
+	case "unsubscribe":
+		if at, ok = t.Unsubscribe(m.ID); !ok {
+			return dialect.Refuse(dialect.ErrNotFound, "there is no subscription %q", m.ID)
+		}
+	case "subscribe", "change":
+		open := t.Subscribe
+		if m.Do == "change" {
+			open = t.Change
+		}
+		if err != nil {
+			return err
+		}
+		place, err := open(m.ID, req)
+		if at = place.After; err != nil {
+			return err
+		}
+	case "say":
+		err := t.With(auth.ScopeWrite, func() (err error) { at, err = say(t.Call, m.Run, m.Text); return err })
+		if err != nil {
+			return err
+		}
+	default:
+		return dialect.Refuse(dialect.ErrBadRequest, "nothing that can be done")
+	}
+	return reply(t, m.Do, m.ID, at)
+}

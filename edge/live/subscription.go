@@ -1,0 +1,165 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/transport"
+)
+
+// subscription is a session of a conversation, and the sink that it writes to.
+type subscription struct {
+	conv     *Conversation
+	id       string
+	ss       *Session
+	complete bool // the run has ended and the client has all of it
+	life     Life
+	report   Report
+	done     chan struct{} // closed when no frame comes any more
+
+	buf  []byte // whole frames that are not written yet; the conversation's write is held while there are any
+	held bool
+	part bool  // TryWrite has taken a part: the socket waits for the rest
+	sent int64 // bytes since the last Flush
+}
+
+var (
+	_ transport.Sink   = (*subscription)(nil)
+	_ transport.Direct = (*subscription)(nil)
+)
+
+// serve carries the subscription until it is parked or over.
+func (s *subscription) serve() {
+	parked, err := false, error(nil)
+	defer func() {
+		if v := recover(); !parked {
+			s.over(v, err)
+		}
+	}()
+	if s.complete {
+		s.ss.Sink = s
+		err = s.ss.Carry(func() error { return nil })
+	} else {
+		err = s.ss.Serve(s)
+	}
+	parked = err == ErrParked //nolint:errorlint // it is handed over, never wrapped
+}
+
+// over lets the conversation know.
+func (s *subscription) over(recovered any, err error) {
+	if recovered != nil {
+		err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, recovered, debug.Stack())
+	}
+	c := s.conv
+	c.mu.Lock()
+	c.total.Events += s.report.Events
+	c.total.Sent += s.report.Sent
+	c.total.Dropped += s.report.Dropped
+	c.mu.Unlock()
+	close(s.done)
+	c.ended(s, err)
+}
+
+// Write takes frames, one subscription of the connection at a time: the others wait until they went out.
+func (s *subscription) Write(frames []dialect.Frame) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	if !s.held {
+		s.conv.write.Lock()
+		s.held = true
+	}
+	for i := range frames {
+		s.buf = s.conv.cfg.Form.Append(s.buf, frames[i])
+		if len(s.buf) < transport.Chunk {
+			continue
+		}
+		if err := s.push(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// push writes what is collected, unless the subscription is over: then nothing of it comes any more.
+func (s *subscription) push() error {
+	if len(s.buf) == 0 {
+		return nil
+	}
+	if s.life.Ctx.Err() != nil {
+		return context.Cause(s.life.Ctx)
+	}
+	s.sent += int64(len(s.buf))
+	err := s.conv.sink.Ready(s.buf)
+	if s.buf = s.buf[:0]; cap(s.buf) > 2*transport.Chunk {
+		s.buf = nil
+	}
+	return err
+}
+
+// release lets the others write.
+func (s *subscription) release() {
+	s.buf = nil
+	if s.held {
+		s.held = false
+		s.conv.write.Unlock()
+	}
+}
+
+// Flush writes what is collected.
+func (s *subscription) Flush() (int64, error) {
+	err := s.push()
+	s.release()
+	n := s.sent
+	s.sent = 0
+	return n, err
+}
+
+// KeepAlive does nothing: the conversation shows its signs of life itself.
+func (s *subscription) KeepAlive() error { return nil }
+
+// TryKeepAlive does nothing.
+func (s *subscription) TryKeepAlive() ([]byte, error) { return nil, nil }
+
+// Encoding is the connection's.
+func (s *subscription) Encoding() *transport.Encoding { return s.conv.sink.Encoding() }
+
+// TryWrite writes ready frames without waiting.
+func (s *subscription) TryWrite(b []byte) (int, error) {
+	n, err := s.conv.sink.TryWrite(b)
+	s.part = err == nil && n > 0 && n < len(b)
+	return n, err
+}
+
+// Rest writes the rest of ready frames and waits. Of a part, all goes out, whatever ended the subscription meanwhile:
+// a half frame would end the connection.
+func (s *subscription) Rest(b []byte) error {
+	if s.part {
+		s.part = false
+		return s.conv.sink.Rest(b)
+	}
+	if s.life.Ctx.Err() != nil {
+		return context.Cause(s.life.Ctx)
+	}
+	s.conv.write.Lock()
+	defer s.conv.write.Unlock()
+	return s.conv.sink.Ready(b)
+}
+
+// End says nothing to the client: the connection is the conversation's.
+func (s *subscription) End(transport.End) error {
+	if s.part { // the rest of the frame is lost, and the connection with it
+		s.part = false
+		s.conv.life.End(errors.Join(dialect.ErrClientGone, errHalf))
+		s.conv.sink.(interface{ Cut() }).Cut()
+		_ = s.conv.sink.Rest(nil)
+	}
+	s.release()
+	return nil
+}
+
+var errHalf = errors.New("a frame was written in part")

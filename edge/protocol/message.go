@@ -1,0 +1,51 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+)
+
+// over is what carries a call's message and its answer where that is no HTTP body.
+type over struct {
+	ctx       context.Context
+	transport dialect.Transport
+	message   []byte
+	reply     func(body []byte)
+}
+
+// Carry makes the call one whose message came over a transport other than plain HTTP, and whose answer goes to reply.
+func (c *Call) Carry(ctx context.Context, t dialect.Transport, message []byte, reply func(body []byte)) {
+	c.over = &over{ctx: ctx, transport: t, message: message, reply: reply}
+}
+
+// Transport is what carries the message and the answer: dialect.GRPC, dialect.WebSocket, or "" for plain HTTP.
+func (c *Call) Transport() dialect.Transport {
+	if c.over == nil {
+		return ""
+	}
+	return c.over.transport
+}
+
+// Context ends when the client leaves or the call is ended.
+func (c *Call) Context() context.Context {
+	if c.over != nil {
+		return c.over.ctx
+	}
+	return c.Request.Context()
+}
+
+// Message returns the request's message, whatever carried it: an encoded message over gRPC, the text of a message in a
+// conversation, the body of an HTTP request, which is one of types; none: application/json.
+func (c *Call) Message(types ...string) ([]byte, error) {
+	if len(types) == 0 {
+		types = []string{"application/json"}
+	}
+	body, err := c.Body(types...)
+	if most := c.MaxMessage; err == nil && most > 0 && len(body) > most {
+		return nil, fmt.Errorf("%d bytes, %d allowed: %w", len(body), most, ends.ErrBodyTooBig)
+	}
+	return body, err
+}

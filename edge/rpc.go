@@ -1,0 +1,130 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/live"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
+	"agentstream/edge/transport/grpc"
+)
+
+// rpc serves a dialect's stream over gRPC. Everything but a call that is no gRPC at all is answered as
+// a status.
+func (s *Server) rpc(c *call) error {
+	if !grpc.Speaks(c.Request) {
+		return ends.ErrMediaType
+	}
+	b := c.route.stream
+	var end error
+	err := c.route.rpcs.Serve(c.Writer, c.Request, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+		end = s.answer(ctx, c, b, request, sink)
+		return c.lastWord(end)
+	})
+	if end != nil {
+		return end
+	}
+	return err
+}
+
+func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
+	l := &live.Life{Caller: c.Caller}
+	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	ss, err := s.live.Open(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
+	if err == nil {
+		_, err = sink.Flush() // a call to a silent run has begun as well
+		err = live.Ended(l.Ctx, err)
+	}
+	if err != nil {
+		ss.Close()
+		l.End(nil)
+	}
+	if errors.Is(err, live.ErrComplete) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return ss.Serve(sink)
+}
+
+// mountRPC adds the unary method that a route's handler answers.
+func (s *Server) mountRPC(p *protocol.Protocol, rt protocol.Route, serve func(*protocol.Call) error) error {
+	if p == nil {
+		return fmt.Errorf("edge: %s is of no protocol", rt.RPC)
+	}
+	bound := &live.Bound{
+		Stream:  dialect.Stream{Name: rt.RPC, Pattern: "POST " + rt.RPC, Transport: dialect.GRPC, MaxMessage: rt.MaxMessage},
+		Dialect: p.Dialect, DialectName: p.Dialect.Info().Name,
+	}
+	return s.add(bound.Pattern, func(c *call) error { return c.unary(serve) }, rt.Needs, bound, p)
+}
+
+// unary serves a unary RPC.
+func (c *call) unary(serve func(*protocol.Call) error) error {
+	if !grpc.Speaks(c.Request) {
+		return ends.ErrMediaType
+	}
+	var end error
+	err := c.route.rpcs.ServeUnary(c.Writer, c.Request, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+		c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
+		end = live.Ended(ctx, serve(&c.Call))
+		return response, c.lastWord(end)
+	})
+	if end != nil {
+		return end
+	}
+	return err
+}
+
+// bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect
+// is served over gRPC. They are open to everybody: what they tell is in the contract.
+func (s *Server) bindServices() error {
+	services := grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.live.Draining() }}
+	for i := range s.cfg.Protocols {
+		p := &s.cfg.Protocols[i]
+		services.Files = append(services.Files, p.Dialect.Info().Files...)
+		for _, path := range methods(p) {
+			if name, _, ok := strings.Cut(path, "/"); ok && !slices.Contains(services.Names, name) {
+				services.Names = append(services.Names, name)
+			}
+		}
+	}
+	if len(services.Names) == 0 {
+		return nil
+	}
+	handlers, err := s.grpc.Handlers(services)
+	if err != nil {
+		return fmt.Errorf("edge: %w", err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(handlers)) {
+		h := handlers[path]
+		serve := func(c *call) error { h.ServeHTTP(c.Writer, c.Request); return nil }
+		if err := s.add("POST "+path, serve, 0, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// methods returns the gRPC methods of a protocol, "package.Service/Method".
+func methods(p *protocol.Protocol) (list []string) {
+	for _, st := range p.Dialect.Info().Streams {
+		if _, path, ok := strings.Cut(st.Pattern, " /"); ok && st.Transport == dialect.GRPC {
+			list = append(list, path)
+		}
+	}
+	for _, rt := range p.Routes {
+		if rt.RPC != "" {
+			list = append(list, strings.TrimPrefix(rt.RPC, "/"))
+		}
+	}
+	return list
+}

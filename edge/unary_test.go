@@ -1,0 +1,175 @@
+package edge_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+)
+
+// saying is the request message of the sample's unary method.
+func saying(run, text string) []byte {
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), run)
+	return protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), text)
+}
+
+func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byte, md ...string) ([]byte, metadata.MD, error) {
+	t.Helper()
+	var reply []byte
+	var trailer metadata.MD
+	ctx := metadata.AppendToOutgoingContext(t.Context(), md...)
+	err := conn.Invoke(ctx, method, &request, &reply, grpc.ForceCodec(rawCodec{}), grpc.Trailer(&trailer))
+	return reply, trailer, err
+}
+
+// TestUnary has one handler answer an HTTP route and a unary method: answers, refusals with what the protocol adds to
+// them, sizes, scopes and limits.
+func TestUnary(t *testing.T) {
+	h := newHouse(t, func(c *edge.Config) {
+		p := dialecttest.Talk{}.Protocol()
+		p.LastWord = func(e *transport.End, p dialect.Problem) {
+			if detail, err := anypb.New(wrapperspb.String(p.Reason.String())); err == nil {
+				e.Details = append(e.Details, detail)
+			}
+		}
+		c.Protocols = append(c.Protocols, p)
+		c.TenantLimits = map[string]edge.IngestLimit{"small": {Events: 1}}
+		c.Authenticate = readersToo
+	})
+	conn, err := grpc.NewClient(h.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const say = "/sample.v1.Rooms/Say"
+	if a := h.do("POST", "/talk/say", `{"run":"run","text":"one"}`, "Content-Type", "application/json"); a.status != 200 || strings.ReplaceAll(a.body, " ", "") != `{"seq":"1"}`+"\n" {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	reply, _, err := callUnary(t, conn, say, saying("run", "two"))
+	if nums, _ := fields(t, reply); err != nil || nums[1] != 2 {
+		t.Fatalf("%v %x", err, reply)
+	}
+	for i, text := range []string{"one", "two"} {
+		var p struct{ Text string }
+		if err := json.Unmarshal(h.event("run", schema.Seq(i+1)).Payload, &p); err != nil || p.Text != text {
+			t.Errorf("%v %q", err, p.Text)
+		}
+	}
+	for name, tt := range map[string]struct {
+		method string
+		body   []byte
+		md     []string
+		code   codes.Code
+		detail string
+	}{
+		"no message of the kind":  {say, []byte{0xFF}, nil, codes.InvalidArgument, "bad request"},
+		"a bad run":               {say, saying("a.b", "x"), nil, codes.NotFound, "not found"},
+		"a large message":         {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted, ""},
+		"nobody":                  {say, saying("run", "x"), []string{tenantHeader, "nobody"}, codes.Unauthenticated, "unauthorized"},
+		"who may only read":       {say, saying("run", "x"), []string{tenantHeader, "just-reads"}, codes.PermissionDenied, "forbidden"},
+		"an unknown method":       {"/sample.v1.Rooms/Sing", nil, nil, codes.Unimplemented, ""},
+		"an unknown service":      {"/sample.v1.Halls/Say", nil, nil, codes.Unimplemented, ""},
+		"a method of another one": {"/agent.v1.AgentRun/Say", nil, nil, codes.Unimplemented, ""},
+	} {
+		_, _, err := callUnary(t, conn, tt.method, tt.body, tt.md...)
+		st := status.Convert(err)
+		detail := ""
+		for _, d := range st.Details() {
+			detail = d.(*wrapperspb.StringValue).GetValue()
+		}
+		if st.Code() != tt.code || detail != tt.detail {
+			t.Errorf("%s: %v %q, want %v %q", name, err, detail, tt.code, tt.detail)
+		}
+	}
+	limited := false
+	for range 20 {
+		_, _, err := callUnary(t, conn, say, saying("run", "x"), tenantHeader, "small")
+		limited = limited || status.Code(err) == codes.ResourceExhausted
+	}
+	if !limited {
+		t.Error("the tenant's limit does not count calls")
+	}
+	for body, want := range map[string]int{`{`: 400, `{"run":"run","text":"` + strings.Repeat("x", 2<<10) + `"}`: 413} {
+		if a := h.do("POST", "/talk/say", body, "Content-Type", "application/json"); a.status != want || !strings.HasPrefix(a.body, `{"error":`) {
+			t.Errorf("%.20s: %d %s", body, a.status, a.body)
+		}
+	}
+	if a := h.do("POST", say, `{}`, "Content-Type", "application/json"); a.status != 415 {
+		t.Errorf("JSON to a method: %d", a.status)
+	}
+}
+
+// readersToo is byHeader, which knows somebody who may only read.
+func readersToo(r *http.Request) (auth.Caller, error) {
+	if r.Header.Get(tenantHeader) == "just-reads" {
+		return auth.Caller{Tenant: "acme", Scopes: auth.ScopeRead}, nil
+	}
+	return byHeader(r)
+}
+
+// TestServicesOfProtocols asks health and reflection which services there are.
+func TestServicesOfProtocols(t *testing.T) {
+	h := newHouse(t, talking)
+	conn, err := grpc.NewClient(h.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ask, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(r *reflectionpb.ServerReflectionRequest) *reflectionpb.ServerReflectionResponse {
+		t.Helper()
+		if err := ask.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		a, err := ask.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	var names []string
+	for _, s := range answer(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}).GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	slices.Sort(names)
+	if want := []string{"agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Rooms"}; !slices.Equal(names, want) {
+		t.Errorf("services %q, want %q", names, want)
+	}
+	for _, symbol := range []string{"sample.v1.Rooms", "sample.v1.Saying", "agent.v1.AgentRun"} {
+		a := answer(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}})
+		if len(a.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+			t.Errorf("%s: %v", symbol, a)
+		}
+	}
+	health := healthpb.NewHealthClient(conn)
+	for service, want := range map[string]codes.Code{"sample.v1.Rooms": codes.OK, "agent.v1.AgentRun": codes.OK, "sample.v1.Halls": codes.NotFound} {
+		if a, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}); status.Code(err) != want || err == nil && a.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%s: %v %v", service, a, err)
+		}
+	}
+}

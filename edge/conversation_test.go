@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/lxzan/gws"
 
 	"agentstream/edge"
 	"agentstream/edge/dialect/dialecttest"
@@ -168,6 +165,3 @@ func TestConversation(t *testing.T) {
 		t.Error(logs)
 	}
 }
-
-var _ = gws.OpcodeBinary
-var _ = time.Second

@@ -1,0 +1,405 @@
+package edge_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/schema"
+)
+
+// clientFrame is a frame as clients send it, with a mask of zeros.
+func clientFrame(first byte, data string) []byte {
+	b := []byte{first, 0x80 | byte(len(data))}
+	switch n := len(data); {
+	case n > 0xFFFF:
+		b = binary.BigEndian.AppendUint64([]byte{first, 0xFF}, uint64(n))
+	case n > 125:
+		b = binary.BigEndian.AppendUint16([]byte{first, 0xFE}, uint16(n))
+	}
+	return append(append(b, 0, 0, 0, 0), data...)
+}
+
+// tapTalk opens a conversation with nothing between the test and the connection.
+func (h *house) tapTalk(window int, headers ...string) *tap {
+	h.t.Helper()
+	k := h.mustTap("ws", "/talk/lobby", window, headers...)
+	if line, err := k.event(); err != nil || !strings.Contains(line, `"hello"`) {
+		h.t.Fatalf("%v %s", err, line)
+	}
+	return k
+}
+
+func (k *tap) send(b []byte) {
+	k.t.Helper()
+	if _, err := k.tcp.Write(b); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// TestConversationTakesAnything sends what no client should: it is refused in words and the conversation goes on, or
+// it is closed with a code.
+func TestConversationTakesAnything(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking, func(c *edge.Config) { c.Authenticate = readersToo })
+	h.tell("run", lifecycle("running"))
+	text := func(s string) []byte { return clientFrame(0x81, s) }
+	subscribe := `{"do":"subscribe","id":"%s","run":"%s","after":%d}`
+	for name, tt := range map[string]struct {
+		send []byte
+		want string // code of a refusal, or what is answered
+		code int    // close code
+		who  string
+	}{
+		"no JSON":                      {send: text("hello?"), want: "BAD-REQUEST"},
+		"half of it":                   {send: text(`{"do":`), want: "BAD-REQUEST"},
+		"another type":                 {send: text(`{"do":7}`), want: "BAD-REQUEST"},
+		"nothing":                      {send: text(""), want: "BAD-REQUEST"},
+		"an unknown word":              {send: text(`{"do":"dance"}`), want: "BAD-REQUEST"},
+		"a bad run":                    {send: text(fmt.Sprintf(subscribe, "a", "x.>", 0)), want: "BAD-ID"},
+		"a run that is not there":      {send: text(fmt.Sprintf(subscribe, "a", "none", 0)), want: "NOT-FOUND"},
+		"a place that is not there":    {send: text(fmt.Sprintf(subscribe, "a", "run", 99)), want: "CURSOR-AHEAD"},
+		"no such subscription":         {send: text(`{"do":"unsubscribe","id":"z"}`), want: "NOT-FOUND"},
+		"a change of none":             {send: text(`{"do":"change","id":"z","run":"run"}`), want: "NOT-FOUND"},
+		"words of who may only read":   {send: text(`{"do":"say","run":"run","text":"x"}`), want: "FORBIDDEN", who: "just-reads"},
+		"an event that is not allowed": {send: text(`{"do":"say","run":"a b","text":"x"}`), want: "NOT-FOUND"},
+		"too large":                    {send: text(strings.Repeat("x", 4<<10+1)), code: 1009},
+		"too large, in parts":          {send: append(clientFrame(0x01, strings.Repeat("x", 4<<10)), clientFrame(0x80, "y")...), code: 1009},
+		"binary":                       {send: clientFrame(0x82, "x"), code: 1003},
+		"no UTF-8":                     {send: text("\xFF"), code: 1007},
+		"no frame":                     {send: []byte("\xFF\xFF\xFF\xFF\xFF\xFF"), code: 1002},
+		"a message in parts":           {send: bytes.Join([][]byte{clientFrame(0x01, `{"do":"pi`), clientFrame(0x89, "?"), clientFrame(0x00, `ng","id`), clientFrame(0x80, `":"x"}`)}, nil), want: `"id":"x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			headers := []string{}
+			if tt.who != "" {
+				headers = append(headers, tenantHeader, tt.who)
+			}
+			k := h.tapTalk(0, headers...)
+			k.send(tt.send)
+			line, err := k.answer()
+			if tt.code != 0 {
+				if !errors.Is(err, errClosed) || k.code != tt.code {
+					t.Fatalf("%q, %v, %d %s, want %d", line, err, k.code, k.reason, tt.code)
+				}
+				return
+			}
+			if err != nil || !strings.Contains(line, tt.want) {
+				t.Fatalf("%v %s, want %s", err, line, tt.want)
+			}
+			k.send(text(`{"do":"ping","id":"still here"}`))
+			if line, err := k.answer(); err != nil || !strings.Contains(line, "still here") {
+				t.Fatalf("%v %s", err, line)
+			}
+		})
+	}
+	k := h.tapTalk(0)
+	var all []byte
+	for i := range 1000 {
+		all = append(all, text(fmt.Sprintf(`{"do":"ping","id":"%d"}`, i))...)
+	}
+	go func() { _, _ = k.tcp.Write(all) }()
+	for i := range 1000 {
+		if line, err := k.answer(); err != nil || !strings.Contains(line, fmt.Sprintf(`"id":"%d"`, i)) {
+			t.Fatalf("%d: %v %s", i, err, line)
+		}
+	}
+	for i, want := range []string{`"re":"subscribe"`, `"re":"subscribe"`, "BUSY"} {
+		k.send(text(fmt.Sprintf(subscribe, fmt.Sprint(i), "run", 1)))
+		if line, err := k.answer(); err != nil || !strings.Contains(line, want) {
+			t.Fatalf("%v %s, want %s", err, line, want)
+		}
+	}
+	k.send(text(fmt.Sprintf(subscribe, "1", "run", 1)))
+	if line, err := k.answer(); err != nil || !strings.Contains(line, "BAD-REQUEST") {
+		t.Fatalf("an id twice: %v %s", err, line)
+	}
+	if strings.Contains(h.logs.String(), `"level":"ERROR"`) {
+		t.Error(h.logs.String())
+	}
+}
+
+// answer is event without pongs.
+func (k *tap) answer() (string, error) {
+	for {
+		line, err := k.event()
+		if err == nil || !strings.Contains(err.Error(), "frame begins with [8a") && !strings.Contains(err.Error(), "frame begins with 8a") {
+			return line, err
+		}
+	}
+}
+
+// TestConversationTurnsAway tells who may not open one behind the upgrade, by a close code; a page of elsewhere before it.
+func TestConversationTurnsAway(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking)
+	k := h.mustTap("ws", "/talk/lobby", 0, tenantHeader, "nobody")
+	if _, err := k.event(); !errors.Is(err, errClosed) || k.code != 1008 || !strings.HasPrefix(k.reason, "UNAUTHORIZED") {
+		t.Errorf("%v: %d %s", err, k.code, k.reason)
+	}
+	if _, err := h.tap("ws", "/talk/lobby", 0, "Origin", "https://elsewhere.example"); err == nil || !strings.HasPrefix(err.Error(), "403 ") {
+		t.Errorf("a foreign page: %v", err)
+	}
+	h.vacant()
+}
+
+// TestConversationsEnd ends conversations, with a parked subscription and without one, as streams end.
+func TestConversationsEnd(t *testing.T) {
+	for name, end := range map[string]struct {
+		do     func(h *house, revoked *atomic.Bool, k *tap)
+		code   int
+		reason string
+	}{
+		"drain":      {func(h *house, _ *atomic.Bool, _ *tap) { go func() { _ = h.stop() }() }, 1001, "SHUTTING-DOWN"},
+		"revocation": {func(_ *house, revoked *atomic.Bool, _ *tap) { revoked.Store(true) }, 1008, "CREDENTIAL-EXPIRED"},
+		"bye":        {func(_ *house, _ *atomic.Bool, k *tap) { k.send(clientFrame(0x81, `{"do":"bye"}`)) }, 1000, "bye"},
+		"client":     {func(_ *house, _ *atomic.Bool, k *tap) { k.send(clientFrame(0x88, "\x03\xE8")) }, 1000, ""},
+	} {
+		for _, subscribed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/subscribed=%v", name, subscribed), func(t *testing.T) {
+				t.Parallel()
+				revoked := new(atomic.Bool)
+				h := newHouse(t, talking, func(c *edge.Config) {
+					c.Recheck = 10 * time.Millisecond
+					c.Still = func(auth.Caller) error {
+						if revoked.Load() {
+							return errors.New("taken back")
+						}
+						return nil
+					}
+				})
+				h.tell("run", lifecycle("running"))
+				k := h.tapTalk(0)
+				if subscribed {
+					k.send(clientFrame(0x81, `{"do":"subscribe","id":"a","run":"run","after":1}`))
+					if _, err := k.answer(); err != nil {
+						t.Fatal(err)
+					}
+					h.parked(1)
+				}
+				end.do(h, revoked, k)
+				if line, err := k.answer(); !errors.Is(err, errClosed) || k.code != end.code || !strings.HasPrefix(k.reason, end.reason) {
+					t.Errorf("%q %v: %d %q", line, err, k.code, k.reason)
+				}
+				h.vacant()
+			})
+		}
+	}
+}
+
+// TestConversationIsSilent closes a conversation that sends nothing of use.
+func TestConversationIsSilent(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking, func(c *edge.Config) {
+		c.Protocols[len(c.Protocols)-1].Conversations[0].Patience = 50 * time.Millisecond
+	})
+	k := h.tapTalk(0)
+	k.send(clientFrame(0x81, "nothing of use"))
+	if line, err := k.answer(); err != nil || !strings.Contains(line, "BAD-REQUEST") {
+		t.Fatalf("%v %s", err, line)
+	}
+	if line, err := k.answer(); !errors.Is(err, errClosed) || k.code != 1008 || !strings.HasPrefix(k.reason, "REQUEST-TIMEOUT") {
+		t.Errorf("%q %v: %d %q", line, err, k.code, k.reason)
+	}
+	used := h.tapTalk(0)
+	used.send(clientFrame(0x81, `{"do":"ping"}`))
+	if _, err := used.answer(); err != nil {
+		t.Fatal(err)
+	}
+	silent := h.tapTalk(0)
+	if _, err := silent.answer(); !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+	used.send(clientFrame(0x81, `{"do":"ping","id":"still here"}`))
+	if line, err := used.answer(); err != nil || !strings.Contains(line, "still here") {
+		t.Errorf("%v %s", err, line)
+	}
+}
+
+// TestConversationOrder has a run written to, while a client subscribes, unsubscribes and says things as fast as it can:
+// what is said is answered in order, a subscription begins behind its answer and tiles, and nothing of it comes behind
+// the answer to its end.
+func TestConversationOrder(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking)
+	h.tell("run", lifecycle("running"))
+	const rounds, said = 40, 200
+	k := h.talk()
+	var writers sync.WaitGroup
+	for i := range 2 {
+		writers.Go(func() {
+			for n := range said {
+				h.tell("run", fmt.Sprintf(`{"type":"custom.said","payload":{"by":%d,"n":%d}}`, i, n))
+			}
+		})
+	}
+	last := map[string]schema.Seq{}
+	seen := func(m heard) {
+		t.Helper()
+		at, open := last[m.On]
+		if !open || m.seq != at+1 {
+			t.Fatalf("%s behind %d (open: %v)", m.raw, at, open)
+		}
+		last[m.On] = m.seq
+	}
+	for round := range rounds {
+		id := fmt.Sprint(round % 2)
+		if at, open := last[id]; open {
+			m := k.ask(seen, `{"do":"unsubscribe","id":"%s"}`, id)
+			if m.Re != "unsubscribe" || m.At != last[id] {
+				t.Fatalf("%+v, want %d behind %d", m, last[id], at)
+			}
+			delete(last, id)
+		}
+		if m := k.ask(seen, `{"do":"say","run":"run","id":"%d","text":"x"}`, round); m.Re != "say" || m.ID != fmt.Sprint(round) {
+			t.Fatalf("%+v", m)
+		}
+		m := k.ask(seen, `{"do":"subscribe","id":"%s","run":"run","after":%d}`, id, round)
+		if m.Re != "subscribe" {
+			t.Fatalf("%+v", m)
+		}
+		last[id] = m.At
+	}
+	writers.Wait()
+	h.tell("run", lifecycle("done"))
+	end := h.last("run")
+	for ended := 0; ended < len(last); {
+		if m := k.next(); m.On != "" {
+			seen(m)
+		} else if ended++; m.Re != "ended" || last[m.ID] != end {
+			t.Fatalf("%s at %d of %d", m.raw, last[m.ID], end)
+		}
+	}
+}
+
+// TestSubscriptionGoesOnElsewhere takes a subscription up on another node, behind what the client has: exactly the rest
+// comes.
+func TestSubscriptionGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking)
+	other := newHouse(t, talking, func(c *edge.Config) { c.Hub = h.hub })
+	h.tell("run", lifecycle("running"))
+	for range 20 {
+		h.tell("run", `{"type":"progress","payload":{"done":1}}`)
+	}
+	h.tell("run", lifecycle("done"))
+	end := h.last("run")
+	for after := range end {
+		k := other.talk()
+		if m := k.ask(nil, `{"do":"subscribe","id":"a","run":"run","after":%d}`, after); m.At != after {
+			t.Fatalf("%+v", m)
+		}
+		for want := after + 1; want <= end; want++ {
+			if m := k.next(); m.On != "a" || m.seq != want {
+				t.Fatalf("after %d: %s, want %d", after, m.raw, want)
+			}
+		}
+		if m := k.next(); m.Re != "ended" {
+			t.Fatalf("%+v", m)
+		}
+		_ = k.conn.NetConn().Close()
+	}
+	k := other.talk()
+	if m := k.ask(nil, `{"do":"subscribe","id":"a","run":"run","after":%d}`, end); m.Re != "subscribe" {
+		t.Fatalf("%+v", m)
+	}
+	if m := k.next(); m.Re != "ended" {
+		t.Fatalf("%+v", m)
+	}
+	_ = k.conn.NetConn().Close()
+}
+
+// TestConversationIsNotRead has a client that does not read what it subscribes to. It is cut; another one on the same run
+// gets everything meanwhile, and nothing is left.
+func TestConversationIsNotRead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking, func(c *edge.Config) { c.WriteTimeout, c.SendBuffer = 200*time.Millisecond, 4<<10 })
+	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
+	w.state("running")
+	slow, brisk := h.tapTalk(4<<10), h.talk()
+	for _, id := range []string{"a", "b"} {
+		slow.send(clientFrame(0x81, `{"do":"subscribe","id":"`+id+`","run":"run"}`))
+	}
+	if m := brisk.ask(nil, `{"do":"subscribe","id":"a","run":"run"}`); m.Re != "subscribe" {
+		t.Fatalf("%+v", m)
+	}
+	sent := schema.Seq(1)
+	eventually(t, "the client that does not read is cut", func() bool {
+		for range 20 {
+			w.text(8 << 10)
+			sent++
+		}
+		return strings.Contains(h.logs.String(), `"reason":"slow client"`)
+	})
+	for want := schema.Seq(1); want <= sent; want++ {
+		if m := brisk.next(); m.seq != want {
+			t.Fatalf("%.100s, want %d", m.raw, want)
+		}
+	}
+	_ = brisk.conn.NetConn().Close()
+	h.vacant()
+}
+
+// TestIdleConversationsAreSmall counts what silent conversations cost that hold a subscription: no goroutine, and heap
+// and stacks of both sides.
+func TestIdleConversationsAreSmall(t *testing.T) {
+	const conns, most = 2000, 8 << 10
+	h := newHouse(t, talking, func(c *edge.Config) {
+		p := c.Protocols[len(c.Protocols)-1]
+		p.Conversations[0].Patience = 0
+	})
+	h.tell("run", lifecycle("running"))
+	ask := clientFrame(0x81, `{"do":"subscribe","id":"a","run":"run","after":1}`)
+	open := func() *tap {
+		k := h.tapTalk(0)
+		k.send(ask)
+		if line, err := k.answer(); err != nil || !strings.Contains(line, `"subscribe"`) {
+			t.Fatalf("%v %s", err, line)
+		}
+		return k
+	}
+	memory := func() uint64 {
+		for range 3 { // pools let go of what they hold with the second
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	taps := []*tap{open()}
+	h.parked(1)
+	before, goroutines := memory(), runtime.NumGoroutine()
+	for range conns {
+		taps = append(taps, open())
+	}
+	h.parked(1 + conns)
+	eventually(t, "no goroutine is held", func() bool { return runtime.NumGoroutine() < goroutines+20 })
+	each := (memory() - before) / conns
+	t.Logf("%d bytes for each of %d conversations", each, conns)
+	if each > most {
+		t.Errorf("%d bytes for each conversation, want at most %d", each, most)
+	}
+	h.tell("run", `{"type":"progress","payload":{"done":1}}`)
+	for _, k := range taps {
+		var m heard
+		line, err := k.answer()
+		if err == nil {
+			err = json.Unmarshal([]byte(line), &m)
+		}
+		if err != nil || m.On != "a" {
+			t.Fatalf("%v %s", err, line)
+		}
+		_ = k.tcp.Close()
+	}
+	h.vacant()
+}

@@ -70,6 +70,9 @@ func (s *subscription) Write(frames []dialect.Frame) error {
 		return nil
 	}
 	if !s.held {
+		if s.life.Ctx.Err() != nil { // what was begun goes out: its records count as shown
+			return context.Cause(s.life.Ctx)
+		}
 		s.conv.write.Lock()
 		s.held = true
 	}
@@ -85,13 +88,10 @@ func (s *subscription) Write(frames []dialect.Frame) error {
 	return nil
 }
 
-// push writes what is collected, unless the subscription is over: then nothing of it comes any more.
+// push writes what is collected.
 func (s *subscription) push() error {
 	if len(s.buf) == 0 {
 		return nil
-	}
-	if s.life.Ctx.Err() != nil {
-		return context.Cause(s.life.Ctx)
 	}
 	s.sent += int64(len(s.buf))
 	err := s.conv.sink.Ready(s.buf)
@@ -135,15 +135,12 @@ func (s *subscription) TryWrite(b []byte) (int, error) {
 	return n, err
 }
 
-// Rest writes the rest of ready frames and waits. Of a part, all goes out, whatever ended the subscription meanwhile:
-// a half frame would end the connection.
+// Rest writes the rest of ready frames and waits, whatever has ended the subscription meanwhile: their records count as
+// shown.
 func (s *subscription) Rest(b []byte) error {
 	if s.part {
 		s.part = false
 		return s.conv.sink.Rest(b)
-	}
-	if s.life.Ctx.Err() != nil {
-		return context.Cause(s.life.Ctx)
 	}
 	s.conv.write.Lock()
 	defer s.conv.write.Unlock()

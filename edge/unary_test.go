@@ -3,6 +3,7 @@ package edge_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,8 +16,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"agentstream/edge"
@@ -29,8 +31,8 @@ import (
 
 // saying is the request message of the sample's unary method.
 func saying(run, text string) []byte {
-	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), run)
-	return protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), text)
+	b, _ := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"run": structpb.NewStringValue(run), "text": structpb.NewStringValue(text)}})
+	return b
 }
 
 func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byte, md ...string) ([]byte, metadata.MD, error) {
@@ -62,11 +64,12 @@ func TestUnary(t *testing.T) {
 	}
 	defer conn.Close()
 	const say = "/sample.v1.Rooms/Say"
-	if a := h.do("POST", "/talk/say", `{"run":"run","text":"one"}`, "Content-Type", "application/json"); a.status != 200 || strings.ReplaceAll(a.body, " ", "") != `{"seq":"1"}`+"\n" {
+	if a := h.do("POST", "/talk/say", `{"run":"run","text":"one"}`, "Content-Type", "application/json"); a.status != 200 || strings.ReplaceAll(a.body, " ", "") != `{"seq":1}`+"\n" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	reply, _, err := callUnary(t, conn, say, saying("run", "two"))
-	if nums, _ := fields(t, reply); err != nil || nums[1] != 2 {
+	said := &structpb.Struct{}
+	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetFields()["seq"].GetNumberValue() != 2 {
 		t.Fatalf("%v %x", err, reply)
 	}
 	for i, text := range []string{"one", "two"} {
@@ -160,7 +163,7 @@ func TestServicesOfProtocols(t *testing.T) {
 	if want := []string{"agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Rooms"}; !slices.Equal(names, want) {
 		t.Errorf("services %q, want %q", names, want)
 	}
-	for _, symbol := range []string{"sample.v1.Rooms", "sample.v1.Saying", "agent.v1.AgentRun"} {
+	for _, symbol := range []string{"sample.v1.Rooms", "google.protobuf.Struct", "agent.v1.AgentRun"} {
 		a := answer(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}})
 		if len(a.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("%s: %v", symbol, a)

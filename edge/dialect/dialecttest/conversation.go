@@ -16,7 +16,7 @@ import (
 type Talk struct{}
 
 // Info names the protocol. Its services are in rpc.go.
-func (Talk) Info() dialect.Info { return dialect.Info{Name: "talk", Files: [][]byte{rooms}} }
+func (Talk) Info() dialect.Info { return dialect.Info{Name: "talk", Files: [][]byte{rooms()}} }
 
 // asked is a client's message.
 type asked struct {

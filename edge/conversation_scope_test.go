@@ -1,0 +1,84 @@
+package edge_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// TestConversationWrites has handlers that write with a scope, without one, over the tenant's limit, and that panic.
+func TestConversationWrites(t *testing.T) {
+	t.Parallel()
+	write := func(t *protocol.Talk) error {
+		ctx, cancel := t.Bounded()
+		defer cancel()
+		_, err := t.Append(ctx, "run", []schema.Event{{Type: "custom.said", Payload: []byte("{}")}}, producers.AppendOptions{})
+		return err
+	}
+	h := newHouse(t, func(c *edge.Config) {
+		p := dialecttest.Talk{}.Protocol()
+		p.Conversations[0].Received = func(t *protocol.Talk, message []byte) error {
+			body, err := t.Message()
+			if err != nil || string(body) != string(message) || t.Transport() != dialect.WebSocket {
+				return errors.Join(err, errors.New("the call has another message"))
+			}
+			switch string(message) {
+			case "write":
+				if err := t.With(auth.ScopeWrite, func() error { return write(t) }); err != nil {
+					return err
+				}
+				t.Reply(200, []byte("written"))
+				return nil
+			case "command":
+				return t.With(auth.ScopeCommand, func() error { return write(t) })
+			case "read and write":
+				return t.With(auth.ScopeRead, func() error { return write(t) })
+			case "write without asking":
+				return write(t)
+			}
+			panic("a handler")
+		}
+		c.Protocols = append(c.Protocols, p)
+		c.IngestLimit = edge.IngestLimit{Events: 5}
+		c.Authenticate = readersToo
+	})
+	k, reader := h.tapTalk(0), h.tapTalk(0, tenantHeader, "just-reads")
+	ask := func(k *tap, message, want string) bool {
+		t.Helper()
+		k.send(clientFrame(0x81, message))
+		line, err := k.answer()
+		if err != nil || want != "" && !strings.Contains(line, want) {
+			t.Fatalf("%s: %v %q, want %s", message, err, line, want)
+		}
+		return strings.Contains(line, "RATE-LIMITED")
+	}
+	ask(k, "read and write", "FORBIDDEN")
+	ask(k, "write without asking", "FORBIDDEN")
+	ask(reader, "write", "FORBIDDEN")
+	ask(reader, "command", "FORBIDDEN")
+	if last := h.last("run"); last != 0 {
+		t.Fatalf("%d events were written", last)
+	}
+	ask(k, "write", "written")
+	limited := false
+	for i := 0; i < 200 && !limited; i++ {
+		limited = ask(k, "write", "")
+	}
+	if !limited {
+		t.Error("the tenant's limit does not count what a conversation writes")
+	}
+	k.send(clientFrame(0x81, "panic"))
+	if _, err := k.answer(); !errors.Is(err, errClosed) || k.code != 1011 {
+		t.Errorf("%v: %d %s", err, k.code, k.reason)
+	}
+	_ = reader.tcp.Close()
+	h.vacant()
+}

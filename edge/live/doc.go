@@ -6,6 +6,8 @@
 // feeds a transport's sink. [Live] holds all of a node: it opens sessions, ends those whose credential was revoked, and
 // drains them at shutdown. A view shapes what the log brings once for all who watch the same; watchers that have
 // everything are parked there, without a goroutine, and get the same bytes.
+// A [Conversation] is a connection that holds several sessions, its subscriptions, between the answers to its client's
+// messages.
 //
 // # Contract
 //
@@ -16,6 +18,8 @@
 //
 // A Live is safe for concurrent use. One goroutine serves a session, or none while it is parked. Each live view has one
 // goroutine, shared by its watchers. A slow client holds its own goroutine, one buffer and one batch.
+// A Conversation deals with one message at a time; its subscriptions are sessions like others, of which one at a time
+// collects frames.
 //
 // # What it does not do
 //
@@ -23,5 +27,5 @@
 //
 // # Where to look next
 //
-// session.go for a stream's life, view.go and park.go for what is shared, edge/shape for what views show.
+// session.go for a stream's life, conversation.go for many on one connection, view.go and park.go for what is shared, edge/shape for what views show.
 package live

@@ -2,8 +2,9 @@
 //
 // # What it is
 //
-// A [Protocol] is the registration. A [Route] is one path of it; its function gets a [Call], which is one request with
-// what a route may do: read the caller's runs, append to them, answer. A [Node] is what all routes of a node share.
+// A [Protocol] is the registration. A [Route] is one HTTP path of it, one unary RPC, or both; its function gets a [Call],
+// which is one request with what a route may do: read the caller's runs, append to them, answer. A [Conversation] is a
+// WebSocket on which clients send messages and hold subscriptions; its functions get a [Talk]. A [Node] is what all routes of a node share.
 //
 // # Contract
 //
@@ -12,7 +13,8 @@
 //
 // # Concurrency
 //
-// A Node is safe for concurrent use. A Call belongs to the goroutine that serves it.
+// A Node is safe for concurrent use. A Call belongs to the goroutine that serves it. The functions of one conversation are
+// called one after another; a Talk belongs to the one that runs.
 //
 // # What it does not do
 //

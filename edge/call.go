@@ -205,15 +205,27 @@ func requestID(h http.Header) string {
 	return "req_" + rand.Text()
 }
 
-// lastWord says the last word about an error in every transport's terms.
+// lastWord returns what a client is told at the end: what the table of ends says, changed by the protocol.
 func (c *call) lastWord(err error) transport.End {
 	reason := ends.ReasonOf(err)
 	if err == nil {
-		return c.told(transport.End{Clean: true, Close: ends.OutcomeOf(dialect.ReasonEnded).Close}, dialect.Problem{Reason: dialect.ReasonEnded})
+		reason = dialect.ReasonEnded
 	}
-	out := ends.OutcomeOf(reason)
 	p := ends.Problem(reason, err)
 	p.RequestID = c.ID
+	e := transport.End{Clean: true, Close: ends.OutcomeOf(reason).Close}
+	if err != nil {
+		e = c.brokenOff(p)
+	}
+	if rt := c.route; rt != nil && rt.stream != nil && rt.protocol.LastWords != nil {
+		rt.protocol.LastWords(rt.stream.Stream, p, c.Stream != nil, &e)
+	}
+	return e
+}
+
+// brokenOff is the row of the table of ends for a problem.
+func (c *call) brokenOff(p dialect.Problem) transport.End {
+	out := ends.OutcomeOf(p.Reason)
 	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, Trailer: http.Header{}}
 	for name, n := range map[string]schema.Seq{"Agentstream-First-Seq": p.First, "Agentstream-Last-Seq": p.Last} {
 		if n > 0 {
@@ -222,14 +234,6 @@ func (c *call) lastWord(err error) transport.End {
 	}
 	if out.Say && c.route.transport() == dialect.SSE { // the others have a code and a text for it
 		e.Last = []dialect.Frame{{Event: []byte("stream.error"), Data: c.route.stream.Dialect.AppendError(nil, p)}}
-	}
-	return c.told(e, p)
-}
-
-// told puts an end into the protocol's own words.
-func (c *call) told(e transport.End, p dialect.Problem) transport.End {
-	if c.Protocol != nil && c.Protocol.LastWord != nil {
-		c.Protocol.LastWord(&e, p)
 	}
 	return e
 }

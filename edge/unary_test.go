@@ -49,8 +49,8 @@ func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byt
 func TestUnary(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) {
 		p := dialecttest.Talk{}.Protocol()
-		p.LastWord = func(e *transport.End, p dialect.Problem) {
-			if detail, err := anypb.New(wrapperspb.String(p.Reason.String())); err == nil {
+		p.LastWords = func(_ dialect.Stream, why dialect.Problem, _ bool, e *transport.End) {
+			if detail, err := anypb.New(wrapperspb.String(why.Reason.String())); err == nil {
 				e.Details = append(e.Details, detail)
 			}
 		}

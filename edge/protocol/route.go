@@ -25,10 +25,10 @@ type Protocol struct {
 	RequestID string
 	// Refused adds headers to a refusal; nil adds none.
 	Refused func(h http.Header, err error)
-	// LastWord changes what a client is told of the end of a stream, a conversation or a unary RPC on a connection that
-	// has begun: frames before it, close code and reason, status, details and trailing metadata. e is what the table of
-	// ends says, p is why. nil changes nothing.
-	LastWord func(e *transport.End, p dialect.Problem)
+	// LastWords may change what a client is told at the end of a stream, a conversation or a unary RPC; nil changes nothing.
+	// It is asked for the end of a run too, and where a gRPC call is refused: begun reports whether the stream had been
+	// answered.
+	LastWords func(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End)
 	// Allow and Expose are headers that pages of other origins may send and read, besides those of every route.
 	Allow, Expose []string
 }

@@ -82,3 +82,34 @@ func TestConversationWrites(t *testing.T) {
 	_ = reader.tcp.Close()
 	h.vacant()
 }
+
+// TestSubscriptionsCountAsStreams has a node that takes two streams: a conversation is one, a subscription beyond its
+// first another.
+func TestSubscriptionsCountAsStreams(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, talking, func(c *edge.Config) { c.MaxStreams = 2 })
+	h.tell("run", lifecycle("running"))
+	k, other := h.talk(), h.talk()
+	subscribe := func(id, want string) {
+		t.Helper()
+		if m := k.ask(nil, `{"do":"subscribe","id":"%s","run":"run","after":1}`, id); m.Re+m.Error != want {
+			t.Fatalf("%s: %s, want %s", id, m.raw, want)
+		}
+	}
+	subscribe("a", "subscribe")
+	subscribe("b", "BUSY")
+	_ = other.conn.NetConn().Close()
+	eventually(t, "the other has left", func() bool { return h.srv.Census().Streams == 1 })
+	subscribe("b", "subscribe")
+	if _, err := h.tap("ws", "/talk/lobby", 0); err == nil || !strings.HasPrefix(err.Error(), "503 ") {
+		t.Errorf("a conversation more: %v", err)
+	}
+	if m := k.ask(nil, `{"do":"unsubscribe","id":"a"}`); m.Re != "unsubscribe" {
+		t.Fatal(m.raw)
+	}
+	more := h.talk()
+	for _, c := range []*talker{k, more} {
+		_ = c.conn.NetConn().Close()
+	}
+	h.vacant()
+}

@@ -38,5 +38,5 @@
 // # Where to look next
 //
 // transition.go has the transitions, run.go the records, message.go and block.go messages, item.go calls and their like,
-// lane.go children, turns and states; docs/decisions/0044-one-reading-of-a-run.md has the reasons.
+// lane.go children, turns and states; docs/decisions/0041-one-reading-of-a-run.md has the reasons.
 package assemble

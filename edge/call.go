@@ -32,6 +32,7 @@ type call struct {
 	rpcs   *grpc.Transport
 	err    error // why it did not end well; nil when it did
 	late   error // why the caller may not, of a route that says so late
+	clean  bool  // the stream's client was told that it is complete
 	direct bool  // the connection was taken over from the HTTP server
 }
 
@@ -81,7 +82,7 @@ func (c *call) finish(v any) {
 			}
 		default:
 			// The other transports have said their last word.
-			abort = ends.OutcomeOf(reason).End == ends.EndBroken && c.route.transport() != dialect.GRPC && !c.direct
+			abort = ends.OutcomeOf(reason).End == ends.EndBroken && c.route.transport() != dialect.GRPC && !c.direct && !c.clean
 		}
 	}
 	c.writeLog(reason)
@@ -220,6 +221,7 @@ func (c *call) lastWord(err error) transport.End {
 	if rt := c.route; rt != nil && rt.stream != nil && rt.protocol.LastWords != nil {
 		rt.protocol.LastWords(rt.stream.Stream, p, c.Stream != nil, &e)
 	}
+	c.clean = e.Clean
 	return e
 }
 

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -21,8 +22,16 @@ func (s *Server) mount(p *protocol.Protocol) error {
 		if serve == nil {
 			return fmt.Errorf("edge: protocol %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
 		}
+		own := p.Streams[st.Name]
+		needs := cmp.Or(own.Needs, auth.ScopeRead)
+		if own.Begin != nil {
+			needs |= auth.ScopeWrite
+		}
+		if own.Begin != nil && st.Transport == dialect.SSE && strings.HasPrefix(st.Pattern, "GET ") {
+			return fmt.Errorf("edge: protocol %s: stream %s: a GET begins with a write", info.Name, st.Name)
+		}
 		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name}
-		if err := s.add(st.Pattern, serve, auth.ScopeRead, bound, p); err != nil {
+		if err := s.add(st.Pattern, serve, needs, bound, p); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Server) rpc(c *call) error {
 func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
 	l := &live.Life{Caller: c.Caller}
 	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
-	ss, err := s.live.Open(l, &c.Report, b, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
+	ss, err := s.open(c, l, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = live.Ended(l.Ctx, err)
@@ -46,7 +46,7 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 		ss.Close()
 		l.End(nil)
 	}
-	if errors.Is(err, live.ErrComplete) {
+	if errors.Is(err, dialect.ErrComplete) {
 		return nil
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -149,4 +150,16 @@ func TestFullDetailIsNeverThinned(t *testing.T) {
 	body, _ := io.ReadAll(c)
 	_, rest, _ := strings.Cut(string(body), "\n\n") // the hint
 	tiles(t, readFrames(t, rest), 0)
+}
+
+// slowDialer dials with a small buffer.
+func slowDialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := d.DialContext(ctx, network, addr)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(16 << 10)
+		}
+		return c, err
+	}
 }

@@ -19,8 +19,8 @@ func (s *Server) socket(c *call) (err error) {
 		return err
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
-	ss, err := s.live.Open(l, &c.Report, b, in)
-	complete := errors.Is(err, live.ErrComplete)
+	ss, err := s.open(c, l, in)
+	complete := errors.Is(err, dialect.ErrComplete)
 	if err != nil && !complete {
 		ss.Close()
 		l.End(nil)

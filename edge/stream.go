@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -21,12 +22,17 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
-	ss, err := s.live.Open(l, &c.Report, b, in)
+	ss, err := s.open(c, l, in)
+	c.In.Leave() // what is left of a body is the request's
 	if err != nil || c.Request.Method == http.MethodHead {
 		ss.Close()
 		l.End(nil)
 	}
-	if errors.Is(err, live.ErrComplete) {
+	st := c.Protocol.Streams[b.Name]
+	if errors.Is(err, dialect.ErrComplete) {
+		if st.Complete != nil {
+			return st.Complete(&c.Call)
+		}
 		c.Writer.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -34,11 +40,11 @@ func (s *Server) stream(c *call) error {
 		return err
 	}
 	if c.Request.Method == http.MethodHead {
-		sse.Plain.SetHeader(c.Writer.Header())
+		cmp.Or(st.Format, sse.Plain).SetHeader(c.Writer.Header())
 		c.Writer.WriteHeader(http.StatusOK)
 		return nil
 	}
-	sink, err := s.openSSE(c, l)
+	sink, err := s.openSSE(c, l, st.Format)
 	if err != nil {
 		ss.Close()
 		return live.Ended(l.Ctx, err)
@@ -47,10 +53,10 @@ func (s *Server) stream(c *call) error {
 }
 
 // openSSE answers on the connection itself where that can be had, else through the HTTP server.
-func (s *Server) openSSE(c *call, l *live.Life) (transport.Sink, error) {
-	direct, err := s.sse.OpenDirect(c.Writer, c.Request, nil, l.End)
+func (s *Server) openSSE(c *call, l *live.Life, format *sse.Format) (transport.Sink, error) {
+	direct, err := s.sse.OpenDirect(c.Writer, c.Request, format, l.End)
 	if errors.Is(err, sse.ErrNotDirect) {
-		return s.sse.Open(c.Writer, nil)
+		return s.sse.Open(c.Writer, format)
 	}
 	c.taken(http.StatusOK)
 	if err != nil {
@@ -67,5 +73,27 @@ func input(c *call, b *live.Bound) (dialect.Input, error) {
 	if err != nil {
 		return dialect.Input{}, err
 	}
-	return dialect.Input{Stream: b.Name, Path: c.Params, Query: url.Values(q), Header: c.Request.Header}, nil
+	in := dialect.Input{Stream: b.Name, Path: c.Params, Query: url.Values(q), Header: c.Request.Header}
+	if len(b.Body) > 0 {
+		in.Body, err = c.Body(b.Body...)
+	}
+	return in, err
+}
+
+// open opens what a request asks for. One that begins with a write has its place among the streams before it writes.
+func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, error) {
+	b := c.route.stream
+	var req dialect.Request
+	read := func(*protocol.Call) (err error) { req, err = b.Dialect.Open(in); return err }
+	if begin := c.Protocol.Streams[b.Name].Begin; begin != nil {
+		if err := s.live.Enter(l); err != nil {
+			return nil, err
+		}
+		c.Release = func() { s.live.Leave(l) }
+		read = s.node.Metered(func(c *protocol.Call) (err error) { req, err = begin(c, in); return err })
+	}
+	if err := read(&c.Call); err != nil {
+		return nil, live.Ended(l.Ctx, err)
+	}
+	return s.live.Open(l, &c.Report, b, req)
 }

@@ -62,6 +62,19 @@ type Preluder interface {
 	Prelude() schema.Seq
 }
 
+// Opener is a projector whose streams begin with frames that no record has: an acknowledgement, or a snapshot.
+type Opener interface {
+	// Open appends them, asked of a projector that was made for the stream's request, before anything else is sent. The
+	// client has everything up to after; a Stateful projector was fed that.
+	Open(out *Frames, after schema.Seq) error
+}
+
+// Closer is a projector whose streams end with frames behind the run's last record.
+type Closer interface {
+	// Close appends them. It is asked where the stream ends with its run.
+	Close(out *Frames) error
+}
+
 // Decisions of a caller.
 var (
 	// ErrBadRequest reports that a request's parameters are not what its protocol allows.
@@ -71,6 +84,8 @@ var (
 	ErrNotFound = errors.New("there is no such thing")
 	// ErrGone reports that what was asked to change can no longer be changed: an archived session.
 	ErrGone = errors.New("it can no longer be changed")
+	// ErrComplete reports that the client has all that its stream would bring. It is no refusal.
+	ErrComplete = errors.New("the client has all of it")
 )
 
 // Info describes a dialect.
@@ -99,6 +114,13 @@ type Stream struct {
 	// ByAccept says that the stream is served to those who name its media type in Accept; all others get what else
 	// answers the path.
 	ByAccept bool
+	// Body are the media types of a request's body, which is read into Input.Body; none: there is no body to be read.
+	Body []string
+	// Children says that a child is opened by its own id as well, where the projectors are Stateful (Request.Child).
+	Children bool
+	// Backlog is how many events a client may be behind what is live, once it has had everything; its stream ends then
+	// with ReasonOverflow. 0: any number.
+	Backlog int
 }
 
 // Transport names what carries the frames.
@@ -155,6 +177,7 @@ type Request struct {
 	Speed    float64 // replay with the original timing, so many times faster; 0: as fast as it goes
 	Form     string  // what else decides the frames; requests that differ in it share none
 	Newest   bool    // without a cursor, begin behind the newest event
+	Child    string  // set by the edge: the child whose id Run was in what Open returned; Run is its root now
 }
 
 // Filter says which events of a run a client wants. What is left out is explained to it by first_seq.
@@ -202,6 +225,8 @@ type Cursor struct {
 	// at Seq on, and the client has everything up to it. One that is not there is a bad cursor.
 	Token string
 	Later bool // the frame may come with a record behind Seq
+	// Place is where a client of a Stateful projector is, whatever it was shown of it; Seq is not used then.
+	Place Place
 	// Step is the step to begin with, when ByStep is set: its index (native §3.5).
 	Step   int
 	ByStep bool

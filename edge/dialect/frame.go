@@ -8,6 +8,9 @@ type Frame struct {
 	Data  []byte // one JSON text without line breaks
 	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
 	Last  bool   // the stream ends with this frame, cleanly
+	// Slot is the place of the frame among all that its record has for anybody (Place). It is used only where cursors are
+	// places, and grows within a record.
+	Slot int
 	// Again marks what a client must have heard to understand what comes: one that begins behind it is given it
 	// once more (Preluder).
 	Again bool

@@ -15,6 +15,7 @@ const (
 	ReasonShutdown          // this node goes away; the run goes on
 	ReasonClientGone        // the client closed or vanished (KAI-STREAM-CONN-0001)
 	ReasonSlowClient        // the client did not read what was written to it in time
+	ReasonOverflow          // more events than the stream allows wait for the client
 	ReasonCredentialExpired // the stream's credential has ended; a new one and the cursor continue it
 
 	// Cursors.
@@ -81,6 +82,7 @@ var reasonNames = [reasonCount]string{
 	ReasonShutdown:          "shutdown",
 	ReasonClientGone:        "client gone",
 	ReasonSlowClient:        "slow client",
+	ReasonOverflow:          "overflow",
 	ReasonCredentialExpired: "credential expired",
 	ReasonExpired:           "expired cursor",
 	ReasonFuture:            "future cursor",
@@ -129,6 +131,8 @@ func (r Reason) String() string {
 var (
 	// ErrSlowClient reports that the client did not take what was written within the write time-out.
 	ErrSlowClient = errors.New("client does not read")
+	// ErrOverflow reports that more events wait for the client than its stream allows.
+	ErrOverflow = errors.New("client is too far behind")
 	// ErrClientGone reports that the connection is gone.
 	ErrClientGone = errors.New("client is gone")
 )

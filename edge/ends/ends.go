@@ -84,6 +84,7 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonShutdown:   {Status: http.StatusServiceUnavailable, Code: "SHUTTING-DOWN", Message: "this node is shutting down", RetryAfter: 1, End: EndBroken, Close: 1001, GRPC: 1},
 	dialect.ReasonClientGone: {Status: 499, Code: schema.CodeClientGone, Message: "the client is gone", End: EndBroken, Close: 1001, GRPC: 1},
 	dialect.ReasonSlowClient: {Status: http.StatusServiceUnavailable, Code: schema.CodeDropped, Message: "the client does not read", RetryAfter: 1, End: EndBroken, Close: 1008, GRPC: 8},
+	dialect.ReasonOverflow:   {Status: http.StatusServiceUnavailable, Code: "OVERFLOW", Message: "the client is too far behind; come back with the cursor", RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 8},
 
 	dialect.ReasonExpired:   {Status: http.StatusGone, Code: codeCursorExpired, Message: "events behind the cursor are no longer kept; first_seq, where it is given, is the first that is", End: EndBroken, Close: 1008, GRPC: 11},
 	dialect.ReasonFuture:    {Status: http.StatusConflict, Code: "CURSOR-AHEAD", Message: "the cursor is beyond the newest event", End: EndBroken, Close: 1008, GRPC: 11},
@@ -135,9 +136,11 @@ var reasons = []struct {
 	reason dialect.Reason
 }{
 	{ErrDraining, dialect.ReasonShutdown},
+	{dialect.ErrComplete, dialect.ReasonEnded},
 	{fanout.ErrClosed, dialect.ReasonShutdown},
 	{producers.ErrClosed, dialect.ReasonShutdown},
 	{dialect.ErrSlowClient, dialect.ReasonSlowClient},
+	{dialect.ErrOverflow, dialect.ReasonOverflow},
 	{dialect.ErrClientGone, dialect.ReasonClientGone},
 
 	{ErrNoRoute, dialect.ReasonNoRoute},

@@ -102,6 +102,8 @@ var sentinels = map[string]struct {
 	"dialect.ErrBadRequest":     {dialect.ErrBadRequest, dialect.ReasonBadRequest},
 	"dialect.ErrNotFound":       {dialect.ErrNotFound, dialect.ReasonNotFound},
 	"dialect.ErrGone":           {dialect.ErrGone, dialect.ReasonState},
+	"dialect.ErrComplete":       {dialect.ErrComplete, dialect.ReasonEnded},
+	"dialect.ErrOverflow":       {dialect.ErrOverflow, dialect.ReasonOverflow},
 	"dialect.ErrSlowClient":     {dialect.ErrSlowClient, dialect.ReasonSlowClient},
 	"dialect.ErrClientGone":     {dialect.ErrClientGone, dialect.ReasonClientGone},
 	"auth.ErrUnauthorized":      {auth.ErrUnauthorized, dialect.ReasonUnauthorized},

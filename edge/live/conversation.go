@@ -156,7 +156,7 @@ func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) 
 		return Place{}, err
 	}
 	s.ss, err = c.open(s, req)
-	if s.complete = errors.Is(err, ErrComplete); err != nil && !s.complete {
+	if s.complete = errors.Is(err, dialect.ErrComplete); err != nil && !s.complete {
 		s.ss.Close()
 		s.life.End(nil)
 		c.remove(s)

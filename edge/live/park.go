@@ -27,6 +27,7 @@ type broadcastGroup struct {
 	detail  dialect.Detail // of the request, for dialects that project by it
 	bundle  bool
 	form    string
+	child   string
 	enc     *transport.Encoding
 	project dialect.Projector // one with a state was fed all that the view has shown
 	frames  dialect.Frames
@@ -89,12 +90,12 @@ func (ss *Session) park() bool {
 
 func (v *view) group(ss *Session, enc *transport.Encoding) *broadcastGroup {
 	for _, o := range v.groups {
-		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle && o.form == ss.req.Form {
+		if o.bound == ss.bound && o.enc == enc && o.detail == ss.req.Detail && o.bundle == ss.req.Bundle && o.form == ss.req.Form && o.child == ss.req.Child {
 			return o
 		}
 	}
 	o := &broadcastGroup{
-		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form,
+		bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, child: ss.req.Child,
 		enc: enc, project: ss.bound.Dialect.Projector(ss.req), spoke: time.Now(),
 	}
 	if p, ok := ss.w.project.(dialect.Stateful); ok {
@@ -126,7 +127,7 @@ func (v *view) take(ss *Session) {
 	o.parked[n] = nil
 	o.parked = o.parked[:n]
 	r := ss.read.upToDate()
-	r.pos, r.fold.Last = v.now.Load().hi, v.last
+	r.pos, r.fold.Last, r.had = v.now.Load().hi, v.last, true
 	if events := o.events - ss.place.events; events > 0 {
 		ss.c.Events += events
 		ss.c.Sent += o.bytes - ss.place.bytes

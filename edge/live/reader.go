@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
 	"agentstream/fanout"
@@ -47,6 +48,9 @@ type viewReader struct {
 	whole  bool       // everything of a run as it is: history comes as packs
 	thin   bool       // a client that does not keep up is told less
 	joined schema.Seq // what was history when the client came, of which it is spared nothing
+	most   schema.Seq // events that it may be behind what is live; 0: any number
+	had    bool       // everything that there was, once
+	over   schema.Seq // how many waited when they were too many
 	behind *behind    // how far it is behind what is live; nil: it is not
 
 	// The history under way, by records or by packs; nil: none.
@@ -74,6 +78,9 @@ const (
 
 func (r *viewReader) next(ctx context.Context) (portion, error) {
 	for {
+		if r.over > 0 {
+			return portion{}, fmt.Errorf("%d events wait, %d may: %w", r.over, r.most, dialect.ErrOverflow)
+		}
 		if r.stop != nil {
 			p, err := r.history()
 			if err != nil || len(p.records)+len(p.batch.Packs) > 0 {
@@ -92,7 +99,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 				r.read(through)
 				continue
 			}
-			r.pos, r.told, r.behind = s.hi, false, nil
+			r.pos, r.told, r.behind, r.had = s.hi, false, nil, true
 			if len(items) > 0 {
 				r.told = s.ended
 				return portion{records: r.take(items), ended: s.ended}, nil
@@ -104,6 +111,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 		case s.err != nil:
 			return portion{}, s.err
 		}
+		r.had = true
 		changed := r.v.wait(s)
 		if changed == nil {
 			continue
@@ -222,6 +230,9 @@ func (r *viewReader) upToDate() *viewReader {
 }
 
 func (r *viewReader) wrote(took time.Duration) {
+	if left := r.v.now.Load().hi - r.pos; r.most > 0 && r.had && left > r.most {
+		r.over = left // what came while the client was waited for
+	}
 	switch {
 	case !r.thin:
 	case took >= stall:

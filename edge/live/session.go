@@ -39,19 +39,12 @@ type Session struct {
 	place  place
 }
 
-// errComplete reports that a run has ended and that the client has its last event.
-var ErrComplete = errors.New("the run has ended and the client has all of it")
-
-// begin reads the request and opens what it asks for. What begin opened is closed by close, also after an
-// error.
-func (v *Live) Open(l *Life, c *Report, b *Bound, in dialect.Input) (*Session, error) {
+// Open opens what a request asks for. What it opened is closed by Close, also after an error. The error wraps
+// dialect.ErrComplete when the run has ended and the client has all of it.
+func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session, error) {
 	ctx := l.Ctx
-	ss := &Session{live: v, c: c, bound: b, life: l, ctx: ctx}
-	var err error
-	if ss.req, err = b.Dialect.Open(in); err != nil {
-		return ss, err
-	}
-	key, err := l.key(ss.req.Run)
+	ss := &Session{live: v, c: c, bound: b, life: l, ctx: ctx, req: req}
+	key, err := l.key(req.Run)
 	if err != nil {
 		return ss, err
 	}
@@ -95,7 +88,7 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 // maxLate bounds the events behind a cursor that are looked at before the answer begins.
 const maxLate = 4096
 
-// shownAll returns ErrComplete when a run that has ended has nothing behind the cursor that the client is shown. What
+// shownAll returns dialect.ErrComplete when a run that has ended has nothing behind the cursor that the client is shown. What
 // follows the end may be hidden from a client that has the end, which every client is shown.
 func (ss *Session) shownAll(ctx context.Context) error {
 	filter := ss.filter()
@@ -107,13 +100,19 @@ func (ss *Session) shownAll(ctx context.Context) error {
 			return err
 		}
 	}
-	return ErrComplete
+	return dialect.ErrComplete
 }
 
 // openStateful opens a run for a dialect whose frames depend on what was before the cursor.
 func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) error {
 	v := ss.live
 	head, err := v.cfg.Runs.Existing(ctx, key)
+	if ss.bound.Children && errors.Is(err, fanout.ErrNotFound) {
+		var src runs.Source
+		src, head, err = v.cfg.Runs.Locate(ctx, key)
+		key, ss.req.Run, ss.req.Child = src.Key, src.Key.Run, src.Child
+		p = p.For(ss.req)
+	}
 	if err != nil {
 		return err
 	}
@@ -126,20 +125,33 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	}
 	after := schema.Seq(0)
 	switch cursor := ss.req.Cursor; {
-	case cursor.Token != "":
+	case cursor.Token != "" || cursor.Place.Seq > 0:
 		at, err := v.cfg.Checkpoints.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
 		if err != nil {
 			return err
 		}
 		after, p, ss.lead = at.Seq, at.P, at.Rest
 		ss.again = stretch{at.From, at.Seq, at.Index}
+	case cursor.Seq > head.Last:
+		return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
+	case cursor.Seq > 0:
+		if p, err = v.cfg.Checkpoints.At(ctx, key, ss.bound.Dialect, cursor.Seq, ss.req); err != nil {
+			return err
+		}
+		after = cursor.Seq
+		ss.again = stretch{state.PreludeOf(p), after, math.MaxInt}
 	case ss.req.Newest:
 		after, p = head.Last, now
 		ss.again = stretch{state.PreludeOf(now), head.Last, math.MaxInt}
 	}
 	ss.project = p
-	ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after})
-	return err
+	if ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after}); err != nil {
+		return err
+	}
+	if ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && len(ss.lead) == 0 && ss.req.Cursor != (dialect.Cursor{}) {
+		return dialect.ErrComplete
+	}
+	return nil
 }
 
 // shaped reports whether deltas are folded and paced for this client.
@@ -174,7 +186,7 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 	}
 	return &viewReader{
 		hub: ss.live.cfg.Runs.Hub, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
-		thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
+		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}, nil
 }
@@ -211,6 +223,9 @@ func (endReader) close() int                            { return 0 }
 
 // close gives everything back but the place among the streams, which the call holds until it is logged.
 func (ss *Session) Close() {
+	if ss == nil {
+		return // it was refused before
+	}
 	if ss.read != nil {
 		ss.c.Dropped = ss.read.close()
 		if h := ss.live.cfg.Hooks.Dropped; h != nil && ss.c.Dropped > 0 {
@@ -252,6 +267,9 @@ func (ss *Session) begin() (err error) {
 	ss.w = writer{ss: ss, sink: ss.Sink, project: ss.project, flushed: time.Now()}
 	if ss.project == nil {
 		ss.w.project = ss.bound.Dialect.Projector(ss.req)
+	}
+	if err := ss.w.opening(); err != nil {
+		return cleanly(err)
 	}
 	if err := ss.w.prelude(ss.again); err != nil {
 		return cleanly(err)
@@ -335,7 +353,7 @@ func (ss *Session) deliver() error {
 			return cleanly(err)
 		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {
-			return nil
+			return cleanly(w.closing())
 		}
 		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
 			return err

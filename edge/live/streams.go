@@ -122,10 +122,13 @@ func (v *Live) Cut() {
 	}
 }
 
-// enter counts a stream in. It wraps errDraining or errBusy when there is no place.
+// Enter counts a stream in, once. It wraps ErrDraining or ErrBusy when there is no place.
 func (v *Live) Enter(l *Life) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if _, in := v.streams[l]; in {
+		return nil
+	}
 	if v.draining {
 		return ends.ErrDraining
 	}

@@ -33,6 +33,36 @@ func cleanly(err error) error {
 	return err
 }
 
+// opening writes the frames that the stream begins with.
+func (w *writer) opening() error {
+	p, ok := w.project.(dialect.Opener)
+	if !ok {
+		return nil
+	}
+	return w.apart(func(out *dialect.Frames) error { return p.Open(out, w.ss.After) })
+}
+
+// closing writes the frames behind the run's last record.
+func (w *writer) closing() error {
+	p, ok := w.project.(dialect.Closer)
+	if !ok {
+		return nil
+	}
+	return w.apart(p.Close)
+}
+
+// apart writes frames that are of no record.
+func (w *writer) apart(tell func(*dialect.Frames) error) error {
+	defer w.frames.Reset()
+	if err := tell(&w.frames); err != nil {
+		return err
+	}
+	if err := w.write(w.frames.List); err != nil {
+		return err
+	}
+	return w.flush(time.Now(), 0)
+}
+
 // stretch is a part of a run: from a record on, 0 is none of it, up to another one, of which only so many frames count.
 type stretch struct {
 	from, through schema.Seq

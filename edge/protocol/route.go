@@ -6,6 +6,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
+	"agentstream/edge/transport/sse"
 )
 
 // Protocol is all that a wire protocol brings to an edge. It is handed in by cmd and never changed.
@@ -17,6 +18,9 @@ type Protocol struct {
 	Routes []Route
 	// Conversations are the WebSockets on which clients send messages.
 	Conversations []Conversation
+	// Streams say of the dialect's streams, by Stream.Name, what a translation cannot; one that is not named has the zero
+	// value's.
+	Streams map[string]Stream
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 
@@ -31,6 +35,20 @@ type Protocol struct {
 	LastWords func(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End)
 	// Allow and Expose are headers that pages of other origins may send and read, besides those of every route.
 	Allow, Expose []string
+}
+
+// Stream is what a protocol says of one of its dialect's streams, besides dialect.Stream. The zero value is a stream
+// that is read.
+type Stream struct {
+	Needs auth.Scope // of the caller; 0: auth.ScopeRead. Begin needs auth.ScopeWrite as well.
+	// Begin does what comes before the stream, and reads the request in the place of the dialect's Open; nil: that does
+	// it. What it writes counts against the tenant's limits. Its error is answered as a route's. It returns where the
+	// stream begins. A client that was cut off comes again with the same Idempotency-Key.
+	Begin func(*Call, dialect.Input) (dialect.Request, error)
+	// Complete answers a client of SSE that has all that the stream would bring; nil: 204.
+	Complete func(*Call) error
+	// Format is how SSE is written; nil: sse.Plain.
+	Format *sse.Format
 }
 
 // Route is one request with one answer: an HTTP path of a protocol, a unary RPC, or both.

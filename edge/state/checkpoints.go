@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -264,6 +265,9 @@ func (ts *Checkpoints) Find(ctx context.Context, key schema.RunKey, d dialect.Di
 	if err != nil {
 		return Found{}, err
 	}
+	if c.Place.Seq > 0 {
+		c.Seq, c.Token = c.Place.Seq, ""
+	}
 	if c.Seq < 1 || c.Seq > head.Last {
 		return Found{}, bad
 	}
@@ -288,6 +292,9 @@ func (ts *Checkpoints) Find(ctx context.Context, key schema.RunKey, d dialect.Di
 		if err := p.Project(&frames, r); err != nil {
 			return Found{}, ProjectError(r, err)
 		}
+		if c.Place.Seq > 0 {
+			return foundAt(c.Place, p, from, frames.List), nil
+		}
 		for i, f := range frames.List {
 			if string(f.Token) != c.Token {
 				continue
@@ -304,6 +311,19 @@ func (ts *Checkpoints) Find(ctx context.Context, key schema.RunKey, d dialect.Di
 		frames.Reset()
 	}
 	return Found{}, bad
+}
+
+// foundAt returns a place among the frames of its record, of which p was told last.
+func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
+	n := sort.Search(len(list), func(i int) bool { return list[i].Slot > at.Slot })
+	f := Found{Seq: at.Seq, Index: n, P: p}
+	if n == 0 || !list[n-1].Again {
+		f.From = from
+	}
+	for _, frame := range list[n:] {
+		f.Rest = append(f.Rest, clone(frame))
+	}
+	return f
 }
 
 // preludeOf returns the record from which on a client that begins behind all that p was fed needs frames; 0: none.

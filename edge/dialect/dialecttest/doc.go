@@ -2,12 +2,14 @@
 //
 // # What it is
 //
-// [Talk] is a protocol of a conversation on a WebSocket (conversation.go) and of a protobuf service whose unary method is
-// an HTTP route as well (rpc.go).
+// [Protocol] registers [Sample], a protocol of streams: it is what to copy when a protocol is added. [Talk] is a protocol of
+// a conversation on a WebSocket (conversation.go) and of a protobuf service whose unary method is an HTTP route as well
+// (rpc.go).
 //
 // # Contract
 //
-// They use what package protocol and package dialect export and nothing else.
+// They use what package protocol and package dialect export and nothing else. The tests of package edge serve them over real
+// connections.
 //
 // # Concurrency
 //
@@ -19,5 +21,5 @@
 //
 // # Where to look next
 //
-// docs/contributing.md, which builds them step by step.
+// docs/contributing.md, which builds them step by step; edge/protocol for the contract.
 package dialecttest

@@ -1,0 +1,134 @@
+package dialecttest
+
+import (
+	"cmp"
+	"fmt"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
+
+// Sample is a protocol with a state: how many bytes of text a run has said.
+type Sample struct{}
+
+var _ dialect.Dialect = Sample{}
+
+// Info names the streams.
+func (Sample) Info() dialect.Info {
+	const json = "application/json"
+	return dialect.Info{Name: "sample", Streams: []dialect.Stream{
+		{Name: "feed", Pattern: "GET /sample/{run}/feed", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Children: true},
+		{Name: "feed.ws", Pattern: "GET /sample/{run}/feed", Transport: dialect.WebSocket, Mode: dialect.ModeB, Shared: true, Children: true, Subprotocols: []string{"sample"}},
+		{Name: "near", Pattern: "GET /sample/{run}/near", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Backlog: 8},
+		{Name: "look", Pattern: "POST /sample/look", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{json}},
+		{Name: "ask", Pattern: "POST /sample/{run}/ask", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{json}},
+	}}
+}
+
+// Open reads a request: what the query of a GET or the body of a POST asks for.
+func (Sample) Open(in dialect.Input) (dialect.Request, error) {
+	ask := question{Run: in.Path["run"], Only: in.Query.Get("only"), Last: in.Header.Get("Last-Event-ID")}
+	if in.Body != nil {
+		if err := ask.read(in.Body); err != nil {
+			return dialect.Request{}, err
+		}
+	}
+	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Form: ask.Only, Newest: ask.Newest || in.Query.Has("newest")}
+	if err := schema.ValidRunID(ask.Run); err != nil {
+		return req, err
+	}
+	if ask.Only != "" && ask.Only != "sum" && ask.Only != "type" {
+		return req, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
+	}
+	var err error
+	if ask.Last != "" {
+		req.Cursor.Place, err = dialect.ParsePlace(ask.Run, ask.Last)
+	}
+	return req, err
+}
+
+// Projector returns one that has seen nothing yet.
+func (Sample) Projector(req dialect.Request) dialect.Projector { return (&projector{}).For(req) }
+
+// AppendError writes {"sample_error":{…}}.
+func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
+	return fmt.Appendf(dst, `{"sample_error":{"code":%q,"message":%q}}`, p.Code, p.Message)
+}
+
+// Slots of a record's frames: the same whatever the client asks for.
+const (
+	slotType = iota
+	slotSum
+)
+
+// projector shows the type of each record, and behind a text the bytes of all texts so far.
+type projector struct {
+	req  dialect.Request
+	text int // bytes
+	gone bool
+}
+
+var _ interface {
+	dialect.Stateful
+	dialect.Opener
+	dialect.Closer
+} = (*projector)(nil)
+
+func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
+	typ := string(r.Type)
+	if typ == schema.TypeTextDelta {
+		p.text += len(r.Payload())
+	}
+	p.gone = p.gone || typ == schema.TypeSessionDeleted
+	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child {
+		return nil
+	}
+	if p.req.Form != "sum" {
+		p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
+	}
+	if p.req.Form != "type" && typ == schema.TypeTextDelta {
+		p.frame(out, r, slotSum, fmt.Appendf(nil, `{"seq":%d,"sum":%d}`, r.Seq, p.text))
+	}
+	if n := len(out.List); n > 0 && p.req.Stream == "ask" && typ == schema.TypeTurnEnd {
+		out.List[n-1].Last = true // the answer ends with its turn, the run goes on
+	}
+	return nil
+}
+
+// frame appends a frame with its id, which is of the run or child that the client named.
+func (p *projector) frame(out *dialect.Frames, r schema.Record, slot int, data []byte) {
+	at := dialect.Place{Seq: r.Seq, Slot: slot}
+	id := at.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
+	out.Add(dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot})
+}
+
+// Open acknowledges the stream. One that begins at the newest event gets what was said before it as a snapshot.
+func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
+	if p.req.Newest {
+		out.Add(dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)})
+		return nil
+	}
+	out.Add(dialect.Frame{Event: []byte("hello"), Data: fmt.Appendf(nil, `{"after":%d}`, after)})
+	return nil
+}
+
+// Close says goodbye.
+func (p *projector) Close(out *dialect.Frames) error {
+	out.Add(dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
+	return nil
+}
+
+func (p *projector) For(req dialect.Request) dialect.Stateful {
+	q := *p
+	q.req = req
+	return &q
+}
+
+func (p *projector) Size() int { return 256 }
+
+func (p *projector) Admit(dialect.Request) error {
+	if p.gone {
+		return dialect.Refuse(dialect.ErrNotFound, "it was deleted")
+	}
+	return nil
+}

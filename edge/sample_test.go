@@ -1,0 +1,404 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"agentstream/edge"
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/native"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+)
+
+// withSample serves the sample beside the native protocol.
+func withSample(c *edge.Config) {
+	c.Protocols = []protocol.Protocol{{Dialect: native.Dialect{}}, dialecttest.Protocol()}
+}
+
+// sampled is one event of a stream over SSE.
+type sampled struct{ name, data, id string }
+
+// feed is an open stream.
+type feed struct {
+	t     *testing.T
+	resp  *http.Response
+	lines *bufio.Reader
+}
+
+func (h *house) feed(t *testing.T, method, path, body string, headers ...string) *feed {
+	t.Helper()
+	if body != "" {
+		headers = append(headers, "Content-Type", "application/json")
+	}
+	resp, err := h.client.Do(h.request(method, path, body, headers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, b)
+	}
+	return &feed{t, resp, bufio.NewReader(resp.Body)}
+}
+
+// next returns the next event; the error is that of the body's end.
+func (f *feed) next() (s sampled, err error) {
+	for {
+		line, err := f.lines.ReadString('\n')
+		if err != nil {
+			return s, err
+		}
+		line = strings.TrimSuffix(line, "\n")
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimPrefix(value, " "); name {
+		case "event":
+			s.name = value
+		case "data":
+			s.data = value
+		case "id":
+			s.id = value
+		case "":
+			if s.data != "" {
+				return s, nil
+			}
+		}
+	}
+}
+
+// want reads events and compares name and data.
+func (f *feed) want(list ...string) (last sampled) {
+	f.t.Helper()
+	for _, want := range list {
+		var err error
+		if last, err = f.next(); err != nil || last.name+" "+last.data != want {
+			f.t.Fatalf("%s %s (%v), want %s", last.name, last.data, err, want)
+		}
+	}
+	return last
+}
+
+// rest reads to the end of the body.
+func (f *feed) rest() (list []sampled, err error) {
+	for {
+		s, err := f.next()
+		if err != nil {
+			return list, err
+		}
+		list = append(list, s)
+	}
+}
+
+// ends fails the test unless the body ends whole.
+func (f *feed) ends(list ...string) {
+	f.t.Helper()
+	f.want(list...)
+	if s, err := f.next(); err != io.EOF { //nolint:errorlint // the end of a body is not wrapped
+		f.t.Fatalf("%v, %v instead of the end", s, err)
+	}
+}
+
+// TestStreamByPost: a stream is asked for by a body, on a connection that is taken over, and keeps none of the memory for
+// bodies while it is open. The body is bounded and of the stream's media type.
+func TestStreamByPost(t *testing.T) {
+	var held atomic.Int64
+	h := newHouse(t, withSample, func(c *edge.Config) { c.Hooks.BodyBytes = held.Store; c.MaxBodyBytes = 4 << 10 })
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.must("run", schema.TypeTextDelta, `{"text":"abc"}`)
+	f := h.feed(t, "POST", "/sample/look", `{"run":"run","only":"sum"}`)
+	f.want(`hello {"after":0}`, `sample {"seq":2,"sum":14}`)
+	eventually(t, "the stream is parked", func() bool { return h.srv.Census().Parked == 1 })
+	if n := held.Load(); n != 0 {
+		t.Errorf("the stream holds %d bytes of its body", n)
+	}
+	h.must("run", schema.TypeTextDelta, `{"text":""}`)
+	f.want(`sample {"seq":3,"sum":25}`)
+	h.must("run", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
+	f.ends(`bye {"sum":25}`)
+	for body, want := range map[string]int{`{"run":`: 400, `{"run":"../x"}`: 400, `{"run":"other"}`: 404, `{"run":"` + strings.Repeat("x", 5<<10) + `"}`: 413} {
+		if a := h.do("POST", "/sample/look", body, "Content-Type", "application/json"); a.status != want || !strings.Contains(a.body, "sample_error") {
+			t.Errorf("%.30s: %d %s", body, a.status, a.body)
+		}
+	}
+	if a := h.do("POST", "/sample/look", `x`, "Content-Type", "text/plain"); a.status != 415 {
+		t.Errorf("a text: %d", a.status)
+	}
+}
+
+// TestStreamBeginsWithAWrite: what the stream writes is written once for a key, on its conditions, within the limits
+// and by callers who may; its frames begin with what was written and end with the turn. A refusal is one of HTTP.
+func TestStreamBeginsWithAWrite(t *testing.T) {
+	h := newHouse(t, withSample, func(c *edge.Config) {
+		c.TenantLimits = map[string]edge.IngestLimit{"small": {Bytes: 1}}
+		c.Authenticate = func(r *http.Request) (auth.Caller, error) {
+			if r.Header.Get(tenantHeader) == "looker" {
+				return auth.Caller{Tenant: "acme", Scopes: auth.ScopeRead}, nil
+			}
+			return byHeader(r)
+		}
+	})
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`, tenantHeader, "small") // all that it may
+	const key, path, said = "Idempotency-Key", "/sample/run/ask", `{"text":"hi"}`
+	hello, asked := `hello {"after":1}`, `sample {"seq":2,"type":"command.message","child":""}`
+	f := h.feed(t, "POST", path, said, key, "k1")
+	f.want(hello, asked)
+	h.must("run", schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"end_turn"}`)
+	f.ends(`sample {"seq":3,"type":"turn.end","child":""}`)
+	h.feed(t, "POST", path, said, key, "k1").ends(hello, asked, `sample {"seq":3,"type":"turn.end","child":""}`)
+	if n := h.last("run"); n != 3 {
+		t.Errorf("the run has %d events after the same question twice", n)
+	}
+	h.must("done", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		headers    []string
+	}{
+		{path, `{"text":"other"}`, 422, []string{key, "k1"}},
+		{path, said, 400, []string{key, ""}},
+		{path, `[`, 400, nil},
+		{path, said, 403, []string{tenantHeader, "looker"}},
+		{path, said, 429, []string{tenantHeader, "small"}},
+		{"/sample/done/ask", said, 409, nil},
+		{"/sample/nothing/ask", said, 404, nil},
+	} {
+		a := h.do("POST", tt.path, tt.body, append(tt.headers, "Content-Type", "application/json")...)
+		if a.status != tt.status || !strings.Contains(a.body, "sample_error") || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %v: %d %s", tt.path, tt.body, tt.headers, a.status, a.body)
+		}
+	}
+	if h.last("run") != 3 || h.last("nothing") != 0 {
+		t.Error("a refusal has written")
+	}
+}
+
+// TestPlaces: an id is a place. Behind each a stream goes on with what comes later, under any filter, on any node, also
+// when the run's beginning has expired; ids are ordered as the log is, and are refused for another run.
+func TestPlaces(t *testing.T) {
+	h := newHouse(t, withSample)
+	other := newHouse(t, withSample, func(c *edge.Config) { c.Hub = h.hub })
+	key := schema.RunKey{Tenant: "acme", Run: "run"}
+	w := newWriter(t, h, key)
+	w.state("running")
+	for range 3 {
+		w.text(4)
+		w.progress()
+	}
+	w.state("done")
+	read := func(h *house, query, last string) (list []string) {
+		got, err := h.feed(t, "GET", "/sample/run/feed"+query, "", "Last-Event-ID", last).rest()
+		if err != io.EOF { //nolint:errorlint // the end of a body is not wrapped
+			t.Fatal(err)
+		}
+		for _, s := range got {
+			if s.id != "" {
+				list = append(list, s.id+" "+s.data)
+			}
+		}
+		return list
+	}
+	all := read(h, "", "")
+	if len(all) != 11 || !slices.IsSorted(all) {
+		t.Fatalf("%d events: %q", len(all), all)
+	}
+	check := func(from int) {
+		for i, line := range all[from : len(all)-1] {
+			last, _, _ := strings.Cut(line, " ")
+			for query, only := range map[string]string{"": "", "?only=sum": `"sum"`, "?only=type": `"type"`} {
+				var want []string
+				for _, l := range all[from+i+1:] {
+					if strings.Contains(l, only) {
+						want = append(want, l)
+					}
+				}
+				for _, at := range []*house{h, other} {
+					if len(want) == 0 {
+						continue // it is complete
+					}
+					if got := read(at, query, last); !slices.Equal(got, want) {
+						t.Errorf("behind %s with %q: %q, want %q", last, query, got, want)
+					}
+				}
+			}
+		}
+	}
+	check(0)
+	last, _, _ := strings.Cut(all[len(all)-1], " ")
+	if a := h.do("GET", "/sample/run/feed", "", "Last-Event-ID", last); a.status != 200 || a.body != `{"complete":true}`+"\n" {
+		t.Errorf("behind the last one: %d %s", a.status, a.body)
+	}
+	h.must("another", schema.TypeRunLifecycle, `{"state":"running"}`)
+	for _, bad := range []string{last, last[1:], strings.ToUpper(last), "../../etc/passwd"} {
+		if a := h.do("GET", "/sample/another/feed", "", "Last-Event-ID", bad); a.status != 400 {
+			t.Errorf("%q in another run: %d %s", bad, a.status, a.body)
+		}
+	}
+	h.log.Expire(key, 2)
+	fresh := newHouse(t, withSample, func(c *edge.Config) { c.Hub = h.hub })
+	h, other = fresh, fresh
+	for i, line := range all { // sums are of what is kept, places stay
+		id, _, _ := strings.Cut(line, " ")
+		if i < 4 || i == len(all)-1 {
+			continue
+		}
+		got := read(fresh, "", id)
+		if len(got) != len(all)-i-1 || got[0][:len(id)] != all[i+1][:len(id)] {
+			t.Errorf("behind %s of a run whose beginning has expired: %q", id, got)
+		}
+	}
+}
+
+// TestOpeningAndClosing: a stream that begins at the newest event begins with what was before it, at the seam, and ends
+// behind the last record.
+func TestOpeningAndClosing(t *testing.T) {
+	h := newHouse(t, withSample)
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.must("run", schema.TypeTextDelta, `{"text":"abc"}`)
+	s, _, err := h.dial("/sample/run/feed?newest&only=sum", "Sec-Websocket-Protocol", "sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := h.feed(t, "GET", "/sample/run/feed?newest&only=sum", "")
+	f.want(`snapshot {"after":2,"sum":14}`)
+	eventually(t, "both are parked", func() bool { return h.srv.Census().Parked == 2 })
+	h.must("run", schema.TypeTextDelta, `{"text":""}`)
+	h.must("run", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
+	f.ends(`sample {"seq":3,"sum":25}`, `bye {"sum":25}`)
+	lines, ce := s.wait(t)
+	if ce.Code != 1000 || strings.Join(lines, " ") != `{"after":2,"sum":14} {"seq":3,"sum":25} {"sum":25}` {
+		t.Errorf("%d %q", ce.Code, lines)
+	}
+}
+
+// TestChildOfStateful: a child is opened by its own id as soon as its root has spawned it, though no archive knows it.
+func TestChildOfStateful(t *testing.T) {
+	h := newHouse(t, withSample)
+	h.must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.spawn("root", "kid")
+	f := h.feed(t, "GET", "/sample/kid/feed", "")
+	f.want(`hello {"after":0}`)
+	whole := h.feed(t, "GET", "/sample/root/feed", "")
+	eventually(t, "both are parked", func() bool { return h.srv.Census().Parked == 2 })
+	h.must("kid", schema.TypeTextDelta, `{"text":"abc"}`)
+	at := f.want(`sample {"seq":3,"type":"text.delta","child":"kid"}`)
+	f.want(`sample {"seq":3,"sum":14}`)
+	whole.want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`, `sample {"seq":2,"type":"child.spawn","child":""}`)
+	h.must("root", schema.TypeProgress, `{"done":1}`)
+	h.must("root", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
+	f.ends(`bye {"sum":14}`)
+	h.feed(t, "GET", "/sample/kid/feed", "", "Last-Event-ID", at.id).ends(`hello {"after":3}`, `sample {"seq":3,"sum":14}`, `bye {"sum":14}`)
+	if a := h.do("GET", "/sample/root/feed", "", "Last-Event-ID", at.id); a.status != 400 {
+		t.Errorf("the child's id in its root: %d", a.status)
+	}
+	if a := h.do("GET", "/sample/kid/near", ""); a.status != 404 {
+		t.Errorf("on a stream that has no children: %d", a.status)
+	}
+}
+
+// TestLastWords: a protocol decides how its streams end when a node goes away, in the terms of every transport.
+func TestLastWords(t *testing.T) {
+	h := newHouse(t, withSample, func(c *edge.Config) {
+		c.Protocols[0].LastWords = func(_ dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
+			if why.Reason == dialect.ReasonShutdown && begun || why.Reason == dialect.ReasonNotFound && !begun {
+				end.GRPC, end.Message = int(codes.DataLoss), fmt.Sprintf("begun %v", begun)
+			}
+		}
+	})
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	conn, err := grpc.NewClient(h.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := rpc(t, conn, streamRequest("none", 0, false)); status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "begun false") {
+		t.Errorf("before it began: %v", err)
+	}
+	end, begun := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := rpcUntil(t, conn, streamRequest("run", 0, false), begun)
+		end <- err
+	}()
+	<-begun
+	s, _, err := h.dial("/sample/run/feed", "Sec-Websocket-Protocol", "sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := h.feed(t, "GET", "/sample/run/feed", "")
+	f.want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`)
+	cut := h.feed(t, "GET", watched, "")
+	eventually(t, "the socket has begun", func() bool { return s.count() == 2 })
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.ends(`again {"why":"shutdown"}`)
+	if _, err := cut.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a protocol that has no such words ends with %v", err)
+	}
+	if lines, ce := s.wait(t); ce.Code != 4002 || !strings.Contains(string(ce.Reason), "come again") {
+		t.Errorf("closed with %d %s after %q", ce.Code, ce.Reason, lines)
+	}
+	if err := <-end; status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "begun true") {
+		t.Errorf("the call ends with %v", err)
+	}
+}
+
+// TestOverflow: a client for whom more waits than its stream allows is told so, and goes on behind what it has; one that
+// reads history is not.
+func TestOverflow(t *testing.T) {
+	h := newHouse(t, withSample, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
+	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
+	w.state("running")
+	for range 50 {
+		w.progress()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	d := slowDialer()
+	client := &http.Client{Transport: &http.Transport{DialContext: d}}
+	defer client.CloseIdleConnections()
+	r := h.request("GET", "/sample/run/near", "").WithContext(ctx)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	eventually(t, "it has all", func() bool { return h.srv.Census().Parked == 1 })
+	for n, waiting := 0, 0; waiting < 50; n++ { // events in a row that it does not take
+		if n > 20_000 {
+			t.Fatal("the client takes everything")
+		}
+		if waiting++; h.srv.Census().Parked == 1 {
+			waiting = 0
+		}
+		w.progress()
+	}
+	slow := &feed{t, resp, bufio.NewReader(resp.Body)}
+	list, err := slow.rest()
+	if err != io.EOF || len(list) == 0 || list[len(list)-1].data != `{"why":"overflow"}` { //nolint:errorlint // it is not wrapped
+		t.Fatalf("the slow client ends with %v behind %d events", err, len(list))
+	}
+	w.state("done")
+	last := list[len(list)-2].id
+	rest, err := h.feed(t, "GET", "/sample/run/near", "", "Last-Event-ID", last).rest()
+	if want := int(h.last("run")) - (len(list) - 2) + 2; err != io.EOF || len(rest) != want { //nolint:errorlint // it is not wrapped
+		t.Errorf("it goes on with %d events, want %d: %v", len(rest), want, err)
+	}
+}

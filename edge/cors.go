@@ -34,6 +34,9 @@ func corsLists(protocols []protocol.Protocol) (allow, expose string) {
 	for i := range protocols {
 		p := &protocols[i]
 		send, read = append(send, p.Allow...), append(read, p.Expose...)
+		if p.Key != "" {
+			send = append(send, p.Key)
+		}
 	}
 	slices.Sort(read)
 	return strings.Join(send, ", "), strings.Join(slices.Compact(read), ", ")

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -37,16 +38,23 @@ func (s *Server) authorize(c *call) (err error) {
 
 // authenticate takes a ticket where one may stand, on a GET of a stream, and the header everywhere.
 func (s *Server) authenticate(c *call) (auth.Caller, error) {
+	name := "ticket"
+	if p := c.Protocol; p != nil {
+		name = cmp.Or(p.Ticket, name)
+		if err := c.takeKey(p.Key); err != nil {
+			return auth.Caller{}, err
+		}
+	}
 	if s.cfg.Tickets == nil || c.route.stream == nil || c.route.method != http.MethodGet {
 		return s.cfg.Authenticate(c.Request)
 	}
 	query, err := url.ParseQuery(c.Request.URL.RawQuery)
-	tickets, given := query["ticket"]
+	tickets, given := query[name]
 	if err != nil || !given { // a query that cannot be read is refused behind the door
 		return s.cfg.Authenticate(c.Request)
 	}
 	// Nothing behind this line sees the ticket.
-	query.Del("ticket")
+	query.Del(name)
 	at := *c.Request.URL
 	at.RawQuery = query.Encode()
 	c.Request = c.Request.WithContext(c.Request.Context())
@@ -57,4 +65,21 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.LogTimeout)
 	defer cancel()
 	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.Params["run"])
+}
+
+// takeKey moves the credential from a protocol's own header to where every authenticator looks.
+func (c *call) takeKey(name string) error {
+	keys := c.Request.Header[name]
+	if name == "" || len(keys) == 0 {
+		return nil
+	}
+	token, given := "Bearer "+keys[0], c.Request.Header["Authorization"]
+	if len(keys) > 1 || len(given) > 1 || len(given) == 1 && given[0] != token {
+		return &auth.Refusal{Check: "more than one credential"}
+	}
+	c.Request = c.Request.WithContext(c.Request.Context())
+	c.Request.Header = c.Request.Header.Clone()
+	c.Request.Header.Del(name)
+	c.Request.Header["Authorization"] = []string{token}
+	return nil
 }

@@ -24,6 +24,9 @@ type Protocol struct {
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 
+	// Key is a header, in its canonical form, in which clients may send the credential that others send as a bearer token in
+	// Authorization; "" is none. Ticket is the query parameter in which a stream's ticket stands; "" is "ticket".
+	Key, Ticket string
 	// RequestID is the header, in its canonical form, in which the protocol's clients look for the request's id, besides
 	// X-Request-Id; "" is none.
 	RequestID string

@@ -1,0 +1,48 @@
+package edge_test
+
+import (
+	"strings"
+	"testing"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+)
+
+// TestKeysOfAProtocol: a protocol's clients send their credential, and the tickets of its streams, where that protocol
+// has them. No other route looks there.
+func TestKeysOfAProtocol(t *testing.T) {
+	g := newGuarded(t, func(c *edge.Config) {
+		c.Origins = []string{page}
+		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: "attach", Dialect: odd{
+			pattern: "GET /odd/{run}", open: byPath, mode: dialect.ModeA, project: func(out *dialect.Frames, _ schema.Record) error {
+				out.Add(dialect.Frame{Data: []byte("1"), Last: true})
+				return nil
+			}}})
+	})
+	bearer := "Bearer " + staticToken
+	for _, tt := range []struct {
+		what, path string
+		headers    []string
+		status     int
+	}{
+		{"its header", "/odd/run", []string{"X-Api-Key", staticToken}, 200},
+		{"the header of all", "/odd/run", []string{"Authorization", bearer}, 200},
+		{"both, the same", "/odd/run", []string{"X-Api-Key", staticToken, "Authorization", bearer}, 200},
+		{"both, not the same", "/odd/run", []string{"X-Api-Key", "another", "Authorization", bearer}, 401},
+		{"a wrong one", "/odd/run", []string{"X-Api-Key", "another"}, 401},
+		{"none", "/odd/run", nil, 401},
+		{"its header at another route", "/v1/agent/runs/run", []string{"X-Api-Key", staticToken}, 401},
+		{"its ticket", "/odd/run?attach=" + g.ticket("run", staticToken), nil, 200},
+		{"a ticket where others have it", "/odd/run?ticket=" + g.ticket("run", staticToken), nil, 401},
+	} {
+		if a := g.do("GET", tt.path, "", tt.headers...); a.status != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.what, a.status, a.body, tt.status)
+		}
+	}
+	a := g.do("OPTIONS", "/odd/run", "", "Origin", page, "Access-Control-Request-Method", "GET")
+	if !strings.Contains(a.header.Get("Access-Control-Allow-Headers"), "X-Api-Key") {
+		t.Errorf("pages may not send it: %v", a.header)
+	}
+}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"agentstream/internal/load"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/internal/load"
 	pubjs "agentstream/producers/natsjs"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"agentstream/internal/load"
 	"agentstream/cmd/agentstream/internal/clitest"
+	"agentstream/internal/load"
 )
 
 // bench is the command as kong fills it in.

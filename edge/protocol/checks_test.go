@@ -72,7 +72,7 @@ func TestSureIsNeverWrong(t *testing.T) {
 			t.Fatalf("%s %s is surely right, but: %v", info.Name, payload, err)
 		}
 	})
-	if sure == 0 {
+	if sure == 0 && !testing.Short() { // of the few that -short draws, none may be
 		t.Error("nothing was ever sure")
 	}
 }

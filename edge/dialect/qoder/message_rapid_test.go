@@ -226,7 +226,7 @@ func TestIncrementsMakeSense(t *testing.T) {
 			compared += r.compared
 		}
 	})
-	if compared < 100 {
+	if least := map[bool]int{false: 100, true: 10}[testing.Short()]; compared < least { // -short draws a fifth of the logs
 		t.Errorf("only %d texts were compared", compared)
 	}
 }

@@ -243,7 +243,13 @@ func TestFramesArrive(t *testing.T) {
 	if err != nil || f.op != opPing {
 		t.Fatalf("%v, %v, want a ping", f, err)
 	}
-	if _, err := p.Write(append(masked(0x8A, f.data), closeFrame(1000, "")...)); err != nil {
+	if _, err := p.Write(masked(0x8A, f.data)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.br.Peek(1); err != nil { // a client that closes before it is told so is answered in its own words
+		t.Fatal(err)
+	}
+	if _, err := p.Write(closeFrame(1000, "")); err != nil {
 		t.Fatal(err)
 	}
 	if code, reason, _ := p.closing(t); code != 1000 || reason != "ENDED: the run has ended" {

@@ -153,7 +153,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
 	c.Request, c.ID = r, requestID(r.Header)
 	c.Writer = &protocol.Response{ResponseWriter: w}
-	c.EndOf, c.Done = c.lastWord, c.over
 	h := w.Header()
 	c.Set("X-Request-Id", protocol.ValueID, c.ID)
 	h["X-Content-Type-Options"] = protocol.HeaderNoSniff

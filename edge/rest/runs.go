@@ -24,6 +24,18 @@ type newRun struct {
 	PlanningGate *string `json:"planning_gate"`
 }
 
+// readNewRun reads the body, which counts as one event against the tenant's limits.
+func readNewRun(c *protocol.Call) (in newRun, err error) {
+	body, err := c.Body("application/json", "text/plain")
+	if err == nil {
+		err = c.Spend(1, int64(len(body)))
+	}
+	if err == nil {
+		err = decodeObject(body, &in)
+	}
+	return in, err
+}
+
 // createRun begins a run with its first event. Beginning one is optional: a run may as well begin
 // with the first event that is appended to it.
 func (a *API) createRun(c *protocol.Call) error {
@@ -32,15 +44,8 @@ func (a *API) createRun(c *protocol.Call) error {
 		return err
 	}
 	opt.MustBeNew = true
-	body, err := c.Body("application/json", "text/plain")
+	in, err := readNewRun(c)
 	if err != nil {
-		return err
-	}
-	if err := c.Spend(1, int64(len(body))); err != nil {
-		return err
-	}
-	var in newRun
-	if err := decodeObject(body, &in); err != nil {
 		return err
 	}
 	state, first, err := in.begin()
@@ -67,15 +72,8 @@ func (a *API) putRun(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.Body("application/json", "text/plain")
+	in, err := readNewRun(c)
 	if err != nil {
-		return err
-	}
-	if err := c.Spend(1, int64(len(body))); err != nil {
-		return err
-	}
-	var in newRun
-	if err := decodeObject(body, &in); err != nil {
 		return err
 	}
 	if in.RunID != nil && *in.RunID != key.Run {

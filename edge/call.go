@@ -143,7 +143,7 @@ func (c *call) drain() {
 	}
 }
 
-// writeLog says once what became of the request. Payloads, credentials and the raw target are never in
+// writeLog logs once what became of the request. Payloads, credentials and the raw target are never in
 // it.
 func (c *call) writeLog(reason dialect.Reason) {
 	name := "none"

@@ -54,7 +54,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	return live.ErrParked
 }
 
-// turnAway tells a client why it may not open the conversation.
+// turnAway closes the connection of a client that may not open the conversation, with the reason.
 func (s *Server) turnAway(c *call, l *live.Life) error {
 	defer l.End(nil)
 	sink, err := s.upgrade(c, ws.Options{})

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"agentstream/edge/protocol"
 	"cmp"
 	"fmt"
 	"net"
@@ -9,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"agentstream/edge/protocol"
 )
 
 // Cross-origin requests (Fetch §3.2). Credentials are in headers or tickets and never in cookies, so

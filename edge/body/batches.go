@@ -1,8 +1,9 @@
 package body
 
 import (
-	"agentstream/schema"
 	"sync"
+
+	"agentstream/schema"
 )
 
 // batches are bodies and their events, used again by request after request: nothing of them is kept once an

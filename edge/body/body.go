@@ -21,7 +21,7 @@ import (
 // decodedJSON is how many times its size a body takes beside itself while it is taken apart as one JSON document.
 const decodedJSON = 2
 
-// BodyConfig sets Bodies up.
+// Config sets Bodies up.
 type Config struct {
 	MaxBytes int64         // of one body, as it came and inflated
 	Memory   int64         // of all bodies at once, in bytes: as they arrive, inflated and decoded
@@ -39,7 +39,7 @@ type Bodies struct {
 	room    *room
 }
 
-// NewBodies starts nothing.
+// New starts nothing.
 func New(cfg Config) (*Bodies, error) {
 	p := &pieces{places: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	f, err := newInflater(cfg.MaxBytes, p)
@@ -51,11 +51,11 @@ type Incoming struct {
 	w      http.ResponseWriter // of the HTTP server
 	r      *http.Request
 	Share  share // what it takes of the memory for bodies
-	Most   int64 // bytes of a body whose size is said, where they may be more than BodyConfig.MaxBytes
+	Most   int64 // bytes of a body whose size is said, where they may be more than Config.MaxBytes
 	Unread bool  // it may be answered before its end, which has not been read
 }
 
-// enter makes c the body of a tenant's request, whose share of the memory is to be given back.
+// Enter makes c the body of a tenant's request, whose share of the memory is to be given back.
 func (bs *Bodies) Enter(c *Incoming, w http.ResponseWriter, r *http.Request, tenant string) {
 	c.w, c.r = w, r
 	if c.Share.room == nil { // else an earlier one of the request
@@ -66,7 +66,7 @@ func (bs *Bodies) Enter(c *Incoming, w http.ResponseWriter, r *http.Request, ten
 // Entered reports whether the body has a share of the memory for bodies.
 func (c *Incoming) Entered() bool { return c.Share.room != nil }
 
-// Leave gives the body's share back.
+// Leave returns the body's share of the memory.
 func (c *Incoming) Leave() { c.Share.Give(c.Share.bytes) }
 
 // Drain reads what is left of the body: no more than all bodies may take.

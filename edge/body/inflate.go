@@ -25,7 +25,7 @@ const BodyCodings = "gzip, zstd"
 // maxZstdWindow is the largest window that a frame may ask for, in bytes: the bound of RFC 9659.
 const maxZstdWindow = 8 << 20
 
-// codingOf returns the one coding of a body, "" for none.
+// CodingOf returns the one coding of a body, "" for none.
 func CodingOf(h http.Header) (string, error) {
 	values := h["Content-Encoding"]
 	if len(values) == 0 {

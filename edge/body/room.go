@@ -1,10 +1,11 @@
 package body
 
 import (
-	"agentstream/edge/ends"
 	"context"
 	"sync"
 	"time"
+
+	"agentstream/edge/ends"
 )
 
 // room is the memory that the bodies of requests may take at a node: as they arrive, inflated and decoded. A tenant
@@ -32,7 +33,7 @@ type share struct {
 	bytes  int64
 }
 
-// take waits a little until n bytes more are there. What is more than one request can ever have counts as what it can
+// Take waits a little until n bytes more are there. What is more than one request can ever have counts as what it can
 // have: then it has the tenant's whole part for itself.
 func (s *share) Take(ctx context.Context, n int64) error {
 	change, err := s.room.enter(s, n)
@@ -83,7 +84,7 @@ func (r *room) enter(s *share, n int64) (change <-chan struct{}, err error) {
 	return r.change, ends.ErrNoRoom
 }
 
-// give gives n bytes back.
+// Give gives n bytes back.
 func (s *share) Give(n int64) {
 	if n = min(n, s.bytes); n <= 0 {
 		return

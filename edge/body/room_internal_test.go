@@ -1,12 +1,13 @@
 package body
 
 import (
-	"agentstream/edge/ends"
 	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"agentstream/edge/ends"
 )
 
 func newTestRoom(total int64) *room {

@@ -111,12 +111,12 @@ type Stream struct {
 	// MaxMessage is the largest request message over gRPC, and the largest message of a WebSocket's client, in bytes;
 	// 0: what the transport takes.
 	MaxMessage int
-	// ByAccept says that the stream is served to those who name its media type in Accept; all others get what else
+	// ByAccept reports whether the stream is served to those who name its media type in Accept; all others get what else
 	// answers the path.
 	ByAccept bool
 	// Body are the media types of a request's body, which is read into Input.Body; none: there is no body to be read.
 	Body []string
-	// Children says that a child is opened by its own id as well, where the projectors are Stateful (Request.Child).
+	// Children reports whether a child is opened by its own id as well, where the projectors are Stateful (Request.Child).
 	Children bool
 	// Backlog is how many events a client may be behind what is live, once it has had everything; its stream ends then
 	// with ReasonOverflow. 0: any number.

@@ -1,16 +1,17 @@
 package ends
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
-	"errors"
-	"fmt"
-	"time"
 )
 
-// problem describes a refusal for the client. Only reasons that are about the request itself show
+// Problem describes a refusal for the client. Only reasons that are about the request itself show
 // the error's text; the rest stays in the log.
 func Problem(reason dialect.Reason, err error) dialect.Problem {
 	out := OutcomeOf(reason)
@@ -59,7 +60,7 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 	return p
 }
 
-// retryAfter is after how many seconds the same request may be answered otherwise; 0: it will not be.
+// RetryAfter is after how many seconds the same request may be answered otherwise; 0: it will not be.
 func RetryAfter(reason dialect.Reason, err error) int {
 	if over := new(LimitError); errors.As(err, &over) {
 		return over.Seconds()
@@ -67,7 +68,7 @@ func RetryAfter(reason dialect.Reason, err error) int {
 	return OutcomeOf(reason).RetryAfter
 }
 
-// positionError adds to a refused cursor or condition where the log is.
+// PositionError adds to a refused cursor or condition where the log is.
 type PositionError struct {
 	Last schema.Seq
 	Err  error
@@ -86,7 +87,7 @@ func Clip(s string) string {
 	return s[:maxMessage] + "…"
 }
 
-// limitError refuses what is over a tenant's limit. It wraps errLimited.
+// LimitError refuses what is over a tenant's limit. It wraps ErrLimited.
 type LimitError struct {
 	What string
 	Wait time.Duration // until the same may be taken
@@ -95,10 +96,10 @@ type LimitError struct {
 func (e *LimitError) Error() string { return "more " + e.What + " than this tenant may send" }
 func (e *LimitError) Unwrap() error { return ErrLimited }
 
-// seconds is the wait as Retry-After has it.
+// Seconds is the wait as Retry-After has it.
 func (e *LimitError) Seconds() int { return int(max(1, (e.Wait+time.Second-1)/time.Second)) }
 
-// fieldError says which field of an event is wrong, as a JSON pointer (RFC 6901).
+// FieldError says which field of an event is wrong, as a JSON pointer (RFC 6901).
 type FieldError struct {
 	Field string
 	Err   error
@@ -110,8 +111,8 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // ErrNoRuns reports that a node keeps no list of runs.
 var ErrNoRuns = errors.New("no list of runs")
 
-// errRunBlobs reports that a run has as many blobs as it may, or as large ones.
+// ErrRunBlobs reports that a run has as many blobs as it may, or as large ones.
 var ErrRunBlobs = errors.New("the run has as many blobs as it may")
 
-// errDamaged reports that a blob is not what was put.
+// ErrDamaged reports that a blob is not what was put.
 var ErrDamaged = errors.New("the blob is not what was put")

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// IngestLimit bounds what one tenant may write at one node. A bound of 0 is none.
+// Limit bounds what one tenant may write at one node. A bound of 0 is none.
 //
 // What a second allows may be used at once. Then a request is taken as long as anything is left, whatever its
 // size, and what it takes too much is made up for by those after it: so a batch of any size passes some time, and
@@ -28,7 +28,7 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// limiter counts what tenants send. nil does not limit.
+// Limiter counts what tenants send. nil does not limit.
 type Limiter struct {
 	all     Limit            // of tenants that have none of their own
 	tenants map[string]Limit // not changed
@@ -44,7 +44,7 @@ const maxMeters = 16 << 10
 // allowance is how much of a rate may be used at once.
 const allowance = time.Second
 
-// meter is what a tenant has used. A rate is a time up to which it is used up: one that lies ahead by less than
+// Meter is what a tenant has used. A rate is a time up to which it is used up: one that lies ahead by less than
 // allowance leaves something; one in the past need not be remembered.
 type Meter struct {
 	tenant string
@@ -63,7 +63,7 @@ func New(all Limit, tenants map[string]Limit) *Limiter {
 	return &Limiter{all: all, tenants: tenants, meters: make(map[string]*Meter), recent: list.New()}
 }
 
-// enter returns the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
+// Enter returns the tenant's meter, or refuses while its limits are used up. It must be given back by leave. A nil
 // meter does not limit. request counts among those at once.
 func (l *Limiter) Enter(tenant string, request bool) (*Meter, error) {
 	if l == nil || schema.ValidTenant(tenant) != nil {
@@ -122,7 +122,7 @@ func (l *Limiter) makeRoom(now time.Time) {
 	}
 }
 
-// leave gives a meter back.
+// Leave gives a meter back.
 func (l *Limiter) Leave(m *Meter, request bool) {
 	if m == nil {
 		return
@@ -135,7 +135,7 @@ func (l *Limiter) Leave(m *Meter, request bool) {
 	}
 }
 
-// spend counts events and bytes, or refuses both when either is used up.
+// Spend counts events and bytes, or refuses both when either is used up.
 func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	if m == nil {
 		return nil

@@ -1,13 +1,14 @@
 package limits
 
 import (
-	"agentstream/edge/ends"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"agentstream/edge/ends"
 )
 
 // send is one request of a tenant; it gives the seconds of Retry-After, 0 for one that is taken.

@@ -1,8 +1,9 @@
 package live
 
 import (
-	"agentstream/edge/dialect"
 	"time"
+
+	"agentstream/edge/dialect"
 )
 
 // Hooks are called at what can be counted. nil is off. They are called from many goroutines and must

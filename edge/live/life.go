@@ -1,18 +1,19 @@
 package live
 
 import (
-	"agentstream/edge/auth"
-	"agentstream/edge/dialect"
-	"agentstream/fanout"
-	"agentstream/schema"
 	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
 )
 
-// life is how long a stream lasts: until its client leaves, or it is ended. Until the connection is taken
+// Life is how long a stream lasts: until its client leaves, or it is ended. Until the connection is taken
 // over, the end of its request is its own.
 type Life struct {
 	Caller auth.Caller
@@ -24,7 +25,7 @@ type Life struct {
 	conn   interface{ Cut() }   // taken over from the HTTP server; nil: it is the server's
 }
 
-// newLife begins a life with a request.
+// NewLife begins a life with a request.
 func NewLife(request context.Context, caller auth.Caller) *Life {
 	l := &Life{Caller: caller}
 	l.Ctx, l.Cancel = context.WithCancelCause(context.Background())
@@ -32,7 +33,7 @@ func NewLife(request context.Context, caller auth.Caller) *Life {
 	return l
 }
 
-// end ends the stream, wherever it is. It may be called at any time and from any goroutine; the first
+// End ends the stream, wherever it is. It may be called at any time and from any goroutine; the first
 // reason counts.
 func (l *Life) End(err error) {
 	l.Cancel(err)
@@ -90,7 +91,7 @@ func (k *idleClock) stop() {
 	}
 }
 
-// ended replaces an error by what ended the stream's context, when that is what it comes from.
+// Ended replaces an error by what ended the stream's context, when that is what it comes from.
 func Ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(err, dialect.ErrSlowClient) {
 		return err

@@ -16,7 +16,7 @@ import (
 	"agentstream/edge/transport"
 )
 
-// errParked reports that a stream goes on without the goroutine that gets it, which must not touch anything
+// ErrParked reports that a stream goes on without the goroutine that gets it, which must not touch anything
 // of the stream any more.
 var ErrParked = errors.New("the stream goes on by itself")
 

@@ -20,7 +20,7 @@ type Report struct {
 	Done    func(recovered any, err error) // ends the request of a stream that was parked
 }
 
-// boundStream is a dialect's stream with the dialect.
+// Bound is a dialect's stream with the dialect.
 type Bound struct {
 	dialect.Stream
 	Dialect     dialect.Dialect

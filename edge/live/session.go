@@ -17,7 +17,7 @@ import (
 	"agentstream/schema"
 )
 
-// session is one stream from its request to its end, whatever carries it.
+// Session is one stream from its request to its end, whatever carries it.
 type Session struct {
 	live  *Live
 	c     *Report
@@ -221,7 +221,7 @@ func (endReader) wrote(time.Duration)                   {}
 func (endReader) upToDate() *viewReader                 { return nil }
 func (endReader) close() int                            { return 0 }
 
-// close gives everything back but the place among the streams, which the call holds until it is logged.
+// Close gives everything back but the place among the streams, which the call holds until it is logged.
 func (ss *Session) Close() {
 	if ss == nil {
 		return // it was refused before
@@ -236,7 +236,7 @@ func (ss *Session) Close() {
 	}
 }
 
-// serve carries the stream over a sink. Its error is errParked when the stream goes on without the
+// Serve carries the stream over a sink. Its error is ErrParked when the stream goes on without the
 // caller; otherwise the stream is over, the sink was ended, and everything was given back.
 func (ss *Session) Serve(sink transport.Sink) error {
 	ss.Sink = sink
@@ -248,7 +248,7 @@ func (ss *Session) Serve(sink transport.Sink) error {
 	return ss.Carry(ss.begin)
 }
 
-// carry takes a step and says the last word, unless the stream is parked.
+// Carry takes a step and says the last word, unless the stream is parked.
 func (ss *Session) Carry(step func() error) (err error) {
 	err = ends.ErrPanic // until step has returned
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"agentstream/edge/state"
 )
 
-// LiveConfig sets a Live up.
+// Config sets a Live up.
 type Config struct {
 	Runs        *runs.Runs
 	Checkpoints *state.Checkpoints
@@ -40,7 +40,7 @@ type Live struct {
 	closing  chan struct{} // closed when draining begins
 }
 
-// NewLive starts nothing.
+// New starts nothing.
 func New(cfg Config) *Live {
 	return &Live{cfg: cfg, views: views{hub: cfg.Runs.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
 		streams: make(map[*Life]struct{}), empty: make(chan struct{}), closing: make(chan struct{})}
@@ -100,7 +100,7 @@ func (v *Live) Drain(ctx context.Context) {
 	}
 }
 
-// took notes that a stream's connection is not the HTTP server's any more, which would close it.
+// Took notes that a stream's connection is not the HTTP server's any more, which would close it.
 func (v *Live) Took(l *Life, conn interface{ Cut() }) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

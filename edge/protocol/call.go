@@ -61,7 +61,7 @@ var (
 	HeaderNoSniff = []string{"nosniff"}
 )
 
-// set puts a header into the answer. name is in its canonical form.
+// Set puts a header into the answer. name is in its canonical form.
 func (c *Call) Set(name string, place int, value string) {
 	c.values[place] = value
 	c.Writer.Header()[name] = c.values[place : place+1 : place+1]
@@ -115,7 +115,7 @@ func (c *Call) Incoming() *body.Incoming {
 	return &c.In
 }
 
-// Body reads the whole body, inflated; at most BodyConfig.MaxBytes. Media types that are not named are refused. What came
+// Body reads the whole body, inflated; at most body.Config.MaxBytes. Media types that are not named are refused. What came
 // over another transport has none: it is returned as it is.
 func (c *Call) Body(types ...string) ([]byte, error) {
 	if c.over != nil {

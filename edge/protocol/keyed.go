@@ -1,15 +1,16 @@
 package protocol
 
 import (
+	"fmt"
+
 	"agentstream/edge/dialect"
 	"agentstream/producers"
-	"fmt"
 )
 
 // maxIdempotencyKey is the longest key, in bytes.
 const maxIdempotencyKey = 255
 
-// keyed reads the values of the header in which an idempotency key comes.
+// Keyed reads the values of the header in which an idempotency key comes.
 func Keyed(header string, values []string) (producers.AppendOptions, error) {
 	if len(values) == 0 {
 		return producers.AppendOptions{}, nil

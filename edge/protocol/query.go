@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// query is a request's parameters. Those that are not known are passed over.
+// Query is a request's parameters. Those that are not known are passed over.
 type Query url.Values
 
 func ReadQuery(r *http.Request) (Query, error) {
@@ -21,7 +21,7 @@ func ReadQuery(r *http.Request) (Query, error) {
 	return Query(values), nil
 }
 
-// one returns a parameter that may stand once; "" when it is absent.
+// One returns a parameter that may stand once; "" when it is absent.
 func (q Query) One(name string) (string, error) {
 	switch values := q[name]; len(values) {
 	case 0:
@@ -32,7 +32,7 @@ func (q Query) One(name string) (string, error) {
 	return "", fmt.Errorf("%s is given more than once: %w", name, dialect.ErrBadRequest)
 }
 
-// seq returns a position, or none. The error wraps schema.ErrBadCursor.
+// Seq returns a position, or none. The error wraps schema.ErrBadCursor.
 func (q Query) Seq(name string, none schema.Seq) (schema.Seq, error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {
@@ -45,7 +45,7 @@ func (q Query) Seq(name string, none schema.Seq) (schema.Seq, error) {
 	return n, nil
 }
 
-// number returns a whole number from 1 to most, or none.
+// Number returns a whole number from 1 to most, or none.
 func (q Query) Number(name string, none, most int) (int, error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {
@@ -58,7 +58,7 @@ func (q Query) Number(name string, none, most int) (int, error) {
 	return int(n), nil
 }
 
-// choice returns one of the words, the first when the parameter is absent.
+// Choice returns one of the words, the first when the parameter is absent.
 func (q Query) Choice(name string, words ...string) (string, error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {
@@ -72,7 +72,7 @@ func (q Query) Choice(name string, words ...string) (string, error) {
 	return "", fmt.Errorf("%s is none of %q: %w", name, words, dialect.ErrBadRequest)
 }
 
-// time reads an RFC 3339 time; the zero time when it is absent.
+// Time reads an RFC 3339 time; the zero time when it is absent.
 func (q Query) Time(name string) (time.Time, error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {

@@ -2,7 +2,7 @@ package protocol
 
 import "net/http"
 
-// response remembers what was sent.
+// Response remembers what was sent.
 type Response struct {
 	http.ResponseWriter
 	Status int

@@ -16,7 +16,7 @@ import (
 	"agentstream/schema"
 )
 
-// APIConfig sets an API up.
+// Config sets an API up.
 type Config struct {
 	Node     *protocol.Node
 	Runs     *runs.Runs
@@ -48,7 +48,7 @@ type API struct {
 	blobs blobsUsed
 }
 
-// NewAPI starts nothing.
+// New starts nothing.
 func New(cfg Config) (*API, error) {
 	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
 	return &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}, err

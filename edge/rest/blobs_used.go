@@ -62,7 +62,7 @@ func (u *blobsUsed) add(tenant string, bytes int64) {
 	}
 }
 
-// blobsLeft returns how many bytes of blobs a run may still be given, as far as its tenant may. It wraps errRunBlobs when
+// blobsLeft returns how many bytes of blobs a run may still be given, as far as its tenant may. It wraps ends.ErrRunBlobs when
 // that is less than what is to come. What others put at the same time is not counted.
 func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (int64, error) {
 	list, err := a.cfg.Blobs.List(ctx, key)

@@ -1,11 +1,12 @@
 package rest
 
 import (
-	"agentstream/edge/ends"
-	"agentstream/edge/protocol"
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
 )
 
 // createTicket makes a ticket: a token for `?ticket=` that opens one stream of the run, or of a

@@ -1,11 +1,12 @@
 package runs
 
 import (
+	"context"
+	"fmt"
+
 	"agentstream/edge/ends"
 	"agentstream/fanout"
 	"agentstream/schema"
-	"context"
-	"fmt"
 )
 
 // Catalog answers questions about a tenant's runs. Implementations are safe for concurrent use.
@@ -18,7 +19,7 @@ type Catalog interface {
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
 }
 
-// list returns one page of what has been persisted of a tenant's runs. The error wraps ErrNoRuns or fanout.ErrUnavailable.
+// List returns one page of what has been persisted of a tenant's runs. The error wraps ErrNoRuns or fanout.ErrUnavailable.
 func (rs *Runs) List(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if rs.Catalog == nil {
 		return nil, ends.ErrNoRuns

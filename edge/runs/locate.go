@@ -1,19 +1,20 @@
 package runs
 
 import (
-	"agentstream/edge/dialect"
-	"agentstream/edge/ends"
-	"agentstream/fanout"
-	"agentstream/schema"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/fanout"
+	"agentstream/schema"
 )
 
-// existing returns the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
+// Existing returns the head of a run that exists; the error wraps fanout.ErrNotFound for one that does
 // not or is another tenant's.
 func (rs *Runs) Existing(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := rs.Hub.Head(ctx, key)
@@ -23,7 +24,7 @@ func (rs *Runs) Existing(ctx context.Context, key schema.RunKey) (schema.Head, e
 	return head, err
 }
 
-// locate finds what an id of the path names: a run, or else a child of one. The head is the run's.
+// Locate finds what an id of the path names: a run, or else a child of one. The head is the run's.
 func (rs *Runs) Locate(ctx context.Context, key schema.RunKey) (Source, schema.Head, error) {
 	head, err := rs.Existing(ctx, key)
 	if !errors.Is(err, fanout.ErrNotFound) {
@@ -81,7 +82,7 @@ func (rs *Runs) whereabouts(ctx context.Context, key schema.RunKey, err error) e
 	return &ends.PositionError{Last: head.Last, Err: err}
 }
 
-// timeOf returns the time of one event, nil when it is no longer kept. The walk is bounded by the run's
+// TimeOf returns the time of one event, nil when it is no longer kept. The walk is bounded by the run's
 // newest event and not by seq, so that it meets what is kept behind a hole.
 func (rs *Runs) TimeOf(ctx context.Context, key schema.RunKey, seq, newest schema.Seq) (*string, error) {
 	for p, err := range rs.Hub.Packs(ctx, key, seq-1, newest) {
@@ -105,7 +106,7 @@ func (rs *Runs) TimeOf(ctx context.Context, key schema.RunKey, seq, newest schem
 	return nil, nil
 }
 
-// step is one step of a run or of a child: what lies behind the boundary before it, up to its own (native §3.5).
+// Step is one step of a run or of a child: what lies behind the boundary before it, up to its own (native §3.5).
 type Step struct {
 	Index      int        `json:"step_index"`
 	Kind       string     `json:"step_kind"`
@@ -115,7 +116,7 @@ type Step struct {
 	TS         string     `json:"ts"`       // of the boundary
 }
 
-// steps walks the finished steps of a source that end behind a boundary, or the start, up to through. Those of
+// Steps walks the finished steps of a source that end behind a boundary, or the start, up to through. Those of
 // children are their own: of a run only its own are walked.
 func (rs *Runs) Steps(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
@@ -141,7 +142,7 @@ func (rs *Runs) Steps(ctx context.Context, src Source, after, through schema.Seq
 	}
 }
 
-// stepStart returns the position behind which the step of an index begins: the boundary before the first one of that
+// StepStart returns the position behind which the step of an index begins: the boundary before the first one of that
 // index or a higher one. A step that is under way begins behind the newest boundary. One further on is in the future.
 func (rs *Runs) StepStart(ctx context.Context, src Source, index int, through schema.Seq) (schema.Seq, error) {
 	at, newest := schema.Seq(0), -1

@@ -18,14 +18,14 @@ type Runs struct {
 	Catalog Catalog // nil: a child is found while the log has its beginning
 }
 
-// source is what a stream shows: a run with all its children, or one child under its own numbers. In
+// Source is what a stream shows: a run with all its children, or one child under its own numbers. In
 // the latter the child is the run, and seq counts its events alone (native digest §4.4).
 type Source struct {
 	Key   schema.RunKey // of the root, whose log it is
 	Child string        // "": the root
 }
 
-// walk gives, in order, the records with after < seq ≤ through in the source's numbers. A child's are
+// Walk gives, in order, the records with after < seq ≤ through in the source's numbers. A child's are
 // counted from the log's beginning: nothing else knows them.
 func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through schema.Seq) iter.Seq2[schema.Record, error] {
 	return func(yield func(schema.Record, error) bool) {
@@ -61,7 +61,7 @@ func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through sche
 	}
 }
 
-// ownNumbers counts a child's events and gives them as the child's own stream shows them.
+// OwnNumbers counts a child's events and gives them as the child's own stream shows them.
 type OwnNumbers struct {
 	Child string
 	n     schema.Seq // events so far
@@ -87,17 +87,17 @@ func (o *OwnNumbers) Take(r schema.Record) (schema.Record, bool) {
 	return own, true
 }
 
-// tail is a source's live side.
+// Tail is a source's live side.
 type Tail struct {
 	sub  *fanout.Subscription
 	own  *OwnNumbers // nil for a root
 	skip schema.Seq  // own numbers up to it are passed over
 }
 
-// errNoChild reports that a run has no such child.
+// ErrNoChild reports that a run has no such child.
 var ErrNoChild = fmt.Errorf("no events of this child: %w", fanout.ErrNotFound)
 
-// follow opens the live side behind after, in the source's numbers. It refuses what
+// Follow opens the live side behind after, in the source's numbers. It refuses what
 // fanout.Hub.Subscribe refuses.
 func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq) (*Tail, error) {
 	if src.Child == "" {
@@ -108,7 +108,7 @@ func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq)
 	return &Tail{sub: sub, own: &OwnNumbers{Child: src.Child}, skip: after}, err
 }
 
-// next waits for more records. ended says that the source is over and that these reach its end; of a
+// Next waits for more records. ended says that the source is over and that these reach its end; of a
 // child, that its own lifecycle is final or that the root's is.
 func (t *Tail) Next(ctx context.Context, yield func(schema.Record) error) (ended bool, err error) {
 	batch, err := t.sub.Next(ctx)
@@ -140,7 +140,7 @@ func (t *Tail) Close() {
 	}
 }
 
-// position is what is known of a source before it is read.
+// Position is what is known of a source before it is read.
 type Position struct {
 	Last  schema.Seq // newest event
 	Ended bool       // nothing will follow
@@ -172,7 +172,7 @@ func (src Source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) 
 	return Position{Last: own.n, Ended: own.ended || head.State.Final()}, nil
 }
 
-// whereIs says what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
+// WhereIs says what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
 // wraps fanout.ErrNotFound for what is neither.
 func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Position, error) {
 	src, head, err := rs.Locate(ctx, key)
@@ -183,7 +183,7 @@ func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Positio
 	return src, pos, err
 }
 
-// opened is a source with a live side at a cursor.
+// Opened is a source with a live side at a cursor.
 type Opened struct {
 	Src   Source
 	Tail  *Tail
@@ -191,7 +191,7 @@ type Opened struct {
 	Pos   Position
 }
 
-// open finds what an id of the path names, a run or else a child of one, and opens it behind a
+// Open finds what an id of the path names, a run or else a child of one, and opens it behind a
 // cursor. The caller closes the tail.
 func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor) (Opened, error) {
 	o, err := rs.OpenRoot(ctx, key, c)
@@ -259,7 +259,7 @@ func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor) (o 
 	return o, err
 }
 
-// openSource opens a source that is known to exist behind a position.
+// OpenSource opens a source that is known to exist behind a position.
 func (rs *Runs) OpenSource(ctx context.Context, src Source, after schema.Seq) (o Opened, err error) {
 	o = Opened{Src: src, After: after}
 	if o.Tail, err = src.Follow(ctx, rs.Hub, after); err != nil {

@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// checkpoints keeps copies of stateful projectors along runs, those of the runs used last: a stream that begins in the
+// Checkpoints keeps copies of stateful projectors along runs, those of the runs used last: a stream that begins in the
 // middle, or a page, is fed from the copy before it and not from the run's beginning. A run is read on by one
 // request at a time; the others of its run and dialect wait for that, and mostly have nothing left to read then.
 type Checkpoints struct {
@@ -64,7 +64,7 @@ func NewCheckpoints(rs *runs.Runs, each int) *Checkpoints {
 	}
 }
 
-// at returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
+// At returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
 // fanout.ErrExpired when that is before what is kept.
 func (ts *Checkpoints) At(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
 	none, ok := d.Projector(dialect.Request{}).(dialect.Stateful)
@@ -249,7 +249,7 @@ func (t *runCheckpoints) size() int {
 	return runCost + len(t.origin) + t.newest.size + t.weight()
 }
 
-// found is where a frame is, and how a client that has it goes on.
+// Found is where a frame is, and how a client that has it goes on.
 type Found struct {
 	Seq   schema.Seq
 	Index int              // frames of the record up to it
@@ -258,7 +258,7 @@ type Found struct {
 	From  schema.Seq       // Prelude before the record; 0 also where the frame is one of those that are marked Again
 }
 
-// find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
+// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
 func (ts *Checkpoints) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, c dialect.Cursor, req dialect.Request) (Found, error) {
 	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
 	head, err := ts.rs.Existing(ctx, key)
@@ -326,7 +326,7 @@ func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []diale
 	return f
 }
 
-// preludeOf returns the record from which on a client that begins behind all that p was fed needs frames; 0: none.
+// PreludeOf returns the record from which on a client that begins behind all that p was fed needs frames; 0: none.
 func PreludeOf(p dialect.Stateful) schema.Seq {
 	if pre, ok := p.(dialect.Preluder); ok {
 		return pre.Prelude()

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// foldCache keeps folds of runs between requests, the ones used last. A fold is advanced from where it
+// Folds keeps folds of runs between requests, the ones used last. A fold is advanced from where it
 // is, by one request at a time; the others of its run wait for that.
 type Folds struct {
 	rs    *runs.Runs
@@ -41,7 +41,7 @@ func NewFolds(rs *runs.Runs, each, total int) *Folds {
 	}
 }
 
-// use calls fn with a run's fold, advanced to through if it was not there or further. Through must
+// Use calls fn with a run's fold, advanced to through if it was not there or further. Through must
 // exist. The fold may be light, and may lack a beginning that is no longer kept. fn must not keep it.
 func (c *Folds) Use(ctx context.Context, key schema.RunKey, through schema.Seq, fn func(*FoldEntry) error) error {
 	k, err := c.runs.enter(ctx, key)

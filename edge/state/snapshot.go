@@ -1,12 +1,13 @@
 package state
 
 import (
+	"context"
+	"fmt"
+
 	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/fanout"
 	"agentstream/schema"
-	"context"
-	"fmt"
 )
 
 // foldedAt is the event that a fold ends with.
@@ -15,7 +16,7 @@ type foldedAt struct {
 	Seq    schema.Seq
 }
 
-// foldAt returns the snapshot of a run, or of a child by its own id and numbers, at exactly through; 0 is
+// At returns the snapshot of a run, or of a child by its own id and numbers, at exactly through; 0 is
 // the newest event, which is the cheap one. The bytes are shared and must not be changed. Errors:
 // fanout.ErrNotFound, ErrFuture (through does not exist), ErrExpired (the beginning is gone),
 // ErrUnavailable; schema.ErrTooLarge.

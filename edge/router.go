@@ -85,7 +85,7 @@ func (rt *route) match(segments []string) (map[string]string, bool) {
 }
 
 // find returns the route of a request. HEAD is served by GET. When the path exists but not with this
-// method it gives the methods that do, and errMethod; else errNoRoute.
+// method it returns the methods that do, and errMethod; else errNoRoute.
 func find(routes []*route, r *http.Request) (*route, map[string]string, []string, error) {
 	segments := split(r.URL.EscapedPath())
 	method := r.Method

@@ -5,7 +5,7 @@
 //
 // The harness is a program of its own that is named by a flag or by the variable REFEREE (built) or
 // BENCH_SRC (its source): it starts a target, loads it, counts every delivery, and prints a line of
-// JSON. referee gives it two shapes of the product as targets, dev (one process) and split
+// JSON. referee offers it two shapes of the product as targets, dev (one process) and split
 // (nats-server, edge and persist beside a PostgreSQL), and the harness' own reference targets.
 //
 //	referee run      the scenarios, with a bar and a verdict each

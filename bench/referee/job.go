@@ -199,7 +199,7 @@ func (r *referee) custom(l line, serveArgs []string) []string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// harnessRun runs the harness once and gives its metrics.
+// harnessRun runs the harness once and returns its metrics.
 func (r *referee) harnessRun(ctx context.Context, k jobKey, env, args []string) (map[string]float64, error) {
 	out, err := os.CreateTemp("", "referee-*.jsonl")
 	if err != nil {

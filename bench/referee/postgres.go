@@ -87,7 +87,7 @@ func (p *postgres) start(ctx context.Context, logs string) error {
 	}
 }
 
-// database makes an empty database anew and gives its DSN.
+// database makes an empty database anew and returns its DSN.
 func (p *postgres) database(ctx context.Context, name string) (string, error) {
 	for _, cmd := range []*exec.Cmd{
 		p.command(ctx, "dropdb", "-h", p.dir, "-U", "postgres", "--if-exists", "--force", name),

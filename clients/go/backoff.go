@@ -52,7 +52,7 @@ func (b *backoff) pause(hint time.Duration, cause error) (time.Duration, error) 
 	return d, nil
 }
 
-// sleep waits, unless ctx ends first; then it gives its cause.
+// sleep waits, unless ctx ends first; then it returns its cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -3,10 +3,10 @@
 //
 // # What it is
 //
-// A [Client] speaks the native dialect over HTTP/1.1 and HTTP/2. [Client.Watch] gives a [Stream]: the
+// A [Client] speaks the native dialect over HTTP/1.1 and HTTP/2. [Client.Watch] returns a [Stream]: the
 // events of a run behind a cursor, in order, each once, across cuts, restarts of the server and
 // credentials that end. [Client.Append] and the commands are repeated until they are answered, under
-// one idempotency key, so that what they store is stored once. [Client.Snapshot] gives the sum of a
+// one idempotency key, so that what they store is stored once. [Client.Snapshot] returns the sum of a
 // run, and [Fold] adds what comes after it.
 //
 // # Contract

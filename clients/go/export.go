@@ -17,7 +17,7 @@ import (
 
 // Export returns what is stored of a run behind after, through an event; through 0 is the newest one at
 // the time of the first answer. It ends there: Watch waits for more. Every event comes once, in order,
-// over as many connections as it takes; an error is the last that it gives.
+// over as many connections as it takes; an error is the last that it yields.
 func (c *Client) Export(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
 		e := &export{c: c, run: run, last: after, through: through, backoff: backoff{giveUp: c.cfg.GiveUp}}

@@ -111,7 +111,7 @@ func (e *GapError) Error() string {
 // Unwrap returns the cause.
 func (e *GapError) Unwrap() error { return e.Cause }
 
-// ErrClosed is what Next gives after Close.
+// ErrClosed is what Next returns after Close.
 var ErrClosed = errors.New("stream is closed")
 
 // Stats count what a Stream met.
@@ -170,7 +170,7 @@ func (c *Client) Watch(ctx context.Context, run string, opt Options) *Stream {
 }
 
 // Next waits for the next event. Deltas of several children that the server sent as one event come
-// one by one; they share id, ts, seq and first seq. It gives
+// one by one; they share id, ts, seq and first seq. It returns
 //
 //   - a *GapError when events are missing before it; the call after that goes on,
 //   - io.EOF when the run is over and everything was delivered,

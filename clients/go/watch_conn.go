@@ -134,7 +134,7 @@ func accepted(resp *http.Response) error {
 	return nil
 }
 
-// within cuts the connection when ctx ends, until the function that it gives is called.
+// within cuts the connection when ctx ends, until the function that it returns is called.
 func (s *Stream) within(ctx context.Context) func() {
 	if ctx.Done() == nil || ctx.Done() == s.ctx.Done() {
 		return func() {}

@@ -82,6 +82,11 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer host.Stop()
+	return c.serve(ctx, host, ports, memory, log)
+}
+
+// serve opens what stands on the embedded NATS and runs all of it until ctx ends.
+func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget, log *slog.Logger) error {
 	disk := &node.Room{Dir: c.Data, Host: host, Log: log}
 	nc, live, err := connect(host)
 	if err != nil {

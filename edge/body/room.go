@@ -84,7 +84,7 @@ func (r *room) enter(s *share, n int64) (change <-chan struct{}, err error) {
 	return r.change, ends.ErrNoRoom
 }
 
-// Give gives n bytes back.
+// Give returns n bytes to the room.
 func (s *share) Give(n int64) {
 	if n = min(n, s.bytes); n <= 0 {
 		return

@@ -93,7 +93,7 @@ func (a *API) command(c *protocol.Call, name string) error {
 	return nil
 }
 
-// readOrder makes the event of a command. Who gives it is in payload.by, from the credential alone.
+// readOrder makes the event of a command. Its author is in payload.by, from the credential alone.
 func readOrder(name string, body []byte, caller auth.Caller) (order, error) {
 	o := order{name: name, event: schema.Event{Type: "command." + name, Actor: "user"}}
 	if name == "messages" {

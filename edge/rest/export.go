@@ -153,7 +153,7 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 	return e.sink.End()
 }
 
-// pack writes what is wanted of a pack and gives the seq of the last event that it looked at. The
+// pack writes what is wanted of a pack and returns the seq of the last event that it looked at. The
 // first one is pushed out: a compressed body that is cut before its first byte looks empty to some
 // decoders, later ones look cut.
 func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {

@@ -43,7 +43,7 @@ type pageQuery struct {
 //
 // next_after (next_before) goes into the next request, also when the page is empty: it counts what the
 // filter hides. has_more says whether the run has events of any kind beyond it by now. A request
-// looks at 20,000 events at most and then gives what it has found, so a page may be empty with more to
+// looks at 20,000 events at most and then returns what it has found, so a page may be empty with more to
 // come.
 func (a *API) page(c *protocol.Call) error {
 	key, err := c.Key()

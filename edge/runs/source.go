@@ -25,7 +25,7 @@ type Source struct {
 	Child string        // "": the root
 }
 
-// Walk gives, in order, the records with after < seq ≤ through in the source's numbers. A child's are
+// Walk yields, in order, the records with after < seq ≤ through in the source's numbers. A child's are
 // counted from the log's beginning: nothing else knows them.
 func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through schema.Seq) iter.Seq2[schema.Record, error] {
 	return func(yield func(schema.Record, error) bool) {
@@ -61,7 +61,7 @@ func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through sche
 	}
 }
 
-// OwnNumbers counts a child's events and gives them as the child's own stream shows them.
+// OwnNumbers counts a child's events and yields them as the child's own stream shows them.
 type OwnNumbers struct {
 	Child string
 	n     schema.Seq // events so far

@@ -11,7 +11,7 @@ type Encoding struct {
 	Append func(dst []byte, f dialect.Frame) []byte
 	// Room is how many bytes are left free before the first frame, for Seal.
 	Room int
-	// Seal makes one write of frames that were appended behind Room bytes, and gives what is to be
+	// Seal makes one write of frames that were appended behind Room bytes, and returns what is to be
 	// written, which shares their memory. nil: frames need nothing around them.
 	Seal func(buf []byte) []byte
 }

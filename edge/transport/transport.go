@@ -13,7 +13,7 @@ type Sink interface {
 	// Write takes frames. They may go out at any time until Flush returns. The frames' bytes are not
 	// used once Write has returned.
 	Write(frames []dialect.Frame) error
-	// Flush pushes what was written to the client and gives the number of bytes that went out since
+	// Flush pushes what was written to the client and returns the number of bytes that went out since
 	// the last call, keep-alives included.
 	Flush() (int64, error)
 	// KeepAlive shows the client a sign of life that is no frame.

@@ -3,7 +3,7 @@
 // # What it is
 //
 // [Run] begins runs of its own on a server, publishes events into them over HTTP or with the SDK,
-// watches them over SSE or WebSocket, and gives a [Result]: rates, latency, the CPU and memory of the
+// watches them over SSE or WebSocket, and returns a [Result]: rates, latency, the CPU and memory of the
 // server where they can be seen, and what was lost, repeated or out of order. It is the engine of
 // `agentstream bench`.
 //

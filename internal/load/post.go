@@ -83,7 +83,7 @@ func (p *poster) flush() error {
 	return nil
 }
 
-// broken gives the reader's error where there is one: it says why the connection ended.
+// broken returns the reader's error where there is one: it says why the connection ended.
 func (p *poster) broken(err error) error {
 	p.conn.Close()
 	<-p.ended

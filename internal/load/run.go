@@ -20,7 +20,7 @@ type load struct {
 	began   int64 // ns, when publishing began
 }
 
-// Run carries a load out and gives what it has shown; see [Result.Err]. An error says that there is no
+// Run carries a load out and returns what it has shown; see [Result.Err]. An error says that there is no
 // result: a bad configuration ([ErrConfig]), a server that refuses runs or watchers ([ErrRefused]), a
 // probe that fails ([ErrProbe]), or the end of ctx. The runs are ended in any case.
 func Run(ctx context.Context, cfg Config) (_ *Result, err error) {

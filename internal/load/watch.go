@@ -115,7 +115,7 @@ func (a *audience) connect(ctx context.Context, srv *server, t Transport, runs [
 	return g.Wait()
 }
 
-// open begins a stream behind the cursor and gives what came with its head.
+// open begins a stream behind the cursor and returns what came with its head.
 func (w *watcher) open(ctx context.Context) ([]byte, error) {
 	a := w.all
 	conn, err := a.srv.dial(ctx)

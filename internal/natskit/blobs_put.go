@@ -89,7 +89,7 @@ func (u *upload) mark(ctx context.Context) error {
 	return err
 }
 
-// create stores a message unless its subject has one, which it gives then: it may be of an earlier try.
+// create stores a message unless its subject has one, which it returns then: it may be of an earlier try.
 func (u *upload) create(ctx context.Context, m *nats.Msg) (there *Msg, err error) {
 	err = Repeat(ctx, u.b.nc, func(ctx context.Context, wait time.Duration) error {
 		there = nil

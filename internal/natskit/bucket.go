@@ -173,7 +173,7 @@ func (b *Bucket) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Take removes a value that is wanted, and gives it to one of all who ask for it. It wraps ErrNoMessage for the
+// Take removes a value that is wanted, and hands it to one of all who ask for it. It wraps ErrNoMessage for the
 // others, and when the value is not wanted. wanted may be asked more than once.
 func (b *Bucket) Take(ctx context.Context, key string, wanted func(value []byte) bool) error {
 	me := rand.Text()

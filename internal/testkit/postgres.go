@@ -331,7 +331,7 @@ func (s *PostgresServer) remove() error { return errors.Join(s.Stop(), os.Remove
 // Socket is the directory of the server's Unix socket, .s.PGSQL.5432.
 func (s *PostgresServer) Socket() string { return s.dir }
 
-// Database makes a fresh, empty database and gives its DSN.
+// Database makes a fresh, empty database and returns its DSN.
 func (s *PostgresServer) Database(t testing.TB) string {
 	t.Helper()
 	return s.create(t, "")

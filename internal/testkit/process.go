@@ -52,7 +52,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, <-started
 }
 
-// await waits until answers gives no error, for at most half a minute.
+// await waits until answers returns no error, for at most half a minute.
 func (p *process) await(answers func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -47,10 +47,10 @@ func textDelta(raw string) string {
 func expect(t *testing.T, body, want string) {
 	t.Helper()
 	events := decodeAll(t, []byte(body))
-	providertest.CheckStory(t, events, want)
+	providertest.CheckPrinted(t, events, want)
 }
 
-const plainStory = `
+const plainEvents = `
 message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"anthropic","usage":{"input_tokens":5,"output_tokens":1}}
 block.start {"index":0,"kind":"text","message_id":"msg_1"}
 text.delta {"text":"Hi","index":0}
@@ -81,7 +81,7 @@ func TestForms(t *testing.T) {
 		"jsonl crlf":   strings.Join(data, "\r\n") + "\r\n",
 		"jsonl blank":  "\n  \n" + strings.Join(data, "\n\n  "),
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, body, plainStory) })
+		t.Run(name, func(t *testing.T) { expect(t, body, plainEvents) })
 	}
 }
 
@@ -201,7 +201,7 @@ message.end {"message_id":"msg_1","content":[],"stop_reason":"end_turn","stop_se
 	if o.Text != "ab" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
 		t.Errorf("%q %v", o.Text, o.Messages)
 	}
-	if !strings.Contains(providertest.Story(events), `"message":"another message began"`) {
+	if !strings.Contains(providertest.Print(events), `"message":"another message began"`) {
 		t.Error("nothing says that the first message was not finished")
 	}
 }
@@ -245,7 +245,7 @@ func TestBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(sse(tt.frames...)))
 			providertest.CheckEvents(t, events)
-			told := providertest.Story(events)
+			told := providertest.Print(events)
 			for _, w := range tt.want {
 				if !strings.Contains(`"`+strings.ReplaceAll(told, "\n", "\n\""), w) {
 					t.Errorf("no %s", w)
@@ -289,7 +289,7 @@ func TestLongFrames(t *testing.T) {
 			}
 			events = append(events, d.Close()...)
 			providertest.CheckEvents(t, events)
-			told := providertest.Story(events)
+			told := providertest.Print(events)
 			if !strings.Contains(told, `message.end {"message_id":"msg_1"`) || strings.Count(told, "longer than a frame may be") != 1 {
 				t.Errorf("in steps of %d: %.600s", step, told)
 			}
@@ -297,7 +297,7 @@ func TestLongFrames(t *testing.T) {
 	}
 	d := NewDecoder(provider.Config{MaxFrameBytes: 1000})
 	events, _ := d.Write([]byte(`{"type":"x","y":"` + strings.Repeat("x", 5000) + "\"}\n" + start + "\n" + msgStop + "\n"))
-	if told := providertest.Story(events); !strings.Contains(told, "longer than a frame may be") || !strings.Contains(told, "message.end") {
+	if told := providertest.Print(events); !strings.Contains(told, "longer than a frame may be") || !strings.Contains(told, "message.end") {
 		t.Errorf("%.600s", told)
 	}
 }
@@ -305,7 +305,7 @@ func TestLongFrames(t *testing.T) {
 func TestInvalidUTF8(t *testing.T) {
 	events := decodeAll(t, []byte(sse(start, textStart, textDelta("ok"), textDelta("\xff\xc3"), blockStop, msgDelta, msgStop)))
 	providertest.CheckEvents(t, events)
-	if told := providertest.Story(events); fromFoldText(events) != "ok" || !strings.Contains(told, `"problem":"invalid UTF-8"`) {
+	if told := providertest.Print(events); fromFoldText(events) != "ok" || !strings.Contains(told, `"problem":"invalid UTF-8"`) {
 		t.Error(told)
 	}
 }
@@ -346,7 +346,7 @@ func TestDecode(t *testing.T) {
 		}
 		providertest.CheckEvents(t, events)
 		if !errors.Is(last, fail) || fromFoldText(events) != "Hi" {
-			t.Errorf("%v: %s", last, providertest.Story(events))
+			t.Errorf("%v: %s", last, providertest.Print(events))
 		}
 	}
 	for range provider.Decode(strings.NewReader(body), NewDecoder(provider.Config{})) {

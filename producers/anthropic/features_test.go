@@ -122,7 +122,7 @@ func TestFeatures(t *testing.T) {
 			if state, reason := o.End(); state != f.state || (reason == "") != (state == schema.StateDone) {
 				t.Errorf("the run ends %s: %s", state, reason)
 			}
-			told := providertest.Story(events)
+			told := providertest.Print(events)
 			rest := told
 			for _, want := range f.want {
 				i := strings.Index(rest, want)

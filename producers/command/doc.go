@@ -18,7 +18,7 @@
 // # What it does not do
 //
 // It does not obey: what a command means is the agent's business. It does not store commands either; whoever
-// gives one appends an event.
+// sends one appends an event.
 //
 // # Where to look next
 //

@@ -248,7 +248,7 @@ func TestRepliesNobodyConfirms(t *testing.T) {
 	}
 }
 
-const childStory = `[run.lifecycle] [turn.start] [model.start] [message.start] [block.start] [text.delta] [block.end] [message.end:end_turn] [model.end]
+const childEvents = `[run.lifecycle] [turn.start] [model.start] [message.start] [block.start] [text.delta] [block.end] [message.end:end_turn] [model.end]
 	[turn.end:end_turn] [run.lifecycle]`
 
 func TestRepliesDelegated(t *testing.T) {
@@ -257,7 +257,7 @@ func TestRepliesDelegated(t *testing.T) {
 	s.say("delegate that")
 	turn := `turn.start
 		model.start message.start block.start text.delta block.end block.start tool.input.delta block.end tool.start message.end:tool_use model.end
-		child.spawn ` + childStory + ` tool.end:true
+		child.spawn ` + childEvents + ` tool.end:true
 		model.start message.start block.start text.delta block.end message.end:end_turn model.end
 		commands.taken turn.end:end_turn `
 	all := s.ended(2)

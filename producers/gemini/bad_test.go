@@ -54,7 +54,7 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"a"}],"stop_reas
 	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), second, anonymous, anonymous)))
 	checkEvents(t, events)
 	if o := geminitest.FromFold(t, events); len(o) != 4 || o[0].Err == nil || o[1].Text != "b" || o[3].Text != "c" || o[3].Err != nil {
-		t.Error(providertest.Story(events))
+		t.Error(providertest.Print(events))
 	}
 }
 
@@ -92,7 +92,7 @@ func TestBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(tt.body))
 			checkEvents(t, events)
-			told := providertest.Story(events)
+			told := providertest.Print(events)
 			for _, w := range tt.want {
 				if !strings.Contains(told, w) {
 					t.Errorf("no %s", w)

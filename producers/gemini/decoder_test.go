@@ -42,7 +42,7 @@ func checkEvents(t testing.TB, events []schema.Event) {
 func expect(t *testing.T, body, want string) {
 	t.Helper()
 	events := decodeAll(t, []byte(body))
-	providertest.CheckStory(t, events, want)
+	providertest.CheckPrinted(t, events, want)
 	providertest.CheckNumbered(t, events)
 }
 
@@ -130,7 +130,7 @@ func TestStreamedArguments(t *testing.T) {
 			checkEvents(t, events)
 			o := geminitest.FromFold(t, events)[0]
 			if len(o.Calls)+len(o.Open) != tt.blocks || tt.input == "" && len(o.Calls) > 0 {
-				t.Fatalf("%+v\n%s", o, providertest.Story(events))
+				t.Fatalf("%+v\n%s", o, providertest.Print(events))
 			}
 			if tt.input == "" {
 				if *o.Stop != "end_turn" {
@@ -139,8 +139,8 @@ func TestStreamedArguments(t *testing.T) {
 				return
 			}
 			c := o.Calls[0]
-			if c.Deltas != tt.deltas || !strings.Contains(providertest.Story(events), `"input":`+tt.input+`,"index"`) {
-				t.Errorf("deltas %s\n%s", c.Deltas, providertest.Story(events))
+			if c.Deltas != tt.deltas || !strings.Contains(providertest.Print(events), `"input":`+tt.input+`,"index"`) {
+				t.Errorf("deltas %s\n%s", c.Deltas, providertest.Print(events))
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func TestCallIDs(t *testing.T) {
 	// A call whose pieces carry its id.
 	events := decodeAll(t, []byte(sse(parts(`{"functionCall":{"name":"f","id":"x","willContinue":true}}`), parts(`{"functionCall":{"name":"f","id":"x","partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop))))
 	if c := geminitest.FromFold(t, events)[0].Calls; len(c) != 1 || c[0].Deltas != `{"a":true}` {
-		t.Error(providertest.Story(events))
+		t.Error(providertest.Print(events))
 	}
 }
 
@@ -200,7 +200,7 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 	}
 	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"), parts("", stop))))
 	checkEvents(t, events)
-	if told := providertest.Story(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
+	if told := providertest.Print(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
 		t.Error(told)
 	}
 	big := strings.Repeat("QUJD", 300<<10) // 1.2 MB
@@ -216,7 +216,7 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 			joined += piece
 		}
 	}
-	if told := providertest.Story(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
+	if told := providertest.Print(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
 		t.Errorf("%d bytes of data", len(joined))
 	}
 }
@@ -268,7 +268,7 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"b"}],"stop_reas
 	// Behind the end, the message is as it was.
 	events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`, stop), failed)))
 	if o := geminitest.FromFold(t, events)[0]; *o.Stop != "end_turn" || o.Err != nil {
-		t.Error(providertest.Story(events))
+		t.Error(providertest.Print(events))
 	}
 }
 
@@ -279,7 +279,7 @@ func TestUsage(t *testing.T) {
 	}
 	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`), with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
 	checkEvents(t, events)
-	if told := providertest.Story(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
+	if told := providertest.Print(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
 		t.Error(told)
 	}
 }
@@ -293,7 +293,7 @@ func TestMetadata(t *testing.T) {
 		parts(`{"text":"c"}`, `,"groundingMetadata":{},"citationMetadata":{"citationSources":[]}`),
 		parts(`{"text":"d"}`, stop, `,"groundingMetadata":{"groundingChunks":[1]},"avgLogprobs":-0.10,"error":"odd","stop_reason":"odd"`))))
 	checkEvents(t, events)
-	told := providertest.Story(events)
+	told := providertest.Print(events)
 	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`, `"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
 		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`, `custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
 		if !strings.Contains(told, want) {
@@ -313,14 +313,14 @@ func TestCandidates(t *testing.T) {
 	for _, o := range geminitest.FromFold(t, events) {
 		got = append(got, fmt.Sprint(o.Text, o.Usage != nil, o.Stop != nil, o.Err != nil))
 	}
-	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(providertest.Story(events), `"message_id":"r1_candidate_2"`) {
+	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(providertest.Print(events), `"message_id":"r1_candidate_2"`) {
 		t.Error(s)
 	}
 	// What there is no room for is kept as it came.
 	long := chunk(1, strings.Repeat("x", 300<<10), "")
 	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")}, strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
 	checkEvents(t, events)
-	told := providertest.Story(events)
+	told := providertest.Print(events)
 	text := geminitest.FromFold(t, events)[1].Text
 	if n := strings.Count(told, "custom.gemini.candidate "); n < 5 || n*(300<<10)+len(text) != 20*(300<<10) {
 		t.Errorf("%d kept, %d bytes told", n, len(text))

@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				providertest.CheckNumbered(t, events)
-				told := providertest.Story(events)
+				told := providertest.Print(events)
 				if !strings.Contains(told, tt.want) {
 					t.Errorf("no %s in %.2000s", tt.want, told)
 				}
@@ -74,7 +74,7 @@ func TestWrongEncoding(t *testing.T) {
 		for api, decoder := range decoders {
 			events := providertest.Decode(t, decoder(provider.Config{}), body)
 			checkEvents(t, events)
-			if told := providertest.Story(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
+			if told := providertest.Print(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
 				t.Errorf("%s: %.500s", api, told)
 			}
 		}

@@ -39,7 +39,7 @@ func expectResponses(t *testing.T, body, want string) {
 
 func expect(t *testing.T, events []schema.Event, want string) {
 	t.Helper()
-	providertest.CheckStory(t, events, want)
+	providertest.CheckPrinted(t, events, want)
 	providertest.CheckNumbered(t, events)
 }
 
@@ -181,7 +181,7 @@ func TestChatCalls(t *testing.T) {
 					}
 				}
 				if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-					t.Errorf("got %v, want %v\n%s", got, tt.want, providertest.Story(events))
+					t.Errorf("got %v, want %v\n%s", got, tt.want, providertest.Print(events))
 				}
 			})
 		}
@@ -221,7 +221,7 @@ func TestChatChoices(t *testing.T) {
 	}
 	events := providertest.Decode(t, NewChatDecoder(provider.Config{}), []byte(sse(many...)))
 	checkEvents(t, events)
-	if told := providertest.Story(events); strings.Count(told, "custom.openai.choice") != 999 || strings.Count(told[strings.Index(told, "message.end"):], `"index":`) != maxChoices-1 {
+	if told := providertest.Print(events); strings.Count(told, "custom.openai.choice") != 999 || strings.Count(told[strings.Index(told, "message.end"):], `"index":`) != maxChoices-1 {
 		t.Error("many choices are not bounded, or not kept")
 	}
 }
@@ -273,7 +273,7 @@ func TestChatSeveral(t *testing.T) {
 				}
 			}
 			if got := strings.Join(ids, " "); got != tt.want {
-				t.Errorf("messages %s\n%s", got, providertest.Story(events))
+				t.Errorf("messages %s\n%s", got, providertest.Print(events))
 			}
 		})
 	}

@@ -146,7 +146,7 @@ func TestRejoin(t *testing.T) {
 		events = append(events, providertest.Decode(t, d, second)...)
 		providertest.CheckNumbered(t, events)
 		if got := openaitest.FromFold(t, events); len(events) != len(whole) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("cut at %d: %s", at, providertest.Story(events))
+			t.Fatalf("cut at %d: %s", at, providertest.Print(events))
 		}
 	}
 }

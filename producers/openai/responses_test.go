@@ -217,7 +217,7 @@ func TestResponsesBuiltin(t *testing.T) {
 		})
 	}
 	shell := `{"id":"l1","type":"local_shell_call","call_id":"call_1","status":"completed","action":{"type":"exec"}}`
-	if told := providertest.Story(providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(created, done(shell), completed)))); strings.Contains(told, "tool.end") || !strings.Contains(told, `"stop_reason":"tool_use"`) {
+	if told := providertest.Print(providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(created, done(shell), completed)))); strings.Contains(told, "tool.end") || !strings.Contains(told, `"stop_reason":"tool_use"`) {
 		t.Error("a call that the client runs has a result: " + told)
 	}
 	list := `{"id":"l1","type":"mcp_list_tools","tools":[]}`
@@ -303,9 +303,9 @@ func TestResponsesImage(t *testing.T) {
 	}
 	blocks := f.Messages[0].Blocks
 	if len(blocks) != 3 || blocks[1].Data[0] != "AA/A" || blocks[1].MediaType != "image/png" || strings.Join(blocks[2].Data, "") != image || blocks[2].MediaType != "image/webp" || len(blocks[2].Data) < 2 {
-		t.Errorf("%d blocks: %.3000s", len(blocks), providertest.Story(events))
+		t.Errorf("%d blocks: %.3000s", len(blocks), providertest.Print(events))
 	}
-	told := providertest.Story(events)
+	told := providertest.Print(events)
 	for _, want := range []string{`"size":"1x1"`, `"output":{"index":2}`, `{"type":"data","media_type":"image/webp","name":"image"}`} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %s", want)
@@ -358,7 +358,7 @@ func TestSequence(t *testing.T) {
 	} {
 		events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), []byte(sse(frames...)))
 		checkEvents(t, events)
-		if told := providertest.Story(events); !strings.Contains(told, `"text":"Hi"`) {
+		if told := providertest.Print(events); !strings.Contains(told, `"text":"Hi"`) {
 			t.Errorf("%s: %s", name, told)
 		}
 	}

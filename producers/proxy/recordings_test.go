@@ -94,7 +94,7 @@ func TestRecordings(t *testing.T) {
 				check(t, told(events))
 				d := list.decoder(provider.Config{})
 				want, _ := d.Write(bodies[name])
-				if w, g := providertest.Story(append(want, d.Close()...)), providertest.Story(told(events)); w != g {
+				if w, g := providertest.Print(append(want, d.Close()...)), providertest.Print(told(events)); w != g {
 					t.Errorf("the log has\n%.2000s\nwant\n%.2000s", g, w)
 				}
 			})

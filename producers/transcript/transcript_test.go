@@ -110,8 +110,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestSameStory: with and without partial messages the same is said.
-func TestSameStory(t *testing.T) {
+// TestSameContent: with and without partial messages the same is said.
+func TestSameContent(t *testing.T) {
 	plain := transcripttest.FromFold(t, decodeAll(t, ClaudeCode, sample(t, "plain.claude-code.jsonl"), whole))
 	partial := transcripttest.FromFold(t, decodeAll(t, ClaudeCode, sample(t, "partial.claude-code.jsonl"), whole))
 	if plain.Text != partial.Text || len(plain.Calls) != len(partial.Calls) || plain.Steps != partial.Steps || plain.State != partial.State || plain.Results != partial.Results {

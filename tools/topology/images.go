@@ -174,7 +174,7 @@ func (p *place) prepare(ctx context.Context, s service, command func(string, ...
 	return errors.Join(err, run(command("pg_ctl", "-D", data, "-m", "fast", "-w", "stop")))
 }
 
-// chown gives a folder with all that is in it to a user.
+// chown makes a user the owner of a folder and of all in it.
 func chown(dir string, to *syscall.Credential) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {

@@ -125,7 +125,7 @@ func (t *topology) port(service, port string) (int, error) {
 	if n := t.ports[key]; n != 0 {
 		return n, nil
 	}
-	// Below those that the system gives to clients.
+	// Below those that the system assigns to clients.
 	for n := 10000 + os.Getpid()%8000 + len(t.ports); n < 32000; n++ {
 		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n)))
 		if err == nil {

@@ -3,7 +3,7 @@
 // # What it is
 //
 // An [Issuer] is an OpenID Connect provider in the process: discovery document, key set, keys of
-// every kind. [Issuer.Hostile] gives forged, damaged, foreign and outdated tokens.
+// every kind. [Issuer.Hostile] returns forged, damaged, foreign and outdated tokens.
 //
 // # Contract
 //

@@ -3,10 +3,10 @@
 //
 // # What it is
 //
-// A [Transport] serves calls. It reads the one request message and gives the handler its bytes and a
+// A [Transport] serves calls. It reads the one request message and passes the handler its bytes and a
 // [Sink]. A frame's data is an encoded message already; the sink puts the five-byte prefix before it
 // and writes many in one piece. Connect (connectrpc.com/connect) does the rest of the protocol: headers,
-// metadata, deadlines, compression of requests, status and trailers. Handlers gives the standard
+// metadata, deadlines, compression of requests, status and trailers. Handlers returns the standard
 // services beside it, server reflection and health, which tell of the services that [Services] names;
 // each protocol brings the descriptors of its own.
 //

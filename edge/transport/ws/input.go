@@ -94,7 +94,7 @@ func (s *Sink) serve() {
 	s.over(err)
 }
 
-// receive takes frames until an error, which it always gives. Between two frames it does not wait, where
+// receive takes frames until an error, which it always returns. Between two frames it does not wait, where
 // somebody else does: errQuiet.
 func (s *Sink) receive() error {
 	for {
@@ -275,7 +275,7 @@ func (s *Sink) controlFrame(h inHeader) error {
 	return &closedError{code: int(binary.BigEndian.Uint16(data))}
 }
 
-// payload gives a frame's payload to fn, in parts.
+// payload passes a frame's payload to fn, in parts.
 func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 	in := &s.in
 	for at := 0; at < h.size; {
@@ -295,7 +295,7 @@ func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 	return nil
 }
 
-// look gives errQuiet when the next frame has not begun and the poller tells when it does.
+// look returns errQuiet when the next frame has not begun and the poller tells when it does.
 func (s *Sink) look() error {
 	in := &s.in
 	if in.r < in.w || len(in.early) > 0 || s.watch == nil || !s.watch.Live() || in.ended.Load() || in.frames > 0 {

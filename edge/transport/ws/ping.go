@@ -24,7 +24,7 @@ func (s *Sink) pong() error {
 	return nil
 }
 
-// expect counts a ping that is about to be sent and gives its number. The client has timeout to answer
+// expect counts a ping that is about to be sent and returns its number. The client has timeout to answer
 // the first that it has not answered: a goroutine that reads finds that out at once, and without one the
 // next ping does.
 func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {

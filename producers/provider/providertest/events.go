@@ -201,8 +201,8 @@ func Lines(events []schema.Event) string {
 	return string(b)
 }
 
-// Story prints events as type and payload, one a line.
-func Story(events []schema.Event) string {
+// Print returns events as type and payload, one a line.
+func Print(events []schema.Event) string {
 	var b strings.Builder
 	for _, e := range events {
 		fmt.Fprintf(&b, "%s %s\n", e.Type, e.Payload)
@@ -210,11 +210,11 @@ func Story(events []schema.Event) string {
 	return b.String()
 }
 
-// CheckStory holds the events of a body to a story, and to what the log takes.
-func CheckStory(t testing.TB, events []schema.Event, want string) {
+// CheckPrinted compares the events of a body with their printed form, and holds them to what the log takes.
+func CheckPrinted(t testing.TB, events []schema.Event, want string) {
 	t.Helper()
 	CheckEvents(t, events)
-	if got := Story(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
+	if got := Print(events); strings.TrimSpace(got) != strings.TrimSpace(want) {
 		t.Errorf("\n got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -97,10 +97,22 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	pace, err := n.open(cfg, keys)
+	if err != nil {
+		return nil, err
+	}
+	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, cfg.Logger); err != nil {
+		return nil, err
+	}
+	n.Checks = append(n.dependencies(cfg), n.gate.Checks...)
+	return n, n.listen(cfg, pace)
+}
+
+// open makes the hub and the appender. The log's pace is nil where nothing bounds its memory.
+func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Folds)}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
-	var pace *paced
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })
 		app.Log = pace
@@ -120,24 +132,23 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if n.hub, err = fanout.New(hub); err != nil {
 		return nil, err
 	}
-	if n.appender, err = producers.NewAppender(app); err != nil {
-		return nil, err
-	}
-	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, cfg.Logger); err != nil {
-		return nil, err
-	}
-	n.Checks = append(n.dependencies(cfg), n.gate.Checks...)
+	n.appender, err = producers.NewAppender(app)
+	return pace, err
+}
+
+// listen makes what clients speak to.
+func (n *Node) listen(cfg Config, pace *paced) error {
 	all, tenants, err := cfg.Flags.Limits()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	bodies, err := cfg.Flags.bodyMemory(cfg.Memory)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	blobs, bounds, err := cfg.blobs(pace)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	session := qoder.Dialect{Increments: cfg.Flags.Increments}
 	n.server, err = edge.New(edge.Config{
@@ -154,7 +165,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{
 			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.Take, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
-	return n, err
+	return err
 }
 
 // dependencies are the checks of what the node stands on.

@@ -75,78 +75,100 @@ type Metrics struct {
 
 // NewMetrics returns instruments, all zero, on a registry of their own.
 func NewMetrics() *Metrics {
-	m := &Metrics{Registry: prometheus.NewRegistry()}
-	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help})
-		m.Registry.MustRegister(c)
-		return c
-	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels)
-		m.Registry.MustRegister(c)
-		return c
-	}
-	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels)
-		m.Registry.MustRegister(g)
-		return g
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help})
-		m.Registry.MustRegister(g)
-		return g
-	}
-	seconds := func(name, help string) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)})
-		m.Registry.MustRegister(h)
-		return h
-	}
-	m.streams = gauges("streams_open", "Open streams.", "dialect", "transport")
-	m.ends = counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
-	m.sentEvents = counters("sent_events_total", "Events written to clients.", "dialect")
-	m.sentBytes = counters("sent_bytes_total", "Bytes written to clients.", "dialect")
-	m.spared = counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
-	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_request_seconds",
-		Help: "Time of requests; of streams, their whole life.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)}, []string{"route", "status"})
-	m.Registry.MustRegister(m.requests)
-	m.ingested = counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
-	m.refused = counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
-	m.turnedAway = counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
-	m.bodies = gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
-	m.notAccepted = counter("accept_errors_total", "Connections that could not be accepted.")
-	m.notLetIn = counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
-	m.Paced = counter("paced_seconds_total", "Time that appends have waited because the log in this process would take too much memory.")
-	m.stored = counter("stored_events_total", "Events that the log has acknowledged to this process.")
-	m.storeTook = seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
-	m.conflicts = counter("store_conflicts_total", "Packs that another writer was ahead of.")
-	m.retries = counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
-	m.fenced = counter("store_fenced_total", "Writers that were refused because another has taken over.")
-	m.notStored = counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
-	m.watched = gauge("watched_runs", "Runs with at least one reader on this node.")
-	m.gaps = counter("gaps_total", "Lost live copies that were found and filled from history.")
-	m.replayed = counter("replayed_events_total", "Events read from history for readers.")
-	m.pages = counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
-	m.cached = gauge("history_cache_bytes", "Pages of history that are kept.")
-	m.audits = counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
-	m.rows = counters("persisted_rows_total", "Rows committed.", "stream", "kind")
-	m.dead = counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
-	m.rowConflict = counter("persist_conflicts_total", "Rows that came again with another content: an alarm.")
-	m.persistTook = seconds("persist_seconds", "Time of one transaction.")
-	m.persistFail = counters("persist_retries_total", "Attempts to persist that failed.", "stream")
-	m.lagMessages = gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
-	m.lagSeconds = gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
-	m.lagEvents = gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
-	m.windowLeft = gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
-	m.sizeLeft = gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
-	m.active = gauges("persist_active", "1 while this process stores the partition, 0 while another does.", "stream")
-	m.batchRows = gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
-	m.heldBytes = gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
-	m.lost = counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
-	m.returns = counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
-	m.Losses.events = counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
-	m.returnedBytes = counter("memory_returned_bytes_total", "Bytes that it gave back.")
+	r := instruments{prometheus.NewRegistry()}
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{Registry: r.Registry}
+	m.clients(r)
+	m.log(r)
+	m.storage(r)
+	m.returns = r.counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
+	m.returnedBytes = r.counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
+}
+
+// clients makes the instruments of what clients ask for and get.
+func (m *Metrics) clients(r instruments) {
+	m.streams = r.gauges("streams_open", "Open streams.", "dialect", "transport")
+	m.ends = r.counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
+	m.sentEvents = r.counters("sent_events_total", "Events written to clients.", "dialect")
+	m.sentBytes = r.counters("sent_bytes_total", "Bytes written to clients.", "dialect")
+	m.spared = r.counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
+	m.requests = r.histograms("request_seconds", "Time of requests; of streams, their whole life.", prometheus.ExponentialBuckets(0.0005, 4, 10), "route", "status")
+	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
+	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
+	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
+	m.bodies = r.gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
+	m.notAccepted = r.counter("accept_errors_total", "Connections that could not be accepted.")
+	m.notLetIn = r.counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
+}
+
+// log makes those of writing the log and reading it.
+func (m *Metrics) log(r instruments) {
+	m.Paced = r.counter("paced_seconds_total", "Time that appends have waited because the log in this process would take too much memory.")
+	m.stored = r.counter("stored_events_total", "Events that the log has acknowledged to this process.")
+	m.storeTook = r.seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
+	m.conflicts = r.counter("store_conflicts_total", "Packs that another writer was ahead of.")
+	m.retries = r.counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
+	m.fenced = r.counter("store_fenced_total", "Writers that were refused because another has taken over.")
+	m.notStored = r.counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
+	m.watched = r.gauge("watched_runs", "Runs with at least one reader on this node.")
+	m.gaps = r.counter("gaps_total", "Lost live copies that were found and filled from history.")
+	m.replayed = r.counter("replayed_events_total", "Events read from history for readers.")
+	m.pages = r.counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
+	m.cached = r.gauge("history_cache_bytes", "Pages of history that are kept.")
+	m.audits = r.counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
+}
+
+// storage makes those of the persister.
+func (m *Metrics) storage(r instruments) {
+	m.rows = r.counters("persisted_rows_total", "Rows committed.", "stream", "kind")
+	m.dead = r.counters("dead_letters_total", "Messages and events set aside.", "stream", "reason")
+	m.rowConflict = r.counter("persist_conflicts_total", "Rows that came again with another content: an alarm.")
+	m.persistTook = r.seconds("persist_seconds", "Time of one transaction.")
+	m.persistFail = r.counters("persist_retries_total", "Attempts to persist that failed.", "stream")
+	m.lagMessages = r.gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
+	m.lagSeconds = r.gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
+	m.lagEvents = r.gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
+	m.windowLeft = r.gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
+	m.sizeLeft = r.gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
+	m.active = r.gauges("persist_active", "1 while this process stores the partition, 0 while another does.", "stream")
+	m.batchRows = r.gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
+	m.heldBytes = r.gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
+	m.lost = r.counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
+	m.Losses.events = r.counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
+}
+
+// instruments makes instruments and registers them. Their names begin with the product's.
+type instruments struct{ *prometheus.Registry }
+
+// registered registers an instrument and returns it.
+func registered[C prometheus.Collector](r instruments, c C) C {
+	r.MustRegister(c)
+	return c
+}
+
+func (r instruments) counter(name, help string) prometheus.Counter {
+	return registered(r, prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}))
+}
+
+func (r instruments) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels))
+}
+
+func (r instruments) gauge(name, help string) prometheus.Gauge {
+	return registered(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}))
+}
+
+func (r instruments) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels))
+}
+
+func (r instruments) seconds(name, help string) prometheus.Histogram {
+	return registered(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)}))
+}
+
+func (r instruments) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return registered(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: buckets}, labels))
 }
 
 // EdgeHooks returns what counts streams and requests.

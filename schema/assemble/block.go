@@ -29,6 +29,7 @@ type Block struct {
 	// Type is the type of a provider's own block, and Field the member that its text fills; both are "" where that
 	// is not known.
 	Type, Field string
+	Parts       int // BlockParts so far
 	// Sum is that of the text or input so far.
 	Sum jsonscan.Sum
 
@@ -38,6 +39,7 @@ type Block struct {
 	tail  []byte       // members behind its text
 	text  []byte       // inside of the JSON string
 	input []byte       // of a call that is complete
+	part  []byte       // with Limits.Text: what was streamed since the last BlockPart
 }
 
 // BlockKind says what a block holds.
@@ -216,7 +218,7 @@ func (a *Run) dropBlocks(l *Lane, m *Message) {
 func (a *Run) stop(l *Lane, m *Message, b *Block) {
 	if b.state != blockClosed {
 		b.state = blockClosed
-		a.add(Transition{Kind: BlockClose, Lane: l, Message: m, Block: b})
+		a.add(Transition{Kind: BlockClose, Lane: l, Message: m, Block: b, Text: a.release(b)})
 	}
 }
 
@@ -300,7 +302,7 @@ func (a *Run) delta(l *Lane, k BlockKind) {
 }
 
 // Write takes a piece of an open block in place of the delta that the caller has written, which need not be read back.
-// text is the inside of a JSON string. The Run must not have copies.
+// text is the inside of a JSON string. The Run must have neither copies nor Limits.Text.
 func (a *Run) Write(m *Message, b *Block, text []byte) {
 	b.count(text, b.IsCall)
 	if a.keep(m, len(text)) {
@@ -311,7 +313,11 @@ func (a *Run) Write(m *Message, b *Block, text []byte) {
 // piece adds a piece of a block.
 func (a *Run) piece(l *Lane, m *Message, b *Block, low uint16, text []byte, input bool) {
 	first := b.Sum.Units == 0 && len(text) > 0
+	n := a.room(l, m, b, low, text)
 	a.add(Transition{Kind: BlockText, Lane: l, Message: m, Block: b, Low: low, Text: text, Input: input, First: first})
+	if n > 0 {
+		a.hold(l, m, b, low, text)
+	}
 	b.count(text, input)
 }
 

@@ -24,7 +24,8 @@
 //     lane, that of the run in all lanes. A child begins with its first record, and those above it by its path.
 //
 // A Run holds what is open and nothing else: at most 256 blocks of a message, 16,384 items of a lane, 16,384 lanes, and
-// as much content as its [Limits] say. Content without a limit is not kept, and a delta then allocates nothing.
+// as much content as its [Limits] say. Content without a limit is not kept, and a delta then allocates nothing. The texts
+// of open blocks may be kept beside it, for closing frames that carry the whole text: what is too long ends in parts.
 //
 // # Concurrency
 //
@@ -37,6 +38,7 @@
 //
 // # Where to look next
 //
-// transition.go has the transitions, run.go the records, message.go and block.go messages, item.go calls and their like,
+// transition.go has the transitions, run.go the records, message.go and block.go messages, text.go
+// what is kept of their texts, item.go calls and their like,
 // lane.go children, turns and states; docs/decisions/0041-one-reading-of-a-run.md has the reasons.
 package assemble

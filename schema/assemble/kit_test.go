@@ -48,7 +48,7 @@ func records(tb testing.TB, s schematest.Scenario) (out []schema.Record) {
 
 var names = [...]string{
 	TurnBegin: "turn.begin", TurnEnd: "turn.end", MessageOpen: "message.open", MessageClose: "message.close",
-	BlockOpen: "block.open", BlockClose: "block.close", BlockText: "text", BlockInput: "input", BlockSignature: "signature",
+	BlockOpen: "block.open", BlockClose: "block.close", BlockText: "text", BlockPart: "part", BlockInput: "input", BlockSignature: "signature",
 	BlockCitations: "citations", BlockEnd: "block.end", CallAsk: "call.ask", CallStart: "call.start", CallEnd: "call.end",
 	ModelStart: "model.start", ModelEnd: "model.end", TaskStart: "task.start", TaskEnd: "task.end",
 	InputRequest: "input.request", InputAnswer: "input.answer", ChildBegin: "child.begin", ChildEnd: "child.end",

@@ -43,7 +43,7 @@ func (m *Message) clone() *Message {
 	copies := make([]Block, len(m.Blocks))
 	for i, b := range m.Blocks {
 		copies[i] = *b
-		copies[i].text = slices.Clip(b.text) // what is behind is the other's
+		copies[i].text, copies[i].part = slices.Clip(b.text), slices.Clip(b.part) // what is behind is the other's
 		c.Blocks[i] = &copies[i]
 	}
 	return &c

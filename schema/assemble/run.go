@@ -13,7 +13,7 @@ import (
 )
 
 // Limits bounds what a Run keeps of the content of open messages, in bytes. The transitions do not depend on it, but for
-// the content of messages whose producer does not send it. The zero Limits keeps nothing.
+// the content of messages whose producer does not send it, and for BlockPart. The zero Limits keeps nothing.
 type Limits struct {
 	// Message is for each message that was announced. A longer one is not kept at all. One that was not announced is
 	// kept whole, unless Message is 0: it ends at 256 KiB.
@@ -22,6 +22,11 @@ type Limits struct {
 	All int
 	// Blocks is how many blocks are remembered of an announced message, 256 at least.
 	Blocks int
+	// Text is for the text of each open block, or the input of its call: see BlockPart. With 0 none is kept. It does
+	// not depend on whether the message's content is kept.
+	Text int
+	// Texts is for those of all blocks together.
+	Texts int
 }
 
 // Run is the reading of one run: what has begun and has not ended. The zero value keeps no content.
@@ -32,6 +37,7 @@ type Run struct {
 	by     *atomic.Bool // set when a copy shares lanes; nil with lanes
 	known  int          // lanes that were ever known
 	kept   int          // bytes of the content of open messages
+	texts  int          // bytes of the texts of open blocks
 	items  int          // of all lanes
 
 	newest *Lane // of the record at hand
@@ -58,7 +64,7 @@ func (a *Run) Clone() *Run {
 
 // Size returns about how much memory the Run holds, in bytes.
 func (a *Run) Size() int {
-	n := 512 + 224*a.items + a.kept
+	n := 512 + 224*a.items + a.kept + a.texts
 	for _, l := range a.lanes {
 		n += 256 + len(l.Child) + len(l.Parent) + len(l.Turn)
 		for _, id := range l.Path {

@@ -65,25 +65,30 @@ func keptBy(a *Run) (n int) {
 func TestClones(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(streams) {
-		list := records(t, stream(seed))
-		want := make([]string, len(list))
-		a := New(keeping)
-		copies := []*Run{a.Clone()}
-		for i, r := range list {
-			want[i] = written(next(t, a, r))
-			copies = append(copies, a.Clone())
+		copiesGoOn(t, seed, keeping)
+	}
+}
+
+func copiesGoOn(t *testing.T, seed uint64, limits Limits) {
+	t.Helper()
+	list := records(t, stream(seed))
+	want := make([]string, len(list))
+	a := New(limits)
+	copies := []*Run{a.Clone()}
+	for i, r := range list {
+		want[i] = written(next(t, a, r))
+		copies = append(copies, a.Clone())
+	}
+	for at, c := range copies {
+		size := c.Size()
+		other := c.Clone()
+		for i := at; i < min(len(list), at+6); i++ {
+			if got := written(next(t, c, list[i])); got != want[i] {
+				t.Fatalf("seed %d: the copy at %d means at %d\n%s, the original\n%s", seed, at, i, got, want[i])
+			}
 		}
-		for at, c := range copies {
-			size := c.Size()
-			other := c.Clone()
-			for i := at; i < min(len(list), at+6); i++ {
-				if got := written(next(t, c, list[i])); got != want[i] {
-					t.Fatalf("seed %d: the copy at %d means at %d\n%s, the original\n%s", seed, at, i, got, want[i])
-				}
-			}
-			if got := other.Size(); got != size {
-				t.Fatalf("seed %d: the copy at %d has changed from %d to %d bytes", seed, at, size, got)
-			}
+		if got := other.Size(); got != size {
+			t.Fatalf("seed %d: the copy at %d has changed from %d to %d bytes", seed, at, size, got)
 		}
 	}
 }

@@ -22,6 +22,10 @@ const (
 	// BlockText is a piece of a block's text, or of the input of its call when Input is set. Text is the inside of a
 	// JSON string; a low surrogate stands before it when Low is not 0.
 	BlockText
+	// BlockPart says, with Limits.Text, that the text of a block is not kept any longer: it or the texts of all blocks
+	// would be too long. Text is what was streamed of the block since it opened, or since its last BlockPart. A
+	// piece that is too long by itself is a part of its own. Text of a BlockClose is what was streamed since then.
+	BlockPart
 	// BlockInput is the whole input of a call of which nothing was streamed. Value is JSON.
 	BlockInput
 	// BlockSignature and BlockCitations are what a block has beside its text. Value is a string, or a list.

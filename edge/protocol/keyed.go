@@ -1,6 +1,10 @@
 package protocol
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
 	"agentstream/edge/dialect"
@@ -25,4 +29,47 @@ func Keyed(header string, values []string) (producers.AppendOptions, error) {
 			header, maxIdempotencyKey, dialect.ErrBadRequest)
 	}
 	return producers.AppendOptions{IdempotencyKey: key}, nil
+}
+
+// KeyedBody reads the body of a request that may be repeated, of one of types, and how its events are to be stored.
+func (c *Call) KeyedBody(types ...string) (opt producers.AppendOptions, body []byte, err error) {
+	if opt, err = c.Keyed(); err != nil {
+		return opt, nil, err
+	}
+	body, err = c.Body(types...)
+	return opt, body, err
+}
+
+// NewKeyedRun returns a new id with a prefix. With an idempotency key it is made of that and of what kind of thing the run
+// is, so that a repeat, also one that another node takes, is about the same run.
+func (c *Call) NewKeyedRun(prefix, kind string, opt producers.AppendOptions) string {
+	if opt.IdempotencyKey == "" {
+		return c.NewRun(prefix)
+	}
+	sum := sha256.Sum256([]byte(kind + "\x00" + c.Caller.Tenant + "\x00" + opt.IdempotencyKey))
+	return prefix + hex.EncodeToString(sum[:16])
+}
+
+// By adds to a command's payload, a JSON object, who gives it, as the credential says: agents go by that, so no client
+// says it.
+func (c *Call) By(payload json.RawMessage) json.RawMessage {
+	subject := c.Caller.Subject
+	if subject == "" {
+		return payload
+	}
+	name, _ := json.Marshal(subject) // a string always encodes
+	comma := ","
+	if len(payload) == len(`{}`) {
+		comma = ""
+	}
+	return fmt.Appendf(nil, `%s%s"by":%s}`, payload[:len(payload)-1], comma, name)
+}
+
+// Bounded gives a route a context with the time that the log has.
+func Bounded(serve func(context.Context, *Call) error) func(*Call) error {
+	return func(c *Call) error {
+		ctx, cancel := c.Bounded()
+		defer cancel()
+		return serve(ctx, c)
+	}
 }

@@ -49,14 +49,14 @@ type routes struct {
 
 func (a routes) all() []protocol.Route {
 	read := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: protocol.Bounded(serve)}
 	}
 	write := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(serve)}
 	}
 	// Not counted, as the commands of the native protocol are not: an agent is told to stop whatever it has sent.
 	command := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: protocol.Bounded(serve)}
 	}
 	return []protocol.Route{
 		write("POST /sessions", a.create),
@@ -73,15 +73,6 @@ func (a routes) all() []protocol.Route {
 		read("GET /sessions/{run}/threads/{thread}", a.thread),
 		write("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
 		read("GET /sessions/{run}/threads/{thread}/events", a.history),
-	}
-}
-
-// bounded gives a route a context with the time that the log has.
-func bounded(serve func(context.Context, *protocol.Call) error) func(*protocol.Call) error {
-	return func(c *protocol.Call) error {
-		ctx, cancel := c.Bounded()
-		defer cancel()
-		return serve(ctx, c)
 	}
 }
 

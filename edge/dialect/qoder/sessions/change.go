@@ -2,12 +2,11 @@ package sessions
 
 import (
 	"context"
-	"errors"
 	"slices"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/protocol"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -36,34 +35,24 @@ func (c *change) lane() string { return c.events[0].ChildID }
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
 // key is recognised whatever has become of the run since.
 func store(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
-	if _, err := x.Head(ctx, c.run); err != nil {
-		return producers.Receipt{}, err
-	}
-	opt := c.opt
-	opt.Whole, opt.AfterEnd = true, true
-	opt.Check = func(ctx context.Context, head schema.Head) error { return c.check(ctx, x, head) }
-	opt.Amend = c.amend
-	return x.Append(ctx, c.run, c.events, opt)
+	return c.made().Store(ctx, x)
 }
 
-// check decides whether a session that stands at head takes the change.
-func (c *change) check(ctx context.Context, x *protocol.Call, head schema.Head) error {
-	if !head.Exists() {
-		return fanout.ErrNotFound
-	}
-	req := qoder.Request(c.run, "")
-	p, err := at(ctx, x, c.run, head.Last, req)
-	if c.blind && errors.Is(err, schema.ErrTooLarge) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	c.rests = !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
-	if err := p.Admit(req); err != nil || c.allow == nil {
-		return err
-	}
-	return c.allow(p)
+// once stores a change that is there to be made once: allow gives protocol.ErrDone when it has been made.
+func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
+	return c.made().Once(ctx, x)
+}
+
+func (c *change) made() protocol.Change[*qoder.Projector] {
+	opt := c.opt
+	opt.AfterEnd, opt.Amend = true, c.amend
+	return protocol.Change[*qoder.Projector]{Request: qoder.Request(c.run, ""), Events: c.events, Options: opt, Blind: c.blind, Allow: func(p *qoder.Projector) error {
+		c.rests = !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
+		if c.allow == nil {
+			return nil
+		}
+		return c.allow(p)
+	}}
 }
 
 // amend adds the lifecycles that the run needs beside the events.
@@ -94,4 +83,12 @@ func isOutcome(e schema.Event) bool {
 // have "session":true.
 func lifecycle(payload string) schema.Event {
 	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(payload)}
+}
+
+// alive refuses what changes an archived session (qoder §1.4).
+func alive(p *qoder.Projector) error {
+	if p.Archived() {
+		return dialect.Refuse(dialect.ErrGone, "session is archived")
+	}
+	return nil
 }

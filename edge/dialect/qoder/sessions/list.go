@@ -55,12 +55,12 @@ func (a routes) list(ctx context.Context, x *protocol.Call) error {
 	if ask.After, err = runsAfter(ctx, x, w); err != nil {
 		return err
 	}
-	found := list{limit: w.limit}
-	next, err := found.runs(ctx, x, a.spoken, ask, statuses)
+	found := protocol.Page{Limit: w.limit}
+	next, err := listRuns(ctx, x, a.spoken, &found, ask, statuses)
 	if err != nil {
 		return err
 	}
-	x.Reply(http.StatusOK, found.body(w, next.String()))
+	x.Reply(http.StatusOK, pageBody(&found, w, next.String()))
 	return nil
 }
 
@@ -102,10 +102,10 @@ func runsAfter(ctx context.Context, x *protocol.Call, w window) (schema.RunCurso
 	return schema.RunCursor{}, dialect.Refuse(schema.ErrBadCursor, "no session has the id of after_id or before_id")
 }
 
-// runs adds sessions from a place on and gives the one behind which the next page begins; the zero cursor when there
+// listRuns adds sessions from a place on and gives the one behind which the next page begins; the zero cursor when there
 // is none. One more than the page takes is looked for, to know that.
-func (l *list) runs(ctx context.Context, x *protocol.Call, d qoder.Dialect, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
-	ask.Limit = l.limit + 1
+func listRuns(ctx context.Context, x *protocol.Call, d qoder.Dialect, l *protocol.Page, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
+	ask.Limit = l.Limit + 1
 	for looked := 0; looked < maxRuns; {
 		runs, err := x.Runs(ctx, ask)
 		if err != nil {
@@ -117,10 +117,10 @@ func (l *list) runs(ctx context.Context, x *protocol.Call, d qoder.Dialect, ask 
 				ask.After = runs[i].Cursor()
 				continue
 			}
-			if l.full() {
+			if l.Full() {
 				return ask.After, nil
 			}
-			l.add(runs[i].ID, object)
+			l.Add(runs[i].ID, object)
 			ask.After = runs[i].Cursor()
 		}
 		if len(runs) < ask.Limit {

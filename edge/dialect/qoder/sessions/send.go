@@ -25,7 +25,7 @@ const maxSent = 256
 // request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
 // with the same Idempotency-Key completes it.
 func (a routes) send(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := keyedBody(x)
+	opt, body, err := x.KeyedBody(bodyTypes...)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a routes) send(ctx context.Context, x *protocol.Call) error {
 		return err
 	}
 	run := x.Path("run")
-	head, p, err := newest(ctx, x, run, qoder.Request(run, ""))
+	head, p, err := protocol.Newest[*qoder.Projector](ctx, x, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (a routes) send(ctx context.Context, x *protocol.Call) error {
 	if err := m.translate(ctx, p); err != nil {
 		return err
 	}
-	replies := list{limit: len(said)}
+	replies := protocol.Page{Limit: len(said)}
 	for i, group := range m.byLane() {
 		c := change{run: run, events: m.events[group.from:group.to], opt: opt, allow: m.allow(group)}
 		if opt.IdempotencyKey != "" {
@@ -56,7 +56,7 @@ func (a routes) send(ctx context.Context, x *protocol.Call) error {
 			return partly(err, group.from, len(said))
 		}
 	}
-	x.Reply(http.StatusOK, append(replies.data([]byte(`{"data":[`)), `]}`...))
+	x.Reply(http.StatusOK, append(replies.Append([]byte(`{"data":[`)), `]}`...))
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
 func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 	e, err := p.Command(m.said[i])
 	if err == nil {
-		e.Payload = by(m.x, e.Payload)
+		e.Payload = m.x.By(e.Payload)
 		err = e.Prepare(m.run)
 	}
 	place := fmt.Sprintf("%s[%d]", m.name, i)
@@ -107,25 +107,11 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 	return e, nil
 }
 
-// by adds to a command's payload who gives it, as the credential says: agents go by that, so no client says it.
-func by(x *protocol.Call, payload json.RawMessage) json.RawMessage {
-	subject := x.Caller.Subject
-	if subject == "" {
-		return payload
-	}
-	name, _ := json.Marshal(subject) // a string always encodes
-	comma := ","
-	if len(payload) == len(`{}`) {
-		comma = ""
-	}
-	return fmt.Appendf(nil, `%s%s"by":%s}`, payload[:len(payload)-1], comma, name)
-}
-
 // again looks for a record that is what an event became when the session would still take it: an answer, say, that
 // is sent a second time. Whether it is a repeat its key decides; if it is not, allow refuses it.
 func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok bool) {
-	from := max(m.newest-maxScan, 0)
-	p, err := at(ctx, m.x, m.run, from, qoder.Request(m.run, ""))
+	from := max(m.newest-protocol.MaxScan, 0)
+	p, err := protocol.StateAt[*qoder.Projector](ctx, m.x, from, qoder.Request(m.run, ""))
 	if err != nil {
 		return found, false // the refusal tells more
 	}
@@ -183,12 +169,12 @@ func (m *messages) allow(g group) func(*qoder.Projector) error {
 }
 
 // stored adds the frames of what was stored for a lane, as those who read its thread get them.
-func stored(ctx context.Context, x *protocol.Call, answer *list, child string, receipt producers.Receipt) error {
+func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string, receipt producers.Receipt) error {
 	run, thread := x.Path("run"), ""
 	if child != "" {
 		thread = qoder.ThreadID(run, child)
 	}
-	p, err := at(ctx, x, run, receipt.First-1, qoder.Request(run, thread))
+	p, err := protocol.StateAt[*qoder.Projector](ctx, x, receipt.First-1, qoder.Request(run, thread))
 	if err != nil {
 		return err
 	}
@@ -203,7 +189,7 @@ func stored(ctx context.Context, x *protocol.Call, answer *list, child string, r
 		}
 		for _, f := range out.List {
 			if saidByClient(f.Event) {
-				answer.add(string(f.Token), bytes.Clone(f.Data))
+				answer.Add(string(f.Token), bytes.Clone(f.Data))
 			}
 		}
 	}

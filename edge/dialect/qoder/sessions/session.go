@@ -2,8 +2,6 @@ package sessions
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,26 +9,16 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/protocol"
-	"agentstream/producers"
 	"agentstream/schema"
 )
 
 // Bodies are JSON, whatever a client that cannot say so calls them.
 var bodyTypes = []string{"application/json", "text/plain"}
 
-// keyedBody reads the body of a request that may be repeated, and how its events are to be stored.
-func keyedBody(x *protocol.Call) (opt producers.AppendOptions, body []byte, err error) {
-	if opt, err = x.Keyed(); err != nil {
-		return opt, nil, err
-	}
-	body, err = x.Body(bodyTypes...)
-	return opt, body, err
-}
-
 // create begins a session. With an Idempotency-Key its id is made of that, so that a repeat, also one that
 // another node takes, is the same session and answers the same.
 func (a routes) create(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := keyedBody(x)
+	opt, body, err := x.KeyedBody(bodyTypes...)
 	if err != nil {
 		return err
 	}
@@ -38,11 +26,7 @@ func (a routes) create(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	run := x.NewRun(qoder.SessionPrefix)
-	if opt.IdempotencyKey != "" {
-		sum := sha256.Sum256([]byte("session\x00" + x.Caller.Tenant + "\x00" + opt.IdempotencyKey))
-		run = qoder.SessionPrefix + hex.EncodeToString(sum[:16])
-	}
+	run := x.NewKeyedRun(qoder.SessionPrefix, "session", opt)
 	opt.MustBeNew, opt.Whole = true, true
 	events := about(schema.TypeSessionCreated, "", payload)
 	said, err := initial(ctx, x, run, body)
@@ -62,7 +46,7 @@ func initial(ctx context.Context, x *protocol.Call, run string, body []byte) ([]
 	if err != nil || len(said) == 0 {
 		return nil, err
 	}
-	p, err := at(ctx, x, run, 0, qoder.Request(run, ""))
+	p, err := protocol.StateAt[*qoder.Projector](ctx, x, 0, qoder.Request(run, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +60,7 @@ func initial(ctx context.Context, x *protocol.Call, run string, body []byte) ([]
 // get answers with a session as it stands.
 func (a routes) get(ctx context.Context, x *protocol.Call) error {
 	run := x.Path("run")
-	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
+	_, p, err := protocol.Newest[*qoder.Projector](ctx, x, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -86,7 +70,7 @@ func (a routes) get(ctx context.Context, x *protocol.Call) error {
 
 // answer answers with a session as it was at a place.
 func answer(ctx context.Context, x *protocol.Call, run string, through schema.Seq) error {
-	p, err := at(ctx, x, run, through, qoder.Request(run, ""))
+	p, err := protocol.StateAt[*qoder.Projector](ctx, x, through, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -96,7 +80,7 @@ func answer(ctx context.Context, x *protocol.Call, run string, through schema.Se
 
 // update changes what was said of a session.
 func (a routes) update(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := keyedBody(x)
+	opt, body, err := x.KeyedBody(bodyTypes...)
 	if err != nil {
 		return err
 	}
@@ -123,19 +107,6 @@ func about(typ, child string, payload []byte) []schema.Event {
 	return []schema.Event{{Type: typ, ChildID: child, Actor: "user", Payload: payload}}
 }
 
-// errDone reports that there is nothing to do any more.
-var errDone = errors.New("it is so already")
-
-// once stores a change that is there to be made once: allow gives errDone when it has been made.
-func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
-	receipt, err := store(ctx, x, c)
-	if errors.Is(err, errDone) {
-		head, err := x.Head(ctx, c.run)
-		return producers.Receipt{First: head.Last, Last: head.Last}, err
-	}
-	return receipt, err
-}
-
 // archive closes a session: it can be read, and takes no more events. Its run is over with that, or when what was
 // under way in it has ended.
 func (a routes) archive(ctx context.Context, x *protocol.Call) error {
@@ -146,7 +117,7 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionArchived, "", []byte(`{}`)), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
 		if p.Archived() {
-			return errDone
+			return protocol.ErrDone
 		}
 		return nil
 	}
@@ -166,15 +137,15 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 // runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
 // for nobody. It says whether it did.
 func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
-	c := change{run: run, events: about(typeCancel, child, by(x, []byte(`{"reason":"it was closed"}`))), blind: true}
+	c := change{run: run, events: about(typeCancel, child, x.By([]byte(`{"reason":"it was closed"}`))), blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !busy(p) {
-			return errDone
+			return protocol.ErrDone
 		}
 		return nil
 	}
 	_, err = store(ctx, x, c)
-	if errors.Is(err, errDone) || errors.Is(err, dialect.ErrNotFound) { // of a repeat with a key its first decides
+	if errors.Is(err, protocol.ErrDone) || errors.Is(err, dialect.ErrNotFound) { // of a repeat with a key its first decides
 		return false, nil
 	}
 	return err == nil, err
@@ -205,15 +176,15 @@ func (a routes) cancel(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(typeCancel, "", by(x, []byte(`{}`))), opt: opt, blind: true}
+	c := change{run: x.Path("run"), events: about(typeCancel, "", x.By([]byte(`{}`))), opt: opt, blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !p.Busy() {
-			return errDone
+			return protocol.ErrDone
 		}
 		return nil
 	}
 	status := http.StatusAccepted
-	if _, err := store(ctx, x, c); errors.Is(err, errDone) {
+	if _, err := store(ctx, x, c); errors.Is(err, protocol.ErrDone) {
 		status = http.StatusOK
 	} else if err != nil {
 		return err

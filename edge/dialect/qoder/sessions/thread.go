@@ -34,7 +34,7 @@ func (a routes) threads(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	_, p, err := newest(ctx, x, run, qoder.Request(run, ""))
+	_, p, err := protocol.Newest[*qoder.Projector](ctx, x, qoder.Request(run, ""))
 	if err != nil {
 		return err
 	}
@@ -43,20 +43,20 @@ func (a routes) threads(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	found, next := list{limit: w.limit}, ""
+	found, next := protocol.Page{Limit: w.limit}, ""
 	for step := map[bool]int{false: 1, true: -1}[w.down()]; place >= 0 && place < len(all); place += step {
 		if len(statuses) > 0 && !slices.Contains(statuses, all[place].Status) {
 			continue
 		}
-		if found.full() {
+		if found.Full() {
 			next = strconv.Itoa(place)
 			break
 		}
 		if object, ok := p.AppendThread(nil, all[place].ID); ok {
-			found.add(all[place].ID, object)
+			found.Add(all[place].ID, object)
 		}
 	}
-	x.Reply(http.StatusOK, found.body(w, next))
+	x.Reply(http.StatusOK, pageBody(&found, w, next))
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (a routes) thread(ctx context.Context, x *protocol.Call) error {
 func answerThread(ctx context.Context, x *protocol.Call, through schema.Seq) error {
 	run, id := x.Path("run"), x.Path("thread")
 	req := qoder.Request(run, id)
-	p, err := at(ctx, x, run, through, req)
+	p, err := protocol.StateAt[*qoder.Projector](ctx, x, through, req)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a routes) archiveThread(ctx context.Context, x *protocol.Call) error {
 		return err
 	}
 	run, id := x.Path("run"), x.Path("thread")
-	_, p, err := newest(ctx, x, run, qoder.Request(run, id))
+	_, p, err := protocol.Newest[*qoder.Projector](ctx, x, qoder.Request(run, id))
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a routes) archiveThread(ctx context.Context, x *protocol.Call) error {
 	c := change{run: run, events: about(schema.TypeSessionArchived, t.Child, []byte(`{}`)), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
 		if t, ok := threadOf(p, id); ok && t.Archived {
-			return errDone
+			return protocol.ErrDone
 		}
 		return alive(p)
 	}

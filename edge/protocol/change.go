@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// StateAt returns the protocol's projector, a P, that was fed the run of a request up to through, which must exist or
+// be 0.
+func StateAt[P dialect.Stateful](ctx context.Context, c *Call, through schema.Seq, req dialect.Request) (p P, err error) {
+	kept, err := c.At(ctx, req.Run, through, req)
+	if err != nil {
+		return p, err
+	}
+	p, ok := kept.(P)
+	if !ok {
+		return p, fmt.Errorf("projector of %s is a %T", req.Run, kept)
+	}
+	return p, nil
+}
+
+// Newest returns the run of a request as it stands. The error wraps fanout.ErrNotFound for one that is not there;
+// others are those of the projector's Admit, which come with the state.
+func Newest[P dialect.Stateful](ctx context.Context, c *Call, req dialect.Request) (head schema.Head, p P, err error) {
+	if head, err = c.Head(ctx, req.Run); err != nil {
+		return head, p, err
+	}
+	if p, err = StateAt[P](ctx, c, head.Last, req); err != nil {
+		return head, p, err
+	}
+	return head, p, p.Admit(req)
+}
+
+// Change is what a request appends to a run, all of it or nothing, if the run takes it as the protocol's projector, a
+// P, has it right before.
+type Change[P dialect.Stateful] struct {
+	Request dialect.Request // what the projector is asked as
+	Events  []schema.Event
+	Options producers.AppendOptions // but for Whole and Check
+	// Allow decides whether the run takes the events. It is asked of runs that the projector admits, again whenever others
+	// were faster, and not about a repeat with a key. nil: all do.
+	Allow func(P) error
+	// Blind: a run of which too much would have to be remembered takes them unasked.
+	Blind bool
+}
+
+// ErrDone is for Allow: there is nothing to do any more.
+var ErrDone = errors.New("it is so already")
+
+// Store appends the change. What it is made for is checked on the very head that it follows.
+func (v Change[P]) Store(ctx context.Context, c *Call) (producers.Receipt, error) {
+	if _, err := c.Head(ctx, v.Request.Run); err != nil {
+		return producers.Receipt{}, err
+	}
+	opt := v.Options
+	opt.Whole = true
+	opt.Check = func(ctx context.Context, head schema.Head) error { return v.check(ctx, c, head) }
+	return c.Append(ctx, v.Request.Run, v.Events, opt)
+}
+
+// Once stores a change that is there to be made once; where Allow says ErrDone, nothing, and the receipt is that of the
+// newest record.
+func (v Change[P]) Once(ctx context.Context, c *Call) (producers.Receipt, error) {
+	receipt, err := v.Store(ctx, c)
+	if !errors.Is(err, ErrDone) {
+		return receipt, err
+	}
+	head, err := c.Head(ctx, v.Request.Run)
+	return producers.Receipt{First: head.Last, Last: head.Last}, err
+}
+
+// check decides whether a run that stands at head takes the change.
+func (v *Change[P]) check(ctx context.Context, c *Call, head schema.Head) error {
+	if !head.Exists() {
+		return fanout.ErrNotFound
+	}
+	p, err := StateAt[P](ctx, c, head.Last, v.Request)
+	if v.Blind && errors.Is(err, schema.ErrTooLarge) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.Admit(v.Request); err != nil || v.Allow == nil {
+		return err
+	}
+	return v.Allow(p)
+}

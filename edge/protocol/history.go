@@ -1,0 +1,275 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// MaxScan is how many records one request for a page looks at, shown or not.
+const MaxScan = 20_000
+
+// Bounds of one request for a page.
+const (
+	minScan      = 1024    // records downwards first, then twice as many, and so on
+	maxPageBytes = 4 << 20 // of its objects; it ends with the one that crosses it
+)
+
+// Page is an answer under way: objects in the order in which they are found, at most Limit.
+type Page struct {
+	Limit int
+	Items []Item
+	bytes int
+}
+
+// Item is an object of a page.
+type Item struct {
+	ID   string
+	Data []byte
+}
+
+// Add appends an object.
+func (l *Page) Add(id string, data []byte) {
+	l.Items = append(l.Items, Item{id, data})
+	l.bytes += len(data)
+}
+
+// Full reports whether the page takes no more.
+func (l *Page) Full() bool { return len(l.Items) >= l.Limit || l.bytes > maxPageBytes }
+
+// Append appends the objects to dst, with commas between them.
+func (l *Page) Append(dst []byte) []byte {
+	dst = slices.Grow(dst, l.bytes+len(l.Items)+256)
+	for i, it := range l.Items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, it.Data...)
+	}
+	return dst
+}
+
+// A token is base64url of a text, a dot and a check sum over the text and the list. Nobody is kept from making one: it says
+// nothing that its reader may not ask for.
+
+// PageToken returns a text as a token for a list.
+func PageToken(list, text string) string {
+	sum := sha256.Sum256([]byte("page\x00" + list + "\x00" + text))
+	return base64.RawURLEncoding.EncodeToString([]byte(text + "." + hex.EncodeToString(sum[:6])))
+}
+
+// maxToken is the longest token, in bytes.
+const maxToken = 512
+
+// ReadPageToken returns the text of a token that PageToken made for a list.
+func ReadPageToken(list, token string) (text string, ok bool) {
+	if len(token) > maxToken {
+		return "", false
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	i := bytes.LastIndexByte(raw, '.')
+	if err != nil || i < 0 {
+		return "", false
+	}
+	text = string(raw[:i])
+	return text, PageToken(list, text) == token // also the decoder passes over line breaks
+}
+
+// Spot is a place between the frames of a history: in front of frame N of a record, counted from 0 among all that
+// the record has in this history, whatever a filter hides.
+type Spot struct {
+	Seq schema.Seq
+	N   int
+}
+
+func (s Spot) String() string { return s.Seq.String() + "." + strconv.Itoa(s.N) }
+
+// ParseSpot reads what String wrote. The error wraps schema.ErrBadCursor.
+func ParseSpot(text string) (s Spot, err error) {
+	seq, n, _ := strings.Cut(text, ".")
+	if s.Seq, err = schema.ParseCursor(seq); err != nil {
+		return s, err
+	}
+	if s.N, err = strconv.Atoi(n); err != nil || s.N < 0 || s.String() != text {
+		return s, dialect.Refuse(schema.ErrBadCursor, "page is not from this list")
+	}
+	return s, nil
+}
+
+// History reads the frames of a run, as a request shows them, into one page. One request looks at 20,000 records at most,
+// so a page may be short, or empty, with more to come.
+type History struct {
+	Page
+	Call    *Call
+	Run     string
+	Request dialect.Request
+	Wants   func(dialect.Frame, schema.Record) bool
+	Newest  schema.Seq // record, up to which it reads
+
+	Next Spot // where the next page goes on
+	More bool // there is one
+
+	frames dialect.Frames
+}
+
+// Up goes from a place towards the newest record. One more event than the page takes is looked for, to know
+// whether there is a next page.
+func (p *History) Up(ctx context.Context, from Spot) error {
+	p.Next = from
+	looked := 0
+	return p.walk(ctx, from.Seq-1, p.Newest, func(r schema.Record) (bool, error) {
+		for i, f := range p.frames.List {
+			at := Spot{r.Seq, i}
+			if r.Seq == from.Seq && i < from.N || !p.Wants(f, r) {
+				continue
+			}
+			if p.Full() {
+				p.Next, p.More = at, true
+				return false, nil
+			}
+			p.Add(string(f.Token), bytes.Clone(f.Data))
+		}
+		p.Next = Spot{Seq: r.Seq + 1}
+		looked++
+		p.More = looked == MaxScan && r.Seq < p.Newest
+		return !p.More, nil
+	})
+}
+
+// Down goes from a place towards the first record. A history is projected upwards alone, so it takes stretches, each
+// in front of the one before it.
+func (p *History) Down(ctx context.Context, from Spot) error {
+	p.Next = from
+	look := max(minScan, 2*p.Limit)
+	for left := MaxScan; p.Next.Seq > 1 || p.Next.N > 0; look *= 2 {
+		if p.bytes > maxPageBytes || left == 0 {
+			p.More = true
+			return nil
+		}
+		hi := p.Next.Seq
+		if p.Next.N == 0 {
+			hi--
+		}
+		lo := max(hi-schema.Seq(min(look, left)), 0)
+		cut, err := p.stretch(ctx, lo, hi)
+		if gone := new(fanout.ExpiredError); errors.As(err, &gone) {
+			if gone.First < 1 || gone.First > hi {
+				return p.shorten(err)
+			}
+			lo = gone.First - 1 // its upper part is still kept
+			if cut, err = p.stretch(ctx, lo, hi); err == nil && !cut {
+				p.More = true // what is missing is for the next request to hear
+				cut = true
+			}
+		}
+		if err != nil || cut {
+			return err
+		}
+		left -= int(hi - lo)
+	}
+	return nil
+}
+
+// shorten ends a page in front of what is no longer kept; the next one hears of it.
+func (p *History) shorten(err error) error {
+	if len(p.Items) == 0 {
+		return err
+	}
+	p.More = true
+	return nil
+}
+
+// stretch adds the events of the records behind lo and up to hi that lie in front of p.Next, the newest first. cut
+// says that the page was full before it had them all, so that there is a next one.
+func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err error) {
+	kept := tail{most: p.Limit - len(p.Items), room: maxPageBytes - p.bytes}
+	err = p.walk(ctx, lo, hi, func(r schema.Record) (bool, error) {
+		for i, f := range p.frames.List {
+			if r.Seq == p.Next.Seq && i >= p.Next.N {
+				break
+			}
+			if p.Wants(f, r) {
+				kept.push(Spot{r.Seq, i}, f)
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	for i := len(kept.list) - 1; i >= 0; i-- {
+		p.Add(kept.list[i].id, kept.list[i].data)
+		p.Next = kept.list[i].at
+	}
+	if kept.cut {
+		p.More = true
+		return true, nil
+	}
+	p.Next = Spot{Seq: lo + 1}
+	return false, nil
+}
+
+// walk calls fn with each record behind lo up to hi, its frames in p.frames, until fn gives false.
+func (p *History) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Record) (bool, error)) error {
+	if lo >= hi {
+		return nil
+	}
+	projector, err := p.Call.At(ctx, p.Run, lo, p.Request)
+	if err != nil {
+		return err
+	}
+	at := lo
+	for r, err := range p.Call.Records(ctx, p.Run, lo, hi) {
+		if err != nil {
+			return err
+		}
+		p.frames.Reset()
+		if err := projector.Project(&p.frames, r); err != nil {
+			return err
+		}
+		more, err := fn(r)
+		if err != nil || !more {
+			return err
+		}
+		at = r.Seq
+	}
+	if at < hi {
+		return fmt.Errorf("records of %s end at %d, %d exists: %w", p.Run, at, hi, fanout.ErrUnavailable)
+	}
+	return nil
+}
+
+// tail holds the newest frames of what passes, in its order: at most so many, and about so many bytes.
+type tail struct {
+	most, room int
+	list       []tailFrame
+	bytes      int
+	cut        bool // older ones were let go
+}
+
+type tailFrame struct {
+	at   Spot
+	id   string
+	data []byte
+}
+
+func (t *tail) push(at Spot, f dialect.Frame) {
+	t.list = append(t.list, tailFrame{at, string(f.Token), bytes.Clone(f.Data)})
+	t.bytes += len(f.Data)
+	for len(t.list) > t.most || len(t.list) > 1 && t.bytes-len(t.list[0].data) > t.room {
+		t.bytes -= len(t.list[0].data)
+		t.list[0].data = nil
+		t.list, t.cut = t.list[1:], true
+	}
+}

@@ -153,6 +153,19 @@ func (c *Call) streamed() (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
+// Run says that the tool begins to work: tool.run. Between Ready and Run the call waits, for a person or for its turn.
+// ErrOver: it is not ready, or has ended.
+func (c *Call) Run() error {
+	if err := c.turn.enter("go on with call", c.id); err != nil {
+		return err
+	}
+	defer c.turn.lane.run.leave()
+	if err := c.runs("run"); err != nil {
+		return err
+	}
+	return c.turn.emit(schema.TypeToolRun, object(nil).text("call_id", c.id).end())
+}
+
 // Output emits a piece of what a running tool prints. ErrOver: it does not run, or not any more.
 func (c *Call) Output(text string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {

@@ -26,7 +26,7 @@ func TestTurnWaitsForChildren(t *testing.T) {
 	must(t, child.Done(ctx), turn.End("end_turn"), r.Done(ctx))
 }
 
-// TestOutputBehindTheEnd: a tool that goes on printing after its call has ended is not heard.
+// TestOutputBehindTheEnd: a tool that begins or goes on printing after its call has ended is not heard.
 func TestOutputBehindTheEnd(t *testing.T) {
 	var s told
 	ctx := t.Context()
@@ -37,13 +37,19 @@ func TestOutputBehindTheEnd(t *testing.T) {
 	must(t, err)
 	c, err := m.Call("c1", "bash")
 	must(t, err)
-	if err := c.Output("early"); !errors.Is(err, producers.ErrOver) {
+	if err := errors.Join(c.Output("early"), c.Run()); !errors.Is(err, producers.ErrOver) {
 		t.Errorf("output before the call has begun: %v", err)
 	}
-	must(t, c.Ready(nil), m.End("tool_use", nil), c.Output("1\n"), c.Finish("done"))
+	must(t, c.Ready(nil), m.End("tool_use", nil), c.Run())
+	if e := s.events[len(s.events)-1]; e.Type != schema.TypeToolRun || string(e.Payload) != `{"call_id":"c1"}` || e.TurnID != turn.ID() {
+		t.Errorf("a tool that runs says %s %s", e.Type, e.Payload)
+	}
+	must(t, c.Output("1\n"), c.Finish("done"))
 	before := s.story()
-	if err := c.Output("2\n"); !errors.Is(err, producers.ErrOver) || s.story() != before {
-		t.Errorf("output behind the end: %v", err)
+	for _, err := range []error{c.Output("2\n"), c.Run()} {
+		if !errors.Is(err, producers.ErrOver) || s.story() != before {
+			t.Errorf("output behind the end: %v", err)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	TypeTextDelta       = "text.delta"
 	TypeToolStart       = "tool.start"
 	TypeToolEnd         = "tool.end"
+	TypeToolRun         = "tool.run"
 	TypeToolInputDelta  = "tool.input.delta"
 	TypeToolOutputDelta = "tool.output.delta"
 	TypeStepBoundary    = "step.boundary"

@@ -56,6 +56,10 @@ var catalogue = []TypeInfo{
 		"required":["index"],"properties":{"index":{"type":"integer","minimum":0},
 		"message_id":{"type":"string"},"call_id":{"type":"string"},"complete":{"type":"boolean"},"problem":{"type":"string"},
 		"input":{},"signature":{"type":"string"},"citations":{"type":"array"}}}`},
+	// A call of a tool is begun with tool.start, as a rule within the message that asks for it. tool.run says when the
+	// tool begins to work: between the two a call waits, for a person or for its turn.
+	{Name: TypeToolRun, Family: FamilyTool, Control: true, Schema: `{"type":"object",
+		"required":["call_id"],"properties":{"call_id":{"type":"string","minLength":1}}}`},
 	{Name: TypeToolInputDelta, Family: FamilyTool, Delta: true, Schema: callDelta},
 	{Name: TypeToolOutputDelta, Family: FamilyTool, Delta: true, Schema: callDelta},
 	{Name: TypeDataDelta, Family: FamilyData, Delta: true, Schema: `{"type":"object",

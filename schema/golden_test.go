@@ -129,6 +129,7 @@ var examples = map[string][]string{
 		`{"call_id":"c1","ok":true,"output":"3 hits","duration_ms":12}`,
 		`{"call_id":"c1","ok":false,"error":"KAI-TOOL-TIME-0001","duration_ms":0.5}`,
 		`{"call_id":"c1","ok":true,"blob_ref":"blob_1"}`},
+	"tool.run": {`{"call_id":"c1"}`},
 	"step.boundary": {`{"step_index":0,"step_kind":"plan"}`, `{"step_index":3,"step_kind":"fan-in","checkpoint_id":"cp_3"}`,
 		`{"step_index":4,"step_kind":"done","checkpoint_id":null}`},
 	"child.spawn": {`{"child_id":"run_c1"}`, `{"child_id":"run_c1","prompt":"count","tools_allowed":["grep","read"]}`},

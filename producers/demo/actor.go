@@ -181,6 +181,7 @@ func (a *actor) act(c act) {
 // use runs a tool beside the role that asked for it.
 func (a *actor) use(c *producers.Call, t tool) *actor {
 	return a.s.enter(a.role, func(b *actor) {
+		b.try(c.Run)
 		b.wait(t.After * time.Millisecond)
 		for _, line := range t.Prints {
 			b.wait(t.Every * time.Millisecond)
@@ -219,6 +220,7 @@ func (a *actor) delegate(c *producers.Call, t tool) *actor {
 	}
 	a.try(func() error { return json.Unmarshal(c.Args(), &in) })
 	r := &role{call: c, state: schema.StateRunning, voice: voice{context: systemTokens + len(words(in.Task))}}
+	a.try(c.Run)
 	a.try(func() (err error) {
 		r.lane, err = a.lane.Spawn(a.s.ctx, childID(a.s.cfg.RunID, t.Child.Name), in.Task, c.ID(), t.Child.Tools...)
 		return err

@@ -394,7 +394,7 @@ func TestCommandsWithoutWaiting(t *testing.T) {
 			{Type: "command.message", Payload: []byte(`{"content":"` + strings.Repeat("ä", 500) + `"}`)},
 		},
 		60: {{Type: "command.redirect", Payload: []byte(`{"instruction":"look at <cost>"}`)}},
-		330: {
+		337: {
 			{Type: "command.cancel", ChildID: "run_demo_review", Payload: []byte(`{}`)},
 			{Type: "command.redirect", ChildID: "run_demo_costs", Payload: []byte(`{"instruction":"rows"}`)},
 		},
@@ -406,7 +406,7 @@ func TestCommandsWithoutWaiting(t *testing.T) {
 			for _, e := range at[have] {
 				commands <- e
 			}
-			if have == 520 {
+			if have == 527 {
 				close(commands)
 			}
 			return nil

@@ -145,6 +145,9 @@ func (s *reply) tooled() error {
 
 // reads runs the tool, and emits its result.
 func (s *reply) reads(c *producers.Call, answer string) error {
+	if err := c.Run(); err != nil {
+		return err
+	}
 	for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
 		if err := s.pause(3 * textPace); err != nil {
 			return err
@@ -183,7 +186,7 @@ func (s *reply) confirmed() error {
 		return err
 	}
 	if !yes {
-		if err := c.Fail(fmt.Errorf("denied: %s", why)); err != nil {
+		if err := c.Fail(&producers.ToolError{Code: schema.CodeToolRefused, Err: fmt.Errorf("denied: %s", why)}); err != nil {
 			return err
 		}
 		return s.says("Then I leave my notes closed.")
@@ -234,6 +237,9 @@ func (s *reply) delegated() error {
 	}
 	calls, err := s.model(part{Text: "I ask somebody who knows. "}, part{call: &tool{Name: "delegate", Input: input}})
 	if err != nil {
+		return err
+	}
+	if err := calls[0].Run(); err != nil {
 		return err
 	}
 	answer, err := s.sent(task, calls[0].ID())

@@ -193,7 +193,7 @@ func TestRepliesWithThoughtAndTool(t *testing.T) {
 	want(t, s.ended(1), `session.created command.message turn.start
 		model.start message.start block.start reasoning.delta block.end:signed block.start text.delta block.end
 		block.start tool.input.delta block.end tool.start message.end:tool_use model.end
-		tool.output.delta tool.end:true
+		tool.run tool.output.delta tool.end:true
 		model.start message.start block.start text.delta block.end message.end:end_turn model.end
 		commands.taken turn.end:end_turn`)
 }
@@ -223,7 +223,7 @@ func TestRepliesConfirmed(t *testing.T) {
 			all := s.ended(1)
 			out := ""
 			if ok {
-				out = "tool.output.delta "
+				out = "tool.run tool.output.delta "
 			}
 			want(t, all, fmt.Sprintf(`session.created command.message turn.start
 				model.start message.start block.start text.delta block.end block.start tool.input.delta block.end tool.start:ask message.end:tool_use model.end
@@ -257,7 +257,7 @@ func TestRepliesDelegated(t *testing.T) {
 	s.say("delegate that")
 	turn := `turn.start
 		model.start message.start block.start text.delta block.end block.start tool.input.delta block.end tool.start message.end:tool_use model.end
-		child.spawn ` + childEvents + ` tool.end:true
+		tool.run child.spawn ` + childEvents + ` tool.end:true
 		model.start message.start block.start text.delta block.end message.end:end_turn model.end
 		commands.taken turn.end:end_turn `
 	all := s.ended(2)

@@ -17,6 +17,8 @@ type Item struct {
 	Tool   string // of a call, where known
 	Server []byte // name of the MCP server that a call goes to, a JSON string; nil when there is none
 	Seq    schema.Seq
+	// Works reports that the tool of a call works: a CallRun has been told.
+	Works bool
 
 	key jsonscan.Sum
 }
@@ -113,6 +115,29 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if i := l.find(ends[kind], it.key); !begins && i >= 0 {
 		a.end(l, i, false)
 	}
+}
+
+// work reads that the tool of a call works. The call starts if it has only been asked for. A call that is not open, or
+// works already, stays as it is.
+func (a *Run) work(l *Lane) {
+	id := a.read().Raw("call_id")
+	if !jsonscan.IsString(id) {
+		return
+	}
+	key := keyOf(id)
+	i := l.find(CallEnd, key)
+	if i < 0 || l.Items[i].Works {
+		return
+	}
+	it := *l.Items[i]
+	it.Works = true
+	if it.Kind == CallAsk {
+		it.Kind, it.Seq = CallStart, a.seq
+		a.begin(l, &it, true)
+	} else {
+		l.Items[i] = &it
+	}
+	a.add(Transition{Kind: CallRun, Lane: l, Item: &it})
 }
 
 // ask notes that a block asks for a call, unless the call has started already.

@@ -50,6 +50,7 @@ var names = [...]string{
 	TurnBegin: "turn.begin", TurnEnd: "turn.end", MessageOpen: "message.open", MessageClose: "message.close",
 	BlockOpen: "block.open", BlockClose: "block.close", BlockText: "text", BlockPart: "part", BlockInput: "input", BlockSignature: "signature",
 	BlockCitations: "citations", BlockEnd: "block.end", CallAsk: "call.ask", CallStart: "call.start", CallEnd: "call.end",
+	CallRun:    "call.run",
 	ModelStart: "model.start", ModelEnd: "model.end", TaskStart: "task.start", TaskEnd: "task.end",
 	InputRequest: "input.request", InputAnswer: "input.answer", ChildBegin: "child.begin", ChildEnd: "child.end",
 	StateChange: "state", UsageAdd: "usage",
@@ -146,6 +147,7 @@ func misfit(rng *rand.Rand) schema.Event {
 		{"block.start", `{"kind":` + pick(`"text"`, `"tool_use"`, `"compaction"`, `null`) + `,"call_id":` + call + `,"block":{"type":"x","content":"","server_name":"s"}` + index + `}`},
 		{"block.end", `{"input":{"a":1},"signature":"s","citations":[1],"complete":` + pick("true", "false") + index + `}`},
 		{"tool.start", `{"call_id":` + call + `,"tool":"n"}`}, {"tool.end", `{"call_id":` + call + `,"ok":true}`},
+		{"tool.run", `{"call_id":` + call + `}`},
 		{"model.start", `{"call_id":` + call + `}`}, {"model.end", `{"call_id":` + call + `,"usage":{"output_tokens":2}}`},
 		{"task.start", `{"task_id":` + call + `}`}, {"task.end", `{"task_id":` + call + `}`},
 		{"input.requested", `{"request_id":` + call + `}`}, {"input.answered", `{"request_id":` + call + `}`},
@@ -174,6 +176,7 @@ type laneCheck struct {
 	turn, child bool
 	open, whole *messageCheck
 	items       map[string]Kind
+	works       map[string]bool
 }
 
 type messageCheck struct {
@@ -192,7 +195,7 @@ func newChecker() *checker { return &checker{lanes: map[string]*laneCheck{}} }
 func (c *checker) lane(child string) *laneCheck {
 	l := c.lanes[child]
 	if l == nil {
-		l = &laneCheck{items: map[string]Kind{}}
+		l = &laneCheck{items: map[string]Kind{}, works: map[string]bool{}}
 		c.lanes[child] = l
 	}
 	return l
@@ -224,6 +227,12 @@ func (c *checker) see(s *Transition, whole bool) string {
 		}
 	case CallAsk, CallStart, ModelStart, TaskStart, InputRequest, CallEnd, ModelEnd, TaskEnd, InputAnswer:
 		return l.item(s)
+	case CallRun:
+		key := fmt.Sprint(CallEnd, s.Item.key)
+		if l.items[key] != CallStart || l.works[key] {
+			return "a tool works whose call has not started, or works already"
+		}
+		l.works[key] = true
 	case StateChange, UsageAdd:
 	default:
 		return l.message(s, c.record)
@@ -242,6 +251,7 @@ func (l *laneCheck) item(s *Transition) string {
 		return "what ends has not begun"
 	case s.Kind == end:
 		delete(l.items, key)
+		delete(l.works, key)
 	case open && !(was == CallAsk && s.Kind == CallStart):
 		return "what begins has begun"
 	default:

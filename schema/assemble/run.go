@@ -129,6 +129,8 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 		a.endBlock(l)
 	case schema.TypeRunLifecycle:
 		a.lifecycle(l)
+	case schema.TypeToolRun:
+		a.work(l)
 	case schema.TypeCommandMessage:
 		if l.State.Final() && schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning

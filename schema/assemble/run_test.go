@@ -209,6 +209,27 @@ func TestRepairs(t *testing.T) {
 			 child.end @kid
 			 state @kid {"state":"done"}`,
 		},
+		"tools that work": {
+			`tool.run {"call_id":"c"}
+			 tool.start {"call_id":"c","tool":"t"}
+			 tool.run {"call_id":"c"}
+			 tool.run {"call_id":"c"}
+			 block.start {"kind":"tool_use","call_id":"d","tool":"u"}
+			 tool.run {"call_id":"d"}
+			 tool.end {"call_id":"c","ok":true}
+			 tool.run {"call_id":"c"}`,
+			`call.start c
+			 call.run c
+			 message.open (repaired)
+			 block.open 0 {"type":"tool_use","id":"d","name":"u","input":{}}
+			 call.ask d
+			 call.start d (repaired)
+			 call.run d
+			 input 0 {}
+			 block.close 0
+			 message.close [{"type":"tool_use","id":"d","name":"u","input":{}}] (repaired)
+			 call.end c`,
+		},
 		"ends without beginnings, and the end of the run": {
 			`tool.end {"call_id":"c","ok":true}
 			 turn.end {"turn_id":"t"}

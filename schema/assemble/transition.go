@@ -38,6 +38,9 @@ const (
 	CallAsk
 	CallStart
 	CallEnd
+	// CallRun says that the tool of a call that has started works now. It comes once between CallStart and CallEnd, or
+	// not at all: not every producer says so.
+	CallRun
 	// ModelStart and ModelEnd enclose a request to a model, TaskStart and TaskEnd a task.
 	ModelStart
 	ModelEnd

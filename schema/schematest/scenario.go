@@ -71,6 +71,7 @@ var scenarios = []entry{
 	{"follow-up", followUp},
 	{"session", session},
 	{"late", late},
+	{"dispatch", dispatch},
 	{"long", long},
 	{"unicode", unicodeText},
 	{"hostile", hostile},

@@ -275,6 +275,34 @@ func late(s *script) {
 	})
 }
 
+// dispatch has tools that say when they begin to work: one waits for a person, one is cancelled at work, one before.
+func dispatch(s *script) {
+	s.turn = "turn_1"
+	s.add(schema.TypeTurnStart, "turn_id", "turn_1")
+	s.state(schema.StateRunning, "")
+	s.message("msg_1", "tool_use", smallUsage,
+		block{kind: "tool_use", call: "call_1", tool: "search", text: `{"q":"log"}`},
+		block{kind: "tool_use", call: "call_2", tool: "delete", text: `{"id":7}`},
+		block{kind: "tool_use", call: "call_3", tool: "build", text: `{}`},
+		block{kind: "tool_use", call: "call_4", tool: "clock", text: `{}`})
+	s.add(schema.TypeToolRun, "call_id", "call_1")
+	s.add(schema.TypeInputRequested, "request_id", "req_1", "call_id", "call_2", "prompt", "Delete 7?")
+	s.add(schema.TypeToolOutputDelta, "call_id", "call_1", "text", "1 hit\n")
+	s.add(schema.TypeToolEnd, "call_id", "call_1", "ok", true, "output", "1 hit\n", "duration_ms", 12)
+	s.by("user", func() { s.add("command.answer", "request_id", "req_1", "answer", "allow") })
+	s.add(schema.TypeInputAnswered, "request_id", "req_1", "answer", "allow")
+	s.add(schema.TypeToolRun, "call_id", "call_2")
+	s.add(schema.TypeToolEnd, "call_id", "call_2", "ok", true, "output", "deleted", "duration_ms", 3000)
+	s.add(schema.TypeToolRun, "call_id", "call_3")
+	s.by("user", func() { s.add("command.cancel", "reason", "enough") })
+	for _, call := range []string{"call_3", "call_4"} {
+		s.add(schema.TypeToolEnd, "call_id", call, "ok", false, "error", schema.CodeToolCancelled, "duration_ms", 800)
+	}
+	s.add(schema.TypeTurnEnd, "turn_id", "turn_1", "stop_reason", "cancelled", "reason", "enough")
+	s.turn = ""
+	s.state(schema.StateDone, "")
+}
+
 // long has LongEvents events: turn after turn of thought, text and tools.
 func long(s *script) {
 	s.state(schema.StatePlanning, "")

@@ -66,6 +66,8 @@ export interface Payloads {
   "text.delta": TextDelta;
   "tool.start": { readonly call_id: string; readonly tool: string; readonly input?: unknown; readonly skill_id?: string; readonly index?: number };
   "tool.end": { readonly call_id: string; readonly ok: boolean; readonly output?: unknown; readonly error?: unknown; readonly error_detail?: unknown; readonly duration_ms?: number; readonly blob_ref?: string };
+  /** The tool of a call begins to work; between tool.start and this the call waits. */
+  "tool.run": { readonly call_id: string };
   "step.boundary": { readonly step_index: number; readonly step_kind: "plan" | "tool-roundtrip" | "text-only" | "fan-out" | "fan-in" | "done"; readonly checkpoint_id?: string | null };
   "child.spawn": { readonly child_id: string; readonly prompt?: string; readonly call_id?: string; readonly tools_allowed?: readonly string[] };
   "plan.proposal": { readonly plan: Plan };
@@ -119,7 +121,7 @@ export interface Payloads {
 /** The names of Payloads, for EventSource, which has no listener for every type. */
 export const knownTypes = [
   "reasoning.delta", "text.delta", "tool.start", "tool.end", "step.boundary", "child.spawn", "plan.proposal",
-  "run.lifecycle", "message.start", "message.end", "block.start", "block.end", "tool.input.delta",
+  "run.lifecycle", "message.start", "message.end", "block.start", "block.end", "tool.run", "tool.input.delta",
   "tool.output.delta", "data.delta", "model.start", "model.end", "turn.start", "turn.end", "input.requested",
   "input.answered", "state.values", "state.update", "checkpoint.created", "task.start", "task.end", "progress",
   "command.message", "command.cancel", "command.pause", "command.resume", "command.redirect",

@@ -150,7 +150,11 @@ func joinNonEmpty(sep string, parts ...string) string {
 // tool shows a call with its input, and its end with duration and output.
 func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
 	c := t.call(p.CallID)
-	if e.Type == schema.TypeToolStart {
+	switch e.Type {
+	case schema.TypeToolRun: // its time is counted from here
+		c.at = at
+		return
+	case schema.TypeToolStart:
 		c.tool, c.at = p.Tool, at
 		t.begin(e, at, "▶", styleTool, styleNone)
 		t.pen.inStyle(styleTool, p.Tool)

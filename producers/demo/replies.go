@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"agentstream/producers"
 	"agentstream/producers/command"
@@ -22,8 +24,14 @@ import (
 //	"confirm"   the same, but the tool waits until it is allowed or denied
 //	"delegate"  a child with a turn and a message of its own, and a second call of the model
 //
-// Of the last three the last one that is found counts. Confirmations, and cancellations of the child, are heeded;
-// other commands are not. The zero value waits nowhere.
+// Of the last three the last one that is found counts. These count where they are words of their own:
+//
+//	"tools"     two tools work side by side
+//	"wait"      tools work for 30 seconds, and so does the child
+//	"seam"      3 seconds pass between the end of the model's message and the beginning of the tools' work
+//	"long"      the last answer has 300 words, with "delegate" the child's
+//
+// Confirmations, and cancellations of the child, are heeded; other commands are not. The zero value waits nowhere.
 type Replies struct {
 	// Speed multiplies the pace: 1 is natural. 0 waits nowhere, except for a person.
 	Speed float64
@@ -40,7 +48,11 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 		s.cfg.Patience = 10 * time.Minute
 	}
 	s.read(s.text)
-	has := func(word string) bool { return strings.Contains(strings.ToLower(s.text), word) }
+	text := strings.ToLower(s.text)
+	has := func(word string) bool { return strings.Contains(text, word) }
+	own := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) })
+	s.tools, s.waits = slices.Contains(own, "tools"), slices.Contains(own, "wait")
+	s.seam, s.long = slices.Contains(own, "seam"), slices.Contains(own, "long")
 	if has("think") {
 		s.thought = "Somebody says " + quoteOr(s.text, "nothing") + ". A short answer is enough."
 	}
@@ -49,10 +61,10 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 		err = s.delegated()
 	case has("confirm"):
 		err = s.confirmed()
-	case has("tool"):
+	case has("tool") || s.waits || s.seam:
 		err = s.tooled()
 	default:
-		err = s.says("You say " + quoteOr(s.text, "nothing") + ".")
+		err = s.answers("You say " + quoteOr(s.text, "nothing") + ".")
 	}
 	return "end_turn", err
 }
@@ -67,6 +79,8 @@ type reply struct {
 	text    string          // what is answered
 	thought string          // before the first message; "" for none
 	heard   *command.Command
+
+	tools, waits, seam, long bool // words of the message
 }
 
 // errChild reports that the child was cancelled.
@@ -130,37 +144,83 @@ func (s *reply) says(said string) error {
 	return err
 }
 
+// answers is says for the last answer.
+func (s *reply) answers(said string) error {
+	if s.long {
+		said = strings.TrimSpace(strings.Repeat(refrain, 15))
+	}
+	return s.says(said)
+}
+
+// refrain has 20 words.
+const refrain = "A log only grows. Whoever reads it keeps one number, and asks at any time for what comes behind it. "
+
 const notes = "one log, many readers\nnothing is lost\nnothing comes twice\n"
 
 var lookedFor = tool{Name: "read_file", Input: json.RawMessage(`{"path":"notes.txt","lines":3}`)}
 
-// tooled lets a tool find the answer.
+var counted = tool{Name: "count_words", Input: json.RawMessage(`{"path":"notes.txt"}`)}
+
+// tooled lets tools find the answer.
 func (s *reply) tooled() error {
-	calls, err := s.model(part{Text: "I look into my notes. "}, part{call: &lookedFor})
+	parts := []part{{Text: "I look into my notes. "}, {call: &lookedFor}}
+	if s.tools {
+		parts = append(parts, part{call: &counted})
+	}
+	calls, err := s.model(parts...)
 	if err != nil {
 		return err
 	}
-	return s.reads(calls[0], "My notes say: nothing is lost, and nothing comes twice.")
+	return s.reads("My notes say: nothing is lost, and nothing comes twice.", calls...)
 }
 
-// reads runs the tool, and emits its result.
-func (s *reply) reads(c *producers.Call, answer string) error {
-	if err := c.Run(); err != nil {
+// reads runs the tools side by side, and emits their results.
+func (s *reply) reads(answer string, calls ...*producers.Call) error {
+	if err := s.begin(calls...); err != nil {
 		return err
+	}
+	if s.waits {
+		if err := s.pause(toolWait); err != nil {
+			return err
+		}
 	}
 	for _, text := range strings.SplitAfter(strings.TrimSuffix(notes, "\n"), "\n") {
-		if err := s.pause(3 * textPace); err != nil {
+		for _, c := range calls {
+			if err := s.pause(3 * textPace); err != nil {
+				return err
+			}
+			if err := c.Output(text); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range calls {
+		if err := c.Finish(notes); err != nil {
 			return err
 		}
-		if err := c.Output(text); err != nil {
+		s.read(notes)
+	}
+	return s.answers(answer)
+}
+
+const (
+	toolWait = 30 * time.Second
+	seamWait = 3 * time.Second
+)
+
+// begin lets the tools begin to work.
+func (s *reply) begin(calls ...*producers.Call) error {
+	if s.seam {
+		if err := s.pause(seamWait); err != nil {
 			return err
 		}
 	}
-	if err := c.Finish(notes); err != nil {
-		return err
+	for _, c := range calls {
+		if err := c.Run(); err != nil {
+			return err
+		}
 	}
-	s.read(notes)
-	return s.says(answer)
+	return nil
 }
 
 // confirmed is tooled, if that is allowed.
@@ -191,7 +251,7 @@ func (s *reply) confirmed() error {
 		}
 		return s.says("Then I leave my notes closed.")
 	}
-	return s.reads(c, "You have allowed it, and my notes say: nothing is lost.")
+	return s.reads("You have allowed it, and my notes say: nothing is lost.", c)
 }
 
 // confirmation is the payload of input.requested about a call.
@@ -239,7 +299,7 @@ func (s *reply) delegated() error {
 	if err != nil {
 		return err
 	}
-	if err := calls[0].Run(); err != nil {
+	if err := s.begin(calls...); err != nil {
 		return err
 	}
 	answer, err := s.sent(task, calls[0].ID())
@@ -269,8 +329,13 @@ func (s *reply) sent(task, call string) (answer string, err error) {
 	if own.turn, err = s.child.Turn(s.ctx); err != nil {
 		return "", err
 	}
+	if s.waits {
+		if err := own.pause(toolWait); err != nil {
+			return "", err
+		}
+	}
 	answer = "It is as it is."
-	if err := own.says(answer); err != nil {
+	if err := own.answers(answer); err != nil {
 		return "", err
 	}
 	if err := own.turn.End("end_turn"); err != nil {

@@ -295,3 +295,56 @@ func TestRepliesCancelled(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The words that make an answer longer: what waits, waits for so long by the pace, and ends when its turn is cancelled.
+func TestRepliesAtLength(t *testing.T) {
+	const tooled = `session.created command.message turn.start
+		model.start message.start block.start text.delta block.end block.start tool.input.delta block.end tool.start
+		block.start tool.input.delta block.end tool.start message.end:tool_use model.end
+		tool.run tool.run tool.output.delta tool.end:true tool.end:true
+		model.start message.start block.start text.delta block.end message.end:end_turn model.end
+		commands.taken turn.end:end_turn`
+	length := func(all []schema.Event, child string) (n int) {
+		for _, e := range all {
+			var f struct {
+				Content []struct{ Text string }
+			}
+			if e.Type == schema.TypeMessageEnd && e.ChildID != "" == (child != "") && json.Unmarshal(e.Payload, &f) == nil && len(f.Content) > 0 {
+				n = max(n, len(strings.Fields(f.Content[0].Text)))
+			}
+		}
+		return n
+	}
+	t.Run("tools long", func(t *testing.T) {
+		s := newTalk(t, Replies{})
+		s.say("Two tools, and a long answer. Wait at the seam!")
+		all := s.ended(1)
+		want(t, all, tooled)
+		if n := length(all, ""); n != 300 {
+			t.Errorf("%d words", n)
+		}
+	})
+	t.Run("delegate long", func(t *testing.T) {
+		s := newTalk(t, Replies{})
+		s.say("delegate, long; wait")
+		if all := s.ended(1); length(all, "child") != 300 || length(all, "") > 20 {
+			t.Error(told(all))
+		}
+	})
+	for word, behind := range map[string]string{"seam": schema.TypeModelEnd, "wait": schema.TypeToolRun, "delegate wait": schema.TypeTurnStart} {
+		t.Run(word+" cancelled", func(t *testing.T) {
+			s := newTalk(t, Replies{Speed: 2})
+			s.say(word)
+			s.until(func(e schema.Event) bool {
+				return e.Type == behind && (e.ChildID != "" || behind != schema.TypeTurnStart)
+			})
+			s.put("", "command.cancel", `{}`)
+			all := s.ended(1)
+			got := told(all)
+			if !strings.HasSuffix(strings.TrimSuffix(got, " commands.taken"), "tool.end:false turn.end:cancelled") || strings.Contains(got, "tool.output.delta") ||
+				strings.Contains(got, "tool.run") == (word == "seam") {
+				t.Error(got)
+			}
+		})
+	}
+}

@@ -61,7 +61,7 @@ func TestFiguresAgree(t *testing.T) {
 		{"an event", "512 KiB", `\b[Aa]n event(?: is| over)?(?: at most)? (\d+ KiB)`, 2},
 		{"a body", "8 MiB", `\bbody (?:over )?(\d+ MiB)`, 3},
 		{"a fold", "16 MiB", `\b[Ff]old(?: is)?(?: over)? (\d+ MiB)`, 3},
-		{"folds that are kept", "64 MiB", `\bfolds (?:are )?(?:kept |used last )?\(?(\d+ MiB)`, 2},
+		{"state of runs that is kept", "128 MiB", `\bstate of runs \(?(?:kept )?(\d+ MiB)|(\d+ MiB)\s+of the state`, 2},
 		{"a client's time for 64 KiB", "30", `64 KiB in (\d+) s\b|64 KiB has its own deadline \((\d+) seconds`, 2},
 		{"keep-alive", "15", `[Ss]ilence of (\d+) s|(\d+) s of silence|keep-alive comes every (\d+) s`, 3},
 		{"the window", "72", `(\d+)h when new|(\d+) hours (?:unless configured|by default)`, 3},

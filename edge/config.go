@@ -69,7 +69,7 @@ type Config struct {
 	BodyWait       time.Duration // for a place in BodyMemory, before a request is refused; default 2 s
 	MaxHeaderBytes int           // default 32 KiB
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
-	FoldCacheBytes int           // folds that are kept for the next request; default 64 MiB
+	StateBytes     int           // folds and projectors of runs that are kept for the next request; default 128 MiB
 	SendBuffer     int           // the kernel's, per connection: how far a client may be behind unnoticed; default 256 KiB
 	MaxStreams     int           // open streams on this node; 0 is no limit (cmd derives one from descriptors)
 	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
@@ -138,8 +138,8 @@ func (c Config) withDefaults() Config {
 	if c.MaxFoldBytes == 0 {
 		c.MaxFoldBytes = 16 << 20
 	}
-	if c.FoldCacheBytes == 0 {
-		c.FoldCacheBytes = 64 << 20
+	if c.StateBytes == 0 {
+		c.StateBytes = 128 << 20
 	}
 	if c.SendBuffer == 0 {
 		c.SendBuffer = 256 << 10
@@ -170,9 +170,9 @@ func (c Config) validate() error {
 	if err := validOrigins(c.Origins); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	if c.MaxBodyBytes < 0 || c.BodyMemory < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.FoldCacheBytes < 0 {
+	if c.MaxBodyBytes < 0 || c.BodyMemory < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.StateBytes < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d, folds %d and %d: negative",
-			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.FoldCacheBytes)
+			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.StateBytes)
 	}
 	if c.MaxBlobBytes < 0 || c.MaxRunBlobBytes < 0 || c.MaxTenantBlobBytes < 0 {
 		return fmt.Errorf("edge: blobs of %d bytes, %d a run, %d a tenant: negative", c.MaxBlobBytes, c.MaxRunBlobBytes, c.MaxTenantBlobBytes)

@@ -79,19 +79,19 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) rooms() error {
 	cfg := s.cfg
 	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog}
-	points, folds := state.NewCheckpoints(rs, cfg.MaxFoldBytes), state.NewFolds(rs, cfg.MaxFoldBytes, cfg.FoldCacheBytes)
+	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
 	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {
 		return err
 	}
 	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
-	s.live = live.New(live.Config{Runs: rs, Checkpoints: points, Folds: folds, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
+	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, Checkpoints: points, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
 	if err != nil {
 		return err
 	}
-	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, Folds: folds, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
+	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
 		Tickets: cfg.Tickets, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})

@@ -105,7 +105,7 @@ func TestSnapshotOfChild(t *testing.T) {
 // TestFoldsAreBounded: a run that is too large has no snapshot and takes commands all the same; the
 // folds that are kept are the ones used last, and each answer is right whether kept or not.
 func TestFoldsAreBounded(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) { c.MaxFoldBytes, c.FoldCacheBytes = 40<<10, 100<<10 })
+	h := newHouse(t, func(c *edge.Config) { c.MaxFoldBytes, c.StateBytes = 40<<10, 100<<10 })
 	h.tell("big", lifecycle("planning"), askPlan, lifecycle("awaiting_approval"))
 	for range 3 {
 		h.tell("big", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 20<<10)+`"}}`)

@@ -116,7 +116,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	if err != nil {
 		return err
 	}
-	now, err := v.cfg.Checkpoints.At(ctx, key, ss.bound.Dialect, head.Last, ss.req)
+	now, err := v.cfg.State.Projector(ctx, key, ss.bound.Dialect, head.Last, ss.req)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	after := schema.Seq(0)
 	switch cursor := ss.req.Cursor; {
 	case cursor.Token != "" || cursor.Place.Seq > 0:
-		at, err := v.cfg.Checkpoints.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
+		at, err := v.cfg.State.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	case cursor.Seq > head.Last:
 		return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
 	case cursor.Seq > 0:
-		if p, err = v.cfg.Checkpoints.At(ctx, key, ss.bound.Dialect, cursor.Seq, ss.req); err != nil {
+		if p, err = v.cfg.State.Projector(ctx, key, ss.bound.Dialect, cursor.Seq, ss.req); err != nil {
 			return err
 		}
 		after = cursor.Seq
@@ -363,7 +363,7 @@ func (ss *Session) deliver() error {
 
 // snapshotEvent returns the fold of a run as the event that stands for all up to it.
 func (v *Live) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
-	fold, at, err := v.cfg.Folds.At(ctx, key, 0)
+	fold, at, err := v.cfg.State.Snapshot(ctx, key, 0)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -15,8 +15,7 @@ import (
 // Config sets a Live up.
 type Config struct {
 	Runs        *runs.Runs
-	Checkpoints *state.Checkpoints
-	Folds       *state.Folds
+	State       *state.Cache
 	MaxStreams  int           // open at a time; 0 is no limit
 	KeepAlive   time.Duration // silence after which a stream shows a sign of life
 	LogTimeout  time.Duration // for the log to give what a stream begins with

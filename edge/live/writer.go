@@ -75,7 +75,7 @@ func (w *writer) prelude(of stretch) error {
 		return nil
 	}
 	ss := w.ss
-	p, err := ss.live.cfg.Checkpoints.At(ss.ctx, ss.Src.Key, ss.bound.Dialect, of.from-1, ss.req)
+	p, err := ss.live.cfg.State.Projector(ss.ctx, ss.Src.Key, ss.bound.Dialect, of.from-1, ss.req)
 	if err != nil {
 		return err
 	}

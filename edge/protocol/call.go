@@ -183,7 +183,7 @@ func (c *Call) At(ctx context.Context, run string, through schema.Seq, req diale
 	if err != nil {
 		return nil, err
 	}
-	return c.Node.cfg.Checkpoints.At(ctx, key, c.Protocol.Dialect, through, req)
+	return c.Node.cfg.State.Projector(ctx, key, c.Protocol.Dialect, through, req)
 }
 
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
@@ -193,7 +193,7 @@ func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dial
 	if err != nil {
 		return 0, 0, err
 	}
-	f, err := c.Node.cfg.Checkpoints.Find(ctx, key, c.Protocol.Dialect, at, req)
+	f, err := c.Node.cfg.State.Find(ctx, key, c.Protocol.Dialect, at, req)
 	if err != nil {
 		return 0, 0, err
 	}

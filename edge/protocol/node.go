@@ -15,13 +15,13 @@ import (
 
 // NodeConfig sets a Node up.
 type NodeConfig struct {
-	Runs        *runs.Runs
-	Checkpoints *state.Checkpoints
-	Appender    *producers.Appender
-	Bodies      *body.Bodies
-	Limits      *limits.Limiter // nil: there are none
-	LogTimeout  time.Duration
-	Hooks       live.Hooks
+	Runs       *runs.Runs
+	State      *state.Cache
+	Appender   *producers.Appender
+	Bodies     *body.Bodies
+	Limits     *limits.Limiter // nil: there are none
+	LogTimeout time.Duration
+	Hooks      live.Hooks
 }
 
 // Node is what the routes of an edge node share. It is safe for concurrent use.

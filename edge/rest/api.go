@@ -20,7 +20,7 @@ import (
 type Config struct {
 	Node     *protocol.Node
 	Runs     *runs.Runs
-	Folds    *state.Folds
+	State    *state.Cache
 	Live     *live.Live
 	Bodies   *body.Bodies
 	Limits   *limits.Limiter

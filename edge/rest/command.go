@@ -68,7 +68,7 @@ func (a *API) command(c *protocol.Call, name string) error {
 		return err
 	}
 	// Reading a long run must not hold up those who append to it. An error shows again below.
-	_ = a.cfg.Folds.Use(ctx, src.Key, head.Last, func(*state.FoldEntry) error { return nil })
+	_ = a.cfg.State.Fold(ctx, src.Key, head.Last, func(*state.Folded) error { return nil })
 	condition := opt.Check
 	opt.Check = func(ctx context.Context, head schema.Head) error {
 		if condition != nil {
@@ -155,7 +155,7 @@ func (a *API) permitted(ctx context.Context, key schema.RunKey, o order, head sc
 	if !head.Exists() {
 		return fanout.ErrNotFound
 	}
-	err := a.cfg.Folds.Use(ctx, key, head.Last, func(e *state.FoldEntry) error { return permit(e.Fold, e.First > 0, head, o) })
+	err := a.cfg.State.Fold(ctx, key, head.Last, func(f *state.Folded) error { return permit(f.Fold, f.First > 0, head, o) })
 	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
 		return permit(&schema.Fold{Last: head.Last}, true, head, o)
 	}

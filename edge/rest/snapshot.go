@@ -23,7 +23,7 @@ func (a *API) snapshot(c *protocol.Call) error {
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	body, last, err := a.cfg.Folds.At(ctx, key, at)
+	body, last, err := a.cfg.State.Snapshot(ctx, key, at)
 	if err != nil {
 		return err
 	}

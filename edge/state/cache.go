@@ -4,83 +4,101 @@ import (
 	"container/list"
 	"context"
 	"sync"
+
+	"agentstream/edge/runs"
+	"agentstream/schema"
 )
 
-// cache keeps what was made for a key between requests, the entries used last. One request at a time has the turn
-// at an entry; the others of its key wait for that. It is safe for concurrent use.
-type cache[K comparable, V any] struct {
-	total int // bytes of all entries; those in use may exceed it
-	fresh func(K) V
+// Cache keeps what was read of runs between requests, of the runs used last. One request at a time has the turn at a
+// run as one reader reads it; the others wait for that, and mostly have nothing left to read then. It is safe for
+// concurrent use.
+type Cache struct {
+	rs    *runs.Runs
+	each  int           // bytes of a fold, of a projector, and of all checkpoints of a run
+	total int           // bytes of all entries; those in use may exceed it
+	turns chan struct{} // bounds how many read history at once
 
 	mu    sync.Mutex
-	all   map[K]*cacheEntry[K, V]
-	idle  *list.List // of *cacheEntry without users, the one left last in front
+	all   map[readingKey]*reading
+	idle  *list.List // of *reading without users, the one left last in front
 	bytes int
 }
 
-// cacheEntry is what a cache has for a key. Whose turn it is may change what.
-type cacheEntry[K comparable, V any] struct {
-	what V
-
-	key   K
-	turn  chan struct{} // holds one token
-	users int
-	idle  *list.Element
-	size  int // as counted in cache.bytes
+// readingKey names a run and who reads it: a dialect, or "" for the fold.
+type readingKey struct {
+	run    schema.RunKey
+	reader string
 }
 
-func newCache[K comparable, V any](total int, fresh func(K) V) *cache[K, V] {
-	return &cache[K, V]{total: total, fresh: fresh, all: make(map[K]*cacheEntry[K, V]), idle: list.New()}
+// historyReaders is how many requests read history at once.
+const historyReaders = 8
+
+// New returns an empty cache. A fold or a projector may take each bytes, all together total.
+func New(rs *runs.Runs, each, total int) *Cache {
+	return &Cache{rs: rs, each: each, total: total, turns: make(chan struct{}, historyReaders), all: make(map[readingKey]*reading), idle: list.New()}
 }
 
 // enter waits for the turn at what is kept for a key, which leave gives up.
-func (s *cache[K, V]) enter(ctx context.Context, key K) (*cacheEntry[K, V], error) {
-	s.mu.Lock()
-	e := s.all[key]
+func (c *Cache) enter(ctx context.Context, key readingKey) (*reading, error) {
+	c.mu.Lock()
+	e := c.all[key]
 	if e == nil {
-		e = &cacheEntry[K, V]{what: s.fresh(key), key: key, turn: make(chan struct{}, 1)}
-		s.all[key] = e
+		e = &reading{key: key, turn: make(chan struct{}, 1)}
+		c.all[key] = e
 	}
 	if e.idle != nil {
-		s.idle.Remove(e.idle)
+		c.idle.Remove(e.idle)
 		e.idle = nil
 	}
 	e.users++
-	s.mu.Unlock()
+	c.mu.Unlock()
 	select {
 	case e.turn <- struct{}{}:
 		return e, nil
 	case <-ctx.Done():
-		s.drop(e, -1)
+		c.drop(e, -1)
 		return nil, context.Cause(ctx)
 	}
 }
 
-// leave ends the turn at an entry, which now has size bytes. An entry of 0 bytes is not kept.
-func (s *cache[K, V]) leave(e *cacheEntry[K, V], size int) {
+// leave ends the turn. What has read nothing is not kept.
+func (c *Cache) leave(e *reading) {
+	size := e.bytes()
 	<-e.turn
-	s.drop(e, size)
+	c.drop(e, size)
 }
 
 // drop ends one use of an entry. With size -1 the size that was counted for it stays.
-func (s *cache[K, V]) drop(e *cacheEntry[K, V], size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *Cache) drop(e *reading, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if size >= 0 {
-		s.bytes += size - e.size
+		c.bytes += size - e.size
 		e.size = size
 	}
 	if e.users--; e.users > 0 {
 		return
 	}
 	if e.size == 0 {
-		delete(s.all, e.key)
+		delete(c.all, e.key)
 		return
 	}
-	e.idle = s.idle.PushFront(e)
-	for s.bytes > s.total && s.idle.Len() > 0 {
-		old := s.idle.Remove(s.idle.Back()).(*cacheEntry[K, V])
-		delete(s.all, old.key)
-		s.bytes -= old.size
+	e.idle = c.idle.PushFront(e)
+	for c.bytes > c.total && c.idle.Len() > 0 {
+		old := c.idle.Remove(c.idle.Back()).(*reading)
+		delete(c.all, old.key)
+		c.bytes -= old.size
 	}
 }
+
+// begin waits until few enough read history; the caller calls end.
+func (c *Cache) begin(ctx context.Context) error {
+	select {
+	case c.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Cache) end() { <-c.turns }

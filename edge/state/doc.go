@@ -3,8 +3,8 @@
 //
 // # What it is
 //
-// [Checkpoints] are copies of stateful projectors along runs. [Folds] are the folds of runs, which snapshots and commands
-// need. Both are caches with a bound in bytes, of the runs used last.
+// A [Cache] holds runs as readers have read them: stateful projectors of dialects, with copies of them along a run, and
+// folds, which snapshots and commands need. One bound in bytes is for all; what was used last stays.
 //
 // # Contract
 //
@@ -14,7 +14,7 @@
 //
 // # Concurrency
 //
-// All is safe for concurrent use. One request at a time reads a run on; others of that run wait for it. At most eight
+// All is safe for concurrent use. One request at a time reads a run on for a reader; others of both wait for it. At most eight
 // read history at once.
 //
 // # What it does not do

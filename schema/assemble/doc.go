@@ -38,7 +38,7 @@
 //
 // # Where to look next
 //
-// transition.go has the transitions, run.go the records, message.go and block.go messages, text.go
-// what is kept of their texts, item.go calls and their like,
-// lane.go children, turns and states; docs/decisions/0041-one-reading-of-a-run.md has the reasons.
+// transition.go has the transitions, run.go the records, message.go and block.go messages, text.go what is kept of their
+// texts, item.go calls and their like, lane.go children, turns and states;
+// docs/decisions/0041-one-reading-of-a-run.md has the reasons.
 package assemble

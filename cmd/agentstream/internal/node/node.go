@@ -111,7 +111,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 // open makes the hub and the appender. The log's pace is nil where nothing bounds its memory.
 func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
-		CacheBytes: int(cfg.Memory.Folds)}
+		CacheBytes: int(cfg.Memory.Pages)}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })
@@ -152,7 +152,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	}
 	session := qoder.Dialect{Increments: cfg.Flags.Increments}
 	n.server, err = edge.New(edge.Config{
-		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, FoldCacheBytes: int(cfg.Memory.Folds), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
+		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols:    []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session)},
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,

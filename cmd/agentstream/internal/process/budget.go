@@ -23,7 +23,8 @@ type Budget struct {
 	whole  int64
 	heap   int64 // of Go's runtime: the rest is the program itself, what it has mapped, and what a collection is late for
 	Bodies int64 // of requests under way; 0: the edge's own default
-	Folds  int64 // that are kept for the next request, and pages of history as well; 0: their own defaults
+	Pages  int64 // of history that are kept for the next request; 0: the default
+	State  int64 // of runs that is kept for the next request: folds and projectors; 0: the default
 	Log    int64 // that the embedded log may be given within LogHolds
 }
 
@@ -37,7 +38,7 @@ func budgetOf(whole int64) Budget {
 	if whole == 0 {
 		return Budget{}
 	}
-	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Folds: min(whole/16, 64<<20), Log: max(whole/4, leastLog)}
+	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20), State: min(whole/8, 128<<20), Log: max(whole/4, leastLog)}
 }
 
 // Keep finds how much the process may take and tells the runtime, unless GOMEMLIMIT has. most bounds what was found

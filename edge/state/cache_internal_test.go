@@ -38,7 +38,7 @@ func (p *counted) Project(*dialect.Frames, schema.Record) error {
 }
 
 // countedRun returns checkpoints over a run of so many events, in packs of a thousand.
-func countedRun(t *testing.T, events int) (*Checkpoints, schema.RunKey) {
+func countedRun(t *testing.T, events int) (*Cache, schema.RunKey) {
 	t.Helper()
 	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "run"}
 	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log})
@@ -61,7 +61,7 @@ func countedRun(t *testing.T, events int) (*Checkpoints, schema.RunKey) {
 			t.Fatal(err)
 		}
 	}
-	return NewCheckpoints(&runs.Runs{Hub: hub}, 1<<20), key
+	return New(&runs.Runs{Hub: hub}, 1<<20, 64<<20), key
 }
 
 // TestCheckpointsGoOn reads a run that is longer than a request may take: what was read for one that gave up is not read
@@ -79,7 +79,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		left, over = patience, cancel
-		p, err := ts.At(ctx, key, d, events, dialect.Request{})
+		p, err := ts.Projector(ctx, key, d, events, dialect.Request{})
 		cancel()
 		if err == nil {
 			if n := p.(*counted).n; n != events {
@@ -96,11 +96,54 @@ func TestCheckpointsGoOn(t *testing.T) {
 	}
 	for _, through := range []schema.Seq{1, 700, 5000, events} {
 		left = events
-		if p, err := ts.At(t.Context(), key, d, through, dialect.Request{}); err != nil || p.(*counted).n != int(through) {
+		if p, err := ts.Projector(t.Context(), key, d, through, dialect.Request{}); err != nil || p.(*counted).n != int(through) {
 			t.Errorf("up to %d: %v", through, err)
 		}
 	}
-	if len(ts.runs.all) != 1 || ts.runs.bytes <= 0 || ts.runs.idle.Len() != 1 || ts.runs.bytes != ts.runs.all[checkpointKey{key, "counter"}].size {
-		t.Errorf("%d runs, %d bytes, %d idle", len(ts.runs.all), ts.runs.bytes, ts.runs.idle.Len())
+	if len(ts.all) != 1 || ts.bytes <= 0 || ts.idle.Len() != 1 || ts.bytes != ts.all[readingKey{key, "counter"}].size {
+		t.Errorf("%d runs, %d bytes, %d idle", len(ts.all), ts.bytes, ts.idle.Len())
+	}
+}
+
+// TestOneBound: folds and projectors share one bound, and who reads a run for one does not wait for the other.
+func TestOneBound(t *testing.T) {
+	ts, key := countedRun(t, 2000)
+	fold := func() error {
+		return ts.Fold(t.Context(), key, 2000, func(f *Folded) error {
+			_, err := f.snapshot()
+			return err
+		})
+	}
+	fed := 0
+	d := counter{fed: func() {
+		if fed++; fed == 1 {
+			if err := fold(); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	ask := func() {
+		if _, err := ts.Projector(t.Context(), key, d, 2000, dialect.Request{}); err != nil {
+			t.Error(err)
+		}
+	}
+	ask()
+	if len(ts.all) != 2 || fed != 2000 {
+		t.Fatalf("%d readings are kept, %d records were fed", len(ts.all), fed)
+	}
+	sum := 0
+	for _, e := range ts.all {
+		sum += e.size
+	}
+	if ts.bytes != sum || sum == 0 {
+		t.Errorf("%d bytes are counted, %d kept", ts.bytes, sum)
+	}
+	ts.total = sum - 1
+	ask()
+	if len(ts.all) != 1 || ts.all[readingKey{key, "counter"}] == nil {
+		t.Errorf("%d readings are kept, want the one used last", len(ts.all))
+	}
+	if err := fold(); err != nil || ts.bytes > ts.total {
+		t.Errorf("%d bytes are kept, %d may: %v", ts.bytes, ts.total, err)
 	}
 }

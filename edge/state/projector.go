@@ -1,0 +1,164 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sort"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/runs"
+	"agentstream/schema"
+)
+
+// projector is a dialect's reader of a run.
+type projector struct {
+	dialect.Stateful
+	each int
+}
+
+func (p projector) take(r schema.Record) error {
+	err := p.Project(nil, r)
+	if err == nil && r.Seq%checkpointApart == 0 && p.Size() > p.each {
+		err = schema.ErrTooLarge
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errUnfed, ProjectError(r, err))
+	}
+	return err
+}
+
+// skip begins with what is left of a run. Nothing is left out of the middle.
+func (p projector) skip(pos, first, through schema.Seq) bool {
+	return pos == 0 && first > 1 && first <= through
+}
+
+func (p projector) copy() reader { return projector{p.For(dialect.Request{}), p.each} }
+func (p projector) size() int    { return p.Size() }
+
+// Projector returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
+// fanout.ErrExpired when that is before what is kept.
+func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
+	none, ok := d.Projector(dialect.Request{}).(dialect.Stateful)
+	if !ok {
+		return nil, fmt.Errorf("dialect %s keeps no state", d.Info().Name)
+	}
+	if through == 0 {
+		return none.For(req), nil
+	}
+	e, err := c.enter(ctx, readingKey{key, d.Info().Name})
+	if err != nil {
+		return nil, err
+	}
+	defer c.leave(e)
+	if err := c.renew(ctx, e); err != nil {
+		return nil, err
+	}
+	p := projector{none, c.each}
+	at := e.before(through)
+	if at.r != nil {
+		p = at.r.(projector)
+	}
+	if at.seq < through {
+		p = p.copy().(projector)
+		if err := c.advance(ctx, e, p, at.seq, through); err != nil {
+			return nil, err
+		}
+	}
+	return p.For(req), nil
+}
+// Found is where a frame is, and how a client that has it goes on.
+type Found struct {
+	Seq   schema.Seq
+	Index int              // frames of the record up to it
+	P     dialect.Stateful // fed the record
+	Rest  []dialect.Frame  // frames of the record behind it
+	From  schema.Seq       // Prelude before the record; 0 also where the frame is one of those that are marked Again
+}
+
+// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
+func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, at dialect.Cursor, req dialect.Request) (Found, error) {
+	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
+	head, err := c.rs.Existing(ctx, key)
+	if err != nil {
+		return Found{}, err
+	}
+	if at.Place.Seq > 0 {
+		at.Seq, at.Token = at.Place.Seq, ""
+	}
+	if at.Seq < 1 || at.Seq > head.Last {
+		return Found{}, bad
+	}
+	p, err := c.Projector(ctx, key, d, at.Seq-1, req)
+	if err != nil {
+		return Found{}, err
+	}
+	through := at.Seq
+	if at.Later { // which may be the whole of a long run, when it never comes
+		through = head.Last
+		if err := c.begin(ctx); err != nil {
+			return Found{}, err
+		}
+		defer c.end()
+	}
+	from := PreludeOf(p)
+	var frames dialect.Frames
+	for r, err := range (runs.Source{Key: key}).Walk(ctx, c.rs.Hub, at.Seq-1, through) {
+		if err != nil {
+			return Found{}, err
+		}
+		if err := p.Project(&frames, r); err != nil {
+			return Found{}, ProjectError(r, err)
+		}
+		if at.Place.Seq > 0 {
+			return foundAt(at.Place, p, from, frames.List), nil
+		}
+		for i, f := range frames.List {
+			if string(f.Token) != at.Token {
+				continue
+			}
+			found := Found{Seq: r.Seq, Index: i + 1, P: p}
+			if r.Seq == at.Seq && !f.Again { // with one that comes later all is told that it needs
+				found.From = from
+			}
+			for _, f := range frames.List[i+1:] {
+				found.Rest = append(found.Rest, clone(f))
+			}
+			return found, nil
+		}
+		frames.Reset()
+	}
+	return Found{}, bad
+}
+
+// foundAt returns a place among the frames of its record, of which p was told last.
+func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
+	n := sort.Search(len(list), func(i int) bool { return list[i].Slot > at.Slot })
+	f := Found{Seq: at.Seq, Index: n, P: p}
+	if n == 0 || !list[n-1].Again {
+		f.From = from
+	}
+	for _, frame := range list[n:] {
+		f.Rest = append(f.Rest, clone(frame))
+	}
+	return f
+}
+
+// PreludeOf returns the record from which on a client that begins behind all that p was fed needs frames; 0: none.
+func PreludeOf(p dialect.Stateful) schema.Seq {
+	if pre, ok := p.(dialect.Preluder); ok {
+		return pre.Prelude()
+	}
+	return 0
+}
+
+// clone returns a frame of its own memory.
+func clone(f dialect.Frame) dialect.Frame {
+	f.Event, f.Data, f.Token = bytes.Clone(f.Event), bytes.Clone(f.Data), bytes.Clone(f.Token)
+	return f
+}
+
+// ProjectError says at which record a projector failed.
+func ProjectError(r schema.Record, err error) error {
+	return fmt.Errorf("project seq %d: %w", r.Seq, err)
+}

@@ -165,19 +165,20 @@ type Input struct {
 }
 
 // Request is the parsed result of Open: who wants what from where. Requests that are
-// equal in Run, Filter, Detail, Bundle, Form and Stream are served the same frames and may share them.
+// equal in Run, Filter, Detail, Bundle, Form and Stream are made the same frames and may share them.
 type Request struct {
 	Run      string // root run, session or thread, or a child of one; passed schema.ValidRunID
 	Cursor   Cursor
 	Filter   Filter
 	Detail   Detail
-	Stream   string  // Stream.Name
-	Bundle   bool    // deltas of lanes that speak at the same time may come in one event
-	Snapshot bool    // begin with the fold of everything up to the newest event, when there is no cursor
-	Speed    float64 // replay with the original timing, so many times faster; 0: as fast as it goes
-	Form     string  // what else decides the frames; requests that differ in it share none
-	Newest   bool    // without a cursor, begin behind the newest event
-	Child    string  // set by the edge: the child whose id Run was in what Open returned; Run is its root now
+	Stream   string    // Stream.Name
+	Bundle   bool      // deltas of lanes that speak at the same time may come in one event
+	Snapshot bool      // begin with the fold of everything up to the newest event, when there is no cursor
+	Speed    float64   // replay with the original timing, so many times faster; 0: as fast as it goes
+	Form     string    // what else decides the frames; requests that differ in it share none
+	Select   Selection // which of the frames are shown; nil: all
+	Newest   bool      // without a cursor, begin behind the newest event
+	Child    string    // set by the edge: the child whose id Run was in what Open returned; Run is its root now
 }
 
 // Filter says which events of a run a client wants. What is left out is explained to it by first_seq.

@@ -7,13 +7,17 @@ type Frame struct {
 	Event []byte // name of the event; SSE "event"
 	Data  []byte // one JSON text without line breaks
 	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
-	Last  bool   // the stream ends with this frame, cleanly
+	Last  bool   // the stream ends with this frame, cleanly, also where a Selection hides it
 	// Slot is the place of the frame among all that its record has for anybody (Place). It is used only where cursors are
 	// places, and grows within a record.
 	Slot int
 	// Again marks what a client must have heard to understand what comes: one that begins behind it is given it
 	// once more (Preluder).
 	Again bool
+	// Lane is whose the frame is and Kind what it is, both in the dialect's own terms, for its Selections. No client sees
+	// them.
+	Lane []byte
+	Kind int
 }
 
 // Frames is the list that a projector appends to, with memory for the texts that it makes up. The

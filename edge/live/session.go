@@ -154,6 +154,11 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	return nil
 }
 
+// projection names the projection of the stream's view.
+func (ss *Session) projection() projectionKey {
+	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, child: ss.req.Child}
+}
+
 // shaped reports whether deltas are folded and paced for this client.
 func (ss *Session) shaped() bool {
 	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault

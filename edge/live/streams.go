@@ -198,8 +198,10 @@ func (v *Live) Census() (c Census) {
 	c.Views = len(v.views.open)
 	for _, w := range v.views.open {
 		w.mu.Lock()
-		for _, o := range w.groups {
-			c.Parked += len(o.parked)
+		for _, p := range w.projections {
+			for _, g := range p.groups {
+				c.Parked += len(g.parked)
+			}
 		}
 		w.mu.Unlock()
 	}

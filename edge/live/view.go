@@ -54,11 +54,11 @@ type view struct {
 
 	// mu is held while something new is published and written to those who are parked. Nothing waits for
 	// a client under it.
-	mu      sync.Mutex
-	last    schema.Seq    // last event that was shown; the next begins behind it
-	changed chan struct{} // closed when there is a newer state; nil: nobody waits
-	groups  []*broadcastGroup
-	spoke   time.Time // when the parked last got something
+	mu          sync.Mutex
+	last        schema.Seq    // last event that was shown; the next begins behind it
+	changed     chan struct{} // closed when there is a newer state; nil: nobody waits
+	projections []*projection // of those who are parked
+	spoke       time.Time     // when the parked last got something
 }
 
 // viewState is a view at one moment. It is never changed; the next one may share its backing array.

@@ -57,7 +57,7 @@ func (w *writer) apart(tell func(*dialect.Frames) error) error {
 	if err := tell(&w.frames); err != nil {
 		return err
 	}
-	if err := w.write(w.frames.List); err != nil {
+	if err := w.put(w.frames.List); err != nil {
 		return err
 	}
 	return w.flush(time.Now(), 0)
@@ -180,7 +180,7 @@ func (w *writer) send(p portion) error {
 // flush hands what was written to the client; begun is when that began, events how many records it is of.
 func (w *writer) flush(begun time.Time, events int) error {
 	if w.shown == 0 {
-		return nil
+		return w.over()
 	}
 	w.shown = 0
 	n, err := w.sink.Flush()
@@ -193,22 +193,45 @@ func (w *writer) flush(begun time.Time, events int) error {
 	if h := w.ss.live.cfg.Hooks.EventsSent; h != nil {
 		h(w.ss.bound.DialectName, events, n)
 	}
+	return w.over()
+}
+
+// over returns errOver behind the stream's last frame.
+func (w *writer) over() error {
 	if w.last {
 		return errOver
 	}
 	return nil
 }
 
-// write writes frames, up to the last one that the stream has.
-func (w *writer) write(list []dialect.Frame) error {
-	for i := range list {
-		if list[i].Last {
-			list, w.last = list[:i+1], true
-			break
-		}
-	}
+// put writes frames up to the last one that the stream has.
+func (w *writer) put(list []dialect.Frame) error {
+	list, w.last = upToLast(list)
 	w.shown += len(list)
 	return w.sink.Write(list)
+}
+
+// write writes what the client is shown of a record's frames, up to the last one that the stream has.
+func (w *writer) write(list []dialect.Frame) error {
+	choice := w.ss.req.Select
+	if choice == nil {
+		return w.put(list)
+	}
+	list, w.last = upToLast(list)
+	for i := 0; i < len(list); i++ {
+		from := i
+		for i < len(list) && choice.Shows(&list[i]) {
+			i++
+		}
+		if i == from { // it is hidden
+			continue
+		}
+		w.shown += i - from
+		if err := w.sink.Write(list[from:i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *writer) record(r schema.Record) error {

@@ -3,6 +3,7 @@ package dialecttest
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -33,14 +34,14 @@ func (Sample) Open(in dialect.Input) (dialect.Request, error) {
 			return dialect.Request{}, err
 		}
 	}
-	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Form: ask.Only, Newest: ask.Newest || in.Query.Has("newest")}
+	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest")}
 	if err := schema.ValidRunID(ask.Run); err != nil {
 		return req, err
 	}
-	if ask.Only != "" && ask.Only != "sum" && ask.Only != "type" {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
-	}
 	var err error
+	if req.Select, err = parseOnly(ask.Only); err != nil {
+		return req, err
+	}
 	if ask.Last != "" {
 		req.Cursor.Place, err = dialect.ParsePlace(ask.Run, ask.Last)
 	}
@@ -55,11 +56,29 @@ func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
 	return fmt.Appendf(dst, `{"sample_error":{"code":%q,"message":%q}}`, p.Code, p.Message)
 }
 
-// Slots of a record's frames: the same whatever the client asks for.
+// Slots of a record's frames: the same whatever the client asks for. They are the frames' kinds as well.
 const (
 	slotType = iota
 	slotSum
 )
+
+// only selects one kind of frame.
+type only int
+
+func parseOnly(name string) (dialect.Selection, error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "type":
+		return only(slotType), nil
+	case "sum":
+		return only(slotSum), nil
+	}
+	return nil, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
+}
+
+func (o only) Key() string                 { return strconv.Itoa(int(o)) }
+func (o only) Shows(f *dialect.Frame) bool { return f.Kind == int(o) }
 
 // projector shows the type of each record, and behind a text the bytes of all texts so far.
 type projector struct {
@@ -83,10 +102,8 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child {
 		return nil
 	}
-	if p.req.Form != "sum" {
-		p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
-	}
-	if p.req.Form != "type" && typ == schema.TypeTextDelta {
+	p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
+	if typ == schema.TypeTextDelta {
 		p.frame(out, r, slotSum, fmt.Appendf(nil, `{"seq":%d,"sum":%d}`, r.Seq, p.text))
 	}
 	if n := len(out.List); n > 0 && p.req.Stream == "ask" && typ == schema.TypeTurnEnd {
@@ -99,7 +116,7 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 func (p *projector) frame(out *dialect.Frames, r schema.Record, slot int, data []byte) {
 	at := dialect.Place{Seq: r.Seq, Slot: slot}
 	id := at.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
-	out.Add(dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot})
+	out.Add(dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot, Lane: r.Child, Kind: slot})
 }
 
 // Open acknowledges the stream. One that begins at the newest event gets what was said before it as a snapshot.

@@ -1,0 +1,292 @@
+package live
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/shape"
+	"agentstream/edge/state"
+	"agentstream/edge/transport"
+)
+
+// projectionKey is what the frames of a view depend on, besides its records.
+type projectionKey struct {
+	bound  *Bound
+	detail dialect.Detail // of the request, for dialects that project by it
+	bundle bool
+	form   string
+	child  string
+}
+
+// projection is a view in the words of one protocol. What is new is projected once, for all who are parked in its groups.
+// There are none without a group. The view's mu guards it.
+type projection struct {
+	projectionKey
+	project dialect.Projector // one with a state was fed all that the view has shown
+	frames  dialect.Frames
+	groups  []*broadcastGroup
+	over    bool // the streams end with what was projected last
+}
+
+// broadcastGroup is who sees the same frames of a projection in the same encoding: what is new is framed once, and the same
+// bytes go to all who are parked here. There are none without somebody parked. The view's mu guards it.
+type broadcastGroup struct {
+	of     *projection
+	enc    *transport.Encoding
+	choice dialect.Selection // nil: all frames
+	chosen string            // its key
+	buf    []byte            // memory for the next write
+
+	parked []*Session
+	spoke  time.Time // when something was written
+	events int       // that everybody here got since it began
+	bytes  int64     // and in how many bytes
+}
+
+// group returns the group that a session is parked in.
+func (v *view) group(ss *Session, enc *transport.Encoding) *broadcastGroup {
+	p, chosen := v.projection(ss), dialect.KeyOf(ss.req.Select)
+	for _, g := range p.groups {
+		if g.enc == enc && g.chosen == chosen {
+			return g
+		}
+	}
+	g := &broadcastGroup{of: p, enc: enc, choice: ss.req.Select, chosen: chosen, spoke: time.Now()}
+	p.groups = append(p.groups, g)
+	return g
+}
+
+func (v *view) projection(ss *Session) *projection {
+	key := ss.projection()
+	for _, p := range v.projections {
+		if p.projectionKey == key {
+			return p
+		}
+	}
+	p := &projection{projectionKey: key}
+	if own, ok := ss.w.project.(dialect.Stateful); ok {
+		p.project = own.For(ss.req)
+	} else {
+		p.project = ss.bound.Dialect.Projector(ss.req)
+	}
+	v.projections = append(v.projections, p)
+	return p
+}
+
+// vacate removes a group that nobody is parked in. What its projector knows would grow old.
+func (v *view) vacate(g *broadcastGroup) {
+	p := g.of
+	p.groups = slices.DeleteFunc(p.groups, func(other *broadcastGroup) bool { return other == g })
+	if len(p.groups) == 0 {
+		v.projections = slices.DeleteFunc(v.projections, func(other *projection) bool { return other == p })
+	}
+}
+
+// leaver is a session that must go on by itself.
+type leaver struct {
+	ss   *Session
+	rest []byte // ready frames that it did not take
+	err  error  // that its stream ends with; nil: it goes on
+}
+
+// spread is from how many parked clients on their writes are shared by several processors.
+const spread = 128
+
+// broadcast writes new records to all who are parked and takes those who did not take everything. It
+// needs mu.
+func (v *view) broadcast(out []shape.Out) (left []leaver) {
+	if len(out) == 0 {
+		return nil
+	}
+	for _, p := range v.projections {
+		err := p.encode(out)
+		for _, g := range p.groups {
+			if err == nil {
+				left = v.write(left, g, len(out))
+				continue
+			}
+			for _, ss := range g.parked {
+				left = append(left, leaver{ss, nil, err})
+			}
+		}
+	}
+	for _, l := range left {
+		v.take(l.ss)
+	}
+	return left
+}
+
+// encode projects new records, and frames for each group what it is shown. A projector that panics ends the streams that
+// it serves, as it would on a goroutine of their own, and not the process.
+func (p *projection) encode(out []shape.Out) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack())
+		}
+		p.frames.Reset()
+	}()
+	for _, g := range p.groups {
+		g.buf = g.enc.Begin(g.buf)
+	}
+	for i := range out {
+		if err := p.project.Project(&p.frames, out[i].Record); err != nil {
+			return state.ProjectError(out[i].Record, err)
+		}
+		if !p.over {
+			var list []dialect.Frame
+			list, p.over = upToLast(p.frames.List)
+			for _, g := range p.groups {
+				g.add(list)
+			}
+		}
+		p.frames.Reset()
+	}
+	return nil
+}
+
+// upToLast returns the frames up to the one that ends the stream, and whether there is one.
+func upToLast(list []dialect.Frame) ([]dialect.Frame, bool) {
+	for i := range list {
+		if list[i].Last {
+			return list[:i+1], true
+		}
+	}
+	return list, false
+}
+
+func (g *broadcastGroup) add(list []dialect.Frame) {
+	for i := range list {
+		if g.choice == nil || g.choice.Shows(&list[i]) {
+			g.buf = g.enc.Append(g.buf, list[i])
+		}
+	}
+}
+
+// write writes what was framed of so many records. It needs mu.
+func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
+	g.events += events
+	b, before := g.enc.End(g.buf), len(left)
+	if cap(g.buf) > 2*transport.Chunk {
+		g.buf = nil
+	}
+	if len(b) == 0 { // nothing of it is shown here
+		if left = v.quiet(left, g); g.of.over {
+			left = g.dismiss(left, before)
+		}
+		return left
+	}
+	g.spoke = v.spoke
+	g.bytes += int64(len(b))
+	left = g.spread(left, b)
+	if len(left) > before {
+		g.buf = nil // the rest is theirs
+	}
+	if g.of.over {
+		left = g.dismiss(left, before)
+	}
+	if h := v.all.hooks.EventsSent; h != nil {
+		took := len(g.parked)
+		for _, l := range left[before:] {
+			if l.err != nil && l.err != errOver { //nolint:errorlint // it is handed over, never wrapped
+				took--
+			}
+		}
+		h(g.of.bound.DialectName, events*took, int64(len(b))*int64(took))
+	}
+	return left
+}
+
+// dismiss makes everybody leave whose stream is over with what was written; those behind before did not take all
+// of it.
+func (g *broadcastGroup) dismiss(left []leaver, before int) []leaver {
+	slow := make(map[*Session]bool, len(left)-before)
+	for i := range left[before:] {
+		l := &left[before+i]
+		if slow[l.ss] = true; l.err == nil {
+			l.err = errOver
+		}
+	}
+	for _, ss := range g.parked {
+		if !slow[ss] {
+			left = append(left, leaver{ss, nil, errOver})
+		}
+	}
+	return left
+}
+
+// spread writes b to everybody.
+func (g *broadcastGroup) spread(left []leaver, b []byte) []leaver {
+	workers := min(len(g.parked)/spread+1, runtime.GOMAXPROCS(0))
+	if workers == 1 {
+		return try(left, g.parked, b)
+	}
+	parts := make([][]leaver, workers)
+	var wg sync.WaitGroup
+	for i := range workers {
+		part := g.parked[i*len(g.parked)/workers : (i+1)*len(g.parked)/workers]
+		wg.Go(func() { parts[i] = try(nil, part, b) })
+	}
+	wg.Wait()
+	for _, p := range parts {
+		left = append(left, p...)
+	}
+	return left
+}
+
+// try writes b to some.
+func try(left []leaver, some []*Session, b []byte) []leaver {
+	for _, ss := range some {
+		if n, err := ss.direct.TryWrite(b); n < len(b) || err != nil {
+			left = append(left, leaver{ss, b[n:], err})
+		}
+	}
+	return left
+}
+
+// quiet shows a sign of life to those to whom nothing of a busy view was shown for long. It needs mu.
+func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
+	if v.spoke.Sub(g.spoke) < v.all.keepAlive {
+		return left
+	}
+	return v.remind(left, g)
+}
+
+// remind shows a sign of life to all who are parked in a group. It needs mu.
+func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
+	g.spoke = v.spoke
+	for _, ss := range g.parked {
+		rest, err := ss.direct.TryKeepAlive()
+		if err != nil || len(rest) > 0 {
+			left = append(left, leaver{ss, rest, err})
+		}
+		if h := v.all.hooks.KeptAlive; h != nil && err == nil {
+			h(g.of.bound.DialectName)
+		}
+	}
+	return left
+}
+
+// keepAlive shows a sign of life to all who are parked: a view that was silent was so for all of them.
+func (v *view) keepAlive() {
+	v.mu.Lock()
+	v.spoke = time.Now()
+	var left []leaver
+	for _, p := range v.projections {
+		for _, g := range p.groups {
+			left = v.remind(left, g)
+		}
+	}
+	for _, l := range left {
+		v.take(l.ss)
+	}
+	v.mu.Unlock()
+	for _, l := range left {
+		l.ss.resume(l.rest, l.err)
+	}
+}

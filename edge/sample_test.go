@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -310,6 +311,56 @@ func TestChildOfStateful(t *testing.T) {
 	}
 	if a := h.do("GET", "/sample/kid/near", ""); a.status != 404 {
 		t.Errorf("on a stream that has no children: %d", a.status)
+	}
+}
+
+// TestNotes: routes change a run, or a child by its own id, as it stands, and page through it both ways. A refusal bears the
+// protocol's own code, and a credential for a child covers its part of the run alone.
+func TestNotes(t *testing.T) {
+	h := newHouse(t, withSample)
+	h.must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.spawn("root", "kid")
+	note := func(run, text string, headers ...string) answer {
+		return h.do("POST", "/sample/"+run+"/notes", `{"text":"`+text+`"}`, append(headers, "Content-Type", "application/json")...)
+	}
+	for _, tt := range []struct{ run, text, body string }{
+		{"kid", strings.Repeat("x", 50), `{"seq":3}`}, {"kid", "", `{"seq":3}`}, {"root", "y", `{"seq":4}`},
+		{"root", "z", `{"sample_error":{"code":"FULL","message":"there are 73 bytes of text"}}`},
+	} {
+		if a := note(tt.run, tt.text, "Idempotency-Key", tt.text+"k"); strings.TrimSpace(a.body) != tt.body {
+			t.Errorf("%s %q: %d %s", tt.run, tt.text, a.status, a.body)
+		}
+	}
+	if a := note("root", "y", "Idempotency-Key", "yk"); strings.TrimSpace(a.body) != `{"seq":4}` {
+		t.Errorf("again: %s", a.body)
+	}
+	if a := note("nobody", "y"); a.status != 404 {
+		t.Errorf("a run that is not there: %d", a.status)
+	}
+	for _, down := range []string{"", "&down"} {
+		var got []string
+		for page := ""; ; {
+			a := h.do("GET", "/sample/root/notes?page="+page+down, "")
+			m := regexp.MustCompile(`"next":"(.*)"`).FindStringSubmatch(a.body)
+			if m == nil {
+				t.Fatal(a.body)
+			}
+			for _, s := range regexp.MustCompile(`"seq":(\d)`).FindAllStringSubmatch(a.body, -1) {
+				got = append(got, s[1])
+			}
+			if page = m[1]; page == "" {
+				break
+			}
+		}
+		if want := map[string]string{"": "1234", "&down": "4321"}[down]; strings.Join(got, "") != want {
+			t.Errorf("%s: %v", down, got)
+		}
+	}
+	if a := h.do("GET", "/sample/kid/notes", ""); strings.Count(a.body, `"seq"`) != 1 || !strings.Contains(a.body, `"child":"kid"`) {
+		t.Errorf("of a child: %s", a.body)
+	}
+	if a := h.do("GET", "/sample/kid/notes?page=eA", ""); a.status != 400 {
+		t.Errorf("no page: %d", a.status)
 	}
 }
 

@@ -256,6 +256,7 @@ type Problem struct {
 	Reason    Reason
 	Status    int        // HTTP status
 	Code      string     // KAI-STREAM-… where the native protocol has one (native §8)
+	Named     string     // the code that the protocol itself has given it, by an error with a method Named; "": none
 	Message   string     // for people; never holds another caller's data
 	Line      int        // line of an NDJSON body or position in a JSON array, from 1
 	Field     string     // JSON pointer into the event

@@ -224,9 +224,18 @@ func TestProblem(t *testing.T) {
 	if p.Line != 7 || p.Field != "/payload/a" || len(p.Message) > maxMessage+10 {
 		t.Errorf("%+v", p)
 	}
+	if p = Problem(dialect.ReasonNotFound, fmt.Errorf("find: %w", named{})); p.Named != "gone_away" || p.Message != OutcomeOf(dialect.ReasonNotFound).Message {
+		t.Errorf("%+v", p)
+	}
 	body := string(dialect.Problem{Code: "X", Message: "a\"\n\xff", Line: 2, Field: "/f", First: 3, Last: 4, RequestID: "r"}.AppendJSON(nil))
 	want := `{"error":{"code":"X","message":"a\"\n\ufffd","line":2,"field":"/f","first_seq":3,"last_seq":4,"request_id":"r"}}`
 	if body != want {
 		t.Errorf("got  %s\nwant %s", body, want)
 	}
 }
+
+// named has a code of its protocol's own.
+type named struct{}
+
+func (named) Error() string { return "it has gone away" }
+func (named) Named() string { return "gone_away" }

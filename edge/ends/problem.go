@@ -36,6 +36,13 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 	if errors.As(err, &named) { // a parameter, in the dialect's words
 		p.Field = named.Field()
 	}
+	var coded interface {
+		error
+		Named() string
+	}
+	if errors.As(err, &coded) { // in the protocol's words
+		p.Named = coded.Named()
+	}
 	var pos *PositionError
 	if errors.As(err, &pos) {
 		p.Last = pos.Last

@@ -42,7 +42,8 @@ type Call struct {
 	meter *limits.Meter // of the tenant's limits; nil when there are none
 	over  *over         // what carries the message and its answer; nil: an HTTP request
 
-	quiet bool // it may not write
+	quiet bool   // it may not write
+	root  string // of the child that Locate has found, which the credential covers with it
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -160,7 +161,7 @@ func (c *Call) named(run string) (schema.RunKey, error) {
 	if err := schema.ValidRunID(run); err != nil {
 		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
-	if only := c.Caller.Run; only != "" && only != run {
+	if only := c.Caller.Run; only != "" && only != run && c.root != run {
 		return schema.RunKey{}, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	c.Run = run
@@ -174,6 +175,22 @@ func (c *Call) Head(ctx context.Context, run string) (schema.Head, error) {
 		return schema.Head{}, err
 	}
 	return c.Node.cfg.Runs.Existing(ctx, key)
+}
+
+// Locate returns the run that an id names, and the head of it. child is the id where that names a child of the run, else "".
+// What reads and writes the run may be asked about it from there on, also where the credential is for the child alone: the
+// route keeps to the child's part of it. The error is that of Head.
+func (c *Call) Locate(ctx context.Context, id string) (run, child string, head schema.Head, err error) {
+	key, err := c.named(id)
+	if err != nil {
+		return "", "", head, err
+	}
+	src, head, err := c.Node.cfg.Runs.Locate(ctx, key)
+	if err != nil {
+		return "", "", head, err
+	}
+	c.root = src.Key.Run
+	return src.Key.Run, src.Child, head, nil
 }
 
 // At returns a copy of the protocol's Stateful projector that was fed a run up to through, which must exist, for a

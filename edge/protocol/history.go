@@ -112,15 +112,18 @@ func ParseSpot(text string) (s Spot, err error) {
 type History struct {
 	Page
 	Call    *Call
-	Run     string
-	Request dialect.Request
-	Wants   func(dialect.Frame, schema.Record) bool
-	Newest  schema.Seq // record, up to which it reads
+	Request dialect.Request                         // names the run
+	Wants   func(dialect.Frame, schema.Record) bool // nil: all
+	Newest  schema.Seq                              // record, up to which it reads
 
 	Next Spot // where the next page goes on
 	More bool // there is one
 
 	frames dialect.Frames
+}
+
+func (p *History) wants(f dialect.Frame, r schema.Record) bool {
+	return p.Wants == nil || p.Wants(f, r)
 }
 
 // Up goes from a place towards the newest record. One more event than the page takes is looked for, to know
@@ -131,7 +134,7 @@ func (p *History) Up(ctx context.Context, from Spot) error {
 	return p.walk(ctx, from.Seq-1, p.Newest, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
 			at := Spot{r.Seq, i}
-			if r.Seq == from.Seq && i < from.N || !p.Wants(f, r) {
+			if r.Seq == from.Seq && i < from.N || !p.wants(f, r) {
 				continue
 			}
 			if p.Full() {
@@ -199,7 +202,7 @@ func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err
 			if r.Seq == p.Next.Seq && i >= p.Next.N {
 				break
 			}
-			if p.Wants(f, r) {
+			if p.wants(f, r) {
 				kept.push(Spot{r.Seq, i}, f)
 			}
 		}
@@ -225,12 +228,12 @@ func (p *History) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Re
 	if lo >= hi {
 		return nil
 	}
-	projector, err := p.Call.At(ctx, p.Run, lo, p.Request)
+	projector, err := p.Call.At(ctx, p.Request.Run, lo, p.Request)
 	if err != nil {
 		return err
 	}
 	at := lo
-	for r, err := range p.Call.Records(ctx, p.Run, lo, hi) {
+	for r, err := range p.Call.Records(ctx, p.Request.Run, lo, hi) {
 		if err != nil {
 			return err
 		}
@@ -245,7 +248,7 @@ func (p *History) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Re
 		at = r.Seq
 	}
 	if at < hi {
-		return fmt.Errorf("records of %s end at %d, %d exists: %w", p.Run, at, hi, fanout.ErrUnavailable)
+		return fmt.Errorf("records of %s end at %d, %d exists: %w", p.Request.Run, at, hi, fanout.ErrUnavailable)
 	}
 	return nil
 }

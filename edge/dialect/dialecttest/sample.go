@@ -53,7 +53,7 @@ func (Sample) Projector(req dialect.Request) dialect.Projector { return (&projec
 
 // AppendError writes {"sample_error":{…}}.
 func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
-	return fmt.Appendf(dst, `{"sample_error":{"code":%q,"message":%q}}`, p.Code, p.Message)
+	return fmt.Appendf(dst, `{"sample_error":{"code":%q,"message":%q}}`, cmp.Or(p.Named, p.Code), p.Message)
 }
 
 // Slots of a record's frames: the same whatever the client asks for. They are the frames' kinds as well.

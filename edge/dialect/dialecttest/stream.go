@@ -17,6 +17,7 @@ func Protocol() protocol.Protocol {
 		Dialect:   Sample{},
 		Below:     []string{"/sample"},
 		LastWords: lastWords,
+		Routes:    notes(),
 		Streams: map[string]protocol.Stream{
 			"feed": {Complete: complete, Format: &sse.Format{Name: "sample", Tight: true, IDFirst: true, NoRetry: true}},
 			"ask":  {Begin: ask},

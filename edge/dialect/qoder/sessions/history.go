@@ -50,7 +50,7 @@ func (a routes) history(ctx context.Context, x *protocol.Call) error {
 	if want.span, err = q.created(); err != nil {
 		return err
 	}
-	p := protocol.History{Call: x, Run: run, Request: qoder.Request(run, thread), Page: protocol.Page{Limit: w.limit}, Wants: want.has}
+	p := protocol.History{Call: x, Request: qoder.Request(run, thread), Page: protocol.Page{Limit: w.limit}, Wants: want.has}
 	head, _, err := protocol.Newest[*qoder.Projector](ctx, x, p.Request)
 	if err != nil {
 		return err
@@ -87,11 +87,11 @@ func placeOf(ctx context.Context, p *protocol.History, w window) (protocol.Spot,
 		}
 		return s, err
 	case id != "":
-		cursor, err := qoder.CursorOf(p.Run, id)
+		cursor, err := qoder.CursorOf(p.Request.Run, id)
 		if err != nil {
 			return protocol.Spot{}, err
 		}
-		seq, before, err := p.Call.Find(ctx, p.Run, cursor, p.Request)
+		seq, before, err := p.Call.Find(ctx, p.Request.Run, cursor, p.Request)
 		if !w.down() {
 			before++ // behind the event
 		}

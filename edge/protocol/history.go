@@ -123,6 +123,9 @@ type History struct {
 }
 
 func (p *History) wants(f dialect.Frame, r schema.Record) bool {
+	if s := p.Request.Select; s != nil && !s.Shows(&f) {
+		return false
+	}
 	return p.Wants == nil || p.Wants(f, r)
 }
 

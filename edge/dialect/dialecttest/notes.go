@@ -79,7 +79,7 @@ func noted(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	h := protocol.History{Call: c, Request: dialect.Request{Run: run, Child: child, Form: "type"}}
+	h := protocol.History{Call: c, Request: dialect.Request{Run: run, Child: child, Select: only(slotType)}}
 	if h.Limit, err = q.Number("limit", 2, 10); err != nil {
 		return err
 	}

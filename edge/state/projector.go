@@ -67,6 +67,7 @@ func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dial
 	}
 	return p.For(req), nil
 }
+
 // Found is where a frame is, and how a client that has it goes on.
 type Found struct {
 	Seq   schema.Seq

@@ -38,10 +38,16 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 		l.End(nil)
 		return err
 	}
-	sink, err := s.upgrade(c, ws.Options{
+	options := ws.Options{
 		Received: func(_ *ws.Sink, message []byte) error { return t.Receive(message) },
 		Closed:   func(err error) { l.End(closed(err)) },
-	})
+	}
+	if v.Malformed != nil {
+		options.Refused = func(_ *ws.Sink, bad *ws.ProtocolError) error {
+			return inWords(t.Refuse(&protocol.Close{Code: bad.Code, Reason: bad.Reason}, !bad.Message))
+		}
+	}
+	sink, err := s.upgrade(c, options)
 	if err != nil {
 		l.End(nil)
 		return live.Ended(l.Ctx, err)
@@ -52,6 +58,14 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	c.Params = params
 	t.Begin(sink, request)
 	return live.ErrParked
+}
+
+// inWords makes the close that a protocol has chosen one of the transport.
+func inWords(err error) error {
+	if last := new(protocol.Close); errors.As(err, &last) {
+		return &ws.ProtocolError{Code: last.Code, Reason: last.Reason}
+	}
+	return err
 }
 
 // turnAway closes the connection of a client that may not open the conversation, with the reason.

@@ -51,7 +51,10 @@ func (k *tap) send(b []byte) {
 // it is closed with a code.
 func TestConversationTakesAnything(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, talking, func(c *edge.Config) { c.Authenticate = readersToo })
+	h := newHouse(t, talking, func(c *edge.Config) {
+		c.Authenticate = readersToo
+		sampleTalk(c).Malformed = nil
+	})
 	h.tell("run", lifecycle("running"))
 	text := func(s string) []byte { return clientFrame(0x81, s) }
 	subscribe := `{"do":"subscribe","id":"%s","run":"%s","after":%d}`
@@ -197,35 +200,6 @@ func TestConversationsEnd(t *testing.T) {
 	}
 }
 
-// TestConversationIsSilent closes a conversation that sends nothing of use.
-func TestConversationIsSilent(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t, talking, func(c *edge.Config) {
-		c.Protocols[len(c.Protocols)-1].Conversations[0].Patience = 50 * time.Millisecond
-	})
-	k := h.tapTalk(0)
-	k.send(clientFrame(0x81, "nothing of use"))
-	if line, err := k.answer(); err != nil || !strings.Contains(line, "BAD-REQUEST") {
-		t.Fatalf("%v %s", err, line)
-	}
-	if line, err := k.answer(); !errors.Is(err, errClosed) || k.code != 1008 || !strings.HasPrefix(k.reason, "REQUEST-TIMEOUT") {
-		t.Errorf("%q %v: %d %q", line, err, k.code, k.reason)
-	}
-	used := h.tapTalk(0)
-	used.send(clientFrame(0x81, `{"do":"ping"}`))
-	if _, err := used.answer(); err != nil {
-		t.Fatal(err)
-	}
-	silent := h.tapTalk(0)
-	if _, err := silent.answer(); !errors.Is(err, errClosed) {
-		t.Error(err)
-	}
-	used.send(clientFrame(0x81, `{"do":"ping","id":"still here"}`))
-	if line, err := used.answer(); err != nil || !strings.Contains(line, "still here") {
-		t.Errorf("%v %s", err, line)
-	}
-}
-
 // TestConversationOrder has a run written to, while a client subscribes, unsubscribes and says things as fast as it can:
 // what is said is answered in order, a subscription begins behind its answer and tiles, and nothing of it comes behind
 // the answer to its end.
@@ -355,8 +329,7 @@ func TestConversationIsNotRead(t *testing.T) {
 func TestIdleConversationsAreSmall(t *testing.T) {
 	const conns, most = 2000, 8 << 10
 	h := newHouse(t, talking, func(c *edge.Config) {
-		p := c.Protocols[len(c.Protocols)-1]
-		p.Conversations[0].Patience = 0
+		sampleTalk(c).Patience = 0
 	})
 	h.tell("run", lifecycle("running"))
 	ask := clientFrame(0x81, `{"do":"subscribe","id":"a","run":"run","after":1}`)

@@ -8,11 +8,17 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
 
 // talking makes a server speak the sample's conversation.
 func talking(c *edge.Config) { c.Protocols = append(c.Protocols, dialecttest.Talk{}.Protocol()) }
+
+// sampleTalk is the sample's conversation, for a test to change.
+func sampleTalk(c *edge.Config) *protocol.Conversation {
+	return &c.Protocols[len(c.Protocols)-1].Conversations[0]
+}
 
 // heard is a message of the sample's server.
 type heard struct {

@@ -23,7 +23,7 @@ import (
 // buffers.
 type tap struct {
 	t    testing.TB
-	tcp  *net.TCPConn
+	tcp  net.Conn
 	r    *bufio.Reader // behind the head; of SSE, what the chunks hold
 	ws   bool
 	mute bool // answers no pings
@@ -52,7 +52,12 @@ func (h *house) tap(carrier, path string, window int, headers ...string) (*tap, 
 	if err != nil {
 		return nil, err
 	}
-	k := &tap{t: h.t, tcp: conn.(*net.TCPConn), ws: carrier == "ws"}
+	return h.tapOn(conn, carrier, path, headers...)
+}
+
+// tapOn is tap on a connection.
+func (h *house) tapOn(conn net.Conn, carrier, path string, headers ...string) (*tap, error) {
+	k := &tap{t: h.t, tcp: conn, ws: carrier == "ws"}
 	head := "GET " + path + " HTTP/1.1\r\nHost: x\r\n"
 	if k.ws {
 		head += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -97,10 +98,10 @@ func TestEnds(t *testing.T) {
 			ws:  verdict{cut: "closed", close: "1008 CREDENTIAL-EXPIRED", reason: "credential expired"}},
 		"drain": {end: func(t *testing.T, e *endHouse, _ *tap) { go func() { _ = e.stop() }() },
 			sse: verdict{cut: "broken", reason: "shutdown"}, ws: verdict{cut: "closed", close: "1001 SHUTTING-DOWN", reason: "shutdown"}},
-		"the client closes": {end: func(_ *testing.T, _ *endHouse, k *tap) { _ = k.tcp.CloseWrite() },
+		"the client closes": {end: func(_ *testing.T, _ *endHouse, k *tap) { _ = k.tcp.(*net.TCPConn).CloseWrite() },
 			sse: verdict{cut: "broken", reason: "client gone"}, ws: verdict{cut: "broken", reason: "client gone"},
 			also: verdict{cut: "closed", close: "1001 KAI-STREAM-CONN-0001", reason: "client gone"}}, // who stops writing may still read
-		"the client resets": {end: func(_ *testing.T, _ *endHouse, k *tap) { _ = k.tcp.SetLinger(0); _ = k.tcp.Close() },
+		"the client resets": {end: func(_ *testing.T, _ *endHouse, k *tap) { _ = k.tcp.(*net.TCPConn).SetLinger(0); _ = k.tcp.Close() },
 			sse: verdict{cut: "here", reason: "client gone"}, ws: verdict{cut: "here", reason: "client gone"}},
 		"a client that answers no pings": {mute: true, end: func(*testing.T, *endHouse, *tap) {},
 			ws: verdict{cut: "closed", close: "1001 KAI-STREAM-CONN-0001", reason: "client gone"}},

@@ -244,7 +244,7 @@ func fanOut(b *testing.B, carrier string, watchers int) {
 		k := h.mustTap(carrier, watched+"?detail=full", 0)
 		k.take(1)
 		_ = k.tcp.SetDeadline(time.Time{})
-		conns = append(conns, k.tcp)
+		conns = append(conns, k.tcp.(*net.TCPConn))
 	}
 	h.settle(watchers)
 	var drains sync.WaitGroup

@@ -1,12 +1,14 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -33,9 +35,18 @@ type ConversationConfig struct {
 	Bound  *Bound              // of the subscriptions
 	Form   *transport.Encoding // of their frames
 	Most   int                 // subscriptions at a time
+	Beat   Heartbeat
 	// Ended is told of a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
 	Ended func(id string, err error) error
+}
+
+// Heartbeat shows signs of life in frames, in place of the transport's own. The zero value leaves that to the transport.
+type Heartbeat struct {
+	Every  time.Duration // of silence in both directions, after which Send is called, in a turn
+	Send   func() error
+	Misses int   // of them in a row that were not answered; 0: any number
+	Lost   error // ends the conversation after that
 }
 
 // Conversation is a connection on which a client sends messages and holds subscriptions, each of them a Session. It is
@@ -55,6 +66,10 @@ type Conversation struct {
 	closed bool
 	total  Report // of subscriptions that are over
 	ping   *time.Timer
+
+	begun    time.Time
+	busy     atomic.Int64 // when something was last sent or received, since begun; kept for the heartbeat
+	unheeded int          // heartbeats since the client was heard; changed within turns
 }
 
 // errUnsubscribed ends a subscription that its client has no use for.
@@ -68,7 +83,7 @@ func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	}
 	cfg.Report.Release = func() { v.Leave(cfg.Life) }
 	cfg.Life.expire()
-	c := &Conversation{live: v, cfg: cfg, life: cfg.Life}
+	c := &Conversation{live: v, cfg: cfg, life: cfg.Life, begun: time.Now()}
 	c.turn.Lock()
 	return c, nil
 }
@@ -80,7 +95,8 @@ func (c *Conversation) Begin(sink Socket, step func() error) {
 	c.cfg.Report.Stream = c.cfg.Bound
 	c.live.Took(c.life, sink.(interface{ Cut() }))
 	c.mu.Lock()
-	c.ping = time.AfterFunc(c.live.cfg.KeepAlive, c.keepAlive)
+	c.touch()
+	c.ping = time.AfterFunc(cmp.Or(c.cfg.Beat.Every, c.live.cfg.KeepAlive), c.keepAlive)
 	c.mu.Unlock()
 	context.AfterFunc(c.life.Ctx, c.finish)
 	_ = c.take(step)
@@ -88,17 +104,60 @@ func (c *Conversation) Begin(sink Socket, step func() error) {
 
 // keepAlive shows a sign of life, once for all subscriptions.
 func (c *Conversation) keepAlive() {
-	if err := c.sink.KeepAlive(); err != nil {
+	next, sent, err := c.live.cfg.KeepAlive, true, error(nil)
+	if c.cfg.Beat.Every > 0 {
+		next, sent, err = c.beat()
+	} else {
+		err = c.sink.KeepAlive()
+	}
+	if err != nil {
 		c.life.End(err)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h := c.live.cfg.Hooks.KeptAlive; h != nil && len(c.subs) == 0 { // subscriptions count theirs
+	if h := c.live.cfg.Hooks.KeptAlive; h != nil && sent && len(c.subs) == 0 { // subscriptions count theirs
 		h(c.cfg.Bound.DialectName)
 	}
 	if !c.closed {
-		c.ping.Reset(c.live.cfg.KeepAlive)
+		c.ping.Reset(next)
+	}
+}
+
+// beat sends a heartbeat if one is due, and returns when to look again.
+func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
+	b := &c.cfg.Beat
+	if !c.turn.TryLock() { // a message is dealt with, and what follows it was not read
+		return b.Every, false, nil
+	}
+	next = b.Every
+	err = c.take(func() error {
+		if silent := time.Since(c.begun) - time.Duration(c.busy.Load()); silent < b.Every {
+			next = b.Every - silent
+			return nil
+		}
+		if b.Misses > 0 && c.unheeded >= b.Misses {
+			return b.Lost
+		}
+		c.unheeded++
+		sent = true
+		return b.Send()
+	})
+	return next, sent, err
+}
+
+// touch notes that the connection is in use.
+func (c *Conversation) touch() {
+	if c.cfg.Beat.Every > 0 {
+		c.busy.Store(int64(time.Since(c.begun)))
+	}
+}
+
+// Heard notes, within a turn, that the client has sent something. Its heartbeats count as answered if alive.
+func (c *Conversation) Heard(alive bool) {
+	c.touch()
+	if alive {
+		c.unheeded = 0
 	}
 }
 
@@ -139,6 +198,7 @@ func (c *Conversation) Send(frames []dialect.Frame) error {
 	c.mu.Lock()
 	c.total.Sent += n
 	c.mu.Unlock()
+	c.touch()
 	return c.sink.Reply(frames)
 }
 

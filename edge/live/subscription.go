@@ -94,6 +94,7 @@ func (s *subscription) push() error {
 		return nil
 	}
 	s.sent += int64(len(s.buf))
+	s.conv.touch()
 	err := s.conv.sink.Ready(s.buf)
 	if s.buf = s.buf[:0]; cap(s.buf) > 2*transport.Chunk {
 		s.buf = nil
@@ -131,6 +132,7 @@ func (s *subscription) Encoding() *transport.Encoding { return s.conv.sink.Encod
 // TryWrite writes ready frames without waiting.
 func (s *subscription) TryWrite(b []byte) (int, error) {
 	n, err := s.conv.sink.TryWrite(b)
+	s.conv.touch()
 	s.part = err == nil && n > 0 && n < len(b)
 	return n, err
 }

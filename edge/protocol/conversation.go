@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,14 +30,23 @@ type Conversation struct {
 	Late bool
 	// Subscriptions is how many a connection may hold at a time, at most MaxSubscriptions; 0: none.
 	Subscriptions int
-	// Patience is how long a connection may take until a message was taken without an error; 0: for ever.
+	// Patience is how long a client may take, from the upgrade on, until a handler calls Talk.Await; 0: for ever. TimedOut
+	// is what it is told then; the zero value: what the table of ends has for a time-out.
 	Patience time.Duration
+	TimedOut Close
+	// Heartbeat shows signs of life in the protocol's own frames, in place of the pings of WebSocket.
+	Heartbeat Heartbeat
 
 	// Opened is called after the upgrade, with the request that asked for it; nil does nothing.
 	Opened func(*Talk) error
 	// Received is called with each message, valid UTF-8. An error is told as the dialect's AppendError has it, and the
 	// conversation goes on; but *Close, and what is no fault of the message, ends it.
 	Received func(t *Talk, message []byte) error
+	// Malformed is called with what is no message for Received, and with the close that its client would get: 1009 for one
+	// that is too large, 1003 for one that is not text, 1007 for text that is not UTF-8, 1002 for what is no frame. The message
+	// is passed over, and an error counts as one of Received; but behind 1002, and behind binary data in the midst of a text,
+	// the conversation ends whatever is returned: with a *Close, or with bad. nil: it ends with bad.
+	Malformed func(t *Talk, bad *Close) error
 	// Ended is called when a subscription has ended by itself: err is nil at the end of its run. An error that it
 	// returns counts as one of Received. nil: the conversation ends with err, and goes on when that is nil.
 	Ended func(t *Talk, subscription string, err error) error
@@ -47,20 +57,40 @@ func (v *Conversation) Validate() error {
 	if v.Needs == 0 || v.Received == nil || v.Subscriptions < 0 || v.Subscriptions > MaxSubscriptions || v.Patience < 0 {
 		return fmt.Errorf("conversation %s: needs a scope and Received, and 0 to %d subscriptions", v.Name, MaxSubscriptions)
 	}
+	if b := v.Heartbeat; b.Every < 0 || b.Misses < 0 || b.Every > 0 && b.Send == nil {
+		return fmt.Errorf("conversation %s: a heartbeat needs Send, and no negative numbers", v.Name)
+	}
 	return nil
+}
+
+// Heartbeat is a sign of life in a protocol's own frames. The zero value is none.
+type Heartbeat struct {
+	Every  time.Duration     // of silence in both directions, after which Send is called
+	Send   func(*Talk) error // sends a frame; an error counts as one of Received
+	Misses int               // of them in a row that the client may leave without an answer; 0: any number
+	Lost   Close             // what it is told then; the zero value: 1001
+	// Strict says that only Talk.Alive answers; else every message of the client does.
+	Strict bool
 }
 
 // Close is the error with which a handler ends a conversation.
 type Close struct {
 	Code   int    // of RFC 6455 §7.4.1
 	Reason string // at most 123 bytes of it reach the client
+	Cause  error  // for logs; nil: dialect.ErrBadRequest
 }
 
 // Error returns the code and the reason.
 func (e *Close) Error() string { return fmt.Sprintf("close %d: %s", e.Code, e.Reason) }
 
-// Unwrap makes it a bad request, for logs.
-func (e *Close) Unwrap() error { return dialect.ErrBadRequest }
+// Unwrap returns the cause.
+func (e *Close) Unwrap() error { return cmp.Or(e.Cause, dialect.ErrBadRequest) }
+
+// of returns a copy with a cause, and with a code if it has none.
+func (e Close) of(cause error, code int) *Close {
+	e.Cause, e.Code = cause, cmp.Or(e.Code, code)
+	return &e
+}
 
 // Talk is a conversation as its handlers see it, and the Call in which they read and write runs: Params are those of the
 // path, Request is there in Opened alone. Handlers use it until they return.
@@ -71,7 +101,8 @@ type Talk struct {
 	conv   *live.Conversation
 	of     *Conversation
 	life   *live.Life
-	silent *time.Timer // ends a conversation that is of no use; nil: nothing does
+	silent *time.Timer // ends a conversation whose client is waited for; nil: it is not
+	until  time.Time   // up to when
 }
 
 // NewTalk makes a call a conversation's, which is served by live when Begin is called.
@@ -79,6 +110,10 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 	t := &Talk{Call: c, of: of, life: life}
 	c.quiet = true
 	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.ended
+	if b := &of.Heartbeat; b.Every > 0 {
+		cfg.Beat = live.Heartbeat{Every: b.Every, Misses: b.Misses, Lost: b.Lost.of(dialect.ErrClientGone, 1001),
+			Send: func() error { return t.deal(nil, func() error { return b.Send(t) }) }}
+	}
 	var err error
 	t.conv, err = on.Converse(cfg)
 	return t, err
@@ -87,11 +122,7 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 // Begin serves the conversation on a connection. request is the one that asked for it.
 func (t *Talk) Begin(sink live.Socket, request *http.Request) {
 	t.conv.Begin(sink, func() error {
-		if t.of.Patience > 0 {
-			t.silent = time.AfterFunc(t.of.Patience, func() {
-				t.life.End(dialect.Refuse(ends.ErrBodyTimeout, "no message in %v", t.of.Patience))
-			})
-		}
+		t.Await(t.of.Patience)
 		if t.of.Opened == nil {
 			return nil
 		}
@@ -104,8 +135,53 @@ func (t *Talk) Begin(sink live.Socket, request *http.Request) {
 
 // Receive deals with a message. An error says that the conversation is over.
 func (t *Talk) Receive(message []byte) error {
-	return t.conv.Turn(func() error { return t.deal(message, func() error { return t.of.Received(t, message) }) })
+	return t.conv.Turn(func() error {
+		t.conv.Heard(!t.of.Heartbeat.Strict)
+		return t.deal(message, func() error { return t.of.Received(t, message) })
+	})
 }
+
+// Refuse deals with what is no message; over says that nothing can be read behind it. An error says that the conversation
+// is over.
+func (t *Talk) Refuse(bad *Close, over bool) error {
+	return t.conv.Turn(func() error {
+		t.conv.Heard(!t.of.Heartbeat.Strict)
+		err := t.deal(nil, func() error { return t.of.Malformed(t, bad) })
+		if err == nil && over {
+			return bad
+		}
+		return err
+	})
+}
+
+// Await gives the client some time from now on, until Await is called again. The conversation ends when it has passed, as
+// after Patience. 0 is no bound.
+func (t *Talk) Await(most time.Duration) {
+	if t.silent != nil {
+		t.silent.Stop()
+		t.silent = nil
+	}
+	if most > 0 {
+		t.until = time.Now().Add(most)
+		t.silent = time.AfterFunc(most, t.timedOut)
+	}
+}
+
+// timedOut ends a conversation whose client has had its time, unless a message that is dealt with has changed that.
+func (t *Talk) timedOut() {
+	_ = t.conv.Turn(func() error {
+		switch last := t.of.TimedOut; {
+		case t.silent == nil || time.Now().Before(t.until):
+			return nil
+		case last.Code != 0:
+			return last.of(ends.ErrBodyTimeout, 0)
+		}
+		return dialect.Refuse(ends.ErrBodyTimeout, "nothing was sent that this conversation waits for")
+	})
+}
+
+// Alive says that the client has answered a heartbeat.
+func (t *Talk) Alive() { t.conv.Heard(true) }
 
 func (t *Talk) ended(id string, err error) error {
 	if t.of.Ended == nil {
@@ -122,10 +198,6 @@ func (t *Talk) deal(message []byte, handle func() error) error {
 	err := handle()
 	t.over, t.meter, t.quiet = nil, nil, true
 	if err == nil {
-		if message != nil && t.silent != nil {
-			t.silent.Stop()
-			t.silent = nil
-		}
 		return nil
 	}
 	if t.life.Ctx.Err() != nil {

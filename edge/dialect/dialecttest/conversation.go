@@ -24,6 +24,7 @@ type asked struct {
 	ID    string     `json:"id"` // of a subscription
 	Run   string     `json:"run"`
 	After schema.Seq `json:"after"`
+	At    schema.Seq `json:"at"` // of a heartbeat
 	Types []string   `json:"types"`
 	Text  string     `json:"text"`
 }
@@ -60,9 +61,31 @@ func (Talk) AppendError(dst []byte, p dialect.Problem) []byte {
 func (d Talk) Protocol() protocol.Protocol {
 	return protocol.Protocol{Dialect: d, Routes: d.routes(), Conversations: []protocol.Conversation{{
 		Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
-		Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute,
-		Opened: func(t *protocol.Talk) error { return reply(t, "hello", t.Path("room"), 0) }, Received: d.received, Ended: ended,
+		Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute, TimedOut: protocol.Close{Code: 4008, Reason: "say something"},
+		Heartbeat: protocol.Heartbeat{Every: time.Minute, Send: beat, Misses: 2, Lost: protocol.Close{Code: 4001, Reason: "are you there?"}, Strict: true},
+		Opened:    opened, Received: d.received, Malformed: malformed, Ended: ended,
 	}}}
+}
+
+// opened greets. The state of the connection is the number of its newest heartbeat.
+func opened(t *protocol.Talk) error {
+	t.State = schema.Seq(0)
+	return reply(t, "hello", t.Path("room"), 0)
+}
+
+// beat sends a heartbeat, which is answered with its number.
+func beat(t *protocol.Talk) error {
+	n := t.State.(schema.Seq) + 1
+	t.State = n
+	return reply(t, "beat", "", n)
+}
+
+// malformed closes on what is too large, and refuses the rest.
+func malformed(_ *protocol.Talk, bad *protocol.Close) error {
+	if bad.Code == 1009 {
+		return &protocol.Close{Code: 4009, Reason: "too much at once"}
+	}
+	return dialect.Refuse(dialect.ErrBadRequest, "only messages of text are read: %s", bad.Reason)
 }
 
 // reply answers a message.
@@ -85,11 +108,19 @@ func (d Talk) received(t *protocol.Talk, message []byte) error {
 	req, err := d.Open(dialect.Input{Body: message})
 	var m asked
 	if json.Unmarshal(message, &m) != nil {
+		t.Await(time.Minute) // for a better one
 		return err
 	}
+	t.Await(0)
 	at, ok := schema.Seq(0), false
 	switch m.Do {
 	case "ping":
+	case "alive":
+		if m.At != t.State {
+			return dialect.Refuse(dialect.ErrBadRequest, "that is not the newest heartbeat")
+		}
+		t.Alive()
+		return nil
 	case "bye":
 		return &protocol.Close{Code: 1000, Reason: "bye"}
 	case "unsubscribe":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,8 @@ type input struct {
 	msg    []byte // of the message under way, when somebody wants it
 	size   int    // of the message under way
 	frames int    // of the message under way; 0: none is
-	deaf   bool   // Received has refused
+	skip   bool   // the message under way is dropped
+	deaf   bool   // Received or Refused has returned an error
 
 	pong    []byte // payload of the newest ping that is not answered
 	pinged  bool
@@ -121,11 +123,14 @@ type inHeader struct {
 	fin  bool
 	size int
 	key  [4]byte
+	bad  *ProtocolError // its message is not taken
 }
 
 func broken(format string, a ...any) error {
-	return &ProtocolError{closeProtocol, fmt.Sprintf(format, a...)}
+	return &ProtocolError{Code: closeProtocol, Reason: fmt.Sprintf(format, a...)}
 }
+
+var notUTF8 = &ProtocolError{Code: closeNotUTF8, Reason: "text is not UTF-8", Message: true}
 
 // header reads and checks a frame's header (RFC 6455 §5). Nothing is allocated by what it says.
 func (s *Sink) header() (h inHeader, err error) {
@@ -147,7 +152,10 @@ func (s *Sink) header() (h inHeader, err error) {
 	case h.op >= opClose && code > maxControl:
 		return h, broken("control frame of more than %d bytes", maxControl)
 	case h.op == opBinary:
-		return h, &ProtocolError{closeUnsupported, "only text is taken"}
+		h.bad = &ProtocolError{Code: closeUnsupported, Reason: "only text is taken", Message: s.in.frames == 0}
+		if !h.bad.Message {
+			return h, h.bad
+		}
 	case h.op == opText && s.in.frames > 0:
 		return h, broken("message within a message")
 	case h.op == opContinuation && s.in.frames == 0:
@@ -158,9 +166,12 @@ func (s *Sink) header() (h inHeader, err error) {
 	}
 	if h.op < opClose {
 		s.in.frames++
-		if h.size > s.o.MaxMessage-s.in.size || s.in.frames > maxFragments {
-			return h, &ProtocolError{closeTooBig, fmt.Sprintf("message of more than %d bytes or %d frames", s.o.MaxMessage, maxFragments)}
+		if !s.in.skip && h.bad == nil && (h.size > s.o.MaxMessage-s.in.size || s.in.frames > maxFragments) {
+			h.bad = &ProtocolError{Code: closeTooBig, Reason: fmt.Sprintf("message of more than %d bytes or %d frames", s.o.MaxMessage, maxFragments), Message: true}
 		}
+	}
+	if h.bad != nil && s.o.Refused == nil {
+		return h, h.bad
 	}
 	return h, s.full(h.key[:])
 }
@@ -187,19 +198,23 @@ func (s *Sink) length(code byte, b []byte) (int, error) {
 		if n <= 0xFFFF || n > 1<<63-1 {
 			return 0, broken("length is not one")
 		}
-		return int(min(n, 1<<31-1)), nil // above every limit, whatever an int holds
+		return int(min(n, math.MaxInt)), nil // above every limit, whatever an int holds
 	}
 }
 
 // dataFrame takes a part of a text message.
 func (s *Sink) dataFrame(h inHeader) error {
 	in := &s.in
+	if h.bad != nil {
+		s.refuse(h.bad)
+	}
 	want := s.o.Received != nil && !in.deaf && !in.ended.Load()
 	err := s.payload(h, func(part []byte) error {
-		if !in.text.feed(part) {
-			return &ProtocolError{closeNotUTF8, "text is not UTF-8"}
-		}
-		if want {
+		switch {
+		case in.skip:
+		case !in.text.feed(part):
+			return s.refuse(notUTF8)
+		case want:
 			in.msg = append(in.msg, part...)
 		}
 		return nil
@@ -207,32 +222,53 @@ func (s *Sink) dataFrame(h inHeader) error {
 	if err != nil {
 		return err
 	}
-	in.size += h.size
+	if !in.skip {
+		in.size += h.size
+	}
 	if !h.fin {
 		return nil
 	}
-	if !in.text.whole() {
-		return &ProtocolError{closeNotUTF8, "text is not UTF-8"}
+	if !in.skip && !in.text.whole() {
+		if err := s.refuse(notUTF8); err != nil {
+			return err
+		}
 	}
-	msg := in.msg
-	in.size, in.frames, in.msg = 0, 0, nil
-	if !want {
-		return nil
-	}
-	if err := s.deliver(msg); err != nil {
-		s.tell(err)
-		in.deaf = true
+	msg, skip := in.msg, in.skip
+	in.size, in.frames, in.msg, in.skip = 0, 0, nil, false
+	if want && !skip {
+		s.deliver(func() error { return s.o.Received(s, msg) })
 	}
 	return nil
 }
 
-// deliver hands a message over. A pong that could not be read in the meantime is not late.
-func (s *Sink) deliver(msg []byte) error {
+// refuse drops the message under way, when somebody decides what becomes of its client; else it returns bad.
+func (s *Sink) refuse(bad *ProtocolError) error {
+	in := &s.in
+	if s.o.Refused == nil {
+		return bad
+	}
+	in.skip, in.msg, in.text = true, nil, utf8Check{}
+	if !in.deaf && !in.ended.Load() {
+		s.deliver(func() error { return s.o.Refused(s, bad) })
+	}
+	return nil
+}
+
+// deliver calls Received or Refused. After an error nothing more is received.
+func (s *Sink) deliver(call func() error) {
+	if err := s.busy(call); err != nil {
+		s.tell(err)
+		s.in.deaf = true
+	}
+}
+
+// busy calls what may take long. A pong that could not be read in the meantime is not late.
+func (s *Sink) busy(call func() error) error {
 	in := &s.in
 	in.mu.Lock()
 	in.busy = true
 	in.mu.Unlock()
-	err := s.o.Received(s, msg)
+	err := call()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.busy = false
@@ -270,7 +306,7 @@ func (s *Sink) controlFrame(h inHeader) error {
 	case len(data) == 1 || !validClose(int(binary.BigEndian.Uint16(data))):
 		return broken("close code")
 	case !utf8.Valid(data[2:]):
-		return &ProtocolError{closeNotUTF8, "reason is not UTF-8"}
+		return &ProtocolError{Code: closeNotUTF8, Reason: "reason is not UTF-8"}
 	}
 	return &closedError{code: int(binary.BigEndian.Uint16(data))}
 }
@@ -284,7 +320,7 @@ func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 				return err
 			}
 		}
-		part := in.buf[in.r:min(in.w, in.r+h.size-at)]
+		part := in.buf[in.r : in.r+min(in.w-in.r, h.size-at)]
 		in.r += len(part)
 		unmask(part, h.key, at)
 		if err := fn(part); err != nil {

@@ -24,6 +24,12 @@ func (s *Sink) over(err error) {
 	violation, bye := new(ProtocolError), new(closedError)
 	switch {
 	case errors.As(err, &violation):
+		if s.o.Refused != nil && !s.in.deaf {
+			if other := s.busy(func() error { return s.o.Refused(s, violation) }); other != nil {
+				err = other
+				errors.As(err, &violation)
+			}
+		}
 		s.leave(violation.Code, violation.Reason)
 		s.tell(err)
 		s.drain()

@@ -58,9 +58,14 @@ type Options struct {
 	// waits for it. The bytes are not the caller's once it has returned. After an error nothing more is
 	// received, Closed gets it, and the edge ends the sink. nil: messages are read and dropped.
 	Received func(s *Sink, msg []byte) error
+	// Refused gets what a client must not send, with the close that it would get, under the terms of Received. When bad
+	// concerns one message and Refused returns nil, the rest of that message is read and dropped, and reading goes on. When
+	// bad concerns the connection, that ends whatever is returned; a *ProtocolError is the close that the client gets. nil:
+	// the client gets bad, and Closed too.
+	Refused func(s *Sink, bad *ProtocolError) error
 	// Closed is called at most once, from the goroutine that reads, and not after End has begun: the
 	// client has closed, is gone or does not answer pings (dialect.ErrClientGone), has broken the
-	// protocol (*ProtocolError), or Received refused. Whatever close frame that asks for has been
+	// protocol (*ProtocolError), or Received or Refused returned an error. Whatever close frame that asks for has been
 	// written; the sink must still be ended. It must not block and not use the sink.
 	Closed func(error)
 }
@@ -68,8 +73,10 @@ type Options struct {
 // ProtocolError is what a client must not send. It wraps dialect.ErrBadRequest. Its reason says nothing
 // of what was sent.
 type ProtocolError struct {
-	Code   int // close code that the client got (RFC 6455 §7.4.1)
+	Code   int // close code that the client gets (RFC 6455 §7.4.1)
 	Reason string
+	// Message reports whether it concerns one message alone, behind which the next one can be read.
+	Message bool
 }
 
 // Error returns the code and the reason.

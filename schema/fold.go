@@ -155,7 +155,7 @@ func (f *Fold) bundle(r Record) {
 		p := jsonscan.Fields(nil).Read(part)
 		l := f.laneOf([]byte(p.Str("child_id")))
 		if l == nil {
-			l = f.meet(p.Str("child_id"), decodedPath(p.Raw("path")))
+			l = f.meet(p.Str("child_id"), ReadPath(p.Raw("path")))
 		}
 		f.take(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
 	}

@@ -45,6 +45,9 @@ type JSONText struct{ inner []byte }
 // String decodes the text. A surrogate without its other half becomes U+FFFD.
 func (t *JSONText) String() string { return jsonscan.DecodeInner(t.inner) }
 
+// Inner returns the text as it stands in JSON, which must not be changed.
+func (t *JSONText) Inner() []byte { return t.inner }
+
 // Len returns the encoded length, in bytes.
 func (t *JSONText) Len() int { return len(t.inner) }
 

@@ -156,10 +156,11 @@ func pathOf(attributes []byte) []string {
 	if len(attributes) < 2 {
 		return nil
 	}
-	return decodedPath(attributeFields(attributes).Raw("path"))
+	return ReadPath(attributeFields(attributes).Raw("path"))
 }
 
-func decodedPath(raw []byte) []string {
+// ReadPath reads the path of an event, a JSON list of the ids of runs; nil when it is none.
+func ReadPath(raw []byte) []string {
 	path, err := decodePath(raw)
 	if err != nil {
 		return nil

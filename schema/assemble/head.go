@@ -83,14 +83,5 @@ func (h *Head) path() []string {
 	if h.ids != nil || h.rawPath == nil {
 		return h.ids
 	}
-	var ids []string
-	if json.Unmarshal(h.rawPath, &ids) != nil || len(ids) > maxDepth {
-		return nil
-	}
-	for _, id := range ids {
-		if schema.ValidRunID(id) != nil {
-			return nil
-		}
-	}
-	return ids
+	return schema.ReadPath(h.rawPath)
 }

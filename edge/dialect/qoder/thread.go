@@ -1,7 +1,6 @@
 package qoder
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -104,28 +103,15 @@ func (p *Projector) change(t *thread, fn func(*thread)) *thread {
 
 // arrive tells of a child whose first record this is, and which nobody has announced.
 func (p *Projector) arrive() {
-	if t := p.rec.thread; !t.told {
-		p.created(t, p.above(), "", "")
+	t := p.rec.thread
+	if t.told {
+		return
 	}
-}
-
-// above returns the child whose child the record's is, as its path has it.
-func (p *Projector) above() string {
-	raw := p.rec.Attributes()
-	if len(raw) == 0 {
-		return ""
+	above := p.reading.Lane(t.child).Parent
+	if p.threads.lanes.m[above] == nil {
+		above = ""
 	}
-	object := append(append([]byte{'{'}, raw[1:]...), '}')
-	var path []string
-	if err := json.Unmarshal(field(object, "path"), &path); err != nil {
-		return ""
-	}
-	if n := len(path); n > 2 && path[n-1] == string(p.rec.Child) { // path[0] is the run
-		if t := p.threads.lanes.m[path[n-2]]; t != nil {
-			return t.child
-		}
-	}
-	return ""
+	p.created(t, above, "", "")
 }
 
 // created says that there is a child.

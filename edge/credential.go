@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/schema"
 )
@@ -30,22 +30,23 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && c.Params["run"] != only {
+	if only := c.Caller.Run; only != "" && c.Params["run"] != only && (c.route.named || !c.route.ticketed()) {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil
 }
 
-// authenticate takes a ticket where one may stand, on a GET of a stream, and the header everywhere.
+// authenticate takes a ticket where one may stand, on a GET of a stream or of a conversation, and the header everywhere.
 func (s *Server) authenticate(c *call) (auth.Caller, error) {
-	name := "ticket"
+	kind := protocol.Ticket{}
 	if p := c.Protocol; p != nil {
-		name = cmp.Or(p.Ticket, name)
+		kind = p.Ticket
 		if err := c.takeKey(p.Key); err != nil {
 			return auth.Caller{}, err
 		}
 	}
-	if s.cfg.Tickets == nil || c.route.stream == nil || c.route.method != http.MethodGet {
+	name := cmp.Or(kind.Param, "ticket")
+	if s.cfg.Tickets == nil || !c.route.ticketed() {
 		return s.cfg.Authenticate(c.Request)
 	}
 	query, err := url.ParseQuery(c.Request.URL.RawQuery)
@@ -64,7 +65,10 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.cfg.LogTimeout)
 	defer cancel()
-	return s.cfg.Tickets.Redeem(ctx, tickets[0], c.Params["run"])
+	if !c.route.named {
+		return s.cfg.Tickets.Of(kind.Terms).RedeemAny(ctx, tickets[0])
+	}
+	return s.cfg.Tickets.Of(kind.Terms).Redeem(ctx, tickets[0], c.Params["run"])
 }
 
 // takeKey moves the credential from a protocol's own header to where every authenticator looks.

@@ -15,7 +15,7 @@ import (
 func TestKeysOfAProtocol(t *testing.T) {
 	g := newGuarded(t, func(c *edge.Config) {
 		c.Origins = []string{page}
-		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: "attach", Dialect: odd{
+		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: odd{
 			pattern: "GET /odd/{run}", open: byPath, mode: dialect.ModeA, project: func(out *dialect.Frames, _ schema.Record) error {
 				out.Add(dialect.Frame{Data: []byte("1"), Last: true})
 				return nil

@@ -13,10 +13,13 @@ import (
 
 // mount adds a protocol. Its routes come before its streams, whose paths some of them share.
 func (s *Server) mount(p *protocol.Protocol) error {
+	info := p.Dialect.Info()
+	if err := p.Ticket.Validate(); err != nil {
+		return fmt.Errorf("edge: protocol %s: %w", info.Name, err)
+	}
 	if err := s.mountRoutes(p, p.Routes); err != nil {
 		return err
 	}
-	info := p.Dialect.Info()
 	for _, st := range info.Streams {
 		serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
 		if serve == nil {

@@ -22,6 +22,7 @@ type route struct {
 	pattern   string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
 	method    string
 	segments  []string
+	named     bool // the path names a run
 	serve     func(*call) error
 	needs     auth.Scope         // of the caller; 0: open to everybody
 	stream    *live.Bound        // nil for routes of the server itself
@@ -37,7 +38,9 @@ func newRoute(pattern string, serve func(*call) error) (*route, bool) {
 	if !ok || method == "" || !strings.HasPrefix(path, "/") {
 		return nil, false
 	}
-	return &route{pattern: pattern, method: method, segments: split(path), serve: serve}, true
+	rt := &route{pattern: pattern, method: method, segments: split(path), serve: serve}
+	rt.named = slices.Contains(rt.segments, "{run}")
+	return rt, true
 }
 
 // split cuts an escaped path into its segments, leaving empty ones in place.
@@ -50,6 +53,10 @@ func (rt *route) transport() dialect.Transport {
 	}
 	return rt.stream.Transport
 }
+
+// ticketed reports whether the route is one that a ticket may open. What is done there is checked against the caller's run
+// where the path does not name it.
+func (rt *route) ticketed() bool { return rt.stream != nil && rt.method == http.MethodGet }
 
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
 // stands for nothing is no path: to who reads it, it would not have been given. Only an empty {run} is left to whoever

@@ -87,12 +87,12 @@ func (s *Server) rooms() error {
 	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
 	if err != nil {
 		return err
 	}
 	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
-		Tickets: cfg.Tickets, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
+		Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
 	return err

@@ -393,3 +393,41 @@ func TestStaticTokenAndOpen(t *testing.T) {
 		t.Error("an origin that is none")
 	}
 }
+
+// TestKindsOfTickets: tickets of two kinds lie in one store and are not taken for each other; each has its own life and
+// scopes, of which it has those that its caller has.
+func TestKindsOfTickets(t *testing.T) {
+	c := newClock()
+	plain, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(c.now), Now: c.now, Still: func(Caller) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := plain.Of(Terms{Prefix: "atk_", TTL: 5 * time.Minute, Scopes: ScopeRead | ScopeCommand})
+	for scopes, want := range map[Scope]Scope{ScopeAll: ScopeRead | ScopeCommand, ScopeRead | ScopeWrite: ScopeRead, ScopeCommand: ScopeCommand} {
+		ticket, until, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: scopes}, "run")
+		if err != nil || !strings.HasPrefix(ticket, "atk_") || until.Sub(c.now()).Round(time.Second) != 5*time.Minute {
+			t.Fatal(ticket, until, err)
+		}
+		if _, err := plain.Redeem(t.Context(), ticket, "run"); !errors.Is(err, ErrUnauthorized) {
+			t.Errorf("the other kind takes it: %v", err)
+		}
+		if _, err := plain.Redeem(t.Context(), "tkt_"+strings.TrimPrefix(ticket, "atk_"), "run"); !errors.Is(err, ErrUnauthorized) {
+			t.Errorf("under another prefix: %v", err)
+		}
+		c.move(4 * time.Minute)
+		if got, err := kind.RedeemAny(t.Context(), ticket); err != nil || got.Scopes != want || got.Run != "run" {
+			t.Errorf("%+v %v, want %v", got, err, want)
+		}
+	}
+	if _, _, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: ScopeWrite}, "run"); !errors.Is(err, ErrForbidden) {
+		t.Errorf("none of the scopes: %v", err)
+	}
+	late, _, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: ScopeRead}, "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.move(5 * time.Minute)
+	if _, err := kind.Redeem(t.Context(), late, "run"); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("late: %v", err)
+	}
+}

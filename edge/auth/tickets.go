@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,9 +15,6 @@ import (
 
 	"agentstream/schema"
 )
-
-// ticketPrefix begins every ticket.
-const ticketPrefix = "tkt_"
 
 // ErrNoTicket reports that a store has no such ticket: it never had, or it has been taken or has expired.
 var ErrNoTicket = errors.New("no such ticket")
@@ -42,9 +40,31 @@ type TicketsConfig struct {
 // MaxTicketTTL bounds the life of a ticket: URLs end up in histories and in proxies' logs.
 const MaxTicketTTL = 10 * time.Minute
 
-// Tickets issues and redeems tokens that open one stream of one run once, for clients that can set no
-// header (EventSource, WebSocket in browsers). Make it with NewTickets.
-type Tickets struct{ cfg TicketsConfig }
+// Terms are what tickets of one kind are good for. A ticket is redeemed only as one of its own kind.
+type Terms struct {
+	Prefix string        // begins every ticket: 1 to 16 lower-case letters and "_"; default "tkt_"
+	TTL    time.Duration // between issue and redemption, at most MaxTicketTTL; default TicketsConfig.TTL
+	Scopes Scope         // a ticket has those of them that its caller has; default ScopeRead
+}
+
+// Validate checks what is set.
+func (t Terms) Validate() error {
+	name, ok := strings.CutSuffix(t.Prefix, "_")
+	if t.Prefix != "" && (!ok || len(name) < 1 || len(name) > 16 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "") {
+		return fmt.Errorf("auth: tickets: prefix %q is not lower-case letters and an underscore", t.Prefix)
+	}
+	if t.TTL != 0 && (t.TTL < time.Second || t.TTL > MaxTicketTTL) {
+		return fmt.Errorf("auth: tickets: life %v is not within 1s to %v", t.TTL, MaxTicketTTL)
+	}
+	return nil
+}
+
+// Tickets issues and redeems tokens that open one stream or conversation of one run once, for clients that can set no
+// header (EventSource, WebSocket in browsers). Make it with NewTickets. It is safe for concurrent use.
+type Tickets struct {
+	cfg   TicketsConfig
+	terms Terms
+}
 
 // NewTickets checks the configuration.
 func NewTickets(cfg TicketsConfig) (*Tickets, error) {
@@ -54,13 +74,19 @@ func NewTickets(cfg TicketsConfig) (*Tickets, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = time.Minute
 	}
-	if cfg.TTL < time.Second || cfg.TTL > MaxTicketTTL {
-		return nil, fmt.Errorf("auth: tickets: life %v is not within 1s to %v", cfg.TTL, MaxTicketTTL)
+	if err := (Terms{TTL: cfg.TTL}).Validate(); err != nil {
+		return nil, err
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Tickets{cfg: cfg}, nil
+	return (&Tickets{cfg: cfg}).Of(Terms{}), nil
+}
+
+// Of returns the tickets of a kind, which lie in the same store. The terms must be valid.
+func (t *Tickets) Of(terms Terms) *Tickets {
+	terms = Terms{Prefix: cmp.Or(terms.Prefix, "tkt_"), TTL: cmp.Or(terms.TTL, t.cfg.TTL), Scopes: cmp.Or(terms.Scopes, ScopeRead)}
+	return &Tickets{cfg: t.cfg, terms: terms}
 }
 
 // ticketRecord is what a store keeps. Times are Unix milliseconds; 0 is never.
@@ -71,18 +97,20 @@ type ticketRecord struct {
 	Credential string `json:"credential,omitempty"`
 	Expires    int64  `json:"expires,omitempty"` // of the credential
 	Deadline   int64  `json:"deadline"`          // of the ticket
+	Scopes     Scope  `json:"scopes,omitempty"`  // 0: ScopeRead
 }
 
-// Issue makes a ticket for a run of the caller's tenant, with no more than read, and says until when
-// it can be redeemed. The error wraps ErrForbidden for a caller who may not read that run, ErrExpired
-// for one whose credential has ended, ErrUnavailable when the ticket cannot be kept.
+// Issue makes a ticket for a run of the caller's tenant and says until when it can be redeemed. The error wraps
+// ErrForbidden for a caller who has none of the scopes or may not see that run, ErrExpired for one whose credential has
+// ended, ErrUnavailable when the ticket cannot be kept.
 func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket string, until time.Time, err error) {
-	if !c.May(ScopeRead) || c.Run != "" && c.Run != run {
+	scopes := t.terms.Scopes & c.Scopes
+	if scopes == 0 || c.Run != "" && c.Run != run {
 		return "", time.Time{}, ErrForbidden
 	}
 	now := t.cfg.Now()
-	until = now.Add(t.cfg.TTL)
-	r := ticketRecord{Tenant: c.Tenant, Run: run, Subject: c.Subject, Credential: c.Credential}
+	until = now.Add(t.terms.TTL)
+	r := ticketRecord{Tenant: c.Tenant, Run: run, Subject: c.Subject, Credential: c.Credential, Scopes: scopes}
 	if !c.Expires.IsZero() {
 		if !now.Before(c.Expires) {
 			return "", time.Time{}, ErrExpired
@@ -98,7 +126,7 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("auth: ticket for %s/%s: %w", c.Tenant, run, err)
 	}
-	ticket = ticketPrefix + rand.Text() + rand.Text() // 260 bits
+	ticket = t.terms.Prefix + rand.Text() + rand.Text() // 260 bits
 	if err := t.cfg.Store.Put(ctx, ticketID(ticket), record, until.Sub(now)); err != nil {
 		return "", time.Time{}, fmt.Errorf("auth: keep a ticket for %s/%s: %w: %w", c.Tenant, run, ErrUnavailable, err)
 	}
@@ -111,22 +139,31 @@ func ticketID(ticket string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ticketLen is the length of a ticket, in bytes.
-const ticketLen = len(ticketPrefix) + 2*26
+// ticketLen is the length of a ticket without its prefix, in bytes.
+const ticketLen = 2 * 26
 
-// Redeem takes a ticket for a run and checks everything again. The caller has the scope read for that run, and
+// Redeem takes a ticket for a run and checks everything again. The caller has the ticket's scopes for that run alone, and
 // its stream ends when the credential behind the ticket does. A ticket for another run stays as it is and is
 // answered as one that is not there; any other is used up also when it is refused. The error wraps
 // ErrUnauthorized, or ErrUnavailable when the store does not answer.
 func (t *Tickets) Redeem(ctx context.Context, ticket, run string) (Caller, error) {
-	if len(ticket) != ticketLen || !strings.HasPrefix(ticket, ticketPrefix) {
-		return Caller{}, refuse("not a ticket")
+	return t.redeem(ctx, ticket, func(r string) bool { return r == run })
+}
+
+// RedeemAny takes a ticket for whichever run it is of, which the caller says.
+func (t *Tickets) RedeemAny(ctx context.Context, ticket string) (Caller, error) {
+	return t.redeem(ctx, ticket, func(string) bool { return true })
+}
+
+func (t *Tickets) redeem(ctx context.Context, ticket string, wanted func(run string) bool) (Caller, error) {
+	if rest, ok := strings.CutPrefix(ticket, t.terms.Prefix); !ok || len(rest) != ticketLen {
+		return Caller{}, refuse("not a ticket of this kind")
 	}
 	var r ticketRecord
 	var bad error
 	err := t.cfg.Store.Take(ctx, ticketID(ticket), func(record []byte) bool {
 		bad = json.Unmarshal(record, &r)
-		return bad != nil || r.Run == run
+		return bad != nil || wanted(r.Run)
 	})
 	if errors.Is(err, ErrNoTicket) {
 		return Caller{}, refuse("no such ticket for this run, or it was used, or it has expired")
@@ -141,7 +178,7 @@ func (t *Tickets) Redeem(ctx context.Context, ticket, run string) (Caller, error
 	if now.UnixMilli() >= r.Deadline {
 		return Caller{}, refuse("the ticket has expired")
 	}
-	c := Caller{Tenant: r.Tenant, Run: r.Run, Subject: r.Subject, Credential: r.Credential, Scopes: ScopeRead}
+	c := Caller{Tenant: r.Tenant, Run: r.Run, Subject: r.Subject, Credential: r.Credential, Scopes: cmp.Or(r.Scopes, ScopeRead)}
 	if err := (schema.RunKey{Tenant: c.Tenant, Run: c.Run}).Validate(); err != nil {
 		return Caller{}, fmt.Errorf("auth: ticket's record: %s", err) // nobody but us writes records
 	}

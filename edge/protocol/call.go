@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/body"
@@ -281,9 +282,30 @@ func (c *Call) Keyed() (producers.AppendOptions, error) {
 	return Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 }
 
-// Runs lists runs of the caller's tenant as far as they have been persisted. The error wraps ErrNoRuns or
-// fanout.ErrUnavailable.
+// Ticket makes a ticket of the protocol's for a run, which need not be there, and returns until when it opens something. It
+// has no more than the caller may, and ends with the caller's credential. The error wraps ends.ErrNoRoute where there are no
+// tickets; others are those of auth.Tickets.Issue.
+func (c *Call) Ticket(ctx context.Context, run string) (ticket string, until time.Time, err error) {
+	if c.Node.cfg.Tickets == nil {
+		return "", until, ends.ErrNoRoute
+	}
+	key, err := c.named(run)
+	if err != nil {
+		return "", until, err
+	}
+	terms := auth.Terms{}
+	if c.Protocol != nil {
+		terms = c.Protocol.Ticket.Terms
+	}
+	return c.Node.cfg.Tickets.Of(terms).Issue(ctx, c.Caller, key.Run)
+}
+
+// Runs lists runs of the caller's tenant as far as they have been persisted. The error wraps ErrNoRuns,
+// fanout.ErrUnavailable, or auth.ErrForbidden for a caller that may see one run alone.
 func (c *Call) Runs(ctx context.Context, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	if c.Caller.Run != "" {
+		return nil, auth.ErrForbidden
+	}
 	return c.Node.cfg.Runs.List(ctx, c.Caller.Tenant, q)
 }
 

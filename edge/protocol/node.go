@@ -3,6 +3,7 @@ package protocol
 import (
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/body"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
@@ -20,6 +21,7 @@ type NodeConfig struct {
 	Appender   *producers.Appender
 	Bodies     *body.Bodies
 	Limits     *limits.Limiter // nil: there are none
+	Tickets    *auth.Tickets   // nil: there are none
 	LogTimeout time.Duration
 	Hooks      live.Hooks
 }

@@ -25,8 +25,10 @@ type Protocol struct {
 	Below []string
 
 	// Key is a header, in its canonical form, in which clients may send the credential that others send as a bearer token in
-	// Authorization; "" is none. Ticket is the query parameter in which a stream's ticket stands; "" is "ticket".
-	Key, Ticket string
+	// Authorization; "" is none.
+	Key string
+	// Ticket is how the protocol has its tickets.
+	Ticket Ticket
 	// RequestID is the header, in its canonical form, in which the protocol's clients look for the request's id, besides
 	// X-Request-Id; "" is none.
 	RequestID string
@@ -38,6 +40,13 @@ type Protocol struct {
 	LastWords func(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End)
 	// Allow and Expose are headers that pages of other origins may send and read, besides those of every route.
 	Allow, Expose []string
+}
+
+// Ticket is how a protocol has its tickets: tokens that open one stream (a GET) or conversation of one run once, for clients
+// that can set no header. Call.Ticket makes them.
+type Ticket struct {
+	Param string // of the query, in which one stands; "" is "ticket"
+	auth.Terms
 }
 
 // Stream is what a protocol says of one of its dialect's streams, besides dialect.Stream. The zero value is a stream

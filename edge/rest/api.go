@@ -25,8 +25,7 @@ type Config struct {
 	Bodies   *body.Bodies
 	Limits   *limits.Limiter
 	Appender *producers.Appender
-	Tickets  *auth.Tickets // nil: there are none
-	Blobs    Blobs         // nil: none are kept
+	Blobs    Blobs // nil: none are kept
 
 	MaxBodyBytes       int64
 	BodyMemory         int64

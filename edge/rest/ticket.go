@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"agentstream/edge/ends"
 	"agentstream/edge/protocol"
 )
 
@@ -13,9 +12,6 @@ import (
 // child by its own id, once. What it is for must exist: a typing error is told here and not by a
 // stream that no page can read the refusal of.
 func (a *API) createTicket(c *protocol.Call) error {
-	if a.cfg.Tickets == nil {
-		return ends.ErrNoRoute
-	}
 	key, err := c.Key()
 	if err != nil {
 		return err
@@ -25,7 +21,7 @@ func (a *API) createTicket(c *protocol.Call) error {
 	if _, _, err := a.cfg.Runs.Locate(ctx, key); err != nil {
 		return err
 	}
-	ticket, until, err := a.cfg.Tickets.Issue(ctx, c.Caller, key.Run)
+	ticket, until, err := c.Ticket(ctx, key.Run)
 	if err != nil {
 		return err
 	}

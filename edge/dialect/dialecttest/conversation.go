@@ -59,13 +59,16 @@ func (Talk) AppendError(dst []byte, p dialect.Problem) []byte {
 
 // Protocol is what an edge mounts.
 func (d Talk) Protocol() protocol.Protocol {
-	return protocol.Protocol{Dialect: d, Routes: d.routes(), Conversations: []protocol.Conversation{{
+	return protocol.Protocol{Dialect: d, Routes: d.routes(), Ticket: tickets, Conversations: []protocol.Conversation{{
 		Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
 		Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute, TimedOut: protocol.Close{Code: 4008, Reason: "say something"},
 		Heartbeat: protocol.Heartbeat{Every: time.Minute, Send: beat, Misses: 2, Lost: protocol.Close{Code: 4001, Reason: "are you there?"}, Strict: true},
 		Opened:    opened, Received: d.received, Malformed: malformed, Ended: ended,
 	}}}
 }
+
+// tickets open the conversation for a run, and may write to it if their caller may.
+var tickets = protocol.Ticket{Param: "attach", Terms: auth.Terms{Prefix: "talk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeWrite}}
 
 // opened greets. The state of the connection is the number of its newest heartbeat.
 func opened(t *protocol.Talk) error {

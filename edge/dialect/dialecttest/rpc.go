@@ -1,8 +1,11 @@
 package dialecttest
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -31,9 +34,25 @@ func rooms() []byte {
 	return b
 }
 
-// routes are one: an HTTP path and a unary method.
+// routes are an HTTP path that is a unary method as well, and one that makes tickets.
 func (d Talk) routes() []protocol.Route {
-	return []protocol.Route{{Pattern: "POST /talk/say", RPC: "/sample.v1.Rooms/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: d.say}}
+	return []protocol.Route{
+		{Pattern: "POST /talk/say", RPC: "/sample.v1.Rooms/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: d.say},
+		{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: protocol.Bounded(ticket)},
+	}
+}
+
+// ticket makes one for a run that is there.
+func ticket(ctx context.Context, c *protocol.Call) error {
+	run := c.Path("run")
+	if _, _, _, err := c.Locate(ctx, run); err != nil {
+		return err
+	}
+	text, until, err := c.Ticket(ctx, run)
+	if err == nil {
+		c.Reply(http.StatusOK, fmt.Appendf(nil, `{"attach":%q,"until":%q}`, text, until.UTC().Format(time.RFC3339)))
+	}
+	return err
 }
 
 func (Talk) say(c *protocol.Call) error {

@@ -36,7 +36,7 @@ ARGS    ?=
 
 .PHONY: help
 help: ## Print this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: ## Run everything in one process, with a demo run (ARGS="--listen …")
@@ -47,6 +47,11 @@ run: ## Run everything in one process, with a demo run (ARGS="--listen …")
 build: ## Build the static binary bin/agentstream
 	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
 	echo "$(BIN) $(VERSION)"
+
+.PHONY: build-bench
+build-bench: build ## Build bin/agentstream-bench, which loads a server and checks every delivery
+	@CGO_ENABLED=0 go build -C bench -trimpath -ldflags "-s -w" -o ../$(BIN)-bench ./agentstream-bench
+	echo "$(BIN)-bench"
 
 .PHONY: test
 test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
@@ -158,11 +163,12 @@ PGO_TIME ?= 30
 .PHONY: pgo
 pgo: ## Profile the server under load, build bin/agentstream by that profile (PGO_TIME=30 PGO_OUT=bin/agentstream.pgo)
 	@CGO_ENABLED=0 go build -pgo=off -o $(BIN) ./cmd/agentstream
+	go build -C bench -o ../$(BIN)-bench ./agentstream-bench
 	data=$$(mktemp -d)
 	$(BIN) dev --no-demo --data "$$data" --listen 127.0.0.1:18480 --admin-listen 127.0.0.1:18481 --level warn & server=$$!
 	trap 'kill $$server; wait $$server || true; rm -rf "$$data"' EXIT
 	for _ in $$(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/18481) 2>/dev/null && break; sleep 0.1; done
-	$(BIN) bench --url http://127.0.0.1:18480 --scenario s2 --duration $$(( $(PGO_TIME) + 2 ))s >/dev/null & load=$$!
+	$(BIN)-bench --url http://127.0.0.1:18480 --scenario s2 --duration $$(( $(PGO_TIME) + 2 ))s >/dev/null & load=$$!
 	go tool pprof -proto -output $(PGO_OUT) "http://127.0.0.1:18481/debug/pprof/profile?seconds=$(PGO_TIME)" >/dev/null 2>&1
 	wait $$load || echo "the load ended with an error" >&2
 	CGO_ENABLED=0 go build -trimpath -pgo=$(PGO_OUT) -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream

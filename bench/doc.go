@@ -6,9 +6,13 @@
 // then with nothing but nats.go, against the same server, in rounds that take turns, and prints one
 // table. BenchmarkScenarios runs the scenarios that peers are compared in (fan-out, many runs, idle
 // watchers, replay, publish) against the product in this process. The other benchmarks are of single hot
-// paths without a broker. There is no code here but tests; below are the load generator that
-// `agentstream bench` runs (load), what draws its pictures (plot), and the program that measures this build
-// beside others (referee).
+// paths without a broker. There is no code here but tests. Below are:
+//
+//	load               the load generator, which checks every delivery
+//	plot               pictures of what was measured
+//	agentstream-bench  the program that puts a load on a server
+//	referee            the program that measures this build beside others
+//	child              processes that end with the program that started them
 //
 // # Contract
 //

@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	agentstream v0.0.0
+	github.com/alecthomas/kong v1.17.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	go.uber.org/goleak v1.3.0

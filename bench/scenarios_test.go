@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	loadgen "agentstream/internal/load"
+	loadgen "agentstream/bench/load"
 )
 
-// scenario is a load as `agentstream bench` puts it on a server.
+// scenario is a load as agentstream-bench puts it on a server.
 type scenario struct {
 	name string
 	sdk  bool
@@ -65,7 +65,7 @@ func (s scenario) run(t testing.TB) *loadgen.Result {
 	return r
 }
 
-// BenchmarkScenarios gives the figures of `agentstream bench` for an edge in this process and a NATS
+// BenchmarkScenarios reports the figures of agentstream-bench for an edge in this process and a NATS
 // server beside it, without a persister. CPU is of all three: edge, server and load; memory is
 // not told, because both ends of each connection are in it. b.N is not looked at: a scenario has a
 // length. With -short everything is small and the figures mean nothing.

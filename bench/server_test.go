@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"agentstream/bench/child"
 	"agentstream/internal/natskit"
 )
 
@@ -59,7 +60,7 @@ func startNATS(t testing.TB) natsServer {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), serverEnv+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
-	dieWithParent(cmd)
+	child.EndWithParent(cmd) // a sibling may hold this process' end of the pipe
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"agentstream/internal/plot"
+	"agentstream/bench/plot"
 )
 
 // flatWithin is how much a delivery may cost more at any later point than at the first that counts.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"agentstream/bench/child"
 )
 
 // referee runs measurements one after another.
@@ -123,7 +125,7 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 			return record{}, err
 		}
 		env = append(env, "AGENTSTREAM_POSTGRES="+dsn)
-		s.apart["postgres"], s.metrics = r.postgres.proc.pid(), r.ports.persistAdmin()
+		s.apart["postgres"], s.metrics = r.postgres.proc.PID(), r.ports.persistAdmin()
 	}
 	serveArgs := []string{"serve", "-shape", k.Target, "-agentstream", r.agentstream, "-nats-server", r.natsServer,
 		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first), "-nats=" + strconv.FormatBool(l.sdk > 0 || l.nats),
@@ -210,7 +212,7 @@ func (r *referee) harnessRun(ctx context.Context, k jobKey, env, args []string) 
 	args = append([]string{"-runs", "1", "-bin", filepath.Dir(r.natsServer), "-o", out.Name()}, args...)
 	cmd := exec.CommandContext(ctx, r.harness, args...)
 	cmd.Env = env
-	dieWithParent(cmd)
+	child.EndWithParent(cmd)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	said, err := cmd.CombinedOutput()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentstream/bench/child"
 	"agentstream/internal/localpg"
 )
 
@@ -23,7 +24,7 @@ var postgresPrograms = []string{"postgres", "pg_isready", "createdb", "dropdb"}
 type postgres struct {
 	dir, bin string
 	cred     *syscall.Credential // nil: run as ourselves
-	proc     *child
+	proc     *child.Child
 }
 
 func startPostgres(ctx context.Context, logs string) (*postgres, error) {
@@ -79,8 +80,8 @@ func (p *postgres) start(ctx context.Context, logs string) error {
 		}
 		select {
 		case <-tick.C:
-		case <-p.proc.done:
-			return fmt.Errorf("it ended: %w", p.proc.err)
+		case <-p.proc.Done():
+			return fmt.Errorf("it ended: %w", p.proc.Err())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -104,7 +105,7 @@ func (p *postgres) database(ctx context.Context, name string) (string, error) {
 func (p *postgres) stop() error {
 	var err error
 	if p.proc != nil {
-		err = p.proc.stop(syscall.SIGQUIT, 20*time.Second)
+		err = p.proc.Stop(syscall.SIGQUIT, 20*time.Second)
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))
 }

@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strings"
 
-	"agentstream/internal/plot"
+	"agentstream/bench/plot"
 )
 
 // Marks between which a page carries what has been measured.

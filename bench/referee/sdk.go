@@ -111,8 +111,8 @@ func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env []string
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.stop(os.Interrupt, 5*time.Second) }()
-	if err := awaitReady(ctx, r.ports.edge(), c.done); err != nil {
+	defer func() { _ = c.Stop(os.Interrupt, 5*time.Second) }()
+	if err := awaitReady(ctx, r.ports.edge(), c.Done()); err != nil {
 		return nil, err
 	}
 	pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur", l.window.String())

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"agentstream/bench/child"
 )
 
 // ports of one target, from a first one on.
@@ -33,7 +35,7 @@ type server struct {
 	ports                          ports
 	openNATS                       bool // dev: other processes may publish
 	ingest                         bool // events are taken over plain NATS
-	children                       []*child
+	children                       []*child.Child
 }
 
 // pidsFile lies in the state's folder and names the processes once all of them have started.
@@ -80,7 +82,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	pids := map[string]int{}
 	for _, c := range s.children {
-		pids[c.name] = c.pid()
+		pids[c.Name()] = c.PID()
 	}
 	b, err := json.Marshal(pids)
 	if err != nil {
@@ -114,7 +116,7 @@ func (s *server) split(ctx context.Context) error {
 	if err := s.run("nats", s.natsServer, "-c", conf); err != nil {
 		return err
 	}
-	if err := await(ctx, s.ports.nats(), s.children[0].done); err != nil {
+	if err := await(ctx, s.ports.nats(), s.children[0].Done()); err != nil {
 		return err
 	}
 	nats := "nats://" + s.ports.nats()
@@ -143,6 +145,16 @@ func (s *server) run(name, binary string, args ...string) error {
 	return err
 }
 
+// startChild starts a process whose output goes to a file.
+func startChild(name, log string, cmd *exec.Cmd) (*child.Child, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer out.Close() // the process has a descriptor of its own
+	return child.Start(name, out, cmd)
+}
+
 // watch looks whether the harness is still the parent: nothing else tells of its being killed.
 func (s *server) watch(ctx context.Context) error {
 	parent := os.Getppid()
@@ -158,8 +170,8 @@ func (s *server) watch(ctx context.Context) error {
 			}
 			for _, c := range s.children {
 				select {
-				case <-c.done:
-					return fmt.Errorf("%s ended by itself: %w", c.name, c.err)
+				case <-c.Done():
+					return fmt.Errorf("%s ended by itself: %w", c.Name(), c.Err())
 				default:
 				}
 			}
@@ -171,10 +183,10 @@ func (s *server) watch(ctx context.Context) error {
 // kept.
 func (s *server) kill() {
 	for _, c := range s.children {
-		_ = c.cmd.Process.Kill()
+		c.Kill()
 	}
 	for _, c := range s.children {
-		<-c.done
+		<-c.Done()
 	}
 }
 

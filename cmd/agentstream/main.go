@@ -11,7 +11,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"agentstream/cmd/agentstream/internal/archive"
-	"agentstream/cmd/agentstream/internal/bench"
 	"agentstream/cmd/agentstream/internal/deadletters"
 	"agentstream/cmd/agentstream/internal/export"
 	"agentstream/cmd/agentstream/internal/publish"
@@ -39,7 +38,6 @@ type CLI struct {
 	Tail      timeline.TailCmd    `cmd:"" help:"Follow a run."`
 	Replay    timeline.ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
 	Export    export.Cmd          `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
-	Bench     bench.Cmd           `cmd:"" help:"Load a server, check every delivery, and report."`
 
 	Approve  runs.ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
 	Reject   runs.RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`

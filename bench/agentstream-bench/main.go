@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -6,22 +6,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
-	"agentstream/cmd/agentstream/internal/cli"
-	"agentstream/internal/load"
+	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
+
+	"agentstream/bench/load"
+	"agentstream/internal/natskit"
 	pubjs "agentstream/producers/natsjs"
 )
 
-// Cmd puts a measured load on a server and checks every delivery.
-type Cmd struct {
+func main() {
+	var o options
+	kong.Parse(&o, kong.Name("agentstream-bench"), kong.Description("Load an agentstream server, check every delivery, and report."),
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := o.run(ctx, os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agentstream-bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
 	URL       string `name:"url" help:"Server to load. Without it, a dev server is started for the test and removed after it." placeholder:"URL"`
 	Token     string `help:"Bearer token, with the rights to write and to read. A file or the environment keeps it out of the process list." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
-	TokenFile string `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
+	TokenFile string `help:"File that holds the bearer token; wins over --token." type:"path" env:"AGENTSTREAM_TOKEN_FILE" placeholder:"FILE"`
+	Program   string `name:"agentstream" help:"Program agentstream to start as that dev server. Default: the one beside this program, or in PATH." type:"path" placeholder:"FILE"`
 
 	Scenario  string        `help:"s1: one run, many watchers. s2: many runs at a fixed rate. s3: idle connections. s4: replay of a stored run. s5: publishing alone, read back at the end." enum:"s1,s2,s3,s4,s5" default:"s2"`
 	Transport string        `help:"How watchers are connected." enum:"sse,ws" default:"sse"`
@@ -45,33 +63,29 @@ type Cmd struct {
 
 	JSON string `name:"json" help:"Write the result as JSON; - is the standard output, instead of the report." placeholder:"FILE"`
 	SVG  string `name:"svg" help:"Draw a picture of the result." type:"path" placeholder:"FILE"`
-
-	cli.Streams `kong:"-"`
-	// program is the binary that is started as the server; "" is this one.
-	program string
 }
 
-// Run puts the load on and reports. It fails when something was lost, doubled or out of order, and
-// when the load could not be put on as asked.
-func (c *Cmd) Run(ctx context.Context, log *slog.Logger) (err error) {
-	cfg, err := c.config()
+// run puts the load on and writes the report to out and what happens to notes. It returns an error when something was
+// lost, doubled or out of order, and when the load could not be put on as asked.
+func (o *options) run(ctx context.Context, out, notes io.Writer) (err error) {
+	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
-	if c.URL == "" {
-		dev, err := startBenchServer(ctx, c.program, c.Mode == "sdk")
+	cfg.Hooks = progress(notes)
+	if o.URL == "" {
+		dev, err := startServer(ctx, o.Program, o.Mode == "sdk")
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, dev.stop()) }()
-		cfg.URL, cfg.Probe, c.NATS = dev.url, dev.probe, dev.nats
-		fmt.Fprintf(c.Stderr(), "agentstream: a dev server was started for this test at %s\n", dev.url)
+		cfg.URL, cfg.Probe, o.NATS = dev.url, dev.probe, dev.nats
+		fmt.Fprintf(notes, "agentstream-bench: a dev server was started for this test at %s\n", dev.url)
 	}
-	if c.NATS != "" {
-		flags := cli.NATSFlags{NATS: c.NATS, Creds: c.Creds}
-		nc, err := flags.Dial("bench", log)
+	if o.NATS != "" {
+		nc, err := o.dial()
 		if err != nil {
-			return err
+			return fmt.Errorf("--nats: %w", err)
 		}
 		defer nc.Close()
 		if cfg.Log, err = pubjs.Open(ctx, nc); err != nil {
@@ -82,38 +96,48 @@ func (c *Cmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.report(r); err != nil {
+	if err := o.report(out, r); err != nil {
 		return err
 	}
 	return r.Err()
 }
 
+func (o *options) dial() (*nats.Conn, error) {
+	var opts []nats.Option
+	if o.Creds != "" {
+		opts = append(opts, nats.UserCredentials(o.Creds))
+	}
+	return natskit.Dial(o.NATS, "agentstream bench", opts...)
+}
+
 // config checks what the engine cannot see; its errors name the flag.
-func (c *Cmd) config() (cfg load.Config, err error) {
-	token := c.Token
-	if c.TokenFile != "" {
-		text, err := os.ReadFile(c.TokenFile)
+func (o *options) config() (cfg load.Config, err error) {
+	token := o.Token
+	if o.TokenFile != "" {
+		text, err := os.ReadFile(o.TokenFile)
 		if err != nil {
 			return cfg, fmt.Errorf("--token-file: %w", err)
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	if c.NATS != "" {
-		c.Mode = "sdk"
+	if o.NATS != "" {
+		o.Mode = "sdk"
 	}
 	switch {
-	case c.Mode == "sdk" && c.NATS == "" && c.URL != "":
+	case o.Mode == "sdk" && o.NATS == "" && o.URL != "":
 		return cfg, errors.New("--mode=sdk publishes into NATS: name it by --nats")
-	case c.URL == "" && (c.NATS != "" || len(c.PID)+len(c.Admin) > 0):
+	case o.URL == "" && (o.NATS != "" || len(o.PID)+len(o.Admin) > 0):
 		return cfg, errors.New("--nats, --pid and --admin are of a server that --url names")
-	case c.URL == "":
+	case o.URL != "" && o.Program != "":
+		return cfg, errors.New("--agentstream is the program to start when there is no --url")
+	case o.URL == "":
 		token = "" // of somebody else's server
 	}
 	var probes []load.Probe
-	for _, pid := range c.PID {
+	for _, pid := range o.PID {
 		probes = append(probes, load.OfProcess(pid))
 	}
-	for _, admin := range c.Admin {
+	for _, admin := range o.Admin {
 		if !strings.Contains(admin, "://") {
 			admin = "http://" + admin
 		}
@@ -122,24 +146,24 @@ func (c *Cmd) config() (cfg load.Config, err error) {
 		}
 		probes = append(probes, load.OfMetrics(strings.TrimRight(admin, "/")+"/metrics"))
 	}
-	return load.Config{URL: strings.TrimRight(c.URL, "/"), Token: token, Scenario: load.Scenario(c.Scenario), Transport: load.Transport(c.Transport),
-		Runs: c.Runs, Watchers: c.Watchers, Rate: c.Rate, Batch: c.Batch, Size: c.Size, Events: c.Events, Writers: c.Writers,
-		Duration: c.Duration, Warm: c.Warm, Tenant: c.Tenant, Probe: load.Sum(probes...), Hooks: c.progress()}, nil
+	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario), Transport: load.Transport(o.Transport),
+		Runs: o.Runs, Watchers: o.Watchers, Rate: o.Rate, Batch: o.Batch, Size: o.Size, Events: o.Events, Writers: o.Writers,
+		Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
 }
 
 // progress prints how far the load is.
-func (c *Cmd) progress() load.Hooks {
+func progress(w io.Writer) load.Hooks {
 	return load.Hooks{
-		Phase: func(name string) { fmt.Fprintf(c.Stderr(), "agentstream: %s\n", name) },
+		Phase: func(name string) { fmt.Fprintf(w, "agentstream-bench: %s\n", name) },
 		Progress: func(p load.Progress) {
-			fmt.Fprintf(c.Stderr(), "agentstream: %5.1fs  %d acknowledged, %d delivered\n", p.Elapsed.Seconds(), p.Acked, p.Delivered)
+			fmt.Fprintf(w, "agentstream-bench: %5.1fs  %d acknowledged, %d delivered\n", p.Elapsed.Seconds(), p.Acked, p.Delivered)
 		},
 	}
 }
 
-func (c *Cmd) report(r *load.Result) error {
-	if c.SVG != "" {
-		if err := writeToFile(c.SVG, r.SVG); err != nil {
+func (o *options) report(out io.Writer, r *load.Result) error {
+	if o.SVG != "" {
+		if err := writeToFile(o.SVG, r.SVG); err != nil {
 			return fmt.Errorf("--svg: %w", err)
 		}
 	}
@@ -148,15 +172,15 @@ func (c *Cmd) report(r *load.Result) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(r)
 	}
-	if c.JSON == "-" {
-		return asJSON(c.Stdout())
+	if o.JSON == "-" {
+		return asJSON(out)
 	}
-	if c.JSON != "" {
-		if err := writeToFile(c.JSON, asJSON); err != nil {
+	if o.JSON != "" {
+		if err := writeToFile(o.JSON, asJSON); err != nil {
 			return fmt.Errorf("--json: %w", err)
 		}
 	}
-	return r.Text(c.Stdout())
+	return r.Text(out)
 }
 
 func writeToFile(path string, write func(io.Writer) error) error {

@@ -4,8 +4,8 @@
 //
 // [Run] begins runs of its own on a server, publishes events into them over HTTP or with the SDK,
 // watches them over SSE or WebSocket, and returns a [Result]: rates, latency, the CPU and memory of the
-// server where they can be seen, and what was lost, repeated or out of order. It is the engine of
-// `agentstream bench`.
+// server where they can be seen, and what was lost, repeated or out of order. The program
+// agentstream-bench is made of it.
 //
 // # Contract
 //
@@ -25,11 +25,11 @@
 //
 // # What it does not do
 //
-// It starts no server (see cmd/agentstream), does not repeat a request that was refused or not
+// It starts no server (agentstream-bench does), does not repeat a request that was refused or not
 // answered, and shares the machine's cores with a server that runs beside it: look at the CPU per delivery
 // first, and at rates second. Requests are pipelined, which a balancer may answer one by one.
 //
 // # Where to look next
 //
-// docs/operations.md, "Load testing your own deployment"; internal/plot for the picture.
+// docs/operations.md, "Load testing your own deployment"; package plot for the picture.
 package load

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"agentstream/internal/plot"
+	"agentstream/bench/plot"
 )
 
 // Text writes the result for people: figures, the account, and the distribution of latency.

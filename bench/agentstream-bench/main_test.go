@@ -1,29 +1,42 @@
-package bench
+package main
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"go.uber.org/goleak"
 
-	"agentstream/cmd/agentstream/internal/clitest"
-	"agentstream/internal/load"
+	"agentstream/bench/load"
 )
 
-// bench is the command as kong fills it in.
-func bench(t *testing.T, args ...string) *Cmd {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// program builds the product and returns the path of its binary.
+func program(t *testing.T) string {
 	t.Helper()
-	var c Cmd
+	path := filepath.Join(t.TempDir(), "agentstream")
+	if out, err := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-o", path, "./cmd/agentstream").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// flags returns the options as kong reads them.
+func flags(t *testing.T, args ...string) *options {
+	t.Helper()
+	var c options
 	parser, err := kong.New(&c)
 	if err != nil {
 		t.Fatal(err)
@@ -35,19 +48,19 @@ func bench(t *testing.T, args ...string) *Cmd {
 }
 
 // The command alone: it starts a server, loads it by HTTP and by the SDK, and leaves nothing behind.
-func TestBenchStartsItsOwnServer(t *testing.T) {
+func TestStartsItsOwnServer(t *testing.T) {
 	t.Setenv("AGENTSTREAM_AUTH_TOKEN", "of another server")
-	binary, temp := clitest.Program(t), t.TempDir()
+	binary, temp := program(t), t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	for _, mode := range []string{"http", "sdk"} {
 		dir := t.TempDir()
 		asJSON, svg := filepath.Join(dir, "r.json"), filepath.Join(dir, "r.svg")
-		c := bench(t, "--mode", mode, "--runs=5", "--rate=200", "--duration=500ms", "--warm=100ms", "--json", asJSON, "--svg", svg)
+		c := flags(t, "--mode", mode, "--runs=5", "--rate=200", "--duration=500ms", "--warm=100ms", "--json", asJSON, "--svg", svg)
 		var out, said bytes.Buffer
-		c.program, c.Out, c.Err = binary, &out, &said
+		c.Program = binary
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := c.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
+		if err := c.run(ctx, &out, &said); err != nil {
 			t.Fatalf("%s: %v\n%s%s", mode, err, &out, &said)
 		}
 		var r load.Result
@@ -75,21 +88,21 @@ func TestBenchStartsItsOwnServer(t *testing.T) {
 	}
 }
 
-func TestBenchServerThatDoesNotStart(t *testing.T) {
+func TestServerThatDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "broken")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho no disk >&2; exit 3\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := bench(t)
-	c.program, c.Out, c.Err = path, &bytes.Buffer{}, &bytes.Buffer{}
-	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no disk") {
+	c := flags(t)
+	c.Program = path
+	if err := c.run(t.Context(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "no disk") {
 		t.Errorf("error %v does not say why", err)
 	}
 }
 
 // The token goes where it is asked for, and nowhere else.
-func TestBenchShowsItsToken(t *testing.T) {
+func TestShowsItsToken(t *testing.T) {
 	var seen []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header.Get("Authorization"))
@@ -100,10 +113,9 @@ func TestBenchShowsItsToken(t *testing.T) {
 	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := bench(t, "--url", srv.URL+"/", "--token-file", file, "--runs=1")
+	c := flags(t, "--url", srv.URL+"/", "--token-file", file, "--runs=1")
 	var said bytes.Buffer
-	c.Out, c.Err = &said, &said
-	err := c.Run(t.Context(), slog.New(slog.DiscardHandler))
+	err := c.run(t.Context(), &said, &said)
 	if !errors.Is(err, load.ErrRefused) || len(seen) == 0 || seen[0] != "Bearer s3cret" {
 		t.Errorf("%v; credentials %q", err, seen)
 	}
@@ -112,18 +124,19 @@ func TestBenchShowsItsToken(t *testing.T) {
 	}
 }
 
-func TestBenchFlags(t *testing.T) {
+func TestFlags(t *testing.T) {
 	for name, args := range map[string][]string{
-		"--mode":       {"--url=http://127.0.0.1:1", "--mode=sdk"},
-		"--nats":       {"--nats=nats://127.0.0.1:1"},
-		"--pid":        {"--pid=1"},
-		"--token-file": {"--url=http://127.0.0.1:1", "--token-file=/nowhere/token"},
+		"--mode":        {"--url=http://127.0.0.1:1", "--mode=sdk"},
+		"--nats":        {"--nats=nats://127.0.0.1:1"},
+		"--pid":         {"--pid=1"},
+		"--agentstream": {"--url=http://127.0.0.1:1", "--agentstream=/nowhere/agentstream"},
+		"--token-file":  {"--url=http://127.0.0.1:1", "--token-file=/nowhere/token"},
 	} {
-		if err := bench(t, args...).Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), name) {
+		if err := flags(t, args...).run(t.Context(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: error %v does not name %s", args, err, name)
 		}
 	}
-	cfg, err := bench(t, "--url=http://h/", "--rate=-1", "--scenario=s4", "--transport=ws", "--admin=h:1").config()
+	cfg, err := flags(t, "--url=http://h/", "--rate=-1", "--scenario=s4", "--transport=ws", "--admin=h:1").config()
 	if err != nil || cfg.URL != "http://h" || cfg.Rate != -1 || cfg.Scenario != load.Replay || cfg.Transport != load.WebSocket || cfg.Probe == nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}

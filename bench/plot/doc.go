@@ -22,5 +22,5 @@
 //
 // # Where to look next
 //
-// internal/load draws latency with it; docs/performance.md shows results.
+// Package load draws latency with it; docs/performance.md shows results.
 package plot

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -9,38 +9,38 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"agentstream/internal/load"
+	"agentstream/bench/child"
+	"agentstream/bench/load"
 )
 
-// benchServer is a dev server in a process of its own, so that its CPU time and its memory are its own.
-type benchServer struct {
+// server is a dev server in a process of its own, so that its CPU time and its memory are its own.
+type server struct {
 	url, nats string
 	probe     load.Probe
-	cmd       *exec.Cmd
+	process   *child.Child
 	folder    string
-	said      *tailBuffer
-	ended     chan struct{}
-	err       error // set before ended is closed
+	output    *tailBuffer
 }
 
-// startBenchServer starts program, or this binary when it is "", and returns when it serves.
-func startBenchServer(ctx context.Context, program string, sdk bool) (_ *benchServer, err error) {
+// startServer starts program, or the one that findProgram returns, and returns when it serves.
+func startServer(ctx context.Context, program string, sdk bool) (_ *server, err error) {
 	if program == "" {
-		if program, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("start a dev server: %w", err)
+		if program, err = findProgram(); err != nil {
+			return nil, fmt.Errorf("start a dev server: %w; --agentstream names the program, --url a server that runs", err)
 		}
 	}
 	addrs, err := freeAddrs(3)
 	if err != nil {
 		return nil, fmt.Errorf("start a dev server: %w", err)
 	}
-	s := &benchServer{url: "http://" + addrs[0], said: &tailBuffer{}, ended: make(chan struct{})}
+	s := &server{url: "http://" + addrs[0], output: &tailBuffer{}}
 	if s.folder, err = os.MkdirTemp("", "agentstream-bench"); err != nil {
 		return nil, fmt.Errorf("start a dev server: %w", err)
 	}
@@ -49,18 +49,16 @@ func startBenchServer(ctx context.Context, program string, sdk bool) (_ *benchSe
 		args = append(args, "--nats-listen", addrs[2])
 		s.nats = "nats://" + addrs[2]
 	}
-	s.cmd = exec.Command(program, args...)
+	cmd := exec.Command(program, args...)
 	// What is set for somebody else's server is not meant for this one.
-	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AGENTSTREAM_") })
-	s.cmd.Stderr = s.said
-	endWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start a dev server: %w", err), os.RemoveAll(s.folder))
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AGENTSTREAM_") })
+	child.OwnGroup(cmd) // the load ends its runs before the server ends
+	if s.process, err = child.Start("the dev server", s.output, cmd); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.folder))
 	}
-	go func() { s.err = s.cmd.Wait(); close(s.ended) }()
 	s.probe = load.OfMetrics("http://" + addrs[1] + "/metrics")
 	if runtime.GOOS == "linux" {
-		s.probe = load.OfProcess(s.cmd.Process.Pid)
+		s.probe = load.OfProcess(s.process.PID())
 	}
 	if err := s.ready(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
@@ -68,8 +66,18 @@ func startBenchServer(ctx context.Context, program string, sdk bool) (_ *benchSe
 	return s, nil
 }
 
+// findProgram returns the program agentstream beside this one, or the one in PATH.
+func findProgram() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "agentstream")); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath("agentstream")
+}
+
 // ready waits until the server serves requests, for half a minute.
-func (s *benchServer) ready(ctx context.Context) error {
+func (s *server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -88,28 +96,17 @@ func (s *benchServer) ready(ctx context.Context) error {
 		}
 		select {
 		case <-again.C:
-		case <-s.ended:
-			return fmt.Errorf("the dev server ended: %v: %s", s.err, s.said)
+		case <-s.process.Done():
+			return fmt.Errorf("the dev server ended: %v: %s", s.process.Err(), s.output)
 		case <-ctx.Done():
-			return fmt.Errorf("the dev server does not serve: %w: %s", context.Cause(ctx), s.said)
+			return fmt.Errorf("the dev server does not serve: %w: %s", context.Cause(ctx), s.output)
 		}
 	}
 }
 
 // stop asks the server to end, waits for it, and removes what it has stored.
-func (s *benchServer) stop() error {
-	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
-	patience := time.NewTimer(20 * time.Second)
-	defer patience.Stop()
-	var err error
-	select {
-	case <-s.ended:
-	case <-patience.C:
-		_ = s.cmd.Process.Kill()
-		<-s.ended
-		err = errors.New("the dev server did not end by itself")
-	}
-	return errors.Join(err, os.RemoveAll(s.folder))
+func (s *server) stop() error {
+	return errors.Join(s.process.Stop(os.Interrupt, 20*time.Second), os.RemoveAll(s.folder))
 }
 
 // freeAddrs returns addresses of this machine that nobody listened on a moment ago.

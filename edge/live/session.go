@@ -368,17 +368,17 @@ func (ss *Session) deliver() error {
 
 // snapshotEvent returns the fold of a run as the event that stands for all up to it.
 func (v *Live) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
-	fold, at, err := v.cfg.State.Snapshot(ctx, key, 0)
+	e, err := v.cfg.State.Snapshot(ctx, key, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	e := schema.Event{ID: at.ID, TS: at.TS, Type: shape.SnapshotType, RunID: key.Run, Seq: at.Seq, Payload: fold}
-	if at.Seq > 1 {
+	e.Type, e.RunID = shape.SnapshotType, key.Run
+	if e.Seq > 1 {
 		e.FirstSeq = 1
 	}
 	r, err := schema.ScanLine(e.AppendLine(nil))
 	if err != nil {
 		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
 	}
-	return &shape.Out{Record: r, First: 1, From: 1}, at.Seq, nil
+	return &shape.Out{Record: r, First: 1, From: 1}, e.Seq, nil
 }

@@ -23,17 +23,17 @@ func (a *API) snapshot(c *protocol.Call) error {
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	body, last, err := a.cfg.State.Snapshot(ctx, key, at)
+	e, err := a.cfg.State.Snapshot(ctx, key, at)
 	if err != nil {
 		return err
 	}
-	c.Seq = last.Seq
+	c.Seq = e.Seq
 	h := c.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Length", strconv.Itoa(len(e.Payload)))
 	c.Writer.WriteHeader(http.StatusOK)
-	_, _ = c.Writer.Write(body) // a client that is gone has no use for the error
+	_, _ = c.Writer.Write(e.Payload) // a client that is gone has no use for the error
 	return nil
 }
 

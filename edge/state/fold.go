@@ -101,49 +101,48 @@ func errSnapshotTooLarge(key schema.RunKey) error {
 	return fmt.Errorf("snapshot of %s: read its events or its replay.jsonl instead: %w", key.Run, schema.ErrTooLarge)
 }
 
-// foldedAt is the event that a fold ends with.
-type foldedAt struct {
-	ID, TS string
-	Seq    schema.Seq
+// at is the event that a fold ends with, with its snapshot as payload.
+func at(f *schema.Fold, snapshot []byte) schema.Event {
+	return schema.Event{ID: f.LastID(), TS: f.LastTS(), Seq: f.Last, Payload: snapshot}
 }
 
-func lastOf(f *schema.Fold) foldedAt { return foldedAt{ID: f.LastID(), TS: f.LastTS(), Seq: f.Last} }
-
 // Snapshot returns the snapshot of a run, or of a child by its own id and numbers, at exactly through; 0 is
-// the newest event, which is the cheap one. The bytes are shared and must not be changed. Errors:
-// fanout.ErrNotFound, ErrFuture (through does not exist), ErrExpired (the beginning is gone),
-// ErrUnavailable; schema.ErrTooLarge.
-func (c *Cache) Snapshot(ctx context.Context, key schema.RunKey, through schema.Seq) (body []byte, at foldedAt, err error) {
+// the newest event, which is the cheap one. It is the payload of an event that has id, time and number of the last one.
+// The bytes are shared and must not be changed. Errors: fanout.ErrNotFound, ErrFuture (through does not exist),
+// ErrExpired (the beginning is gone), ErrUnavailable; schema.ErrTooLarge.
+func (c *Cache) Snapshot(ctx context.Context, key schema.RunKey, through schema.Seq) (e schema.Event, err error) {
 	src, head, err := c.rs.Locate(ctx, key)
 	if err != nil {
-		return nil, foldedAt{}, err
+		return schema.Event{}, err
 	}
 	if src.Child != "" {
 		return c.anew(ctx, src, through)
 	}
 	if through > head.Last {
-		return nil, foldedAt{}, &ends.PositionError{Last: head.Last, Err: fmt.Errorf("at %d: %w", through, fanout.ErrFuture)}
+		return schema.Event{}, &ends.PositionError{Last: head.Last, Err: fmt.Errorf("at %d: %w", through, fanout.ErrFuture)}
 	}
 	want := through
 	if want == 0 {
 		want = head.Last
 	}
 	err = c.Fold(ctx, key, want, func(f *Folded) (err error) {
-		if at = lastOf(f.Fold); through == 0 || at.Seq == through {
-			body, err = f.snapshot()
+		if through > 0 && f.Fold.Last > through {
+			return nil
 		}
+		body, err := f.snapshot()
+		e = at(f.Fold, body)
 		return err
 	})
-	if err == nil && body == nil { // the fold that is kept has gone further
+	if err == nil && e.Payload == nil { // the fold that is kept has gone further
 		return c.anew(ctx, src, through)
 	}
-	return body, at, err
+	return e, err
 }
 
 // anew folds a source from its beginning, for one request.
-func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) ([]byte, foldedAt, error) {
+func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (schema.Event, error) {
 	if err := c.begin(ctx); err != nil {
-		return nil, foldedAt{}, err
+		return schema.Event{}, err
 	}
 	defer c.end()
 	end := through
@@ -153,17 +152,17 @@ func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (
 	var f schema.Fold
 	for r, err := range src.Walk(ctx, c.rs.Hub, 0, end) {
 		if err != nil {
-			return nil, foldedAt{}, err
+			return schema.Event{}, err
 		}
 		if f.AddRecord(r); f.Size() > c.each {
-			return nil, foldedAt{}, errSnapshotTooLarge(src.Key)
+			return schema.Event{}, errSnapshotTooLarge(src.Key)
 		}
 	}
 	switch {
 	case f.Last == 0:
-		return nil, foldedAt{}, runs.ErrNoChild
+		return schema.Event{}, runs.ErrNoChild
 	case f.Last < through:
-		return nil, foldedAt{}, &ends.PositionError{Last: f.Last, Err: fmt.Errorf("at %d: %w", through, fanout.ErrFuture)}
+		return schema.Event{}, &ends.PositionError{Last: f.Last, Err: fmt.Errorf("at %d: %w", through, fanout.ErrFuture)}
 	}
-	return f.AppendSnapshot(nil), lastOf(&f), nil
+	return at(&f, f.AppendSnapshot(nil)), nil
 }

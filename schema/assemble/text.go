@@ -3,7 +3,8 @@ package assemble
 import (
 	"cmp"
 	"slices"
-	"strconv"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Part returns what was streamed of an open block since its last BlockPart, the inside of a JSON string; nil without
@@ -32,7 +33,7 @@ func (a *Run) room(l *Lane, m *Message, b *Block, low uint16, text []byte) (n in
 func (a *Run) hold(l *Lane, m *Message, b *Block, low uint16, text []byte) {
 	was := len(b.part)
 	if low != 0 {
-		b.part = strconv.AppendUint(append(b.part, `\u`...), uint64(low), 16)
+		b.part = jsonscan.AppendUnit(b.part, low)
 	}
 	b.part = append(b.part, text...)
 	a.texts += len(b.part) - was

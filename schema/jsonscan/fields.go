@@ -1,9 +1,6 @@
 package jsonscan
 
-import (
-	"bytes"
-	"strconv"
-)
+import "strconv"
 
 // Fields is a JSON object taken apart, in order.
 type Fields []Field
@@ -21,27 +18,12 @@ func (l Fields) Read(obj []byte) Fields {
 	if l = l[:0]; l == nil {
 		l = make(Fields, 0, 8)
 	}
-	i = SkipSpace(obj, i+1)
-	for i < len(obj) && obj[i] != '}' {
-		end := SkipValue(obj, i)
-		if end < i+2 || obj[i] != '"' {
+	for i = SkipSpace(obj, i+1); i < len(obj) && obj[i] == '"'; {
+		var f Field
+		if f.Name, f.Value, i = member(obj, i); i < 0 {
 			return nil
 		}
-		name := obj[i+1 : end-1]
-		if bytes.IndexByte(name, '\\') >= 0 {
-			name = []byte(DecodeString(obj[i:end]))
-		}
-		if i = SkipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
-			return nil
-		}
-		i = SkipSpace(obj, i+1)
-		if end = SkipValue(obj, i); end < 0 {
-			return nil
-		}
-		l = append(l, Field{name, obj[i:end]})
-		if i = SkipSpace(obj, end); i < len(obj) && obj[i] == ',' {
-			i = SkipSpace(obj, i+1)
-		}
+		l = append(l, f)
 	}
 	return l
 }

@@ -96,8 +96,7 @@ func AppendDecoded(dst []byte, s string) []byte {
 		part := AppendString(nil, s[:n])
 		dst = append(dst, part[1:len(part)-1]...)
 		if s = s[n:]; len(s) >= 3 && s[0] == 0xED && s[1] >= 0xA0 {
-			u := uint64(s[0]&0xF)<<12 | uint64(s[1]&0x3F)<<6 | uint64(s[2]&0x3F)
-			dst = strconv.AppendUint(append(dst, `\u`...), u, 16)
+			dst = AppendUnit(dst, uint16(s[0]&0xF)<<12|uint16(s[1]&0x3F)<<6|uint16(s[2]&0x3F))
 			s = s[3:]
 		} else if len(s) > 0 {
 			dst = append(dst, "\ufffd"...)
@@ -105,6 +104,11 @@ func AppendDecoded(dst []byte, s string) []byte {
 		}
 	}
 	return append(dst, '"')
+}
+
+// AppendUnit appends half of a surrogate pair as JSON writes it.
+func AppendUnit(dst []byte, u uint16) []byte {
+	return strconv.AppendUint(append(dst, `\u`...), uint64(u), 16)
 }
 
 // AppendString appends s as a JSON string. Valid UTF-8 passes unchanged.

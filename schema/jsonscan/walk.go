@@ -14,24 +14,31 @@ func Members(object []byte) iter.Seq2[[]byte, []byte] {
 			return
 		}
 		for i = SkipSpace(object, i+1); i < len(object) && object[i] == '"'; {
-			end := SkipValue(object, i)
-			if end < 0 {
+			var name, value []byte
+			if name, value, i = member(object, i); i < 0 || !yield(name, value) {
 				return
 			}
-			name := object[i+1 : end-1]
-			if bytes.IndexByte(name, '\\') >= 0 {
-				name = []byte(DecodeInner(name))
-			}
-			if i = SkipSpace(object, end); i >= len(object) || object[i] != ':' {
-				return
-			}
-			i = SkipSpace(object, i+1)
-			if end = SkipValue(object, i); end < 0 || !yield(name, object[i:end]) {
-				return
-			}
-			i = behind(object, end)
 		}
 	}
+}
+
+// member returns the field of an object that begins at an index, and the index of the next one; -1 when it is damaged.
+func member(object []byte, i int) (name, value []byte, next int) {
+	end := SkipValue(object, i)
+	if end < 0 {
+		return nil, nil, -1
+	}
+	if name = object[i+1 : end-1]; bytes.IndexByte(name, '\\') >= 0 {
+		name = []byte(DecodeString(object[i:end]))
+	}
+	if i = SkipSpace(object, end); i >= len(object) || object[i] != ':' {
+		return nil, nil, -1
+	}
+	i = SkipSpace(object, i+1)
+	if end = SkipValue(object, i); end < 0 {
+		return nil, nil, -1
+	}
+	return name, object[i:end], behind(object, end)
 }
 
 // Elements returns the elements of a valid list, as they stand. Anything else has none. What is damaged ends early.

@@ -101,7 +101,7 @@ func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
 		}
 		o = append(o, '"')
 		if s.Low != 0 {
-			o = appendLow(o, s.Low)
+			o = jsonscan.AppendUnit(o, s.Low)
 		}
 		if s.Input && b.Free {
 			if len(s.Text) > 0 && b.Inputs == len(s.Text) {

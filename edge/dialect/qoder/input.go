@@ -2,7 +2,6 @@ package qoder
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -213,12 +212,4 @@ func appendRest(b, object []byte, without ...string) []byte {
 		b = append(append(appendString(append(b, ','), name), ':'), last[name]...)
 	}
 	return b
-}
-
-// unquote decodes a JSON string.
-func unquote(v []byte) (s string, err error) {
-	if !isString(v) {
-		return "", fmt.Errorf("not a string: %w", schema.ErrMalformed)
-	}
-	return s, json.Unmarshal(v, &s)
 }

@@ -161,7 +161,7 @@ func checkField(name string, v []byte, patch bool) error {
 	case "environment_id":
 		return checkRef(name, v)
 	case "title":
-		if s, err := unquote(v); err != nil || utf8.RuneCountInString(s) > maxTitle {
+		if s, ok := jsonscan.Unquote(v); !ok || utf8.RuneCountInString(s) > maxTitle {
 			return refuse(name, "must be a string of at most %d characters, or null", maxTitle)
 		}
 	case "metadata":
@@ -206,7 +206,7 @@ func checkAgent(v []byte, patch bool) error {
 }
 
 func checkRef(param string, v []byte) error {
-	if s, err := unquote(v); err != nil || s == "" || len(s) > maxRef {
+	if s, ok := jsonscan.Unquote(v); !ok || s == "" || len(s) > maxRef {
 		return refuse(param, "must be a string of 1 to %d bytes", maxRef)
 	}
 	return nil
@@ -219,13 +219,13 @@ func checkMetadata(v []byte, patch bool) error {
 	seen := map[string]bool{}
 	return schema.EachField(v, func(name string, v []byte) error {
 		param := "metadata." + quoteShort(name)
-		switch s, err := unquote(v); {
+		switch s, ok := jsonscan.Unquote(v); {
 		case seen[name]:
 			return refuse(param, "stands twice")
 		case name == "" || utf8.RuneCountInString(name) > maxPair:
 			return refuse(param, "must have a name of 1 to %d characters", maxPair)
 		case isNull(v) && patch:
-		case err != nil || utf8.RuneCountInString(s) > maxValue:
+		case !ok || utf8.RuneCountInString(s) > maxValue:
 			return refuse(param, "must be a string of at most %d characters", maxValue)
 		}
 		if seen[name] = true; len(seen) > maxPairs && !patch || len(seen) > 2*maxPairs {

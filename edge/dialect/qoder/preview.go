@@ -3,6 +3,7 @@ package qoder
 import (
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 )
 
 // Previews are for clients that ask for them with event_deltas[] (qoder §2): the id of an event that will come, and
@@ -77,7 +78,7 @@ func (p *Projector) previewText(m *message, index int, low uint16, said []byte) 
 	o = appendInt(append(o, `","delta":{"type":"content_delta","index":`...), int64(index))
 	o = append(o, `,"content":{"type":"text","text":"`...)
 	if low != 0 {
-		o = appendLow(o, low)
+		o = jsonscan.AppendUnit(o, low)
 	}
 	p.body = append(append(o, said...), `"}}`...)
 	p.emit(emission{typ: "event_delta", preview: true, body: p.body})

@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 )
 
 // Projector reads the records of one session, all of them in order, and gives the frames of one form.
@@ -262,9 +263,7 @@ func appendInt(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 func field(object []byte, name string) []byte { return schema.Field(object, name) }
 
 // text returns a field that is a string, decoded; "" otherwise.
-func text(object []byte, name string) (s string) {
-	if v := field(object, name); len(v) > 0 && v[0] == '"' {
-		_ = json.Unmarshal(v, &s) // it stays empty
-	}
+func text(object []byte, name string) string {
+	s, _ := jsonscan.Unquote(field(object, name))
 	return s
 }

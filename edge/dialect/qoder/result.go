@@ -69,7 +69,7 @@ func appendContent(b, v []byte) []byte {
 
 // unquoted decodes a string, and returns the JSON of everything else.
 func unquoted(v []byte) string {
-	if s, err := unquote(v); err == nil {
+	if s, ok := jsonscan.Unquote(v); ok {
 		return s
 	}
 	return string(v)

@@ -1,10 +1,6 @@
 package qoder
 
-import (
-	"strconv"
-
-	"agentstream/schema/jsonscan"
-)
+import "agentstream/schema/jsonscan"
 
 func isString(v []byte) bool { return jsonscan.IsString(v) }
 
@@ -16,11 +12,6 @@ func whole(v []byte) int64 {
 		return n
 	}
 	return -1
-}
-
-// appendLow appends a low surrogate as JSON writes it.
-func appendLow(b []byte, low uint16) []byte {
-	return strconv.AppendUint(append(b, `\u`...), uint64(low), 16)
 }
 
 // appendQuoted appends JSON as the inside of a JSON string: what it says when it is decoded is the JSON, byte for

@@ -63,8 +63,8 @@ func (p *Projector) lane(e *schema.Event, fields map[string][]byte) error {
 	if isNull(v) {
 		return nil
 	}
-	id, err := unquote(v)
-	if err != nil {
+	id, ok := jsonscan.Unquote(v)
+	if !ok {
 		return refuse(name, "must be the id of a thread")
 	}
 	child, ok := p.Lane(id)
@@ -133,8 +133,8 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 	if typ == sentCustomResult {
 		name = "custom_tool_use_id"
 	}
-	id, err := unquote(fields[name])
-	if err != nil {
+	id, ok := jsonscan.Unquote(fields[name])
+	if !ok {
 		return refuse(name, "must be the id of an event")
 	}
 	c := p.tools.byID(id)
@@ -151,7 +151,8 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 	case typ != sentCustomResult && custom:
 		return refuse(name, "is the use of a custom tool: send %s", sentCustomResult)
 	}
-	extra := ""
+	var extra string
+	var err error
 	if typ == sentConfirmation {
 		extra, err = checkVerdict(fields)
 	} else {

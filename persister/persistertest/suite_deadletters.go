@@ -145,7 +145,7 @@ func (s *deadLetterSuite) pages() {
 	for i := range 9 { // in several transactions, so that times differ and are the same
 		var some []persister.DeadLetter
 		for j := range 1 + i*3 {
-			some = append(some, deadLetter([]string{"A", "B"}[j%2], uint64(i*100+j), "x", "r", "refused"))
+			some = append(some, deadLetter([]string{"A", "B"}[j%2], uint64(j*100+i), "x", "r", "refused")) // of one to four digits
 		}
 		s.putDeadLetters(some...)
 	}

@@ -103,7 +103,7 @@ func (s *Store) findDeadLetters(ctx context.Context, q deadletter.Query) (deadLe
 		select id, stream, position::text, seq, coalesce(koder_user_id, ''), coalesce(run_id, ''), subject, headers, `+body+`, octet_length(body),
 			reason, detail, buried_at, tries, tried_at, last_error
 		from agent_dead_letters`+w.text()+`
-		order by buried_at desc, stream desc, position desc, seq desc, id desc limit $`+strconv.Itoa(len(w.args)), w.args...)
+		order by buried_at desc, stream desc, agent_dead_letters.position desc, seq desc, id desc limit $`+strconv.Itoa(len(w.args)), w.args...)
 	return deadLetters, err
 }
 

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type feed struct {
 	want    schema.Seq // newest seq known to be stored
 	filling bool
 	stood   time.Time       // when it was last asked why the stream has less than the readers
+	root    string          // the run is a child of it
 	back    chan struct{}   // holds one token: the reader of what precedes the ring; nil until there is one
 	waiting []chan struct{} // of subscriptions that have everything; each holds one token
 }
@@ -61,12 +63,18 @@ func (f *feed) attach(ctx context.Context) (err error) {
 	}
 	f.stop = stop
 	head, err := f.hub.Head(ctx, f.key)
-	if err != nil {
+	child := new(ChildError)
+	if err != nil && (errors.As(err, &child) || !errors.Is(err, ErrNotFound)) {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ready = true
+	if f.root != "" {
+		return &ChildError{Root: f.root}
+	}
+	if f.ready = true; !head.Exists() {
+		f.stood = time.Now()
+	}
 	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: &head})
 	f.fillLocked(head.Last)
 	return nil
@@ -81,6 +89,10 @@ func (f *feed) detach() {
 
 // offer takes a copy from the live side. It never blocks.
 func (f *feed) offer(p schema.Pack) {
+	if p.Head.Root != "" {
+		f.adopted(p.Head.Root)
+		return
+	}
 	f.heard.Store(true)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,6 +105,18 @@ func (f *feed) offer(p schema.Pack) {
 		return
 	}
 	f.appendLocked(p)
+}
+
+// adopted notes that the run, for which somebody waits, is a child of root.
+func (f *feed) adopted(root string) {
+	f.mu.Lock()
+	begun := f.view.Load().hi > 0
+	f.root = root
+	ready := f.ready
+	f.mu.Unlock()
+	if ready && !begun {
+		f.abandon(&ChildError{Root: root})
+	}
 }
 
 // expect notes that the stream has seq, which the audit has found.
@@ -113,11 +137,12 @@ func (f *feed) quiet() bool { return !f.heard.Swap(false) }
 // missingEvery is how often a run whose newest events have left the stream is asked for by name.
 const missingEvery = time.Minute
 
-// stands reports whether readers have more than the stream, where newest is its last, and that it is time to ask why.
+// stands reports whether readers have more than the stream, where newest is its last, or wait for a run that it does not
+// have, and that it is time to ask why.
 func (f *feed) stands(newest schema.Seq) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if v := f.view.Load(); !f.ready || v.err != nil || v.hi == 0 || newest >= v.hi || time.Since(f.stood) < missingEvery {
+	if v := f.view.Load(); !f.ready || v.err != nil || newest >= max(v.hi, 1) || time.Since(f.stood) < missingEvery {
 		return false
 	}
 	f.stood = time.Now()

@@ -236,7 +236,8 @@ const missingChecks = 64
 
 // missing looks at runs that the stream has less of than their readers have seen. Mostly their events have
 // left the stream's window and the archive has them. A run that neither has any more was deleted, and one
-// that goes no further than its readers was begun anew: the readers of both get an error, for nothing else would come.
+// that goes no further than its readers was begun anew: the readers of both get an error, for nothing else would come. Of
+// those that have not begun it finds out whether they are children of others now.
 func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[schema.RunKey]schema.Seq) error {
 	asked := 0
 	for _, key := range keys {
@@ -249,7 +250,13 @@ func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[sche
 		}
 		hi := f.view.Load().hi
 		head, err := h.Head(ctx, key)
+		child := new(ChildError)
 		switch {
+		case errors.As(err, &child):
+			f.abandon(err)
+		case hi == 0 && err == nil:
+			f.expect(head.Last)
+		case hi == 0 && errors.Is(err, ErrNotFound):
 		case errors.Is(err, ErrNotFound):
 			f.abandon(fmt.Errorf("fanout: %s is no longer there: %w", key, ErrNotFound))
 		case err != nil:
@@ -283,14 +290,15 @@ func (h *Hub) count() {
 	}
 }
 
-// acquire returns the run's feed, attached. The first user attaches it, the others wait for that.
-func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
+// acquire returns the run's feed, attached. The first user attaches it, the others wait for that. fresh reports whether the
+// feed's head was asked for within the call.
+func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *feed, fresh bool, err error) {
 	part := h.shard(key)
 	for {
 		part.mu.Lock()
 		if h.closed.Load() {
 			part.mu.Unlock()
-			return nil, ErrClosed
+			return nil, false, ErrClosed
 		}
 		f := part.feeds[key]
 		if f == nil {
@@ -304,9 +312,9 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
 			close(f.attached)
 			if err != nil {
 				h.release(f)
-				return nil, err
+				return nil, false, err
 			}
-			return f, nil
+			return f, true, nil
 		}
 		f.refs++
 		part.mu.Unlock()
@@ -314,14 +322,14 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (*feed, error) {
 		case <-f.attached:
 		case <-ctx.Done():
 			h.release(f)
-			return nil, context.Cause(ctx)
+			return nil, false, context.Cause(ctx)
 		}
 		if f.attachErr == nil {
-			return f, nil
+			return f, false, nil
 		}
 		h.release(f)
 		if !errors.Is(f.attachErr, context.Canceled) && !errors.Is(f.attachErr, context.DeadlineExceeded) {
-			return nil, f.attachErr
+			return nil, false, f.attachErr
 		}
 		// The one who attached went away in the middle: try it ourselves.
 	}

@@ -23,7 +23,7 @@ type History interface {
 type Tail interface {
 	// Watch calls fn for every copy of the run's packs from now on, from one goroutine at a time, and
 	// returns when the interest is known to the server that we are connected to. fn must not block.
-	// stop ends it.
+	// stop ends it. A pack without events, whose Head has a Root, says that the id is that of a child of it.
 	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
 	// Newest returns the newest seq of each run that the stream has. It may lag; it is for the audit.
 	Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error)

@@ -44,25 +44,41 @@ type Subscription struct {
 // beyond the newest event; ErrExpired, the events behind it are no longer kept; ErrUnavailable;
 // ErrClosed. The caller must Close what it gets.
 func (h *Hub) Subscribe(ctx context.Context, key schema.RunKey, after schema.Seq) (*Subscription, error) {
+	return h.subscribe(ctx, key, after, true)
+}
+
+// Await opens a position at the start of a run that need not be there yet: Next waits for its beginning. Its errors are
+// those of Subscribe; ErrNotFound is a ChildError for the id of a child of another run, and Next returns that too when the
+// id becomes one.
+func (h *Hub) Await(ctx context.Context, key schema.RunKey) (*Subscription, error) {
+	return h.subscribe(ctx, key, 0, false)
+}
+
+func (h *Hub) subscribe(ctx context.Context, key schema.RunKey, after schema.Seq, begun bool) (*Subscription, error) {
 	if err := key.Validate(); err != nil {
 		return nil, fmt.Errorf("fanout: subscribe: %w", err)
 	}
-	f, err := h.acquire(ctx, key)
+	f, fresh, err := h.acquire(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	s := &Subscription{hub: h, feed: f, ctx: ctx, pos: after}
-	if err := s.open(); err != nil {
+	if begun && fresh && !f.view.Load().head.Exists() {
+		err = fmt.Errorf("fanout: subscribe to %s: %w", key, ErrNotFound)
+	} else {
+		err = s.open(begun)
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Subscription) open() error {
+func (s *Subscription) open(begun bool) error {
 	v := s.feed.view.Load()
 	s.head = *v.head
-	if s.pos > v.hi {
+	if s.pos > v.hi || begun && !v.head.Exists() {
 		// The feed may lag behind what the reader got elsewhere; the leader does not.
 		head, err := s.hub.Head(s.ctx, s.feed.key)
 		if err != nil {

@@ -72,11 +72,12 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 	}
 	cursor := ss.req.Cursor
 	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
-		if ss.first, cursor.Seq, err = v.snapshotEvent(ctx, key); err != nil {
+		ss.first, cursor.Seq, err = v.snapshotEvent(ctx, key)
+		if err != nil && !(ss.req.Await && errors.Is(err, fanout.ErrNotFound)) {
 			return err
 		}
 	}
-	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor); err != nil {
+	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor, ss.req.Await); err != nil {
 		return err
 	}
 	if ss.first != nil || !ss.bound.Mode.EndsWithRun() || !ss.Pos.Ended {
@@ -109,9 +110,13 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	head, err := v.cfg.Runs.Existing(ctx, key)
 	if ss.bound.Children && errors.Is(err, fanout.ErrNotFound) {
 		var src runs.Source
-		src, head, err = v.cfg.Runs.Locate(ctx, key)
-		key, ss.req.Run, ss.req.Child = src.Key, src.Key.Run, src.Child
-		p = p.For(ss.req)
+		if src, head, err = v.cfg.Runs.Locate(ctx, key); err == nil {
+			key, ss.req.Run, ss.req.Child = src.Key, src.Key.Run, src.Child
+			p = p.For(ss.req)
+		}
+	}
+	if ss.req.Await && errors.Is(err, fanout.ErrNotFound) && ss.req.Cursor == (dialect.Cursor{}) {
+		return ss.awaitStateful(ctx, key, p)
 	}
 	if err != nil {
 		return err
@@ -154,6 +159,37 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	return nil
 }
 
+// awaitStateful opens a run that is not there yet.
+func (ss *Session) awaitStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) (err error) {
+	if err := p.Admit(ss.req); err != nil {
+		return err
+	}
+	ss.project = p
+	ss.Opened, err = ss.live.cfg.Runs.Await(ctx, key)
+	if child := new(fanout.ChildError); errors.As(err, &child) && ss.bound.Children { // since it was looked for
+		return ss.openStateful(ctx, key, p)
+	}
+	return err
+}
+
+// adopted goes on with a stream whose id has become that of a child, of which nothing was shown yet.
+func (ss *Session) adopted() error {
+	ss.read.close()
+	ss.read = nil
+	key, err := ss.life.key(ss.req.Run)
+	if err == nil {
+		err = ss.open(ss.ctx, key)
+	}
+	if err != nil {
+		return err
+	}
+	if ss.w.project = ss.project; ss.project == nil {
+		ss.w.project = ss.bound.Dialect.Projector(ss.req)
+	}
+	ss.read, err = ss.reader(ss.ctx)
+	return err
+}
+
 // projection names the projection of the stream's view.
 func (ss *Session) projection() projectionKey {
 	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, child: ss.req.Child}
@@ -173,7 +209,7 @@ func (ss *Session) filter() shape.Filter {
 
 // reader returns the way through the source that the request asks for.
 func (ss *Session) reader(ctx context.Context) (reader, error) {
-	if ss.req.Speed > 0 {
+	if ss.req.Speed > 0 && !ss.Await {
 		return ss.timed(ctx), nil
 	}
 	return ss.steady(ctx, ss.Opened, ss.After)
@@ -345,6 +381,14 @@ func (ss *Session) deliver() error {
 		}
 		wait := idle.wait(ss.ctx, w.flushed)
 		p, err := ss.read.next(wait)
+		if err != nil && ss.Await && errors.As(err, new(*fanout.ChildError)) {
+			if err := ss.adopted(); errors.Is(err, dialect.ErrComplete) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			if ss.ctx.Err() != nil || wait.Err() == nil { // an error of the log may come from a deadline too: of its own
 				return err

@@ -101,7 +101,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 	at := max(o.Pos.Last, o.After)
 	// The view outlives the request that begins it.
 	ctx, cancel := context.WithCancel(context.Background())
-	t, err := key.src.Follow(ctx, vs.hub, at)
+	t, err := key.src.Follow(ctx, vs.hub, at, o.Await)
 	if err != nil {
 		t.Close()
 		cancel()

@@ -97,9 +97,13 @@ type Tail struct {
 // ErrNoChild reports that a run has no such child.
 var ErrNoChild = fmt.Errorf("no events of this child: %w", fanout.ErrNotFound)
 
-// Follow opens the live side behind after, in the source's numbers. It refuses what
-// fanout.Hub.Subscribe refuses.
-func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq) (*Tail, error) {
+// Follow opens the live side behind after, in the source's numbers. It refuses what fanout.Hub.Subscribe refuses; with
+// await it does not refuse a run that is not there yet.
+func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq, await bool) (*Tail, error) {
+	if src.Child == "" && await && after == 0 {
+		sub, err := hub.Await(ctx, src.Key)
+		return &Tail{sub: sub}, err
+	}
 	if src.Child == "" {
 		sub, err := hub.Subscribe(ctx, src.Key, after)
 		return &Tail{sub: sub}, err
@@ -189,23 +193,43 @@ type Opened struct {
 	Tail  *Tail
 	After schema.Seq // what the client has
 	Pos   Position
+	Await bool // the run need not be there yet
 }
 
-// Open finds what an id of the path names, a run or else a child of one, and opens it behind a
-// cursor. The caller closes the tail.
-func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor) (Opened, error) {
+// Await opens an id at the start that need not be there yet. The caller closes the tail, whose Next returns a
+// fanout.ChildError when the id becomes a child's; so does Await when it is one already.
+func (rs *Runs) Await(ctx context.Context, key schema.RunKey) (o Opened, err error) {
+	o = Opened{Src: Source{Key: key}, Await: true}
+	if o.Tail, err = o.Src.Follow(ctx, rs.Hub, 0, true); err != nil {
+		return o, err
+	}
+	head := o.Tail.sub.Head()
+	o.Pos = Position{Last: head.Last, Ended: head.State.Final()}
+	return o, nil
+}
+
+// Open finds what an id of the path names, a run or else a child of one, and opens it behind a cursor; with await also what
+// is not there yet, if the cursor is the start. The caller closes the tail.
+func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor, await bool) (Opened, error) {
+	await = await && c == (dialect.Cursor{})
 	o, err := rs.OpenRoot(ctx, key, c)
 	if !errors.Is(err, fanout.ErrNotFound) {
 		return o, err
 	}
 	src, ok, perr := rs.childOf(ctx, key, err)
-	if perr != nil {
-		return o, perr
+	if perr == nil && !ok && await {
+		if o, err = rs.Await(ctx, key); err == nil {
+			return o, nil
+		}
+		src, ok, perr = rs.childOf(ctx, key, err) // it may have become one
 	}
-	if !ok {
+	switch {
+	case perr != nil:
+		return o, perr
+	case !ok:
 		return o, err
 	}
-	return rs.openChild(ctx, src, c)
+	return rs.openChild(ctx, src, c, await)
 }
 
 // childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child either.
@@ -232,7 +256,7 @@ func (rs *Runs) OpenRoot(ctx context.Context, key schema.RunKey, c dialect.Curso
 	if o.After, err = rs.resolve(ctx, o.Src, c); err != nil {
 		return o, err
 	}
-	if o.Tail, err = o.Src.Follow(ctx, rs.Hub, o.After); err != nil {
+	if o.Tail, err = o.Src.Follow(ctx, rs.Hub, o.After, false); err != nil {
 		return o, rs.whereabouts(ctx, key, err)
 	}
 	head := o.Tail.sub.Head()
@@ -240,13 +264,16 @@ func (rs *Runs) OpenRoot(ctx context.Context, key schema.RunKey, c dialect.Curso
 	return o, nil
 }
 
-func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor) (o Opened, err error) {
+func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor, await bool) (o Opened, err error) {
 	o.Src = src
 	head, err := rs.Existing(ctx, src.Key)
 	if err != nil {
 		return o, err
 	}
-	if o.Pos, err = src.where(ctx, rs.Hub, head); err != nil {
+	if o.Pos, err = src.where(ctx, rs.Hub, head); await && errors.Is(err, ErrNoChild) {
+		o.Pos, err = Position{Ended: head.State.Final()}, nil // it was spawned, and has not spoken
+	}
+	if err != nil {
 		return o, err
 	}
 	if o.After, err = rs.resolve(ctx, src, c); err != nil {
@@ -255,14 +282,14 @@ func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor) (o 
 	if o.After > o.Pos.Last {
 		return o, &ends.PositionError{Last: o.Pos.Last, Err: fmt.Errorf("after %d: %w", o.After, fanout.ErrFuture)}
 	}
-	o.Tail, err = src.Follow(ctx, rs.Hub, o.After)
+	o.Tail, err = src.Follow(ctx, rs.Hub, o.After, false)
 	return o, err
 }
 
 // OpenSource opens a source that is known to exist behind a position.
 func (rs *Runs) OpenSource(ctx context.Context, src Source, after schema.Seq) (o Opened, err error) {
 	o = Opened{Src: src, After: after}
-	if o.Tail, err = src.Follow(ctx, rs.Hub, after); err != nil {
+	if o.Tail, err = src.Follow(ctx, rs.Hub, after, false); err != nil {
 		return o, err
 	}
 	if o.Pos, err = src.where(ctx, rs.Hub, o.Tail.sub.Head()); err != nil {

@@ -17,6 +17,7 @@ import (
 // Backend is one log, from both sides.
 type Backend struct {
 	Append  func(ctx context.Context, p *schema.Pack, after uint64) (uint64, error)
+	Adopt   func(ctx context.Context, root schema.RunKey, child string) error // makes an id that of a child
 	History fanout.History
 	Tail    fanout.Tail
 }
@@ -33,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		"resume everywhere":  testResume,
 		"many while writing": testManyWhileWriting,
 		"errors":             testErrors,
+		"await":              testAwait,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
@@ -277,6 +279,80 @@ func testManyWhileWriting(t *testing.T, b Backend) {
 	}
 	Store(t, b, packs[1:], last)
 	wg.Wait()
+}
+
+// silent is a tail whose copies are lost.
+type silent struct{ fanout.Tail }
+
+func (silent) Watch(context.Context, schema.RunKey, func(schema.Pack)) (func(), error) {
+	return func() {}, nil
+}
+
+// testAwait has readers of a run that is not there yet: they get all of it when it begins, also when its copies are lost,
+// and hear of it when the id becomes a child's. To all others there is no such run until then.
+func testAwait(t *testing.T, b Backend) {
+	packs := schematest.Packs(Key, schematest.Named("children"), 2)
+	want := lines(packs)
+	hubs := []*fanout.Hub{
+		OpenHub(t, fanout.Config{Stream: b.History, Tail: b.Tail, AuditEvery: time.Hour}),
+		OpenHub(t, fanout.Config{Stream: b.History, Tail: silent{b.Tail}, AuditEvery: 10 * time.Millisecond}),
+	}
+	type read struct {
+		lines [][]byte
+		err   error
+	}
+	reads := make(chan read, 6)
+	for i := range cap(reads) {
+		s, err := hubs[i%2].Await(t.Context(), Key)
+		if err != nil || s.Head().Exists() {
+			t.Fatalf("%+v %v", s.Head(), err)
+		}
+		go func() {
+			defer s.Close()
+			var r read
+			for len(r.lines) < len(want) && r.err == nil {
+				var got fanout.Batch
+				got, r.err = s.Next(t.Context())
+				r.lines = append(r.lines, lines(got.Packs)...)
+			}
+			reads <- r
+		}()
+	}
+	kid, err := hubs[0].Await(t.Context(), schema.RunKey{Tenant: Key.Tenant, Run: "kid_of_" + Key.Run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kid.Close()
+	for _, h := range hubs {
+		if _, err := h.Subscribe(t.Context(), Key, 0); !errors.Is(err, fanout.ErrNotFound) {
+			t.Errorf("beside those who wait: %v", err)
+		}
+	}
+	Store(t, b, schematest.Packs(schema.RunKey{Tenant: "other", Run: Key.Run}, schematest.Named("plain"), 2), 0)
+	last := Store(t, b, packs[:1], 0)
+	for _, h := range hubs {
+		if s, err := h.Subscribe(t.Context(), Key, 0); err != nil || s.Head().Last != packs[0].Last() {
+			t.Errorf("once it has begun: %v", err)
+		} else {
+			s.Close()
+		}
+	}
+	Store(t, b, packs[1:], last)
+	for range cap(reads) {
+		if r := <-reads; r.err != nil || !equal(r.lines, want) {
+			t.Errorf("%d lines of %d, %v", len(r.lines), len(want), r.err)
+		}
+	}
+	if err := b.Adopt(t.Context(), Key, "kid_of_"+Key.Run); err != nil {
+		t.Fatal(err)
+	}
+	child := new(fanout.ChildError)
+	if _, err := kid.Next(t.Context()); !errors.As(err, &child) || child.Root != Key.Run {
+		t.Errorf("an id that has become a child's: %v", err)
+	}
+	if _, err := hubs[0].Await(t.Context(), schema.RunKey{Tenant: Key.Tenant, Run: "kid_of_" + Key.Run}); !errors.As(err, &child) {
+		t.Errorf("an id that is a child's: %v", err)
+	}
 }
 
 func testErrors(t *testing.T, b Backend) {

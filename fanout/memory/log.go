@@ -92,12 +92,21 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 
 // Adopt makes the id of a child that has no packs one of root.
 func (l *Log) Adopt(_ context.Context, root schema.RunKey, child string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.deliver.Lock()
+	defer l.deliver.Unlock()
 	key := schema.RunKey{Tenant: root.Tenant, Run: child}
-	if len(l.runs[key]) == 0 {
-		l.stored++
-		l.roots[key] = schema.Head{Root: root.Run, Stored: l.stored}
+	l.mu.Lock()
+	if len(l.runs[key]) > 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	l.stored++
+	head := schema.Head{Root: root.Run, Stored: l.stored}
+	l.roots[key] = head
+	watches := l.watches[key]
+	l.mu.Unlock()
+	for _, w := range watches {
+		w.fn(schema.Pack{Key: key, Head: head})
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func open(t *testing.T, k *testkit.Server) (*natsjs.Log, fanouttest.Backend) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	return l, fanouttest.Backend{Append: w.Append, History: l, Tail: l}
+	return l, fanouttest.Backend{Append: w.Append, Adopt: w.Adopt, History: l, Tail: l}
 }
 
 func TestConformance(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,7 +96,11 @@ func (t *tail) route(m *nats.Msg) {
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
 	if err != nil {
-		return // not ours; the persister puts such messages aside and logs them
+		child, root, ok := schema.ParseChildSubject(schema.StorePrefix + strings.TrimPrefix(m.Subject, schema.LivePrefix))
+		if !ok {
+			return // not ours; the persister puts such messages aside and logs them
+		}
+		p = schema.Pack{Key: child, Head: schema.Head{Root: root, Stored: stored}}
 	}
 	t.mu.Lock()
 	watches := t.watches[p.Key]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -16,7 +18,9 @@ import (
 type Talk struct{}
 
 // Info names the protocol. Its services are in rpc.go.
-func (Talk) Info() dialect.Info { return dialect.Info{Name: "talk", Files: [][]byte{rooms()}} }
+func (Talk) Info() dialect.Info {
+	return dialect.Info{Name: "talk", Files: [][]byte{declare("Rooms", "Say", structpb.File_google_protobuf_struct_proto, "Struct", false)}}
+}
 
 // asked is a client's message.
 type asked struct {
@@ -27,6 +31,7 @@ type asked struct {
 	At    schema.Seq `json:"at"` // of a heartbeat
 	Types []string   `json:"types"`
 	Text  string     `json:"text"`
+	Await bool       `json:"await"`
 }
 
 // Open reads a subscription. Its frames name it, so that subscriptions share none.
@@ -35,7 +40,7 @@ func (Talk) Open(in dialect.Input) (req dialect.Request, err error) {
 	if err := json.Unmarshal(in.Body, &m); err != nil {
 		return req, dialect.Refuse(dialect.ErrBadRequest, "not a message")
 	}
-	req = dialect.Request{Run: m.Run, Cursor: dialect.Cursor{Seq: m.After}, Filter: dialect.Filter{Types: m.Types}, Form: m.ID}
+	req = dialect.Request{Run: m.Run, Cursor: dialect.Cursor{Seq: m.After}, Filter: dialect.Filter{Types: m.Types}, Form: m.ID, Await: m.Await}
 	return req, schema.ValidRunID(m.Run)
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -20,15 +21,14 @@ import (
 	"agentstream/schema"
 )
 
-// rooms declares sample.v1.Rooms, whose method Say takes and returns an object: an encoded FileDescriptorSet.
-func rooms() []byte {
-	object := proto.String(".google.protobuf.Struct")
-	set := &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(structpb.File_google_protobuf_struct_proto), {
-		Name: proto.String("sample/v1/rooms.proto"), Package: proto.String("sample.v1"), Syntax: proto.String("proto3"),
-		Dependency: []string{structpb.File_google_protobuf_struct_proto.Path()},
-		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("Rooms"), Method: []*descriptorpb.MethodDescriptorProto{
-			{Name: proto.String("Say"), InputType: object, OutputType: object},
-		}}},
+// declare returns an encoded FileDescriptorSet with a service of one method, which takes and returns a well-known message.
+func declare(service, method string, of protoreflect.FileDescriptor, message string, stream bool) []byte {
+	m := &descriptorpb.MethodDescriptorProto{Name: &method, InputType: proto.String(".google.protobuf." + message), ServerStreaming: &stream}
+	m.OutputType = m.InputType
+	set := &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(of), {
+		Name: proto.String("sample/v1/" + service + ".proto"), Package: proto.String("sample.v1"), Syntax: proto.String("proto3"),
+		Dependency: []string{of.Path()},
+		Service:    []*descriptorpb.ServiceDescriptorProto{{Name: &service, Method: []*descriptorpb.MethodDescriptorProto{m}}},
 	}}}
 	b, _ := proto.Marshal(set) // whether it is right, the edge finds out
 	return b

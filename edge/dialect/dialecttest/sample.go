@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strconv"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 )
@@ -17,7 +21,8 @@ var _ dialect.Dialect = Sample{}
 // Info names the streams.
 func (Sample) Info() dialect.Info {
 	const json = "application/json"
-	return dialect.Info{Name: "sample", Streams: []dialect.Stream{
+	return dialect.Info{Name: "sample", Files: [][]byte{declare("Feed", "Watch", wrapperspb.File_google_protobuf_wrappers_proto, "StringValue", true)}, Streams: []dialect.Stream{
+		{Name: "watch", Pattern: "POST /sample.v1.Feed/Watch", Transport: dialect.GRPC, Mode: dialect.ModeB, Shared: true, Children: true, MaxMessage: 1 << 10},
 		{Name: "feed", Pattern: "GET /sample/{run}/feed", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Children: true},
 		{Name: "feed.ws", Pattern: "GET /sample/{run}/feed", Transport: dialect.WebSocket, Mode: dialect.ModeB, Shared: true, Children: true, Subprotocols: []string{"sample"}},
 		{Name: "near", Pattern: "GET /sample/{run}/near", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Backlog: 8},
@@ -29,12 +34,19 @@ func (Sample) Info() dialect.Info {
 // Open reads a request: what the query of a GET or the body of a POST asks for.
 func (Sample) Open(in dialect.Input) (dialect.Request, error) {
 	ask := question{Run: in.Path["run"], Only: in.Query.Get("only"), Last: in.Header.Get("Last-Event-ID")}
+	if in.Stream == "watch" { // the object of a POST, in a message
+		var m wrapperspb.StringValue
+		if proto.Unmarshal(in.Body, &m) != nil {
+			return dialect.Request{}, dialect.Refuse(dialect.ErrBadRequest, "not a StringValue")
+		}
+		in.Body = []byte(m.GetValue())
+	}
 	if in.Body != nil {
 		if err := ask.read(in.Body); err != nil {
 			return dialect.Request{}, err
 		}
 	}
-	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest")}
+	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest"), Await: ask.Await || in.Query.Has("await")}
 	if err := schema.ValidRunID(ask.Run); err != nil {
 		return req, err
 	}
@@ -116,22 +128,30 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 func (p *projector) frame(out *dialect.Frames, r schema.Record, slot int, data []byte) {
 	at := dialect.Place{Seq: r.Seq, Slot: slot}
 	id := at.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
-	out.Add(dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot, Lane: r.Child, Kind: slot})
+	p.add(out, dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot, Lane: r.Child, Kind: slot})
+}
+
+// add appends a frame, in the form of the stream.
+func (p *projector) add(out *dialect.Frames, f dialect.Frame) {
+	if p.req.Stream == "watch" {
+		f.Data = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), f.Data)
+	}
+	out.Add(f)
 }
 
 // Open acknowledges the stream. One that begins at the newest event gets what was said before it as a snapshot.
 func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
 	if p.req.Newest {
-		out.Add(dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)})
+		p.add(out, dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)})
 		return nil
 	}
-	out.Add(dialect.Frame{Event: []byte("hello"), Data: fmt.Appendf(nil, `{"after":%d}`, after)})
+	p.add(out, dialect.Frame{Event: []byte("hello"), Data: fmt.Appendf(nil, `{"after":%d}`, after)})
 	return nil
 }
 
 // Close says goodbye.
 func (p *projector) Close(out *dialect.Frames) error {
-	out.Add(dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
+	p.add(out, dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
 	return nil
 }
 

@@ -31,6 +31,7 @@ type question struct {
 	Only   string `json:"only"`
 	Last   string `json:"last"`
 	Newest bool   `json:"newest"`
+	Await  bool   `json:"await"`
 	Text   string `json:"text"`
 }
 

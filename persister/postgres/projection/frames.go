@@ -80,7 +80,7 @@ func (f *Frames) Add(at *Place, typ string, payload []byte) {
 	case schema.TypeToolStart:
 		f.begun.add(at, p.id("call_id"), p.name("tool"), "", unknown)
 	case schema.TypeToolEnd:
-		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p["ok"])]
+		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p.Raw("ok"))]
 		took, ok := p.number("duration_ms")
 		if !ok {
 			took = unknown

@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,39 +8,30 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"agentstream/schema/jsonscan"
 )
 
 // maxName bounds, in bytes, a text of a payload that is kept beside its event.
 const maxName = 200
 
-// peeked is a JSON object, decoded one level deep. It is nil for anything that is not an object.
-type peeked map[string]json.RawMessage
+// peeked is a JSON object, taken apart one level deep. Its Fields are nil for anything that is not an object. Of two fields
+// with the same name the last counts, as in jsonb.
+type peeked struct{ jsonscan.Fields }
 
-// peek decodes an object. Of two fields with the same name the last counts, as in jsonb.
 func peek(object []byte) peeked {
-	if object = bytes.TrimLeft(object, " \t\r\n"); len(object) == 0 || object[0] != '{' {
-		return nil
+	if !json.Valid(object) {
+		return peeked{}
 	}
-	var p peeked
-	if json.Unmarshal(object, &p) != nil {
-		return nil
-	}
-	return p
+	return peeked{jsonscan.Fields(nil).Read(object)}
 }
 
-func (p peeked) object(name string) peeked { return peek(p[name]) }
+func (p peeked) object(name string) peeked { return peek(p.Raw(name)) }
 
 // text returns the string in a field, "" when it holds anything else. NUL, which text columns cannot hold, and unpaired
 // surrogates become U+FFFD.
 func (p peeked) text(name string) string {
-	v := p[name]
-	if len(v) < 2 || v[0] != '"' {
-		return ""
-	}
-	s := string(v[1 : len(v)-1])
-	if strings.IndexByte(s, '\\') >= 0 && json.Unmarshal(v, &s) != nil {
-		return ""
-	}
+	s, _ := jsonscan.Unquote(p.Raw(name))
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
@@ -73,7 +63,7 @@ const most = 1e15
 
 // number returns the number in a field, rounded to nine decimals. ok is false unless it is from 0 to most.
 func (p peeked) number(name string) (x float64, ok bool) {
-	v := p[name]
+	v := p.Raw(name)
 	if len(v) == 0 || v[0] == '"' {
 		return 0, false
 	}
@@ -90,7 +80,7 @@ func (p peeked) number(name string) (x float64, ok bool) {
 // first returns the first whole number from 0 to most in the fields with these names.
 func (p peeked) first(names ...string) (n int64, ok bool) {
 	for _, name := range names {
-		v := p[name]
+		v := p.Raw(name)
 		if len(v) == 0 || v[0] == '"' {
 			continue
 		}
@@ -115,7 +105,7 @@ const unknown = -1
 func tokensOf(payload peeked) (t tokens) {
 	t.cost = unknown
 	usage := payload.object("usage")
-	if usage == nil {
+	if usage.Fields == nil {
 		return t
 	}
 	t.reported = true

@@ -77,7 +77,7 @@ type keptHouse struct {
 func bothHouses(t *testing.T, test func(h *keptHouse)) {
 	t.Run("sqlite", func(t *testing.T) { test(sqliteHouse(t)) })
 	t.Run("postgres", func(t *testing.T) {
-		dsn := testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
+		dsn := testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
 			_, err := postgres.Migrate(ctx, dsn, false)
 			return err
 		})

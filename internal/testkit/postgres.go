@@ -32,8 +32,8 @@ type PostgresServer struct {
 	set  []string            // settings beside those of Start, "name=value"
 	next atomic.Int64
 
-	template sync.Once
-	model    string // the DSN of the database that PostgresCopy copies
+	making sync.Mutex
+	models map[string]string // the DSNs of the databases that PostgresCopy copies, by name
 
 	mu   sync.Mutex
 	proc *process
@@ -54,26 +54,34 @@ func Postgres(t testing.TB) string {
 	return sharedServer(t).Database(t)
 }
 
-// PostgresCopy is Postgres with a copy of what prepare makes of an empty database. Prepare runs once in a
-// test process: all tests of the process name the same one. It leaves no connection to the database.
-func PostgresCopy(t testing.TB, prepare func(ctx context.Context, dsn string) error) string {
+// PostgresCopy is Postgres with a copy of what prepare makes of an empty database. Prepare runs once for a name in a
+// test process. It leaves no connection to the database.
+func PostgresCopy(t testing.TB, name string, prepare func(ctx context.Context, dsn string) error) string {
 	t.Helper()
 	s := sharedServer(t)
-	s.template.Do(func() {
-		dsn := s.Database(t)
-		if err := prepare(t.Context(), dsn); err != nil {
-			t.Fatal(err)
-		}
-		s.model = dsn
-	})
-	if s.model == "" {
-		t.Fatal("testkit: there is no database to copy")
-	}
-	config, err := pgx.ParseConfig(s.model)
+	config, err := pgx.ParseConfig(s.modelDatabase(t, name, prepare))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s.create(t, " template "+config.Database)
+}
+
+// modelDatabase returns the DSN of the database that the copies of that name are made of.
+func (s *PostgresServer) modelDatabase(t testing.TB, name string, prepare func(ctx context.Context, dsn string) error) string {
+	t.Helper()
+	s.making.Lock()
+	defer s.making.Unlock()
+	if s.models[name] == "" {
+		dsn := s.Database(t)
+		if err := prepare(t.Context(), dsn); err != nil {
+			t.Fatal(err)
+		}
+		if s.models == nil {
+			s.models = make(map[string]string)
+		}
+		s.models[name] = dsn
+	}
+	return s.models[name]
 }
 
 func sharedServer(t testing.TB) *PostgresServer {

@@ -56,10 +56,10 @@ func openFile(t testing.TB) (*sqlite.Store, *sql.DB) {
 
 func openPostgres(t testing.TB) tables {
 	t.Helper()
-	dsn := testkit.Postgres(t)
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-		t.Fatal(err)
-	}
+	dsn := testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
+		_, err := postgres.Migrate(ctx, dsn, false)
+		return err
+	})
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)

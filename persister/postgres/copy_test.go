@@ -29,7 +29,7 @@ func usageEnd(n int) schema.Event {
 // TestKeysTakenMeanwhile: two stores wait for one run with the same rows. The second one has looked at the run
 // before the first stored them, copies, and finds them there.
 func TestKeysTakenMeanwhile(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	a, b, p := open(t, dsn), open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	first, end, rest := w.Texts("", 10), w.Pack("", usageEnd(7)), w.Texts("", 60)
@@ -78,7 +78,7 @@ func TestKeysTakenMeanwhile(t *testing.T) {
 // TestFloor: rows that have left the table for good are not written again, and a run that goes on is neither
 // archived nor expired any more.
 func TestFloor(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	old := []schema.Pack{w.Texts("", 4), w.Pack("", usageEnd(5)), w.Texts("", 25)}
@@ -102,7 +102,7 @@ func TestFloor(t *testing.T) {
 
 // TestForgottenRun: of a run that is to be forgotten nothing moves, and its neighbours are stored.
 func TestForgottenRun(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w, other := persistertest.NewWriter(key, day), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_2"}, day)
 	appendPacks(t, s, w.Texts("", 3))
@@ -125,7 +125,7 @@ func TestForgottenRun(t *testing.T) {
 
 // TestManyDays: a batch is of several days, some with many rows and one with a few.
 func TestManyDays(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	rows := map[string]int{"20260227": 100, "20260228": 30, "20260301": 64, "20260302": 1}
 	var packs []schema.Pack
@@ -145,7 +145,7 @@ func TestManyDays(t *testing.T) {
 // TestConflictsBesideCopies: what is new is stored, what is there already is compared, both in one batch and
 // within it.
 func TestConflictsBesideCopies(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s := open(t, dsn)
 	w, forger := persistertest.NewWriter(key, day), persistertest.NewWriter(key, day)
 	a, b := w.Texts("", 30), w.Texts("", 50)
@@ -170,7 +170,7 @@ func TestConflictsBesideCopies(t *testing.T) {
 // TestPartitionUnderCopy: a partition that was dropped, detached or is being detached takes no row that
 // readers would not see.
 func TestPartitionUnderCopy(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	var want []byte
@@ -203,7 +203,7 @@ func TestPartitionUnderCopy(t *testing.T) {
 
 // TestHalfDetached: whoever began to detach a partition was called off. Rows for it are stored all the same.
 func TestHalfDetached(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	a, b, c := w.Texts("", 50), w.Texts("", 50), w.Texts("", 1)
@@ -239,7 +239,7 @@ func TestHalfDetached(t *testing.T) {
 
 // TestLargeRows: rows larger than the driver's buffer, and many of them.
 func TestLargeRows(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s := open(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	var packs []schema.Pack

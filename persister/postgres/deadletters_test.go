@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 )
 
 func TestLetters(t *testing.T) {
 	persistertest.DeadLetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
-		dsn := testkit.Postgres(t)
+		dsn := migrated(t)
 		s, p := open(t, dsn), pool(t, dsn)
 		return s, func(text string) func() {
 			exec(t, p, `alter table agent_run_events add constraint refuse check (line not like '%`+text+`%')`)
@@ -24,7 +23,7 @@ func TestLetters(t *testing.T) {
 
 // TestDeadLettersView: the view shows all that is known of a dead letter, with its bytes.
 func TestDeadLettersView(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	letters := persistertest.ViewedDeadLetters()
 	if err := s.PutDeadLetters(t.Context(), letters); err != nil {

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -29,7 +28,7 @@ func expire(t *testing.T, s *postgres.Store, key schema.RunKey, last schema.Seq)
 // be back with the next run of its day.
 func TestRowsOfPartitionsThatAreOff(t *testing.T) {
 	for _, half := range []bool{false, true} {
-		dsn := testkit.Postgres(t)
+		dsn := migrated(t)
 		s, p := open(t, dsn), pool(t, dsn)
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "gone"}, "20260105")
 		appendPacks(t, s, endedPack(w))
@@ -80,7 +79,7 @@ func TestRowsOfPartitionsThatAreOff(t *testing.T) {
 // TestDropBehindLongReader: a report that runs for hours makes the keeper leave partitions alone, and nobody
 // who appends waits for it, neither on that day nor on a new one.
 func TestDropBehindLongReader(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "r"}, "20260105")
 	appendPacks(t, s, endedPack(w))

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
@@ -18,7 +17,7 @@ func endedPack(w *persistertest.Writer) schema.Pack {
 // TestDropAgainstAppends: a run that goes on while the partition of its day is dropped loses nothing, however
 // its rows are written.
 func TestDropAgainstAppends(t *testing.T) {
-	s := open(t, testkit.Postgres(t))
+	s := open(t, migrated(t))
 	dropped := 0
 	for i := range 25 {
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}, fmt.Sprintf("202601%02d", i%28+1))
@@ -51,7 +50,7 @@ func TestDropAgainstAppends(t *testing.T) {
 
 // TestUnfinishedDetach: what a process that was killed has left half done is finished by the next.
 func TestUnfinishedDetach(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s := open(t, dsn)
 	p := pool(t, dsn)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "gone"}, "20260105")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -141,7 +140,7 @@ func restore(t *testing.T, from *pgxpool.Pool, to *postgres.Store) {
 // TestFramesGoWithEvents: what is kept for the views goes with the rows, whether they are removed or their partition
 // is dropped; usage stays until the run is forgotten.
 func TestFramesGoWithEvents(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s := open(t, dsn)
 	p := pool(t, dsn)
 	left := func(run string) string {

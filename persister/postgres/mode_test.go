@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -19,10 +18,7 @@ func TestQueryModes(t *testing.T) {
 	var first string
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
-			dsn := testkit.Postgres(t)
-			if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-				t.Fatal(err)
-			}
+			dsn := migrated(t)
 			s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn + "&default_query_exec_mode=" + mode})
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -53,7 +52,7 @@ func locked(t testing.TB, p *pgxpool.Pool, want int) {
 // TestOvertakenWaits: who is slower waits for the faster one's commit, holding no run, and fails then; it goes
 // through when the faster one fails.
 func TestOvertakenWaits(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	a, b := w.Texts("", 20), w.Texts("", 20)
@@ -102,7 +101,7 @@ func TestOvertakenWaits(t *testing.T) {
 
 // TestTransferAgain: a transaction that is done again because keys were taken moves its offset once.
 func TestTransferAgain(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	a, b, p := open(t, dsn), open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	transferPacks(t, a, 0, w.Texts("", 10))
@@ -146,7 +145,7 @@ func TestTransferAgain(t *testing.T) {
 // TestTransferPartition: a partition that is gone is made again, a role that may not copy inserts, a payload that
 // jsonb refuses is left out. Each begins the transaction anew, the offset with it.
 func TestTransferPartition(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	count(t, "new", transferPacks(t, s, 0, w.Texts("", 50)), 50, 0, 0, 0)

@@ -146,7 +146,7 @@ func TestOpen(t *testing.T) {
 
 // TestColumns pins the columns of the protocol, and payload beside line.
 func TestColumns(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	var packs []schema.Pack
@@ -179,7 +179,7 @@ func TestColumns(t *testing.T) {
 // TestSurpriseDataError: jsonb refuses a payload that looked fine. The row is stored without it. A
 // line that cannot be stored is poison, and so is nothing beside it.
 func TestSurpriseDataError(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	exec(t, p, `alter table agent_run_events add check (payload is null or payload->>'text' <> 'surprise')`)
 	exec(t, p, `alter table agent_run_events add check (line not like '%POISON%')`)
@@ -210,7 +210,7 @@ func TestSurpriseDataError(t *testing.T) {
 // TestPartitions: one that was dropped by retention is made again for a straggler, one that was
 // detached is attached, and days are not made twice.
 func TestPartitions(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	a, b, c := w.Texts("", 1), w.Texts("", 1), w.Texts("", 1)
@@ -233,7 +233,7 @@ var frameTypes = append(slices.Clone(persister.StateTypes), schema.TypeMessageSt
 
 // TestFrameIndex: the list of types stands in the index, in the query and in the code.
 func TestFrameIndex(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	open(t, dsn)
 	p := pool(t, dsn)
 	def := ask[string](t, p, `select indexdef from pg_indexes where indexname = 'agent_run_events_frames'`)
@@ -252,7 +252,7 @@ func TestFrameIndex(t *testing.T) {
 
 // TestReadsTouchOnePartition: with many days and rows a page is an index scan in one partition.
 func TestReadsTouchOnePartition(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	for d := 1; d <= 9; d++ {
 		for r := range 5 {

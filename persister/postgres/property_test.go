@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
@@ -87,7 +86,7 @@ func TestSameAsInserted(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 17))
-			dsn, plainDSN := testkit.Postgres(t), testkit.Postgres(t)
+			dsn, plainDSN := migrated(t), migrated(t)
 			stores := []*postgres.Store{open(t, dsn), open(t, dsn)}
 			plain := open(t, plainDSN)
 			plain.Copyless()
@@ -127,7 +126,7 @@ func byPlace(a, b persister.Conflict) int {
 // TestSameAsInsertedAtOnce: the same by several stores at once, without forgeries: of two contents of a place
 // the first would stay, whichever that is.
 func TestSameAsInsertedAtOnce(t *testing.T) {
-	dsn, plainDSN := testkit.Postgres(t), testkit.Postgres(t)
+	dsn, plainDSN := migrated(t), migrated(t)
 	r := rand.New(rand.NewPCG(1, 18))
 	packs := slices.DeleteFunc(history(r), forged)
 	plain := open(t, plainDSN)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/schema"
@@ -39,7 +38,7 @@ func fillRuns(t testing.TB, p *pgxpool.Pool, n int) {
 // TestRunsPlan: with 100,000 runs a page is read from an index in its order; nothing sorts or filters
 // them all, also when the server plans without looking at the values.
 func TestRunsPlan(t *testing.T) {
-	admin, dsn := owned(t)
+	admin, dsn := ownedMigrated(t)
 	s, p := open(t, dsn), pool(t, dsn) // an owner that row security holds
 	fillRuns(t, pool(t, admin), manyRuns)
 	first, err := s.Runs(t.Context(), "acme", schema.RunsQuery{Limit: 50})
@@ -126,7 +125,7 @@ func explain(t *testing.T, p *pgxpool.Pool, mode, text string, args []any) (stri
 // TestUsageIsKept: why the sums are kept and not made when somebody asks. It prints what a page costs
 // either way; the rows are those of runs with 40 messages of 4 KB each.
 func TestUsageIsKept(t *testing.T) {
-	dsn := testkit.Postgres(t)
+	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	const runs, messages = 50, 40
 	words := persistertest.Event(schema.TypeTextDelta, `{"text":"word"}`)

@@ -20,7 +20,7 @@ const searchWords = `select m.run_id, m.seq, m.text from agent_search('%s') s jo
 // TestSearch: messages are found by their words, those that were stored before the index was made and those behind it,
 // by an analyst in his tenant alone, and no more when they are gone.
 func TestSearch(t *testing.T) {
-	admin, owner := owned(t)
+	admin, owner := ownedMigrated(t)
 	s := open(t, owner)
 	message := func(w *persistertest.Writer, child string, parts ...string) {
 		packs := []schema.Pack{w.Pack(child, persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`))}
@@ -88,7 +88,7 @@ func TestSearch(t *testing.T) {
 // TestSearchInAnyOrder: messages whose starts, pieces and ends are stored in whatever order are found, and making the
 // index afterwards returns the same rows.
 func TestSearchInAnyOrder(t *testing.T) {
-	admin, owner := owned(t)
+	admin, owner := ownedMigrated(t)
 	s := open(t, owner)
 	if err := postgres.SetSearch(t.Context(), owner, true); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestSearchInAnyOrder(t *testing.T) {
 // TestSearchPlan: words are looked up in their index, also by an analyst, whom row security holds; and tables of his own
 // are not taken for those of the product.
 func TestSearchPlan(t *testing.T) {
-	admin, owner := owned(t)
+	admin, owner := ownedMigrated(t)
 	open(t, owner)
 	fillScale(t, pool(t, admin), 100_000, 2)
 	if err := postgres.SetSearch(t.Context(), owner, true); err != nil {

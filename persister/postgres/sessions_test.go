@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/schema"
@@ -14,7 +13,7 @@ import (
 // TestSessionsPlan: with 100,000 runs, nearly all of them archived sessions, a page of those that are not, of those
 // of an agent, and of both, is read from an index in either order.
 func TestSessionsPlan(t *testing.T) {
-	admin, dsn := owned(t)
+	admin, dsn := ownedMigrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
 	fillRuns(t, pool(t, admin), manyRuns)
 	exec(t, pool(t, admin), `update agent_runs set session = '{"title":"t"}', session_seq = 1, session_agent = 'agent_' || (replace(id, 'run_', '')::int / 2) % 20,
@@ -63,10 +62,7 @@ func TestSessionsPlan(t *testing.T) {
 // TestSessionModes: all modes in which the driver can send statements keep the same session.
 func TestSessionModes(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
-		dsn := testkit.Postgres(t)
-		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-			t.Fatal(err)
-		}
+		dsn := migrated(t)
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn + "&default_query_exec_mode=" + mode})
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func open(t testing.TB, dsn string) *postgres.Store {
 // migrated returns a fresh, migrated database.
 func migrated(t testing.TB) string {
 	t.Helper()
-	return testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
+	return testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
 		_, err := postgres.Migrate(ctx, dsn, false)
 		return err
 	})

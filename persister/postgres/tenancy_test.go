@@ -21,7 +21,7 @@ import (
 // TestConformanceAsOwner: row security holds the owner, and everything works under it.
 func TestConformanceAsOwner(t *testing.T) {
 	fresh := func(t *testing.T) persistertest.Store {
-		_, owner := owned(t)
+		_, owner := ownedMigrated(t)
 		return open(t, owner)
 	}
 	persistertest.Run(t, fresh)
@@ -289,7 +289,7 @@ func (h *deployment) storeOfOther(t *testing.T) {
 
 // TestWarnsOfSuperuser: a role that row security does not bind causes one warning.
 func TestWarnsOfSuperuser(t *testing.T) {
-	admin, owner := owned(t)
+	admin, owner := ownedMigrated(t)
 	open(t, owner)
 	for dsn, want := range map[string]int{admin: 1, owner: 0} {
 		var log bytes.Buffer

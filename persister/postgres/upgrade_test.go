@@ -2,10 +2,13 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/internal/testkit"
@@ -19,6 +22,25 @@ func owned(t testing.TB) (admin, owner string) {
 	t.Helper()
 	admin = testkit.Postgres(t)
 	return admin, as(admin, makeOwner(t, admin))
+}
+
+// ownedMigrated is owned with tables, which the owner has made.
+func ownedMigrated(t testing.TB) (admin, owner string) {
+	t.Helper()
+	admin = testkit.PostgresCopy(t, "owned", func(ctx context.Context, dsn string) error {
+		conn, err := pgx.Connect(ctx, dsn)
+		if err == nil {
+			_, err = conn.Exec(ctx, `create role owner_of_tables login; grant all on schema public to owner_of_tables`)
+			err = errors.Join(err, conn.Close(ctx))
+		}
+		if err == nil {
+			_, err = postgres.Migrate(ctx, as(dsn, "owner_of_tables"), false)
+		}
+		return err
+	})
+	p := pool(t, admin)
+	exec(t, p, `alter database `+ask[string](t, p, `select current_database()`)+` owner to owner_of_tables`)
+	return admin, as(admin, "owner_of_tables")
 }
 
 func makeOwner(t testing.TB, admin string) string {

@@ -37,7 +37,7 @@ func put(t testing.TB, s persistertest.Store, key schema.RunKey, events []schema
 
 // TestViewsOfScenarios: the views show for every scenario what its fold contains.
 func TestViewsOfScenarios(t *testing.T) {
-	_, dsn := owned(t)
+	_, dsn := ownedMigrated(t)
 	s := open(t, dsn)
 	p := pool(t, dsn+"&options=-c%20agentstream.tenant%3Dacme")
 	for _, sc := range schematest.All() {
@@ -125,7 +125,7 @@ func nasty() []string {
 
 // TestViewsNeverFail: every field that a view reads holds every nasty value, and everything is read.
 func TestViewsNeverFail(t *testing.T) {
-	_, dsn := owned(t)
+	_, dsn := ownedMigrated(t)
 	s := open(t, dsn)
 	run := 0
 	fields := map[string][]string{
@@ -169,7 +169,7 @@ func TestViewsNeverFail(t *testing.T) {
 // TestUsageInAnyOrder: usage is counted once and under its model, in whichever order packs are stored, and
 // it goes with the run.
 func TestUsageInAnyOrder(t *testing.T) {
-	_, dsn := owned(t)
+	_, dsn := ownedMigrated(t)
 	s := open(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	var packs []schema.Pack
@@ -217,7 +217,7 @@ func permutations(n int) (all [][]int) {
 
 // TestCost: the cost that a provider reports wins, then the longest name that fits, then the newest price.
 func TestCost(t *testing.T) {
-	_, dsn := owned(t)
+	_, dsn := ownedMigrated(t)
 	s := open(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	message := func(model, usage string) schema.Pack {

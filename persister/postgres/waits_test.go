@@ -9,7 +9,7 @@ import (
 
 // TestWaitingInSQL: the view shows what a run waits for, and since when.
 func TestWaitingInSQL(t *testing.T) {
-	admin, owner := owned(t)
+	admin, owner := ownedMigrated(t)
 	s, p := open(t, owner), pool(t, admin)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	for i, c := range []struct {

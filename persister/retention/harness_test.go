@@ -82,16 +82,21 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 		test(t, store{s, s, s, s, s, s, s, s, s, s})
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := testkit.PostgresCopy(t, func(ctx context.Context, dsn string) error {
-			_, err := postgres.Migrate(ctx, dsn, false)
-			return err
-		})
-		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, MaxConns: 8})
+		s, err := postgres.Open(t.Context(), postgres.Config{DSN: migrated(t), MaxConns: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
 		test(t, store{s, s, s, s, s, s, s, s, s, s})
+	})
+}
+
+// migrated returns a fresh, migrated database.
+func migrated(t testing.TB) string {
+	t.Helper()
+	return testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
+		_, err := postgres.Migrate(ctx, dsn, false)
+		return err
 	})
 }
 

@@ -260,11 +260,7 @@ func TestTogether(t *testing.T) {
 		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := testkit.Postgres(t)
-		if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
-			t.Fatal(err)
-		}
-		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, MaxConns: 12})
+		s, err := postgres.Open(t.Context(), postgres.Config{DSN: migrated(t), MaxConns: 12})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -176,7 +176,7 @@ var floors = []floor{
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
 	{"persister/sqlite", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"persister/postgres/projection", []string{"schema"}, "rows of views are made of events alone"},
+	{"persister/postgres/projection", []string{"schema", "schema/jsonscan"}, "rows of views are made of events alone"},
 	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "schema"}, "migrations know what is stored in the tables, not the store"},
 	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},

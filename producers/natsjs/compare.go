@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/internal/natskit"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -19,9 +21,11 @@ import (
 type Compare func(ctx context.Context, partition int) (generation uint64, err error)
 
 // comparisons remember which partitions have been compared since the log may last have changed: at the start, when
-// the connection was made anew, and when an append was not answered. Nothing is appended before.
+// the connection was made anew, when an append was not answered, and when the stream is another one. Nothing is appended
+// before.
 type comparisons struct {
 	nc      *nats.Conn
+	js      jetstream.JetStream
 	compare Compare // nil: there is nothing to compare with
 	parts   []comparison
 }
@@ -31,6 +35,7 @@ type comparison struct {
 	doubts     atomic.Uint64 // counts appends that were not answered
 	compared   atomic.Uint64 // the moment of the last comparison that went well; 0: there was none
 	generation atomic.Uint64 // as of then
+	made       atomic.Int64  // when the stream that was compared was made, in ns; by it a stream is known
 
 	mu     sync.Mutex
 	busy   chan struct{} // closed when the comparison under way has ended; nil: none is
@@ -66,9 +71,14 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 			return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
 		}
 		if first {
-			generation, err := c.compare(ctx, partition)
+			generation := uint64(0)
+			made, err := c.made(ctx, partition) // first: a stream that is made meanwhile is not taken for compared
+			if err == nil {
+				generation, err = c.compare(ctx, partition)
+			}
 			if err == nil {
 				p.generation.Store(generation)
+				p.made.Store(made)
 				p.compared.Store(moment)
 			}
 			if p.leave(ctx, err); err != nil {
@@ -80,6 +90,40 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 		case <-busy:
 		case <-ctx.Done():
 			return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, context.Cause(ctx))
+		}
+	}
+}
+
+// made returns when the stream of a partition was made. The leader answers.
+func (c *comparisons) made(ctx context.Context, partition int) (int64, error) {
+	s, err := c.js.Stream(ctx, natskit.StreamName(partition))
+	if err != nil {
+		return 0, fmt.Errorf("when %s was made: %w", natskit.StreamName(partition), err)
+	}
+	return s.CachedInfo().Created.UnixNano(), nil
+}
+
+// passFirst is pass for the first message of a run in the stream of a partition. The stream may have been deleted and
+// made anew under a connection that stays, and a persister may still store what it has read of the former one: the
+// message would get the numbers of events that the archive has not got yet. Later messages of a run need no such look,
+// because they are appended behind a message that another stream has not got.
+func (c *comparisons) passFirst(ctx context.Context, partition int) (uint64, error) {
+	if c.compare == nil {
+		return 0, nil
+	}
+	for {
+		generation, err := c.pass(ctx, partition)
+		if err != nil {
+			return 0, err
+		}
+		made, err := c.made(ctx, partition)
+		switch p := &c.parts[partition]; {
+		case err != nil:
+			return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
+		case p.made.Load() == made:
+			return generation, nil
+		default:
+			p.doubts.Add(1)
 		}
 	}
 }

@@ -167,3 +167,76 @@ func TestWritersOfARenewedLog(t *testing.T) {
 		t.Errorf("the former agent: %v", err)
 	}
 }
+
+// archived has the heads of runs, and no more.
+type archived map[schema.RunKey]schema.Head
+
+func (a archived) Head(_ context.Context, key schema.RunKey, _ string) (schema.Head, error) {
+	return a[key], nil
+}
+
+// TestStreamMadeAnewUnderAConnection: the streams are deleted and declared again while the connection stays. What a run
+// has in the former stream may not be stored yet, so nothing of it is numbered before a comparison with the new one.
+func TestStreamMadeAnewUnderAConnection(t *testing.T) {
+	k := testkit.NATS(t)
+	var behind atomic.Bool
+	var generation atomic.Uint64
+	l := compared(t, k.Server.ClientURL(), func(context.Context, int) (uint64, error) {
+		if behind.Load() {
+			return 0, errors.New("behind")
+		}
+		return generation.Load(), nil
+	})
+	archive := archived{}
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: l, Archive: archive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := producers.New(producers.Config{Log: l, Archive: archive, Key: schema.RunKey{Tenant: "acme", Run: "quiet"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pub.Close(context.Background()) }()
+	add := func(run string, within time.Duration) (producers.Receipt, error) {
+		return a.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{text("", "x")}, producers.AppendOptions{Within: within})
+	}
+	if err := l.Compared(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run := schema.RunKey{Tenant: "acme", Run: "run_1"}
+	var heads []schema.Head
+	for range 3 {
+		if _, err := add(run.Run, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		head, err := l.Head(t.Context(), run, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads = append(heads, head)
+	}
+	for p := range k.Partitions {
+		if err := k.JS.DeleteStream(t.Context(), natskit.StreamName(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{Partitions: k.Partitions}); err != nil {
+		t.Fatal(err)
+	}
+	behind.Store(true) // the persister holds the third event, which the archive has not got yet
+	archive[run] = heads[1]
+	for _, run := range []string{run.Run, "fresh"} {
+		if r, err := add(run, 300*time.Millisecond); err == nil {
+			t.Errorf("%s: seq %d is given before the comparison", run, r.First)
+		}
+	}
+	archive[run] = heads[2]
+	generation.Store(1)
+	behind.Store(false)
+	if r, err := add(run.Run, 10*time.Second); err != nil || r.First != 4 {
+		t.Errorf("behind the comparison: %+v, %v", r, err)
+	}
+	if _, err := pub.Append(t.Context(), text("", "x")); err != nil {
+		t.Errorf("a publisher that wrote nothing before: %v", err)
+	}
+}

@@ -35,8 +35,8 @@ var _ producers.Log = (*Log)(nil)
 func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenCompared(ctx, nc, nil) }
 
 // OpenCompared is Open for a log that is stored elsewhere as well. Heads are read and packs are appended only after
-// compare has found the partition whole: at first, after each reconnect, and after each append that was not
-// answered. A log that came back shorter would number events again otherwise.
+// compare has found the partition whole: at first, after each reconnect, after each append that was not answered, and
+// when the stream was made anew. A log that came back shorter would number events again otherwise.
 func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -50,7 +50,7 @@ func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, er
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}
-	l.compared = comparisons{nc: nc, compare: compare, parts: make([]comparison, n)}
+	l.compared = comparisons{nc: nc, js: js, compare: compare, parts: make([]comparison, n)}
 	return l, nil
 }
 
@@ -93,7 +93,11 @@ func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	subject, filter, part := schema.PackSubject(p.Key, p.Child, l.partitions)
-	generation, err := l.compared.pass(ctx, part)
+	pass := l.compared.pass
+	if after == 0 {
+		pass = l.compared.passFirst
+	}
+	generation, err := pass(ctx, part)
 	if err == nil && generation != p.Head.Generation {
 		err = producers.ErrRenewed
 	}

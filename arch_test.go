@@ -174,11 +174,12 @@ var floors = []floor{
 	{"persister/deadletter", []string{"persister", "schema"}, "what happens to dead letters afterwards knows the contract, no store"},
 	{"persister/persistertest", []string{"persister", "persister/deadletter", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema"}, "what is due is decided by policy alone: no store, no log"},
+	{"persister/sqlstore", []string{"persister", "persister/deadletter", "schema"}, "what SQL stores have in common knows the contract and no database"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
-	{"persister/sqlite", []string{"persister", "persister/deadletter", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/sqlite", []string{"persister", "persister/deadletter", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/postgres/projection", []string{"schema", "schema/jsonscan"}, "rows of views are made of events alone"},
-	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "schema"}, "migrations know what is stored in the tables, not the store"},
-	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
+	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract, no other dialect"},
@@ -367,6 +368,7 @@ var closed = map[string][]string{
 	"fanout":               nil,
 	"persister":            nil,
 	"persister/deadletter": nil,
+	"persister/sqlstore":   nil,
 	"clients/go":           nil,
 }
 

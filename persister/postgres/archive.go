@@ -7,44 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
-
-// Place returns where the events of a run are stored, the zero Place when the tenant has no such run.
-func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
-	err = s.query(ctx, key.Tenant, func(rows pgx.Rows) error {
-		var day time.Time
-		_, err := pgx.ForEachRow(rows, []any{&day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &p.Deleted}, func() error {
-			p.Day = day.Format(dayLayout)
-			return nil
-		})
-		return err
-	}, `select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
-		from agent_runs where koder_user_id = $1 and id = $2`, key.Tenant, key.Run)
-	if err != nil {
-		return persister.Place{}, fmt.Errorf("postgres: place of run %s: %w", key, err)
-	}
-	return p, nil
-}
-
-// Page implements persister.Rows. It reads rows only, not blobs.
-func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
-	return rows{s}.Page(ctx, key, day, after, through)
-}
-
-// Frames implements persister.Rows. It reads rows only, not blobs.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
-	return rows{s}.Frames(ctx, key, day, through)
-}
-
-// unarchived is the condition of the index agent_runs_unarchived, in the same words.
-const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
 
 // claimRuns skips rows that another claim or an append has locked: it waits for nothing.
 const claimRuns = `
 update agent_runs r set archive_after = now() + make_interval(secs => $2)
-from (select koder_user_id, id from agent_runs where ` + unarchived + `
+from (select koder_user_id, id from agent_runs where ` + sqlstore.Unarchived + `
 		and updated_at <= now() - make_interval(secs => $1) and (archive_after is null or archive_after <= now())
 	limit $3 for update skip locked) c
 where r.koder_user_id = c.koder_user_id and r.id = c.id
@@ -84,7 +54,7 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 		return err
-	}, `select count(*) from (select from agent_runs where `+unarchived+` and updated_at <= now() - make_interval(secs => $1) limit $2) x`,
+	}, `select count(*) from (select from agent_runs where `+sqlstore.Unarchived+` and updated_at <= now() - make_interval(secs => $1) limit $2) x`,
 		settle.Seconds(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("postgres: runs to archive: %w", err)

@@ -9,71 +9,26 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
-
-// held is the condition that a run r is under a legal hold.
-const held = `exists (select from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
-
-// Conditions of EndedRuns. They are the same as those of the indexes.
-const (
-	isOver = `r.state in ('done', 'error', 'aborted') and r.expired_at is null and r.deleted_at is null`
-	isWarm = `r.archived_at is not null and r.floor_seq < r.archived_seq and r.deleted_at is null
-		and r.archived_seq = r.last_seq and r.state in ('done', 'error', 'aborted')`
-	isUnwanted = `r.session_deleted_at is not null and r.deleted_at is null`
-)
-
-// EndedRuns returns runs that have ended and have not expired; see persister.EndedQuery.
-func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
-	where := isOver
-	switch {
-	case q.Unwanted:
-		where = isUnwanted
-	case q.Warm:
-		where = isWarm
-	}
-	after, day := persister.EndedRun{}, time.Time{}
-	if q.After != nil {
-		after = *q.After
-		if day, err = time.Parse(dayLayout, after.Place.Day); err != nil {
-			return nil, fmt.Errorf("postgres: runs that are over: %w", err)
-		}
-	}
-	through, err := time.Parse(dayLayout, q.Through)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: runs that are over: %w", err)
-	}
-	err = s.query(ctx, everyTenant, func(result pgx.Rows) error {
-		runs, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (r persister.EndedRun, err error) {
-			var day time.Time
-			p := &r.Place
-			err = row.Scan(&r.Key.Tenant, &r.Key.Run, &r.State, &day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &r.Ended, &r.Bytes, &r.Held)
-			p.Day = day.Format(dayLayout)
-			return r, err
-		})
-		return err
-	}, `select koder_user_id, id, state, run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq,
-			least(last_ts, updated_at), archived_bytes, `+held+`
-		from agent_runs r where `+where+` and run_day <= $1 and (run_day, koder_user_id, id) > ($2, $3, $4)
-		order by run_day, koder_user_id, id limit $5`, through, day, after.Key.Tenant, after.Key.Run, q.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: runs that are over: %w", err)
-	}
-	return runs, nil
-}
 
 // keepLock is an advisory lock of transactions: shared for those that mark runs as expired or deleted, exclusive for one
 // that places a hold. So either the hold is placed first and the run is not marked, or AddHold reports that it is marked.
 const keepLock = 0x6167656e746b65 // "agentke"
 
-const markShared = `select pg_advisory_xact_lock_shared($1)`
+// Statements that take keepLock.
+var (
+	markShared = fmt.Sprintf(`select pg_advisory_xact_lock_shared(%d)`, keepLock)
+	holdAlone  = fmt.Sprintf(`select pg_advisory_xact_lock(%d)`, keepLock)
+)
 
 // lockRuns skips runs to which events are being appended, instead of waiting for them. A statement sees what was committed
 // before it began, so it runs after keepLock is held, to see all holds.
 const lockRuns = `
 select r.koder_user_id, r.id from agent_runs r join unnest($1::text[], $2::text[], $3::bigint[]) as x(t, id, last)
 	on r.koder_user_id = x.t and r.id = x.id
-where r.last_seq = x.last and %s and not ` + held + `
+where r.last_seq = x.last and %s and not ` + sqlstore.Held + `
 order by r.koder_user_id, r.id for update of r skip locked`
 
 const picked = `with picked as (select r.* from agent_runs r join unnest($1::text[], $2::text[]) as x(t, id)
@@ -96,7 +51,7 @@ update agent_runs r set floor_seq = r.archived_seq from picked p where r.koder_u
 // Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer events
 // than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
-	marked, err := s.mark(ctx, runs, isOver, markExpired, persister.ScrapExpired, now)
+	marked, err := s.mark(ctx, runs, sqlstore.IsOver, markExpired, persister.ScrapExpired, now)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: expire %d runs: %w", len(runs), err)
 	}
@@ -105,7 +60,7 @@ func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.
 
 // Cool marks the rows of runs as removed whose events are in blobs, in the way of Expire.
 func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
-	marked, err := s.mark(ctx, runs, isWarm, markCold, persister.ScrapCold, now)
+	marked, err := s.mark(ctx, runs, sqlstore.IsWarm, markCold, persister.ScrapCold, now)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: cool %d runs: %w", len(runs), err)
 	}
@@ -121,7 +76,7 @@ func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text
 		of[r.Key] = r
 	}
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, markShared, int64(keepLock)); err != nil {
+		if _, err := tx.Exec(ctx, markShared); err != nil {
 			return err
 		}
 		result, err := tx.Query(ctx, fmt.Sprintf(lockRuns, where), tenants, ids, lasts)
@@ -143,32 +98,6 @@ func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text
 		return nil, err
 	}
 	return marked, nil
-}
-
-// Scraps returns scraps with ids greater than after, the oldest first.
-func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
-	return s.scraps(ctx, `id > $1 order by id limit $2`, after, limit)
-}
-
-// ScrapsOf returns the scraps of one run.
-func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
-	return s.scraps(ctx, `koder_user_id = $1 and run_id = $2 order by id`, key.Tenant, key.Run)
-}
-
-func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []persister.Scrap, err error) {
-	err = s.query(ctx, everyTenant, func(result pgx.Rows) error {
-		list, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (c persister.Scrap, err error) {
-			var day time.Time
-			err = row.Scan(&c.ID, &c.Key.Tenant, &c.Key.Run, &day, &c.After, &c.Through, &c.URI, &c.Why)
-			c.Day = day.Format(dayLayout)
-			return c, err
-		})
-		return err
-	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: scraps: %w", err)
-	}
-	return list, nil
 }
 
 // The day is a parameter of its own, so that other partitions are not scanned.

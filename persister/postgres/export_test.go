@@ -32,12 +32,6 @@ func CopyBody(chunks []persister.Chunk, day string) []byte {
 // Races counts the transactions that were done again because keys of copied rows were taken.
 func (s *Store) Races() int64 { return s.races.Load() }
 
-// RunsQuery and ParentQuery are statements whose plans are looked at.
-var (
-	RunsQuery   = runsQuery
-	ParentQuery = parentQuery
-)
-
 // MigrateTo brings an empty database up to a version of old.
 func MigrateTo(ctx context.Context, dsn string, version int64) error {
 	return migrations(dsn, func(_ *sql.DB, p *goose.Provider) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/persister/persistertest"
-	"agentstream/persister/postgres"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
@@ -57,7 +57,7 @@ func TestRunsPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		took := time.Since(begun)
-		text, args := postgres.RunsQuery("acme", q)
+		text, args := s.RunsQuery("acme", q)
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan, rows := explain(t, p, mode, text, args)
 			if strings.Contains(plan, "Seq Scan") || rows > 50*(1+len(q.States)) || strings.Contains(plan, "external") || !strings.Contains(plan, "agent_runs_list") {
@@ -69,7 +69,7 @@ func TestRunsPlan(t *testing.T) {
 	exec(t, pool(t, admin), `update agent_runs set asked_ts = first_ts, asks = '[]' where state = 'running'; analyze agent_runs`)
 	for name, q := range map[string]schema.RunsQuery{"first": {}, "next": {After: after}, "oldest": {Oldest: true}} {
 		q.Limit, q.Waits = 50, true
-		text, args := postgres.RunsQuery("acme", q)
+		text, args := s.RunsQuery("acme", q)
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan, rows := explain(t, p, mode, text, args)
 			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") || rows > 50 || !strings.Contains(plan, "agent_runs_waiting") {
@@ -77,7 +77,7 @@ func TestRunsPlan(t *testing.T) {
 			}
 		}
 	}
-	plan, rows := explain(t, p, "force_generic_plan", postgres.ParentQuery, []any{"acme", "kid_77778"})
+	plan, rows := explain(t, p, "force_generic_plan", sqlstore.ParentQuery, []any{"acme", "kid_77778"})
 	if !strings.Contains(plan, "agent_run_lanes_child") || rows != 1 {
 		t.Errorf("%d rows\n%s", rows, plan)
 	}

@@ -46,7 +46,7 @@ func TestSessionsPlan(t *testing.T) {
 			if err != nil || (len(runs) == 0) != (name == "no such agent") {
 				t.Fatalf("%s: %d runs, %v", name, len(runs), err)
 			}
-			text, args := postgres.RunsQuery("acme", q)
+			text, args := s.RunsQuery("acme", q)
 			most := 0
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 				plan, rows := explain(t, p, mode, text, args)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 )
 
 // Config configures a Store. DSN must be set.
@@ -39,6 +40,8 @@ func (c Config) validate() error {
 
 // Store is a persister.Store in PostgreSQL. Create it with Open and close it with Close.
 type Store struct {
+	sqlstore.Store // reads and changes that all SQL stores have in common
+
 	pool  *pgxpool.Pool
 	log   *slog.Logger
 	plain bool // parameters are slices; see packed.plain
@@ -75,7 +78,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	return &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}, nil
+	s := &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
+	s.Store = sqlstore.New(database{s}, s, dialect)
+	return s, nil
 }
 
 // Close waits until no connection is in use and closes all.

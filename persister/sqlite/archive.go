@@ -2,48 +2,20 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
-	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
-
-// Place returns where the events of a run are stored, the zero Place when the tenant has no such run.
-func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place, err error) {
-	err = s.read.QueryRowContext(ctx, `select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
-		from agent_runs where koder_user_id = ? and id = ?`, key.Tenant, key.Run).
-		Scan(&p.Day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &p.Deleted)
-	if errors.Is(err, sql.ErrNoRows) {
-		return persister.Place{}, nil
-	}
-	if err != nil {
-		return persister.Place{}, fmt.Errorf("sqlite: place of run %s: %w", key, err)
-	}
-	return p, nil
-}
-
-// Page implements persister.Rows. It reads rows only, not blobs.
-func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
-	return rows{s}.Page(ctx, key, day, after, through)
-}
-
-// Frames implements persister.Rows. It reads rows only, not blobs.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
-	return rows{s}.Frames(ctx, key, day, through)
-}
-
-// unarchived is the condition of the index agent_runs_unarchived, in the same words.
-const unarchived = `state in ('done', 'error', 'aborted') and archived_at is null and expired_at is null and deleted_at is null`
 
 // Claim returns at most limit runs that have ended, have not changed for settle and are not archived. Other calls do
 // not return them for the time of lease. A lease only avoids double work: a run may also be archived without one.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
 	now := time.Now().UTC()
 	result, err := s.write.QueryContext(ctx, `update agent_runs set archive_after = ?1 where (koder_user_id, id) in (
-			select koder_user_id, id from agent_runs where `+unarchived+`
+			select koder_user_id, id from agent_runs where `+sqlstore.Unarchived+`
 				and updated_at <= ?2 and (archive_after is null or archive_after <= ?3) limit ?4)
 		returning koder_user_id, id`, stamp(now.Add(lease)), now.Add(-settle).Format(updatedLayout), stamp(now), limit)
 	if err != nil {
@@ -75,7 +47,7 @@ func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration
 
 // Backlog returns the number of runs that Claim would return if none were claimed, at most limit.
 func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
-	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+unarchived+` and updated_at <= ? limit ?)`,
+	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+sqlstore.Unarchived+` and updated_at <= ? limit ?)`,
 		time.Now().UTC().Add(-settle).Format(updatedLayout), limit).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: runs to archive: %w", err)

@@ -9,66 +9,9 @@ import (
 	"time"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
-
-// held is the condition that a run r is under a legal hold.
-const held = `exists (select 1 from agent_holds h where h.koder_user_id = r.koder_user_id and h.run_id in ('', r.id))`
-
-// Conditions of EndedRuns. They are the same as those of the indexes.
-const (
-	isOver = `state in ('done', 'error', 'aborted') and expired_at is null and deleted_at is null`
-	isWarm = `archived_at is not null and floor_seq < archived_seq and deleted_at is null
-		and archived_seq = last_seq and state in ('done', 'error', 'aborted')`
-	isUnwanted = `session_deleted_at is not null and deleted_at is null`
-)
-
-// EndedRuns returns runs that have ended and have not expired; see persister.EndedQuery.
-func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error) {
-	where := isOver
-	switch {
-	case q.Unwanted:
-		where = isUnwanted
-	case q.Warm:
-		where = isWarm
-	}
-	var after persister.EndedRun
-	if q.After != nil {
-		after = *q.After
-	}
-	var runs []persister.EndedRun
-	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
-		var r persister.EndedRun
-		var last, stored string
-		p := &r.Place
-		err := scan(&r.Key.Tenant, &r.Key.Run, &r.State, &p.Day, &p.Last, &p.Archived, &p.URI, &p.Floor, &p.Expired, &last, &stored, &r.Bytes, &r.Held)
-		if err == nil {
-			r.Ended, err = earlier(last, stored)
-		}
-		runs = append(runs, r)
-		return true, err
-	}, `select koder_user_id, id, state, run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq,
-			last_ts, updated_at, archived_bytes, `+held+`
-		from agent_runs r where `+where+` and run_day <= ?1 and (run_day, koder_user_id, id) > (?2, ?3, ?4)
-		order by run_day, koder_user_id, id limit ?5`, q.Through, after.Place.Day, after.Key.Tenant, after.Key.Run, q.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: runs that are over: %w", err)
-	}
-	return runs, nil
-}
-
-// earlier returns the earlier of an event's time and the time at which it was stored.
-func earlier(event, stored string) (time.Time, error) {
-	e, err := time.Parse(time.RFC3339Nano, event)
-	if err != nil {
-		return e, err
-	}
-	s, err := time.Parse(time.RFC3339Nano, stored)
-	if s.Before(e) {
-		e = s
-	}
-	return e, err
-}
 
 const discardRun = `insert into agent_trash (koder_user_id, run_id, run_day, after_seq, through_seq, uri, why, since)
 	select koder_user_id, id, run_day, floor_seq, %s, %s, ?, ? from agent_runs r where koder_user_id = ? and id = ?`
@@ -86,16 +29,14 @@ const markExpired = `update agent_runs set floor_seq = last_seq, expired_seq = l
 
 const markCold = `update agent_runs set floor_seq = archived_seq where koder_user_id = ? and id = ?`
 
-const removeLanes = `delete from agent_run_lanes where koder_user_id = ? and run_id = ?`
-
 // Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer
 // events than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
-	return s.mark(ctx, "expire", runs, isOver, func(tx *sql.Tx, key schema.RunKey) error {
+	return s.mark(ctx, "expire", runs, sqlstore.IsOver, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashExpired, persister.ScrapExpired, stamp(now), key.Tenant, key.Run); err != nil {
 			return err
 		}
-		if err := exec(ctx, tx, removeLanes, key.Tenant, key.Run); err != nil {
+		if err := exec(ctx, tx, sqlstore.RemoveLanes, key.Tenant, key.Run); err != nil {
 			return err
 		}
 		return exec(ctx, tx, markExpired, stamp(now), key.Tenant, key.Run)
@@ -104,7 +45,7 @@ func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.
 
 // Cool marks the rows of runs as removed whose events are in blobs, in the way of Expire.
 func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
-	return s.mark(ctx, "cool", runs, isWarm, func(tx *sql.Tx, key schema.RunKey) error {
+	return s.mark(ctx, "cool", runs, sqlstore.IsWarm, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashCold, persister.ScrapCold, stamp(now), key.Tenant, key.Run); err != nil {
 			return err
 		}
@@ -117,7 +58,7 @@ func (s *Store) mark(ctx context.Context, doing string, runs []persister.EndedRu
 		for _, r := range runs {
 			var n int
 			err := tx.QueryRowContext(ctx, `select count(*) from agent_runs r where koder_user_id = ? and id = ? and last_seq = ? and `+where+
-				` and not `+held, r.Key.Tenant, r.Key.Run, int64(r.Place.Last)).Scan(&n)
+				` and not `+sqlstore.Held, r.Key.Tenant, r.Key.Run, int64(r.Place.Last)).Scan(&n)
 			if err != nil {
 				return err
 			}
@@ -152,29 +93,6 @@ func (s *Store) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
 func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	_, err := tx.ExecContext(ctx, text, args...)
 	return err
-}
-
-// Scraps returns scraps with ids greater than after, the oldest first.
-func (s *Store) Scraps(ctx context.Context, after int64, limit int) ([]persister.Scrap, error) {
-	return s.scraps(ctx, `id > ? order by id limit ?`, after, limit)
-}
-
-// ScrapsOf returns the scraps of one run.
-func (s *Store) ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error) {
-	return s.scraps(ctx, `koder_user_id = ? and run_id = ? order by id`, key.Tenant, key.Run)
-}
-
-func (s *Store) scraps(ctx context.Context, where string, args ...any) (list []persister.Scrap, err error) {
-	err = rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
-		var c persister.Scrap
-		err := scan(&c.ID, &c.Key.Tenant, &c.Key.Run, &c.Day, &c.After, &c.Through, &c.URI, &c.Why)
-		list = append(list, c)
-		return true, err
-	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: scraps: %w", err)
-	}
-	return list, nil
 }
 
 const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`

@@ -46,7 +46,7 @@ func nanoseconds(t time.Time) int64 {
 // Offsets implements persister.Store.
 func (s *Store) Offsets(ctx context.Context) ([]persister.StoredOffset, error) {
 	var offsets []persister.StoredOffset
-	err := rows{s}.each(ctx, func(scan func(...any) error) (bool, error) {
+	err := s.each(ctx, func(scan func(...any) error) (bool, error) {
 		var o persister.StoredOffset
 		var generation, position, stored int64
 		var movedAt string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentstream/persister/persistertest"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
@@ -44,7 +45,7 @@ func TestRunsPlan(t *testing.T) {
 		if err != nil || len(runs) == 0 {
 			t.Fatalf("%s: %d runs, %v", name, len(runs), err)
 		}
-		text, args := runsQuery("acme", q)
+		text, args := s.RunsQuery("acme", q)
 		plan := explain(t, s, text, args...)
 		if strings.Contains(plan, "SCAN agent_runs") || strings.Count(plan, "USING INDEX agent_runs_list") != max(1, len(q.States)) ||
 			strings.Contains(plan, "TEMP B-TREE") && len(q.States) == 0 {
@@ -54,12 +55,12 @@ func TestRunsPlan(t *testing.T) {
 	}
 	for name, q := range map[string]schema.RunsQuery{"first": {}, "next": {After: after}, "oldest": {Oldest: true}} {
 		q.Limit, q.Waits = 50, true
-		text, args := runsQuery("acme", q)
+		text, args := s.RunsQuery("acme", q)
 		if plan := explain(t, s, text, args...); !strings.Contains(plan, "USING INDEX agent_runs_waiting") || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("waiting, %s:\n%s", name, plan)
 		}
 	}
-	if plan := explain(t, s, parentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
+	if plan := explain(t, s, sqlstore.ParentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Error(plan)
 	}
 	begun := time.Now()
@@ -72,7 +73,7 @@ func TestRunsPlan(t *testing.T) {
 func explain(t *testing.T, s *Store, text string, args ...any) string {
 	t.Helper()
 	var plan strings.Builder
-	err := rows{s}.each(t.Context(), func(scan func(...any) error) (bool, error) {
+	err := s.each(t.Context(), func(scan func(...any) error) (bool, error) {
 		var id, parent, unused int
 		var detail string
 		err := scan(&id, &parent, &unused, &detail)

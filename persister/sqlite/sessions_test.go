@@ -23,7 +23,7 @@ func TestSessionsPlan(t *testing.T) {
 	} {
 		for _, oldest := range []bool{false, true} {
 			tt.q.Oldest, tt.q.Limit = oldest, 50
-			text, args := runsQuery("acme", tt.q)
+			text, args := s.RunsQuery("acme", tt.q)
 			plan := explain(t, s, text, args...)
 			if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") || !strings.Contains(plan, "USING INDEX "+tt.index) {
 				t.Errorf("%s, oldest %v:\n%s", name, oldest, plan)

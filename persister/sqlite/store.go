@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 )
 
 // Config configures a Store. Path must be set.
@@ -41,6 +42,8 @@ func (c Config) validate() error {
 
 // Store is a persister.Store in one SQLite file. Create it with Open and close it with Close.
 type Store struct {
+	sqlstore.Store // reads and changes that all SQL stores have in common
+
 	write *sql.DB // one connection
 	read  *sql.DB
 
@@ -67,6 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	read.SetMaxOpenConns(cfg.Readers)
 	read.SetMaxIdleConns(cfg.Readers)
 	s := &Store{write: write, read: read}
+	s.Store = sqlstore.New(database{s}, s, dialect)
 	if err := s.Ping(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

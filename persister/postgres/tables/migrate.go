@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib" // goose needs database/sql
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"agentstream/persister/sqlstore"
 )
 
 //go:embed migrations/*.sql
@@ -21,7 +23,7 @@ var migrations embed.FS
 
 // EveryTenant is the tenant of work for all tenants at once: appends, upkeep, migrations. No tenant can have this name,
 // and row security accepts it from the tables' owner alone.
-const EveryTenant = "*"
+const EveryTenant = sqlstore.EveryTenant
 
 // TenantSetting is the setting with which the tables' row policies compare each row's tenant.
 const TenantSetting = "agentstream.tenant"

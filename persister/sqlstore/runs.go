@@ -1,0 +1,106 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"agentstream/schema"
+)
+
+// Runs returns one page of the tenant's stored runs; see schema.RunsQuery for the order. A run is listed from the time its
+// first events are committed until it expires or is deleted.
+func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
+	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
+		return nil, nil
+	}
+	text, args := s.RunsQuery(tenant, q)
+	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
+		var usage string
+		var session sql.NullString
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, &session)
+		if session.Valid {
+			r.Session = json.RawMessage(session.String)
+		}
+		r.Usage = schema.ParseUsage(usage)
+		return r, err
+	}, text, args...)
+	if err != nil {
+		return nil, s.failed(err, "runs of %s", tenant)
+	}
+	return runs, nil
+}
+
+// RunsQuery returns the statement of Runs and its arguments. It has only the conditions that are set, so that the planner
+// can use the indexes. With states, the page is made from one page of each state, so that rare ones are not searched among
+// all others.
+func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
+	w := where{args: []any{tenant, q.Limit}, conditions: []string{"koder_user_id = $1 and expired_at is null and deleted_at is null"}}
+	order, behind := " order by first_ts desc, id desc limit $2", "<"
+	if q.Oldest {
+		order, behind = " order by first_ts, id limit $2", ">"
+	}
+	if !q.After.IsZero() {
+		w.and("(first_ts, id) "+behind+" (?, ?)", s.d.Time(q.After.Started), q.After.ID)
+	}
+	if !q.Since.IsZero() {
+		w.and("first_ts >= ?", s.d.Time(q.Since))
+	}
+	if !q.Until.IsZero() {
+		w.and("first_ts < ?", s.d.Time(q.Until))
+	}
+	// The conditions of the indexes, in the same words.
+	if q.Waits {
+		w.and("(asked_ts is not null or state in ('awaiting_approval', 'paused'))")
+	}
+	if q.Sessions && !q.Archived {
+		w.and("session_archived_at is null")
+	}
+	if q.Sessions {
+		w.and("session_deleted_at is null")
+	}
+	if q.Agent != "" {
+		w.and("session_agent = ?", q.Agent)
+	}
+	session := "cast(null as text)" // it may be long
+	if q.Sessions {
+		session = "session"
+	}
+	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
+		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, ` + session + ` as session
+		from agent_runs`
+	if len(q.States) == 0 {
+		return columns + w.text() + order, w.args
+	}
+	parts := make([]string, len(q.States))
+	for i, state := range q.States {
+		one := where{conditions: w.conditions[:len(w.conditions):len(w.conditions)], args: w.args}
+		one.and("state = ?", string(state))
+		parts[i], w.args = "select * from ("+columns+one.text()+order+") page_"+strconv.Itoa(i), one.args
+	}
+	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, w.args
+}
+
+// where collects conditions and their arguments.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+// and adds a condition, which has a ? in place of each argument, in their order.
+func (w *where) and(condition string, args ...any) {
+	for _, arg := range args {
+		w.args = append(w.args, arg)
+		condition = strings.Replace(condition, "?", "$"+strconv.Itoa(len(w.args)), 1)
+	}
+	w.conditions = append(w.conditions, condition)
+}
+
+func (w *where) text() string {
+	if len(w.conditions) == 0 {
+		return ""
+	}
+	return " where " + strings.Join(w.conditions, " and ")
+}

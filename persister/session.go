@@ -16,10 +16,7 @@ type SessionEvent struct {
 	Payload []byte // part of the line
 }
 
-// SessionTypes are the types of SessionEvents.
-var SessionTypes = []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted}
-
-// IsSession reports whether typ is one of SessionTypes.
+// IsSession reports whether typ is the type of a SessionEvent.
 func IsSession(typ string) bool {
 	switch typ {
 	case schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted:

@@ -204,10 +204,9 @@ func apart(folder, prefix string) bool {
 	return folder != "." && !strings.HasPrefix(folder+"/", prefix) && !strings.HasPrefix(prefix, folder+"/")
 }
 
-// Sweep removes temporary files of objects whose names begin with prefix, which a Put that was killed before a time
-// has left.
-func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) error {
-	err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
+// walk calls fn for each file whose name may begin with prefix. The error of a file that is removed meanwhile is none.
+func (f *Folder) walk(ctx context.Context, prefix string, fn func(file, name string, d fs.DirEntry) error) error {
+	return filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -218,16 +217,27 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) err
 		if err != nil || d.IsDir() && apart(name, prefix) {
 			return cmp.Or(err, fs.SkipDir)
 		}
+		if d.IsDir() {
+			return nil
+		}
+		if err := fn(p, name, d); !missing(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// Sweep removes temporary files of objects whose names begin with prefix, which a Put that was killed before a time
+// has left.
+func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) error {
+	err := f.walk(ctx, prefix, func(file, name string, d fs.DirEntry) error {
 		dir, base := path.Split(name)
-		if d.IsDir() || !strings.HasPrefix(base, tempPrefix) || !strings.HasPrefix(dir+strings.TrimPrefix(base, tempPrefix), prefix) {
+		if !strings.HasPrefix(base, tempPrefix) || !strings.HasPrefix(dir+strings.TrimPrefix(base, tempPrefix), prefix) {
 			return nil
 		}
 		info, err := d.Info()
 		if err == nil && info.ModTime().Before(before) {
-			err = os.Remove(p)
-		}
-		if missing(err) {
-			return nil // it was removed meanwhile
+			err = os.Remove(file)
 		}
 		return err
 	})
@@ -240,28 +250,12 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time) err
 // List implements Store. It also returns files with names that Put would not have used.
 func (f *Folder) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
-		err := filepath.WalkDir(f.root, func(p string, d fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return err
-			}
-			name, err := f.name(p)
-			if err != nil || d.IsDir() && apart(name, prefix) {
-				return cmp.Or(err, fs.SkipDir)
-			}
-			if d.IsDir() {
-				return nil
-			}
+		err := f.walk(ctx, prefix, func(_, name string, d fs.DirEntry) error {
 			if !strings.HasPrefix(name, prefix) || strings.HasPrefix(path.Base(name), tempPrefix) {
 				return nil
 			}
 			info, err := d.Info()
 			if err != nil {
-				if missing(err) {
-					return nil // it was removed meanwhile
-				}
 				return err
 			}
 			if !yield(Object{Name: name, Size: info.Size(), Modified: info.ModTime()}, nil) {

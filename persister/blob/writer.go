@@ -33,18 +33,6 @@ func newWriter(out io.Writer, c *codec, key schema.RunKey, base schema.Head) *Wr
 	}}
 }
 
-// NewWriter returns a Writer for an object of a run whose first event follows base. base.Day must be set.
-func NewWriter(out io.Writer, key schema.RunKey, base schema.Head) (*Writer, error) {
-	c, err := newCodec()
-	if err != nil {
-		return nil, err
-	}
-	return newWriter(out, c, key, base), nil
-}
-
-// Last returns the seq of the newest event added.
-func (w *Writer) Last() schema.Seq { return w.head.Last }
-
 // Add appends a pack, which must follow the pack before.
 func (w *Writer) Add(p schema.Pack) error {
 	if p.First != w.head.Last+1 || p.Count < 1 || p.Key != w.index.Key() {

@@ -3,93 +3,40 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
-// Transfer implements persister.Store.
-func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
-	return s.do(ctx, &work{Transfer: t, keeps: true})
-}
-
-// Append implements deadletter.Redriver.
-func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
-}
-
-// work is the content of one transaction.
+// work is the content of one transaction, and its columns.
 type work struct {
-	*persister.Transfer
-	keeps bool // conflicts are stored as dead letters too
-
-	batch persister.Batch
-	days  map[schema.RunKey]string // of runs that are stored with another day than that of their chunks
-	bare  bool                     // the only row is stored without its payload
-	cols  *columns
+	*sqlstore.Work
+	cols *columns
 }
 
-// arrange orders the rows for the transaction.
-func (w *work) arrange() {
-	w.batch = persister.Arrange(w.Chunks, w.days)
-	if w.bare && len(w.batch.Rows) > 0 {
-		w.batch.Rows[0].Payload = nil
+// Write implements sqlstore.DB. When the transaction fails because of the data and has one row, the row is stored without
+// its payload, which jsonb may refuse although jsonbHolds accepts it. Only when that fails too is the row poison.
+func (d database) Write(ctx context.Context, sw *sqlstore.Work) (persister.Result, error) {
+	w := &work{Work: sw}
+	res, err := d.s.store(ctx, w)
+	if dataError(err) && len(w.Batch.Rows) == 1 {
+		w.Batch.Rows[0].Payload = nil
+		res, err = d.s.store(ctx, w)
 	}
+	return res, err
 }
-
-// nothing reports whether there is nothing to write.
-func (w *work) nothing() bool {
-	return len(w.batch.Rows) == 0 && len(w.DeadLetters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
-}
-
-// setAside returns the dead letters to store.
-func (w *work) setAside(res *persister.Result) []persister.DeadLetter {
-	if !w.keeps || len(res.Conflicts) == 0 {
-		return w.DeadLetters
-	}
-	return slices.Concat(w.DeadLetters, w.Conflicting(res.Conflicts))
-}
-
-// do runs the transaction. When it fails because of the data and has one row, the row is stored without its payload, which
-// jsonb may refuse although jsonbHolds accepts it. Only when that fails too is the row poison.
-func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
-	w.days = make(map[schema.RunKey]string)
-	for {
-		if w.arrange(); w.nothing() {
-			return persister.Result{Conflicts: w.batch.Conflicts}, nil
-		}
-		res, err := s.store(ctx, w)
-		switch {
-		case err == nil:
-			return res, nil
-		case errors.Is(err, errOtherDay):
-			continue // days has the right one now
-		case dataError(err) && len(w.batch.Rows) == 1 && !w.bare:
-			w.bare = true
-			continue
-		case dataError(err):
-			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
-		}
-		return persister.Result{}, fmt.Errorf("postgres: store %d rows of %d runs, %d dead letters: %w",
-			len(w.batch.Rows), len(w.batch.Runs), len(w.DeadLetters), err)
-	}
-}
-
-// errOtherDay reports that a run is stored with another day. The transaction is rolled back.
-var errOtherDay = errors.New("run is stored under another day")
 
 // attempts is the number of times that a transaction is tried: a partition may be dropped meanwhile, or keys be stored.
 const attempts = 4
 
 // store runs the transaction, and again when one of its partitions was dropped, or when rows to copy are stored already.
 func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err error) {
-	w.cols = columnsOf(&w.batch, s.plain)
+	w.cols = columnsOf(&w.Batch, s.plain)
 	copying := !s.copyless.Load()
 	for range attempts {
 		if err = s.ensureDays(ctx, w.cols.days); sqlState(err) == undefinedTable {
@@ -125,8 +72,8 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	batch.BeginTx(pgx.TxOptions{})
 	batch.Queue(setKeys, everyTenant).Exec(discard)
 	queueOffset(&batch, w.Transfer)
-	stored := make(map[schema.RunKey]storedRun, len(w.batch.Runs))
-	if len(w.batch.Runs) > 0 {
+	stored := make(map[schema.RunKey]storedRun, len(w.Batch.Runs))
+	if len(w.Batch.Runs) > 0 {
 		batch.Queue(upsertRuns, w.cols.runs()...).Query(func(rows pgx.Rows) error { return readRuns(rows, stored) })
 	}
 	results := s.pool.SendBatch(ctx, &batch)
@@ -139,12 +86,12 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 		_ = tx.Rollback(ctx) // after a commit it does nothing; an error closes the connection
 	}()
 	if err = results.Close(); err == nil {
-		err = checkDays(&w.batch, stored, w.days)
+		err = checkDays(&w.Batch, stored, w.Days)
 	}
 	if err != nil {
 		return res, err
 	}
-	p := planOf(&w.batch, stored, copying)
+	p := planOf(&w.Batch, stored, copying)
 	for _, day := range p.days {
 		if err = copyDay(ctx, tx, w.cols.copied(day, p.ways)); err != nil {
 			return res, err
@@ -153,7 +100,7 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	if res, err = insert(ctx, tx, w, &p, stored); err != nil {
 		return res, err
 	}
-	if err = putDeadLetters(ctx, tx, w.setAside(&res)); err != nil {
+	if err = putDeadLetters(ctx, tx, w.Aside(res.Conflicts)); err != nil {
 		return res, err
 	}
 	return res, tx.Commit(ctx)
@@ -185,7 +132,7 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 		r := &b.Runs[i]
 		if have, ok := stored[r.Key]; ok && have.day != r.Head.Day {
 			days[r.Key] = have.day
-			err = errOtherDay
+			err = sqlstore.ErrOtherDay
 		}
 	}
 	return err
@@ -193,7 +140,7 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 
 // insert stores the rows that were not copied, and what depends on the rows: lanes, usage, and the rows of the views.
 func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
-	b, cols := &w.batch, w.cols
+	b, cols := &w.Batch, w.cols
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
 	var batch pgx.Batch
 	if args := cols.lanes(b, p); args != nil {
@@ -245,7 +192,7 @@ func (c *columns) insert(batch *pgx.Batch, p *plan, news *news, count func(int))
 
 // settle returns the result for the rows.
 func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (persister.Result, error) {
-	b := &w.batch
+	b := &w.Batch
 	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
 	res.Conflicts = p.remembered(b.Conflicts, w.Chunks)
 	res.Dropped -= len(res.Conflicts)

@@ -22,6 +22,7 @@ var dialect = sqlstore.Dialect{
 	Clock:       func(t time.Time) any { return t },
 	Position:    func(n uint64) any { return pgtype.Numeric{Int: new(big.Int).SetUint64(n), Valid: true} },
 	IDs:         func(names []string) (any, error) { return deadletter.IDs(names) },
+	Refused:     dataError,
 	AnyID:       "id = any(?::bytea[])",
 }
 

@@ -17,12 +17,6 @@ from unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::t
 order by id
 on conflict do nothing`
 
-// PutDeadLetters implements deadletter.Redriver.
-func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
-	_, err := s.do(ctx, &work{Transfer: &persister.Transfer{DeadLetters: deadLetters}})
-	return err
-}
-
 // putDeadLetters stores dead letters, if there are any.
 func putDeadLetters(ctx context.Context, tx pgx.Tx, deadLetters []persister.DeadLetter) error {
 	if len(deadLetters) == 0 {

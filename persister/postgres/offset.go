@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 )
 
 // The statements use clock_timestamp, not the time at which the transaction began, so that a long transaction does not
@@ -34,7 +35,7 @@ func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
 	if !t.Moves() {
 		return
 	}
-	text, args := beginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), nanoseconds(t.To.StoredAt), t.Owner,
+	text, args := beginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
 		int64(t.To.Generation)}
 	if t.From.Identity != "" {
 		text, args = moveOffset, append(args, t.From.Identity, int64(t.From.Position))
@@ -45,14 +46,6 @@ func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
 		}
 		return nil
 	})
-}
-
-// nanoseconds returns the time since 1970, 0 for the zero time.
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
 }
 
 // Offsets implements persister.Store.

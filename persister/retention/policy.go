@@ -114,14 +114,3 @@ func ParseKeep(s string) (time.Duration, error) {
 	}
 	return d, nil
 }
-
-// FormatKeep formats a retention for ParseKeep.
-func FormatKeep(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "never"
-	case d%persister.Day == 0:
-		return strconv.Itoa(int(d/persister.Day)) + "d"
-	}
-	return d.String()
-}

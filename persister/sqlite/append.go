@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
@@ -78,56 +79,9 @@ func stamp(t time.Time) string {
 	return t.Format(tsLayout)
 }
 
-// Transfer implements persister.Store.
-func (s *Store) Transfer(ctx context.Context, t *persister.Transfer) (persister.Result, error) {
-	return s.do(ctx, &work{Transfer: t, keeps: true})
-}
-
-// Append implements deadletter.Redriver.
-func (s *Store) Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error) {
-	return s.do(ctx, &work{Transfer: &persister.Transfer{Chunks: chunks}})
-}
-
-// work is the content of one transaction.
-type work struct {
-	*persister.Transfer
-	keeps bool // conflicts are stored as dead letters too
-
-	batch persister.Batch
-	days  map[schema.RunKey]string // of runs that are stored with another day than that of their chunks
-}
-
-// nothing reports whether there is nothing to write.
-func (w *work) nothing() bool {
-	return len(w.batch.Rows) == 0 && len(w.DeadLetters) == 0 && !w.Moves() && !(w.keeps && len(w.batch.Conflicts) > 0)
-}
-
-func (s *Store) do(ctx context.Context, w *work) (persister.Result, error) {
-	w.days = make(map[schema.RunKey]string)
-	for {
-		w.batch = persister.Arrange(w.Chunks, w.days)
-		if w.nothing() {
-			return persister.Result{Conflicts: w.batch.Conflicts}, nil
-		}
-		res, err := s.transact(ctx, w)
-		switch {
-		case err == nil:
-			return res, nil
-		case errors.Is(err, errOtherDay):
-			continue // days has the right one now
-		case dataError(err):
-			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
-		}
-		return persister.Result{}, fmt.Errorf("sqlite: store %d rows of %d runs, %d dead letters: %w",
-			len(w.batch.Rows), len(w.batch.Runs), len(w.DeadLetters), err)
-	}
-}
-
-// errOtherDay reports that a run is stored with another day. The transaction is rolled back.
-var errOtherDay = errors.New("run is stored under another day")
-
-func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, err error) {
-	tx, err := s.begin(ctx)
+// Write implements sqlstore.DB.
+func (d database) Write(ctx context.Context, w *sqlstore.Work) (res persister.Result, err error) {
+	tx, err := d.s.begin(ctx)
 	if err != nil {
 		return res, err
 	}
@@ -135,21 +89,18 @@ func (s *Store) transact(ctx context.Context, w *work) (res persister.Result, er
 	if err := tx.moveOffset(ctx, w.Transfer); err != nil {
 		return res, err
 	}
-	floors, err := tx.moveRuns(ctx, &w.batch, w.days)
+	floors, err := tx.moveRuns(ctx, &w.Batch, w.Days)
 	if err != nil {
 		return res, err
 	}
-	rows := aboveFloor(w.Chunks, &w.batch, floors, &res)
+	rows := aboveFloor(w.Chunks, &w.Batch, floors, &res)
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
 		return persister.Result{}, err
 	}
-	if err := tx.mergeAsks(ctx, &w.batch, floors); err != nil {
+	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
 		return persister.Result{}, err
 	}
-	err = tx.putDeadLetters(ctx, w.DeadLetters)
-	if err == nil && w.keeps {
-		err = tx.putDeadLetters(ctx, w.Conflicting(res.Conflicts))
-	}
+	err = tx.putDeadLetters(ctx, w.Aside(res.Conflicts))
 	if err == nil {
 		err = tx.Commit()
 	}
@@ -215,7 +166,7 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days ma
 		}
 	}
 	if other {
-		return nil, errOtherDay
+		return nil, sqlstore.ErrOtherDay
 	}
 	return floors, tx.moveLanes(ctx, b, floors)
 }

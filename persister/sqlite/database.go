@@ -19,6 +19,7 @@ var dialect = sqlstore.Dialect{
 	Clock:    func(t time.Time) any { return t.UTC().Format(updatedLayout) },
 	Position: func(n uint64) any { return fmt.Sprintf("%020d", n) },
 	IDs:      hexes,
+	Refused:  dataError,
 	AnyID:    "id in (select unhex(value) from json_each(?))",
 }
 

@@ -11,12 +11,6 @@ const insertDeadLetter = `
 insert into agent_dead_letters (id, stream, position, seq, koder_user_id, run_id, subject, headers, body, reason, detail)
 values (?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, coalesce(?, x''), coalesce(?, x''), ?, ?) on conflict do nothing`
 
-// PutDeadLetters implements deadletter.Redriver.
-func (s *Store) PutDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
-	_, err := s.do(ctx, &work{Transfer: &persister.Transfer{DeadLetters: deadLetters}})
-	return err
-}
-
 // putDeadLetters stores dead letters.
 func (tx *transaction) putDeadLetters(ctx context.Context, deadLetters []persister.DeadLetter) error {
 	for i := range deadLetters {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 )
 
 const (
@@ -23,7 +24,7 @@ func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) er
 	if !t.Moves() {
 		return nil
 	}
-	which, args := stBeginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), nanoseconds(t.To.StoredAt), t.Owner,
+	which, args := stBeginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
 		tx.now.Format(updatedLayout), int64(t.To.Generation)}
 	if t.From.Identity != "" {
 		which, args = stMoveOffset, append(args, t.From.Identity, int64(t.From.Position))
@@ -33,14 +34,6 @@ func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) er
 		err = fmt.Errorf("offset of %s from %d to %d: %w", t.To.Stream, t.From.Position, t.To.Position, persister.ErrOvertaken)
 	}
 	return err
-}
-
-// nanoseconds returns the time since 1970, 0 for the zero time.
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
 }
 
 // Offsets implements persister.Store.

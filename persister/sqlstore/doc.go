@@ -1,4 +1,5 @@
-// Package sqlstore is what the stores in SQL databases have in common: the reads, and the changes of a few rows.
+// Package sqlstore is what the stores in SQL databases have in common: the reads, the changes of a few rows, and the
+// frame of an append.
 //
 // # What it is
 //
@@ -16,7 +17,7 @@
 //
 // # What it does not do
 //
-// It appends no events and removes no rows of events: databases differ there in more than words.
+// It writes and removes no rows of events itself: databases differ there in more than words.
 //
 // # Where to look next
 //

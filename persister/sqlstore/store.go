@@ -17,6 +17,8 @@ type DB interface {
 	Read(ctx context.Context, tenant string, row func(Scan) error, text string, args ...any) error
 	// Within runs fn in a transaction, and commits it when fn returns nil.
 	Within(ctx context.Context, tenant string, fn func(Tx) error) error
+	// Write stores the work in one transaction, for all tenants. It fails with ErrOtherDay after it has set Work.Days.
+	Write(ctx context.Context, w *Work) (persister.Result, error)
 }
 
 // Scan reads the columns of a row, as sql.Rows.Scan does.
@@ -46,6 +48,7 @@ type Dialect struct {
 	Clock    func(time.Time) any               // argument for a time that the database has set
 	Position func(uint64) any                  // argument for a position in a stream
 	IDs      func(names []string) (any, error) // argument for AnyID, of names of dead letters
+	Refused  func(error) bool                  // reports whether a statement failed because of its data
 	AnyID    string                            // condition: id is one of those in ?
 }
 

@@ -16,7 +16,7 @@ func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversatio
 	if err := v.Validate(); err != nil {
 		return fmt.Errorf("edge: protocol %s: %w", p.Dialect.Info().Name, err)
 	}
-	bound := &live.Bound{Stream: v.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name}
+	bound := &live.Bound{Stream: v.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name, KeepAlive: p.KeepAlive}
 	bound.Transport = dialect.WebSocket
 	if err := s.add(v.Pattern, func(c *call) error { return s.converse(c, v) }, v.Needs, bound, p); err != nil {
 		return err

@@ -191,12 +191,7 @@ func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 		left = g.dismiss(left, before)
 	}
 	if h := v.all.hooks.EventsSent; h != nil {
-		took := len(g.parked)
-		for _, l := range left[before:] {
-			if l.err != nil && l.err != errOver { //nolint:errorlint // it is handed over, never wrapped
-				took--
-			}
-		}
+		took := len(g.parked) - failed(left[before:])
 		h(g.of.bound.DialectName, events*took, int64(len(b))*int64(took))
 	}
 	return left
@@ -251,7 +246,7 @@ func try(left []leaver, some []*Session, b []byte) []leaver {
 
 // quiet shows a sign of life to those to whom nothing of a busy view was shown for long. It needs mu.
 func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
-	if v.spoke.Sub(g.spoke) < v.all.keepAlive {
+	if v.spoke.Sub(g.spoke) < v.key.every {
 		return left
 	}
 	return v.remind(left, g)
@@ -260,16 +255,40 @@ func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
 // remind shows a sign of life to all who are parked in a group. It needs mu.
 func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
 	g.spoke = v.spoke
-	for _, ss := range g.parked {
-		rest, err := ss.direct.TryKeepAlive()
-		if err != nil || len(rest) > 0 {
-			left = append(left, leaver{ss, rest, err})
-		}
-		if h := v.all.hooks.KeptAlive; h != nil && err == nil {
+	before := len(left)
+	if beat := g.of.bound.Heartbeat; beat != nil {
+		b := g.enc.End(g.enc.Append(g.enc.Begin(nil), *beat))
+		g.bytes += int64(len(b))
+		left = g.spread(left, b)
+	} else {
+		left = g.ping(left)
+	}
+	if h := v.all.hooks.KeptAlive; h != nil {
+		for range len(g.parked) - failed(left[before:]) {
 			h(g.of.bound.DialectName)
 		}
 	}
 	return left
+}
+
+// ping shows the transport's sign of life.
+func (g *broadcastGroup) ping(left []leaver) []leaver {
+	for _, ss := range g.parked {
+		if rest, err := ss.direct.TryKeepAlive(); err != nil || len(rest) > 0 {
+			left = append(left, leaver{ss, rest, err})
+		}
+	}
+	return left
+}
+
+// failed counts those whose streams end with an error.
+func failed(left []leaver) (n int) {
+	for _, l := range left {
+		if l.err != nil && l.err != errOver { //nolint:errorlint // it is handed over, never wrapped
+			n++
+		}
+	}
+	return n
 }
 
 // keepAlive shows a sign of life to all who are parked: a view that was silent was so for all of them.

@@ -96,7 +96,7 @@ func (c *Conversation) Begin(sink Socket, step func() error) {
 	c.live.Took(c.life, sink.(interface{ Cut() }))
 	c.mu.Lock()
 	c.touch()
-	c.ping = time.AfterFunc(cmp.Or(c.cfg.Beat.Every, c.live.cfg.KeepAlive), c.keepAlive)
+	c.ping = time.AfterFunc(cmp.Or(c.cfg.Beat.Every, c.cfg.Bound.KeepAlive, c.live.cfg.KeepAlive), c.keepAlive)
 	c.mu.Unlock()
 	context.AfterFunc(c.life.Ctx, c.finish)
 	_ = c.take(step)
@@ -104,7 +104,7 @@ func (c *Conversation) Begin(sink Socket, step func() error) {
 
 // keepAlive shows a sign of life, once for all subscriptions.
 func (c *Conversation) keepAlive() {
-	next, sent, err := c.live.cfg.KeepAlive, true, error(nil)
+	next, sent, err := cmp.Or(c.cfg.Bound.KeepAlive, c.live.cfg.KeepAlive), true, error(nil)
 	if c.cfg.Beat.Every > 0 {
 		next, sent, err = c.beat()
 	} else {

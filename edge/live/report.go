@@ -1,6 +1,8 @@
 package live
 
 import (
+	"time"
+
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
 	"agentstream/schema"
@@ -25,4 +27,6 @@ type Bound struct {
 	dialect.Stream
 	Dialect     dialect.Dialect
 	DialectName string
+	KeepAlive   time.Duration  // silence after which it shows a sign of life; 0: Config.KeepAlive
+	Heartbeat   *dialect.Frame // that sign; nil: the transport's own
 }

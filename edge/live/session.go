@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,6 +208,9 @@ func (ss *Session) filter() shape.Filter {
 	return filter
 }
 
+// silence is how long the stream may be silent.
+func (ss *Session) silence() time.Duration { return cmp.Or(ss.bound.KeepAlive, ss.live.cfg.KeepAlive) }
+
 // reader returns the way through the source that the request asks for.
 func (ss *Session) reader(ctx context.Context) (reader, error) {
 	if ss.req.Speed > 0 && !ss.Await {
@@ -218,7 +222,7 @@ func (ss *Session) reader(ctx context.Context) (reader, error) {
 // steady reads from o on, for a client that has everything up to has.
 func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (reader, error) {
 	filter, shaped := ss.filter(), ss.shaped()
-	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle}
+	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle, every: ss.silence()}
 	v, err := ss.live.views.join(key, filter, o)
 	o.Tail.Close() // the view has its own, and history needs none
 	ss.Tail = nil
@@ -373,7 +377,7 @@ func (ss *Session) finish(err error) error {
 // deliver feeds the sink until the stream ends or is parked. A nil error is the end of the run.
 func (ss *Session) deliver() error {
 	w := &ss.w
-	idle := idleClock{every: ss.live.cfg.KeepAlive}
+	idle := idleClock{every: ss.silence()}
 	defer idle.stop()
 	for {
 		if ss.park() {

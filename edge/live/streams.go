@@ -41,7 +41,7 @@ type Live struct {
 
 // New starts nothing.
 func New(cfg Config) *Live {
-	return &Live{cfg: cfg, views: views{hub: cfg.Runs.Hub, keepAlive: cfg.KeepAlive, hooks: cfg.Hooks},
+	return &Live{cfg: cfg, views: views{hub: cfg.Runs.Hub, hooks: cfg.Hooks},
 		streams: make(map[*Life]struct{}), empty: make(chan struct{}), closing: make(chan struct{})}
 }
 

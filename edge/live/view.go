@@ -20,13 +20,13 @@ type viewKey struct {
 	filter string
 	shaped bool
 	bundle bool
+	every  time.Duration // of silence between signs of life
 }
 
 // views are the live views of this node.
 type views struct {
-	hub       *fanout.Hub
-	keepAlive time.Duration
-	hooks     Hooks
+	hub   *fanout.Hub
+	hooks Hooks
 
 	mu   sync.Mutex
 	open map[viewKey]*view
@@ -190,7 +190,7 @@ func (v *view) run(ctx context.Context, t *runs.Tail, st stage, at schema.Seq) {
 
 func (v *view) feed(ctx context.Context, t *runs.Tail, st stage, seen schema.Seq) error {
 	var out []shape.Out
-	alarm, idle := alarm{}, idleClock{every: v.all.keepAlive - rand.N(1+v.all.keepAlive/5)}
+	alarm, idle := alarm{}, idleClock{every: v.key.every - rand.N(1+v.key.every/5)}
 	defer alarm.stop()
 	defer idle.stop()
 	ended := v.now.Load().ended

@@ -256,10 +256,10 @@ func (w *writer) record(r schema.Record) error {
 }
 
 func (w *writer) keepAlive() error {
-	if time.Since(w.flushed) < w.ss.live.cfg.KeepAlive {
+	if time.Since(w.flushed) < w.ss.silence() {
 		return nil // something was sent since the clock was set
 	}
-	if err := w.sink.KeepAlive(); err != nil {
+	if err := w.sign(); err != nil {
 		return err
 	}
 	w.flushed = time.Now()
@@ -267,4 +267,18 @@ func (w *writer) keepAlive() error {
 		h(w.ss.bound.DialectName)
 	}
 	return nil
+}
+
+// sign shows a sign of life.
+func (w *writer) sign() error {
+	beat := w.ss.bound.Heartbeat
+	if beat == nil {
+		return w.sink.KeepAlive()
+	}
+	if err := w.sink.Write([]dialect.Frame{*beat}); err != nil {
+		return err
+	}
+	n, err := w.sink.Flush()
+	w.ss.c.Sent += n
+	return err
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"net/http"
+	"time"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
@@ -29,6 +30,8 @@ type Protocol struct {
 	Key string
 	// Ticket is how the protocol has its tickets.
 	Ticket Ticket
+	// KeepAlive is the silence after which the protocol's streams and conversations show a sign of life; 0: edge.Config's.
+	KeepAlive time.Duration
 	// RequestID is the header, in its canonical form, in which the protocol's clients look for the request's id, besides
 	// X-Request-Id; "" is none.
 	RequestID string
@@ -61,6 +64,11 @@ type Stream struct {
 	Complete func(*Call) error
 	// Format is how SSE is written; nil: sse.Plain.
 	Format *sse.Format
+	// KeepAlive is in the place of Protocol.KeepAlive; 0: that.
+	KeepAlive time.Duration
+	// Heartbeat is the sign of life, in the form of the stream's other frames; nil: the transport's own, which is a comment, or
+	// the ping of WebSocket or HTTP/2. One with a token would move the client's cursor.
+	Heartbeat *dialect.Frame
 }
 
 // Route is one request with one answer: an HTTP path of a protocol, a unary RPC, or both.

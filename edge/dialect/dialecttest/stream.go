@@ -3,6 +3,7 @@ package dialecttest
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -21,6 +22,7 @@ func Protocol() protocol.Protocol {
 		Streams: map[string]protocol.Stream{
 			"feed": {Complete: complete, Format: &sse.Format{Name: "sample", Tight: true, IDFirst: true, NoRetry: true}},
 			"ask":  {Begin: ask},
+			"near": {KeepAlive: 5 * time.Second, Heartbeat: &dialect.Frame{Event: []byte("beat"), Data: []byte("{}")}},
 		},
 	}
 }

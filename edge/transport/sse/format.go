@@ -25,7 +25,7 @@ type Format struct {
 	// between them. Without it data are one JSON text, whose line breaks become spaces.
 	Lines bool
 	// Bare leaves out all but the data, which are a line: JSON lines, and no server-sent events. Nothing of it
-	// resumes by itself, and a keep-alive is a Heartbeat or none.
+	// resumes by itself, and there is no keep-alive.
 	Bare bool
 	// Whole says that the frames given to one Write belong together: they leave in one write and in one chunk of
 	// HTTP/1.1, as far as 64 KiB go. Larger ones are copied for it.
@@ -37,8 +37,6 @@ type Format struct {
 	NoRetry bool
 	// Comment is the text of a keep-alive; default "keepalive". Without line breaks.
 	Comment string
-	// Heartbeat is the keep-alive, in place of a comment.
-	Heartbeat *dialect.Frame
 	// NoKeepAlive says that there is no keep-alive: KeepAlive and TryKeepAlive write nothing.
 	NoKeepAlive bool
 
@@ -69,9 +67,7 @@ func (m *Format) ready() *Format {
 			comment = "keepalive"
 		}
 		switch {
-		case m.NoKeepAlive, m.Bare && m.Heartbeat == nil:
-		case m.Heartbeat != nil:
-			m.keepAlive = m.Append(nil, *m.Heartbeat)
+		case m.NoKeepAlive, m.Bare:
 		default:
 			m.keepAlive = append(appendValue([]byte(": "), []byte(comment)), "\n\n"...)
 		}

@@ -1,0 +1,129 @@
+package edge_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+)
+
+// sampleStreams sets the sample's signs of life.
+func sampleStreams(change func(p *protocol.Protocol)) func(*edge.Config) {
+	return func(c *edge.Config) {
+		withSamples(c)
+		change(&c.Protocols[1])
+	}
+}
+
+// beatOf is a heartbeat in the form of a stream's frames.
+func beatOf(stream string) *dialect.Frame {
+	data := []byte(`{"beat":1}`)
+	if stream == "watch" {
+		data = append([]byte{0x0A, byte(len(data))}, data...)
+	}
+	return &dialect.Frame{Event: []byte("beat"), Data: data}
+}
+
+// TestKeepAliveOfAProtocol: silence may last as long as the stream's protocol says, or the stream; another protocol's
+// streams of the same run keep their own time. The sign of life is a frame where the protocol has one.
+func TestKeepAliveOfAProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipes()
+		h := newHouseOn(t, ln, ln.client(), sampleStreams(func(p *protocol.Protocol) { p.KeepAlive = 20 * time.Second }))
+		h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+		begun := time.Now()
+		at := func(r *reader, second int, want string) {
+			t.Helper()
+			got, err := r.next()
+			if err != nil || !strings.Contains(got, want) || time.Since(begun) != time.Duration(second)*time.Second {
+				t.Fatalf("after %v: %q, %v, want %q after %d s", time.Since(begun), got, err, want, second)
+			}
+		}
+		near, look, native := h.watch(h.client, "/sample/run/near"), h.feed(t, "POST", "/sample/look", `{"run":"run"}`), h.watch(h.client, watched)
+		look.want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`)
+		at(near, 0, "hello")
+		at(near, 0, `"seq":1`)
+		at(native, 0, "id: 1\n")
+		at(near, 5, "event: beat\ndata: {}\n\n")
+		at(near, 10, "event: beat\n")
+		at(native, 15, ": keepalive")
+		at(near, 15, "event: beat\n")
+		if line, err := look.lines.ReadString('\n'); err != nil || line != ": keepalive\n" || time.Since(begun) != 20*time.Second {
+			t.Fatalf("%q %v after %v", line, err, time.Since(begun))
+		}
+		time.Sleep(3 * time.Second)
+		h.must("run", schema.TypeProgress, `{"done":1}`)
+		at(near, 23, "event: beat\n") // that of 20 s, which was not read
+		at(near, 23, `"seq":2`)
+		at(near, 28, "event: beat\n")
+		for _, r := range []*reader{near, native} {
+			r.resp.Body.Close()
+		}
+	})
+}
+
+// TestHeartbeatOverEveryTransport: streams that are parked, and one over gRPC, which is not, show the protocol's sign of life
+// and no other, between their frames, and cursors stay where they are.
+func TestHeartbeatOverEveryTransport(t *testing.T) {
+	h := newHouse(t, sampleStreams(func(p *protocol.Protocol) {
+		p.KeepAlive = 10 * time.Millisecond
+		for _, name := range []string{"feed", "feed.ws", "look", "watch"} {
+			s := p.Streams[name]
+			s.Heartbeat = beatOf(name)
+			p.Streams[name] = s
+		}
+	}))
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	for _, w := range h.watchers(t, "run") {
+		w.wants(t, `{"after":0}`, `{"seq":1,"type":"run.lifecycle","child":""}`)
+		seq := schema.Seq(1)
+		until := func(beats int, last schema.Seq) { // so many heartbeats and this event have come, and each event once
+			t.Helper()
+			for beats > 0 || seq < last {
+				got, err := w.next()
+				switch {
+				case err == nil && got == `{"beat":1}`:
+					beats--
+				case err == nil && strings.HasPrefix(got, `{"seq":`+(seq+1).String()+`,`):
+					seq++
+				default:
+					t.Fatalf("%s: %q %v behind %d", w.name, got, err, seq)
+				}
+			}
+		}
+		until(3, 1)
+		h.must("run", schema.TypeProgress, `{"done":1}`)
+		until(0, h.last("run"))
+		until(3, 0)
+	}
+	s := h.mustTap("ws", "/sample/run/feed", 0, "Sec-WebSocket-Protocol", "sample")
+	for range 20 {
+		if _, err := s.event(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.signs != 0 {
+		t.Errorf("%d pings beside the heartbeats", s.signs)
+	}
+	if logs := h.logs.String(); strings.Contains(logs, `"level":"ERROR"`) {
+		t.Error(logs)
+	}
+}
+
+// TestHeartbeatIsNotRead has clients that do not read what heartbeats bring them: they are cut as slow ones are.
+func TestHeartbeatIsNotRead(t *testing.T) {
+	h := newHouse(t, sampleStreams(func(p *protocol.Protocol) {
+		p.KeepAlive = time.Millisecond
+		large := dialect.Frame{Data: []byte(`"` + strings.Repeat("x", 32<<10) + `"`)}
+		p.Streams["feed.ws"], p.Streams["look"] = protocol.Stream{Heartbeat: &large}, protocol.Stream{Heartbeat: &large}
+	}), func(c *edge.Config) { c.WriteTimeout, c.SendBuffer = 200*time.Millisecond, 4<<10 })
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.mustTap("ws", "/sample/run/feed", 4<<10, "Sec-WebSocket-Protocol", "sample")
+	eventually(t, "it is cut", func() bool { return strings.Contains(h.logs.String(), `"reason":"slow client"`) })
+	h.vacant()
+}

@@ -53,19 +53,12 @@ type Stateful interface {
 	Admit(req Request) error
 }
 
-// Preluder is a Stateful projector of whose frames some make sense only with others before them. A stream that
-// begins at the newest event, or behind a frame that is not marked Again, begins with those before its place that are.
-// They come without their tokens, so that they do not move the place of a client; but for a last one.
-type Preluder interface {
-	// Prelude returns the record from which on such frames are needed, asked of a projector that was fed all before
-	// the stream's place; 0: none are.
-	Prelude() schema.Seq
-}
-
-// Opener is a projector whose streams begin with frames that no record has: an acknowledgement, or a snapshot.
+// Opener is a projector whose streams begin with what comes before their place: frames that no record has, an
+// acknowledgement or a snapshot, and frames of records before it that a client needs to understand what follows.
 type Opener interface {
-	// Open appends them, asked of a projector that was made for the stream's request, before anything else is sent. The
-	// client has everything up to after; a Stateful projector was fed that.
+	// Open appends the first, and may set out.Again for the second. It is asked of a projector that was made for the
+	// stream's request, before anything else is sent. The client has everything up to after; a Stateful projector was fed
+	// that. It is asked of one that was fed less as well, for out.Again alone.
 	Open(out *Frames, after schema.Seq) error
 }
 

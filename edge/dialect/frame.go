@@ -1,6 +1,10 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+
+	"agentstream/schema"
+)
 
 // Frame is one message to a client, whatever carries it.
 type Frame struct {
@@ -12,7 +16,7 @@ type Frame struct {
 	// places, and grows within a record.
 	Slot int
 	// Again marks what a client must have heard to understand what comes: one that begins behind it is given it
-	// once more (Preluder).
+	// once more (Frames.Again).
 	Again bool
 	// Lane is whose the frame is and Kind what it is, both in the dialect's own terms, for its Selections. No client sees
 	// them.
@@ -23,7 +27,12 @@ type Frame struct {
 // Frames is the list that a projector appends to, with memory for the texts that it makes up. The
 // caller owns it and reuses it; frames are valid until Reset. The zero value is ready.
 type Frames struct {
-	List  []Frame
+	List []Frame
+	// Again is set by an Opener of a dialect with a state: the record from which on the frames that are marked Again come
+	// once more, behind those of the opening and up to the stream's place. They have no tokens, so that they do not move the
+	// place of a client; but for a last one. 0: none do. A client whose place is behind a marked frame gets none either.
+	Again schema.Seq
+
 	arena []byte
 }
 
@@ -32,6 +41,7 @@ func (f *Frames) Reset() {
 	clear(f.List) // so that a reused list does not keep a pack's bytes alive
 	f.List = f.List[:0]
 	f.arena = f.arena[:0]
+	f.Again = 0
 }
 
 // Add appends a frame.

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
-	"agentstream/edge/state"
 	"agentstream/edge/transport"
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -29,7 +27,7 @@ type Session struct {
 	first *shape.Out // snapshot that the stream begins with
 
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
-	again   stretch           // what is told again first
+	again   *stretch          // what is told again first; nil: what the projector says
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
 
 	ctx    context.Context // of life
@@ -137,7 +135,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 			return err
 		}
 		after, p, ss.lead = at.Seq, at.P, at.Rest
-		ss.again = stretch{at.From, at.Seq, at.Index}
+		ss.again = &stretch{at.From, at.Seq, at.Index}
 	case cursor.Seq > head.Last:
 		return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
 	case cursor.Seq > 0:
@@ -145,10 +143,8 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 			return err
 		}
 		after = cursor.Seq
-		ss.again = stretch{state.PreludeOf(p), after, math.MaxInt}
 	case ss.req.Newest:
 		after, p = head.Last, now
-		ss.again = stretch{state.PreludeOf(now), head.Last, math.MaxInt}
 	}
 	ss.project = p
 	if ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after}); err != nil {
@@ -314,9 +310,6 @@ func (ss *Session) begin() (err error) {
 		ss.w.project = ss.bound.Dialect.Projector(ss.req)
 	}
 	if err := ss.w.opening(); err != nil {
-		return cleanly(err)
-	}
-	if err := ss.w.prelude(ss.again); err != nil {
 		return cleanly(err)
 	}
 	if err := ss.w.lead(); err != nil {

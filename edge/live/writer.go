@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -39,7 +40,18 @@ func (w *writer) opening() error {
 	if !ok {
 		return nil
 	}
-	return w.apart(func(out *dialect.Frames) error { return p.Open(out, w.ss.After) })
+	of := w.ss.again
+	err := w.apart(func(out *dialect.Frames) error {
+		err := p.Open(out, w.ss.After)
+		if of == nil {
+			of = &stretch{out.Again, w.ss.After, math.MaxInt}
+		}
+		return err
+	})
+	if err != nil || of.from == 0 {
+		return err
+	}
+	return w.retell(*of)
 }
 
 // closing writes the frames behind the run's last record.
@@ -69,11 +81,8 @@ type stretch struct {
 	frames        int
 }
 
-// prelude writes the frames of a stretch that are marked Again. It may be long: nothing of it is kept.
-func (w *writer) prelude(of stretch) error {
-	if of.from == 0 {
-		return nil
-	}
+// retell writes the frames of a stretch that are marked Again. It may be long: nothing of it is kept.
+func (w *writer) retell(of stretch) error {
 	ss := w.ss
 	p, err := ss.live.cfg.State.Projector(ss.ctx, ss.Src.Key, ss.bound.Dialect, of.from-1, ss.req)
 	if err != nil {
@@ -94,7 +103,7 @@ func (w *writer) prelude(of stretch) error {
 			return err
 		}
 		w.frames.Reset()
-		if w.shown >= preludeFrames || w.last {
+		if w.shown >= retellFrames || w.last {
 			if err := w.flush(begun, 0); err != nil {
 				return err
 			}
@@ -104,8 +113,8 @@ func (w *writer) prelude(of stretch) error {
 	return w.flush(begun, 0)
 }
 
-// preludeFrames are flushed together.
-const preludeFrames = 256
+// retellFrames are flushed together.
+const retellFrames = 256
 
 // again keeps the frames that are given again, in their place. Only a last one keeps its token.
 func again(list []dialect.Frame) []dialect.Frame {

@@ -74,7 +74,7 @@ type Found struct {
 	Index int              // frames of the record up to it
 	P     dialect.Stateful // fed the record
 	Rest  []dialect.Frame  // frames of the record behind it
-	From  schema.Seq       // Prelude before the record; 0 also where the frame is one of those that are marked Again
+	From  schema.Seq       // dialect.Frames.Again before the record; 0 also where the frame is one of those that are marked
 }
 
 // Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
@@ -102,8 +102,14 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 		}
 		defer c.end()
 	}
-	from := PreludeOf(p)
 	var frames dialect.Frames
+	if o, ok := p.(dialect.Opener); ok {
+		if err := o.Open(&frames, at.Seq-1); err != nil {
+			return Found{}, err
+		}
+	}
+	from := frames.Again
+	frames.Reset()
 	for r, err := range (runs.Source{Key: key}).Walk(ctx, c.rs.Hub, at.Seq-1, through) {
 		if err != nil {
 			return Found{}, err
@@ -143,14 +149,6 @@ func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []diale
 		f.Rest = append(f.Rest, clone(frame))
 	}
 	return f
-}
-
-// PreludeOf returns the record from which on a client that begins behind all that p was fed needs frames; 0: none.
-func PreludeOf(p dialect.Stateful) schema.Seq {
-	if pre, ok := p.(dialect.Preluder); ok {
-		return pre.Prelude()
-	}
-	return 0
 }
 
 // clone returns a frame of its own memory.

@@ -1,6 +1,7 @@
 package qoder
 
 import (
+	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
@@ -28,10 +29,15 @@ func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
 	}
 }
 
-// Prelude returns the beginning of the message that is under way where this client looks: who begins within it needs
-// what previews have told of it, since clients put one together from its event_start on. Of what is archived it is
-// the end, or who waits behind it would do so for ever.
-func (p *Projector) Prelude() (from schema.Seq) {
+// Open has no frames of its own. It lets a stream begin with what previews have told of the message that is under way where
+// this client looks, since clients put one together from its event_start on; and with the end of what is archived, or who
+// waits behind it would do so for ever.
+func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
+	out.Again = p.again()
+	return nil
+}
+
+func (p *Projector) again() (from schema.Seq) {
 	t := p.threads.coordinator()
 	if p.form.thread != "" {
 		t = p.threads.byID(p.form.thread)

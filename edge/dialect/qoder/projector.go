@@ -22,7 +22,7 @@ type Projector struct {
 
 var (
 	_ dialect.Stateful = (*Projector)(nil)
-	_ dialect.Preluder = (*Projector)(nil)
+	_ dialect.Opener   = (*Projector)(nil)
 )
 
 // story is all that a projector remembers. Its parts are copied one by one; what a part points at is never

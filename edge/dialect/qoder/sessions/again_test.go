@@ -109,9 +109,9 @@ func between(s, from string) string {
 	return s
 }
 
-// TestPreludeOfWhatIsShown: a stream that begins with what comes next is told the beginning of the message that is
+// TestAgainOfWhatIsShown: a stream that begins with what comes next is told the beginning of the message that is
 // under way in what it shows, and nothing of messages that came whole before, however long a child has been speaking.
-func TestPreludeOfWhatIsShown(t *testing.T) {
+func TestAgainOfWhatIsShown(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
 	h.each(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
@@ -140,10 +140,10 @@ func TestPreludeOfWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestPreludeBehindACursor: who goes on behind an event within a message gets exactly the rest, and of the preview
+// TestAgainBehindACursor: who goes on behind an event within a message gets exactly the rest, and of the preview
 // what it takes to understand that: from its beginning, without ids, so that the place in the stream stays what it
 // was. Who goes on behind a preview's own frame has had its beginning.
-func TestPreludeBehindACursor(t *testing.T) {
+func TestAgainBehindACursor(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(`{"agent":"a","environment_id":"e","incremental_streaming_enabled":true}`)
 	h.each(id, speech("", "a", "over")...)

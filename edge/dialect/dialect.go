@@ -158,7 +158,7 @@ type Input struct {
 }
 
 // Request is the parsed result of Open: who wants what from where. Requests that are
-// equal in Run, Filter, Detail, Bundle, Form and Stream are made the same frames and may share them.
+// equal in Run, Filter, Detail, Bundle, Form, Span and Stream are made the same frames and may share them.
 type Request struct {
 	Run      string // root run, session or thread, or a child of one; passed schema.ValidRunID
 	Cursor   Cursor
@@ -172,6 +172,7 @@ type Request struct {
 	Select   Selection // which of the frames are shown; nil: all
 	Newest   bool      // without a cursor, begin behind the newest event
 	Await    bool      // without a cursor, wait for a run that is not there yet: the stream begins, and is silent until the run does
+	Span     string    // the part of the run that the stream is, by its id, where the projectors are Spanners; "": the whole run
 	Child    string    // set by the edge: the child whose id Run was in what Open returned; Run is its root now
 }
 

@@ -21,6 +21,7 @@ type projectionKey struct {
 	detail dialect.Detail // of the request, for dialects that project by it
 	bundle bool
 	form   string
+	span   string
 	child  string
 }
 

@@ -127,33 +127,67 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	if err := now.Admit(ss.req); err != nil {
 		return err
 	}
-	after := schema.Seq(0)
-	switch cursor := ss.req.Cursor; {
-	case cursor.Token != "" || cursor.Place.Seq > 0:
-		at, err := v.cfg.State.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
-		if err != nil {
-			return err
-		}
-		after, p, ss.lead = at.Seq, at.P, at.Rest
-		ss.again = &stretch{at.From, at.Seq, at.Index}
-	case cursor.Seq > head.Last:
-		return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
-	case cursor.Seq > 0:
-		if p, err = v.cfg.State.Projector(ctx, key, ss.bound.Dialect, cursor.Seq, ss.req); err != nil {
-			return err
-		}
-		after = cursor.Seq
-	case ss.req.Newest:
-		after, p = head.Last, now
+	span, err := ss.span(now)
+	if err != nil {
+		return err
 	}
-	ss.project = p
+	after, err := ss.begins(ctx, key, head.Last, span, p, now)
+	if err != nil {
+		return err
+	}
 	if ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after}); err != nil {
 		return err
 	}
-	if ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && len(ss.lead) == 0 && ss.req.Cursor != (dialect.Cursor{}) {
+	over := ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
+	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.lead) == 0 {
 		return dialect.ErrComplete
 	}
 	return nil
+}
+
+// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for.
+func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
+	if ss.req.Span == "" {
+		return span, nil
+	}
+	s, ok := now.(dialect.Spanner)
+	if !ok {
+		return span, fmt.Errorf("dialect %s has no spans", ss.bound.DialectName)
+	}
+	if span = s.Span(ss.req); span.First == 0 && !(ss.req.Await && ss.req.Cursor == (dialect.Cursor{})) {
+		err = dialect.Refuse(dialect.ErrNotFound, "there is no such part")
+	}
+	return span, err
+}
+
+// begins finds the place where the stream begins, and sets the projector that was fed all up to it: first was fed nothing,
+// now all up to last.
+func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first, now dialect.Stateful) (after schema.Seq, err error) {
+	cursor, st := ss.req.Cursor, ss.live.cfg.State
+	ss.project = first
+	switch {
+	case cursor.Token != "" || cursor.Place.Seq > 0:
+		at, err := st.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
+		if err != nil {
+			return 0, err
+		}
+		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
+		ss.again = &stretch{at.From, at.Seq, at.Index}
+	case cursor.Seq > last:
+		return 0, &ends.PositionError{Last: last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
+	case cursor.Seq > 0:
+		after = cursor.Seq
+		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
+	case ss.req.Newest, ss.req.Span != "" && span.First == 0:
+		after, ss.project = last, now
+	case span.First > 1:
+		after = span.First - 1
+		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
+	}
+	if cursor != (dialect.Cursor{}) && (after+1 < span.First || span.Last > 0 && after > span.Last) {
+		err = dialect.Refuse(schema.ErrBadCursor, "not a place in this part")
+	}
+	return after, err
 }
 
 // awaitStateful opens a run that is not there yet.
@@ -189,7 +223,7 @@ func (ss *Session) adopted() error {
 
 // projection names the projection of the stream's view.
 func (ss *Session) projection() projectionKey {
-	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, child: ss.req.Child}
+	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, span: ss.req.Span, child: ss.req.Child}
 }
 
 // shaped reports whether deltas are folded and paced for this client.

@@ -2,6 +2,7 @@ package dialecttest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -20,20 +21,20 @@ var _ dialect.Dialect = Sample{}
 
 // Info names the streams.
 func (Sample) Info() dialect.Info {
-	const json = "application/json"
+	const object = "application/json"
 	return dialect.Info{Name: "sample", Files: [][]byte{declare("Feed", "Watch", wrapperspb.File_google_protobuf_wrappers_proto, "StringValue", true)}, Streams: []dialect.Stream{
 		{Name: "watch", Pattern: "POST /sample.v1.Feed/Watch", Transport: dialect.GRPC, Mode: dialect.ModeB, Shared: true, Children: true, MaxMessage: 1 << 10},
 		{Name: "feed", Pattern: "GET /sample/{run}/feed", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Children: true},
 		{Name: "feed.ws", Pattern: "GET /sample/{run}/feed", Transport: dialect.WebSocket, Mode: dialect.ModeB, Shared: true, Children: true, Subprotocols: []string{"sample"}},
 		{Name: "near", Pattern: "GET /sample/{run}/near", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Backlog: 8},
-		{Name: "look", Pattern: "POST /sample/look", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{json}},
-		{Name: "ask", Pattern: "POST /sample/{run}/ask", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{json}},
+		{Name: "look", Pattern: "POST /sample/look", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{object}},
+		{Name: "ask", Pattern: "POST /sample/{run}/ask", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{object}},
 	}}
 }
 
 // Open reads a request: what the query of a GET or the body of a POST asks for.
 func (Sample) Open(in dialect.Input) (dialect.Request, error) {
-	ask := question{Run: in.Path["run"], Only: in.Query.Get("only"), Last: in.Header.Get("Last-Event-ID")}
+	ask := question{Run: in.Path["run"], Only: in.Query.Get("only"), Turn: in.Query.Get("turn"), Last: in.Header.Get("Last-Event-ID")}
 	if in.Stream == "watch" { // the object of a POST, in a message
 		var m wrapperspb.StringValue
 		if proto.Unmarshal(in.Body, &m) != nil {
@@ -46,7 +47,7 @@ func (Sample) Open(in dialect.Input) (dialect.Request, error) {
 			return dialect.Request{}, err
 		}
 	}
-	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest"), Await: ask.Await || in.Query.Has("await")}
+	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest"), Await: ask.Await || in.Query.Has("await"), Span: ask.Turn}
 	if err := schema.ValidRunID(ask.Run); err != nil {
 		return req, err
 	}
@@ -94,13 +95,17 @@ func (o only) Shows(f *dialect.Frame) bool { return f.Kind == int(o) }
 
 // projector shows the type of each record, and behind a text the bytes of all texts so far.
 type projector struct {
-	req  dialect.Request
-	text int // bytes
-	gone bool
+	req   dialect.Request
+	text  int // bytes
+	gone  bool
+	turns dialect.Spans
+	turn  string // that goes on; "": none does
+	nth   int    // record of it
 }
 
 var _ interface {
 	dialect.Stateful
+	dialect.Spanner
 	dialect.Opener
 	dialect.Closer
 } = (*projector)(nil)
@@ -111,18 +116,47 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 		p.text += len(r.Payload())
 	}
 	p.gone = p.gone || typ == schema.TypeSessionDeleted
-	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child {
+	turn := p.count(typ, r)
+	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child || p.req.Span != "" && p.req.Span != turn {
 		return nil
 	}
-	p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
+	if p.req.Span == "" {
+		p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
+	} else {
+		p.frame(out, r, slotType, fmt.Appendf(nil, `{"turn":%d,"nth":%d,"type":%q}`, p.turns.Find(turn).Number, p.nth, r.Type))
+	}
+	out.List[0].Again = typ == schema.TypeTurnStart // who begins within a turn is told so
 	if typ == schema.TypeTextDelta {
 		p.frame(out, r, slotSum, fmt.Appendf(nil, `{"seq":%d,"sum":%d}`, r.Seq, p.text))
 	}
-	if n := len(out.List); n > 0 && p.req.Stream == "ask" && typ == schema.TypeTurnEnd {
-		out.List[n-1].Last = true // the answer ends with its turn, the run goes on
+	if n := len(out.List); (p.req.Stream == "ask" || p.req.Span != "") && typ == schema.TypeTurnEnd {
+		out.List[n-1].Last = true // the stream ends with its turn, the run goes on
 	}
 	return nil
 }
+
+// count returns the turn that a record is of.
+func (p *projector) count(typ string, r schema.Record) (turn string) {
+	if typ == schema.TypeTurnStart && p.turn == "" {
+		var of struct {
+			TurnID string `json:"turn_id"`
+		}
+		if json.Unmarshal(r.Payload(), &of) == nil && of.TurnID != "" {
+			p.turn, p.nth = of.TurnID, 0
+			p.turns.Begin(p.turn, r.Seq)
+		}
+	}
+	turn = p.turn
+	p.nth++
+	if typ == schema.TypeTurnEnd {
+		p.turns.End(turn, r.Seq)
+		p.turn = ""
+	}
+	return turn
+}
+
+// Span finds a turn.
+func (p *projector) Span(req dialect.Request) dialect.Span { return p.turns.Find(req.Span) }
 
 // frame appends a frame with its id, which is of the run or child that the client named.
 func (p *projector) frame(out *dialect.Frames, r schema.Record, slot int, data []byte) {
@@ -141,6 +175,7 @@ func (p *projector) add(out *dialect.Frames, f dialect.Frame) {
 
 // Open acknowledges the stream. One that begins at the newest event gets what was said before it as a snapshot.
 func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
+	out.Again = p.turns.Find(p.turn).First
 	if p.req.Newest {
 		p.add(out, dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)})
 		return nil
@@ -157,11 +192,11 @@ func (p *projector) Close(out *dialect.Frames) error {
 
 func (p *projector) For(req dialect.Request) dialect.Stateful {
 	q := *p
-	q.req = req
+	q.req, q.turns = req, p.turns.Clone()
 	return &q
 }
 
-func (p *projector) Size() int { return 256 }
+func (p *projector) Size() int { return 256 + p.turns.Size() }
 
 func (p *projector) Admit(dialect.Request) error {
 	if p.gone {

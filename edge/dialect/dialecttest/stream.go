@@ -31,6 +31,7 @@ func Protocol() protocol.Protocol {
 type question struct {
 	Run    string `json:"run"`
 	Only   string `json:"only"`
+	Turn   string `json:"turn"`
 	Last   string `json:"last"`
 	Newest bool   `json:"newest"`
 	Await  bool   `json:"await"`

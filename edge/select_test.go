@@ -178,3 +178,40 @@ func TestHiddenLast(t *testing.T) {
 	h.feed(t, "GET", "/sample/run/feed?only=type", "").ends(hello, first, typ)
 	h.feed(t, "GET", "/sample/run/feed?only=sum", "").ends(hello, sum)
 }
+
+// TestReplayedTogether: clients that read history at the same time and differ in their selections alone cost one projection
+// of each record.
+func TestReplayedTogether(t *testing.T) {
+	d := metered{made: new(atomic.Int64), gate: make(chan struct{})}
+	h := newHouse(t, serving(d))
+	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
+	w.state("running")
+	const texts = 1500
+	for range texts {
+		w.text(4)
+		w.progress()
+	}
+	w.state("done")
+	check := watchers(t, h)
+	close(d.gate)
+	check()
+	n := d.made.Load()
+	whole, _ := h.feed(t, "GET", "/sample/run/feed", "").rest()
+	var wg sync.WaitGroup
+	for i := range 18 {
+		from := 1 + i*len(whole)/19
+		for query, only := range selections {
+			wg.Go(func() {
+				got, err := h.feed(t, "GET", "/sample/run/feed"+query, "", "Last-Event-ID", whole[from].id).rest()
+				if want := showing(whole[from+1:], only); err != io.EOF || !slices.Equal(got[1:], want) { //nolint:errorlint // the end of a body is not wrapped
+					t.Errorf("behind frame %d, selected by %q: %d frames, want %d: %v", from, only, len(got)-1, len(want), err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	const first = 512 // records that the first one may have begun with when it was alone
+	if n < 2*texts+2 || n > 2*texts+2+first {
+		t.Errorf("frames were made %d times of %d records", n, 2*texts+2)
+	}
+}

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strconv"
 
 	"agentstream/schema"
@@ -43,6 +44,9 @@ func (f *Frames) Reset() {
 	f.arena = f.arena[:0]
 	f.Again = 0
 }
+
+// Grow makes room for so many more bytes of texts.
+func (f *Frames) Grow(n int) { f.arena = slices.Grow(f.arena, n) }
 
 // Add appends a frame.
 func (f *Frames) Add(fr Frame) { f.List = append(f.List, fr) }

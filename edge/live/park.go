@@ -53,7 +53,7 @@ func (ss *Session) park() bool {
 	ss.place = place{at: g, index: len(g.parked), events: g.events, bytes: g.bytes}
 	g.parked = append(g.parked, ss)
 	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
-		ss.w.project, ss.project = nil, nil // the group's knows the same
+		ss.w.project, ss.w.lent, ss.project = nil, false, nil // the group's knows the same
 	}
 	return true
 }

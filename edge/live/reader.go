@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
 	"agentstream/fanout"
@@ -30,7 +31,8 @@ type reader interface {
 type portion struct {
 	batch   fanout.Batch
 	records []shape.Out
-	ended   bool // the source is over, and this reaches its end
+	ended   bool   // the source is over, and this reaches its end
+	chunk   *chunk // of several readers: made already, or to be made of the batch
 }
 
 // viewReader watches a live view, and reads history by itself, shaped as fast as it comes, for what is no
@@ -45,18 +47,22 @@ type viewReader struct {
 	pos   schema.Seq      // everything up to it was looked at
 	told  bool            // that the source is over at pos
 
-	whole  bool       // everything of a run as it is: history comes as packs
-	thin   bool       // a client that does not keep up is told less
-	joined schema.Seq // what was history when the client came, of which it is spared nothing
-	most   schema.Seq // events that it may be behind what is live; 0: any number
-	had    bool       // everything that there was, once
-	over   schema.Seq // how many waited when they were too many
-	behind *behind    // how far it is behind what is live; nil: it is not
+	whole  bool          // everything of a run as it is: history comes as packs
+	share  bool          // that is projected once for all who read it at the same time
+	of     projectionKey // by which
+	inside bool          // it reads history, and is counted
+	thin   bool          // a client that does not keep up is told less
+	joined schema.Seq    // what was history when the client came, of which it is spared nothing
+	most   schema.Seq    // events that it may be behind what is live; 0: any number
+	had    bool          // everything that there was, once
+	over   schema.Seq    // how many waited when they were too many
+	behind *behind       // how far it is behind what is live; nil: it is not
 
-	// The history under way, by records or by packs; nil: none.
+	// The history under way, by records or by packs.
+	reading bool
 	pull    func() (schema.Record, error, bool)
-	packs   func() (schema.Pack, error, bool)
-	stop    func()
+	packs   func() (schema.Pack, error, bool) // nil: not begun
+	unread  func()                            // ends either
 	through schema.Seq
 
 	slow bool // the last writes made us wait: what is told is folded as far as it goes
@@ -81,9 +87,9 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 		if r.over > 0 {
 			return portion{}, fmt.Errorf("%d events wait, %d may: %w", r.over, r.most, dialect.ErrOverflow)
 		}
-		if r.stop != nil {
-			p, err := r.history()
-			if err != nil || len(p.records)+len(p.batch.Packs) > 0 {
+		if r.reading {
+			p, err := r.history(ctx)
+			if err != nil || len(p.records)+len(p.batch.Packs) > 0 || p.chunk != nil {
 				return p, err
 			}
 			continue
@@ -100,6 +106,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 				continue
 			}
 			r.pos, r.told, r.behind, r.had = s.hi, false, nil, true
+			r.leave()
 			if len(items) > 0 {
 				r.told = s.ended
 				return portion{records: r.take(items), ended: s.ended}, nil
@@ -150,16 +157,19 @@ func (r *viewReader) own(items []shape.Out) []shape.Out {
 
 func (r *viewReader) read(through schema.Seq) {
 	r.through = through
-	if r.whole {
-		r.packs, r.stop = iter.Pull2(r.hub.Packs(r.ctx, r.src.Key, r.pos, through))
+	if r.reading = true; r.whole {
+		r.enter()
 		return
 	}
-	r.pull, r.stop = iter.Pull2(r.src.Walk(r.ctx, r.hub, r.pos, through))
+	r.pull, r.unread = iter.Pull2(r.src.Walk(r.ctx, r.hub, r.pos, through))
 }
 
 // history returns the next portion of the read under way, and ends it behind the last one.
-func (r *viewReader) history() (portion, error) {
-	if r.packs != nil {
+func (r *viewReader) history(ctx context.Context) (portion, error) {
+	if r.share {
+		return r.together(ctx)
+	}
+	if r.whole {
 		return r.batch()
 	}
 	r.look(time.Now())
@@ -191,8 +201,15 @@ func (r *viewReader) history() (portion, error) {
 
 // batch returns the next packs. The last may reach beyond what was asked for.
 func (r *viewReader) batch() (portion, error) {
+	if r.packs == nil {
+		r.packs, r.unread = iter.Pull2(r.hub.Packs(r.ctx, r.src.Key, r.pos, r.through))
+	}
+	apart := schema.MaxSeq
+	if r.share {
+		apart = replayApart
+	}
 	b := fanout.Batch{Packs: r.room[:0], After: r.pos}
-	for bytes := 0; bytes < portionBytes && r.pos < r.through; {
+	for bytes, from := 0, r.pos/apart; bytes < portionBytes && r.pos < r.through && r.pos/apart == from; {
 		p, err, ok := r.packs()
 		if err != nil {
 			return portion{}, err
@@ -211,19 +228,80 @@ func (r *viewReader) batch() (portion, error) {
 	return portion{batch: b}, nil
 }
 
+// together returns the next chunk of what several read now, or the batch to make it of.
+func (r *viewReader) together(ctx context.Context) (portion, error) {
+	for {
+		c, mine := r.v.replays.at(r.of, r.pos)
+		if c == nil {
+			return r.batch()
+		}
+		if mine {
+			return r.first(c)
+		}
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return portion{}, context.Cause(ctx)
+		}
+		if c.err != nil {
+			continue
+		}
+		r.forget()
+		if r.pos, r.fold.Last = c.last, c.last; r.pos >= r.through {
+			r.endHistory()
+		}
+		return portion{chunk: c}, nil
+	}
+}
+
+// first returns the batch to make a chunk of.
+func (r *viewReader) first(c *chunk) (p portion, err error) {
+	err = ends.ErrPanic // until it is read
+	defer func() {
+		if err != nil {
+			c.ready(err)
+		}
+	}()
+	p, err = r.batch()
+	p.chunk = c
+	return p, err
+}
+
+// enter says that the reader reads history, and leave that it does not.
+func (r *viewReader) enter() {
+	if r.share && !r.inside {
+		r.inside = true
+		r.v.replays.enter(r.of)
+	}
+}
+
+func (r *viewReader) leave() {
+	if r.inside {
+		r.inside = false
+		r.v.replays.leave(r.of)
+	}
+}
+
 func (r *viewReader) short() error {
 	return fmt.Errorf("history of %s ends at %d before %d: %w", r.src.Key, r.pos, r.through, fanout.ErrUnavailable)
 }
 
 func (r *viewReader) endHistory() {
-	if r.stop != nil {
-		r.stop()
+	r.forget()
+	r.reading = false
+	r.leave()
+}
+
+// forget ends the read that is open.
+func (r *viewReader) forget() {
+	if r.unread != nil {
+		r.unread()
 	}
-	r.pull, r.packs, r.stop = nil, nil, nil
+	r.pull, r.packs, r.unread = nil, nil, nil
 }
 
 func (r *viewReader) upToDate() *viewReader {
-	if r.stop != nil || r.slow || r.fold.Lost > 0 {
+	if r.reading || r.slow || r.fold.Lost > 0 {
 		return nil
 	}
 	return r
@@ -237,7 +315,7 @@ func (r *viewReader) wrote(took time.Duration) {
 	case !r.thin:
 	case took >= stall:
 		r.slow = true
-	case took < brisk && r.stop == nil:
+	case took < brisk && !r.reading:
 		r.slow = false
 	}
 }

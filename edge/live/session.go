@@ -259,11 +259,16 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 	if err != nil {
 		return nil, err
 	}
-	return &viewReader{
+	r := &viewReader{
 		hub: ss.live.cfg.Runs.Hub, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
 		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
-	}, nil
+	}
+	r.share, r.of = r.whole && ss.bound.Shared && ss.project != nil, ss.projection()
+	if o.After < o.Pos.Last {
+		r.enter()
+	}
+	return r, nil
 }
 
 func (ss *Session) timed(ctx context.Context) reader {

@@ -32,6 +32,8 @@ type views struct {
 	open map[viewKey]*view
 	work sync.WaitGroup
 	ring atomic.Int64 // bytes for each of the open
+
+	replayed atomic.Int64 // bytes of what is kept of replays
 }
 
 // How much of a live view is kept for watchers that are a little behind, in bytes of lines: up to
@@ -51,6 +53,8 @@ type view struct {
 	refs   int // guarded by views.mu
 	cancel context.CancelFunc
 	now    atomic.Pointer[viewState]
+
+	replays replays
 
 	// mu is held while something new is published and written to those who are parked. Nothing waits for
 	// a client under it.
@@ -107,7 +111,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 		cancel()
 		return nil, err
 	}
-	v := &view{key: key, all: vs, cancel: cancel, last: at, refs: 1, spoke: time.Now()}
+	v := &view{key: key, all: vs, cancel: cancel, last: at, refs: 1, spoke: time.Now(), replays: replays{all: vs}}
 	v.now.Store(&viewState{lo: at, hi: at, ended: o.Pos.Ended})
 	vs.mu.Lock()
 	defer vs.mu.Unlock()

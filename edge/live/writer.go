@@ -21,6 +21,7 @@ type writer struct {
 	shown   int  // frames since the last flush
 	last    bool // the stream is over with them
 	spared  bool // the client was: its cursor stays where it had everything
+	lent    bool // project is a chunk's, which must not be fed
 }
 
 // errOver reports that the stream has ended with its last frame.
@@ -56,7 +57,7 @@ func (w *writer) opening() error {
 
 // closing writes the frames behind the run's last record.
 func (w *writer) closing() error {
-	p, ok := w.project.(dialect.Closer)
+	p, ok := w.own().(dialect.Closer)
 	if !ok {
 		return nil
 	}
@@ -167,6 +168,12 @@ func (w *writer) send(p portion) error {
 	c := w.ss.c
 	events := c.Events
 	begun := time.Now()
+	if p.chunk != nil {
+		if err := w.chunk(p); err != nil {
+			return err
+		}
+		return w.flush(begun, c.Events-events)
+	}
 	for i := range p.batch.Packs {
 		for r, err := range p.batch.Packs[i].Records(p.batch.After) {
 			if err != nil {
@@ -184,6 +191,31 @@ func (w *writer) send(p portion) error {
 		}
 	}
 	return w.flush(begun, c.Events-events)
+}
+
+// chunk writes a chunk's frames.
+func (w *writer) chunk(p portion) error {
+	c := p.chunk
+	if len(p.batch.Packs) > 0 {
+		if err := c.fill(w.own().(dialect.Stateful), p.batch); err != nil {
+			return err
+		}
+	}
+	if err := w.write(c.list); err != nil {
+		return err
+	}
+	w.project, w.lent = c.p, true
+	w.ss.c.Seq = c.last
+	w.ss.c.Events += c.events
+	return nil
+}
+
+// own returns the projector, as one that may be fed.
+func (w *writer) own() dialect.Projector {
+	if w.lent {
+		w.project, w.lent = w.project.(dialect.Stateful).For(w.ss.req), false
+	}
+	return w.project
 }
 
 // flush hands what was written to the client; begun is when that began, events how many records it is of.
@@ -247,7 +279,7 @@ func (w *writer) record(r schema.Record) error {
 	if w.last { // nothing comes behind it
 		return nil
 	}
-	if err := w.project.Project(&w.frames, r); err != nil {
+	if err := w.own().Project(&w.frames, r); err != nil {
 		return state.ProjectError(r, err)
 	}
 	if w.spared {

@@ -11,6 +11,7 @@ import (
 var retired = map[string]string{
 	"desk": "worker", "turnstile": "lock", "outlet": "broadcast group", "shelf": "cache", "sift": "decode",
 	"bury": "put", "buried": "dead letter", "twin": "duplicate",
+	"liar": "faulty proxy", "board": "cache", "fly": "fetch",
 }
 
 // camel matches the words of a Go name.

@@ -14,9 +14,9 @@
 //	                             │              │
 //	                             └─ commands ─ edge ──▶ clients
 //
-// How the tree reads, from the ground up: schema says what an event is. producers write, fanout
+// How the tree reads, from the ground up: schema defines what an event is. producers write, fanout
 // reads, persister keeps; these three do not know each other. edge serves clients, with one folder
-// for each wire dialect and each transport, shape for what is told and when, auth for who may. clients
+// for each wire dialect and each transport, shape for what is sent and when, auth for who may. clients
 // are libraries for the other side of the wire. cmd/agentstream is the one binary, and the only place
 // that knows all of them. A technology is a folder below the role that it serves: producers/natsjs,
 // fanout/natsjs, persister/postgres, persister/sqlite.
@@ -38,5 +38,5 @@
 //
 // # Where to look next
 //
-// docs/ARCHITECTURE.md derives the design; docs/decisions says which doors were closed and why.
+// docs/ARCHITECTURE.md derives the design; docs/decisions records what was decided against, and why.
 package agentstream

@@ -96,7 +96,7 @@ func (r *room) clear() {
 	r.held = 0
 }
 
-// give removes n held bytes.
+// give releases n held bytes.
 func (r *room) give(n int) {
 	r.take(-n)
 	select {

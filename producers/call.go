@@ -41,7 +41,7 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 	if err := m.alive("call a tool in"); err != nil {
 		return nil, err
 	}
-	if err := m.endSaid(); err != nil {
+	if err := m.endOpen(); err != nil {
 		return nil, err
 	}
 	b, err := m.begin("tool_use", object(nil).text("call_id", id).text("tool", tool))
@@ -153,7 +153,7 @@ func (c *Call) streamed() (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// Run says that the tool begins to work: tool.run. Between Ready and Run the call waits, for a person or for its turn.
+// Run records that the tool begins to work: tool.run. Between Ready and Run the call waits, for a person or for its turn.
 // ErrOver: it is not ready, or has ended.
 func (c *Call) Run() error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {

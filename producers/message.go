@@ -112,7 +112,7 @@ func (m *Message) piece(kind, typ, text string) error {
 		return err
 	}
 	if m.text != nil && m.text.Word != kind {
-		if err := m.endSaid(); err != nil {
+		if err := m.endOpen(); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (m *Message) endBlock(b *assemble.Block, more object) error {
 	return m.emit(schema.TypeBlockEnd, o.end())
 }
 
-func (m *Message) endSaid() error {
+func (m *Message) endOpen() error {
 	b := m.text
 	if b == nil {
 		return nil
@@ -259,7 +259,7 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 	if err := shortNames(kind, mediaType, name); err != nil || kind == "" {
 		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shortened(kind, maxName), cmp.Or(err, schema.ErrMalformed))
 	}
-	if err := m.endSaid(); err != nil {
+	if err := m.endOpen(); err != nil {
 		return err
 	}
 	b, err := m.begin(kind, nil)
@@ -295,7 +295,7 @@ func (m *Message) End(stop string, usage any) error {
 	if err := m.alive("end"); err != nil {
 		return err
 	}
-	if err := m.endSaid(); err != nil {
+	if err := m.endOpen(); err != nil {
 		return err
 	}
 	for _, b := range m.state.Blocks {

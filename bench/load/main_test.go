@@ -69,8 +69,8 @@ func serve(t testing.TB, run func(context.Context) error) {
 	})
 }
 
-// liar stands before a target and spoils what it says.
-type liar struct {
+// faulty stands before a target and spoils what it says.
+type faulty struct {
 	// frames gets the number of an event on its stream, from 0, and the frame, and gives what is passed on;
 	// nil passes all. ok false ends the stream.
 	frames func(stream int64, i int, frame string) (out string, ok bool)
@@ -82,7 +82,7 @@ type liar struct {
 	ends    atomic.Int64 // runs that were ended
 }
 
-func (l *liar) before(t *testing.T, to target) string {
+func (l *faulty) before(t *testing.T, to target) string {
 	t.Helper()
 	u, err := url.Parse(to.url)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *liar) before(t *testing.T, to target) string {
 	return srv.URL
 }
 
-func (l *liar) stream(w http.ResponseWriter, r *http.Request, host string, transport *http.Transport) {
+func (l *faulty) stream(w http.ResponseWriter, r *http.Request, host string, transport *http.Transport) {
 	number := l.streams.Add(1) - 1
 	if number < l.busy {
 		http.Error(w, "come again", http.StatusServiceUnavailable)

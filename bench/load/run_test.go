@@ -178,7 +178,7 @@ func TestDamageIsFound(t *testing.T) {
 			func(r *Result) bool { return r.Resumed == 1 && r.Cut == 0 }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &liar{frames: c.frames}
+			l := &faulty{frames: c.frames}
 			cfg := quick(FanOut, l.before(t, newTarget(t)))
 			cfg.Watchers, cfg.Rate, cfg.Settle = 3, 200, time.Second
 			r, err := Run(t.Context(), cfg)
@@ -194,7 +194,7 @@ func TestDamageIsFound(t *testing.T) {
 
 // What is refused is not lost, but it is not passed over in silence either.
 func TestRefusedEventsAreNotLost(t *testing.T) {
-	l := &liar{post: func(i int64) int {
+	l := &faulty{post: func(i int64) int {
 		if i%5 == 4 {
 			return 503
 		}
@@ -247,7 +247,7 @@ func TestServerThatCannotBeLoaded(t *testing.T) {
 
 // A watcher that is asked to come again does.
 func TestBusyServerIsAskedAgain(t *testing.T) {
-	l := &liar{frames: func(_ int64, _ int, f string) (string, bool) { return f, true }, busy: 2}
+	l := &faulty{frames: func(_ int64, _ int, f string) (string, bool) { return f, true }, busy: 2}
 	cfg := quick(FanOut, l.before(t, newTarget(t)))
 	cfg.Watchers, cfg.Rate, cfg.Settle = 3, 200, settled
 	r, err := Run(t.Context(), cfg)
@@ -258,7 +258,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 
 // A server that does not keep up: the load ends all the same, and says what it has not asked for.
 func TestRateThatCannotBeHad(t *testing.T) {
-	l := &liar{post: func(int64) int {
+	l := &faulty{post: func(int64) int {
 		_ = pause(t.Context(), 20*time.Millisecond)
 		return 0
 	}}
@@ -278,7 +278,7 @@ func TestRateThatCannotBeHad(t *testing.T) {
 
 // An interrupted load ends at once, and leaves no run that seems to work.
 func TestInterrupt(t *testing.T) {
-	l := &liar{post: func(int64) int { return 0 }}
+	l := &faulty{post: func(int64) int { return 0 }}
 	cfg := quick(ManyRuns, l.before(t, newTarget(t)))
 	cfg.Duration = time.Minute
 	ctx, cancel := context.WithCancel(t.Context())

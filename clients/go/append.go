@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// Receipt says which numbers the stored events got. Other writers' events may lie between them when
+// Receipt holds the numbers of the stored events. Other writers' events may lie between them when
 // there were many, or of several children.
 type Receipt struct {
 	First    schema.Seq `json:"first_seq"`
@@ -96,7 +96,7 @@ func AppendNew(dst []byte, e *schema.Event) []byte {
 	return append(append(dst, e.Payload...), '}')
 }
 
-// NewRun says how a run begins.
+// NewRun describes the run to begin.
 type NewRun struct {
 	RunID        string `json:"run_id,omitempty"`        // "" lets the server mint one
 	PlanningGate string `json:"planning_gate,omitempty"` // required, preview or off (native §3.5); "" is off

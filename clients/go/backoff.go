@@ -25,7 +25,7 @@ type backoff struct {
 // reset is called after progress.
 func (b *backoff) reset() { b.since, b.next = time.Time{}, 0 }
 
-// alive is called after an answer that brought no progress: there is no reason to give up, and none
+// alive is called after an answer without progress: there is no reason to give up, and none
 // to come back faster.
 func (b *backoff) alive() { b.since = time.Time{} }
 

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Blob is what the server says of content that it keeps with a run.
+// Blob describes content that the server keeps with a run.
 type Blob struct {
 	Ref         string `json:"blob_ref"` // for the payload of a tool.end; the same for the same content
 	Bytes       int64  `json:"bytes"`

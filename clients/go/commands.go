@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// Commands are what may be told to a run: the last elements of their paths.
+// Commands that may be sent to a run: the last elements of their paths.
 const (
 	CommandApprove  = "approve_plan"
 	CommandReject   = "reject_plan"
@@ -27,7 +27,7 @@ const (
 var commandNames = []string{CommandApprove, CommandReject, CommandPause, CommandResume, CommandRedirect,
 	CommandCancel, CommandAnswer, CommandMessage}
 
-// Command tells a run something, exactly once per key; an empty key is one of its own. payload is
+// Command sends a command to a run, exactly once per key; "" means a new key. payload is
 // encoded as JSON and must become an object; nil is an empty one. What it becomes is an event of the
 // run, which all watchers see and the agent obeys; the Receipt has its number. The error is
 // ErrConflict when the state of the run forbids it.
@@ -99,7 +99,7 @@ func (c *Client) Answer(ctx context.Context, run, requestID string, answer any) 
 	return c.Command(ctx, run, "", CommandAnswer, map[string]any{"request_id": requestID, "answer": answer})
 }
 
-// Message says something to a run, also after its end: then it is a follow-up. content is a text or
+// Message sends a message to a run, also after its end: then it is a follow-up. content is a text or
 // content blocks, encoded as JSON.
 func (c *Client) Message(ctx context.Context, run string, content any) (Receipt, error) {
 	return c.Command(ctx, run, "", CommandMessage, map[string]any{"content": content})

@@ -12,48 +12,49 @@ import (
 	"time"
 )
 
-// Config says which server a Client talks to, and as whom. BaseURL alone is required.
+// Config configures a Client. Only BaseURL is required.
 type Config struct {
 	BaseURL string // http://HOST[:PORT] or https://…, with or without a path, without credentials
 	Token   string // bearer token, when TokenSource is nil; "" sends none
 
-	// TokenSource returns bearer tokens. It is asked for the first one, and again when the server has
-	// refused the last one or says that it has ended; it must not give the same one again then. Calls
-	// do not overlap. Its error ends what needed the token, unless it wraps ErrUnavailable: then it is
-	// asked again like a server that is away.
+	// TokenSource returns bearer tokens. It is called for the first one, and again when the server has
+	// refused the last one or reports that it has expired; then it must return another one. Calls do
+	// not overlap. Its error ends the request that needs the token, unless it wraps ErrUnavailable:
+	// then TokenSource is called again later, as a server that is away is tried again.
 	TokenSource func(ctx context.Context) (string, error)
 
-	// HTTPClient carries the requests. Nil is a client of its own with bounds for dialling and for the
-	// answer's header. A Timeout of the client would end streams: leave it 0.
+	// HTTPClient sends the requests. Nil means a new client with time-outs for dialling and for the
+	// header of an answer. Its Timeout must be 0, because it would end streams.
 	HTTPClient *http.Client
 
 	Logger    *slog.Logger // nil discards
 	Hooks     Hooks
 	UserAgent string // "" is "agentstream-go"
 
-	// GiveUp ends the repeating when the server has not answered for so long. 0: the context decides.
+	// GiveUp bounds how long requests are repeated while the server does not answer. 0 means that only
+	// the context ends them.
 	GiveUp time.Duration
-	// FailFast ends what is asked at once, with ErrUnreachable, while no connection to the server can be made and none
-	// has been answered before. Once the server has answered, it is waited for as ever.
+	// FailFast makes a request fail at once with ErrUnreachable when no connection to the server can be made and the
+	// server has never answered before. Once it has answered, requests are repeated as usual.
 	FailFast bool
-	// IdleTimeout ends a connection of a Stream on which not even a keep-alive came, which a server
-	// sends every 15 s (native §5). 0 is 60 s.
+	// IdleTimeout ends a connection of a Stream on which nothing arrives. A server sends a keep-alive
+	// every 15 s (native §5). 0 means 60 s.
 	IdleTimeout time.Duration
-	// RequestTimeout bounds one attempt of a request that is no stream. 0 is 30 s.
+	// RequestTimeout bounds one attempt of a request that is not a stream. 0 means 30 s.
 	RequestTimeout time.Duration
 }
 
-// Hooks tell an application what a Client does on its own. They are called on the goroutine that
-// waits and must not block. Nil ones are off.
+// Hooks are called when a Client does something on its own. They run on the goroutine of the call
+// and must not block. Nil hooks are not called.
 type Hooks struct {
-	// Retrying says why a request or a connection failed, and when it is tried again.
+	// Retrying is called when a request or a connection has failed, with the pause before the next try.
 	Retrying func(cause error, wait time.Duration)
-	// Duplicate says that an event came again that was delivered before; it is passed over.
+	// Duplicate is called when an event arrives that was delivered before. It is not delivered again.
 	Duplicate func(seq, cursor int64)
-	// PassedOver says that a frame is no event and names none: something newer than this library.
+	// PassedOver is called when a frame is not an event and has no seq: it is newer than this library.
 	PassedOver func(cause error)
-	// Unconfirmed says that a run's last event came, and that the server was gone before it could say
-	// that nothing follows.
+	// Unconfirmed is called when a run's last event has arrived and the server is away before it has
+	// confirmed that nothing follows.
 	Unconfirmed func(cause error)
 }
 
@@ -82,7 +83,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// What New says is wrong with a Config; an application's flags are named after its fields.
+// Errors of New about a Config.
 var (
 	ErrBaseURL = errors.New("base URL")
 	ErrToken   = errors.New("token")

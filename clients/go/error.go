@@ -52,18 +52,18 @@ const (
 	codeCredentialExpired = "CREDENTIAL-EXPIRED"
 )
 
-// Error is what the server said against a request or about the end of a stream.
+// Error is the server's refusal of a request, or its reason to end a stream.
 type Error struct {
 	Status     int           // of HTTP; for the last frame of a stream the one that it would have been
-	Code       string        // KAI-STREAM-…, or the server's own word; "" when a proxy answered
+	Code       string        // KAI-STREAM-…, or another code of the server; "" when a proxy answered
 	Message    string        // for people, as it came
 	Line       int           // line of an NDJSON body, from 1; 0 when the error is of no line
 	Field      string        // JSON pointer into the event; "" when the error is of no field
-	FirstSeq   schema.Seq    // oldest event that is kept, with ErrExpired; 0 when it was not said
-	LastSeq    schema.Seq    // newest event, with ErrCursorAhead; 0 when it was not said
+	FirstSeq   schema.Seq    // oldest event that is kept, with ErrExpired; 0 when the server did not name it
+	LastSeq    schema.Seq    // newest event, with ErrCursorAhead; 0 when the server did not name it
 	Stored     int           // events of a refused batch, from its first, that are stored all the same
 	RequestID  string        // names the request in the server's log
-	RetryAfter time.Duration // how long the server wants to be left alone; 0 when it did not say
+	RetryAfter time.Duration // how long the server asks clients to wait; 0 when it did not
 }
 
 // Error returns code, reason and status, with everything in them that could act on a terminal or break
@@ -82,7 +82,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is says which sentinels stand for the error.
+// Is reports whether the sentinel target stands for the error.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -117,7 +117,7 @@ func (e *Error) passing() bool {
 	return false
 }
 
-// connError says that a request was not answered, or not whole.
+// connError reports that a request was not answered, or not completely.
 type connError struct{ err error }
 
 // Error leaves out method and address: the caller knows what it asked for.

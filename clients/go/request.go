@@ -24,7 +24,7 @@ type Client struct {
 	base   *url.URL
 	tokens *tokens
 
-	answered atomic.Bool // by the server, whatever it said
+	answered atomic.Bool // by the server, with any status
 }
 
 // New checks cfg. It connects to nothing and starts nothing.

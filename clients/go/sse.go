@@ -23,11 +23,11 @@ var errFrameTooLarge = errors.New("frame has no end")
 type sseFrame struct {
 	ID    string // last event ID of the stream as of this frame
 	Event string // "" stands for "message"
-	Data  []byte // data lines joined by line feeds; nil when the frame moved the ID and said nothing
+	Data  []byte // data lines joined by line feeds; nil when the frame has only an ID
 }
 
 // sseParser reads a server-sent event stream that arrives in pieces cut anywhere. Lines end with
-// CR, LF or CRLF. What a frame says counts only when its empty line has arrived: a resume cursor
+// CR, LF or CRLF. A frame counts only when its empty line has arrived: a resume cursor
 // taken from half a frame would skip the event in it. The zero value is ready; one goroutine.
 type sseParser struct {
 	line   []byte // the line that is still arriving
@@ -36,7 +36,7 @@ type sseParser struct {
 	nextID string // id: of the frame that is still arriving
 
 	lastID     string        // committed id
-	retry      time.Duration // 0: the server has not said
+	retry      time.Duration // 0: the server has not sent one
 	most       int           // bound of a frame; 0 is maxFrame
 	begun      bool          // a byte order mark can no longer come
 	skipLF     bool          // the last byte was a CR; a line feed belongs to it

@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-// Detail says how finely deltas are delivered (native §4 R2).
+// Detail selects how finely deltas are delivered (native §4 R2).
 type Detail string
 
 // The details.
@@ -88,7 +88,7 @@ func (o *Options) query(after schema.Seq) url.Values {
 	return q
 }
 
-// GapError says that events are missing before the next one, or that it stands for some that were
+// GapError reports that events are missing before the next one, or that it stands for some that were
 // delivered already (First ≤ After). The Stream goes on with the event behind it.
 type GapError struct {
 	After schema.Seq // last event before it
@@ -118,9 +118,9 @@ var ErrClosed = errors.New("stream is closed")
 type Stats struct {
 	Connections int    // that the server accepted
 	Duplicates  int    // events that came again and were passed over
-	Gaps        int    // GapErrors that were given
+	Gaps        int    // GapErrors that were returned
 	PassedOver  int    // frames that were no events and named none
-	Dropped     int64  // events that the server says it dropped for this client (native §4 R4)
+	Dropped     int64  // events that the server reports as dropped for this client (native §4 R4)
 	DroppedCode string // KAI-STREAM-BUF-0001
 }
 
@@ -134,7 +134,7 @@ type Stream struct {
 	stop context.CancelCauseFunc
 
 	last    schema.Seq // newest event that was delivered
-	through schema.Seq // the server said that nothing up to here is for this client
+	through schema.Seq // the server has reported that nothing up to here is for this client
 	err     error      // how it ended
 	line    []byte
 	held    []arrival // waits behind a GapError, or is the rest of a bundle
@@ -279,7 +279,7 @@ func (s *Stream) Line() []byte { return s.line }
 // Stream behind it goes on. Of deltas that came together, and share a seq, it is the last that moves it.
 func (s *Stream) Cursor() schema.Seq { return s.last }
 
-// Buffered reports whether Next will probably give an event without waiting: a good time not to flush.
+// Buffered reports whether Next will probably return an event without waiting: a good time not to flush.
 func (s *Stream) Buffered() bool { return len(s.held) > 0 || s.complete() }
 
 // Stats returns the counts so far.

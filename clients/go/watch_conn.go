@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// settleTimeout is how long a run that says it is over may keep its stream open: the server ends
-	// it by itself, unless somebody follows up.
+	// settleTimeout is how long a run that reports its end may keep its stream open: the server ends
+	// it by itself, unless there is a follow-up.
 	settleTimeout = 5 * time.Second
 	// confirmTimeout bounds the question whether a final lifecycle was the end.
 	confirmTimeout = 10 * time.Second
@@ -120,7 +120,7 @@ func (s *Stream) open(ctx context.Context) error {
 	return nil
 }
 
-// accepted says why an answer is no stream.
+// accepted returns an error when an answer is not a stream.
 func accepted(resp *http.Response) error {
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
@@ -204,7 +204,7 @@ func (s *Stream) take(f sseFrame) (*arrival, error) {
 	if err != nil {
 		return nil, s.notEvent(f, err)
 	}
-	if e.Type == typeGap { // the numbers of the next event say it too
+	if e.Type == typeGap { // the numbers of the next event show it too
 		return nil, nil
 	}
 	if e.Seq <= s.last {
@@ -300,7 +300,7 @@ func (s *Stream) after(ctx context.Context, err error) error {
 	}
 	if s.ended && !confirming {
 		// A final lifecycle may stand in the middle of a run that was followed up. Only the next
-		// answer tells: 204, or what came after.
+		// answer shows it: 204, or what came after.
 		s.final = backoff{giveUp: confirmTimeout}
 		return nil
 	}

@@ -110,12 +110,12 @@ func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrat
 
 // tables migrates them, when the database is there: it may be starting as well.
 func (c *MigrateCmd) tables(ctx context.Context, log *slog.Logger) (names []string, err error) {
-	for end, said := time.Now().Add(declareWithin), false; ; said = true {
+	for end, logged := time.Now().Add(declareWithin), false; ; logged = true {
 		names, err = postgres.Migrate(ctx, c.Postgres, c.DryRun)
 		if !errors.Is(err, postgres.ErrAway) || time.Now().After(end) {
 			return names, err
 		}
-		if !said {
+		if !logged {
 			log.Warn("migrate: waiting for PostgreSQL", "err", err)
 		}
 		select {

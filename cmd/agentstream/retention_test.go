@@ -44,7 +44,7 @@ type keptStore struct {
 	keptGraves
 	retention.Settings
 	retention.Forgetting
-	archive.HoldKeeper
+	archive.HoldStore
 	keptMarks
 }
 

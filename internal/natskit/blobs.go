@@ -98,7 +98,7 @@ func NewBlobs(nc *nats.Conn) (*Blobs, error) {
 	return &Blobs{nc, js}, nil
 }
 
-// Put keeps what pieces give as a blob of a run: each of schema.BlobPiece bytes, but for the last, which is shorter
+// Put stores what pieces yield as a blob of a run: each of schema.BlobPiece bytes, but for the last, which is shorter
 // and may be empty. A piece is used until the next one is asked for. One that the run has already is kept once, with
 // the type that it had; stored is false then. Nothing is kept when pieces fail, or the error wraps schema.ErrFull.
 func (b *Blobs) Put(ctx context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (blob schema.Blob, stored bool, err error) {

@@ -83,7 +83,7 @@ func (u *upload) finish(ctx context.Context, mediaType string, rest []byte) (blo
 	return blob, true, nil
 }
 
-// mark says that the run has something here.
+// mark records that the run has blobs here.
 func (u *upload) mark(ctx context.Context) error {
 	_, err := u.create(ctx, &nats.Msg{Subject: BlobMark(u.key)})
 	return err

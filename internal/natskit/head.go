@@ -28,7 +28,7 @@ func ParsePack(m Msg) (schema.Pack, error) {
 
 // ReadHead reads a run's head from the leader, and the owner of lane, which is on the lane's own
 // newest pack: one read when the run's newest pack is of that lane, two otherwise. A run that the
-// stream does not hold is the zero Head, but for what it says of a child (schema.ChildSubject).
+// stream does not hold is the zero Head, but for what it records of a child (schema.ChildSubject).
 func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.Head, error) {
 	m, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
 	if errors.Is(err, ErrNoMessage) {

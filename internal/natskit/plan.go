@@ -16,7 +16,7 @@ type Change struct {
 	Fields []string `json:"fields,omitempty"` // what would change of it, "name: from → to"
 }
 
-// Plan says what Declare would do, without doing it: one Change for each stream that is not as asked for.
+// Plan returns what Declare would do, and does nothing: one Change for each stream that differs from the layout.
 // The Layout is what would be in force afterwards. It refuses what Declare refuses before it has done
 // anything; only the server can refuse the rest.
 func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Change, error) {

@@ -123,7 +123,7 @@ type BatchRequest struct {
 // maxMultiLast is the most messages that the server answers a multi_last request with.
 const maxMultiLast = 1024
 
-// Page is what a batch held. More says that messages that match lie behind it.
+// Page is the content of a batch. More reports whether messages that match follow it.
 type Page struct {
 	Msgs []Msg
 	More bool

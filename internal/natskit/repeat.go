@@ -19,7 +19,7 @@ const Try = time.Second
 const patience = 15 * time.Second
 
 // Repeat calls ask until it is answered, fails in a way that time does not mend, or ctx ends. ask must be
-// safe to repeat. It waits for an answer no longer than it is told: shortly at first, then for a Try. While the
+// safe to repeat. It bounds the wait for an answer: shortly at first, then for a Try. While the
 // connection is down nothing is asked, because nats.go would keep the request and send it later.
 func Repeat(ctx context.Context, nc *nats.Conn, ask func(ctx context.Context, wait time.Duration) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {

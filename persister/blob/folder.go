@@ -150,7 +150,7 @@ func (f *Folder) Read(ctx context.Context, name string, offset, length int64) ([
 	return data, size, nil
 }
 
-// missing reports whether err says that the file does not exist. A file whose name is too long for the file system
+// missing reports whether err means that the file does not exist. A file whose name is too long for the file system
 // cannot exist.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)

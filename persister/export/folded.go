@@ -240,18 +240,18 @@ func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRo
 			MessageID: text(valid(m.ID)), ChildID: text(m.Child), Role: []byte(valid(m.Role)), Model: text(valid(m.Model)),
 			StopReason: text(valid(m.StopReason)), Usage: text(string(m.Usage)), Error: text(string(m.Error)), StartedAt: l.times[m.Start]}
 		row.EndSeq, row.EndedAt = l.ended(m.End)
-		var said, thought strings.Builder
+		var text, thought strings.Builder
 		for _, b := range m.Blocks {
 			switch b.Kind {
 			case "text":
-				said.WriteString(b.Text.String())
+				text.WriteString(b.Text.String())
 			case "reasoning":
 				thought.WriteString(b.Text.String())
 			case "tool_use":
 				row.ToolCalls++
 			}
 		}
-		row.Text, row.Reasoning = []byte(said.String()), []byte(thought.String())
+		row.Text, row.Reasoning = []byte(text.String()), []byte(thought.String())
 		row.InputTokens, row.OutputTokens = tokens(fields(nil).read(m.Usage))
 		dst = append(dst, sized[MessageRow]{row, m.Start, len(row.Text) + len(row.Reasoning) + len(m.Usage) + len(m.Error) + 300})
 	}

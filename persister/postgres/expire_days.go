@@ -66,7 +66,7 @@ func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, exists bool
 	return runs, exists, nil
 }
 
-// busy reports whether err says that a lock was not available in time.
+// busy reports whether err means that a lock was not available in time.
 func busy(err error) bool {
 	var pe *pgconn.PgError
 	return errors.Is(err, errWatched) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")

@@ -62,7 +62,7 @@ type Store struct {
 // New returns a Store whose events are read from rows.
 func New(db DB, rows persister.Rows, d Dialect) Store { return Store{db: db, rows: rows, d: d} }
 
-// failed returns an error that says what was being done.
+// failed wraps an error with what was being done.
 func (s *Store) failed(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", s.d.Name, fmt.Sprintf(format, args...), err)
 }
@@ -104,7 +104,7 @@ func lock(ctx context.Context, tx Tx, text string) error {
 	return err
 }
 
-// timeIn scans a time into t: UTC, zero for null. A database gives it as a time or as a text.
+// timeIn scans a time into t: UTC, zero for null. A driver returns it as a time or as a text.
 type timeIn struct{ t *time.Time }
 
 // Scan implements sql.Scanner.

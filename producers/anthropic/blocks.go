@@ -74,7 +74,7 @@ func (d *machine) delta(all provider.Fields) {
 		b.Late = b.Late.Set("citations", cite(b.Late.Get("citations"), delta.Get("citation")))
 		return
 	}
-	member := told(typ, b)
+	member := deltaMember(typ, b)
 	if v := delta.Get(member); member != "" && provider.IsString(v) {
 		if member == "signature" {
 			b.Late = b.Late.Set(member, bytes.Clone(v))
@@ -102,7 +102,7 @@ func (d *machine) delta(all provider.Fields) {
 const maxCitations = schema.MaxEventBytes
 
 // emitted returns the member of a delta that events of the catalogue have of such a block; "" for none.
-func told(typ string, b *provider.Block) string {
+func deltaMember(typ string, b *provider.Block) string {
 	switch typ {
 	case "input_json_delta":
 		if b.ToolUse {

@@ -107,8 +107,8 @@ func (s *silence) clear() {
 	s.since, s.last, s.shut = time.Time{}, time.Time{}, false
 }
 
-// heardKeys refuses what its bucket does not answer.
-type heardKeys struct {
+// failFastKeys refuses what its bucket does not answer.
+type failFastKeys struct {
 	producers.Keys
 	nc *nats.Conn
 	silence
@@ -116,7 +116,7 @@ type heardKeys struct {
 
 // FailFast returns keys, of a bucket that OpenKeys has opened, for which nobody waits once the bucket's stream stores
 // nothing any more: Begin then refuses at once, with producers.ErrFull.
-func FailFast(nc *nats.Conn, keys *Keys) producers.Keys { return &heardKeys{Keys: keys, nc: nc} }
+func FailFast(nc *nats.Conn, keys *Keys) producers.Keys { return &failFastKeys{Keys: keys, nc: nc} }
 
 const keysStream = "KV_" + natskit.KeysBucket
 
@@ -125,7 +125,7 @@ const keysStream = "KV_" + natskit.KeysBucket
 const keysWait = 4 * time.Second
 
 // Begin is that of the bucket.
-func (k *heardKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+func (k *failFastKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	wait, err := k.enter(k.nc, keysStream)
 	if err != nil {
 		return r, fmt.Errorf("natsjs: keys: begin %s: %w", id, err)

@@ -36,7 +36,7 @@ type Block struct {
 
 	m      *Message
 	text   []byte // inside of the JSON string, as far as it is kept
-	said   int    // bytes of it
+	size   int    // bytes of it
 	final  []byte // inside of the text as the provider has it in the end; nil: the pieces joined
 	input  json.RawMessage
 	closed bool
@@ -121,7 +121,7 @@ func (b *Block) Open() bool { return !b.closed }
 const maxDelta = 256 << 10
 
 // Len returns the length of the text so far, in bytes as it is written.
-func (b *Block) Len() int { return b.said }
+func (b *Block) Len() int { return b.size }
 
 // Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
 // Empty pieces emit nothing.
@@ -130,11 +130,11 @@ func (b *Block) Text(value json.RawMessage) {
 	if len(in) == 0 {
 		return
 	}
-	b.said += len(in)
+	b.size += len(in)
 	if !b.ToolUse && b.Field != "" {
 		b.m.grow(len(in))
 	}
-	if b.ToolUse && b.said <= maxInput || !b.ToolUse && !b.m.full {
+	if b.ToolUse && b.size <= maxInput || !b.ToolUse && !b.m.full {
 		b.text = append(b.text, in...)
 	} else {
 		b.text = nil
@@ -195,7 +195,7 @@ func (b *Block) End(finished bool) {
 // finishInput decides what the input of a call is. Text counts more than what the block began with;
 // no input at all is {}. It returns why there is none.
 func (b *Block) finishInput() (why string) {
-	if max(b.said, len(b.final)) > maxInput {
+	if max(b.size, len(b.final)) > maxInput {
 		return "longer than an input may be"
 	}
 	if b.FreeText {

@@ -94,7 +94,7 @@ func (f *Framer) recognise(chunk []byte) []byte {
 	}
 	b = bytes.TrimLeft(bytes.TrimPrefix(b, []byte(bom)), " \t\r\n")
 	if len(b) == 0 {
-		f.head = append(f.head[:0], bom...) // white space says nothing; a second mark is not one
+		f.head = append(f.head[:0], bom...) // white space means nothing; a second mark is not one
 		return nil
 	}
 	f.form = formSSE

@@ -104,12 +104,12 @@ const maxPayload = schema.MaxEventBytes - 8<<10
 // records which and how much, behind the one that was left out before.
 func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
 	var names []json.RawMessage
-	said := payload
+	members := payload
 	if omitted != "" {
 		names = append(names, Quote(omitted))
-		said = append(payload, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)})
+		members = append(payload, Field{"omitted", List(names)}, Field{"omitted_bytes", Number(bytesOut)})
 	}
-	b := said.Encode()
+	b := members.Encode()
 	if len(b) <= maxPayload {
 		return b
 	}

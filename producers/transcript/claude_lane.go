@@ -20,7 +20,7 @@ type claudeLane struct {
 	call   string      // that delegates to the child
 
 	open      string              // id of the message that lines are telling
-	told      [][sha256.Size]byte // its blocks
+	emitted   [][sha256.Size]byte // its blocks
 	continued map[string]int      // how often a message went on, of the newest few
 	streams   []string            // ids of the newest messages that streams emitted
 }
@@ -60,8 +60,8 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 	}
 	blocks := blocksOf(m)
 	for _, raw := range blocks[l.known(blocks):] {
-		index := field("index", provider.Number(len(l.told)))
-		l.told = append(l.told, sha256.Sum256(raw))
+		index := field("index", provider.Number(len(l.emitted)))
+		l.emitted = append(l.emitted, sha256.Sum256(raw))
 		l.write(provider.Fields{field("type", provider.Quote("content_block_start")), index, field("content_block", raw)}.Encode())
 		l.write(provider.Fields{field("type", provider.Quote("content_block_stop")), index}.Encode())
 	}
@@ -76,15 +76,15 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 
 // known returns how many of the blocks were emitted: some versions repeat in each line what came before.
 func (l *claudeLane) known(blocks []json.RawMessage) int {
-	if len(l.told) == 0 || len(blocks) < len(l.told) {
+	if len(l.emitted) == 0 || len(blocks) < len(l.emitted) {
 		return 0
 	}
-	for i, sum := range l.told {
+	for i, sum := range l.emitted {
 		if sum != sha256.Sum256(blocks[i]) {
 			return 0
 		}
 	}
-	return len(l.told)
+	return len(l.emitted)
 }
 
 // begin announces a message. One that ended and goes on is another message.
@@ -107,13 +107,13 @@ func (l *claudeLane) begin(id string, m provider.Fields) {
 	}
 	start = append(start, field("content", json.RawMessage("[]")))
 	l.write(provider.Fields{field("type", provider.Quote("message_start")), field("message", start.Encode())}.Encode())
-	l.open, l.told = id, nil
+	l.open, l.emitted = id, nil
 }
 
 // endMessage ends the message that lines were telling.
 func (l *claudeLane) endMessage() {
 	if l.open != "" {
 		l.write(json.RawMessage(`{"type":"message_stop"}`))
-		l.open, l.told = "", nil
+		l.open, l.emitted = "", nil
 	}
 }

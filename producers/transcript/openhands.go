@@ -14,14 +14,14 @@ type openHands struct {
 	out      *provider.Writer
 	msg      *provider.Message // of the model, while its actions come
 	response string            // id of the model's response that msg is
-	told     map[string]int    // how often a response was a message before; of the newest few
+	known    map[string]int    // how often a response was a message before; of the newest few
 	status   string            // execution_status
 	failure  string            // of a ConversationErrorEvent
 	finished bool              // the last thing that happened was the finish tool's or a message of the agent
 }
 
 func newOpenHands(s *recorder, out *provider.Writer) *openHands {
-	return &openHands{s: s, out: out, told: map[string]int{}}
+	return &openHands{s: s, out: out, known: map[string]int{}}
 }
 
 func (o *openHands) line(all provider.Fields) {
@@ -57,14 +57,14 @@ func (o *openHands) line(all provider.Fields) {
 }
 
 // keep stores the members of a line in the message, but for those that are emitted already.
-func (o *openHands) keep(m *provider.Message, all provider.Fields, told ...string) {
+func (o *openHands) keep(m *provider.Message, all provider.Fields, emitted ...string) {
 	for _, f := range all {
 		switch f.Name {
 		case "id", "timestamp", "kind":
 			continue
 		}
 		known := false
-		for _, name := range told {
+		for _, name := range emitted {
 			known = known || f.Name == name
 		}
 		if !known && !provider.IsNull(f.Value) && string(f.Value) != "[]" {
@@ -146,12 +146,12 @@ func (o *openHands) messageID(response, event string) string {
 	if response == "" {
 		return event
 	}
-	if len(o.told) >= 64 {
-		clear(o.told)
+	if len(o.known) >= 64 {
+		clear(o.known)
 	}
 	response = provider.Bounded(response)
-	o.told[response]++
-	if n := o.told[response]; n > 1 {
+	o.known[response]++
+	if n := o.known[response]; n > 1 {
 		return response + "_part_" + string(provider.Number(n))
 	}
 	return response

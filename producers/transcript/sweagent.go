@@ -174,10 +174,10 @@ func (a *sweAgent) toolMessage(m *provider.Message, h provider.Fields) {
 }
 
 // keepMore stores the members that are not emitted otherwise.
-func keepMore(m *provider.Message, h provider.Fields, told ...string) {
+func keepMore(m *provider.Message, h provider.Fields, emitted ...string) {
 	for _, f := range h {
 		known := provider.IsNull(f.Value)
-		for _, name := range told {
+		for _, name := range emitted {
 			known = known || f.Name == name
 		}
 		if !known {

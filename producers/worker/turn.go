@@ -66,12 +66,12 @@ type outcome struct {
 
 // answer answers a message: a turn.
 func (v *visit) answer(ctx context.Context, c *command.Command) error {
-	turn, err := v.pen.Turn(ctx)
+	turn, err := v.writer.Turn(ctx)
 	if err != nil {
 		return err
 	}
 	told := make(chan *command.Command, maxTold)
-	q := &Question{Message: c, Run: v.pen, Turn: turn, Told: told, visit: v}
+	q := &Question{Message: c, Run: v.writer, Turn: turn, Told: told, visit: v}
 	over := make(chan outcome, 1)
 	go func() {
 		stop, err := v.d.cfg.Answer(turn.Context(), q)
@@ -166,7 +166,7 @@ func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Comman
 			mark, v.newest = n, nil
 		}
 		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.Taken()); s.err == nil {
-			return v.pen.Flush(ctx)
+			return v.writer.Flush(ctx)
 		}
 		if !errors.Is(s.err, producers.ErrOpen) {
 			return s.err

@@ -27,7 +27,7 @@ type visit struct {
 
 	pub      *producers.Publisher
 	commands *command.Reader
-	pen      *producers.Run
+	writer   *producers.Run
 	told     chan *command.Command // by the goroutine that reads them
 	failed   chan error            // why it reads no more
 	queue    []*command.Command    // messages and cancellations that wait, in the order of the log
@@ -265,11 +265,11 @@ func (v *visit) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.pen, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
+	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
 		return err
 	}
 	if len(v.queue) > 0 {
-		return v.pen.Recover(ctx, "the agent began again")
+		return v.writer.Recover(ctx, "the agent began again")
 	}
 	if early > 0 && v.newest == nil {
 		v.settle(early) // all of it was taken before

@@ -59,7 +59,7 @@ func run(ctx context.Context, file, dir, binary string, without []string) error 
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(t.told()); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(t.describe()); err != nil {
 		return err
 	}
 	select {

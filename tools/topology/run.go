@@ -109,7 +109,7 @@ func (t *topology) await(ctx context.Context, s service) error {
 				return ctx.Err()
 			}
 			if p.err != nil {
-				return fmt.Errorf("%s: %w\n%s", on, p.err, p.said())
+				return fmt.Errorf("%s: %w\n%s", on, p.err, p.output())
 			}
 		}
 	}
@@ -134,12 +134,12 @@ func (t *topology) healthy(ctx context.Context, name string) error {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-p.done:
-			return fmt.Errorf("%s: %w\n%s", name, p.err, p.said())
+			return fmt.Errorf("%s: %w\n%s", name, p.err, p.output())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not healthy: %w\n%s", name, err, p.said())
+			return fmt.Errorf("%s: not healthy: %w\n%s", name, err, p.output())
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (t *topology) launch(name string, cmd *exec.Cmd) (*process, error) {
 		stopped := p.stopped
 		p.mu.Unlock()
 		if !stopped && !t.completes(name) {
-			t.ended <- fmt.Errorf("%s has ended: %v\n%s", name, p.err, p.said())
+			t.ended <- fmt.Errorf("%s has ended: %v\n%s", name, p.err, p.output())
 		}
 	}()
 	return p, nil
@@ -226,8 +226,8 @@ func (t *topology) completes(name string) bool {
 	return false
 }
 
-// said is the end of what the process has printed.
-func (p *process) said() string {
+// output is the end of what the process has printed.
+func (p *process) output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -268,7 +268,7 @@ type described struct {
 	Ports   map[string]int `json:"ports"` // by the port of the file
 }
 
-func (t *topology) told() (out []described) {
+func (t *topology) describe() (out []described) {
 	for _, name := range t.order {
 		p := t.running[name]
 		d := described{Service: name, PID: p.cmd.Process.Pid, Argv: p.cmd.Args, Env: p.cmd.Env, Ports: map[string]int{}}

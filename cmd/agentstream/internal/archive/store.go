@@ -29,7 +29,7 @@ type Store struct {
 	Forget   retention.Forgetting
 	Survey   retention.Survey
 	Settings retention.Settings
-	Holds    HoldKeeper
+	Holds    HoldStore
 	offsets  perjs.Offsets
 	changes  Changes
 }
@@ -86,8 +86,8 @@ type RunLists interface {
 	NextTenant(ctx context.Context, after string) (string, error)
 }
 
-// HoldKeeper places and lifts holds.
-type HoldKeeper interface {
+// HoldStore places and lifts holds.
+type HoldStore interface {
 	AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error)
 	RemoveHold(ctx context.Context, key schema.RunKey) (bool, error)
 }

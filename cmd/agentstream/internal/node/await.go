@@ -52,11 +52,11 @@ func (f *ListenFlags) awaitMigrate(ctx context.Context, there func(context.Conte
 	var missing atomic.Pointer[error]
 	missing.Store(&err)
 	check := edge.Check{Name: "migrate", Run: func(context.Context) error { return *missing.Load() }}
-	var said time.Time
+	var logged time.Time
 	stages := [][]process.Part{{{Name: "start", Run: func(ctx context.Context) error {
 		for {
-			if time.Since(said) >= awaitSay {
-				said = time.Now()
+			if time.Since(logged) >= awaitSay {
+				logged = time.Now()
 				log.Warn("start: waiting for what agentstream migrate makes", "missing", *missing.Load())
 			}
 			select {

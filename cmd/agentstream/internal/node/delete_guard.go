@@ -14,8 +14,8 @@ type forgetting interface {
 	Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
 }
 
-// guardedArchive is the archive of those who write. Readers are told that a run that is to be forgotten does not
-// exist; a writer that believed it would begin the run anew, and what it is told is stored would be dropped.
+// guardedArchive is the archive of those who write. For readers a run that is to be forgotten does not
+// exist. A writer that believed it would begin the run again, and events that were acknowledged to it would be dropped.
 type guardedArchive struct {
 	producers.Archive
 	marks forgetting

@@ -29,7 +29,7 @@ type Door struct {
 	refused func() // a connection was refused; nil: nobody counts
 
 	spare    []*os.File
-	said     time.Time // time of the last line of the log
+	logged   time.Time // time of the last line of the log
 	refusing sync.WaitGroup
 	places   [8]sync.Mutex // of those who are refused in words
 }
@@ -42,7 +42,7 @@ func ClientsDoor(ln net.Listener, f Files, m *Metrics, log *slog.Logger) *Door {
 
 // Bounds of a door.
 const (
-	saidEvery     = 10 * time.Second
+	logEvery      = 10 * time.Second
 	refusalWithin = time.Second // for the request to come and for the answer to go
 )
 
@@ -79,10 +79,10 @@ func counted(f func()) {
 	}
 }
 
-// say logs a warning, at most one in saidEvery.
+// say logs a warning, at most one in logEvery.
 func (d *Door) say(what string, args ...any) {
-	if now := time.Now(); now.Sub(d.said) >= saidEvery {
-		d.said = now
+	if now := time.Now(); now.Sub(d.logged) >= logEvery {
+		d.logged = now
 		d.log.Warn(what, args...)
 	}
 }

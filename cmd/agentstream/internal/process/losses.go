@@ -19,15 +19,15 @@ type losses struct {
 	more int
 }
 
-// lossesSaid is how many runs /readyz names.
-const lossesSaid = 20
+// maxLosses is how many runs /readyz names.
+const maxLosses = 20
 
 // Add notes that the events behind after, up to through, are lost.
 func (l *losses) Add(key schema.RunKey, after, through schema.Seq) {
 	l.events.Add(float64(through - after))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.text) == lossesSaid {
+	if len(l.text) == maxLosses {
 		l.more++
 		return
 	}

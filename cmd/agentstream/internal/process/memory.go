@@ -17,7 +17,7 @@ type MemoryFlags struct {
 	MemoryKeeper bool   `name:"memory-keeper" help:"Let a small heap grow before it is collected, and give memory back when there is nothing to do. GOGC and GOMEMLIMIT are respected." default:"true" negatable:"" env:"AGENTSTREAM_MEMORY_KEEPER"`
 }
 
-// AddKeeper puts the keeper, unless it is off, into the last stage.
+// AddKeeper adds the memory keeper, unless it is off, to the last stage.
 func (f *MemoryFlags) AddKeeper(stages [][]Part, m *Metrics, log *slog.Logger) {
 	if !f.MemoryKeeper {
 		return

@@ -22,7 +22,7 @@ const maxLook = 2 * schema.MaxEventBytes
 type recognised struct {
 	kind   *format
 	form   string // how frames are written down
-	byName bool   // the content did not tell
+	byName bool   // the content did not show it
 	body   io.Reader
 }
 
@@ -38,7 +38,7 @@ func (r recognised) words(packed string) string {
 	return s
 }
 
-// errUnrecognised reports that neither content nor name tell what a file holds.
+// errUnrecognised reports that neither content nor name show what a file holds.
 var errUnrecognised = errors.New("cannot tell what it holds; --format says it")
 
 // recognise reads as much as it takes to find out what a file holds. Body returns everything again, also
@@ -101,7 +101,7 @@ const (
 	formText  = "text"
 )
 
-// look finds out what a file holds from its first bytes; kind is nil while, or when, they do not tell.
+// look finds out what a file holds from its first bytes; kind is nil while, or when, they do not show it.
 func look(head []byte) (r recognised) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n")
 	if len(head) == 0 {

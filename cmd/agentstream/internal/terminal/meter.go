@@ -17,7 +17,7 @@ type Meter struct {
 	mu    sync.Mutex
 	shown time.Time // last drawing; zero: the line is clean
 
-	said time.Time // last line of progress that was printed
+	printed time.Time // last line of progress that was printed
 }
 
 // How soon and how often progress is drawn.
@@ -31,7 +31,7 @@ const (
 // NewMeter returns a meter that begins now.
 func NewMeter(w io.Writer, s Screen) *Meter {
 	now := time.Now()
-	return &Meter{w: w, Screen: s, Start: now, said: now}
+	return &Meter{w: w, Screen: s, Start: now, printed: now}
 }
 
 // Draw draws over the line of progress. It does nothing where the output is no terminal, early on, and too soon after
@@ -54,8 +54,8 @@ func (m *Meter) Progress(line func() string) {
 		m.Draw(line)
 		return
 	}
-	if now := time.Now(); now.Sub(m.said) >= meterLineEvery {
-		m.said = now
+	if now := time.Now(); now.Sub(m.printed) >= meterLineEvery {
+		m.printed = now
 		m.Notice("%s", line())
 	}
 }

@@ -14,12 +14,12 @@ RACE    ?= -race
 export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
 # (arch_race_test.go holds them to it), and the one that drives the program as a process of its own.
-UNRACED := producers/anthropic producers/gemini producers/openai producers/provider producers/transcript
+UNRACED := . producers/anthropic producers/gemini producers/openai producers/provider producers/transcript
 PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
 UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
-	unicode/... $(UNRACED:%=agentstream/%)
+	unicode/... $(patsubst %,agentstream/%,$(filter-out .,$(UNRACED)))
 # Those that take longest are begun first: nobody waits for them.
 LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...
@@ -56,7 +56,7 @@ build-bench: build ## Build bin/agentstream-bench, which loads a server and chec
 .PHONY: test
 test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
 	@all=$$([ -z '$(OWN)' ] || go list $(OWN))
-	of() { for dir; do grep -xF "agentstream/$$dir" <<<"$$all" || true; done; }
+	of() { for dir; do dir=agentstream/$$dir; grep -xF "$${dir%/.}" <<<"$$all" || true; done; }
 	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT
 	# The detector looks at every package but UNRACED and PROCESSES, and at every test but those of one
 	# goroutine that compute much: they are in files of norace's.

@@ -87,7 +87,7 @@ func (l *live) read(ctx context.Context) {
 			}
 			l.saw(&p)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(4 * time.Millisecond) // many runs at once ask one server
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"agentstream/schema/schematest"
 )
 
 // numbered writes frames as brief does, with short names in the place of ids: e1, e2, … for events in the order in
@@ -271,31 +269,6 @@ func TestToolsOfChildren(t *testing.T) {
 	}
 }
 
-// What is open is bounded, whatever comes.
-func TestToolsBounded(t *testing.T) {
-	var log strings.Builder
-	for i := range maxCalls + 300 {
-		more := ""
-		if i < maxWaiting+10 {
-			more = `,"custom":true`
-		}
-		fmt.Fprintf(&log, "tool.start {\"call_id\":\"%d%s\",\"tool\":\"t\"%s}\n", i, strings.Repeat("x", 2000), more)
-	}
-	p := Dialect{}.Projector(Request(testRun, "")).(*Projector)
-	feed(t, p, records(t, scenario(log.String())))
-	if n, w := len(p.tools.open.m), len(p.tools.waiting); n != maxCalls || w != maxWaiting {
-		t.Errorf("%d are open, %d wait", n, w)
-	}
-	for _, c := range p.tools.waiting {
-		if p.tools.call(c.key) == nil {
-			t.Fatal("what waits was forgotten")
-		}
-	}
-	if size := p.Size(); size < maxCalls*100 || size > maxCalls*1000 {
-		t.Errorf("size %d", size)
-	}
-}
-
 var (
 	statusFrame = regexp.MustCompile(`^session\.(thread_)?status_(running|idle)$`)
 	hostileText = []string{`"a"`, `"b"`, `"kid"`, `""`, `7`, `null`, `{}`, `["a"]`, `"assistant"`, `"ask"`, `true`, `"done"`, `"running"`, `"error"`, `"paused"`, `"user.tool_confirmation"`, `{"type":"user.custom_tool_result"}`}
@@ -377,37 +350,6 @@ func objectsHold(t *testing.T, p *Projector) {
 	for _, th := range p.Threads() {
 		if b, ok := p.AppendThread(nil, th.ID); !ok || !json.Valid(b) {
 			t.Fatalf("thread is no JSON: %s", b)
-		}
-	}
-}
-
-// The scenarios hold as well, in every form; and a copy at any place goes on as the original does.
-func TestScenariosHold(t *testing.T) {
-	for _, s := range schematest.All() {
-		list := records(t, s)
-		for _, child := range []string{"", schematest.ChildA, schematest.Grandchild} {
-			thread := ThreadID(testRun, child)
-			if child == "" {
-				thread = ""
-			}
-			all := projected(t, true, form{thread: thread}, list)
-			if complaint := holds(all); complaint != "" {
-				t.Errorf("%s: %s", s.Name, complaint)
-			}
-			for _, at := range []int{1, len(list) / 3, len(list) / 2, len(list) - 1} {
-				p := Dialect{Increments: true}.Projector(Request(testRun, "")).(*Projector)
-				for _, r := range list[:at] {
-					if err := p.Project(nil, r); err != nil {
-						t.Fatal(err)
-					}
-				}
-				q := p.For(Request(testRun, thread)).(*Projector)
-				feed(t, p, list[at:]) // must not be seen by the copy
-				rest := feed(t, q, list[at:])
-				if want := all[len(all)-len(rest):]; fmt.Sprint(rest) != fmt.Sprint(want) {
-					t.Fatalf("%s, copied at %d: %s\nwant %s", s.Name, at, brief(rest), brief(want))
-				}
-			}
 		}
 	}
 }

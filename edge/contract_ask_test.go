@@ -75,7 +75,7 @@ func (l *toldLog) Packs(ctx context.Context, key schema.RunKey, after, through s
 
 // toldKeys are idempotency keys that fail with their log.
 type toldKeys struct {
-	keys
+	memory.Keys
 	log *toldLog
 }
 
@@ -86,7 +86,7 @@ func (k *toldKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) 
 	if err != nil {
 		return producers.KeyRecord{}, err
 	}
-	return k.keys.Begin(ctx, id, r)
+	return k.Keys.Begin(ctx, id, r)
 }
 
 // toldRuns is a list of runs that fails with the log.
@@ -140,7 +140,7 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: s.told, Keys: &toldKeys{keys{m: map[string]producers.KeyRecord{}}, s.told}})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: s.told, Keys: &toldKeys{log: s.told}})
 	if err != nil {
 		k.t.Fatal(err)
 	}

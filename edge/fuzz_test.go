@@ -29,7 +29,7 @@ func handler(t testing.TB) (http.Handler, *memory.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &keys{m: make(map[string]producers.KeyRecord)}})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,29 +77,6 @@ func (l *faultyLog) Packs(ctx context.Context, key schema.RunKey, after, through
 	return l.Log.Packs(ctx, key, after, through)
 }
 
-// keys remembers idempotency keys in memory.
-type keys struct {
-	mu sync.Mutex
-	m  map[string]producers.KeyRecord
-}
-
-func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if have, ok := k.m[id]; ok {
-		return have, nil
-	}
-	k.m[id] = r
-	return r, nil
-}
-
-func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.m[id] = r
-	return nil
-}
-
 // house is a running server over a log in memory.
 type house struct {
 	t      testing.TB
@@ -152,7 +129,7 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 	if h.hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	h.app, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: &keys{m: make(map[string]producers.KeyRecord)}})
+	h.app, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: &memory.Keys{}})
 	if err != nil {
 		t.Fatal(err)
 	}

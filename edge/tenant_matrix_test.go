@@ -115,7 +115,7 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: counted, Keys: &keys{m: make(map[string]producers.KeyRecord)}})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: counted, Keys: &memory.Keys{}})
 	if err != nil {
 		t.Fatal(err)
 	}

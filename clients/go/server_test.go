@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,29 +22,6 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// memoryKeys remembers idempotency keys.
-type memoryKeys struct {
-	mu sync.Mutex
-	m  map[string]producers.KeyRecord
-}
-
-func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if have, ok := k.m[id]; ok {
-		return have, nil
-	}
-	k.m[id] = r
-	return r, nil
-}
-
-func (k *memoryKeys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.m[id] = r
-	return nil
-}
-
 // realServer is the server itself over a log in memory, and its address.
 func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	t.Helper()
@@ -54,7 +30,7 @@ func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memoryKeys{m: map[string]producers.KeyRecord{}}})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}})
 	if err != nil {
 		t.Fatal(err)
 	}

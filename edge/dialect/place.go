@@ -36,33 +36,38 @@ func (p Place) AppendID(dst []byte, run string) []byte {
 
 // ParsePlace returns the place of an id. The error wraps schema.ErrBadCursor, also for an id of another run.
 func ParsePlace(run, id string) (Place, error) {
-	bad := Refuse(schema.ErrBadCursor, "not the id of an event of this run")
-	if len(id) != placeLen {
-		return Place{}, bad
-	}
-	n := [placeLen]uint64{}
-	for i := range n {
-		switch c := id[i]; {
-		case c >= '0' && c <= '9':
-			n[i] = uint64(c - '0')
-		case c >= 'a' && c <= 'v':
-			n[i] = uint64(c-'a') + 10
-		default:
-			return Place{}, bad
-		}
-	}
-	number := func(from, bits int) (v uint64) {
-		for _, d := range n[from : from+bits/5] {
-			v = v<<5 | d
-		}
-		return v
-	}
-	const sum = (placeSeq + placeSlot) / 5
-	p := Place{Seq: schema.Seq(number(0, placeSeq)), Slot: int(number(placeSeq/5, placeSlot))}
-	if p.Seq < 1 || p.Seq > schema.MaxSeq || number(sum, placeSum) != placeCheck(run, []byte(id[:sum])) {
-		return Place{}, bad
+	p, ok := PlaceOf(id)
+	if !ok || string(p.AppendID(nil, run)) != id {
+		return Place{}, Refuse(schema.ErrBadCursor, "not the id of an event of this run")
 	}
 	return p, nil
+}
+
+// PlaceOf returns the place of an id of whatever run. ok is false for what is no id.
+func PlaceOf(id string) (p Place, ok bool) {
+	if len(id) != placeLen {
+		return p, false
+	}
+	n := [2]uint64{}
+	for i := range len(id) {
+		d := uint64(0)
+		switch c := id[i]; {
+		case c >= '0' && c <= '9':
+			d = uint64(c - '0')
+		case c >= 'a' && c <= 'v':
+			d = uint64(c-'a') + 10
+		default:
+			return p, false
+		}
+		switch {
+		case i < placeSeq/5:
+			n[0] = n[0]<<5 | d
+		case i < (placeSeq+placeSlot)/5:
+			n[1] = n[1]<<5 | d
+		}
+	}
+	p = Place{Seq: schema.Seq(n[0]), Slot: int(n[1])}
+	return p, p.Seq >= 1 && p.Seq <= schema.MaxSeq
 }
 
 func appendDigits(dst []byte, n uint64, bits int) []byte {
@@ -74,6 +79,12 @@ func appendDigits(dst []byte, n uint64, bits int) []byte {
 
 // placeCheck is what ties an id to its run. It keeps mistakes out, not forgers: an id opens nothing.
 func placeCheck(run string, digits []byte) uint64 {
-	sum := crc32.Update(crc32.ChecksumIEEE([]byte(run)), crc32.IEEETable, digits)
-	return uint64(sum & (1<<placeSum - 1))
+	sum := ^uint32(0) // as package hash/crc32 has it, without a copy of run
+	for i := range len(run) {
+		sum = crc32.IEEETable[byte(sum)^run[i]] ^ sum>>8
+	}
+	for _, c := range digits {
+		sum = crc32.IEEETable[byte(sum)^c] ^ sum>>8
+	}
+	return uint64(^sum & (1<<placeSum - 1))
 }

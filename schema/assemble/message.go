@@ -177,7 +177,7 @@ func (a *Run) cut(l *Lane) {
 // conclude ends a message: its content has what the producer did not stream.
 func (a *Run) conclude(l *Lane, m *Message, content []byte, omitted, repaired bool) {
 	if content == nil && !m.lost && (!omitted || len(m.Blocks) > 0) {
-		content = m.content()
+		content = m.Content()
 	}
 	place := 0
 	for part := range jsonscan.Elements(content) {
@@ -261,8 +261,8 @@ func (a *Run) whole(l *Lane, m *Message, raw []byte) {
 	a.stop(l, m, b)
 }
 
-// content returns the message as far as it is kept, as a list of blocks.
-func (m *Message) content() []byte {
+// Content returns the message as far as it is kept, as a list of blocks.
+func (m *Message) Content() []byte {
 	o := []byte{'['}
 	for i, b := range m.Blocks {
 		if i > 0 {

@@ -115,34 +115,11 @@ func (l *keptLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 	return at, err
 }
 
-// keys remembers idempotency keys in memory.
-type keys struct {
-	mu sync.Mutex
-	m  map[string]producers.KeyRecord
-}
-
-func (k *keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if have, ok := k.m[id]; ok {
-		return have, nil
-	}
-	k.m[id] = r
-	return r, nil
-}
-
-func (k *keys) Finish(_ context.Context, id string, r producers.KeyRecord) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.m[id] = r
-	return nil
-}
-
 // house is a running server.
 type house struct {
 	t     testing.TB
 	log   *keptLog
-	keys  *keys
+	keys  *memory.Keys
 	url   string
 	http  *http.Client
 	store *sqlite.Store
@@ -173,7 +150,7 @@ func byHeader(r *http.Request) (auth.Caller, error) {
 // newHouse makes a server over a log in memory; with a list of sessions when listed.
 func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
-	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &keys{m: make(map[string]producers.KeyRecord)}, http: &http.Client{Transport: &http.Transport{}}}
+	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &memory.Keys{}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
 		Protocols:    []protocol.Protocol{sessions.Protocol(spoken), {Dialect: native.Dialect{}}},
 		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),

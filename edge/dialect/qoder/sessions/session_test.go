@@ -49,7 +49,7 @@ func TestCreateAgain(t *testing.T) {
 		t.Error("another tenant's key is the same session")
 	}
 	h.do("POST", cloud, `{"agent":"b","environment_id":"env_1"}`, "Idempotency-Key", "k").refused(422, "invalid_request_error")
-	clear(h.keys.m) // they are not kept for ever
+	h.keys.Forget() // they are not kept for ever
 	h.do("POST", cloud, plainBody, "Idempotency-Key", "k").refused(409, "")
 	if n := count(h.types(id), schema.TypeSessionCreated); n != 1 {
 		t.Errorf("a session was created %d times", n)

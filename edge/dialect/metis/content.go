@@ -1,0 +1,243 @@
+package metis
+
+import (
+	"cmp"
+	"encoding/json"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// closing is how a message ends.
+type closing struct {
+	how     outcome
+	stop    string
+	class   string // of the error
+	problem string
+	used    usage
+	omitted int64 // bytes of content that nobody has
+}
+
+// closingOf reads the end of a message.
+func closingOf(t *assemble.Transition, typ string, payload []byte) (c closing) {
+	f := jsonscan.Fields(nil).Read(payload)
+	switch state := schema.RunState(f.Str("state")); {
+	case !t.Repaired:
+		c.stop, c.used = f.Str("stop_reason"), usageOf(f.Object("usage"))
+		c.how = outcomeOf(c.stop)
+		if problem := f.Object("error"); problem != nil && c.how != cancelled {
+			var m modelCall
+			m.fails(problem)
+			c.how, c.class, c.problem = m.result, m.class, m.problem
+		} else if c.how == done && f.Yes("incomplete") {
+			c.how = failed
+		}
+	case typ == schema.TypeRunLifecycle && state.Final():
+		c.how = map[schema.RunState]outcome{schema.StateAborted: cancelled, schema.StateError: failed}[state]
+	case !t.Message.Implicit:
+		c.how = failed
+	}
+	c.class = cmp.Or(c.class, [...]string{cancelled: "cancelled", failed: "other"}[c.how])
+	if t.Value == nil {
+		size, _ := t.Message.Size()
+		n, ok := f.Integer("omitted_bytes")
+		if c.omitted = n; !ok {
+			c.omitted = int64(size)
+		}
+	}
+	return c
+}
+
+func (c *closing) stopOf(m *message) string {
+	switch c.how {
+	case cancelled:
+		return "cancelled"
+	case failed:
+		return "error"
+	}
+	return stopOf(c.stop, m.tools > 0)
+}
+
+// appendContents appends a message's content, a list of blocks, in the protocol's form. value is as the log has it. Of one
+// that is open the pieces of an input that streams are a member partial_json of the call: what comes is added to them.
+func appendContents(b object, value []byte, m *assemble.Message, open bool) object {
+	if jsonscan.IsString(value) {
+		return append(append(append(b, `[{"type":"text","text":`...), value...), `}]`...)
+	}
+	b = append(b, '[')
+	place := 0
+	for raw := range jsonscan.Elements(value) {
+		if place > 0 {
+			b = append(b, ',')
+		}
+		var block *assemble.Block
+		if m != nil {
+			block = m.At(place)
+		}
+		b = appendPart(b, raw, block, open)
+		place++
+	}
+	return append(b, ']')
+}
+
+// appendPart appends a block of a content. block is what was streamed of it, nil where that is not known. A type that the
+// protocol has not got is passed on as it is; clients skip it.
+func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
+	part := assemble.ReadPart(raw)
+	isCall := string(part.Type) == `"tool_use"` || block != nil && block.IsCall
+	switch {
+	case part.IsText():
+		return append(b, '{').str("type", "text").inner("text", part.Text).end()
+	case part.IsThought():
+		thought := part.Thought()
+		if len(thought) == 0 && block != nil {
+			_, thought, _, _ = block.Kept()
+		}
+		b = append(b, '{').str("type", "thinking").inner("text", thought)
+		if part.Signature != nil {
+			b = b.raw("signature", part.Signature)
+		}
+		return b.end()
+	case isCall:
+		id, name, free := text(part.ID), text(part.Name), false
+		if block != nil {
+			id, name, free = cmp.Or(block.CallID, id), cmp.Or(block.Tool, name), block.Free
+		}
+		b = append(b, '{').str("type", "tool_use").str("id", id).str("name", cmp.Or(name, unknown)).name("input")
+		if block != nil && block.Kind == assemble.Other && len(part.Input) <= len("{}") { // kept as it began
+			_, part.Partial, _, part.Input = block.Kept()
+		} else if len(part.Partial) > 0 {
+			part.Input = nil
+		}
+		if b = appendInput(b, part.Input, part.Partial, free); open && len(part.Partial) > 0 && !block.Ended {
+			b = b.inner("partial_json", part.Partial)
+		}
+		return b.end()
+	case string(part.Type) == `"image"`:
+		return appendImage(b, raw)
+	}
+	if said := otherText(&part); said != nil {
+		return append(b, '{').str("type", "text").inner("text", said).end()
+	}
+	return append(b, raw...)
+}
+
+// otherText returns the text of a block of a provider's own, the inside of a string; nil when it has none.
+func otherText(c *assemble.Part) []byte {
+	if c.Text != nil {
+		return c.Text
+	}
+	return c.Refusal
+}
+
+// appendImage appends an image: {type, source:{kind, data}, media_type}.
+func appendImage(b object, raw []byte) object {
+	source := jsonscan.Fields(nil).Read(schema.Field(raw, "source"))
+	kind := source.Str("type")
+	data := source.Kind(map[string]string{"base64": "data", "url": "url"}[kind], '"')
+	if data == nil {
+		return append(b, raw...)
+	}
+	b = append(append(b, '{').str("type", "image").name("source"), '{').str("kind", kind).raw("data", data).end()
+	return b.str("media_type", cmp.Or(source.Str("media_type"), "image/*")).end()
+}
+
+// appendInput appends the input of a call, an object. Of one that was streamed and is not known it is what the pieces say,
+// the inside of a string, or {}. An input that is no object is one's member input.
+func appendInput(b object, input, pieces []byte, free bool) object {
+	if input == nil {
+		input = parsed(pieces)
+	}
+	if input == nil && free && len(pieces) > 0 {
+		return append(b, '{').inner("input", pieces).end()
+	}
+	switch {
+	case len(input) == 0 || string(input) == "null":
+		return append(b, `{}`...)
+	case input[0] == '{':
+		return append(b, input...)
+	}
+	return append(b, '{').raw("input", input).end()
+}
+
+// parsed reads the pieces of an input, the inside of a string; nil when they are no JSON.
+func parsed(inner []byte) []byte {
+	if s := jsonscan.DecodeInner(inner); len(s) > 0 && json.Valid([]byte(s)) {
+		return []byte(s)
+	}
+	return nil
+}
+
+// Statuses of messages (canonical format).
+var statuses = [...]string{done: "complete", cancelled: "cancelled", failed: "error"}
+
+// head begins a message's object; metadata ends it.
+func (o object) head(run, session, role string, seq schema.Seq) object {
+	o = append(appendID(append(o, `{"id":"`...), messagePrefix, run, dialect.Place{Seq: seq}), '"')
+	return o.str("session_id", session).str("role", role).name("content")
+}
+
+// metadata ends a message's object. m is nil where no model has made it.
+func (o object) metadata(m *message, used usage, status string, ts []byte) object {
+	o = append(o.name("metadata"), '{')
+	if m != nil && m.call != 0 {
+		o = append(o.str("model", m.model).opt("provider", providerOf(m.model)).name("usage"), '{').tokens(used).end()
+	}
+	o = append(o.str("status", status).end().name("created_at"), '"')
+	return append(appendMicros(o, ts), `","schema_version":1}`...)
+}
+
+// message appends a message that is complete.
+func (o object) message(run, session string, t *assemble.Transition, m *message, c *closing) object {
+	o = appendContents(o.head(run, session, t.Message.Role, m.start), t.Value, t.Message, false)
+	return o.metadata(m, c.used, statuses[c.how], []byte(m.ts))
+}
+
+// sent appends what a person, or the system, has said to the session.
+func (o object) sent(run, session string, seq schema.Seq, ts, payload []byte) object {
+	role := "user"
+	if text(schema.Field(payload, "role")) == "system" {
+		role = "system"
+	}
+	o = appendContents(o.head(run, session, role, seq), schema.Field(payload, "content"), nil, false)
+	return o.metadata(nil, usage{}, statuses[done], ts)
+}
+
+// result appends what a tool has answered, as a message of its own.
+func (o object) result(run, session string, seq schema.Seq, ts, payload []byte) object {
+	f := jsonscan.Fields(nil).Read(payload)
+	o = append(o.head(run, session, "tool", seq), '[', '{').str("type", "tool_result").str("tool_use_id", bounded(f.Str("call_id"))).name("content")
+	output := f.Some("output")
+	if string(f.Raw("ok")) == "false" {
+		output = f.Some("error_detail")
+		if v := schema.Field(output, "message"); jsonscan.IsString(v) {
+			output = v
+		}
+		if output == nil {
+			output = f.Some("error")
+		}
+	}
+	switch {
+	case output == nil:
+		o = append(o, `[]`...)
+	case isBlocks(output), jsonscan.IsString(output):
+		o = appendContents(o, output, nil, false)
+	default:
+		o = append(append(o, '[', '{').str("type", "text").str("text", string(output)), `}]`...)
+	}
+	o = append(o.yes("is_error", string(f.Raw("ok")) == "false").end(), ']')
+	return o.metadata(nil, usage{}, statuses[done], ts)
+}
+
+// isBlocks reports whether a value is a list of blocks.
+func isBlocks(list []byte) bool {
+	n := 0
+	for v := range jsonscan.Elements(list) {
+		if n++; text(schema.Field(v, "type")) == "" {
+			return false
+		}
+	}
+	return n > 0
+}

@@ -1,0 +1,99 @@
+package metis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+)
+
+// Code says what was refused, in the words of the protocol.
+type Code string
+
+// The codes. The first four are those of a subscribe_error (4.2).
+const (
+	CodeSessionNotFound Code = "session_not_found"
+	CodeCursorExpired   Code = "cursor_expired"
+	CodeReplayTooLarge  Code = "replay_too_large"
+	CodeInvalidFilter   Code = "invalid_filter"
+
+	CodeTurnNotFound         Code = "turn_not_found"
+	CodeConfirmationNotFound Code = "confirmation_not_found"
+	CodeTurnInFlight         Code = "turn_in_flight"
+	CodeTurnCompleted        Code = "turn_already_completed"
+	CodeSessionEnded         Code = "session_already_ended"
+	CodeConfirmationResolved Code = "confirmation_already_resolved"
+	CodeInvalidContent       Code = "invalid_content"
+	CodeInvalidRequest       Code = "invalid_request"
+)
+
+// kinds are the sentinels that package edge has an outcome for.
+var kinds = map[Code]error{
+	CodeSessionNotFound: dialect.ErrNotFound, CodeTurnNotFound: dialect.ErrNotFound, CodeConfirmationNotFound: dialect.ErrNotFound,
+	CodeTurnInFlight: dialect.ErrGone, CodeTurnCompleted: dialect.ErrGone, CodeSessionEnded: dialect.ErrGone, CodeConfirmationResolved: dialect.ErrGone,
+	CodeCursorExpired: schema.ErrBadCursor,
+}
+
+// Error is a refusal with its code. It wraps dialect.ErrNotFound (404), dialect.ErrGone (409), schema.ErrBadCursor or
+// dialect.ErrBadRequest (400).
+type Error struct {
+	Code Code
+	text string
+}
+
+// Refuse makes an Error. Its text is for the client.
+func Refuse(code Code, format string, args ...any) error {
+	return &Error{Code: code, text: fmt.Sprintf(format, args...)}
+}
+
+// Error begins with the code.
+func (e *Error) Error() string { return string(e.Code) + ": " + e.text }
+
+// Words are for the client.
+func (e *Error) Words() string { return e.text }
+
+// Named is the code, for dialect.Problem.Named.
+func (e *Error) Named() string { return string(e.Code) }
+
+// Unwrap returns the sentinel.
+func (e *Error) Unwrap() error {
+	if kind := kinds[e.Code]; kind != nil {
+		return kind
+	}
+	return dialect.ErrBadRequest
+}
+
+// codes are those of reasons that have one in this protocol.
+var codes = map[dialect.Reason]Code{
+	dialect.ReasonNotFound: CodeSessionNotFound, dialect.ReasonBadID: CodeSessionNotFound,
+	dialect.ReasonExpired: CodeCursorExpired, dialect.ReasonFuture: CodeCursorExpired, dialect.ReasonBadCursor: CodeCursorExpired,
+	dialect.ReasonRunEnded: CodeSessionEnded, dialect.ReasonBadRequest: CodeInvalidRequest, dialect.ReasonMalformed: CodeInvalidRequest,
+}
+
+// CodeOf returns the code for an error and the reason that it stands for; "" when the protocol has none.
+func CodeOf(reason dialect.Reason, err error) Code {
+	if named := new(Error); errors.As(err, &named) {
+		return named.Code
+	}
+	return codes[reason]
+}
+
+// AppendError writes {"error":{"code","message","details"}} (server API). Where the protocol has no code it is the name of
+// the reason.
+func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
+	code := cmp.Or(p.Named, string(codes[p.Reason]), strings.ReplaceAll(p.Reason.String(), " ", "_"))
+	o := append(append(object(dst), '{').name("error"), '{').str("code", code)
+	o = append(o.str("message", cmp.Or(p.Message, "the request was refused")).name("details"), '{')
+	if p.RequestID != "" {
+		o = o.str("request_id", p.RequestID)
+	}
+	return o.end().end().end()
+}
+
+// AppendSubscribeError writes {"type":"subscribe_error","code","message"}.
+func AppendSubscribeError(dst []byte, code Code, message string) []byte {
+	return append(object(dst), '{').str("type", "subscribe_error").str("code", string(code)).str("message", message).end()
+}

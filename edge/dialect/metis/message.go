@@ -1,0 +1,211 @@
+package metis
+
+import (
+	"cmp"
+	"strconv"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+)
+
+// message is one between its beginning and its end.
+type message struct {
+	start    schema.Seq
+	place    dialect.Place // message.start
+	turn     schema.Seq
+	ts       string
+	model    string
+	call     int // serial of the request whose answer it is; 0 of what is not the assistant's
+	thoughts int
+	tools    int
+}
+
+func (s *session) message() *message {
+	if s.whole != nil {
+		return s.whole
+	}
+	return s.open
+}
+
+func (p *Projector) messageOpens(s *session, t *assemble.Transition) {
+	m := &message{start: t.Message.Start, turn: s.turn.seq, ts: string(p.rec.ts)}
+	if p.is(schema.TypeMessageStart) {
+		m.model = modelName(text(p.field("provider")), text(p.field("model")))
+	}
+	if p.is(schema.TypeMessageEnd) {
+		s.whole = m
+	} else {
+		s.open = m
+	}
+	if t.Message.Role != "assistant" {
+		return
+	}
+	p.work(s)
+	m.turn = s.turn.seq
+	serial := s.speaking()
+	if serial == 0 {
+		serial = p.modelStarts(s, nil).serial
+	}
+	call := s.modelOf(serial)
+	call.spoke = false
+	if m.model == "" {
+		m.model = call.model
+	}
+	if call.model == unknown {
+		call.model, s.model = m.model, m.model
+	}
+	m.call = serial
+	at, ok := p.begin(s, messageStart, agent, m.turn, call.started)
+	m.place = at
+	if ok {
+		p.buf = p.id(m).str("role", "assistant").str("model", m.model)
+		p.done()
+	}
+}
+
+// id begins a payload with the message's id.
+func (p *Projector) id(m *message) object {
+	return append(appendID(append(p.buf, `"message_id":"`...), messagePrefix, p.run, dialect.Place{Seq: m.start}), '"')
+}
+
+// block shows what happens to a block of a message of the assistant.
+func (p *Projector) block(s *session, t *assemble.Transition) {
+	m, b := s.message(), t.Block
+	if m == nil || m.call == 0 {
+		return
+	}
+	switch t.Kind {
+	case assemble.BlockOpen:
+		p.blockOpens(s, m, b, t.Value)
+	case assemble.BlockText:
+		p.piece(s, m, t)
+	case assemble.BlockInput:
+		p.rec.input = t.Value
+	case assemble.BlockEnd:
+		if input := schema.Field(t.Value, "input"); input != nil && b.IsCall {
+			p.rec.input = input
+		}
+	case assemble.BlockSignature:
+		if _, ok := p.begin(s, thinkingDelta, agent, m.turn, m.place); ok {
+			p.buf = p.at(m, b).str("text", "").raw("signature", t.Value)
+			p.done()
+		}
+	case assemble.BlockClose:
+		if b.IsCall {
+			p.toolUseEnds(s, m, b)
+		}
+	}
+}
+
+// at begins a payload with the message's id and the block's place.
+func (p *Projector) at(m *message, b *assemble.Block) object {
+	return strconv.AppendInt(append(p.id(m), `,"content_block_index":`...), int64(b.Place), 10)
+}
+
+// piece shows a piece of text, of a thought or of a call's input.
+func (p *Projector) piece(s *session, m *message, t *assemble.Transition) {
+	k := textDelta
+	switch {
+	case t.Block.IsCall:
+		k = toolUseInputDelta
+	case t.Block.Kind == assemble.Thinking:
+		k = thinkingDelta
+	}
+	if _, ok := p.begin(s, k, agent, m.turn, m.place); !ok {
+		return
+	}
+	o := p.at(m, t.Block)
+	name := "text"
+	if k == toolUseInputDelta {
+		o, name = o.str("tool_use_id", cmp.Or(t.Block.CallID, p.rec.call)), "partial_json"
+	}
+	o = append(o.name(name), '"')
+	if t.Low != 0 {
+		o = append(o, `\u`...)
+		o = strconv.AppendUint(o, uint64(t.Low), 16)
+	}
+	o = append(append(o, t.Text...), '"')
+	if k == thinkingDelta {
+		o = o.raw("signature", nil)
+	}
+	p.buf = o
+	p.done()
+}
+
+// blockOpens shows the beginning of a call. A block of a provider's own that has a text begins with that.
+func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start []byte) {
+	part := assemble.ReadPart(start)
+	p.rec.input, p.rec.call = nil, cmp.Or(b.CallID, text(part.ID))
+	switch {
+	case b.IsCall:
+		m.tools++
+		if _, ok := p.begin(s, toolUseStart, agent, m.turn, m.place); ok {
+			p.buf = p.at(m, b).str("tool_use_id", p.rec.call).str("tool_name", cmp.Or(b.Tool, text(part.Name), unknown))
+			p.done()
+		}
+	case b.Kind == assemble.Thinking:
+		m.thoughts++
+	case b.Kind == assemble.Other:
+		if said := otherText(&part); len(said) > 0 {
+			p.piece(s, m, &assemble.Transition{Block: b, Text: said})
+		}
+	}
+}
+
+func (p *Projector) toolUseEnds(s *session, m *message, b *assemble.Block) {
+	if _, ok := p.begin(s, toolUseEnd, agent, m.turn, m.place); ok {
+		o := p.at(m, b).str("tool_use_id", cmp.Or(b.CallID, p.rec.call)).name("final_input")
+		_, said, _, whole := b.Kept()
+		if p.rec.input == nil {
+			p.rec.input = whole
+		}
+		p.buf = appendInput(o, p.rec.input, said, b.Free)
+		p.done()
+	}
+	p.rec.input = nil
+}
+
+// messageCloses says that a message is complete, or how far it came.
+func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
+	m := s.message()
+	if m == nil {
+		return
+	}
+	if s.whole != nil {
+		s.whole = nil
+	} else {
+		s.open = nil
+	}
+	c := closingOf(t, string(p.rec.typ), p.rec.payload)
+	p.list(s, span{m.start, p.rec.seq, m.model}, func(b object) object {
+		return b.message(p.run, s.id(p.run), t, m, &c)
+	})
+	if m.call == 0 {
+		return
+	}
+	call := s.modelOf(m.call)
+	if _, ok := p.begin(s, messageComplete, agent, m.turn, m.place); ok {
+		o := appendContents(p.id(m).str("stop_reason", c.stopOf(m)).name("final_content"), t.Value, t.Message, false)
+		if c.omitted > 0 {
+			o = o.num("omitted_bytes", c.omitted)
+		}
+		p.buf = append(o.name("usage"), '{').tokens(c.used).num("latency_ms", p.since(m.ts).Milliseconds()).end()
+		p.done()
+	}
+	s.said = len(t.Value)
+	if call == nil { // too many were open
+		return
+	}
+	call.spoke, call.stop = true, c.stopOf(m)
+	call.thoughts, call.tools = call.thoughts+m.thoughts, call.tools+m.tools
+	if call.used == (usage{}) {
+		call.used = c.used
+	}
+	if c.how != done && call.result == done && call.id == "" {
+		call.result, call.class, call.problem = c.how, c.class, c.problem
+	}
+	if call.id == "" || call.over {
+		p.modelCompletes(s, call, done)
+	}
+}

@@ -1,0 +1,241 @@
+package metis
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+)
+
+// modelCall is a request to a model that has begun and has not ended.
+type modelCall struct {
+	serial  int
+	id      string // of the log's; "" where the message alone tells of it
+	started dialect.Place
+	turn    schema.Seq
+	ts      string
+	model   string
+
+	spoke    bool // its message is complete
+	over     bool // its producer has ended it while its message was open
+	result   outcome
+	stop     string // of its message
+	problem  string // why it failed
+	class    string
+	used     usage
+	thoughts int
+	tools    int
+	took     int64 // ms; -1: not reported
+}
+
+// unknown is the model of a request that does not name one.
+const unknown = "unknown"
+
+// modelName is a model as the protocol names it: provider:model.
+func modelName(provider, model string) string {
+	if provider != "" && model != "" && !strings.HasPrefix(model, provider+":") {
+		model = provider + ":" + model
+	}
+	return bounded(model)
+}
+
+// providerOf returns the provider in a model's name; "" when it has none.
+func providerOf(model string) string {
+	provider, _, ok := strings.Cut(model, ":")
+	if !ok {
+		return ""
+	}
+	return provider
+}
+
+func (s *session) modelOf(serial int) *modelCall {
+	for i := range s.models {
+		if s.models[i].serial == serial {
+			return &s.models[i]
+		}
+	}
+	return nil
+}
+
+// modelStarts begins a request to a model; of a message without one it is nil.
+func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
+	p.work(s)
+	s.serial++
+	m := modelCall{serial: s.serial, turn: s.turn.seq, ts: string(p.rec.ts), took: -1,
+		model: cmp.Or(modelName(text(p.field("provider")), text(p.field("model"))), s.model, unknown)}
+	if it != nil {
+		m.id = it.ID
+	}
+	s.model = m.model
+	p.routed(s, nil)
+	s.turn.total.models++
+	s.total.models++
+	at, ok := p.begin(s, llmCallStarted, agent, m.turn, s.cause())
+	m.started = at
+	if ok {
+		request := m.id
+		if request == "" {
+			request = "req_" + EventID(p.run, at)[len(eventPrefix):]
+		}
+		p.buf = p.buf.str("model", m.model).str("provider", cmp.Or(providerOf(m.model), unknown)).
+			num("estimated_input_tokens", s.total.used.input+s.total.used.cached).str("request_id", request)
+		p.parent(s, "is_worker")
+		p.done()
+	}
+	s.models = append(s.models, m)
+	return &s.models[len(s.models)-1]
+}
+
+// parent writes the session above, where there is one.
+func (p *Projector) parent(s *session, flag string) {
+	if flag != "" {
+		p.buf = p.buf.yes(flag, s.child != "")
+	}
+	if s.child != "" {
+		p.buf = p.buf.str("parent_session_id", cmp.Or(s.parent, p.run))
+	}
+}
+
+// routed says which model the turn's route is, once: as it was published, or as the first request to a model shows. It
+// reports whether it was said.
+func (p *Projector) routed(s *session, payload []byte) bool {
+	if s.turn.seq == 0 || s.turn.routed {
+		return false
+	}
+	s.turn.routed = true
+	if _, ok := p.begin(s, routeDecided, system, s.turn.seq, s.turn.started); !ok {
+		return true
+	}
+	if payload != nil {
+		p.raw(append(p.buf[:len(p.buf)-1], payload...))
+		return true
+	}
+	policy := "global_default"
+	if s.turn.override != "" {
+		policy = "per_message_override"
+	}
+	link := append(object{'{'}.str("policy", policy).str("verdict", "chose").str("candidate_model", s.model).
+		str("reason", "as the agent reports it"), '}')
+	p.buf = p.buf.str("chosen_model", s.model).num("winner_index", 0).num("elapsed_ms", 0).
+		raw("chain", slices.Concat([]byte{'['}, link, []byte{']'}))
+	p.done()
+	return true
+}
+
+// modelEnds reads the end of a request.
+func (p *Projector) modelEnds(s *session, t *assemble.Transition) {
+	i := slices.IndexFunc(s.models, func(m modelCall) bool { return m.id == t.Item.ID && m.id != "" })
+	if i < 0 {
+		return // it ended with what its message asks for
+	}
+	m := &s.models[i]
+	if !t.Repaired {
+		if u := p.field("usage"); len(u) > 0 && u[0] == '{' {
+			m.used = usageOf(u)
+		}
+		if ms, ok := millisOf(p.field("duration_ms")); ok {
+			m.took = ms
+		}
+		if string(p.field("ok")) == "false" {
+			m.fails(p.field("error"))
+		}
+	}
+	if s.open != nil && s.open.call == m.serial {
+		m.over = true
+		return
+	}
+	p.modelCompletes(s, m, done)
+}
+
+// fails notes why a request failed.
+func (m *modelCall) fails(problem []byte) {
+	word := text(schema.Field(problem, "type"))
+	m.problem = cmp.Or(text(schema.Field(problem, "message")), text(problem), word)
+	m.result, m.class = failed, classOf(word+" "+m.problem)
+	if outcomeOf(word) == cancelled {
+		m.result, m.class = cancelled, "cancelled"
+	}
+}
+
+// classOf finds the class of an error by what providers call it.
+func classOf(s string) string {
+	return find(s, "other", "rate_limit", "rate_limit", "429", "rate_limit", "auth", "auth", "permission", "auth", "context", "context_overflow",
+		"invalid", "invalid_request", "overloaded", "server_error", "server", "server_error", "api_error", "server_error",
+		"network", "network", "connection", "network", "timeout", "network")
+}
+
+// find returns what stands behind the first word that a text has, of pairs, or something else for one that has none.
+func find(s, or string, pairs ...string) string {
+	s = strings.ToLower(s)
+	for ; len(pairs) > 1; pairs = pairs[2:] {
+		if strings.Contains(s, pairs[0]) {
+			return pairs[1]
+		}
+	}
+	return or
+}
+
+// modelCompletes says how a request has ended, and then what of its tools has waited for that. how is that of whatever ends
+// it, if that is not the request itself.
+func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
+	c := *m
+	s.models = slices.DeleteFunc(s.models, func(o modelCall) bool { return o.serial == c.serial })
+	if c.result == done && !c.spoke && (how != done || !p.is(schema.TypeModelEnd)) {
+		c.result, c.class = max(how, failed), "other"
+		if how == cancelled {
+			c.result, c.class = cancelled, "cancelled"
+		}
+	}
+	if c.took < 0 {
+		c.took = p.since(c.ts).Milliseconds()
+	}
+	k := llmCallCompleted
+	if c.result != done {
+		k = llmCallFailed
+	}
+	at, ok := p.begin(s, k, agent, c.turn, c.started)
+	if ok {
+		p.buf = p.buf.str("model", c.model).str("provider", cmp.Or(providerOf(c.model), unknown))
+		if c.result == done {
+			p.buf = p.buf.tokens(c.used).num("latency_ms", c.took).str("stop_reason", stopOf(c.stop, c.tools > 0)).
+				num("produced_tool_calls", int64(c.tools)).num("produced_thinking_blocks", int64(c.thoughts))
+			p.parent(s, "")
+		} else {
+			p.buf = p.buf.str("error_class", c.class).str("error_message_redacted", bounded(c.problem)).num("retry_count", 0).num("latency_ms", c.took)
+		}
+		p.done()
+	}
+	s.total.used = s.total.used.plus(c.used)
+	if c.turn == s.turn.seq {
+		s.turn.total.used = s.turn.total.used.plus(c.used)
+	}
+	if c.result == done {
+		s.answered = at
+	}
+	p.release(s, c.serial, c.result == done, at)
+}
+
+// stopOf writes why a model has stopped as the protocol has it.
+func stopOf(stop string, tools bool) string {
+	switch strings.ToLower(stop) {
+	case "end_turn", "max_tokens", "stop_sequence", "tool_use":
+		return strings.ToLower(stop)
+	case "length", "max_output_tokens":
+		return "max_tokens"
+	case "tool_calls", "function_call":
+		return "tool_use"
+	}
+	switch outcomeOf(stop) {
+	case cancelled:
+		return "cancelled"
+	case failed:
+		return "error"
+	}
+	if tools && stop == "" {
+		return "tool_use"
+	}
+	return "end_turn"
+}

@@ -1,0 +1,427 @@
+package metis
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// story is all that a projector remembers of a run.
+type story struct {
+	run      string     // id; "" before the first record
+	last     schema.Seq // the newest record
+	newest   dialect.Place
+	reading  *assemble.Run
+	sessions map[string]*session // by child; "" is the run itself
+	by       *atomic.Bool        // set when a copy shares sessions; nil with them
+	used     *session            // used last, of those that may be changed
+	workers  tally               // events of all workers
+	known    int                 // sessions that were ever known
+	spans    int                 // of workers
+	deleted  bool
+}
+
+// session is the run, or a child of it. One that copies share is replaced, never changed.
+type session struct {
+	child, parent string // "" is the run
+	path          []byte // ids from the run to it, with slashes between them: Frame.Lane
+	order, depth  int
+	by            *atomic.Bool
+	ts            string // of its beginning
+	workspace     string
+	model         string // the newest
+	call          string // tool_use_id that delegates to it
+	started       dialect.Place
+	prompt        asked // of a worker
+	ended         bool
+	newest        dialect.Place
+	tally         tally
+
+	turn      turn
+	turns     int
+	queue     []asked
+	cancelled cancellation
+	models    []modelCall
+	serial    int           // of the newest
+	completed dialect.Place // newest tool.completed of the turn
+	answered  dialect.Place // newest llm.call_completed
+	open      *message      // nil: none is
+	whole     *message      // one that begins and ends with the record at hand
+	calls     []call
+	waiting   int // of those, that were not called
+	requests  []request
+	total     totals
+
+	recent []span // the newest messages
+	spoken int    // messages
+	said   int    // bytes of the newest one of the assistant
+}
+
+// totals are sums over a session, or a turn.
+type totals struct {
+	models, tools int
+	used          usage
+}
+
+const (
+	// maxSessions bounds the sessions that are remembered. Beyond it those that have ended are forgotten, and old ones.
+	maxSessions = 1 << 12
+	// maxText bounds texts of a record that are remembered, in bytes.
+	maxText = 1 << 10
+)
+
+func (p *story) clone() story {
+	if p.by != nil {
+		p.by.Store(true)
+	}
+	c := *p
+	c.used, c.reading, c.workers = nil, p.reading.Clone(), slices.Clone(p.workers)
+	return c
+}
+
+func (p *story) size() int {
+	n := 512 + p.reading.Size() + 24*len(p.workers)
+	for child, s := range p.sessions {
+		n += 512 + 2*len(child) + len(s.path) + len(s.workspace) + len(s.model) + len(s.call) + 24*cap(s.tally) +
+			128*cap(s.queue) + 256*cap(s.models) + 256*cap(s.calls) + 128*cap(s.requests) + 40*cap(s.recent)
+		if s.open != nil {
+			n += 256
+		}
+	}
+	return n
+}
+
+func (s *session) clone(by *atomic.Bool) *session {
+	c := *s
+	c.by, c.tally, c.queue, c.models = by, slices.Clone(s.tally), slices.Clone(s.queue), slices.Clone(s.models)
+	c.calls, c.requests, c.recent = slices.Clone(s.calls), slices.Clone(s.requests), slices.Clone(s.recent)
+	if s.open != nil {
+		open := *s.open
+		c.open = &open
+	}
+	return &c
+}
+
+// id returns the session's id.
+func (s *session) id(run string) string { return cmp.Or(s.child, run) }
+
+// within reports whether a session is that of a child, or of one below it.
+func (s *session) within(child string) bool { return inLane(s.path, child, true) }
+
+// of returns the session of a child, or of the run itself (""), which may be changed.
+func (p *Projector) of(child string) *session {
+	if p.used != nil && p.used.child == child && !p.by.Load() {
+		return p.used
+	}
+	if p.by == nil || p.by.Load() {
+		if p.sessions = maps.Clone(p.sessions); p.sessions == nil {
+			p.sessions = map[string]*session{}
+		}
+		p.by = new(atomic.Bool)
+	}
+	s := p.sessions[child]
+	switch {
+	case s == nil: // it was forgotten
+		s = p.meet(child, "")
+	case s.by != p.by:
+		s = s.clone(p.by)
+		p.sessions[child] = s
+	}
+	p.used = s
+	return s
+}
+
+// meet makes a session known.
+func (p *Projector) meet(child, parent string) *session {
+	s := &session{child: child, parent: parent, order: p.known, by: p.by, ts: string(p.rec.ts)}
+	p.known++
+	s.path = []byte(p.run)
+	if up := p.sessions[parent]; child != "" && up != nil {
+		s.depth, s.workspace, s.model = up.depth+1, up.workspace, up.model
+		s.path = slices.Concat(up.path, []byte{'/'}, []byte(child))
+	}
+	if len(p.sessions) >= maxSessions {
+		maps.DeleteFunc(p.sessions, func(_ string, s *session) bool {
+			gone := s.child != "" && s.child != parent && (s.ended || s.order < p.known-maxSessions/2)
+			if gone {
+				p.spans -= len(s.recent)
+			}
+			return gone
+		})
+	}
+	p.sessions[child] = s
+	return s
+}
+
+// begins makes the run known with its first record. One whose beginning is no longer kept was created before.
+func (p *Projector) begins(run string) {
+	p.run = run
+	s := p.of("")
+	if p.rec.seq > 1 {
+		return
+	}
+	if p.is(schema.TypeSessionCreated) {
+		p.describe(s)
+	}
+	p.created(s)
+}
+
+func (p *Projector) created(s *session) {
+	if _, ok := p.begin(s, sessionCreated, system, 0, dialect.Place{}); ok {
+		p.buf = p.buf.str("workspace_path", s.workspace).str("workspace_hash", hashOf([]byte(s.workspace))).
+			opt("initial_active_model", s.model).str("routing_policy_version", unmanaged)
+		if s.child != "" {
+			p.buf = p.buf.str("parent_session_id", cmp.Or(s.parent, p.run))
+		}
+		p.done()
+	}
+}
+
+// unmanaged is the version of a policy or of prices where nobody has any.
+const unmanaged = "unmanaged"
+
+// describe reads what the session says of itself.
+func (p *Projector) describe(s *session) {
+	if s.child != "" {
+		return
+	}
+	p.deleted = p.deleted || p.is(schema.TypeSessionDeleted)
+	if v := text(p.field("workspace_path")); v != "" && len(v) <= maxText {
+		s.workspace = v
+	}
+	if v := text(p.field("initial_active_model")); v != "" && len(v) <= maxText {
+		s.model = v
+	}
+}
+
+// spawned makes a worker known, or begins one anew that has ended.
+func (p *Projector) spawned(t *assemble.Transition) {
+	up, use, prompt := p.of(t.Lane.Parent), "", asked{}
+	if p.is(schema.TypeChildSpawn) && text(p.field("child_id")) == t.Lane.Child {
+		use, prompt = bounded(text(p.field("call_id"))), askedFor(p.rec.seq, p.rec.ts, p.field("prompt"))
+		if c := up.find(use); c != nil {
+			p.dispatch(up, c)
+		}
+	}
+	if p.sessions[t.Lane.Child] != nil {
+		p.resume(p.of(t.Lane.Child))
+		return
+	}
+	at := p.sends(up, t.Lane.Child, use, &prompt)
+	s := p.meet(t.Lane.Child, t.Lane.Parent)
+	s.started, s.call, s.prompt = at, use, prompt
+	p.created(s)
+}
+
+// sends says that a session has a worker.
+func (p *Projector) sends(up *session, child, use string, prompt *asked) dialect.Place {
+	at, ok := p.begin(up, delegateStarted, system, up.turn.seq, up.answered)
+	if ok {
+		p.buf = p.buf.str("tool_use_id", use).str("worker_session_id", child).str("tier", "balanced").
+			str("resolved_model", cmp.Or(up.model, unknown)).str("context_mode", "minimal").num("context_reference_count", 0).
+			num("task_size_tokens", prompt.tokens()).num("allowed_tool_count", elements(p.field("tools_allowed"))).
+			raw("dropped_tools", []byte(`[]`))
+		p.done()
+	}
+	return at
+}
+
+// resume begins a session anew that has ended.
+func (p *Projector) resume(s *session) {
+	if !s.ended {
+		return
+	}
+	last := s.newest
+	if s.ended = false; s.child != "" {
+		s.started = p.sends(p.of(s.parent), s.child, s.call, &s.prompt)
+		p.used = s
+	}
+	if _, ok := p.begin(s, sessionResumed, system, 0, dialect.Place{}); ok {
+		p.buf = p.buf.str("workspace_hash", hashOf([]byte(s.workspace))).str("last_event_id_at_resume", EventID(p.run, last))
+		p.done()
+	}
+}
+
+// changes reads the state of a lane.
+func (p *Projector) changes(s *session, t *assemble.Transition) {
+	switch {
+	case string(p.field("session")) == "true": // it only served to append to a run that had ended
+	case t.Lane.State.Final():
+		p.ends(s, t.Lane.State)
+	default:
+		p.resume(s)
+	}
+}
+
+// ends ends a session; the run with all of its workers, the deepest first.
+func (p *Projector) ends(s *session, state schema.RunState) {
+	if s.child == "" {
+		var below []*session
+		for _, w := range p.sessions {
+			if w.child != "" && !w.ended {
+				below = append(below, w)
+			}
+		}
+		slices.SortFunc(below, func(x, y *session) int { return cmp.Or(y.depth-x.depth, x.order-y.order) })
+		for _, w := range below {
+			p.endOne(p.of(w.child), state)
+		}
+		s = p.of("")
+	}
+	p.endOne(s, state)
+}
+
+var dispositions = map[schema.RunState]string{schema.StateDone: "completed", schema.StateAborted: "abandoned", schema.StateError: "error"}
+
+func (p *Projector) endOne(s *session, state schema.RunState) {
+	if s.ended {
+		return
+	}
+	how := map[schema.RunState]outcome{schema.StateAborted: cancelled, schema.StateError: failed}[state]
+	p.close(s, how)
+	s.ended, s.queue = true, nil
+	took := p.since(s.ts).Seconds()
+	if _, ok := p.begin(s, sessionEnded, system, 0, dialect.Place{}); ok {
+		p.buf = p.buf.str("disposition", dispositions[state]).num("turn_count", int64(s.turns)).
+			float("total_cost_usd", s.total.used.cost).float("duration_seconds", took)
+		p.done()
+	}
+	if s.child != "" {
+		p.returns(p.of(s.parent), s, how, took)
+	}
+}
+
+// returns reports to a session how its worker has ended.
+func (p *Projector) returns(up, s *session, how outcome, took float64) {
+	k := delegateFailed
+	if how == done {
+		k = delegateCompleted
+	}
+	if _, ok := p.begin(up, k, system, up.turn.seq, s.started); !ok {
+		return
+	}
+	cost := strconv.FormatFloat(s.total.used.cost, 'f', -1, 64)
+	o := p.buf.str("tool_use_id", s.call).str("worker_session_id", s.child)
+	if how == done {
+		o = o.yes("success", true).num("output_size_bytes", int64(s.said)).str("worker_total_cost_usd", cost).
+			str("pricing_version", s.total.used.version()).num("turn_count", int64(s.turns)).num("llm_call_count", int64(s.total.models)).
+			num("tool_call_count", int64(s.total.tools)).float("wall_time_seconds", took).str("model", cmp.Or(s.model, unknown))
+	} else {
+		mode := "worker_error"
+		if how == cancelled {
+			mode = "cancelled_by_user"
+		}
+		o = o.str("failure_mode", mode).str("error_message", text(p.field("reason"))).
+			str("worker_total_cost_usd", cost).str("pricing_version", s.total.used.version())
+	}
+	p.buf = o
+	p.done()
+}
+
+// custom passes on what the log has no word for, and what producers have made up.
+func (p *Projector) custom(s *session) {
+	p.rec.name = string(p.rec.typ)
+	k := own
+	if name, ok := strings.CutPrefix(p.rec.name, "custom.metis."); ok {
+		switch k = kindOf(name); {
+		case k == routeDecided:
+			if p.routed(s, p.rec.payload) {
+				return
+			}
+			k = own
+		case k == own || k >= published:
+			p.rec.name = name
+		default: // what the log says itself
+			k = own
+		}
+	}
+	a := catalogue[k].actor
+	if i := slices.Index(actors[:], p.rec.actor); k == own && i >= 0 {
+		a = actor(i)
+	}
+	if _, ok := p.begin(s, k, a, s.turn.seq, s.turn.started); ok {
+		p.raw(append(p.buf[:len(p.buf)-1], p.rec.payload...))
+	}
+}
+
+// loss reports that something was let go: it is never silent.
+func (p *Projector) loss(s *session) {
+	last := s.newest
+	at, ok := p.begin(s, gapDetected, system, s.turn.seq, dialect.Place{})
+	if !ok {
+		return
+	}
+	o := p.buf.str("session_id", s.id(p.run)).str("gap_start_id", EventID(p.run, last)).str("gap_end_id", EventID(p.run, at))
+	o = append(p.appendTime(append(o.raw("estimated_missing_count", numberOf(p.field("events"))).name("detected_at"), '"')), '"')
+	p.buf = o.str("reason", text(p.field("reason")))
+	p.done()
+}
+
+// since returns how much time has passed up to the record at hand; none is negative.
+func (p *Projector) since(ts string) time.Duration {
+	from, err := time.Parse(time.RFC3339Nano, ts)
+	to, err2 := time.Parse(time.RFC3339Nano, string(p.rec.ts))
+	if err != nil || err2 != nil {
+		return 0
+	}
+	return max(0, to.Sub(from))
+}
+
+// bounded returns a text that is short enough to be remembered, and a hash in the place of any other.
+func bounded(s string) string {
+	if len(s) > maxText {
+		return hashOf([]byte(s))
+	}
+	return s
+}
+
+func elements(list []byte) (n int64) {
+	for range jsonscan.Elements(list) {
+		n++
+	}
+	return n
+}
+
+func hashOf(v []byte) string {
+	sum := sha256.Sum256(v)
+	return hex.EncodeToString(sum[:])
+}
+
+// Run returns the root run, which ids of events, turns and messages are made of; "" before the first record.
+func (p *Projector) Run() string { return p.run }
+
+// LastEventID returns the id of the newest event of the session, or of its workers where the filter has them, shown or not;
+// "" when there is none.
+func (p *Projector) LastEventID() string {
+	at := dialect.Place{}
+	if s := p.sessions[p.req.Child]; s != nil {
+		at = s.newest
+	}
+	if by, ok := p.req.Select.(*selection); ok && by.workers {
+		at = p.newest
+	}
+	if at.Seq == 0 {
+		return ""
+	}
+	return EventID(p.run, at)
+}
+
+// Ended reports whether the session has ended, and Deleted whether it is not there any more.
+func (p *Projector) Ended() bool {
+	s := p.sessions[p.req.Child]
+	return s != nil && s.ended
+}
+
+// Deleted is described at Ended.
+func (p *Projector) Deleted() bool { return p.deleted }

@@ -3,9 +3,11 @@ package node
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/process"
+	metis "agentstream/edge/dialect/metis/sessions"
 	"agentstream/schema"
 )
 
@@ -19,10 +21,41 @@ type ListenFlags struct {
 	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
 	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
 	Increments  bool          `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`
+	PublicURL   string        `name:"public-url" help:"How clients reach this node, where that is not as their requests say: the beginning of the addresses that it gives them." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
 	LimitFlags
+	MetisFlags
 	process.MemoryFlags
+}
+
+// MetisFlags set the metis protocol up.
+type MetisFlags struct {
+	MetisRoot      bool          `help:"Serve the metis protocol at / too, and not only below /metis." env:"AGENTSTREAM_METIS_ROOT"`
+	MetisHeartbeat time.Duration `help:"Silence after which a metis client is sent a ping." default:"30s" env:"AGENTSTREAM_METIS_HEARTBEAT"`
+	MetisBacklog   int           `help:"Events that may wait for a metis client before it is cut; it resumes with its cursor." default:"1000" env:"AGENTSTREAM_METIS_BACKLOG"`
+}
+
+// metis returns the protocol as the flags have it.
+func (f *ListenFlags) metis() metis.Config {
+	return metis.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL}
+}
+
+// checkMetis refuses what the metis protocol cannot be served with.
+func (f *ListenFlags) checkMetis() error {
+	if f.PublicURL != "" {
+		u, err := url.Parse(f.PublicURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return fmt.Errorf("--public-url %q is not http://HOST or https://HOST, with a path or without", f.PublicURL)
+		}
+	}
+	if f.MetisHeartbeat != 0 && f.MetisHeartbeat < time.Second {
+		return fmt.Errorf("--metis-heartbeat %v is less than a second", f.MetisHeartbeat)
+	}
+	if f.MetisBacklog < 0 {
+		return fmt.Errorf("--metis-backlog %d is no number of events", f.MetisBacklog)
+	}
+	return nil
 }
 
 // Check refuses flags that cannot be served. mayBeOpen: authentication may be missing.
@@ -38,6 +71,9 @@ func (f *ListenFlags) Check(mayBeOpen bool) error {
 		return err
 	}
 	if _, _, err := f.Limits(); err != nil {
+		return err
+	}
+	if err := f.checkMetis(); err != nil {
 		return err
 	}
 	if f.AdminListen == "off" {

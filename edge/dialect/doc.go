@@ -24,12 +24,11 @@
 // # What it does not do
 //
 // It does not know transports, the log or who the caller is, and it does not leave out or join records:
-// a [Request] says what is wanted, and the edge shapes before it projects. Abilities that only some protocols have
-// (frames before the first record, client messages on a socket) are separate interfaces that the
-// edge finds by assertion; they stand here once the second protocol needs them.
+// a [Request] says what is wanted, and the edge shapes before it projects. What only some protocols have is a separate
+// interface of a projector, which the edge finds by assertion: [Stateful], [Opener], [Closer], [Spanner].
 //
 // # Where to look next
 //
-// native is the first dialect; the packages below edge/transport write frames; edge/reason.go has the
-// table of ends.
+// dialect.go for the interfaces, stream.go and request.go for what they speak of; edge/protocol for how a protocol is
+// mounted; dialecttest for a sample; edge/ends for the table of ends.
 package dialect

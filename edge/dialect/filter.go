@@ -8,6 +8,43 @@ import (
 	"agentstream/schema"
 )
 
+// Filter says which events of a run a client wants. What is left out is explained to it by first_seq.
+// The zero Filter is everything. Both lists are sorted and without doubles. The root's terminal event
+// passes every filter: a client must see the end.
+type Filter struct {
+	Children []string // lanes; schema.RootLane is the run itself; nil: all
+	Types    []string // names of event types; nil: all
+	Nested   bool     // Children stand for all that is below them as well
+	Agent    bool     // without the words of others than the agent: deltas of an actor that is a user, a system or a tool
+}
+
+// Key is the filter as one text: equal for filters that mean the same.
+func (f Filter) Key() string {
+	if f.All() {
+		return ""
+	}
+	nested := ""
+	if f.Nested {
+		nested = "+"
+	}
+	agent := ""
+	if f.Agent {
+		agent = ";agent"
+	}
+	return strings.Join(f.Children, ",") + nested + ";" + strings.Join(f.Types, ",") + agent
+}
+
+// All reports whether nothing is left out.
+func (f Filter) All() bool { return len(f.Children) == 0 && len(f.Types) == 0 && !f.Agent }
+
+// HasType reports whether Types shows a type.
+func (f Filter) HasType(name string) bool {
+	return len(f.Types) == 0 || slices.ContainsFunc(withNative(f.Types), func(t string) bool {
+		family, all := strings.CutSuffix(t, "*")
+		return t == name || all && strings.HasPrefix(name, family)
+	})
+}
+
 // maxFilter bounds the names of one filter.
 const maxFilter = 64
 

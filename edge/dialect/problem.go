@@ -8,6 +8,21 @@ import (
 	"agentstream/schema"
 )
 
+// Problem is a refused request, for AppendError. Fields that do not apply are zero.
+type Problem struct {
+	Reason    Reason
+	Status    int        // HTTP status
+	Code      string     // KAI-STREAM-… where the native protocol has one (native §8)
+	Named     string     // the code that the protocol itself has given it, by an error with a method Named; "": none
+	Message   string     // for people; never holds another caller's data
+	Line      int        // line of an NDJSON body or position in a JSON array, from 1
+	Field     string     // JSON pointer into the event
+	First     schema.Seq // first seq that is still kept, with ReasonExpired, when known
+	Last      schema.Seq // newest seq, with ReasonFuture, ReasonState and ReasonCondition, when known
+	Stored    int        // events of a refused batch, from its first, that are stored all the same
+	RequestID string
+}
+
 // AppendJSON appends the problem in the form of the native protocol and of routes that belong to no
 // dialect:
 //

@@ -14,13 +14,6 @@ type Span struct {
 	Last   schema.Seq // its last record; 0: it goes on
 }
 
-// Spanner is a Stateful projector of a protocol that has streams of spans.
-type Spanner interface {
-	// Span finds the one that a request names (Request.Span), asked of a projector that was fed the run's newest record. The
-	// stream begins with its first record, and the projector ends it (Frame.Last).
-	Span(req Request) Span
-}
-
 // Spans are what a Stateful projector keeps to be a Spanner: the spans of a run by their ids. An id names the newest span that
 // has it. The zero value is ready. A copy is made by Clone.
 type Spans struct {

@@ -22,12 +22,6 @@ import (
 	"agentstream/schema"
 )
 
-// both samples beside the native protocol.
-func withSamples(c *edge.Config) {
-	withSample(c)
-	talking(c)
-}
-
 // watcher is a client of the sample over some transport: next returns the data of the next frame, io.EOF at a clean end.
 type watcher struct {
 	name string
@@ -61,7 +55,7 @@ func (h *house) watchRPC(t *testing.T, question string) func() (string, error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/sample.v1.Feed/Watch")
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/sample.v1.Sample/Watch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +83,8 @@ func (w watcher) wants(t *testing.T, list ...string) {
 // they begin and are silent, and get all of the run when it begins. To everybody else there is no such run until then, and
 // a run of that name of another tenant is none of theirs.
 func TestStreamAwaitsItsRun(t *testing.T) {
-	h := newHouse(t, withSamples)
-	other := newHouse(t, withSamples, func(c *edge.Config) { c.Hub = h.hub })
+	h := newHouse(t, withSample)
+	other := newHouse(t, withSample, func(c *edge.Config) { c.Hub = h.hub })
 	var all []watcher
 	for _, at := range []*house{h, other} {
 		all = append(all, at.watchers(t, "later")...)
@@ -158,7 +152,7 @@ func TestStreamAwaitsItsRun(t *testing.T) {
 // TestAwaitedChild: an id that is waited for becomes that of a child. Its stream goes on as the child's, over every
 // transport, without another beginning.
 func TestAwaitedChild(t *testing.T) {
-	h := newHouse(t, withSamples)
+	h := newHouse(t, withSample)
 	h.must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
 	var all []watcher
 	for _, w := range h.watchers(t, "kid") {
@@ -272,19 +266,19 @@ func TestWaitingIsKeptAlive(t *testing.T) {
 			}
 		}
 		at(0, "hello")
-		at(15, ": keepalive")
-		at(30, ": keepalive")
-		time.Sleep(10 * time.Second)
+		at(5, "event: beat\n")
+		at(10, "event: beat\n")
+		time.Sleep(4 * time.Second)
 		h.must("later", schema.TypeRunLifecycle, `{"state":"running"}`)
-		at(40, `"seq":1`)
-		at(55, ": keepalive")
+		at(14, `"seq":1`)
+		at(19, "event: beat\n")
 		r.resp.Body.Close()
 	})
 }
 
 // TestWaitingEnds: a stream that waits ends as others do, and nothing of it is left.
 func TestWaitingEnds(t *testing.T) {
-	h := newHouse(t, withSamples)
+	h := newHouse(t, withSample)
 	f := h.feed(t, "GET", "/sample/later/feed?await", "")
 	f.want(`hello {"after":0}`)
 	gone := h.feed(t, "GET", "/sample/later/feed?await", "")

@@ -24,7 +24,7 @@ func TestConversationWrites(t *testing.T) {
 		return err
 	}
 	h := newHouse(t, func(c *edge.Config) {
-		p := dialecttest.Talk{}.Protocol()
+		p := dialecttest.Protocol()
 		p.Conversations[0].Received = func(t *protocol.Talk, message []byte) error {
 			body, err := t.Message()
 			if err != nil || string(body) != string(message) || t.Transport() != dialect.WebSocket {

@@ -13,7 +13,7 @@ import (
 )
 
 // talking makes a server speak the sample's conversation.
-func talking(c *edge.Config) { c.Protocols = append(c.Protocols, dialecttest.Talk{}.Protocol()) }
+func talking(c *edge.Config) { c.Protocols = append(c.Protocols, dialecttest.Protocol()) }
 
 // sampleTalk is the sample's conversation, for a test to change.
 func sampleTalk(c *edge.Config) *protocol.Conversation {
@@ -167,7 +167,7 @@ func TestConversation(t *testing.T) {
 		t.Fatalf("%d %s", ce.Code, ce.Reason)
 	}
 	h.vacant()
-	if logs := h.logs.String(); !strings.Contains(logs, `"route":"GET /talk/{room}","status":101`) || !strings.Contains(logs, `"dialect":"talk","transport":"ws"`) || strings.Contains(logs, "ERROR") {
+	if logs := h.logs.String(); !strings.Contains(logs, `"route":"GET /talk/{room}","status":101`) || !strings.Contains(logs, `"dialect":"sample","transport":"ws"`) || strings.Contains(logs, "ERROR") {
 		t.Error(logs)
 	}
 }

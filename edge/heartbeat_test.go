@@ -15,7 +15,7 @@ import (
 // sampleStreams sets the sample's signs of life.
 func sampleStreams(change func(p *protocol.Protocol)) func(*edge.Config) {
 	return func(c *edge.Config) {
-		withSamples(c)
+		withSample(c)
 		change(&c.Protocols[1])
 	}
 }

@@ -134,7 +134,7 @@ func TestStreamByPost(t *testing.T) {
 	h.must("run", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
 	f.ends(`bye {"sum":25}`)
 	for body, want := range map[string]int{`{"run":`: 400, `{"run":"../x"}`: 400, `{"run":"other"}`: 404, `{"run":"` + strings.Repeat("x", 5<<10) + `"}`: 413} {
-		if a := h.do("POST", "/sample/look", body, "Content-Type", "application/json"); a.status != want || !strings.Contains(a.body, "sample_error") {
+		if a := h.do("POST", "/sample/look", body, "Content-Type", "application/json"); a.status != want || !strings.Contains(a.body, `{"error":"`) {
 			t.Errorf("%.30s: %d %s", body, a.status, a.body)
 		}
 	}
@@ -182,7 +182,7 @@ func TestStreamBeginsWithAWrite(t *testing.T) {
 		{"/sample/nothing/ask", said, 404, nil},
 	} {
 		a := h.do("POST", tt.path, tt.body, append(tt.headers, "Content-Type", "application/json")...)
-		if a.status != tt.status || !strings.Contains(a.body, "sample_error") || a.header.Get("Content-Type") != "application/json" {
+		if a.status != tt.status || !strings.Contains(a.body, `{"error":"`) || a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v: %d %s", tt.path, tt.body, tt.headers, a.status, a.body)
 		}
 	}
@@ -325,7 +325,7 @@ func TestNotes(t *testing.T) {
 	}
 	for _, tt := range []struct{ run, text, body string }{
 		{"kid", strings.Repeat("x", 50), `{"seq":3}`}, {"kid", "", `{"seq":3}`}, {"root", "y", `{"seq":4}`},
-		{"root", "z", `{"sample_error":{"code":"FULL","message":"there are 73 bytes of text"}}`},
+		{"root", "z", `{"error":"FULL","message":"there are 73 bytes of text"}`},
 	} {
 		if a := note(tt.run, tt.text, "Idempotency-Key", tt.text+"k"); strings.TrimSpace(a.body) != tt.body {
 			t.Errorf("%s %q: %d %s", tt.run, tt.text, a.status, a.body)

@@ -137,22 +137,11 @@ func TestTicketsOfAProtocol(t *testing.T) {
 // TestTicketsOfAProtocolsStreams: they open streams over SSE and WebSocket, for the run in the path, in the protocol's
 // parameter.
 func TestTicketsOfAProtocolsStreams(t *testing.T) {
-	g := newGuarded(t, func(c *edge.Config) {
-		p := dialecttest.Protocol()
-		p.Ticket = dialecttest.Talk{}.Protocol().Ticket
-		p.Routes = append(p.Routes, protocol.Route{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: func(c *protocol.Call) error {
-			ticket, until, err := c.Ticket(c.Context(), c.Path("run"))
-			if err == nil {
-				c.Reply(200, fmt.Appendf(nil, `{"attach":%q,"until":%q}`, ticket, until.UTC().Format(time.RFC3339)))
-			}
-			return err
-		}})
-		c.Protocols = append(c.Protocols, p)
-	})
+	g := newGuarded(t, talking)
 	g.has("acme", "second")
 	key := g.key("writer", auth.ScopeAll)
 	ticket := g.attach("run", key)
-	if a := g.do("GET", "/sample/second/feed?attach="+ticket, ""); a.status != 401 || !strings.Contains(a.body, "sample_error") {
+	if a := g.do("GET", "/sample/second/feed?attach="+ticket, ""); a.status != 401 || !strings.Contains(a.body, `{"error":"`) {
 		t.Errorf("for another run: %d %s", a.status, a.body)
 	}
 	g.feed(t, "GET", "/sample/run/feed?attach="+ticket, "").want(`hello {"after":0}`)
@@ -175,7 +164,7 @@ func TestTicketsOfAProtocolsStreams(t *testing.T) {
 func TestTicketsAreValidated(t *testing.T) {
 	h := newHouse(t)
 	for _, terms := range []auth.Terms{{Prefix: "atk"}, {Prefix: "_"}, {Prefix: "a-b_"}, {Prefix: "Atk_"}, {Prefix: strings.Repeat("a", 17) + "_"}, {TTL: time.Millisecond}, {TTL: time.Hour}} {
-		p := dialecttest.Talk{}.Protocol()
+		p := dialecttest.Protocol()
 		p.Ticket.Terms = terms
 		if _, err := edge.New(edge.Config{Hub: h.hub, Appender: h.app, Protocols: []protocol.Protocol{p}}); err == nil {
 			t.Errorf("%+v", terms)

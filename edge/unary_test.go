@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"agentstream/edge"
@@ -31,7 +31,7 @@ import (
 
 // saying is the request message of the sample's unary method.
 func saying(run, text string) []byte {
-	b, _ := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"run": structpb.NewStringValue(run), "text": structpb.NewStringValue(text)}})
+	b, _ := proto.Marshal(wrapperspb.String(fmt.Sprintf(`{"run":%q,"text":%q}`, run, text)))
 	return b
 }
 
@@ -48,7 +48,7 @@ func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byt
 // them, sizes, scopes and limits.
 func TestUnary(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) {
-		p := dialecttest.Talk{}.Protocol()
+		p := dialecttest.Protocol()
 		p.LastWords = func(_ dialect.Stream, why dialect.Problem, _ bool, e *transport.End) {
 			if detail, err := anypb.New(wrapperspb.String(why.Reason.String())); err == nil {
 				e.Details = append(e.Details, detail)
@@ -63,13 +63,13 @@ func TestUnary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const say = "/sample.v1.Rooms/Say"
+	const say = "/sample.v1.Sample/Say"
 	if a := h.do("POST", "/talk/say", `{"run":"run","text":"one"}`, "Content-Type", "application/json"); a.status != 200 || strings.ReplaceAll(a.body, " ", "") != `{"seq":1}`+"\n" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	reply, _, err := callUnary(t, conn, say, saying("run", "two"))
-	said := &structpb.Struct{}
-	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetFields()["seq"].GetNumberValue() != 2 {
+	said := &wrapperspb.StringValue{}
+	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetValue() != `{"seq":2}` {
 		t.Fatalf("%v %x", err, reply)
 	}
 	for i, text := range []string{"one", "two"} {
@@ -90,7 +90,7 @@ func TestUnary(t *testing.T) {
 		"a large message":         {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted, ""},
 		"nobody":                  {say, saying("run", "x"), []string{tenantHeader, "nobody"}, codes.Unauthenticated, "unauthorized"},
 		"who may only read":       {say, saying("run", "x"), []string{tenantHeader, "just-reads"}, codes.PermissionDenied, "forbidden"},
-		"an unknown method":       {"/sample.v1.Rooms/Sing", nil, nil, codes.Unimplemented, ""},
+		"an unknown method":       {"/sample.v1.Sample/Sing", nil, nil, codes.Unimplemented, ""},
 		"an unknown service":      {"/sample.v1.Halls/Say", nil, nil, codes.Unimplemented, ""},
 		"a method of another one": {"/agent.v1.AgentRun/Say", nil, nil, codes.Unimplemented, ""},
 	} {
@@ -160,17 +160,17 @@ func TestServicesOfProtocols(t *testing.T) {
 		names = append(names, s.GetName())
 	}
 	slices.Sort(names)
-	if want := []string{"agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Rooms"}; !slices.Equal(names, want) {
+	if want := []string{"agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Sample"}; !slices.Equal(names, want) {
 		t.Errorf("services %q, want %q", names, want)
 	}
-	for _, symbol := range []string{"sample.v1.Rooms", "google.protobuf.Struct", "agent.v1.AgentRun"} {
+	for _, symbol := range []string{"sample.v1.Sample", "google.protobuf.StringValue", "agent.v1.AgentRun"} {
 		a := answer(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol}})
 		if len(a.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("%s: %v", symbol, a)
 		}
 	}
 	health := healthpb.NewHealthClient(conn)
-	for service, want := range map[string]codes.Code{"sample.v1.Rooms": codes.OK, "agent.v1.AgentRun": codes.OK, "sample.v1.Halls": codes.NotFound} {
+	for service, want := range map[string]codes.Code{"sample.v1.Sample": codes.OK, "agent.v1.AgentRun": codes.OK, "sample.v1.Halls": codes.NotFound} {
 		if a, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}); status.Code(err) != want || err == nil && a.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%s: %v %v", service, a, err)
 		}

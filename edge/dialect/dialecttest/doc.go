@@ -1,15 +1,15 @@
-// Package dialecttest has sample protocols, written against the contract alone, for tests and as examples.
+// Package dialecttest has a sample protocol, written against the contract alone, for tests and as an example.
 //
 // # What it is
 //
-// [Protocol] registers [Sample], a protocol of streams: it is what to copy when a protocol is added. [Talk] is a protocol of
-// a conversation on a WebSocket (conversation.go) and of a protobuf service whose unary method is an HTTP route as well
-// (rpc.go).
+// [Protocol] registers [Sample], which has one of everything that a protocol may have: it is what to copy when a protocol is
+// added. sample.go has the registration and reads requests, projector.go makes frames, talk.go is a conversation on a
+// WebSocket, routes.go has HTTP routes and a unary RPC.
 //
 // # Contract
 //
-// They use what package protocol and package dialect export and nothing else. The tests of package edge serve them over real
-// connections.
+// It uses what package protocol and package dialect export and nothing else. The tests of package edge serve it over real
+// connections, over every transport.
 //
 // # Concurrency
 //
@@ -17,7 +17,7 @@
 //
 // # What it does not do
 //
-// No product speaks them.
+// No product speaks it.
 //
 // # Where to look next
 //

@@ -4,203 +4,130 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
+	"agentstream/edge/transport/sse"
 	"agentstream/schema"
 )
 
-// Sample is a protocol with a state: how many bytes of text a run has said.
+// Sample is a protocol with a state: how many bytes of text a run has said, and its turns.
 type Sample struct{}
 
-var _ dialect.Dialect = Sample{}
+// Protocol returns what an edge mounts.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{
+		Dialect: Sample{}, Routes: routes(), Conversations: []protocol.Conversation{talk()}, Below: []string{"/sample"}, LastWords: lastWords,
+		Ticket: protocol.Ticket{Param: "attach", Terms: auth.Terms{Prefix: "talk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeWrite}},
+		Streams: map[string]protocol.Stream{
+			"feed": {Complete: complete, Format: &sse.Format{Name: "sample", Tight: true, IDFirst: true, NoRetry: true}},
+			"near": {KeepAlive: 5 * time.Second, Heartbeat: &dialect.Frame{Event: []byte("beat"), Data: []byte("{}")}},
+			"ask":  {Begin: begin},
+		},
+	}
+}
 
 // Info names the streams.
 func (Sample) Info() dialect.Info {
-	const object = "application/json"
-	return dialect.Info{Name: "sample", Files: [][]byte{declare("Feed", "Watch", wrapperspb.File_google_protobuf_wrappers_proto, "StringValue", true)}, Streams: []dialect.Stream{
-		{Name: "watch", Pattern: "POST /sample.v1.Feed/Watch", Transport: dialect.GRPC, Mode: dialect.ModeB, Shared: true, Children: true, MaxMessage: 1 << 10},
-		{Name: "feed", Pattern: "GET /sample/{run}/feed", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Children: true},
-		{Name: "feed.ws", Pattern: "GET /sample/{run}/feed", Transport: dialect.WebSocket, Mode: dialect.ModeB, Shared: true, Children: true, Subprotocols: []string{"sample"}},
-		{Name: "near", Pattern: "GET /sample/{run}/near", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Backlog: 8},
-		{Name: "look", Pattern: "POST /sample/look", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{object}},
-		{Name: "ask", Pattern: "POST /sample/{run}/ask", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true, Body: []string{object}},
-	}}
+	stream := func(name, pattern string, t dialect.Transport) dialect.Stream {
+		return dialect.Stream{Name: name, Pattern: pattern, Transport: t, Mode: dialect.ModeB, Shared: true, MaxMessage: 1 << 10}
+	}
+	feed, socket := stream("feed", "GET /sample/{run}/feed", dialect.SSE), stream("feed.ws", "GET /sample/{run}/feed", dialect.WebSocket)
+	watch, near := stream("watch", "POST /sample.v1.Sample/Watch", dialect.GRPC), stream("near", "GET /sample/{run}/near", dialect.SSE)
+	look, ask := stream("look", "POST /sample/look", dialect.SSE), stream("ask", "POST /sample/{run}/ask", dialect.SSE)
+	feed.Children, socket.Children, watch.Children, near.Backlog = true, true, true, 8
+	socket.Subprotocols, look.Body, ask.Body = []string{"sample"}, []string{"application/json"}, []string{"application/json"}
+	return dialect.Info{Name: "sample", Files: [][]byte{service()}, Streams: []dialect.Stream{feed, socket, watch, near, look, ask}}
 }
 
-// Open reads a request: what the query of a GET or the body of a POST asks for.
-func (Sample) Open(in dialect.Input) (dialect.Request, error) {
-	ask := question{Run: in.Path["run"], Only: in.Query.Get("only"), Turn: in.Query.Get("turn"), Last: in.Header.Get("Last-Event-ID")}
-	if in.Stream == "watch" { // the object of a POST, in a message
-		var m wrapperspb.StringValue
-		if proto.Unmarshal(in.Body, &m) != nil {
-			return dialect.Request{}, dialect.Refuse(dialect.ErrBadRequest, "not a StringValue")
+// asked is what a client asks for: in a query, a body, a message of gRPC or one of a conversation.
+type asked struct {
+	Run, Only, Turn, Last, Text string
+	Newest, Await               bool
+	Do, ID                      string // of a conversation: what to do, with which subscription
+	After, At                   schema.Seq
+	Types                       []string
+}
+
+func read(in dialect.Input) (a asked, err error) {
+	q := in.Query
+	a = asked{Only: q.Get("only"), Turn: q.Get("turn"), Last: in.Header.Get("Last-Event-ID"), Newest: q.Has("newest"), Await: q.Has("await")}
+	if in.Stream == "watch" {
+		if in.Body, err = unwrap(in.Body); err != nil {
+			return a, err
 		}
-		in.Body = []byte(m.GetValue())
 	}
-	if in.Body != nil {
-		if err := ask.read(in.Body); err != nil {
-			return dialect.Request{}, err
-		}
+	if in.Body != nil && json.Unmarshal(in.Body, &a) != nil {
+		return a, dialect.Refuse(dialect.ErrBadRequest, "not an object with the fields that are known")
 	}
-	req := dialect.Request{Run: ask.Run, Stream: in.Stream, Newest: ask.Newest || in.Query.Has("newest"), Await: ask.Await || in.Query.Has("await"), Span: ask.Turn}
-	if err := schema.ValidRunID(ask.Run); err != nil {
+	a.Run = cmp.Or(in.Path["run"], a.Run)
+	return a, nil
+}
+
+// Open reads a request. Frames of a subscription name it, so that subscriptions share none.
+func (Sample) Open(in dialect.Input) (req dialect.Request, err error) {
+	a, err := read(in)
+	if err != nil {
 		return req, err
 	}
-	var err error
-	if req.Select, err = parseOnly(ask.Only); err != nil {
+	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Form: a.ID}
+	if req.Cursor.Seq = a.After; in.Stream == "talk" {
+		req.Filter.Types = a.Types
+	}
+	if err = schema.ValidRunID(a.Run); err != nil {
 		return req, err
 	}
-	if ask.Last != "" {
-		req.Cursor.Place, err = dialect.ParsePlace(ask.Run, ask.Last)
+	if req.Select, err = parseOnly(a.Only); err == nil && a.Last != "" {
+		req.Cursor.Place, err = dialect.ParsePlace(a.Run, a.Last)
 	}
 	return req, err
 }
 
-// Projector returns one that has seen nothing yet.
-func (Sample) Projector(req dialect.Request) dialect.Projector { return (&projector{}).For(req) }
-
-// AppendError writes {"sample_error":{…}}.
-func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
-	return fmt.Appendf(dst, `{"sample_error":{"code":%q,"message":%q}}`, cmp.Or(p.Named, p.Code), p.Message)
-}
-
-// Slots of a record's frames: the same whatever the client asks for. They are the frames' kinds as well.
-const (
-	slotType = iota
-	slotSum
-)
-
 // only selects one kind of frame.
 type only int
-
-func parseOnly(name string) (dialect.Selection, error) {
-	switch name {
-	case "":
-		return nil, nil
-	case "type":
-		return only(slotType), nil
-	case "sum":
-		return only(slotSum), nil
-	}
-	return nil, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
-}
 
 func (o only) Key() string                 { return strconv.Itoa(int(o)) }
 func (o only) Shows(f *dialect.Frame) bool { return f.Kind == int(o) }
 
-// projector shows the type of each record, and behind a text the bytes of all texts so far.
-type projector struct {
-	req   dialect.Request
-	text  int // bytes
-	gone  bool
-	turns dialect.Spans
-	turn  string // that goes on; "": none does
-	nth   int    // record of it
+func parseOnly(name string) (dialect.Selection, error) {
+	i := slices.Index([]string{"type", "sum"}, name)
+	switch {
+	case name == "":
+		return nil, nil
+	case i < 0:
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
+	}
+	return only(i), nil
 }
 
-var _ interface {
-	dialect.Stateful
-	dialect.Spanner
-	dialect.Opener
-	dialect.Closer
-} = (*projector)(nil)
+// Projector returns one that has seen nothing yet, or one that has no state, for subscriptions.
+func (Sample) Projector(req dialect.Request) dialect.Projector {
+	if req.Stream == "talk" {
+		return talker(fmt.Sprintf(`{"on":%q,"line":`, req.Form))
+	}
+	return (&projector{}).For(req)
+}
 
-func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
-	typ := string(r.Type)
-	if typ == schema.TypeTextDelta {
-		p.text += len(r.Payload())
-	}
-	p.gone = p.gone || typ == schema.TypeSessionDeleted
-	turn := p.count(typ, r)
-	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child || p.req.Span != "" && p.req.Span != turn {
-		return nil
-	}
-	if p.req.Span == "" {
-		p.frame(out, r, slotType, fmt.Appendf(nil, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child))
-	} else {
-		p.frame(out, r, slotType, fmt.Appendf(nil, `{"turn":%d,"nth":%d,"type":%q}`, p.turns.Find(turn).Number, p.nth, r.Type))
-	}
-	out.List[0].Again = typ == schema.TypeTurnStart // who begins within a turn is told so
-	if typ == schema.TypeTextDelta {
-		p.frame(out, r, slotSum, fmt.Appendf(nil, `{"seq":%d,"sum":%d}`, r.Seq, p.text))
-	}
-	if n := len(out.List); (p.req.Stream == "ask" || p.req.Span != "") && typ == schema.TypeTurnEnd {
-		out.List[n-1].Last = true // the stream ends with its turn, the run goes on
-	}
+// AppendError writes one object.
+func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
+	return fmt.Appendf(dst, `{"error":%q,"message":%q}`, cmp.Or(p.Named, p.Code), p.Message)
+}
+
+// complete says that nothing is left in a body of its own.
+func complete(c *protocol.Call) error {
+	c.Reply(200, []byte(`{"complete":true}`))
 	return nil
 }
 
-// count returns the turn that a record is of.
-func (p *projector) count(typ string, r schema.Record) (turn string) {
-	if typ == schema.TypeTurnStart && p.turn == "" {
-		var of struct {
-			TurnID string `json:"turn_id"`
-		}
-		if json.Unmarshal(r.Payload(), &of) == nil && of.TurnID != "" {
-			p.turn, p.nth = of.TurnID, 0
-			p.turns.Begin(p.turn, r.Seq)
-		}
+// lastWords ends a stream for which a node has no time with an event, and cleanly: the client comes again by itself.
+func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
+	if begun && st.Name != "talk" && (why.Reason == dialect.ReasonShutdown || why.Reason == dialect.ReasonOverflow) {
+		end.Clean, end.Close, end.Message = true, 4000+int(why.Reason), "come again"
+		end.Last = []dialect.Frame{{Event: []byte("again"), Data: fmt.Appendf(nil, `{"why":%q}`, why.Reason)}}
 	}
-	turn = p.turn
-	p.nth++
-	if typ == schema.TypeTurnEnd {
-		p.turns.End(turn, r.Seq)
-		p.turn = ""
-	}
-	return turn
-}
-
-// Span finds a turn.
-func (p *projector) Span(req dialect.Request) dialect.Span { return p.turns.Find(req.Span) }
-
-// frame appends a frame with its id, which is of the run or child that the client named.
-func (p *projector) frame(out *dialect.Frames, r schema.Record, slot int, data []byte) {
-	at := dialect.Place{Seq: r.Seq, Slot: slot}
-	id := at.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
-	p.add(out, dialect.Frame{Event: []byte("sample"), Data: data, Token: id, Slot: slot, Lane: r.Child, Kind: slot})
-}
-
-// add appends a frame, in the form of the stream.
-func (p *projector) add(out *dialect.Frames, f dialect.Frame) {
-	if p.req.Stream == "watch" {
-		f.Data = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), f.Data)
-	}
-	out.Add(f)
-}
-
-// Open acknowledges the stream. One that begins at the newest event gets what was said before it as a snapshot.
-func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
-	out.Again = p.turns.Find(p.turn).First
-	if p.req.Newest {
-		p.add(out, dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)})
-		return nil
-	}
-	p.add(out, dialect.Frame{Event: []byte("hello"), Data: fmt.Appendf(nil, `{"after":%d}`, after)})
-	return nil
-}
-
-// Close says goodbye.
-func (p *projector) Close(out *dialect.Frames) error {
-	p.add(out, dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
-	return nil
-}
-
-func (p *projector) For(req dialect.Request) dialect.Stateful {
-	q := *p
-	q.req, q.turns = req, p.turns.Clone()
-	return &q
-}
-
-func (p *projector) Size() int { return 256 + p.turns.Size() }
-
-func (p *projector) Admit(dialect.Request) error {
-	if p.gone {
-		return dialect.Refuse(dialect.ErrNotFound, "it was deleted")
-	}
-	return nil
 }

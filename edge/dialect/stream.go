@@ -15,8 +15,8 @@ type Stream struct {
 	Transport Transport
 	Mode      Mode
 	Shaped    bool // default detail is folded and paced (native §4)
-	// Shared says that the frames of a record depend on that record and on the request alone, so that
-	// they may be built once for all who ask for the same.
+	// Shared says that the frames of a record depend on that record, on the request and, where projectors are Stateful, on
+	// the records before, so that they may be built once for all who ask for the same.
 	Shared bool
 	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
 	Subprotocols []string

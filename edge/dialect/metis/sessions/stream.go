@@ -24,7 +24,7 @@ const subscription = "session"
 func (a *api) conversation() protocol.Conversation {
 	return protocol.Conversation{
 		Stream: dialect.Stream{Name: metis.StreamName, Pattern: "GET " + a.base + "/sessions/{run}/stream", Mode: dialect.ModeB,
-			Children: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
+			Children: true, Shared: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
 		Needs: auth.ScopeRead, Late: true, Subscriptions: 1,
 		Patience: patience, TimedOut: protocol.Close{Code: 1008, Reason: closing("subscribe_timeout", "No subscribe came in time.")},
 		Heartbeat: protocol.Heartbeat{Every: a.cfg.Heartbeat, Misses: misses, Send: ping},

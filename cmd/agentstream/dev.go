@@ -174,7 +174,7 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, js.Conn(), tables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, js.Conn(), archiveTables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
 }
 
 // openArchive joins the tables and the objects, which lie in --data unless --blobs says otherwise.

@@ -11,7 +11,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/cmd/agentstream/internal/process"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // EdgeCmd serves clients. It keeps no state: run as many as you like behind any balancer.
@@ -85,7 +85,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer ports.Close()
 	stages := n.Stages(ports.Clients)
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: cfg.Durability, Tables: postgres.Version()})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: cfg.Durability, Tables: tables.Version()})
 	c.AddKeeper(stages, m, log)
 	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.Durability)
 	return process.RunStages(ctx, stages...)

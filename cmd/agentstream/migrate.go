@@ -15,7 +15,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/internal/natskit"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // MigrateCmd brings streams, buckets and tables up to date, and grants roles what they need. Any number may run at
@@ -65,7 +65,7 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		if done.Search = c.Search; c.Search != "" && !c.DryRun {
-			if err := postgres.SetSearch(ctx, c.Postgres, c.Search == "words"); err != nil {
+			if err := tables.SetSearch(ctx, c.Postgres, c.Search == "words"); err != nil {
 				return err
 			}
 		}
@@ -111,8 +111,8 @@ func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrat
 // tables migrates them, when the database is there: it may be starting as well.
 func (c *MigrateCmd) tables(ctx context.Context, log *slog.Logger) (names []string, err error) {
 	for end, logged := time.Now().Add(declareWithin), false; ; logged = true {
-		names, err = postgres.Migrate(ctx, c.Postgres, c.DryRun)
-		if !errors.Is(err, postgres.ErrAway) || time.Now().After(end) {
+		names, err = tables.Migrate(ctx, c.Postgres, c.DryRun)
+		if !errors.Is(err, tables.ErrAway) || time.Now().After(end) {
 			return names, err
 		}
 		if !logged {
@@ -132,7 +132,7 @@ func (c *MigrateCmd) grants(ctx context.Context, done *migrated) error {
 		if c.DryRun {
 			continue
 		}
-		if err := postgres.GrantReader(ctx, c.Postgres, role); err != nil {
+		if err := tables.GrantReader(ctx, c.Postgres, role); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (c *MigrateCmd) grants(ctx context.Context, done *migrated) error {
 		if c.DryRun {
 			continue
 		}
-		if err := postgres.GrantAnalyst(ctx, c.Postgres, role, tenant); err != nil {
+		if err := tables.GrantAnalyst(ctx, c.Postgres, role, tenant); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // TestMigrate: a dry run says what would be done to streams, buckets and tables and does none of it; then it is
@@ -103,7 +104,7 @@ func waitsForTables(t *testing.T, nats string) {
 	dsn := pg.Database(t)
 	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: nats}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, Streams: cli.Streams{Out: &bytes.Buffer{}}}
 	c.Postgres = strings.Replace(dsn, "@/", "@/nowhere_", 1)
-	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || errors.Is(err, postgres.ErrAway) {
+	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || errors.Is(err, tables.ErrAway) {
 		t.Errorf("no such database: %v", err)
 	}
 	c.Postgres = dsn

@@ -19,6 +19,7 @@ import (
 	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	pubjs "agentstream/producers/natsjs"
 )
 
@@ -83,7 +84,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 			}
 			return k.persister.Storing()
 		}}},
-		Durability: "rows and the log's offset are committed together", Tables: postgres.Version()}
+		Durability: "rows and the log's offset are committed together", Tables: tables.Version()}
 	ports, err := l.Bind(ctx, "")
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, nc, tables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, nc, archiveTables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
 }
 
 // keeping is what dev and persist have in common: what writes the log into a store, and what looks after
@@ -147,15 +148,15 @@ func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Confi
 	return &keeping{persister: p}, nil
 }
 
-// tables are one store, as those need it that look after stored runs.
-type tables struct {
+// archiveTables are one store, as those need it that look after stored runs.
+type archiveTables struct {
 	rows  blob.Tables
 	ended blob.Queue
 	kept  archive.KeepStore
 }
 
 // lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
-func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t tables, b *archive.Blobs, af archive.ArchiverFlags, rf retention.RetentionFlags, m *process.Metrics, log *slog.Logger) error {
+func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t archiveTables, b *archive.Blobs, af archive.ArchiverFlags, rf retention.RetentionFlags, m *process.Metrics, log *slog.Logger) error {
 	large, err := natskit.NewBlobs(nc)
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ import (
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
 	pubjs "agentstream/producers/natsjs"
@@ -78,7 +79,7 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 	t.Run("sqlite", func(t *testing.T) { test(sqliteHouse(t)) })
 	t.Run("postgres", func(t *testing.T) {
 		dsn := testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
-			_, err := postgres.Migrate(ctx, dsn, false)
+			_, err := tables.Migrate(ctx, dsn, false)
 			return err
 		})
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})

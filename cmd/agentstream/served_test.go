@@ -23,7 +23,7 @@ import (
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -65,7 +65,7 @@ func TestServedTables(t *testing.T) {
 		s.Close()
 	}
 	newerTables(t, url, dsn)
-	refused(postgres.ErrNewer, "newer program")
+	refused(tables.ErrNewer, "newer program")
 
 	var said bytes.Buffer
 	s, err := node.OpenServed(t.Context(), "postgres://u:secret@127.0.0.1:1/x", 0, slog.New(slog.NewTextHandler(&said, nil)))
@@ -88,7 +88,7 @@ func newerTables(t *testing.T, url, dsn string) {
 	ended := make(chan error, 1)
 	statement(t, dsn, "insert into agentstream_migrations (version_id, is_applied) values (9999, true)")
 	go func() { ended <- edge.Run(ctx, slog.New(slog.DiscardHandler)) }()
-	says(t, at, http.StatusOK, fmt.Sprintf(`"tables_version":%d`, postgres.Version()))
+	says(t, at, http.StatusOK, fmt.Sprintf(`"tables_version":%d`, tables.Version()))
 	says(t, at, http.StatusOK, `"tables":"ok"`)
 	statement(t, dsn, "create or replace function agent_readable_from() returns bigint language sql immutable as 'select 9999::bigint'")
 	says(t, at, http.StatusServiceUnavailable, "they are at 9999 and for programs from 9999 on")
@@ -176,7 +176,7 @@ func statement(t *testing.T, dsn, sql string) {
 // the store can be asked.
 func TestStuckPartitionsLeaveConnections(t *testing.T) {
 	dsn := testkit.Postgres(t)
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}
 	const partitions = 8

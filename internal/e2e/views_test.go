@@ -11,6 +11,7 @@ import (
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/producers/anthropic"
 	"agentstream/producers/gemini"
 	"agentstream/producers/openai"
@@ -22,7 +23,7 @@ import (
 // TestViewsOfRecordings: what the analysts' views say of real providers' streams is what their folds say.
 func TestViewsOfRecordings(t *testing.T) {
 	dsn := testkit.Postgres(t)
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}
 	store, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})

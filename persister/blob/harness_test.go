@@ -16,6 +16,7 @@ import (
 	"agentstream/persister/blob/s3"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	pgtables "agentstream/persister/postgres/tables"
 	"agentstream/persister/sqlite"
 	"agentstream/schema"
 )
@@ -57,7 +58,7 @@ func openFile(t testing.TB) (*sqlite.Store, *sql.DB) {
 func openPostgres(t testing.TB) tables {
 	t.Helper()
 	dsn := testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
-		_, err := postgres.Migrate(ctx, dsn, false)
+		_, err := pgtables.Migrate(ctx, dsn, false)
 		return err
 	})
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})

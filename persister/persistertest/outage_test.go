@@ -24,6 +24,7 @@ import (
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 // open returns a store on a migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {
 	t.Helper()
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})

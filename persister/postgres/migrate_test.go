@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/persister/persistertest"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // migrateVariable makes a process of this test migrate a database and end.
@@ -109,19 +109,19 @@ func TestNewer(t *testing.T) {
 	exec2 := func(q string) { exec(t, p, q) }
 	exec2(`insert into agentstream_migrations (version_id, is_applied) values (9999, true)`)
 	notFor(t, p)
-	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrNewer) || !strings.Contains(err.Error(), "9999") {
+	if err := s.Ping(t.Context()); !errors.Is(err, tables.ErrNewer) || !strings.Contains(err.Error(), "9999") {
 		t.Errorf("ping: %v", err)
 	}
 	for _, dry := range []bool{true, false} {
-		if _, err := postgres.Migrate(t.Context(), dsn, dry); !errors.Is(err, postgres.ErrNewer) {
+		if _, err := tables.Migrate(t.Context(), dsn, dry); !errors.Is(err, tables.ErrNewer) {
 			t.Errorf("migrate (dry %v): %v", dry, err)
 		}
 	}
 	exec2(`delete from agentstream_migrations where version_id > 5`)
-	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrOlder) {
+	if err := s.Ping(t.Context()); !errors.Is(err, tables.ErrOlder) {
 		t.Errorf("ping of old tables: %v", err)
 	}
-	if _, err := postgres.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
+	if _, err := tables.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
 		t.Errorf("a broken DSN: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -180,11 +181,11 @@ func TestReadersSeeOffsets(t *testing.T) {
 		` on agent_runs for select to old_`+name+` using (koder_user_id = 'x')`) // as GrantReader made it
 	s := open(t, owner)
 	for range 2 { // again is the same
-		if err := postgres.GrantReader(t.Context(), owner, "new_"+name); err != nil {
+		if err := tables.GrantReader(t.Context(), owner, "new_"+name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := postgres.GrantAnalyst(t.Context(), owner, "analyst_"+name, "acme"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), owner, "analyst_"+name, "acme"); err != nil {
 		t.Fatal(err)
 	}
 	transferPacks(t, s, 0, persistertest.NewWriter(key, day).Texts("", 3))

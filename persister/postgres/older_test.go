@@ -12,6 +12,7 @@ import (
 
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // older are the statements of edges of earlier releases, by the version of the tables that they were written for. When a
@@ -31,7 +32,7 @@ func TestOlderReaders(t *testing.T) {
 			_, owner := oldForm(t, pool(t, dsn))
 			was := readAsOlder(t, owner, o.version, o.scoped)
 			refused := 0
-			for v := o.version + 1; v <= postgres.Version(); v++ {
+			for v := o.version + 1; v <= tables.Version(); v++ {
 				for i, now := range readAsOlder(t, owner, v, o.scoped, o.version) {
 					switch {
 					case strings.HasPrefix(now, "ERROR"):
@@ -148,7 +149,7 @@ func TestReadable(t *testing.T) {
 		t.Errorf("newer tables that have this program in mind: %v", err)
 	}
 	notFor(t, p)
-	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("for programs from 9999 on, this one knows up to %d", postgres.Version())) {
+	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("for programs from 9999 on, this one knows up to %d", tables.Version())) {
 		t.Errorf("newer tables that have not: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -79,7 +80,7 @@ func replayed(t testing.TB, s *postgres.Store, key schema.RunKey) (body []byte) 
 func TestMigrate(t *testing.T) {
 	dsn := testkit.Postgres(t)
 	p := pool(t, dsn)
-	planned, err := postgres.Migrate(t.Context(), dsn, true)
+	planned, err := tables.Migrate(t.Context(), dsn, true)
 	if err != nil || len(planned) == 0 {
 		t.Fatalf("dry run: %q, %v", planned, err)
 	}
@@ -99,7 +100,7 @@ func TestMigrate(t *testing.T) {
 	for i := range ran {
 		wg.Go(func() {
 			var err error
-			if ran[i], err = postgres.Migrate(t.Context(), dsn, false); err != nil {
+			if ran[i], err = tables.Migrate(t.Context(), dsn, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -112,7 +113,7 @@ func TestMigrate(t *testing.T) {
 	if total != len(planned) {
 		t.Fatalf("%d migrations ran in six processes, %d were planned", total, len(planned))
 	}
-	if again, err := postgres.Migrate(t.Context(), dsn, true); err != nil || len(again) != 0 {
+	if again, err := tables.Migrate(t.Context(), dsn, true); err != nil || len(again) != 0 {
 		t.Fatalf("afterwards still to do: %q, %v", again, err)
 	}
 	if err := s.Ping(t.Context()); err != nil {

@@ -48,7 +48,7 @@ func history(r *rand.Rand) (packs []schema.Pack) {
 }
 
 // tables returns all that an append writes but the times of writing.
-func tables(t testing.TB, p *pgxpool.Pool) string {
+func tableText(t testing.TB, p *pgxpool.Pool) string {
 	t.Helper()
 	return ask[string](t, p, `select concat(
 		(select string_agg((to_jsonb(r) - 'created_at' - 'updated_at' - 'archived_at' || jsonb_build_object('archived', archived_at is not null))::text,
@@ -109,7 +109,7 @@ func TestSameAsInserted(t *testing.T) {
 					t.Fatalf("batch %d: %+v, by inserts %+v", i, got, want)
 				}
 			}
-			if got, want := tables(t, p), tables(t, q); got != want {
+			if got, want := tableText(t, p), tableText(t, q); got != want {
 				t.Errorf("tables are\n%s\nby inserts\n%s", got, want)
 			}
 		})
@@ -165,7 +165,7 @@ func TestSameAsInsertedAtOnce(t *testing.T) {
 	if n := ask[int](t, p, `select count(*) from agent_run_events`); n != sum {
 		t.Errorf("%d rows, %d were said to be inserted", n, sum)
 	}
-	if got, want := tables(t, p), tables(t, q); got != want {
+	if got, want := tableText(t, p), tableText(t, q); got != want {
 		t.Errorf("tables are\n%s\nby inserts\n%s", got, want)
 	}
 	t.Logf("%d rows by %d stores, %d transactions were done again", sum, len(stores), races)

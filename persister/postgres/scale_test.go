@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/internal/testkit"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // scaleEvents is how many events TestViewsAtScale stores, of how many days; AGENTSTREAM_SCALE_EVENTS and
@@ -110,7 +110,7 @@ func TestToolTimesPlan(t *testing.T) {
 	open(t, owner)
 	fillScale(t, pool(t, admin), 20_000, 2)
 	exec(t, pool(t, admin), `create role analyst login`)
-	if err := postgres.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
 		t.Fatal(err)
 	}
 	plan := looked(t, as(admin, "analyst"), `explain (costs off) `+slowestTools)
@@ -138,7 +138,7 @@ func TestViewsAtScale(t *testing.T) {
 	t.Logf("%d events stored in %v", ask[int](t, p, `select count(*) from agent_run_events`), time.Since(begun).Round(time.Second))
 	exec(t, p, `insert into agent_model_prices (model, input, output) values ('model-*', 3, 15)`)
 	exec(t, p, `create role analyst login`)
-	if err := postgres.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := pgx.Connect(t.Context(), as(admin, "analyst"))

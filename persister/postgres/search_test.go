@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"agentstream/persister/persistertest"
-	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -36,7 +36,7 @@ func TestSearch(t *testing.T) {
 	message(a, "", "The disk is ", "fu", "ll.")
 	message(g, "", "Our disk is full, too.")
 	for range 2 { // it can be made anew
-		if err := postgres.SetSearch(t.Context(), owner, true); err != nil {
+		if err := tables.SetSearch(t.Context(), owner, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestSearch(t *testing.T) {
 			w.Pack("", persistertest.Event(schema.TypeMessageEnd, payload)), w.Pack("", persistertest.Event(schema.TypeCommandMessage, payload)))
 	}
 	exec(t, pool(t, admin), `create role searcher login; create role nobody_here login; grant usage on schema public to nobody_here`)
-	if err := postgres.GrantAnalyst(t.Context(), owner, "searcher", "acme"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), owner, "searcher", "acme"); err != nil {
 		t.Fatal(err)
 	}
 	found := func(dsn, words string) string {
@@ -79,7 +79,7 @@ func TestSearch(t *testing.T) {
 	if n := ask[int](t, pool(t, admin), `select count(*) from agent_run_words where run_id = 'run_a'`); n != 0 {
 		t.Errorf("%d rows are left of a run that is gone", n)
 	}
-	if err := postgres.SetSearch(t.Context(), owner, false); err != nil {
+	if err := tables.SetSearch(t.Context(), owner, false); err != nil {
 		t.Fatal(err)
 	}
 	message(a, "", "Without an index")
@@ -90,7 +90,7 @@ func TestSearch(t *testing.T) {
 func TestSearchInAnyOrder(t *testing.T) {
 	admin, owner := ownedMigrated(t)
 	s := open(t, owner)
-	if err := postgres.SetSearch(t.Context(), owner, true); err != nil {
+	if err := tables.SetSearch(t.Context(), owner, true); err != nil {
 		t.Fatal(err)
 	}
 	for round := range 6 {
@@ -107,7 +107,7 @@ func TestSearchInAnyOrder(t *testing.T) {
 	const kept = `select coalesce(string_agg(concat_ws(' ', koder_user_id, run_id, lane, seq), E'\n' order by koder_user_id, run_id, lane, seq), '') from agent_run_words`
 	p := pool(t, admin)
 	got := ask[string](t, p, kept)
-	if err := postgres.SetSearch(t.Context(), owner, true); err != nil {
+	if err := tables.SetSearch(t.Context(), owner, true); err != nil {
 		t.Fatal(err)
 	}
 	if want := ask[string](t, p, kept); len(want) < 1000 || got != want {
@@ -121,11 +121,11 @@ func TestSearchPlan(t *testing.T) {
 	admin, owner := ownedMigrated(t)
 	open(t, owner)
 	fillScale(t, pool(t, admin), 100_000, 2)
-	if err := postgres.SetSearch(t.Context(), owner, true); err != nil {
+	if err := tables.SetSearch(t.Context(), owner, true); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, pool(t, admin), `create role searcher_too login`)
-	if err := postgres.GrantAnalyst(t.Context(), owner, "searcher_too", "tenant_7"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), owner, "searcher_too", "tenant_7"); err != nil {
 		t.Fatal(err)
 	}
 	looked(t, as(admin, "searcher_too"), `create temp table pg_policy (polqual text, polrelid oid, polname text, polroles oid[])`,

@@ -9,11 +9,12 @@ import (
 	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 func TestMain(m *testing.M) {
 	if dsn := os.Getenv(migrateVariable); dsn != "" {
-		if _, err := postgres.Migrate(context.Background(), dsn, false); err != nil {
+		if _, err := tables.Migrate(context.Background(), dsn, false); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 // open returns a store on a fresh, migrated database.
 func open(t testing.TB, dsn string) *postgres.Store {
 	t.Helper()
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
@@ -40,7 +41,7 @@ func open(t testing.TB, dsn string) *postgres.Store {
 func migrated(t testing.TB) string {
 	t.Helper()
 	return testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
-		_, err := postgres.Migrate(ctx, dsn, false)
+		_, err := tables.Migrate(ctx, dsn, false)
 		return err
 	})
 }

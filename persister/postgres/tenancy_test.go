@@ -15,6 +15,7 @@ import (
 
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/schema"
 )
 
@@ -50,10 +51,10 @@ func newDeployment(t *testing.T) *deployment {
 	h.store = open(t, h.owner)
 	h.fill(t, "20260301")
 	for range 2 { // again is the same
-		if err := postgres.GrantReader(t.Context(), h.owner, h.readerRole); err != nil {
+		if err := tables.GrantReader(t.Context(), h.owner, h.readerRole); err != nil {
 			t.Fatal(err)
 		}
-		if err := postgres.GrantAnalyst(t.Context(), h.owner, h.analystRole, "acme"); err != nil {
+		if err := tables.GrantAnalyst(t.Context(), h.owner, h.analystRole, "acme"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,15 +206,15 @@ func (h *deployment) trustedAlone(t *testing.T) {
 		t.Errorf("an analyst's views show %q", got)
 	}
 	for _, role := range []string{h.readerRole, h.ownerRole, "postgres", "nobody at all"} {
-		if err := postgres.GrantAnalyst(t.Context(), h.owner, role, "acme"); err == nil {
+		if err := tables.GrantAnalyst(t.Context(), h.owner, role, "acme"); err == nil {
 			t.Errorf("%s is taken for an analyst", role)
 		}
 	}
-	if err := postgres.GrantAnalyst(t.Context(), h.owner, h.analystRole, "a' or true --"); err == nil {
+	if err := tables.GrantAnalyst(t.Context(), h.owner, h.analystRole, "a' or true --"); err == nil {
 		t.Error("a tenant of another form is taken")
 	}
 	// Bound anew, the role sees the other tenant and no more.
-	if err := postgres.GrantAnalyst(t.Context(), h.owner, h.analystRole, "globex"); err != nil {
+	if err := tables.GrantAnalyst(t.Context(), h.owner, h.analystRole, "globex"); err != nil {
 		t.Error(err)
 	}
 	if got := looked(t, h.analyst, `select distinct koder_user_id from agent_run_events`); got != "globex\n" {
@@ -322,7 +323,7 @@ func TestOtherOwner(t *testing.T) {
 	if got := count(); got != "0\n" {
 		t.Fatalf("before: %s", got)
 	}
-	if _, err := postgres.Migrate(t.Context(), heir, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), heir, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(); got != "4\n" {

@@ -14,6 +14,7 @@ import (
 	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // owned returns a fresh database twice: as its superuser, and as an owner without any other right, which is
@@ -34,7 +35,7 @@ func ownedMigrated(t testing.TB) (admin, owner string) {
 			err = errors.Join(err, conn.Close(ctx))
 		}
 		if err == nil {
-			_, err = postgres.Migrate(ctx, as(dsn, "owner_of_tables"), false)
+			_, err = tables.Migrate(ctx, as(dsn, "owner_of_tables"), false)
 		}
 		return err
 	})
@@ -112,7 +113,7 @@ func TestUpgrade(t *testing.T) {
 	packs := persistertest.FillRuns(t, s, 1200)
 	want := persistertest.ListRuns(t, s)
 	admin, owner := oldForm(t, kept)
-	names, err := postgres.Migrate(t.Context(), owner, false)
+	names, err := tables.Migrate(t.Context(), owner, false)
 	if err != nil || len(names) < 6 || strings.Contains(strings.Join(names, " "), "  ") {
 		t.Fatalf("%q, %v", names, err)
 	}

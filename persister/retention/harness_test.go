@@ -20,6 +20,7 @@ import (
 	"agentstream/persister/natsjs"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
 	"agentstream/schema"
@@ -95,7 +96,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 func migrated(t testing.TB) string {
 	t.Helper()
 	return testkit.PostgresCopy(t, "migrated", func(ctx context.Context, dsn string) error {
-		_, err := postgres.Migrate(ctx, dsn, false)
+		_, err := tables.Migrate(ctx, dsn, false)
 		return err
 	})
 }

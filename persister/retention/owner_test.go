@@ -14,6 +14,7 @@ import (
 	"agentstream/persister/blob"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/persister/retention"
 	"agentstream/schema"
 )
@@ -51,7 +52,7 @@ func TestKeepAsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner := strings.Replace(admin, "//postgres@", "//owner_"+name+"@", 1)
-	if _, err := postgres.Migrate(t.Context(), owner, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), owner, false); err != nil {
 		t.Fatal(err)
 	}
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: owner, MaxConns: 2})

@@ -10,6 +10,7 @@ import (
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 	"agentstream/persister/sqlite"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -65,7 +66,7 @@ func SQLiteStore(t *testing.T) Filled {
 func PostgresStore(t *testing.T) Filled {
 	t.Helper()
 	dsn := testkit.StartPostgres(t).Database(t)
-	if _, err := postgres.Migrate(t.Context(), dsn, false); err != nil {
+	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)
 	}
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})

@@ -13,6 +13,7 @@ import (
 	"agentstream/edge"
 	"agentstream/internal/natskit"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // Bounds of a wait for migrate.
@@ -24,7 +25,7 @@ const (
 
 // migrates reports whether migrate, or servers that find each other, will mend the error.
 func migrates(err error) bool {
-	return errors.Is(err, natskit.ErrNotDeclared) || natskit.Passing(err) || errors.Is(err, postgres.ErrOlder)
+	return errors.Is(err, natskit.ErrNotDeclared) || natskit.Passing(err) || errors.Is(err, tables.ErrOlder)
 }
 
 // OpenLog waits for what migrate makes, and opens PostgreSQL for a role that runs on; dsn "": none. The pool's size

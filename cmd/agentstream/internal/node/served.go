@@ -10,6 +10,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/persister/postgres"
+	"agentstream/persister/postgres/tables"
 )
 
 // OpenServed opens PostgreSQL for a role that runs on. Tables that are missing, or of another version than
@@ -27,10 +28,10 @@ func OpenServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*
 	once, cancel := context.WithTimeout(ctx, servedWait)
 	defer cancel()
 	switch err := store.Ping(once); {
-	case errors.Is(err, postgres.ErrOlder):
+	case errors.Is(err, tables.ErrOlder):
 		store.Close()
 		return nil, fmt.Errorf("--postgres: %w (agentstream migrate, with a role that may change tables)", err)
-	case errors.Is(err, postgres.ErrNewer):
+	case errors.Is(err, tables.ErrNewer):
 		store.Close()
 		return nil, fmt.Errorf("--postgres: %w: start the newer program", err)
 	case err != nil && ctx.Err() == nil:
@@ -43,7 +44,7 @@ func OpenServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*
 // wrong. That they cannot be asked is left to other checks.
 func TablesCheck(store *postgres.Store) edge.Check {
 	return edge.Check{Name: "tables", Run: func(ctx context.Context) error {
-		if err := store.CheckVersion(ctx); errors.Is(err, postgres.ErrNewer) {
+		if err := store.CheckVersion(ctx); errors.Is(err, tables.ErrNewer) {
 			return fmt.Errorf("%w: start the newer program", err)
 		}
 		return nil

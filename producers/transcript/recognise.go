@@ -144,7 +144,7 @@ func ofType(s shape) string {
 	_, err := schema.Lookup(typ)
 	switch {
 	case typ == "":
-	case s.has("run_id", "payload"), s.has("run_id", "seq"), err == nil && s.any("payload", "ts"):
+	case err == nil, s.any("payload", "seq", "run_id"): // a type of the catalogue, or where only events have theirs
 		return Native
 	case strings.HasPrefix(typ, "response."), typ == "error" && s.has("sequence_number"):
 		return OpenAIResponses

@@ -107,18 +107,10 @@ func look(head []byte) (r recognised) {
 	if len(head) == 0 {
 		return r
 	}
-	switch r.form = formOf(head); r.form {
-	case formText:
-		return r
-	case formSSE:
-	default:
-		if holdsNative(head) { // first, for it also knows events with types that nobody else does
-			r.kind = formatNamed("native")
-			return r
-		}
+	if r.form = formOf(head); r.form != formText {
+		name, _ := transcript.Recognise(head)
+		r.kind = formatNamed(name)
 	}
-	name, _ := transcript.Recognise(head)
-	r.kind = formatNamed(name)
 	return r
 }
 
@@ -140,55 +132,4 @@ func formOf(head []byte) string {
 		}
 	}
 	return formText
-}
-
-// holdsNative looks at the first event of a file: it has a type of the catalogue, or one that stands
-// where only events have theirs.
-func holdsNative(head []byte) bool {
-	dec := json.NewDecoder(bytes.NewReader(head))
-	if head[0] == '[' {
-		_, _ = dec.Token() // the bracket
-	}
-	typ, marked := "", false
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return false
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			break
-		}
-		value, err := dec.Token()
-		if err != nil {
-			break
-		}
-		switch name {
-		case "type":
-			typ, _ = value.(string)
-		case "payload", "seq", "run_id":
-			marked = true
-		}
-		if _, nested := value.(json.Delim); nested && !skipRest(dec) {
-			break // cut: the rest has not been read yet
-		}
-	}
-	_, err := schema.Lookup(typ)
-	return typ != "" && (err == nil || marked)
-}
-
-// skipRest reads on to the end of the object or list that has just begun.
-func skipRest(dec *json.Decoder) bool {
-	for depth := 1; depth > 0; {
-		t, err := dec.Token()
-		if err != nil {
-			return false
-		}
-		switch t {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-	}
-	return true
 }

@@ -73,9 +73,10 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 		return $$ended
 	}
 	{
-		# Tests wait a lot: what runs without the detector runs beside what runs with it.
+		# Tests wait a lot: what runs without the detector runs beside what runs with it, and one package more
+		# than there are processors.
 		without >"$$work/without" 2>&1 & beside=$$! failed=
-		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $$race "$${flags[@]}" -p $$(getconf _NPROCESSORS_ONLN) $$raced 2>&1 || failed=yes
+		[ -z "$$raced" ] || CGO_ENABLED=$(if $(RACE),1,0) go test $$race "$${flags[@]}" -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) $$raced 2>&1 || failed=yes
 		[ -z '$(strip $(BENCHED))' ] || CGO_ENABLED=$(if $(RACE),1,0) go test -C bench $$race "$${flags[@]}" $(BENCHED) 2>&1 || failed=yes
 		wait $$beside || failed=yes
 		cat "$$work/without"

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -242,9 +243,6 @@ func TestDrain(t *testing.T) {
 	if err := <-stopping; err != nil {
 		t.Errorf("run: %v", err)
 	}
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("draining took %v", d)
-	}
 	if _, ok := reasons.Load(dialect.ReasonShutdown); !ok {
 		t.Error("the reason is not shutdown")
 	}
@@ -284,12 +282,8 @@ func TestDrainLimit(t *testing.T) {
 		return strings.Contains(dump(), ".(*Direct).write") && strings.Contains(dump(), "waitWrite")
 	})
 	h.hung = true
-	begun := time.Now()
 	if err := h.stop(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("run: %v", err)
-	}
-	if d := time.Since(begun); d > 5*time.Second {
-		t.Errorf("took %v", d)
 	}
 }
 
@@ -310,10 +304,9 @@ func TestSlowHeadersAreCut(t *testing.T) {
 			}
 			defer c.Close()
 			io.WriteString(c, text)
-			c.SetReadDeadline(time.Now().Add(15 * time.Second))
-			begun := time.Now()
-			if _, err := io.Copy(io.Discard, c); errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 14*time.Second {
-				t.Errorf("open after %v: %v", time.Since(begun), err)
+			c.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it stays open: %v", err)
 			}
 		})
 	}

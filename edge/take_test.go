@@ -221,7 +221,6 @@ func TestTakeStopsAtTrouble(t *testing.T) {
 	h.log.down.Store(true)
 	posts := postsOf(aDelta, "nothing", aDelta, `{"type":"text.delta","child_id":"c","payload":{"text":"a"}}`)
 	posts = append(posts, producers.Post{Body: []byte(aDelta), Keys: []string{"k"}})
-	began := time.Now()
 	got := s.Take(t.Context(), runOf("run"), posts, nil)
 	for i, a := range got {
 		want := 503
@@ -231,9 +230,6 @@ func TestTakeStopsAtTrouble(t *testing.T) {
 		if a.Refusal == nil || a.Refusal.Status != want || (want == 503) != (a.Refusal.Retry > 0) {
 			t.Errorf("post %d: %s", i, fate(a))
 		}
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %v: the log was asked for each", took)
 	}
 	h.log.down.Store(false)
 	if got = s.Take(t.Context(), runOf("run"), posts[:1], got[:0]); fate(got[0]) != "1-1 of 1, again false" {

@@ -216,7 +216,6 @@ func TestCancelWhileALaneWaits(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	r.Receive(&schema.Event{Type: schema.TypeCommandMessage, RunID: "run_1", Payload: []byte(`{"content":"x"}`)})
-	began := time.Now()
 	if err := child.Cancel(ctx, "stop"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a child is cancelled while the run waits: %v", err)
 	}
@@ -225,9 +224,6 @@ func TestCancelWhileALaneWaits(t *testing.T) {
 	}
 	if turn.Calls() != nil || turn.Context().Err() == nil {
 		t.Error("the turn goes on")
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	go func() {
 		time.Sleep(20 * time.Millisecond)

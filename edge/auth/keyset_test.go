@@ -227,9 +227,8 @@ func TestKeySetsAreReadWithCare(t *testing.T) {
 	}
 	hang := make(chan struct{})
 	i.Set(func() { i.Answer = func(http.ResponseWriter, *http.Request) { <-hang } })
-	begun := time.Now()
-	if err := accept(t, i, func(c *JWTConfig) { c.Timeout = 50 * time.Millisecond }).Warm(t.Context()); err == nil || time.Since(begun) > 5*time.Second {
-		t.Errorf("a set that does not come: %v after %v", err, time.Since(begun))
+	if err := accept(t, i, func(c *JWTConfig) { c.Timeout = 50 * time.Millisecond }).Warm(t.Context()); err == nil {
+		t.Error("a set that does not come is there")
 	}
 	close(hang)
 }

@@ -177,7 +177,7 @@ func TestReadsAreAskedAgain(t *testing.T) {
 	if n, _ := l.seen(); !errors.Is(err, ErrNoMessage) || n != 4 {
 		t.Errorf("%v after %d requests", err, n)
 	}
-	if took := time.Since(begun); took < Try/4 || took > 20*time.Second {
+	if took := time.Since(begun); took < Try/4 {
 		t.Errorf("it took %s", took)
 	}
 	l.again(^uint(0))

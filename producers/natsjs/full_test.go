@@ -43,7 +43,7 @@ func TestFullStore(t *testing.T) {
 	}
 	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: keys})
 	big := text("", strings.Repeat("x", 100<<10))
-	opt := producers.AppendOptions{Within: 15 * time.Second}
+	opt := producers.AppendOptions{Within: time.Hour} // nobody waits so long for room
 	for n := 0; err == nil; n++ {
 		if n > 20 {
 			t.Fatal("it is never full")
@@ -52,10 +52,8 @@ func TestFullStore(t *testing.T) {
 	}
 	for _, k := range []string{"", "k"} {
 		opt.IdempotencyKey = k
-		began := time.Now()
-		_, err = a.Append(t.Context(), key, []schema.Event{big}, opt)
-		if took := time.Since(began); !errors.Is(err, producers.ErrFull) || took > 5*time.Second {
-			t.Errorf("key %q: %v after %v", k, err, took)
+		if _, err = a.Append(t.Context(), key, []schema.Event{big}, opt); !errors.Is(err, producers.ErrFull) {
+			t.Errorf("key %q: %v", k, err)
 		}
 	}
 	purge(t, nc)

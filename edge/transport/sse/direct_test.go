@@ -490,7 +490,7 @@ func TestDirectSlowClient(t *testing.T) {
 		if err := d.Rest(append(rest, bytes.Repeat([]byte("z"), 8<<20)...)); !errors.Is(err, dialect.ErrSlowClient) || errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("rest: %v", err)
 		}
-		if took := time.Since(begun); took < 90*time.Millisecond || took > 10*time.Second {
+		if took := time.Since(begun); took < 90*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
 		if err := d.End(transport.End{Clean: true}); !errors.Is(err, dialect.ErrSlowClient) {

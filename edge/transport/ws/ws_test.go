@@ -372,7 +372,7 @@ func TestEndWithoutAnswer(t *testing.T) {
 	if err := sink.End(transport.End{Close: 1001}); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took < 90*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(begun); took < 90*time.Millisecond {
 		t.Errorf("took %v", took)
 	}
 	if code, _, _ := p.closing(t); code != 1001 {
@@ -449,12 +449,11 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("write: %v", err)
 	}
 	t.Logf("%d bytes were sent before the cut after %v; heap grew by %d bytes", sent, took.Round(time.Millisecond), grown)
-	if grown > 1<<20 || took > 10*time.Second {
-		t.Errorf("heap grew by %d bytes, took %v", grown, took)
+	if grown > 1<<20 {
+		t.Errorf("heap grew by %d bytes", grown)
 	}
-	begun = time.Now()
-	if err := sink.End(transport.End{Close: 1008}); err == nil || time.Since(begun) > 5*time.Second {
-		t.Errorf("end: %v after %v", err, time.Since(begun))
+	if err := sink.End(transport.End{Close: 1008}); err == nil {
+		t.Error("the end is told to a client that does not read")
 	}
 	if err := errors.Join(fine.Write(frames("hello")), flushed(fine)); err != nil {
 		t.Error(err)

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/clitest"
@@ -156,9 +155,8 @@ func TestPublishAnthropicInterrupted(t *testing.T) {
 
 func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	start := time.Now()
 	_, stderr, err := publish(t, s, Cmd{RunID: "r1", Format: "anthropic", Pace: "original", Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
-	if err != nil || !strings.Contains(stderr, "--pace original has no effect") || time.Since(start) > 5*time.Second {
+	if err != nil || !strings.Contains(stderr, "--pace original has no effect") {
 		t.Errorf("%v, stderr %q", err, stderr)
 	}
 }

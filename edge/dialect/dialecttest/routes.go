@@ -24,7 +24,7 @@ import (
 // projector has it, and pages of that.
 func routes() []protocol.Route {
 	return []protocol.Route{
-		{Pattern: "POST /talk/say", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(sayOnce)},
+		{Pattern: "POST /talk/say", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(said)},
 		{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: protocol.Bounded(ticket)},
 		{Pattern: "POST /sample/{run}/notes", Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(note)},
 		{Pattern: "GET /sample/{run}/notes", Needs: auth.ScopeRead, Serve: protocol.Bounded(noted)},
@@ -57,28 +57,29 @@ func unwrap(message []byte) ([]byte, error) {
 	return []byte(m.GetValue()), nil
 }
 
-func sayOnce(ctx context.Context, c *protocol.Call) error {
+// said stores what a message says, and answers in its coding.
+func said(ctx context.Context, c *protocol.Call) error {
 	body, err := c.Message()
-	in := dialect.Input{Body: body}
-	if c.Transport() == dialect.GRPC {
-		in.Stream = "watch"
+	if err == nil && c.Transport() == dialect.GRPC {
+		body, err = unwrap(body)
 	}
 	if err != nil {
 		return err
 	}
-	a, err := read(in)
+	a, err := read(dialect.Input{Body: body})
 	if err != nil {
 		return err
 	}
 	seq, err := say(ctx, c, a)
+	if err != nil {
+		return err
+	}
 	answer := fmt.Appendf(nil, `{"seq":%d}`, seq)
 	if c.Transport() == dialect.GRPC {
 		answer = wrap(answer)
 	}
-	if err == nil {
-		c.Reply(http.StatusOK, answer)
-	}
-	return err
+	c.Reply(http.StatusOK, answer)
+	return nil
 }
 
 // event is a text or a message as an event.
@@ -107,15 +108,11 @@ func ticket(ctx context.Context, c *protocol.Call) error {
 
 // begin appends what a user says, and answers with the stream from there on, to the end of the turn.
 func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
-	req, err := Sample{}.Open(in)
+	a, req, err := open(in)
 	if err != nil {
 		return req, err
 	}
 	opt, err := c.Keyed()
-	if err != nil {
-		return req, err
-	}
-	a, err := read(in)
 	if err != nil {
 		return req, err
 	}
@@ -193,25 +190,20 @@ func noted(ctx context.Context, c *protocol.Call) error {
 		return err
 	}
 	h.Newest = head.Last
-	from, down := protocol.Spot{Seq: 1}, len(q["down"]) > 0
-	if down {
-		from.Seq = head.Last + 1
+	from, look := protocol.Spot{Seq: 1}, h.Up
+	if len(q["down"]) > 0 {
+		from.Seq, look = head.Last+1, h.Down
 	}
-	if page, err := q.One("page"); err != nil {
-		return err
-	} else if text, ok := protocol.ReadPageToken(run, page); ok {
-		if from, err = protocol.ParseSpot(text); err != nil {
-			return err
-		}
+	page, err := q.One("page")
+	if text, ok := protocol.ReadPageToken(run, page); ok {
+		from, err = protocol.ParseSpot(text)
 	} else if page != "" {
-		return dialect.Refuse(schema.ErrBadCursor, "not a page of this run")
-	}
-	if down {
-		err = h.Down(ctx, from)
-	} else {
-		err = h.Up(ctx, from)
+		err = dialect.Refuse(schema.ErrBadCursor, "not a page of this run")
 	}
 	if err != nil {
+		return err
+	}
+	if err := look(ctx, from); err != nil {
 		return err
 	}
 	next := ""

@@ -69,23 +69,28 @@ func read(in dialect.Input) (a asked, err error) {
 	return a, nil
 }
 
-// Open reads a request. Frames of a subscription name it, so that subscriptions share none.
-func (Sample) Open(in dialect.Input) (req dialect.Request, err error) {
-	a, err := read(in)
-	if err != nil {
-		return req, err
+// Open reads a request.
+func (Sample) Open(in dialect.Input) (dialect.Request, error) {
+	_, req, err := open(in)
+	return req, err
+}
+
+// open reads a request. Frames of a subscription name it, so that subscriptions share none.
+func open(in dialect.Input) (a asked, req dialect.Request, err error) {
+	if a, err = read(in); err != nil {
+		return a, req, err
 	}
 	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Form: a.ID}
 	if req.Cursor.Seq = a.After; in.Stream == "talk" {
 		req.Filter.Types = a.Types
 	}
 	if err = schema.ValidRunID(a.Run); err != nil {
-		return req, err
+		return a, req, err
 	}
 	if req.Select, err = parseOnly(a.Only); err == nil && a.Last != "" {
 		req.Cursor.Place, err = dialect.ParsePlace(a.Run, a.Last)
 	}
-	return req, err
+	return a, req, err
 }
 
 // only selects one kind of frame.

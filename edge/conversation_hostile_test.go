@@ -72,6 +72,7 @@ func TestConversationTakesAnything(t *testing.T) {
 		"a bad run":                    {send: text(fmt.Sprintf(subscribe, "a", "x.>", 0)), want: "BAD-ID"},
 		"a run that is not there":      {send: text(fmt.Sprintf(subscribe, "a", "none", 0)), want: "NOT-FOUND"},
 		"a place that is not there":    {send: text(fmt.Sprintf(subscribe, "a", "run", 99)), want: "CURSOR-AHEAD"},
+		"a place before the first":     {send: text(fmt.Sprintf(subscribe, "a", "run", -1)), want: "BAD-CURSOR"},
 		"no such subscription":         {send: text(`{"do":"unsubscribe","id":"z"}`), want: "NOT-FOUND"},
 		"a change of none":             {send: text(`{"do":"change","id":"z","run":"run"}`), want: "NOT-FOUND"},
 		"words of who may only read":   {send: text(`{"do":"say","run":"run","text":"x"}`), want: "FORBIDDEN", who: "just-reads"},

@@ -62,6 +62,9 @@ func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session
 // open opens the source behind the cursor. A log that does not answer in time ends the stream.
 func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 	v := ss.live
+	if ss.req.Cursor.Seq < 0 {
+		return dialect.Refuse(schema.ErrBadCursor, "a place before the first event")
+	}
 	limit := time.AfterFunc(v.cfg.LogTimeout, func() {
 		ss.life.End(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
 	})

@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// drain reads a connection up to a text, and nothing else.
+func drain(t *testing.T, c net.Conn, end []byte) {
+	buf, tail := make([]byte, 64<<10), []byte{}
+	for {
+		n, err := c.Read(buf)
+		if tail = append(tail, buf[:n]...); bytes.Contains(tail, end) {
+			return
+		}
+		if err != nil {
+			t.Errorf("before %s: %v", end, err)
+			return
+		}
+		tail = tail[max(0, len(tail)-len(end)):]
+	}
+}
+
+// nativeSocket opens a WebSocket of the native protocol in full detail.
+func nativeSocket(t *testing.T, p *proc, run string) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	u := url.URL{Path: "/v1/agent/runs/" + run + "/stream", RawQuery: "detail=full"}
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", u.RequestURI())
+	return c
+}
+
+// TestMetisCost compares what a delivery costs the server with the native protocol's in full detail, one run watched by
+// 1,000, and prints what a client takes that waits. Only the long form judges: it has the machine to itself.
+func TestMetisCost(t *testing.T) {
+	clients, pieces, rounds := 1000, 600, 5
+	if !metisLong() {
+		beside(t)
+		clients, pieces, rounds = 50, 100, 1
+	}
+	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	p.start()
+	m := metisAt(t, p)
+	before := p.resident()
+	sessions := [2]string{m.create(), m.create()}
+	conns := [2][]net.Conn{}
+	for range clients {
+		c := m.watch(sessions[0], metisFull, "", true)
+		conns[0] = append(conns[0], c.conn)
+	}
+	// The first measurement is of memory: nobody else has a connection.
+	t.Logf("%d clients that wait take %.1f KiB each", clients, (p.resident()-before)*1024/float64(clients))
+	for range clients {
+		conns[1] = append(conns[1], nativeSocket(t, p, sessions[1]))
+	}
+	for _, session := range sessions {
+		m.open(session)
+	}
+	var used [2][]float64
+	for round := range rounds + 1 {
+		for i, session := range sessions {
+			end := fmt.Sprintf("end of round %d", round)
+			began := cpuSeconds(p.cmd.Process.Pid, false)
+			var reading sync.WaitGroup
+			for _, c := range conns[i] {
+				if err := c.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				reading.Go(func() { drain(t, c, []byte(end)) })
+			}
+			for range pieces / 20 {
+				m.appendText(session, 20, strings.Repeat("x", 20))
+			}
+			m.appendText(session, 1, end)
+			reading.Wait()
+			if took := cpuSeconds(p.cmd.Process.Pid, false) - began; round > 0 { // the first warms up
+				used[i] = append(used[i], took)
+			}
+		}
+	}
+	for i := range used {
+		slices.Sort(used[i])
+	}
+	per := func(i int) float64 { return used[i][len(used[i])/2] / float64(clients*(pieces+1)) * 1e6 }
+	t.Logf("a delivery takes %.2f µs of CPU, the native one %.2f: ratio %.2f", per(0), per(1), per(0)/per(1))
+	if metisLong() && per(0) > 1.3*per(1) {
+		t.Errorf("a delivery costs more than 1.3 times the native one")
+	}
+}
+
+// TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form only.
+func TestMetisMillion(t *testing.T) {
+	events := 20_000
+	if metisLong() {
+		events = 1_000_000
+	}
+	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	p.start()
+	m := metisAt(t, p)
+	session := m.create()
+	m.open(session)
+	for range events / 10_000 {
+		m.appendText(session, 10_000, "x")
+	}
+	first := func(what string) {
+		c := m.attach(session)
+		began := time.Now()
+		c.subscribe(metisFull, "", true)
+		t.Logf("%d events: the snapshot, %s, is there after %v", events, what, time.Since(began).Round(time.Millisecond))
+		c.patience(time.Minute)
+		since := c.fold.Last
+		m.appendText(session, 1000, "y")
+		for range 1000 {
+			c.until("text.delta")
+		}
+		c = m.attach(session)
+		began = time.Now()
+		if code := c.subscribe(metisFull, since, false); code != "" || c.ack.Replay != 1000 {
+			t.Errorf("%q %+v", code, c.ack)
+		}
+		if _, err := c.event(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%d events: the first frame behind 1,000 missed ones, %s, after %v", events, what, time.Since(began).Round(time.Millisecond))
+	}
+	first("warm")
+	p.stop()
+	p.start()
+	first("cold")
+}

@@ -196,6 +196,13 @@ campaign: needs ## Kill processes at random KILLS times and compare what was pro
 proofs: needs js ## Resume real processes behind every cursor, and cut each client 50 times
 	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy' ./internal/e2e
 
+.PHONY: metis
+metis: needs js ## Hold the metis protocol to its text: required tests, cancellations, every resume, slow clients, cost
+	@AGENTSTREAM_METIS=all go test -v -count=1 -timeout 60m -run 'TestMetis' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +metis_[a-z]+_test.go:/ { sub(/^ +metis_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
 .PHONY: kills
 kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e

@@ -143,7 +143,7 @@ type metisConn struct {
 	in   *bufio.Reader
 	fold metistest.Fold
 	deaf bool // answers no ping
-	loud bool // frames are not held to the schemas
+	bare bool // frames are neither held to the schemas nor folded: others are
 	ack  struct {
 		Filter   map[string]any `json:"resolved_filter"`
 		Since    any            `json:"since"`
@@ -187,11 +187,8 @@ func (m metis) dial(session, at string) *metisConn {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
-		m.t.Fatal(err)
-	}
 	c := &metisConn{t: m.t, conn: conn, in: bufio.NewReaderSize(conn, 1<<10), fold: metistest.Fold{Session: session}}
-	c.patience(30 * time.Second)
+	c.patience()
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", u.RequestURI(), u.Host)
 	resp, err := http.ReadResponse(c.in, nil)
@@ -201,9 +198,9 @@ func (m metis) dial(session, at string) *metisConn {
 	return c
 }
 
-// patience bounds how long the client waits for what must come.
-func (c *metisConn) patience(d time.Duration) {
-	if err := c.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
+// patience bounds how long the client waits for what must come next.
+func (c *metisConn) patience() {
+	if err := c.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -245,6 +242,7 @@ func (c *metisConn) send(v any) {
 // read returns the next text frame; the error is a *metisClosed.
 func (c *metisConn) read() ([]byte, error) {
 	for {
+		c.patience()
 		head := make([]byte, 2)
 		if _, err := io.ReadFull(c.in, head); err != nil {
 			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
@@ -292,8 +290,8 @@ func (c *metisConn) frame() (typ string, frame []byte, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if !c.loud {
-		if err := metistest.Valid(frame); err != nil {
+	if !c.bare {
+		if err := errors.Join(metistest.Valid(frame), c.fold.Frame(frame)); err != nil {
 			c.t.Error(err)
 		}
 	}
@@ -305,9 +303,6 @@ func (c *metisConn) frame() (typ string, frame []byte, err error) {
 	if err := json.Unmarshal(frame, &f); err != nil {
 		c.t.Fatalf("%v: %.300s", err, frame)
 	}
-	if err := c.fold.Frame(frame); err != nil {
-		c.t.Error(err)
-	}
 	switch f.Type {
 	case "ping":
 		if c.pings++; !c.deaf {
@@ -316,6 +311,7 @@ func (c *metisConn) frame() (typ string, frame []byte, err error) {
 		return c.frame()
 	case "event":
 		c.events = append(c.events, metisEventOf(c.t, f.Event))
+		c.fold.Last = c.events[len(c.events)-1].ID
 	case "snapshot":
 		c.snapshot = frame
 	}
@@ -350,6 +346,7 @@ func (c *metisConn) subscribe(filter any, since string, snapshot bool) (code str
 		if err := json.Unmarshal(frame, &e); err != nil || e.Message == "" {
 			c.t.Errorf("%s: %v", frame, err)
 		}
+		c.t.Logf("refused: %s", e.Message)
 		return e.Code
 	}
 	c.t.Fatalf("an answer to subscribe is %s", frame)

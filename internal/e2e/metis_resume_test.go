@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,7 +172,7 @@ func metisResumeAll(t *testing.T, source string, edges []*proc, runs []metisRun,
 				since := j.run.whole[j.at]
 				m := metisAt(t, edges[(w+j.at)%len(edges)])
 				c := m.attach(j.run.name)
-				c.loud = true // the same bytes have been held to the schemas
+				c.bare = true // the same bytes have been held to the schemas
 				if code := c.subscribe(j.filter.filter, since.ID, false); code != "" {
 					t.Errorf("%s: %s behind %d of %s: %s", source, j.filter.name, j.at, j.run.name, code)
 					continue
@@ -215,7 +216,12 @@ func TestMetisTwoEdges(t *testing.T) {
 	a, b := one.watch(session, metisAll, "", true), two.watch(session, metisAll, "", true)
 	const pieces = 4000
 	two.open(session)
-	var writing sync.WaitGroup
+	var writing, reading sync.WaitGroup
+	reading.Go(func() {
+		if end := b.closed(); end.code != 1000 {
+			t.Errorf("%v", end)
+		}
+	})
 	writing.Go(func() {
 		for range pieces / 100 {
 			two.appendText(session, 100, "x")
@@ -237,11 +243,10 @@ func TestMetisTwoEdges(t *testing.T) {
 	c := two.watch(session, metisAll, a.fold.Last, false)
 	writing.Wait()
 	two.append(strings.TrimSuffix(two.base, "/metis")+"/v1/agent/runs/"+session+"/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`+"\n")
-	for _, c := range []*metisConn{b, c} {
-		if end := c.closed(); end.code != 1000 {
-			t.Errorf("%v", end)
-		}
+	if end := c.closed(); end.code != 1000 {
+		t.Errorf("%v", end)
 	}
+	reading.Wait()
 	if got := append(bytesOf(a.events), bytesOf(c.events)...); !slices.Equal(got, bytesOf(b.events)) {
 		t.Errorf("%d events before the kill, %d behind it, %d without it", len(a.events), len(c.events), len(b.events))
 	}
@@ -289,7 +294,9 @@ func TestMetisWorkerAtOnce(t *testing.T) {
 // cursor. Nobody else loses anything (11).
 func TestMetisSlowClient(t *testing.T) {
 	beside(t)
-	m := metisDev(t)
+	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	p.start()
+	m := metisAt(t, p)
 	session := m.create()
 	others := 3
 	if metisLong() {
@@ -297,12 +304,16 @@ func TestMetisSlowClient(t *testing.T) {
 	}
 	m.open(session)
 	slow := m.watch(session, metisFull, "", true)
+	slow.bare = true
+	if err := slow.conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
 	awake := make([]*metisConn, others)
 	for i := range awake {
 		awake[i] = m.watch(session, metisFull, "", true)
-		awake[i].loud = i > 0
+		awake[i].bare = true
 	}
-	const pieces = 8000
+	const pieces, step = 8000, 250
 	texts := func(c *metisConn) (n int) {
 		for _, e := range c.events {
 			if e.Type == "text.delta" {
@@ -311,26 +322,18 @@ func TestMetisSlowClient(t *testing.T) {
 		}
 		return n
 	}
-	var reading sync.WaitGroup
-	for _, c := range awake {
-		reading.Go(func() {
-			for texts := 0; texts < pieces; {
-				e, err := c.event()
-				if err != nil {
-					t.Errorf("a client that reads: %v", err)
-					return
+	for range pieces / step { // those that read are waited for: the test's process may be slower than the server
+		m.appendText(session, step, strings.Repeat("x", 2000))
+		var reading sync.WaitGroup
+		for _, c := range awake {
+			reading.Go(func() {
+				for range step {
+					c.until("text.delta")
 				}
-				if e.Type == "text.delta" {
-					texts++
-				}
-			}
-		})
+			})
+		}
+		reading.Wait()
 	}
-	for range pieces / 500 {
-		m.appendText(session, 500, strings.Repeat("x", 2000))
-	}
-	reading.Wait()
-	slow.patience(time.Minute)
 	end := slow.closed()
 	if end.code != 1008 || end.reason != `{"code":"client_too_slow","message":"Outbound queue overflowed; reconnect with replay."}` {
 		t.Errorf("the client wakes: %v", end)
@@ -339,6 +342,7 @@ func TestMetisSlowClient(t *testing.T) {
 		t.Errorf("it has %d of %d pieces", n, pieces)
 	}
 	rest := m.watch(session, metisFull, slow.fold.Last, false)
+	rest.bare = true
 	for n := texts(slow); n < pieces; n++ {
 		rest.until("text.delta")
 	}
@@ -347,62 +351,56 @@ func TestMetisSlowClient(t *testing.T) {
 	}
 }
 
-// TestMetisAttaches: clients that attach at random moments of a run that is being written show at its end what a client shows
-// that was there all the time.
+// TestMetisAttaches: clients that attach at random moments of a session show at its end what a client shows that was there
+// all the time.
 func TestMetisAttaches(t *testing.T) {
 	beside(t)
-	clients := 60
+	sessions, clients := 2, 30
 	if metisLong() {
-		clients = 1000
+		sessions, clients = 20, 50
 	}
-	m := metisDev(t)
-	session := m.create()
-	whole := m.watch(session, metisAll, "", true)
-	var mu sync.Mutex
-	var late []*metisConn
-	var attaching sync.WaitGroup
-	over := make(chan struct{})
-	attaching.Go(func() {
-		defer close(over)
-		slots := make(chan struct{}, 8)
-		var each sync.WaitGroup
-		for range clients {
-			slots <- struct{}{}
-			each.Go(func() {
-				defer func() { <-slots }()
+	p := newProc(t, "dev", "--demo-speed", "8", "--data", t.TempDir())
+	p.start()
+	m := metisAt(t, p)
+	var partial atomic.Int64
+	for range sessions {
+		session := m.create()
+		whole := m.watch(session, metisAll, "", true)
+		late := make([]*metisConn, clients)
+		var attaching, reading sync.WaitGroup
+		attaching.Add(clients)
+		for i := range late {
+			reading.Go(func() {
+				defer func() {
+					if late[i] == nil {
+						attaching.Done()
+					}
+				}()
+				<-time.After(time.Duration(rand.Int64N(int64(5 * time.Second))))
 				c := m.watch(session, metisFull, "", true)
-				c.loud = true
-				mu.Lock()
-				late = append(late, c)
-				mu.Unlock()
+				late[i] = c
+				attaching.Done()
+				if strings.Contains(string(c.snapshot), `"status":"partial"`) {
+					partial.Add(1)
+				}
+				c.closed()
 			})
-			<-time.After(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
 		}
-		each.Wait()
-	})
-	turns := 0
-	for done := false; !done; turns++ {
-		m.say(session, []string{"long", "think and use the tools", "delegate", "hello"}[turns%4])
-		whole.turnEnd()
-		select {
-		case <-over:
-			done = true
-		default:
+		for _, text := range []string{"long", "think and use the tools", "delegate", "long tools"} {
+			m.say(session, text)
+			whole.turnEnd()
+		}
+		attaching.Wait()
+		m.must(200, "DELETE", "/sessions/"+session, nil)
+		whole.closed()
+		reading.Wait()
+		for _, c := range late {
+			metisBehind(t, c, c.fold.Snapshot, whole)
 		}
 	}
-	attaching.Wait()
-	m.must(200, "DELETE", "/sessions/"+session, nil)
-	whole.closed()
-	partial := 0
-	for _, c := range late {
-		if strings.Contains(string(c.snapshot), `"status":"partial"`) {
-			partial++
-		}
-		c.closed()
-		metisBehind(t, c, c.fold.Snapshot, whole)
+	if n := sessions * clients; partial.Load() < int64(n/10) {
+		t.Errorf("only %d of %d snapshots were in a message", partial.Load(), n)
+	} else {
+		t.Logf("%d attaches, %d in a message", n, partial.Load())
 	}
-	if partial < clients/20 {
-		t.Errorf("only %d of %d snapshots were in a message", partial, clients)
-	}
-	t.Logf("%d attaches, %d in a message, %d turns, %d events", clients, partial, turns, len(whole.events))
 }

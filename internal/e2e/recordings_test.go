@@ -111,7 +111,7 @@ func publishFile(t *testing.T, server, run, file string) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	cmd.Stdin = in
+	cmd.Stdin, cmd.Env = in, append(os.Environ(), "AGENTSTREAM_TOKEN="+edgeToken) // which dev does not ask for
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -18,7 +18,7 @@ import (
 // metisDev is a server with an agent behind it that answers at twice its pace.
 func metisDev(t *testing.T, more ...string) metis {
 	t.Helper()
-	p := newProc(t, "dev", append([]string{"--demo-speed", "2", "--metis-heartbeat", "1s", "--data", t.TempDir()}, more...)...)
+	p := newProc(t, "dev", append([]string{"--demo-speed", "2", "--data", t.TempDir()}, more...)...)
 	p.start()
 	return metisAt(t, p)
 }
@@ -40,7 +40,6 @@ func TestMetisRequired(t *testing.T) {
 		"12 workers hidden and included":   metisWorkers,
 		"13 filters are checked":           metisFilterChecked,
 		"14 types that nobody knows":       metisUnknownTypes,
-		"15 heartbeat":                     metisHeartbeat,
 		"16 seam of snapshot and stream":   metisSeam,
 		"bad input on the socket":          metisBadInput,
 		"bad input over HTTP":              metisBadRequests,
@@ -432,7 +431,10 @@ func metisUnknownTypes(t *testing.T, m metis) {
 	}
 }
 
-func metisHeartbeat(t *testing.T, m metis) {
+// TestMetisHeartbeat: a client that is idle is sent pings, and one that leaves three without an answer is closed (15).
+func TestMetisHeartbeat(t *testing.T) {
+	beside(t)
+	m := metisDev(t, "--metis-heartbeat", "1s")
 	session := m.create()
 	answers, deaf := m.watch(session, metisFull, "", true), m.watch(session, metisFull, "", true)
 	deaf.deaf = true

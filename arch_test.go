@@ -182,7 +182,7 @@ var floors = []floor{
 	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
-	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract, no other dialect"},
+	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/protocol", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract and what serves it, no other dialect"},
 	{"edge/dialect/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},

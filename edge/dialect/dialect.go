@@ -38,7 +38,8 @@ type Projector interface {
 // When the beginning of a run is no longer kept, it is fed from the first record that is.
 type Stateful interface {
 	Projector
-	// For returns a copy that projects for a request, or for nobody in particular when it is zero.
+	// For returns a copy that projects for a request, or for nobody in particular when it is zero. Copies of one that is
+	// not fed meanwhile may be made at the same time.
 	For(req Request) Stateful
 	// Size is about what the copy holds, in bytes.
 	Size() int

@@ -120,7 +120,8 @@ func (Sample) Projector(req dialect.Request) dialect.Projector {
 
 // AppendError writes one object.
 func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
-	return fmt.Appendf(dst, `{"error":%q,"message":%q}`, cmp.Or(p.Named, p.Code), p.Message)
+	message, _ := json.Marshal(p.Message) // a string always encodes
+	return fmt.Appendf(dst, `{"error":%q,"message":%s}`, cmp.Or(p.Named, p.Code), message)
 }
 
 // complete says that nothing is left in a body of its own.

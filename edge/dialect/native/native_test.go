@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 				lines[line] = i + 1
 			}
 			fmt.Fprintln(&got, strings.Repeat("-", 80))
-			for _, f := range project(t, dialect.Request{Form: form{named: true}.key()}, packs, 0) {
+			for _, f := range project(t, dialect.Request{Form: form{named: true}.key()}, packs) {
 				data := string(f.Data)
 				if n := lines[data]; n > 0 {
 					data = fmt.Sprintf("= line %d", n)
@@ -79,13 +79,13 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
 }
 
-// project returns all frames behind a cursor.
-func project(t *testing.T, req dialect.Request, packs []schema.Pack, after schema.Seq) []dialect.Frame {
+// project returns all frames.
+func project(t *testing.T, req dialect.Request, packs []schema.Pack) []dialect.Frame {
 	t.Helper()
 	p := Dialect{}.Projector(req)
 	var out dialect.Frames
 	for i := range packs {
-		for r, err := range packs[i].Records(after) {
+		for r, err := range packs[i].Records(0) {
 			if err == nil {
 				err = p.Project(&out, r)
 			}
@@ -95,29 +95,6 @@ func project(t *testing.T, req dialect.Request, packs []schema.Pack, after schem
 		}
 	}
 	return out.List
-}
-
-// TestPure holds what resuming rests on: frames behind a cursor do not depend on how packs are cut,
-// nor on what was projected before it.
-func TestPure(t *testing.T) {
-	s := schematest.Generate(400, 11)
-	key := schema.RunKey{Tenant: "acme", Run: "run_pure"}
-	whole := project(t, dialect.Request{}, schematest.Packs(key, s, 1), 0)
-	for _, perPack := range []int{3, 50, 1000} {
-		packs := schematest.Packs(key, s, perPack)
-		for _, after := range []schema.Seq{0, 1, 199, 399, 400} {
-			got := project(t, dialect.Request{}, packs, after)
-			if len(got) != len(whole)-int(after) {
-				t.Fatalf("%d frames behind %d of %d", len(got), after, len(whole))
-			}
-			for i, f := range got {
-				w := whole[int(after)+i]
-				if !bytes.Equal(f.Data, w.Data) || !bytes.Equal(f.Token, w.Token) || !bytes.Equal(f.Event, w.Event) {
-					t.Fatalf("frame %d behind %d differs", i, after)
-				}
-			}
-		}
-	}
 }
 
 func TestProjectDoesNotAllocate(t *testing.T) {

@@ -195,8 +195,8 @@ func (c *Call) Locate(ctx context.Context, id string) (run, child string, head s
 }
 
 // At returns a copy of the protocol's Stateful projector that was fed a run up to through, which must exist, for a
-// request; the caller owns it. What two of them have counted at two places differs by what lies between, exactly, and
-// without a walk where the places are those of a stream that was just opened (live.Place).
+// request; the caller owns it. What two of them have counted at two places differs by exactly what lies between, which is
+// not walked: each is fed from the checkpoint before its place.
 func (c *Call) At(ctx context.Context, run string, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
 	key, err := c.named(run)
 	if err != nil {

@@ -73,6 +73,7 @@ type client struct {
 // hold checks everything that the contract says of frames.
 func (c *client) hold() {
 	c.req = c.open("")
+	c.req.Newest = false // all of it
 	c.bound = c.suite.bound(c.t, c.in.Stream)
 	c.ends()
 	whole := c.read(c.req)

@@ -20,14 +20,6 @@ const (
 	usualEvents, mostEvents     = 100, 1000
 )
 
-// badQuery gives a refusal of a parameter its code.
-func badQuery(err error) error {
-	if err == nil {
-		return nil
-	}
-	return metis.Refuse(metis.CodeInvalidRequest, "%s", wordsOf(err))
-}
-
 // behind returns the place behind the frame of an id, or in front of it.
 func behind(ctx context.Context, h *protocol.History, at dialect.Cursor, before bool) (protocol.Spot, error) {
 	seq, n, err := h.Call.Find(ctx, h.Request.Run, at, h.Request)
@@ -46,10 +38,8 @@ func (a *api) messages(ctx context.Context, c *protocol.Call) error {
 	limit, err1 := q.Number("limit", usualMessages, mostMessages)
 	before, err2 := q.One("before")
 	after, err3 := q.One("after")
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			return badQuery(err)
-		}
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
 	}
 	if before != "" && after != "" {
 		return metis.Refuse(metis.CodeInvalidRequest, "both before and after")
@@ -109,7 +99,7 @@ func (s *span) has(f dialect.Frame, r schema.Record) bool {
 func bound(q protocol.Query, name, run string) (place dialect.Place, at time.Time, err error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {
-		return place, at, badQuery(err)
+		return place, at, err
 	}
 	if at, err = time.Parse(time.RFC3339Nano, text); err == nil {
 		return place, at, nil
@@ -132,13 +122,10 @@ func (a *api) events(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	limit, err := q.Number("limit", usualEvents, mostEvents)
-	if err != nil {
-		return badQuery(err)
-	}
-	cursor, err := q.One("cursor")
-	if err != nil {
-		return badQuery(err)
+	limit, err1 := q.Number("limit", usualEvents, mostEvents)
+	cursor, err2 := q.One("cursor")
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
 	filter := metis.Filter{Types: dialect.SplitList(q["event_types"])}
 	all := metis.Types()

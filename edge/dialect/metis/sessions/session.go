@@ -20,15 +20,13 @@ import (
 	"agentstream/schema"
 )
 
-// The type of a body, and the types of events that the schema has no names for.
+// The type of a body, what begins the ids of sessions, and the types of events that the schema has no names for.
 const (
-	mediaType  = "application/json"
-	typeCancel = "command.cancel"
-	typeAnswer = "command.answer"
+	mediaType     = "application/json"
+	sessionPrefix = "sess_"
+	typeCancel    = "command.cancel"
+	typeAnswer    = "command.answer"
 )
-
-// sessionPrefix begins the ids of sessions.
-const sessionPrefix = "sess_"
 
 // session is one as it stood when it was looked at.
 type session struct {
@@ -67,14 +65,13 @@ func change(req dialect.Request, typ string, payload []byte, allow func(*metis.P
 
 // readBody decodes a JSON object; what is not known of it is passed over.
 func readBody(body []byte, into any) error {
-	if trimmed := bytes.TrimSpace(body); len(trimmed) == 0 || trimmed[0] != '{' {
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return metis.Refuse(metis.CodeInvalidRequest, "the body is not a JSON object")
 	}
-	var wrong *json.UnmarshalTypeError
-	switch err := json.Unmarshal(body, into); {
-	case errors.As(err, &wrong):
-		return metis.Refuse(metis.CodeInvalidRequest, "%s is not what it must be", wrong.Field)
-	case err != nil:
+	wrong := new(json.UnmarshalTypeError)
+	if err := json.Unmarshal(body, into); errors.As(err, &wrong) {
+		return metis.Refuse(metis.CodeInvalidRequest, "%s is no %s", wrong.Field, wrong.Type.Kind())
+	} else if err != nil {
 		return metis.Refuse(metis.CodeInvalidRequest, "the body is not JSON")
 	}
 	return nil
@@ -141,15 +138,8 @@ func (a *api) get(ctx context.Context, c *protocol.Call) error {
 
 // socketURL is where a session's socket is, as the client reaches this node.
 func (a *api) socketURL(r *http.Request, id, token string) string {
-	scheme, host := "ws", r.Host
-	if r.TLS != nil {
-		scheme = "wss"
-	}
-	at := scheme + "://" + host
-	if public := a.cfg.PublicURL; public != "" { // http becomes ws, https wss
-		at = "ws" + strings.TrimPrefix(strings.TrimSuffix(public, "/"), "http")
-	}
-	return at + a.base + "/sessions/" + url.PathEscape(id) + "/stream?attach=" + url.QueryEscape(token)
+	at := cmp.Or(strings.TrimSuffix(a.cfg.PublicURL, "/"), "http://"+r.Host)
+	return "ws" + strings.TrimPrefix(at, "http") + a.base + "/sessions/" + url.PathEscape(id) + "/stream?attach=" + url.QueryEscape(token)
 }
 
 // How long a turn may take to end before its session ends without it, and between two looks at it.

@@ -49,14 +49,11 @@ func closing(code, message string) string {
 func ping(t *protocol.Talk) error { return sendNonce(t, "ping", rand.Text()) }
 
 func sendNonce(t *protocol.Talk, typ, nonce string) error {
-	data, err := json.Marshal(struct {
-		Type  string `json:"type"`
-		Nonce string `json:"nonce"`
-	}{typ, nonce})
+	text, err := json.Marshal(nonce)
 	if err != nil {
 		return err
 	}
-	return t.Send(dialect.Frame{Data: data})
+	return t.Send(dialect.Frame{Data: fmt.Appendf(nil, `{"type":%q,"nonce":%s}`, typ, text)})
 }
 
 // tooSlow is what a client is told whose queue is full (8.2).

@@ -3,9 +3,12 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +48,7 @@ func nativeSocket(t *testing.T, p *proc, run string) net.Conn {
 // TestMetisCost compares what a delivery costs the server with the native protocol's in full detail, one run watched by
 // 1,000, and prints what a client takes that waits. Only the long form judges: it has the machine to itself.
 func TestMetisCost(t *testing.T) {
-	clients, pieces, rounds := 1000, 600, 5
+	clients, pieces, rounds := 1000, 1500, 7
 	if !metisLong() {
 		beside(t)
 		clients, pieces, rounds = 50, 100, 1
@@ -53,15 +56,23 @@ func TestMetisCost(t *testing.T) {
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()
 	m := metisAt(t, p)
-	before := p.resident()
 	sessions := [2]string{m.create(), m.create()}
 	conns := [2][]net.Conn{}
-	for range clients {
-		c := m.watch(sessions[0], metisFull, "", true)
-		conns[0] = append(conns[0], c.conn)
+	attach := func() {
+		for range clients {
+			conns[0] = append(conns[0], m.watch(sessions[0], metisFull, "", true).conn)
+		}
 	}
-	// The first measurement is of memory: nobody else has a connection.
-	t.Logf("%d clients that wait take %.1f KiB each", clients, (p.resident()-before)*1024/float64(clients))
+	attach() // what the first take is no client's
+	_ = p.heap()
+	heap, before := p.heap(), p.resident()
+	attach()
+	grown, _ := p.resident()-before, p.heap()
+	t.Logf("%d clients that wait take %.1f KiB of heap each, and the process has grown by %.1f KiB each", clients, (p.heap()-heap)/1024/float64(clients), grown*1024/float64(clients))
+	for _, c := range conns[0][clients:] {
+		c.Close()
+	}
+	conns[0] = conns[0][:clients]
 	for range clients {
 		conns[1] = append(conns[1], nativeSocket(t, p, sessions[1]))
 	}
@@ -98,6 +109,23 @@ func TestMetisCost(t *testing.T) {
 	if metisLong() && per(0) > 1.3*per(1) {
 		t.Errorf("a delivery costs more than 1.3 times the native one")
 	}
+}
+
+// heap is what is in use behind a collection, in bytes.
+func (p *proc) heap() float64 {
+	resp, err := http.Get("http://" + p.admin + "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	_, rest, _ := strings.Cut(string(text), "# HeapAlloc = ")
+	rest, _, _ = strings.Cut(rest, "\n")
+	n, perr := strconv.ParseFloat(rest, 64)
+	if err != nil || perr != nil {
+		p.t.Fatal(err, perr)
+	}
+	return n
 }
 
 // TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form only.

@@ -45,8 +45,8 @@ func nativeSocket(t *testing.T, p *proc, run string) net.Conn {
 	return c
 }
 
-// TestMetisCost compares what a delivery costs the server with the native protocol's in full detail, one run watched by
-// 1,000, and prints what a client takes that waits. Only the long form judges: it has the machine to itself.
+// TestMetisCost: clients that wait have no goroutine. The long form, which has the machine to itself, compares what a
+// delivery costs the server with the native protocol's in full detail, one run watched by 1,000.
 func TestMetisCost(t *testing.T) {
 	clients, pieces, rounds := 1000, 1500, 7
 	if !metisLong() {
@@ -65,10 +65,13 @@ func TestMetisCost(t *testing.T) {
 	}
 	attach() // what the first take is no client's
 	_ = p.heap()
-	heap, before := p.heap(), p.resident()
+	heap, before, busy := p.heap(), p.resident(), p.goroutines()
 	attach()
 	grown, _ := p.resident()-before, p.heap()
 	t.Logf("%d clients that wait take %.1f KiB of heap each, and the process has grown by %.1f KiB each", clients, (p.heap()-heap)/1024/float64(clients), grown*1024/float64(clients))
+	if n := p.goroutines() - busy; n > clients/2 {
+		t.Errorf("%d clients that wait take %d goroutines", clients, n)
+	}
 	for _, c := range conns[0][clients:] {
 		c.Close()
 	}
@@ -101,31 +104,50 @@ func TestMetisCost(t *testing.T) {
 			}
 		}
 	}
+	if !metisLong() {
+		return
+	}
 	for i := range used {
 		slices.Sort(used[i])
 	}
 	per := func(i int) float64 { return used[i][len(used[i])/2] / float64(clients*(pieces+1)) * 1e6 }
 	t.Logf("a delivery takes %.2f µs of CPU, the native one %.2f: ratio %.2f", per(0), per(1), per(0)/per(1))
-	if metisLong() && per(0) > 1.3*per(1) {
+	if per(0) > 1.3*per(1) {
 		t.Errorf("a delivery costs more than 1.3 times the native one")
 	}
 }
 
 // heap is what is in use behind a collection, in bytes.
 func (p *proc) heap() float64 {
-	resp, err := http.Get("http://" + p.admin + "/debug/pprof/heap?gc=1&debug=1")
+	n, err := strconv.ParseFloat(p.profile("heap?gc=1&debug=1", "# HeapAlloc = "), 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+func (p *proc) goroutines() int {
+	n, err := strconv.Atoi(p.profile("goroutine?debug=1", "goroutine profile: total "))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// profile returns the rest of the line that begins so.
+func (p *proc) profile(name, begins string) string {
+	resp, err := http.Get("http://" + p.admin + "/debug/pprof/" + name)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	_, rest, _ := strings.Cut(string(text), "# HeapAlloc = ")
-	rest, _, _ = strings.Cut(rest, "\n")
-	n, perr := strconv.ParseFloat(rest, 64)
-	if err != nil || perr != nil {
-		p.t.Fatal(err, perr)
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	return n
+	_, rest, _ := strings.Cut(string(text), begins)
+	rest, _, _ = strings.Cut(rest, "\n")
+	return rest
 }
 
 // TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form only.

@@ -109,24 +109,23 @@ func TestSilentStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.FailFast(nc, keys), Timeout: 1500 * time.Millisecond})
-	put := func(key string) (time.Duration, error) {
-		began := time.Now()
+	put := func(key string) error {
 		_, err := a.Append(t.Context(), runKey("run_1"), []schema.Event{text("", strings.Repeat("x", 4<<10))},
-			producers.AppendOptions{IdempotencyKey: key, Within: 5 * time.Second})
-		return time.Since(began), err
+			producers.AppendOptions{IdempotencyKey: key, Within: time.Hour}) // nobody waits so long
+		return err
 	}
 	for _, k := range []string{"", "a"} {
-		if _, err := put(k); err != nil {
+		if err := put(k); err != nil {
 			t.Fatal(err)
 		}
 	}
 	free := testkit.Fill(t, disk)
 	// The first one finds out. It cannot know what became of what it sent.
-	if took, err := put(""); !errors.Is(err, producers.ErrUnanswered) || took > 4900*time.Millisecond {
-		t.Errorf("%v after %v", err, took)
+	if err := put(""); !errors.Is(err, producers.ErrUnanswered) {
+		t.Error(err)
 	}
-	if took, err := put("b"); err == nil {
-		t.Errorf("stored after %v", took)
+	if err := put("b"); err == nil {
+		t.Error("stored on a full disk")
 	}
 	// Once a second somebody tries. All others are refused at once: what they bring is not sent to the log.
 	unsent := func(size uint64, try func() error) (quick, tried int) {
@@ -147,27 +146,26 @@ func TestSilentStream(t *testing.T) {
 	refusedAtOnce := func(when string) {
 		t.Helper()
 		for _, k := range []string{"", "c"} {
-			if quick, tried := unsent(4<<10, func() error { _, err := put(k); return err }); quick < 20 {
+			if quick, tried := unsent(4<<10, func() error { return put(k) }); quick < 20 {
 				t.Errorf("%s, key %q: %d were refused at once, %d tried", when, k, quick, tried)
 			}
 		}
 	}
 	refusedAtOnce("full")
 	heard := natsjs.FailFast(nc, keys)
-	begin := func(n int) (time.Duration, error) {
+	begin := func(n int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
 		defer cancel()
-		began := time.Now()
 		_, err := heard.Begin(ctx, fmt.Sprint("id", n), producers.KeyRecord{Digest: strings.Repeat("x", 100)})
-		return time.Since(began), err
+		return err
 	}
 	for n := 0; err == nil; n++ { // small ones may fit what the file has already
-		if _, err = begin(n); n > 1000 {
+		if err = begin(n); n > 1000 {
 			t.Fatal("keys are stored on a full disk")
 		}
 	}
 	n := 0
-	if quick, tried := unsent(100, func() error { n--; _, err := begin(n); return err }); quick < 20 {
+	if quick, tried := unsent(100, func() error { n--; return begin(n) }); quick < 20 {
 		t.Errorf("%d keys were refused at once, %d tried", quick, tried)
 	}
 	if _, err := l.Head(t.Context(), runKey("run_1"), ""); err != nil {
@@ -178,11 +176,11 @@ func TestSilentStream(t *testing.T) {
 	stop()
 	stop = serve()
 	for range 20 {
-		if _, err = put(""); err == nil {
+		if err = put(""); err == nil {
 			break
 		}
 	}
-	if _, errKey := put("d"); err != nil || errKey != nil {
+	if errKey := put("d"); err != nil || errKey != nil {
 		t.Errorf("begun anew: %v, %v", err, errKey)
 	}
 }

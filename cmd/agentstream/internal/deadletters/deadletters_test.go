@@ -161,9 +161,9 @@ func missing(t *testing.T, s archive.DeadLetters, want map[schema.RunKey][]byte)
 	return n
 }
 
-// persistAll runs a persister until it has stored as many messages as were published, and says how long
-// after the last of them that was.
-func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publish func() (messages int)) time.Duration {
+// persistAll runs a persister until it has stored as many messages as were published, and returns how many
+// transactions that took.
+func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publish func() (messages int)) (transactions int) {
 	t.Helper()
 	queues, err := natsjs.Queues(t.Context(), log.JS, natsjs.Config{Wait: time.Second})
 	if err != nil {
@@ -180,22 +180,22 @@ func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publis
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
-	left, start := publish(), time.Now()
+	left := publish()
 	for late := time.After(180 * time.Second); left > 0; {
 		select {
 		case n := <-stored:
 			left -= n
+			transactions++
 		case <-late:
 			t.Errorf("%d messages are not stored after 180 s", left)
 			left = 0
 		}
 	}
-	took := time.Since(start)
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	return took
+	return transactions
 }
 
 // TestHostileLog: 200 documents that nobody can store, of every kind, on a real log. All around them is
@@ -210,7 +210,7 @@ func hostileLog(t *testing.T, f archivetest.Filled) {
 	s := f.Store.(archive.DeadLetters)
 	p := &poison{t: t, log: testkit.NATS(t), good: map[schema.RunKey][]byte{}, reasons: map[string]int{}, refused: map[schema.RunKey][]byte{}}
 	const documents = 200
-	took := persistAll(t, p.log, refusing{f.Store}, func() int {
+	transactions := persistAll(t, p.log, refusing{f.Store}, func() int {
 		for i := range documents {
 			w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("good_", i)}, "20260228")
 			pack := w.Texts("", 3)
@@ -223,10 +223,7 @@ func hostileLog(t *testing.T, f archivetest.Filled) {
 	if n := missing(t, s, p.good); n > 0 {
 		t.Fatalf("%d runs are not stored as they must be", n)
 	}
-	t.Logf("%d runs and %d dead letters are stored %v after the last document", len(p.good), documents, took)
-	if took > 30*time.Second { // less than one on a machine that has nothing else to do
-		t.Errorf("it took %v", took)
-	}
+	t.Logf("%d runs and %d dead letters are stored in %d transactions", len(p.good), documents, transactions)
 	counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{})
 	if err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)

@@ -241,8 +241,9 @@ var testWires = map[string][]string{
 	"edge/dialect/metis/sessions": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"edge/dialect/qoder/sessions": {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.
-	"edge/dialect/metis": {"producers/**"},
-	"edge/dialect/qoder": {"producers/**"},
+	"edge/dialect/langchain": {"producers/**"},
+	"edge/dialect/metis":     {"producers/**"},
+	"edge/dialect/qoder":     {"producers/**"},
 	// A client is tested against the server that it is for.
 	"clients/go": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"fanout":     {"producers", "fanout/*", "producers/natsjs"},

@@ -1,0 +1,516 @@
+package langchain
+
+import (
+	"bytes"
+	"strings"
+
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// block is a block of a message, which is one or, where it is long, several blocks of the protocol, one behind the other. A
+// block that comes while a call of a tool streams waits until that has finished: blocks do not interleave.
+type block struct {
+	place int
+	kind  blockKind
+	state blockState
+	index int    // in the protocol, of the newest
+	skip  int    // bytes of its text that earlier ones have had
+	sent  int    // bytes behind those that were sent as deltas
+	told  int    // length of the input when it was sent last
+	parts bool   // the beginning of its input is no longer kept
+	start []byte // the object that it began with, of a provider's own block
+	id    string // of a call
+	name  string
+	extra []byte // members of its finish, with a comma before them
+	final []byte // finish of one that waits
+	data  []byte // base64 of a media block, what was sent
+	carry []byte // of base64: less than four characters
+	mime  string
+	field string // which its text fills, of a provider's own block
+}
+
+type blockKind uint8
+
+const (
+	blockText blockKind = iota
+	blockReasoning
+	blockCall
+	blockServer // a call that the provider itself carries out
+	blockMedia
+	blockOther
+)
+
+type blockState uint8
+
+const (
+	waits blockState = iota
+	streams
+	finished
+)
+
+func (m *message) at(place int) *block {
+	for _, b := range m.blocks {
+		if b.place == place {
+			return b
+		}
+	}
+	return nil
+}
+
+func (p *Projector) block(m *message, t *assemble.Transition) {
+	if t.Kind == assemble.BlockOpen {
+		p.blockOpens(m, t)
+		return
+	}
+	b := m.at(t.Block.Place)
+	if b == nil {
+		return
+	}
+	switch t.Kind {
+	case assemble.BlockText:
+		p.piece(m, b, t)
+	case assemble.BlockPart:
+		p.part(m, b, t)
+	case assemble.BlockInput:
+		p.rec.input = t.Value
+	case assemble.BlockEnd:
+		if v := schema.Field(t.Value, "input"); v != nil && t.Block.IsCall {
+			p.rec.input = v
+		}
+	case assemble.BlockSignature:
+		b.extra = append(append(append(b.extra[:len(b.extra):len(b.extra)], `,"extras":{"signature":`...), t.Value...), '}')
+	case assemble.BlockCitations:
+		b.extra = append(b.extra[:len(b.extra):len(b.extra)], `,"annotations":`...)
+		b.extra = appendCitations(b.extra, t.Value)
+	case assemble.BlockClose:
+		p.blockCloses(m, b, t)
+	}
+}
+
+func (p *Projector) blockOpens(m *message, t *assemble.Transition) {
+	part := assemble.ReadPart(t.Value)
+	b := &block{place: t.Block.Place, id: firstOf(t.Block.CallID, text(part.ID)), name: firstOf(t.Block.Tool, text(part.Name)), field: t.Block.Field}
+	p.rec.input = nil
+	switch {
+	case t.Block.IsCall && t.Block.Kind == assemble.Call:
+		b.kind = blockCall
+	case t.Block.IsCall:
+		b.kind = blockServer
+	case t.Block.Kind == assemble.Text:
+		b.kind = blockText
+	case t.Block.Kind == assemble.Thinking:
+		b.kind = blockReasoning
+	case t.Block.Kind == assemble.Data:
+		b.kind, b.mime = blockMedia, text(schema.Field(t.Value, "media_type"))
+	default:
+		b.kind, b.start = blockOther, bytes.Clone(t.Value)
+	}
+	if len(m.blocks) > 2*maxBlocks { // what has closed is not asked for again
+		m.blocks = append(m.blocks[:0:0], m.blocks[maxBlocks:]...)
+	}
+	m.blocks = append(m.blocks, b)
+	if !p.yields(m, t.Message, slotEnds) {
+		return
+	}
+	p.starts(m, b, slotOf(t, slotBegins))
+}
+
+const maxBlocks = 256
+
+// yields reports whether another block may stream. What has streamed of a text is finished for it; what comes of that text
+// afterwards is a block of its own.
+func (p *Projector) yields(m *message, of *assemble.Message, slot int) bool {
+	a := m.active
+	if a == nil {
+		return true
+	}
+	if a.kind == blockCall || a.kind == blockServer {
+		return false
+	}
+	if a.kind != blockMedia {
+		open := of.At(a.place)
+		if open == nil || len(open.Part()) < a.skip+a.sent {
+			return false // it closes with this record
+		}
+		part := open.Part()
+		p.finish(m, a, slot, a.content(part[a.skip:], nil, false))
+		a.skip, a.sent = len(part), 0
+		return true
+	}
+	p.finish(m, a, slot, a.content(nil, nil, false))
+	return true
+}
+
+// starts begins a block of the protocol.
+func (p *Projector) starts(m *message, b *block, slot int) {
+	b.state, b.index, m.active = streams, m.next, b
+	m.next++
+	p.speaks(m, slot, "content-block-start", func(o object) object {
+		o = o.num("index", int64(b.index)).name("content")
+		switch b.kind {
+		case blockText:
+			return append(o, `{"type":"text","text":""}`...)
+		case blockReasoning:
+			return append(o, `{"type":"reasoning","reasoning":""}`...)
+		case blockCall, blockServer:
+			return b.chunk(append(o, '{')).inner("args").end()
+		case blockMedia:
+			return append(o, '{').str("type", mediaOf(b.mime)).str("mime_type", b.mime).end()
+		}
+		return append(o, b.content(nil, nil, false)...)
+	})
+}
+
+func (b *block) chunk(o object) object {
+	if b.kind == blockServer {
+		return o.str("type", "server_tool_call_chunk").some("id", b.id).some("name", b.name)
+	}
+	return o.str("type", "tool_call_chunk").str("id", b.id).str("name", b.name)
+}
+
+// delta sends a delta of a block that streams.
+func (p *Projector) delta(m *message, b *block, slot int, write func(object) object) {
+	p.speaks(m, slot, "content-block-delta", func(o object) object {
+		return write(append(o.num("index", int64(b.index)).name("delta"), '{')).end()
+	})
+}
+
+// sends sends a piece of text, or all the input of a call so far.
+func (p *Projector) sends(m *message, b *block, slot int, low uint16, piece []byte) {
+	var half []byte
+	if low != 0 {
+		half = jsonscan.AppendUnit(nil, low)
+	}
+	b.sent += len(half) + len(piece)
+	switch b.kind {
+	case blockText:
+		p.delta(m, b, slot, func(o object) object { return o.str("type", "text-delta").inner("text", half, piece) })
+	case blockReasoning:
+		p.delta(m, b, slot, func(o object) object { return o.str("type", "reasoning-delta").inner("reasoning", half, piece) })
+	}
+}
+
+// sendsInput sends the input of a call as far as it has come, when it has grown by a quarter: all of them together are at most
+// five times as long as the last.
+func (p *Projector) sendsInput(m *message, b *block, slot int, all []byte) {
+	if b.parts || len(all) == 0 || 4*len(all) < 5*b.told {
+		return
+	}
+	b.told = len(all)
+	p.delta(m, b, slot, func(o object) object {
+		return b.chunk(append(o.str("type", "block-delta").name("fields"), '{')).inner("args", all).end()
+	})
+}
+
+// piece shows a piece of a block.
+func (p *Projector) piece(m *message, b *block, t *assemble.Transition) {
+	switch b.kind {
+	case blockText, blockReasoning:
+		if len(t.Text) == 0 && t.Low == 0 {
+			return
+		}
+		if b.state == finished && p.yields(m, t.Message, slotEnds) { // it goes on as the next
+			p.starts(m, b, slotBegins)
+		}
+		if b.state == streams {
+			p.sends(m, b, slotSays, t.Low, t.Text)
+		} else {
+			b.state = waits
+		}
+	case blockCall, blockServer:
+		if b.state == streams {
+			p.sendsInput(m, b, slotSays, t.Block.Part())
+		}
+	}
+}
+
+// part ends a block of the protocol whose text is too long to be kept any longer.
+func (p *Projector) part(m *message, b *block, t *assemble.Transition) {
+	if b.kind != blockText && b.kind != blockReasoning {
+		b.parts = true
+		return
+	}
+	if b.state != streams && len(t.Text) > b.skip {
+		p.yields(m, t.Message, slotEnds)
+		p.starts(m, b, slotBegins)
+	}
+	if b.state == streams {
+		p.catchUp(m, b, slotSays, t.Text)
+		p.finish(m, b, slotSays, b.content(t.Text[b.skip:], nil, false))
+	}
+	b.skip, b.sent = 0, 0
+}
+
+// catchUp sends what was not sent of a text.
+func (p *Projector) catchUp(m *message, b *block, slot int, all []byte) {
+	if rest := all[min(b.skip+b.sent, len(all)):]; len(rest) > 0 {
+		p.sends(m, b, slot, 0, rest)
+	}
+}
+
+func (p *Projector) blockCloses(m *message, b *block, t *assemble.Transition) {
+	slot := slotEnds
+	if p.is(schema.TypeMessageEnd) || p.is(schema.TypeBlockEnd) {
+		slot = slotSays
+	}
+	if b.state == finished && len(t.Text) > b.skip && !isCall(b) {
+		b.state = waits
+	}
+	whole := b.content(t.Text[min(b.skip, len(t.Text)):], p.rec.input, t.Block.Free)
+	p.rec.input = nil
+	switch {
+	case b.state == finished:
+	case b.state == waits && m.active != nil:
+		b.final = whole
+		if b.kind == blockText || b.kind == blockReasoning {
+			b.data = bytes.Clone(t.Text[min(b.skip, len(t.Text)):])
+		}
+	default:
+		p.completes(m, b, slot, t.Text, whole)
+		p.nexts(m, t, slot)
+	}
+}
+
+func isCall(b *block) bool { return b.kind == blockCall || b.kind == blockServer }
+
+// completes sends what is left of a block and finishes it.
+func (p *Projector) completes(m *message, b *block, slot int, all, whole []byte) {
+	if b.state == waits {
+		p.starts(m, b, slot)
+	}
+	switch b.kind {
+	case blockText, blockReasoning:
+		p.catchUp(m, b, slot, all)
+	case blockMedia:
+		data := b.carry
+		b.carry = nil
+		p.mediaPiece(m, b, slot, data)
+		whole = b.content(nil, nil, false)
+	}
+	p.finish(m, b, slot, whole)
+}
+
+// nexts starts the blocks that have waited.
+func (p *Projector) nexts(m *message, t *assemble.Transition, slot int) {
+	for i := 0; i < len(m.blocks) && m.active == nil; i++ {
+		b := m.blocks[i]
+		switch {
+		case b.state != waits:
+		case b.final != nil:
+			b.skip = 0
+			said := b.data
+			b.data = nil
+			p.completes(m, b, slot, said, b.final)
+			b.final = nil
+		default:
+			p.starts(m, b, slot)
+			if open := t.Message.At(b.place); b.kind == blockMedia {
+				data := b.carry
+				b.carry = nil
+				p.mediaPiece(m, b, slot, data)
+			} else if open != nil && isCall(b) {
+				p.sendsInput(m, b, slot, open.Part())
+			} else if open != nil {
+				p.catchUp(m, b, slot, open.Part())
+			}
+		}
+	}
+}
+
+func (p *Projector) finish(m *message, b *block, slot int, content []byte) {
+	b.state = finished
+	if m.active == b {
+		m.active = nil
+	}
+	p.speaks(m, slot, "content-block-finish", func(o object) object { return o.num("index", int64(b.index)).raw("content", content) })
+	b.data, b.told = nil, 0
+}
+
+// content returns the finished block: its text, the inside of a string, or the input of its call.
+func (b *block) content(said, input []byte, free bool) []byte {
+	o := object{'{'}
+	switch b.kind {
+	case blockText:
+		o = append(o.str("type", "text").inner("text", said), b.extra...)
+	case blockReasoning:
+		o = append(o.str("type", "reasoning").inner("reasoning", said), b.extra...)
+	case blockCall, blockServer:
+		return callOf(b.kind == blockServer, b.id, b.name, said, input, free, b.parts)
+	case blockMedia:
+		o = o.str("type", mediaOf(b.mime)).str("mime_type", b.mime)
+		if len(b.data) > 0 {
+			o = o.inner("base64", b.data).inner("data", b.data)
+		}
+	case blockOther:
+		start := b.start
+		if b.field != "" && len(said) > 0 {
+			start = append(object{'{'}.rest(start, b.field).inner(b.field, said), '}')
+		} else if len(said) > 0 {
+			start = append(object{'{'}.rest(start, "text").inner("text", said), '}')
+		}
+		part := assemble.ReadPart(start)
+		return contentOf(&part, false)
+	}
+	return o.end()
+}
+
+// callOf returns the block of a call with its whole input. One that is no JSON object is said to be invalid, but for free text.
+func callOf(server bool, id, name string, said, input []byte, free, lost bool) []byte {
+	typ := "tool_call"
+	if server {
+		typ = "server_tool_call"
+	}
+	args, raw := input, jsonscan.DecodeInner(said)
+	if args == nil && !lost {
+		args = []byte(strings.TrimSpace(raw))
+	}
+	switch {
+	case free && args != nil && !isObject(args):
+		if jsonscan.IsString(args) {
+			raw = text(args)
+		}
+		args = append(object{'{'}.str("input", raw), '}')
+	case len(args) == 0 && !lost:
+		args = []byte(`{}`)
+	}
+	o := object{'{'}
+	if isObject(args) && jsonscan.Valid(args, 1<<10) {
+		return o.str("type", typ).str("id", id).str("name", name).raw("args", compact(args)).end()
+	}
+	if input != nil && !isObject(input) { // a list, a number
+		raw = string(input)
+	}
+	problem := "the arguments are no JSON object"
+	if lost {
+		raw, problem = "", "the arguments are too long to be kept"
+	}
+	return o.str("type", "invalid_tool_call").str("id", id).str("name", name).str("args", raw).str("error", problem).end()
+}
+
+// compact takes the line breaks out of JSON: none stands within a string.
+func compact(v []byte) []byte {
+	if bytes.IndexAny(v, "\n\r") < 0 {
+		return v
+	}
+	return bytes.ReplaceAll(bytes.ReplaceAll(v, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
+}
+
+// contentOf returns a block of a stored content in the protocol's form. What has none is a non_standard one.
+func contentOf(c *assemble.Part, free bool) []byte {
+	o := object{'{'}
+	typ := text(c.Type)
+	switch {
+	case c.IsText():
+		o = o.str("type", "text").inner("text", c.Text)
+		if v := schema.Field(c.Raw, "citations"); len(v) > 2 && v[0] == '[' {
+			o = appendCitations(o.name("annotations"), v)
+		}
+	case c.IsThought():
+		o = o.str("type", "reasoning").inner("reasoning", c.Thought())
+		if c.Signature != nil {
+			o = append(o.name("extras"), '{').raw("signature", c.Signature).end()
+		}
+	case typ == "tool_use":
+		return callOf(false, text(c.ID), text(c.Name), c.Partial, c.Input, free, false)
+	case strings.HasSuffix(typ, "tool_use") && c.ID != nil:
+		return callOf(true, text(c.ID), text(c.Name), c.Partial, c.Input, free, false)
+	case strings.HasSuffix(typ, "tool_result"):
+		status := "success"
+		output := schema.Field(c.Raw, "content")
+		if schemaYes(c.Raw, "is_error") || strings.HasSuffix(text(schema.Field(output, "type")), "_error") {
+			status = "error"
+		}
+		o = o.str("type", "server_tool_result").str("tool_call_id", text(schema.Field(c.Raw, "tool_use_id"))).str("status", status).raw("output", output)
+	case typ == "data":
+		mime := text(schema.Field(c.Raw, "media_type"))
+		o = o.str("type", mediaOf(mime)).str("mime_type", mime)
+	default:
+		o = o.str("type", "non_standard").raw("value", c.Raw)
+	}
+	return o.end()
+}
+
+// appendCitations writes citations as annotations.
+func appendCitations(o []byte, list []byte) []byte {
+	o = append(o, '[')
+	for c := range jsonscan.Elements(list) {
+		f := jsonscan.Fields(nil).Read(c)
+		a := append(object(sepList(o)), '{')
+		if f == nil {
+			o = a.str("type", "non_standard_annotation").raw("value", c).end()
+			continue
+		}
+		a = a.str("type", "citation").maybe("url", f.Kind("url", '"')).maybe("title", f.Kind("title", '"')).maybe("cited_text", f.Kind("cited_text", '"'))
+		for _, n := range [][2]string{{"start_index", "start_index"}, {"end_index", "end_index"}, {"start_char_index", "start_index"}, {"end_char_index", "end_index"}} {
+			a = a.maybe(n[1], f.Number(n[0]))
+		}
+		o = a.end()
+	}
+	return append(o, ']')
+}
+
+func sepList(o []byte) []byte {
+	if o[len(o)-1] == '[' {
+		return o
+	}
+	return append(o, ',')
+}
+
+// mediaOf is the type of a block of a media type.
+func mediaOf(mime string) string {
+	kind, _, _ := strings.Cut(mime, "/")
+	switch kind {
+	case "image", "audio", "video":
+		return kind
+	}
+	return "file"
+}
+
+// media shows a piece of an image, of sound or of a file.
+func (p *Projector) media() {
+	m, data := p.lane(p.rec.child).open, jsonscan.Inner(p.field("data"))
+	at := p.reading.Lane(p.rec.child)
+	if m == nil || at == nil || at.Message == nil || len(data) == 0 {
+		return
+	}
+	b := m.active
+	if b == nil || b.kind != blockMedia {
+		i := len(m.blocks) - 1
+		for i >= 0 && m.blocks[i].kind != blockMedia {
+			i--
+		}
+		if i < 0 {
+			return
+		}
+		b = m.blocks[i]
+	}
+	if wait := m.active != nil && isCall(m.active); b.state != streams && wait && len(b.carry)+len(data) <= limits.Text {
+		b.state, b.carry = waits, append(b.carry, data...)
+		return
+	}
+	if b.state != streams {
+		p.yields(m, at.Message, slotEnds)
+		p.starts(m, b, slotBegins)
+	}
+	p.mediaPiece(m, b, slotSays, data)
+}
+
+// mediaPiece sends a piece of base64, cut so that it can be decoded alone.
+func (p *Projector) mediaPiece(m *message, b *block, slot int, data []byte) {
+	if len(b.data)+len(data) > limits.Text && len(b.data) > 0 { // it goes on as the next
+		p.finish(m, b, slot, b.content(nil, nil, false))
+		p.starts(m, b, slot)
+	}
+	piece := append(b.carry[:len(b.carry):len(b.carry)], data...)
+	n := len(piece) / 4 * 4
+	b.carry, piece = piece[n:], piece[:n]
+	if len(piece) == 0 {
+		return
+	}
+	b.data = append(b.data, piece...)
+	p.delta(m, b, slot, func(o object) object {
+		return o.str("type", "data-delta").inner("data", piece).str("encoding", "base64")
+	})
+}

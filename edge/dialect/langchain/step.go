@@ -1,0 +1,253 @@
+package langchain
+
+import (
+	"bytes"
+	"slices"
+
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+func wholeNumber(v []byte) (int64, bool) { return jsonscan.WholeNumber(v) }
+
+func (p *Projector) callStarts(l *lane, t *assemble.Transition) {
+	name := t.Item.Tool
+	if name == "" {
+		name = "unknown"
+	}
+	p.emit(tools, "tools", p.from(l), slotOf(t, slotBegins), func(o object) object {
+		o = o.str("event", "tool-started").str("tool_call_id", t.Item.ID).str("tool_name", name)
+		if p.is(schema.TypeToolStart) {
+			o = o.maybe("input", p.field("input"))
+		}
+		return o
+	})
+}
+
+// outputs shows a piece of what a tool says.
+func (p *Projector) outputs() {
+	call, piece := p.field("call_id"), p.field("text")
+	if !jsonscan.IsString(call) || !jsonscan.IsString(piece) {
+		return
+	}
+	p.runs()
+	p.emit(tools, "tools", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
+		return o.str("event", "tool-output-delta").raw("tool_call_id", call).raw("delta", piece)
+	})
+}
+
+// callEnds shows the end of a call that has started.
+func (p *Projector) callEnds(l *lane, t *assemble.Transition) {
+	if t.Item.Kind == assemble.CallAsk {
+		return
+	}
+	said := p.is(schema.TypeToolEnd) && !t.Repaired
+	ok := said && string(p.field("ok")) != "false"
+	output := p.field("output")
+	if output == nil {
+		output = p.field("output_preview")
+	}
+	if !said {
+		output = nil
+	}
+	message, code := "the call did not end", ""
+	if said && !ok {
+		message, code = p.toolProblem(output)
+	}
+	s := p.from(l)
+	p.emit(tools, "tools", s, slotOf(t, slotEnds), func(o object) object {
+		if ok {
+			return o.str("event", "tool-finished").str("tool_call_id", t.Item.ID).raw("output", output).maybe("blob_ref", p.field("blob_ref"))
+		}
+		return o.str("event", "tool-error").str("tool_call_id", t.Item.ID).str("message", message).some("code", code)
+	})
+	if said {
+		p.result(t, output, ok, message)
+	}
+}
+
+func (p *Projector) toolProblem(output []byte) (message, code string) {
+	detail := p.field("error_detail")
+	code = text(p.field("error"))
+	if p.field("error") != nil && code == "" {
+		detail = p.field("error")
+	}
+	message = firstOf(text(detail), text(schema.Field(detail, "message")), text(output), code, "the tool failed")
+	return message, code
+}
+
+// task shows the beginning or the end of a task: the payload as it is, with the id in the protocol's word.
+func (p *Projector) task(l *lane, t *assemble.Transition) {
+	typ := schema.TypeTaskStart
+	slot := slotOf(t, slotBegins)
+	if t.Kind == assemble.TaskEnd {
+		typ, slot = schema.TypeTaskEnd, slotOf(t, slotEnds)
+	}
+	p.emit(tasks, "tasks", p.from(l), slot, func(o object) object {
+		o = o.str("id", t.Item.ID)
+		if p.is(typ) && !t.Repaired {
+			o = o.rest(p.rec.payload, "task_id", "id", "namespace", "node")
+		} else if t.Kind == assemble.TaskEnd {
+			o = o.str("error", "the task did not end")
+		}
+		return o
+	})
+}
+
+// rest writes the members of an object but those that are named.
+func (o object) rest(from []byte, but ...string) object {
+	for name, v := range jsonscan.Members(from) {
+		if !slices.Contains(but, string(name)) {
+			o = append(append(append(sep(o), '"'), name...), `":`...)
+			o = append(o, v...)
+		}
+	}
+	return o
+}
+
+func sep(o object) object {
+	if c := o[len(o)-1]; c == '{' {
+		return o
+	}
+	return append(o, ',')
+}
+
+// request is a request for input that nobody has answered.
+type request struct {
+	lane, id  string
+	namespace []byte
+	payload   []byte // null for one that is too long
+}
+
+const (
+	// maxRequests bounds those that are remembered, maxAsked the payload of each in bytes.
+	maxRequests = 1 << 10
+	maxAsked    = 64 << 10
+)
+
+// asks shows a request for input. Clients read its payload under two names.
+func (p *Projector) asks(l *lane, t *assemble.Transition) {
+	s := p.from(l)
+	payload := p.field("payload")
+	if payload == nil {
+		payload = append(object{'{'}.rest(p.rec.payload, "request_id", "namespace", "node"), '}')
+	}
+	p.emit(input, schema.TypeInputRequested, s, slotSays, func(o object) object {
+		return o.str("interrupt_id", t.Item.ID).raw("payload", payload).raw("value", payload)
+	})
+	if len(p.requests) < maxRequests {
+		if len(payload) > maxAsked {
+			payload = []byte(`null`)
+		}
+		p.requests = append(p.requests, request{t.Lane.Child, t.Item.ID, s.namespace, bytes.Clone(payload)})
+	}
+}
+
+func (p *Projector) answered(l *lane, t *assemble.Transition) {
+	s := p.from(l)
+	if i := slices.IndexFunc(p.requests, func(r request) bool { return r.id == t.Item.ID && r.lane == t.Lane.Child }); i >= 0 {
+		s.namespace = p.requests[i].namespace
+		p.requests = slices.Delete(p.requests, i, i+1)
+	}
+	p.emit(input, schema.TypeInputAnswered, s, slotOf(t, slotEnds), func(o object) object {
+		o = append(o.name("interrupt_ids"), '[')
+		return append(jsonscan.AppendString(o, t.Item.ID), ']')
+	})
+}
+
+// says shows what is the application's own, by a name.
+func (p *Projector) says(name string, payload []byte) {
+	s := p.from(p.lane(p.rec.child))
+	if !p.is(schema.TypeLoss) {
+		p.runs()
+	}
+	if name != "" {
+		s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
+	}
+	p.emit(custom, "custom", s, slotSays, func(o object) object { return o.some("name", name).raw("payload", payload) })
+}
+
+// payloadOf returns the payload of a custom event: what the producer has put under payload, as LangGraph agents do who name
+// where it is from; else all of it.
+func (p *Projector) payloadOf() []byte {
+	if v := p.field("payload"); v != nil && (p.field("namespace") != nil || p.field("node") != nil) {
+		return v
+	}
+	return p.rec.payload
+}
+
+func (p *Projector) tells() { p.says(string(p.rec.typ), p.rec.payload) }
+
+// valued shows a state as it was stored.
+func (p *Projector) valued() {
+	v := p.field("values")
+	if v == nil || p.field("omitted") != nil && string(v) == "null" {
+		return // a loss tells of it
+	}
+	p.runs()
+	s := p.from(p.lane(p.rec.child))
+	at, ok := p.at(slotSays)
+	if !ok {
+		return
+	}
+	if len(s.lane) == 0 {
+		p.newest = snapshot{at: at, ts: p.rec.ts, ms: p.rec.ms, values: bytes.Clone(v)}
+	}
+	if p.wanted() {
+		p.rec.out.Add(p.frame(p.rec.out, values, "values", s, at, func(o object) object { return append(o, v...) }))
+	}
+}
+
+func (p *Projector) updated() {
+	p.runs()
+	p.emit(updates, "updates", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
+		return o.maybe("node", p.field("node")).raw("values", p.field("values"))
+	})
+}
+
+// stepped shows a step that has a checkpoint.
+func (p *Projector) stepped() {
+	p.runs()
+	if id := text(p.field("checkpoint_id")); id != "" {
+		n, _ := wholeNumber(p.field("step_index"))
+		p.checkpointed(id, n)
+	}
+}
+
+func (p *Projector) pointed() {
+	p.runs()
+	n, ok := wholeNumber(p.field("step"))
+	if !ok {
+		n = p.checkpoint.step + 1
+	}
+	if id := text(p.field("checkpoint_id")); id != "" {
+		p.checkpointed(id, n)
+	}
+}
+
+func (p *Projector) checkpointed(id string, step int64) {
+	s := p.from(p.lane(p.rec.child))
+	root := len(s.lane) == 0
+	parent := text(p.field("parent_id"))
+	if parent == "" && root && p.field("parent_id") == nil {
+		parent = p.checkpoint.id
+	}
+	origin := firstOf(text(p.field("source")), "loop")
+	p.emit(checkpoints, "checkpoints", s, slotSays, func(o object) object {
+		return o.str("id", id).some("parent_id", parent).num("step", step).str("source", origin)
+	})
+	if root {
+		p.checkpoint = checkpoint{id: id, parent: parent, source: origin, step: step, ts: p.rec.ts}
+	}
+}
+
+// described reads what the session is.
+func (p *Projector) described() {
+	if v := p.field("agent"); p.rec.child == "" && v != nil {
+		p.graph = firstOf(text(v), text(schema.Field(v, "id")))
+		if len(p.graph) > maxName {
+			p.graph = ""
+		}
+	}
+}

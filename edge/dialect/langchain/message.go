@@ -2,6 +2,7 @@ package langchain
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"agentstream/schema"
@@ -28,7 +29,7 @@ func (m *message) clone() *message {
 	c.blocks = make([]*block, len(m.blocks))
 	for i, b := range m.blocks {
 		bb := *b
-		bb.data = b.data[:len(b.data):len(b.data)]
+		bb.data, bb.carry = slices.Clip(b.data), slices.Clip(b.carry) // what is behind is the other's
 		if c.blocks[i] = &bb; m.active == b {
 			c.active = &bb
 		}

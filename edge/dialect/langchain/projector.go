@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -127,7 +128,7 @@ func (p *Projector) below(child, parent, call, name string) *lane {
 	}
 	segments := append(up.segments[:len(up.segments):len(up.segments)], segment)
 	for _, other := range p.lanes {
-		if len(other.segments) == len(segments) && bytes.Equal(laneOf(nil, other.segments), laneOf(nil, segments)) { // a second one of the call
+		if call != "" && other.call == call && slices.Equal(other.segments, segments) { // a second one of the call
 			segments[len(segments)-1] += "-" + child
 			break
 		}

@@ -127,9 +127,10 @@ func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 	}
 	problem, code := p.problemOf(t, said, stop)
 	if problem != "" {
-		p.speaks(m, slot, "error", func(o object) object {
-			return o.str("message", problem).some("code", code).maybe("usage", usage)
-		})
+		if usage != nil { // an error has none
+			p.speaks(m, slot, "usage", func(o object) object { return o.raw("usage", usage) })
+		}
+		p.speaks(m, slot, "error", func(o object) object { return o.str("message", problem).some("code", code) })
 	} else {
 		p.speaks(m, slot, "message-finish", func(o object) object {
 			return o.some("reason", finishReason(stop)).maybe("usage", usage)

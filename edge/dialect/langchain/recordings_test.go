@@ -74,7 +74,7 @@ func compare(t *testing.T, name string, all []event, want expectation) {
 	for _, e := range all {
 		switch c := e.d.Content; {
 		case e.Method != "messages":
-		case e.d.Event == "message-finish" || e.d.Event == "error":
+		case e.d.Event == "message-finish" || e.d.Event == "usage":
 			if e.d.Usage != nil {
 				usage = e.d.Usage
 			}

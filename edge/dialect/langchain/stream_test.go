@@ -293,6 +293,8 @@ func malformed(all []event) string {
 			continue
 		case m == nil:
 			return fmt.Sprintf("%s %s of no message", e.EventID, e.d.Event)
+		case e.d.Event == "usage":
+			continue
 		case e.d.Event == "content-block-start":
 			if m.block != nil || e.d.Index != m.blocks {
 				return fmt.Sprintf("%s: block %d, expected %d", e.EventID, e.d.Index, m.blocks)

@@ -1,0 +1,159 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/langchain"
+	"agentstream/producers/anthropic"
+	"agentstream/producers/gemini"
+	"agentstream/producers/openai"
+	"agentstream/producers/provider"
+	"agentstream/producers/provider/providertest"
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+)
+
+// threadExpectation is what expected.json says of a recording, whatever the provider.
+type threadExpectation struct {
+	Text, Reasoning, RawReasoning providertest.Digest
+	ToolCalls                     []struct {
+		ID    string
+		Input any
+	}
+	Usage map[string]any
+}
+
+// assembled is what the SDK has put together.
+type assembled struct {
+	Open     int
+	Messages []struct {
+		Text, Reasoning string
+		Blocks          []struct {
+			Type, ID, Text string
+			Args           any
+			Value          struct{ Content string }
+		}
+		Usage map[string]any
+	}
+	Tools []string
+}
+
+// TestLangGraphAssemblers: the assemblers of @langchain/langgraph-sdk, unmodified, have of every provider's recording the texts,
+// calls and usage that are expected, and leave no message open.
+func TestLangGraphAssemblers(t *testing.T) {
+	node := program(t, "node")
+	if _, err := os.Stat(filepath.Join(jsDir, "node_modules", "@langchain", "langgraph-sdk")); err != nil {
+		missing(t, "the npm package @langchain/langgraph-sdk is not installed in "+jsDir)
+	}
+	dir, all := t.TempDir(), map[string]threadExpectation{}
+	args := []string{"langgraph-assemble.mjs"}
+	write := func(s schematest.Scenario) string {
+		file := filepath.Join(dir, strings.ReplaceAll(s.Name, "/", "-"))
+		if err := os.WriteFile(file, threadEvents(t, s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, file)
+		return file
+	}
+	for folder, decoder := range map[string]func(provider.Config) *provider.Decoder{
+		"anthropic": anthropic.NewDecoder, "openai-chat": openai.NewChatDecoder, "openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
+	} {
+		want, read := providertest.Recorded[threadExpectation](t, 4, folder)
+		for name, w := range want {
+			all[write(schematest.Scenario{Name: name, Events: providertest.Decode(t, decoder(provider.Config{}), read(name))})] = w
+		}
+	}
+	tools := write(schematest.Named("parallel-tools"))
+	cmd := exec.Command(node, args...)
+	cmd.Dir = jsDir
+	out, err := cmd.Output()
+	var got map[string]assembled
+	if err == nil {
+		err = json.Unmarshal(out, &got)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if a := got[tools]; !slices.Equal(a.Tools, []string{"call_a", "call_b", "call_c"}) || a.Open != 0 {
+		t.Errorf("%+v", a)
+	}
+	for _, file := range slices.Sorted(maps.Keys(all)) {
+		sameAssembled(t, filepath.Base(file), got[file], all[file])
+	}
+	t.Logf("%d recordings", len(all))
+}
+
+// threadEvents returns the events of a thread, one to a line.
+func threadEvents(t *testing.T, s schematest.Scenario) []byte {
+	t.Helper()
+	d, frames := langchain.Dialect{}, dialect.Frames{}
+	req, err := d.Open(dialect.Input{Body: []byte(`{"channels":["lifecycle","messages","tools"]}`), Path: map[string]string{"run": schematest.Root}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	p, events := d.Projector(req), schematest.Numbered(schematest.Root, s)
+	for i := range events {
+		r, err := schema.ScanLine(events[i].AppendLine(nil))
+		if err == nil {
+			err = p.Project(&frames, r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range frames.List {
+			if req.Select.Shows(&frames.List[i]) {
+				b.Write(append(frames.List[i].Data, '\n'))
+			}
+		}
+		frames.Reset()
+	}
+	return b.Bytes()
+}
+
+func sameAssembled(t *testing.T, name string, got assembled, want threadExpectation) {
+	var said, spoken, thought strings.Builder
+	calls, usage := map[string]any{}, map[string]any{}
+	for _, m := range got.Messages {
+		blocks := ""
+		for _, b := range m.Blocks {
+			blocks += b.Text
+			said.WriteString(b.Text + b.Value.Content)
+			if strings.HasSuffix(b.Type, "tool_call") {
+				calls[b.ID] = b.Args
+			}
+		}
+		if blocks != m.Text {
+			t.Errorf("%s: the deltas are %q, the blocks %q", name, m.Text, blocks)
+		}
+		spoken.WriteString(m.Text)
+		thought.WriteString(m.Reasoning)
+		if m.Usage != nil {
+			usage = m.Usage
+		}
+	}
+	if providertest.DigestOf(said.String()) != want.Text && providertest.DigestOf(spoken.String()) != want.Text || got.Open > 0 {
+		t.Errorf("%s: text %q, %d messages are open", name, said.String(), got.Open)
+	}
+	if d := providertest.DigestOf(thought.String()); d != want.Reasoning && d != want.RawReasoning {
+		t.Errorf("%s: reasoning %q", name, thought.String())
+	}
+	for _, c := range want.ToolCalls {
+		if c.ID != "" && c.Input != nil && !reflect.DeepEqual(calls[c.ID], c.Input) {
+			t.Errorf("%s: call %s %v, want %v", name, c.ID, calls[c.ID], c.Input)
+		}
+	}
+	if n, ok := want.Usage["total_tokens"].(float64); ok && usage["total_tokens"] != n {
+		t.Errorf("%s: usage %v, want %v", name, usage, want.Usage)
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// Filter says which events of a run a client wants. What is left out is explained to it by first_seq.
+// Filter selects the events of a run that a client wants. What is left out is explained to it by first_seq.
 // The zero Filter is everything. Both lists are sorted and without doubles. The root's terminal event
 // passes every filter: a client must see the end.
 type Filter struct {

@@ -61,7 +61,7 @@ func ParseStep(text string) (int, error) {
 	return int(n), nil
 }
 
-// Detail says how finely deltas are delivered.
+// Detail is how finely deltas are delivered.
 type Detail byte
 
 // The details.

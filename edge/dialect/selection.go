@@ -1,6 +1,6 @@
 package dialect
 
-// Selection says which frames of its records a client is shown. Requests that differ in it alone share one projection,
+// Selection selects the frames that a client is shown. Requests that differ in it alone share one projection,
 // so the frames of a record do not depend on it. A frame that it hides keeps its place: cursors are the same under every
 // selection. Frames of no record (Opener, Closer) are always shown. A Selection is never changed, and is used by many
 // goroutines.

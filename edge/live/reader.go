@@ -267,7 +267,7 @@ func (r *viewReader) first(c *chunk) (p portion, err error) {
 	return p, err
 }
 
-// enter says that the reader reads history, and leave that it does not.
+// enter counts the reader among those that read history, and leave counts it out.
 func (r *viewReader) enter() {
 	if r.share && !r.inside {
 		r.inside = true

@@ -65,7 +65,7 @@ func (c *Call) By(payload json.RawMessage) json.RawMessage {
 	return fmt.Appendf(nil, `%s%s"by":%s}`, payload[:len(payload)-1], comma, name)
 }
 
-// Bounded gives a route a context with the time that the log has.
+// Bounded returns a route whose context ends with the time that the log has.
 func Bounded(serve func(context.Context, *Call) error) func(*Call) error {
 	return func(c *Call) error {
 		ctx, cancel := c.Bounded()

@@ -75,7 +75,7 @@ func (t *Talk) Refuse(bad *Close, over bool) error {
 	})
 }
 
-// Await gives the client some time from now on, until Await is called again. The conversation ends when it has passed, as
+// Await limits the time that the client has from now on, until Await is called again. The conversation ends when it has passed, as
 // after Patience. 0 is no bound.
 func (t *Talk) Await(most time.Duration) {
 	if t.silent != nil {
@@ -101,7 +101,7 @@ func (t *Talk) timedOut() {
 	})
 }
 
-// Alive says that the client has answered a heartbeat.
+// Alive records that the client has answered a heartbeat.
 func (t *Talk) Alive() { t.conv.Heard(true) }
 
 func (t *Talk) ended(id string, err error) error {

@@ -157,7 +157,7 @@ func clone(f dialect.Frame) dialect.Frame {
 	return f
 }
 
-// ProjectError says at which record a projector failed.
+// ProjectError returns an error that names the record at which a projector failed.
 func ProjectError(r schema.Record, err error) error {
 	return fmt.Errorf("project seq %d: %w", r.Seq, err)
 }

@@ -144,7 +144,7 @@ func metisRuns(t *testing.T, m metis, p *proc) (runs []metisRun) {
 	return runs
 }
 
-// metisOwn gives the children of a scenario ids of the run's own.
+// metisOwn returns a scenario whose children have ids of the run's own.
 func metisOwn(events []schema.Event, run string) []schema.Event {
 	own := func(id string) string { return strings.ReplaceAll(id, "run_gen", run+"_c") }
 	for i := range events {

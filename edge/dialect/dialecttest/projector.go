@@ -106,7 +106,7 @@ func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
 	return nil
 }
 
-// Close says goodbye.
+// Close appends the frame behind the last record.
 func (p *projector) Close(out *dialect.Frames) error {
 	p.add(out, dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
 	return nil

@@ -124,7 +124,7 @@ func (Sample) AppendError(dst []byte, p dialect.Problem) []byte {
 	return fmt.Appendf(dst, `{"error":%q,"message":%s}`, cmp.Or(p.Named, p.Code), message)
 }
 
-// complete says that nothing is left in a body of its own.
+// complete answers, in a body of its own, that nothing is left.
 func complete(c *protocol.Call) error {
 	c.Reply(200, []byte(`{"complete":true}`))
 	return nil

@@ -259,7 +259,7 @@ func heap() int {
 
 func same(a, b []frame) bool { return slices.Equal(a, b) || len(a)+len(b) == 0 }
 
-// difference says where two lists part.
+// difference returns where two lists part.
 func difference(got, want []frame) string {
 	for i := range min(len(got), len(want)) {
 		if !reflect.DeepEqual(got[i], want[i]) {

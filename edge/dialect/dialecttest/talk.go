@@ -58,7 +58,7 @@ func malformed(_ *protocol.Talk, bad *protocol.Close) error {
 	return dialect.Refuse(dialect.ErrBadRequest, "only messages of text are read: %s", bad.Reason)
 }
 
-// ended tells the end of a subscription.
+// ended sends the end of a subscription.
 func ended(t *protocol.Talk, id string, err error) error {
 	if err != nil {
 		return err

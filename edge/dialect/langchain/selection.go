@@ -29,7 +29,7 @@ var channels = [...]string{"lifecycle", "messages", "tools", "input", "values", 
 // customPrefix is before the name of a custom channel.
 const customPrefix = "custom:"
 
-// Filter says which events of a thread a client wants.
+// Filter selects the events of a thread that a client wants.
 type Filter struct {
 	Channels   []string   `json:"channels"`             // sorted, without doubles: the nine, and custom:NAME
 	Namespaces [][]string `json:"namespaces,omitempty"` // prefixes; nil: all

@@ -252,7 +252,7 @@ func generate(t *rapid.T) (all []schema.Event) {
 	return log(b.String()).Events
 }
 
-// malformed says what is wrong with events: numbers that do not rise, blocks that interleave, a finish that is not its deltas,
+// malformed returns what is wrong with events: numbers that do not rise, blocks that interleave, a finish that is not its deltas,
 // and what is open at a terminal. "" is nothing.
 func malformed(all []event) string {
 	type open struct {

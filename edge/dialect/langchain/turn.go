@@ -106,7 +106,7 @@ func (p *Projector) runs() {
 	}
 }
 
-// root says what becomes of the run.
+// root appends what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {
 		o = o.str("event", event).some("graph_name", p.graph)
@@ -234,7 +234,7 @@ func firstOf(all ...string) string {
 	return ""
 }
 
-// childBegins says that a child has started, and why.
+// childBegins appends that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {
 	p.runs()
 	call, name, graph := "", "", ""

@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// Code says what was refused, in the words of the protocol.
+// Code names what was refused, in the words of the protocol.
 type Code string
 
 // The codes. The first four are those of a subscribe_error (4.2).

@@ -166,7 +166,7 @@ func (p *Projector) toolUseEnds(s *session, m *message, b *assemble.Block) {
 	p.rec.input = nil
 }
 
-// messageCloses says that a message is complete, or how far it came.
+// messageCloses appends that a message is complete, or how far it came.
 func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 	m := s.message()
 	if m == nil {

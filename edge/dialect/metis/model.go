@@ -99,7 +99,7 @@ func (p *Projector) parent(s *session, flag string) {
 	}
 }
 
-// routed says which model the turn's route is, once: as it was published, or as the first request to a model shows. It
+// routed appends the model of the turn's route, once: as it was published, or as the first request to a model shows. It
 // reports whether it was said.
 func (p *Projector) routed(s *session, payload []byte) bool {
 	if s.turn.seq == 0 || s.turn.routed {
@@ -178,7 +178,7 @@ func find(s, or string, pairs ...string) string {
 	return or
 }
 
-// modelCompletes says how a request has ended, and then what of its tools has waited for that. how is that of whatever ends
+// modelCompletes appends how a request has ended, and then what of its tools has waited for that. how is that of whatever ends
 // it, if that is not the request itself.
 func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
 	c := *m

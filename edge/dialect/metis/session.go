@@ -224,7 +224,7 @@ func (p *Projector) spawned(t *assemble.Transition) {
 	p.created(s)
 }
 
-// sends says that a session has a worker.
+// sends appends that a session has a worker.
 func (p *Projector) sends(up *session, child, use string, prompt *asked) dialect.Place {
 	at, ok := p.begin(up, delegateStarted, system, up.turn.seq, up.answered)
 	if ok {

@@ -15,7 +15,7 @@ import (
 // MaxReplay bounds the matching events that a client may have missed (3.6). Of more it needs a snapshot.
 const MaxReplay = 10_000
 
-// Filter says which events of a session a client wants. It is a predicate over type, actor and worker alone.
+// Filter selects the events of a session that a client wants. It is a predicate over type, actor and worker alone.
 type Filter struct {
 	Types   []string `json:"event_types"`             // sorted, without doubles; nil: all, also those of no family
 	Actors  []string `json:"actors"`                  // user, agent, system, tool, worker; in the same way

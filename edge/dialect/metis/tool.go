@@ -109,7 +109,7 @@ func (p *Projector) runs(s *session) {
 	}
 }
 
-// dispatch says that a tool works, behind the end of the request that has asked for it: one whose message is complete ends
+// dispatch appends that a tool works, behind the end of the request that has asked for it: one whose message is complete ends
 // with that.
 func (p *Projector) dispatch(s *session, c *call) {
 	if c.called || c.cut {
@@ -233,7 +233,7 @@ func toolClass(code, message string) string {
 		"permission denied", "permission_denied", "not found", "not_found", "no such", "not_found", "invalid", "validation_error")
 }
 
-// concludes says how a call has ended.
+// concludes appends how a call has ended.
 func (p *Projector) concludes(s *session, c *call, e *ending) {
 	k, parent := toolCompleted, c.place
 	if !e.ok {

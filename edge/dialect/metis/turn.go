@@ -174,7 +174,7 @@ func (p *Projector) close(s *session, how outcome) {
 	}
 }
 
-// endTurn says that the turn has ended.
+// endTurn appends the end of the turn.
 func (p *Projector) endTurn(s *session, how outcome, reason string) {
 	t := s.turn
 	if t.seq == 0 {
@@ -203,7 +203,7 @@ func (p *Projector) endTurn(s *session, how outcome, reason string) {
 	}
 }
 
-// turnCancelled says that the turn was cancelled: by the client, as its request says, or by somebody else.
+// turnCancelled appends that the turn was cancelled: by the client, as its request says, or by somebody else.
 func (p *Projector) turnCancelled(s *session, t turn, reason string) {
 	a := system
 	if c := s.cancelled; c.seq > t.seq {

@@ -108,7 +108,7 @@ func bound(q protocol.Query, name, run string) (place dialect.Place, at time.Tim
 	return place, at, badID(err, name)
 }
 
-// badID gives a refusal of an id its code.
+// badID returns the refusal of an id, with its code.
 func badID(err error, name string) error {
 	if errors.Is(err, schema.ErrBadCursor) {
 		return metis.Refuse(metis.CodeInvalidRequest, "%s is none of this session", name)

@@ -105,7 +105,7 @@ func received(t *protocol.Talk, message []byte) error {
 	return nil
 }
 
-// cancelled tells the agent to end a turn, if that is in flight.
+// cancelled stores the command that ends a turn, if that is in flight.
 func cancelled(t *protocol.Talk, turn, reason string) error {
 	err := t.With(auth.ScopeCommand, func() error {
 		return stop(t.Context(), t.Call, t.Path("run"), turn, reason, producers.AppendOptions{})

@@ -115,7 +115,7 @@ func checkContent(content json.RawMessage) error {
 	return nil
 }
 
-// cancel tells the agent to end the turn of the path.
+// cancel stores the command that ends the turn of the path.
 func (a *api) cancel(ctx context.Context, c *protocol.Call) error {
 	opt, err := c.Keyed()
 	if err != nil {

@@ -33,7 +33,9 @@ func TestContract(t *testing.T) {
 		},
 		State: 1 << 20,
 		Refusal: func(body []byte, _ dialect.Problem) error {
-			var b struct{ Error struct{ Code, Message string } }
+			var b struct {
+				Error struct{ Code, Message string }
+			}
 			if err := json.Unmarshal(body, &b); err != nil || b.Error.Code == "" {
 				return errors.New("not an error of this protocol")
 			}

@@ -57,7 +57,6 @@ type record struct {
 	seq     schema.Seq
 	typ     []byte
 	ts      string
-	ms      int64 // since the epoch
 	child   string
 	payload []byte
 	fields  jsonscan.Fields
@@ -161,9 +160,6 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	_, ts, run := r.Envelope()
 	p.rec = record{seq: r.Seq, typ: r.Type, ts: string(ts), child: string(r.Child), payload: p.reading.Head().Payload, out: out, fields: p.rec.fields}
-	if t, err := time.Parse(time.RFC3339Nano, p.rec.ts); err == nil {
-		p.rec.ms = t.UnixMilli()
-	}
 	if p.thread == "" {
 		p.thread = string(run)
 	}
@@ -280,14 +276,25 @@ func (p *Projector) frame(out *dialect.Frames, c channel, method string, s sourc
 	b = appendID(b, p.thread, at)
 	through := len(b)
 	b = strconv.AppendInt(append(b, `","seq":`...), Number(at), 10)
-	o := object(b).some("run_id", p.run.id).str("method", method)
-	o = append(o.name("params"), '{').raw("namespace", s.namespace).num("timestamp", p.rec.ms).maybe("node", s.node)
+	o := object(b).some("run_id", p.run.id).name("method")
+	named := len(o) + 1
+	o = jsonscan.AppendString(o, method)
+	o = append(o.name("params"), '{').raw("namespace", s.namespace).num("timestamp", millis(p.rec.ts)).maybe("node", s.node)
 	o = data(o.name("data"))
 	p.buf = append(o, `}}`...)
 	f := dialect.Frame{Data: out.Text(p.buf), Slot: at.Slot, Lane: s.lane, Kind: int(c)}
 	f.Token = f.Data[from:through:through]
-	f.Event = []byte(method)
+	f.Event = f.Data[named : named+len(method) : named+len(method)]
 	return f
+}
+
+// millis returns a time of the log in milliseconds since the epoch.
+func millis(ts string) int64 {
+	t, err := time.Parse(time.RFC3339Nano, ts)
+	if err != nil {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 func (p *Projector) step(t *assemble.Transition) {

@@ -23,7 +23,6 @@ type state struct {
 type snapshot struct {
 	at     dialect.Place
 	ts     string
-	ms     int64
 	values []byte // never changed
 }
 
@@ -132,7 +131,7 @@ func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
 		return nil
 	}
 	was := p.rec
-	p.rec = record{seq: p.newest.at.Seq, ms: p.newest.ms}
+	p.rec = record{seq: p.newest.at.Seq, ts: p.newest.ts}
 	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at, func(o object) object { return append(o, p.newest.values...) })
 	if p.rec = was; p.req.Select == nil || p.req.Select.Shows(&f) {
 		f.Token = nil // the client goes on behind the newest event, not behind this one

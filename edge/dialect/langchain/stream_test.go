@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -329,6 +330,35 @@ func TestScenariosAreWellFormed(t *testing.T) {
 	for _, s := range scenarios() {
 		if wrong := malformed(told(t, s)); wrong != "" {
 			t.Errorf("%s: %s", s.Name, wrong)
+		}
+	}
+}
+
+// TestCopiesAtOnce: copies of one projector are made and fed at the same time, and each goes on by itself.
+func TestCopiesAtOnce(t *testing.T) {
+	list := records(t, log(allChannels))
+	for at := 5; at < len(list); at += 9 {
+		p := newProjector(dialect.Request{})
+		for _, r := range list[:at] {
+			if err := p.Project(nil, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		req := requested(t, everything)
+		var all [4]string
+		var running sync.WaitGroup
+		for i := range all {
+			running.Go(func() {
+				for _, f := range project(t, p.For(req).(*Projector), list[at:]) {
+					all[i] += string(f.Data)
+				}
+			})
+		}
+		running.Wait()
+		for i := range all {
+			if all[i] != all[0] || all[0] == "" {
+				t.Errorf("copies at %d differ", at)
+			}
 		}
 	}
 }

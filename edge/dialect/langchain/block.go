@@ -2,6 +2,7 @@ package langchain
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"agentstream/schema"
@@ -91,7 +92,7 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 
 func (p *Projector) blockOpens(m *message, t *assemble.Transition) {
 	part := assemble.ReadPart(t.Value)
-	b := &block{place: t.Block.Place, id: firstOf(t.Block.CallID, text(part.ID)), name: firstOf(t.Block.Tool, text(part.Name)), field: t.Block.Field}
+	b := &block{place: t.Block.Place, id: cmp.Or(t.Block.CallID, text(part.ID)), name: cmp.Or(t.Block.Tool, text(part.Name)), field: t.Block.Field}
 	p.rec.input = nil
 	switch {
 	case t.Block.IsCall && t.Block.Kind == assemble.Call:
@@ -351,7 +352,7 @@ func (b *block) content(said, input []byte, free bool) []byte {
 			start = append(object{'{'}.rest(start, "text").inner("text", said), '}')
 		}
 		part := assemble.ReadPart(start)
-		return contentOf(&part, false)
+		return contentOf(&part)
 	}
 	return o.end()
 }
@@ -398,7 +399,7 @@ func compact(v []byte) []byte {
 }
 
 // contentOf returns a block of a stored content in the protocol's form. What has none is a non_standard one.
-func contentOf(c *assemble.Part, free bool) []byte {
+func contentOf(c *assemble.Part) []byte {
 	o := object{'{'}
 	typ := text(c.Type)
 	switch {
@@ -413,9 +414,9 @@ func contentOf(c *assemble.Part, free bool) []byte {
 			o = append(o.name("extras"), '{').raw("signature", c.Signature).end()
 		}
 	case typ == "tool_use":
-		return callOf(false, text(c.ID), text(c.Name), c.Partial, c.Input, free, false)
+		return callOf(false, text(c.ID), text(c.Name), c.Partial, c.Input, false, false)
 	case strings.HasSuffix(typ, "tool_use") && c.ID != nil:
-		return callOf(true, text(c.ID), text(c.Name), c.Partial, c.Input, free, false)
+		return callOf(true, text(c.ID), text(c.Name), c.Partial, c.Input, false, false)
 	case strings.HasSuffix(typ, "tool_result"):
 		status := "success"
 		output := schema.Field(c.Raw, "content")

@@ -2,6 +2,7 @@ package langchain
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -49,7 +50,7 @@ func roleOf(role string) string {
 }
 
 // message returns the message that a transition is of: the open one, or one that begins and ends with the record.
-func (p *Projector) message(l *lane, t *assemble.Transition) *message {
+func (p *Projector) message(l *lane) *message {
 	if p.rec.whole != nil {
 		return p.rec.whole
 	}
@@ -103,7 +104,7 @@ func (p *Projector) speaks(m *message, slot int, event string, more func(object)
 // messageCloses finishes a message. One that did not come to its end, because it was cancelled or its model failed, ends with
 // an error.
 func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
-	m := p.message(l, t)
+	m := p.message(l)
 	if m == nil {
 		return
 	}
@@ -146,7 +147,7 @@ func (p *Projector) problemOf(t *assemble.Transition, said bool, stop string) (p
 		case p.is(schema.TypeRunLifecycle) && schema.RunState(text(p.field("state"))) == schema.StateDone && t.Message.Implicit:
 			return "", ""
 		case p.is(schema.TypeRunLifecycle):
-			return firstOf(text(p.field("reason")), "the run ended within the message"), firstOf(text(p.field("state")), "aborted")
+			return cmp.Or(text(p.field("reason")), "the run ended within the message"), cmp.Or(text(p.field("state")), "aborted")
 		case t.Message.Implicit:
 			return "", ""
 		}
@@ -156,8 +157,8 @@ func (p *Projector) problemOf(t *assemble.Transition, said bool, stop string) (p
 	if outcomeOf(stop) == completed && !isObject(why) {
 		return "", ""
 	}
-	code = firstOf(text(schema.Field(why, "type")), stop)
-	return firstOf(text(schema.Field(why, "message")), p.run.reason, code), code
+	code = cmp.Or(text(schema.Field(why, "type")), stop)
+	return cmp.Or(text(schema.Field(why, "message")), p.run.reason, code), code
 }
 
 // finishReason writes why a model has stopped in LangChain's words, where it has one.
@@ -208,7 +209,7 @@ func (p *Projector) human() {
 
 // wholeBlock shows a block that comes whole.
 func (p *Projector) wholeBlock(m *message, index int, part *assemble.Part) {
-	whole := contentOf(part, false)
+	whole := contentOf(part)
 	n := []byte(strconv.Itoa(index))
 	start := whole
 	if part.IsText() {
@@ -230,7 +231,7 @@ func partsOf(parts [][]byte) []byte {
 			o = append(o, ',')
 		}
 		part := assemble.ReadPart(raw)
-		o = append(o, contentOf(&part, false)...)
+		o = append(o, contentOf(&part)...)
 	}
 	return append(o, ']')
 }

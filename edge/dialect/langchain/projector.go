@@ -325,7 +325,7 @@ func (p *Projector) step(t *assemble.Transition) {
 		p.messageOpens(l, t)
 	case assemble.BlockOpen, assemble.BlockText, assemble.BlockPart, assemble.BlockInput, assemble.BlockCitations, assemble.BlockSignature,
 		assemble.BlockEnd, assemble.BlockClose:
-		if m := p.message(l, t); m != nil {
+		if m := p.message(l); m != nil {
 			p.block(m, t)
 		}
 	case assemble.MessageClose:

@@ -2,6 +2,7 @@ package langchain
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"slices"
 
@@ -95,7 +96,7 @@ func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, sto
 		o = append(o.name("tool_calls"), '[')
 		for _, raw := range parts {
 			if c := assemble.ReadPart(raw); text(c.Type) == "tool_use" {
-				if call := contentOf(&c, false); bytes.HasPrefix(call, []byte(`{"type":"tool_call"`)) {
+				if call := contentOf(&c); bytes.HasPrefix(call, []byte(`{"type":"tool_call"`)) {
 					o = append(sepList(o), call...)
 				}
 			}
@@ -192,7 +193,7 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 			ts, step = p.spans[n-1].ts, int64(n)
 		}
 	}
-	node := quoted(firstOf(p.graph, "agent"))
+	node := quoted(cmp.Or(p.graph, "agent"))
 	o = append(o.name("next"), '[')
 	if p.run.active || len(p.requests) > 0 {
 		o = append(o, node...)
@@ -208,14 +209,14 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 		o = append(o, `],"checkpoint":null,"error":null,"state":null}`...)
 	}
 	o = append(o, ']')
-	id := firstOf(p.checkpoint.id, p.run.id)
+	id := cmp.Or(p.checkpoint.id, p.run.id)
 	o = append(o.name("checkpoint"), '{').str("thread_id", p.thread).str("checkpoint_ns", "").str("checkpoint_id", id).end()
 	if o = o.name("parent_checkpoint"); p.checkpoint.parent != "" {
 		o = append(o, '{').str("thread_id", p.thread).str("checkpoint_ns", "").str("checkpoint_id", p.checkpoint.parent).end()
 	} else {
 		o = append(o, `null`...)
 	}
-	o = append(o.name("metadata"), '{').num("step", step).str("source", firstOf(p.checkpoint.source, "loop")).end()
+	o = append(o.name("metadata"), '{').num("step", step).str("source", cmp.Or(p.checkpoint.source, "loop")).end()
 	return o.raw("created_at", quoted(ts)).end(), nil
 }
 

@@ -2,14 +2,13 @@ package langchain
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
 )
-
-func wholeNumber(v []byte) (int64, bool) { return jsonscan.WholeNumber(v) }
 
 func (p *Projector) callStarts(l *lane, t *assemble.Transition) {
 	name := t.Item.Tool
@@ -73,7 +72,7 @@ func (p *Projector) toolProblem(output []byte) (message, code string) {
 	if p.field("error") != nil && code == "" {
 		detail = p.field("error")
 	}
-	message = firstOf(text(detail), text(schema.Field(detail, "message")), text(output), code, "the tool failed")
+	message = cmp.Or(text(detail), text(schema.Field(detail, "message")), text(output), code, "the tool failed")
 	return message, code
 }
 
@@ -210,14 +209,14 @@ func (p *Projector) updated() {
 func (p *Projector) stepped() {
 	p.runs()
 	if id := text(p.field("checkpoint_id")); id != "" {
-		n, _ := wholeNumber(p.field("step_index"))
+		n, _ := jsonscan.WholeNumber(p.field("step_index"))
 		p.checkpointed(id, n)
 	}
 }
 
 func (p *Projector) pointed() {
 	p.runs()
-	n, ok := wholeNumber(p.field("step"))
+	n, ok := jsonscan.WholeNumber(p.field("step"))
 	if !ok {
 		n = p.checkpoint.step + 1
 	}
@@ -233,7 +232,7 @@ func (p *Projector) checkpointed(id string, step int64) {
 	if parent == "" && root && p.field("parent_id") == nil {
 		parent = p.checkpoint.id
 	}
-	origin := firstOf(text(p.field("source")), "loop")
+	origin := cmp.Or(text(p.field("source")), "loop")
 	p.emit(checkpoints, "checkpoints", s, slotSays, func(o object) object {
 		return o.str("id", id).some("parent_id", parent).num("step", step).str("source", origin)
 	})
@@ -245,7 +244,7 @@ func (p *Projector) checkpointed(id string, step int64) {
 // described reads what the session is.
 func (p *Projector) described() {
 	if v := p.field("agent"); p.rec.child == "" && v != nil {
-		p.graph = firstOf(text(v), text(schema.Field(v, "id")))
+		p.graph = cmp.Or(text(v), text(schema.Field(v, "id")))
 		if len(p.graph) > maxName {
 			p.graph = ""
 		}

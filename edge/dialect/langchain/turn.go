@@ -1,11 +1,13 @@
 package langchain
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 )
 
 // turns are the runs of LangGraph in the thread: stretches of it, one at a time.
@@ -106,7 +108,7 @@ func (p *Projector) runs() {
 	}
 }
 
-// root appends what becomes of the run.
+// root says what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {
 		o = o.str("event", event).some("graph_name", p.graph)
@@ -179,7 +181,7 @@ func endOf(s schema.RunState) string {
 
 // taken reads which commands the agent has dealt with. When a run was asked for, that is its end.
 func (p *Projector) taken() {
-	n, ok := wholeNumber(p.field("through"))
+	n, ok := jsonscan.WholeNumber(p.field("through"))
 	if !ok || p.rec.child != "" {
 		return
 	}
@@ -208,9 +210,9 @@ func (p *Projector) settle() {
 	}
 	p.root(how, slotLast, func(o object) object {
 		if how == failed {
-			o = o.str("error", firstOf(p.why, p.run.reason, "the run failed"))
+			o = o.str("error", cmp.Or(p.why, p.run.reason, "the run failed"))
 		} else if how == interrupted && len(p.requests) == 0 {
-			o = o.some("reason", firstOf(p.why, p.run.reason))
+			o = o.some("reason", cmp.Or(p.why, p.run.reason))
 		}
 		if p.checkpoint.id != "" {
 			o = append(append(o.name("checkpoint"), '{').str("id", p.checkpoint.id), '}')
@@ -225,16 +227,7 @@ func (p *Projector) settle() {
 	}
 }
 
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
-// childBegins appends that a child has started, and why.
+// childBegins says that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {
 	p.runs()
 	call, name, graph := "", "", ""
@@ -267,7 +260,7 @@ func (p *Projector) childEnds(t *assemble.Transition) {
 	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotEnds), func(o object) object {
 		o = o.str("event", how)
 		if how == failed {
-			o = o.str("error", firstOf(reason, "the agent failed"))
+			o = o.str("error", cmp.Or(reason, "the agent failed"))
 		}
 		return o
 	})

@@ -382,6 +382,25 @@ func TestMultitask(t *testing.T) {
 			t.Errorf("%s: %s, want %s", strategy, got, want)
 		}
 	}
+	// A worker says what it has taken within the turn, and answers again what one that has died did not.
+	if got := fmt.Sprint(runs(`session.created {}
+		command.message {"content":"a"}
+		commands.taken {"through":1}
+		turn.start {"turn_id":"1"}
+		turn.end {"turn_id":"1","stop_reason":"error","reason":"the worker has died"}
+		turn.start {"turn_id":"2"}
+		commands.taken {"through":2}
+		turn.end {"turn_id":"2","stop_reason":"end_turn"}
+		command.message {"content":"b"}
+		turn.start {"turn_id":"3"}
+		command.message {"content":"c"}
+		commands.taken {"through":9}
+		turn.end {"turn_id":"3","stop_reason":"end_turn"}
+		turn.start {"turn_id":"4"}
+		commands.taken {"through":11}
+		turn.end {"turn_id":"4","stop_reason":"end_turn"}`)); got != "[2:running 2:completed 9:running 9:completed]" {
+		t.Error(got)
+	}
 	if got := fmt.Sprint(runs(`command.message {"content":"a"}
 		turn.start {"turn_id":"1"}
 		command.message {"content":"b"}

@@ -28,6 +28,7 @@ type graphRun struct {
 	active  bool // it has begun and has no terminal
 	running bool // it has been said that it runs
 	asked   bool // a command has begun it
+	taken   bool // and the agent has dealt with that
 	over    bool // its turn has ended, or it was cancelled before one began
 	stop    string
 	reason  string // of the newest turn.end
@@ -179,7 +180,7 @@ func endOf(s schema.RunState) string {
 	return completed
 }
 
-// taken reads which commands the agent has dealt with. When a run was asked for, that is its end.
+// taken reads which commands the agent has dealt with.
 func (p *Projector) taken() {
 	n, ok := jsonscan.WholeNumber(p.field("through"))
 	if !ok || p.rec.child != "" {
@@ -187,15 +188,22 @@ func (p *Projector) taken() {
 	}
 	p.takes = true
 	p.waiting = slices.DeleteFunc(p.waiting, func(w waiting) bool { return !w.own && w.seq <= schema.Seq(n) })
+	p.run.taken = p.run.taken || p.run.begin <= schema.Seq(n)
+}
+
+// done reports whether the run that was asked for is at its end: its command was dealt with and its turn has ended, in
+// whatever order the agent says so.
+func (p *Projector) done() bool {
 	root := p.reading.Lane("")
-	if p.run.active && p.run.asked && p.run.begin <= schema.Seq(n) && p.run.over && !root.InTurn && root.Message == nil {
-		p.close, p.why = outcomeOf(p.run.stop), p.run.reason
-	}
+	return p.run.active && p.run.asked && p.run.taken && p.run.over && !root.InTurn && root.Message == nil
 }
 
 // settle ends the run, behind all else of the record that ends it. One that has requests open waits for their answers; one into
 // which messages were injected that the agent will take goes on.
 func (p *Projector) settle() {
+	if p.close == "" && p.done() {
+		p.close, p.why = outcomeOf(p.run.stop), p.run.reason
+	}
 	how := p.close
 	p.close = ""
 	if how == "" || !p.run.active || !p.run.running && !p.run.asked {

@@ -109,7 +109,7 @@ func (p *Projector) runs() {
 	}
 }
 
-// root says what becomes of the run.
+// root appends what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {
 		o = o.str("event", event).some("graph_name", p.graph)
@@ -235,7 +235,7 @@ func (p *Projector) settle() {
 	}
 }
 
-// childBegins says that a child has started, and why.
+// childBegins appends that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {
 	p.runs()
 	call, name, graph := "", "", ""

@@ -49,7 +49,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	}
 	sink, err := s.upgrade(c, options)
 	if err != nil {
-		l.End(nil)
+		defer l.End(nil)
 		return live.Ended(l.Ctx, err)
 	}
 	c.EndOf, c.Done = c.lastOfConversation, c.overConversation

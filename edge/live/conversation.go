@@ -35,6 +35,8 @@ type ConversationConfig struct {
 	Bound  *Bound              // of the subscriptions
 	Form   *transport.Encoding // of their frames
 	Most   int                 // subscriptions at a time
+	Once   bool                // a frame that several subscriptions of a run show comes once
+	Gather time.Duration       // that subscriptions wait for others to begin with them
 	Beat   Heartbeat
 	// Ended is told of a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
@@ -57,15 +59,17 @@ type Conversation struct {
 	sink Socket
 	life *Life
 
-	turn  sync.Mutex      // held while a message, or the end of a subscription, is dealt with
-	fresh []*subscription // opened within this turn; they begin behind it
-	write sync.Mutex      // held by the subscription that collects frames
+	turn   sync.Mutex      // held while a message, or the end of a subscription, is dealt with
+	fresh  []*subscription // opened within this turn; they begin behind it, or when gather says so
+	gather *time.Timer     // nil: nothing waits for it
+	write  sync.Mutex      // held by the subscription that collects frames
 
-	mu     sync.Mutex
-	subs   []*subscription
-	closed bool
-	total  Report // of subscriptions that are over
-	ping   *time.Timer
+	mu      sync.Mutex
+	subs    []*subscription
+	members int // of all of them
+	closed  bool
+	total   Report // of subscriptions that are over
+	ping    *time.Timer
 
 	begun    time.Time
 	busy     atomic.Int64 // when something was last sent or received, since begun; kept for the heartbeat
@@ -178,15 +182,32 @@ func (c *Conversation) take(step func() error) (err error) {
 		if err != nil {
 			c.life.End(err)
 		}
-		for _, s := range c.fresh {
-			go s.serve()
+		switch {
+		case c.cfg.Gather == 0 || len(c.fresh) == 0:
+			c.start()
+		case c.gather == nil:
+			c.gather = time.AfterFunc(c.cfg.Gather, func() {
+				c.turn.Lock()
+				defer c.turn.Unlock()
+				c.start()
+			})
 		}
-		c.fresh = nil
 	}()
 	if c.life.Ctx.Err() != nil {
 		return context.Cause(c.life.Ctx)
 	}
 	return step()
+}
+
+// start lets the subscriptions begin that were opened. It needs turn.
+func (c *Conversation) start() {
+	for _, s := range c.fresh {
+		go s.serve()
+	}
+	if c.fresh = nil; c.gather != nil {
+		c.gather.Stop()
+		c.gather = nil
+	}
 }
 
 // Send writes frames at once and waits for the client.
@@ -215,36 +236,41 @@ func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) 
 	if err != nil {
 		return Place{}, err
 	}
-	s.ss, err = c.open(s, req)
-	if s.complete = errors.Is(err, dialect.ErrComplete); err != nil && !s.complete {
+	if s.ss, err = c.open(s, req); err != nil && !errors.Is(err, dialect.ErrComplete) {
 		s.ss.Close()
 		s.life.End(nil)
 		c.remove(s)
 		close(s.done)
 		return Place{}, err
 	}
+	place := Place{After: s.ss.After, Last: s.ss.Pos.Last, Ended: s.ss.Pos.Ended}
+	if s.over = err; c.cfg.Once {
+		c.join(s)
+	}
 	c.fresh = append(c.fresh, s)
-	return Place{After: s.ss.After, Last: s.ss.Pos.Last, Ended: s.ss.Pos.Ended}, nil
+	return place, nil
 }
 
 func (c *Conversation) open(s *subscription, req dialect.Request) (*Session, error) {
 	req.Stream = c.cfg.Bound.Name
-	ss := &Session{live: c.live, c: &s.report, bound: c.cfg.Bound, life: &s.life, ctx: s.life.Ctx, req: req}
-	key, err := s.life.key(req.Run)
-	if err != nil {
-		return ss, err
-	}
-	s.report.Run = key.Run
-	return ss, Ended(ss.ctx, ss.open(ss.ctx, key))
+	s.req = req
+	return c.live.session(&s.life, &s.report, c.cfg.Bound, req, nil)
+}
+
+// newSubscription returns one without members.
+func (c *Conversation) newSubscription() *subscription {
+	s := &subscription{conv: c, done: make(chan struct{})}
+	s.life.Caller = c.life.Caller
+	s.life.Ctx, s.life.Cancel = context.WithCancelCause(context.Background())
+	s.report.EndOf = func(error) transport.End { return transport.End{} }
+	s.report.Done = s.ended
+	return s
 }
 
 // enter gives a subscription its place.
 func (c *Conversation) enter(id string) (*subscription, error) {
-	s := &subscription{conv: c, id: id, done: make(chan struct{})}
-	s.life.Caller = c.life.Caller
-	s.life.Ctx, s.life.Cancel = context.WithCancelCause(context.Background())
-	s.report.EndOf = func(error) transport.End { return transport.End{} }
-	s.report.Done = s.over
+	s := c.newSubscription()
+	s.members = []member{{id: id}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -252,26 +278,30 @@ func (c *Conversation) enter(id string) (*subscription, error) {
 		return nil, context.Cause(c.life.Ctx)
 	case c.find(id) >= 0:
 		return nil, dialect.Refuse(dialect.ErrBadRequest, "there is a subscription with this id")
-	case len(c.subs) >= c.cfg.Most:
-		return nil, fmt.Errorf("%d subscriptions: %w", len(c.subs), ends.ErrBusy)
+	case c.members >= c.cfg.Most:
+		return nil, fmt.Errorf("%d subscriptions: %w", c.members, ends.ErrBusy)
 	}
-	if len(c.subs) > 0 {
+	if c.members > 0 {
 		if err := c.live.one(); err != nil {
 			return nil, err
 		}
 	}
 	c.subs = append(c.subs, s)
+	c.members++
 	return s, nil
 }
 
-// find and drop need mu.
+// find and let need mu.
 func (c *Conversation) find(id string) int {
-	return slices.IndexFunc(c.subs, func(s *subscription) bool { return s.id == id })
+	return slices.IndexFunc(c.subs, func(s *subscription) bool { return s.member(id) >= 0 })
 }
 
-func (c *Conversation) drop(i int) {
-	if c.subs = slices.Delete(c.subs, i, i+1); len(c.subs) > 0 {
-		c.live.less()
+// let lets so many go. A connection's last is no stream of its own.
+func (c *Conversation) let(members int) {
+	for range members {
+		if c.members--; c.members > 0 {
+			c.live.less()
+		}
 	}
 }
 
@@ -281,9 +311,33 @@ func (c *Conversation) remove(s *subscription) bool {
 	defer c.mu.Unlock()
 	i := slices.Index(c.subs, s)
 	if i >= 0 {
-		c.drop(i)
+		c.subs = slices.Delete(c.subs, i, i+1)
+		c.let(len(s.members))
 	}
 	return i >= 0
+}
+
+// replace puts one subscription in the place of another, which has been stopped.
+func (c *Conversation) replace(old, s *subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subs = slices.DeleteFunc(c.subs, func(other *subscription) bool { return other == s })
+	c.subs[slices.Index(c.subs, old)] = s
+}
+
+// stop ends the session of a subscription, of which no frame comes later, and returns the seq of the last record that it
+// has shown, or the place where it began.
+func (c *Conversation) stop(s *subscription) (at schema.Seq) {
+	at = s.ss.After
+	s.life.End(errUnsubscribed)
+	if i := slices.Index(c.fresh, s); i >= 0 {
+		c.fresh = slices.Delete(c.fresh, i, i+1)
+		s.ss.Close()
+		close(s.done)
+		return at
+	}
+	<-s.done
+	return max(at, s.report.Seq)
 }
 
 // Unsubscribe ends a subscription, within a turn, and returns the seq of the last record that it has shown, or the
@@ -296,18 +350,12 @@ func (c *Conversation) Unsubscribe(id string) (at schema.Seq, ok bool) {
 		return 0, false
 	}
 	s := c.subs[i]
-	c.drop(i)
 	c.mu.Unlock()
-	at = s.ss.After
-	s.life.End(errUnsubscribed)
-	if i := slices.Index(c.fresh, s); i >= 0 { // it has not begun
-		c.fresh = slices.Delete(c.fresh, i, i+1)
-		s.ss.Close()
-		close(s.done)
-		return at, true
+	if len(s.members) > 1 {
+		return c.part(s, id), true
 	}
-	<-s.done
-	return max(at, s.report.Seq), true
+	c.remove(s)
+	return c.stop(s), true
 }
 
 // Subscriptions returns the ids of those that are open.
@@ -315,7 +363,9 @@ func (c *Conversation) Subscriptions() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.subs {
-		ids = append(ids, s.id)
+		for _, m := range s.members {
+			ids = append(ids, m.id)
+		}
 	}
 	return ids
 }
@@ -326,13 +376,11 @@ func (c *Conversation) finish() {
 	c.mu.Lock()
 	c.closed = true
 	c.ping.Stop()
-	subs := slices.Clone(c.subs)
 	c.mu.Unlock()
-	for _, s := range subs {
-		s.life.End(err)
-	}
+	c.endAll(err) // a turn that waits for one of them goes on
 	c.turn.Lock()
-	for _, s := range subs {
+	c.start()
+	for _, s := range c.endAll(err) {
 		<-s.done
 		c.remove(s)
 	}
@@ -345,6 +393,17 @@ func (c *Conversation) finish() {
 		err = lerr
 	}
 	report.Done(nil, err)
+}
+
+// endAll ends the subscriptions and returns them.
+func (c *Conversation) endAll(err error) []*subscription {
+	c.mu.Lock()
+	subs := slices.Clone(c.subs)
+	c.mu.Unlock()
+	for _, s := range subs {
+		s.life.End(err)
+	}
+	return subs
 }
 
 // ended deals with a subscription that is over.
@@ -360,7 +419,12 @@ func (c *Conversation) ended(s *subscription, err error) {
 		if !c.remove(s) || c.cfg.Ended == nil { // its client was faster
 			return nil
 		}
-		return c.cfg.Ended(s.id, err)
+		for _, m := range s.members {
+			if err := c.cfg.Ended(m.id, err); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

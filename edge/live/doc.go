@@ -5,7 +5,8 @@
 // A [Session] is one stream from its request to its end: it reads a source through a shared view or from history and
 // feeds a transport's sink. [Live] holds all of a node: it opens sessions, ends those whose credential was revoked, and
 // drains them at shutdown. A view shapes what the log brings once for all who watch the same; watchers that have
-// everything are parked there, without a goroutine, and get the same bytes.
+// everything are parked there, without a goroutine, and get the same bytes: a record is projected once for all of a form,
+// whatever each of them selects, and so is history that several read at the same time.
 // A [Conversation] is a connection that holds several sessions, its subscriptions, between the answers to its client's
 // messages.
 //
@@ -27,5 +28,6 @@
 //
 // # Where to look next
 //
-// session.go for a stream's life, conversation.go for many on one connection, view.go and park.go for what is shared, edge/shape for what views show.
+// session.go for a stream's life, conversation.go and joint.go for many on one connection, view.go, park.go, broadcast.go and
+// replay.go for what is shared, edge/shape for what views show.
 package live

@@ -25,7 +25,7 @@ func (ss *Session) park() bool {
 		return false
 	}
 	r := ss.read.upToDate()
-	if r == nil {
+	if r == nil || ss.apart(r.pos+1) {
 		return false
 	}
 	enc := ss.direct.Encoding()

@@ -29,6 +29,7 @@ type Session struct {
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
 	again   *stretch          // what is told again first; nil: what the projector says
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
+	joint   *joint            // of several subscriptions, of which each frame comes once; nil: it is one
 
 	ctx    context.Context // of life
 	read   reader
@@ -41,22 +42,29 @@ type Session struct {
 // Open opens what a request asks for. What it opened is closed by Close, also after an error. The error wraps
 // dialect.ErrComplete when the run has ended and the client has all of it.
 func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session, error) {
-	ctx := l.Ctx
-	ss := &Session{live: v, c: c, bound: b, life: l, ctx: ctx, req: req}
+	return v.session(l, c, b, req, func() error {
+		if err := v.Enter(l); err != nil {
+			return err
+		}
+		c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was said
+		l.expire()
+		return nil
+	})
+}
+
+// session opens what a request asks for, when its run may be seen and enter takes it in.
+func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter func() error) (*Session, error) {
+	ss := &Session{live: v, c: c, bound: b, life: l, ctx: l.Ctx, req: req}
 	key, err := l.key(req.Run)
 	if err != nil {
 		return ss, err
 	}
-	c.Run = key.Run
-	if err := v.Enter(l); err != nil {
-		return ss, err
+	if c.Run = key.Run; enter != nil {
+		if err := enter(); err != nil {
+			return ss, err
+		}
 	}
-	c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was said
-	l.expire()
-	if err := ss.open(ctx, key); err != nil {
-		return ss, Ended(ctx, err)
-	}
-	return ss, nil
+	return ss, Ended(ss.ctx, ss.open(ss.ctx, key))
 }
 
 // open opens the source behind the cursor. A log that does not answer in time ends the stream.
@@ -229,6 +237,9 @@ func (ss *Session) projection() projectionKey {
 	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, span: ss.req.Span, child: ss.req.Child}
 }
 
+// apart reports whether a record's frames are not for all for whom the session is.
+func (ss *Session) apart(seq schema.Seq) bool { return ss.joint != nil && seq <= ss.joint.until }
+
 // shaped reports whether deltas are folded and paced for this client.
 func (ss *Session) shaped() bool {
 	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault
@@ -267,7 +278,7 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}
-	r.share, r.of = r.whole && ss.bound.Shared && ss.project != nil, ss.projection()
+	r.share, r.of = r.whole && ss.bound.Shared && ss.project != nil && !ss.apart(o.After+1), ss.projection()
 	if o.After < o.Pos.Last {
 		r.enter()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -13,13 +14,14 @@ import (
 
 // subscription is a session of a conversation, and the sink that it writes to.
 type subscription struct {
-	conv     *Conversation
-	id       string
-	ss       *Session
-	complete bool // the run has ended and the client has all of it
-	life     Life
-	report   Report
-	done     chan struct{} // closed when no frame comes any more
+	conv    *Conversation
+	members []member // one, but where frames of several come once
+	req     dialect.Request
+	ss      *Session
+	over    error // that its session was opened with: dialect.ErrComplete, or what keeps it from being opened again
+	life    Life
+	report  Report
+	done    chan struct{} // closed when no frame comes any more
 
 	buf  []byte // whole frames that are not written yet; the conversation's write is held while there are any
 	held bool
@@ -32,25 +34,38 @@ var (
 	_ transport.Direct = (*subscription)(nil)
 )
 
+// member returns the place of the one with an id, -1 when there is none.
+func (s *subscription) member(id string) int {
+	return slices.IndexFunc(s.members, func(m member) bool { return m.id == id })
+}
+
 // serve carries the subscription until it is parked or over.
 func (s *subscription) serve() {
 	parked, err := false, error(nil)
 	defer func() {
 		if v := recover(); !parked {
-			s.over(v, err)
+			s.ended(v, err)
 		}
 	}()
-	if s.complete {
+	if s.over != nil {
 		s.ss.Sink = s
-		err = s.ss.Carry(func() error { return nil })
+		err = s.ss.Carry(func() error { return complete(s.over) })
 	} else {
 		err = s.ss.Serve(s)
 	}
 	parked = err == ErrParked //nolint:errorlint // it is handed over, never wrapped
 }
 
-// over lets the conversation know.
-func (s *subscription) over(recovered any, err error) {
+// complete makes it the clean end that it is when the client has everything.
+func complete(err error) error {
+	if errors.Is(err, dialect.ErrComplete) {
+		return nil
+	}
+	return err
+}
+
+// ended lets the conversation know.
+func (s *subscription) ended(recovered any, err error) {
 	if recovered != nil {
 		err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, recovered, debug.Stack())
 	}

@@ -18,10 +18,11 @@ type writer struct {
 	project dialect.Projector
 	frames  dialect.Frames
 	flushed time.Time
-	shown   int  // frames since the last flush
-	last    bool // the stream is over with them
-	spared  bool // the client was: its cursor stays where it had everything
-	lent    bool // project is a chunk's, which must not be fed
+	shown   int        // frames since the last flush
+	last    bool       // the stream is over with them
+	spared  bool       // the client was: its cursor stays where it had everything
+	lent    bool       // project is a chunk's, which must not be fed
+	at      schema.Seq // of the record whose frames are written
 }
 
 // errOver reports that the stream has ended with its last frame.
@@ -38,7 +39,7 @@ func cleanly(err error) error {
 // opening writes the frames that the stream begins with.
 func (w *writer) opening() error {
 	p, ok := w.project.(dialect.Opener)
-	if !ok {
+	if !ok || w.ss.joint != nil { // others may have gone on with it: its handler has answered
 		return nil
 	}
 	of := w.ss.again
@@ -139,9 +140,11 @@ func (w *writer) lead() error {
 	if len(list) == 0 {
 		return nil
 	}
+	w.at = w.ss.After
 	if err := w.write(list); err != nil {
 		return err
 	}
+	w.ss.c.Seq = w.at
 	return w.flush(time.Now(), 0)
 }
 
@@ -201,6 +204,7 @@ func (w *writer) chunk(p portion) error {
 			return err
 		}
 	}
+	w.at = c.last
 	if err := w.write(c.list); err != nil {
 		return err
 	}
@@ -255,6 +259,10 @@ func (w *writer) put(list []dialect.Frame) error {
 // write writes what the client is shown of a record's frames, up to the last one that the stream has.
 func (w *writer) write(list []dialect.Frame) error {
 	choice := w.ss.req.Select
+	if w.ss.apart(w.at) {
+		w.ss.joint.at = w.at
+		choice = w.ss.joint
+	}
 	if choice == nil {
 		return w.put(list)
 	}
@@ -287,6 +295,7 @@ func (w *writer) record(r schema.Record) error {
 			w.frames.List[i].Token = nil
 		}
 	}
+	w.at = r.Seq
 	if err := w.write(w.frames.List); err != nil {
 		return err
 	}

@@ -24,6 +24,12 @@ type Conversation struct {
 	Late bool
 	// Subscriptions is how many a connection may hold at a time, at most MaxSubscriptions; 0: none.
 	Subscriptions int
+	// Once says that a frame which several subscriptions of a run show comes once: those that differ in their selections alone
+	// are one stream. One that joins gets its own replay first, in full, while the others wait; they go on together behind
+	// that. Their cursors are seqs or places. Such streams have no opening frames (dialect.Opener).
+	Once bool
+	// Gather is how long a subscription waits for others to begin with it, so that their replays are one as well; 0: not.
+	Gather time.Duration
 	// Patience is how long a client may take, from the upgrade on, until a handler calls Talk.Await; 0: for ever. TimedOut
 	// is what it is told then; the zero value: what the table of ends has for a time-out.
 	Patience time.Duration

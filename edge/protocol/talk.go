@@ -31,6 +31,7 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 	t := &Talk{Call: c, of: of, life: life}
 	c.quiet = true
 	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.ended
+	cfg.Once, cfg.Gather = of.Once, of.Gather
 	if b := &of.Heartbeat; b.Every > 0 {
 		cfg.Beat = live.Heartbeat{Every: b.Every, Misses: b.Misses, Lost: b.Lost.of(dialect.ErrClientGone, 1001),
 			Send: func() error { return t.deal(nil, func() error { return b.Send(t) }) }}

@@ -53,8 +53,6 @@ type Fold struct {
 	// that the client does not know (9.2).
 	Replaced []string
 	Skipped  int
-
-	seen map[string]bool
 }
 
 // Event is the envelope of events.
@@ -94,7 +92,8 @@ type Payload struct {
 	ChosenModel   string           `json:"chosen_model"`
 }
 
-// Frame takes the next frame. The error says what the server broke: an event twice, or one that the snapshot has.
+// Frame takes the next frame. The error says what the server broke: an event twice, one that the snapshot has, or one out
+// of the order of ids, which is that of events (catalog 4.1).
 func (f *Fold) Frame(frame []byte) error {
 	var m struct {
 		Type     string
@@ -112,7 +111,7 @@ func (f *Fold) Frame(frame []byte) error {
 	}
 	switch m.Type {
 	case "snapshot":
-		f.State, f.seen = State{}, nil
+		f.State = State{}
 		f.Snapshot, f.Last = m.At, m.At
 		if turn, ok := m.Session["current_turn_id"].(string); ok {
 			f.State.Turn = &Turn{turn, "in_flight"}
@@ -122,13 +121,10 @@ func (f *Fold) Frame(frame []byte) error {
 		}
 	case "event":
 		e := m.Event
-		if f.seen[e.ID] || e.ID == f.Snapshot {
-			return fmt.Errorf("event %s came twice", e.ID)
+		if e.ID <= f.Last {
+			return fmt.Errorf("event %s came behind %s", e.ID, f.Last)
 		}
-		if f.seen == nil {
-			f.seen = map[string]bool{}
-		}
-		f.seen[e.ID], f.Last = true, e.ID
+		f.Last = e.ID
 		return f.event(&e)
 	}
 	return nil

@@ -289,6 +289,7 @@ func TestRecogniseStreams(t *testing.T) {
 	for head, want := range map[string]string{
 		`{"id":"evt_1","ts":"2026-01-02T03:04:05Z","type":"text.delta","run_id":"r","child_id":null,"seq":1,"payload":{}}`: Native,
 		`{"type":"custom.x","payload":{}}`:                  Native,
+		`{"type":"text.delta"}`:                             Native, // all else of an event has a default
 		`[{"type":"run.lifecycle","payload":{}}]`:           Native,
 		"\xef\xbb\xbf\r\n [{\r\n  \"candidates\": [":        Gemini,
 		`{"error":{"code":400,"message":"m","status":"S"}}`: Gemini,
@@ -299,7 +300,7 @@ func TestRecogniseStreams(t *testing.T) {
 		`{"type":"error","sequence_number":1}`:              OpenAIResponses,
 		`{"object":"response","id":"x"`:                     OpenAIResponses,
 		`{"a":1}` + "\n" + won:                              ClaudeCode,
-		"":                                                  "", "hello": "", "{": "", "[[[[": "", `{"type":`: "", `{"a":1}`: "", "data: [1]\n\n": "", `{"type":"text.delta"}`: "", "\x00\x01": "",
+		"":                                                  "", "hello": "", "{": "", "[[[[": "", `{"type":`: "", `{"a":1}`: "", "data: [1]\n\n": "", `{"type":"text.unknown"}`: "", "\x00\x01": "",
 	} {
 		if got, ok := Recognise([]byte(head)); got != want || ok != (want != "") {
 			t.Errorf("%q: %q", head, got)

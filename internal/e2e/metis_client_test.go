@@ -61,7 +61,9 @@ func (m metis) do(method, path string, body any, header ...string) (int, map[str
 		m.t.Fatal(err)
 	}
 	var out map[string]any
-	if err := json.Unmarshal(text, &out); err != nil {
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber() // payloads have some that no float is
+	if err := numbers.Decode(&out); err != nil {
 		m.t.Fatalf("%s %s: %d %.300s: %v", method, path, resp.StatusCode, text, err)
 	}
 	return resp.StatusCode, out

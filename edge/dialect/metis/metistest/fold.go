@@ -257,10 +257,13 @@ func (m *Message) block(i int, typ string) map[string]any {
 	return m.Blocks[i]
 }
 
-// plain leaves out blocks that cannot be streamed, and members that are null.
+// plain leaves out blocks that cannot be streamed, those without a text, of which nothing is, and members that are null.
 func plain(blocks []map[string]any) (out []map[string]any) {
 	for _, b := range blocks {
 		if t := b["type"]; t != "text" && t != "thinking" && t != "tool_use" {
+			continue
+		}
+		if b["type"] != "tool_use" && b["text"] == "" && b["signature"] == nil {
 			continue
 		}
 		c := map[string]any{}

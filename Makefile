@@ -124,7 +124,8 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go vet -C bench ./...
-	go test -short -count=1 -vet=off -timeout 10m $$(go list ./... | grep -v /internal/e2e)
+	all=$$({ printf 'agentstream/%s\n' $(LONGEST); go list ./... | grep -v /internal/e2e; } | awk '!seen[$$0]++')
+	go test -short -count=1 -vet=off -timeout 10m -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) $$all
 	go test -C bench -short -count=1 -vet=off -timeout 10m ./...
 
 .PHONY: bench

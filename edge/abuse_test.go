@@ -288,6 +288,7 @@ func TestDrainLimit(t *testing.T) {
 }
 
 func TestSlowHeadersAreCut(t *testing.T) {
+	t.Parallel() // it waits
 	h := newHouse(t, func(c *edge.Config) { c.HeaderTimeout, c.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond })
 	for name, text := range map[string]string{
 		"silent":       "",

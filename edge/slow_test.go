@@ -35,6 +35,7 @@ func slowly(t *testing.T, h *house, query string) net.Conn {
 // never a control event; what it missed is a gap that it can see, its final lifecycle says how much, the
 // log and everybody else have all of it, and resuming from an older number gives it back.
 func TestR4SlowClientIsToldLess(t *testing.T) {
+	t.Parallel() // it waits
 	h := newHouse(t, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
 	key := schema.RunKey{Tenant: "acme", Run: "run"}
 	w := newWriter(t, h, key)

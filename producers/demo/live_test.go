@@ -87,7 +87,7 @@ func (l *live) read(ctx context.Context) {
 			}
 			l.saw(&p)
 		}
-		time.Sleep(4 * time.Millisecond) // many runs at once ask one server
+		time.Sleep(2 * time.Millisecond) // many runs at once ask one server
 	}
 }
 
@@ -342,13 +342,14 @@ func TestCancelChildLive(t *testing.T) {
 	whole := listened(t, "tour")
 	var mu sync.Mutex
 	ends := map[string]int{}
-	eachLive(t, shots(60), func(t *testing.T, log *natsjs.Log, i int, rnd *rand.Rand) {
+	once := func(t *testing.T, log *natsjs.Log, i int, rnd *rand.Rand, speed float64) {
 		children := []string{"run_demo_review", "run_demo_costs"}
 		child, other := children[i%2], children[1-i%2]
-		l := start(t, log, fmt.Sprintf("child%d", i), Config{Speed: 60})
+		l := start(t, log, fmt.Sprintf("child%d", i), Config{Speed: speed})
 		l.until(t, "the child", func() bool { return l.kids[child] })
-		time.Sleep(time.Duration(rnd.IntN(int(5 * time.Second / 60))))
-		if err := errors.Join(l.order(t, "cancel", child), l.order(t, "cancel", child)); err != nil {
+		time.Sleep(time.Duration(rnd.Float64() * float64(5*time.Second) / speed))
+		err := errors.Join(l.order(t, "cancel", child), l.order(t, "cancel", child))
+		if err != nil && !errors.Is(err, schema.ErrEnded) { // the run was over
 			t.Errorf("run %d: %v", i, err)
 		}
 		l.until(t, "the end", func() bool { return l.state.Final() })
@@ -366,8 +367,16 @@ func TestCancelChildLive(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		ends[fmt.Sprintf("%s aborted %v", child, aborted)]++
-	})
-	if ends["run_demo_review aborted true"] == 0 || ends["run_demo_costs aborted true"] == 0 {
+	}
+	both := func() bool {
+		return ends["run_demo_review aborted true"] > 0 && ends["run_demo_costs aborted true"] > 0
+	}
+	n := shots(60)
+	for speed := 60.0; speed > 1 && !both(); speed /= 4 { // on a busy machine a command comes too late for a quick story
+		eachLive(t, n, func(t *testing.T, log *natsjs.Log, i int, rnd *rand.Rand) { once(t, log, i, rnd, speed) })
+		n = 6
+	}
+	if !both() {
 		t.Errorf("%v", ends)
 	}
 	t.Log(ends)

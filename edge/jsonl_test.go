@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/fanout"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -272,4 +273,56 @@ func (h *house) draining() bool {
 		c.Close()
 	}
 	return err != nil
+}
+
+// heldUp is a history that waits before each pack.
+type heldUp struct {
+	*faultyLog
+	wait func()
+}
+
+func (l *heldUp) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return func(yield func(schema.Pack, error) bool) {
+		for p, err := range l.faultyLog.Packs(ctx, key, after, through) {
+			if l.wait(); ctx.Err() != nil || !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestExportIsChecked: the credential of an export is checked again like that of a stream. The export goes on while it
+// holds, and breaks off when it is taken back.
+func TestExportIsChecked(t *testing.T) {
+	var checked, waits atomic.Int64
+	var revoked atomic.Bool
+	l := heldUp{wait: func() {
+		if waits.Add(1)%100 == 0 {
+			for until := checked.Load() + 3; checked.Load() < until; {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}}
+	h := newHouse(t, func(c *edge.Config) {
+		hub, err := fanout.New(fanout.Config{Stream: &l, Tail: &l, CacheBytes: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Hub, c.Recheck = hub, time.Millisecond
+		c.Still = func(who auth.Caller) error {
+			if checked.Add(1); who.Tenant != "acme" || revoked.Load() {
+				return auth.ErrUnauthorized
+			}
+			return nil
+		}
+	})
+	l.faultyLog = h.log
+	lines := schematest.Lines(h.fill("run", schematest.Generate(4000, 5), 20))
+	if got, _, err := h.exported("/v1/agent/runs/run/replay.jsonl", "identity"); err != nil || string(got) != joined(lines) {
+		t.Errorf("a credential that holds: %v, %d bytes", err, len(got))
+	}
+	revoked.Store(true)
+	if got, _, err := h.exported("/v1/agent/runs/run/replay.jsonl", "identity"); err == nil && string(got) == joined(lines) {
+		t.Error("a credential that was taken back is served to the end")
+	}
 }

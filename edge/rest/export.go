@@ -35,7 +35,7 @@ func (a *API) export(c *protocol.Call) error {
 	}
 	ctx, end := context.WithCancelCause(c.Request.Context())
 	defer end(nil)
-	l := &live.Life{Cancel: end}
+	l := &live.Life{Caller: c.Caller, Cancel: end} // by whom it is ended when its credential is taken back
 	if err := a.cfg.Live.Enter(l); err != nil {
 		return err
 	}

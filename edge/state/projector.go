@@ -3,11 +3,13 @@ package state
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/runs"
+	"agentstream/fanout"
 	"agentstream/schema"
 )
 
@@ -61,7 +63,13 @@ func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dial
 	}
 	if at.seq < through {
 		p = p.copy().(projector)
-		if err := c.advance(ctx, e, p, at.seq, through); err != nil {
+		err := c.advance(ctx, e, p, at.seq, through)
+		if at.seq > 0 && errors.Is(err, fanout.ErrExpired) { // what follows the checkpoint has expired since
+			e.forget()
+			p = projector{none, c.each}
+			err = c.advance(ctx, e, p, 0, through)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

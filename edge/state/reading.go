@@ -170,10 +170,13 @@ func (c *Cache) renew(ctx context.Context, e *reading) error {
 	case same:
 		e.checked = time.Now()
 	default:
-		e.points, e.newest, e.origin = nil, checkpoint{}, nil
+		e.forget()
 	}
 	return nil
 }
+
+// forget drops what was read, so that the run is read again.
+func (e *reading) forget() { e.points, e.newest, e.origin = nil, checkpoint{}, nil }
 
 // beginsAlike reports whether the first record that is kept of the run is still the one that was read.
 func (c *Cache) beginsAlike(ctx context.Context, e *reading) (bool, error) {

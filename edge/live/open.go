@@ -1,0 +1,197 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/runs"
+	"agentstream/edge/shape"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// open opens the source behind the cursor. A log that does not answer in time ends the stream.
+func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
+	v := ss.live
+	if ss.req.Cursor.Seq < 0 {
+		return dialect.Refuse(schema.ErrBadCursor, "a place before the first event")
+	}
+	limit := time.AfterFunc(v.cfg.LogTimeout, func() {
+		ss.life.End(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
+	})
+	defer limit.Stop()
+	if p, ok := ss.bound.Dialect.Projector(ss.req).(dialect.Stateful); ok {
+		return ss.openStateful(ctx, key, p)
+	}
+	cursor := ss.req.Cursor
+	if ss.req.Snapshot && cursor == (dialect.Cursor{}) {
+		ss.first, cursor.Seq, err = v.snapshotEvent(ctx, key)
+		if err != nil && !(ss.req.Await && errors.Is(err, fanout.ErrNotFound)) {
+			return err
+		}
+	}
+	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor, ss.req.Await); err != nil {
+		return err
+	}
+	if ss.first != nil || !ss.bound.Mode.EndsWithRun() || !ss.Pos.Ended {
+		return nil
+	}
+	return ss.shownAll(ctx)
+}
+
+// maxLate bounds the events behind a cursor that are looked at before the answer begins.
+const maxLate = 4096
+
+// shownAll returns dialect.ErrComplete when a run that has ended has nothing behind the cursor that the client is shown. What
+// follows the end may be hidden from a client that has the end, which every client is shown.
+func (ss *Session) shownAll(ctx context.Context) error {
+	filter := ss.filter()
+	if rest := ss.Pos.Last - ss.After; rest > maxLate || rest > 0 && filter.All() {
+		return nil
+	}
+	for r, err := range ss.Src.Walk(ctx, ss.live.cfg.Runs.Hub, ss.After, ss.Pos.Last) {
+		if err != nil || filter.Match(r) {
+			return err
+		}
+	}
+	return dialect.ErrComplete
+}
+
+// openStateful opens a run for a dialect whose frames depend on what was before the cursor.
+func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) error {
+	v := ss.live
+	head, err := v.cfg.Runs.Existing(ctx, key)
+	if ss.bound.Children && errors.Is(err, fanout.ErrNotFound) {
+		var src runs.Source
+		if src, head, err = v.cfg.Runs.Locate(ctx, key); err == nil {
+			key, ss.req.Run, ss.req.Child = src.Key, src.Key.Run, src.Child
+			p = p.For(ss.req)
+		}
+	}
+	if ss.req.Await && errors.Is(err, fanout.ErrNotFound) && ss.req.Cursor == (dialect.Cursor{}) {
+		return ss.awaitStateful(ctx, key, p)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := v.cfg.State.Projector(ctx, key, ss.bound.Dialect, head.Last, ss.req)
+	if err != nil {
+		return err
+	}
+	if err := now.Admit(ss.req); err != nil {
+		return err
+	}
+	span, err := ss.span(now)
+	if err != nil {
+		return err
+	}
+	after, err := ss.begins(ctx, key, head.Last, span, p, now)
+	if err != nil {
+		return err
+	}
+	if ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after}); err != nil {
+		return err
+	}
+	over := ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
+	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.lead) == 0 {
+		return dialect.ErrComplete
+	}
+	return nil
+}
+
+// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for.
+func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
+	if ss.req.Span == "" {
+		return span, nil
+	}
+	s, ok := now.(dialect.Spanner)
+	if !ok {
+		return span, fmt.Errorf("dialect %s has no spans", ss.bound.DialectName)
+	}
+	if span = s.Span(ss.req); span.First == 0 && !(ss.req.Await && ss.req.Cursor == (dialect.Cursor{})) {
+		err = dialect.Refuse(dialect.ErrNotFound, "there is no such part")
+	}
+	return span, err
+}
+
+// begins finds the place where the stream begins, and sets the projector that was fed all up to it: first was fed nothing,
+// now all up to last.
+func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first, now dialect.Stateful) (after schema.Seq, err error) {
+	cursor, st := ss.req.Cursor, ss.live.cfg.State
+	ss.project = first
+	switch {
+	case cursor.Token != "" || cursor.Place.Seq > 0:
+		at, err := st.Find(ctx, key, ss.bound.Dialect, cursor, ss.req)
+		if err != nil {
+			return 0, err
+		}
+		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
+		ss.again = &stretch{at.From, at.Seq, at.Index}
+	case cursor.Seq > last:
+		return 0, &ends.PositionError{Last: last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
+	case cursor.Seq > 0:
+		after = cursor.Seq
+		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
+	case ss.req.Newest, ss.req.Span != "" && span.First == 0:
+		after, ss.project = last, now
+	case span.First > 1:
+		after = span.First - 1
+		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
+	}
+	if cursor != (dialect.Cursor{}) && (after+1 < span.First || span.Last > 0 && after > span.Last) {
+		err = dialect.Refuse(schema.ErrBadCursor, "not a place in this part")
+	}
+	return after, err
+}
+
+// awaitStateful opens a run that is not there yet.
+func (ss *Session) awaitStateful(ctx context.Context, key schema.RunKey, p dialect.Stateful) (err error) {
+	if err := p.Admit(ss.req); err != nil {
+		return err
+	}
+	ss.project = p
+	ss.Opened, err = ss.live.cfg.Runs.Await(ctx, key)
+	if child := new(fanout.ChildError); errors.As(err, &child) && ss.bound.Children { // since it was looked for
+		return ss.openStateful(ctx, key, p)
+	}
+	return err
+}
+
+// adopted goes on with a stream whose id has become that of a child, of which nothing was shown yet.
+func (ss *Session) adopted() error {
+	ss.read.close()
+	ss.read = nil
+	key, err := ss.life.key(ss.req.Run)
+	if err == nil {
+		err = ss.open(ss.ctx, key)
+	}
+	if err != nil {
+		return err
+	}
+	if ss.w.project = ss.project; ss.project == nil {
+		ss.w.project = ss.bound.Dialect.Projector(ss.req)
+	}
+	ss.read, err = ss.reader(ss.ctx)
+	return err
+}
+
+// snapshotEvent returns the fold of a run as the event that stands for all up to it.
+func (v *Live) snapshotEvent(ctx context.Context, key schema.RunKey) (*shape.Out, schema.Seq, error) {
+	e, err := v.cfg.State.Snapshot(ctx, key, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	e.Type, e.RunID = shape.SnapshotType, key.Run
+	if e.Seq > 1 {
+		e.FirstSeq = 1
+	}
+	r, err := schema.ScanLine(e.AppendLine(nil))
+	if err != nil {
+		return nil, 0, fmt.Errorf("snapshot of %s: %w", key, err)
+	}
+	return &shape.Out{Record: r, First: 1, From: 1}, e.Seq, nil
+}

@@ -184,6 +184,7 @@ var floors = []floor{
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/protocol", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract and what serves it, no other dialect"},
 	{"edge/dialect/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
+	{"edge/dialect/langchain/threads", []string{"edge/auth", "edge/dialect", "edge/dialect/langchain", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
@@ -235,11 +236,12 @@ var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/autht
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
-	"edge":                        {"edge/dialect/*", "producers/**", "fanout/**"},
-	"edge/ends":                   {"producers/**"},
-	"edge/state":                  {"producers", "fanout/**"},
-	"edge/dialect/metis/sessions": {"edge", "edge/**", "producers", "fanout", "fanout/**"},
-	"edge/dialect/qoder/sessions": {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
+	"edge":                           {"edge/dialect/*", "producers/**", "fanout/**"},
+	"edge/ends":                      {"producers/**"},
+	"edge/state":                     {"producers", "fanout/**"},
+	"edge/dialect/langchain/threads": {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
+	"edge/dialect/metis/sessions":    {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"edge/dialect/qoder/sessions":    {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.
 	"edge/dialect/langchain": {"producers/**"},
 	"edge/dialect/metis":     {"producers/**"},

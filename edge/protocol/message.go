@@ -49,3 +49,15 @@ func (c *Call) Message(types ...string) ([]byte, error) {
 	}
 	return body, err
 }
+
+// Problem describes an error for the client. told is false for what is no fault of the request: it ends a conversation.
+func (c *Call) Problem(err error) (p dialect.Problem, told bool) {
+	reason := ends.ReasonOf(err)
+	p = ends.Problem(reason, err)
+	p.RequestID = c.ID
+	switch reason {
+	case dialect.ReasonInternal, dialect.ReasonClientGone, dialect.ReasonSlowClient, dialect.ReasonOverflow, dialect.ReasonShutdown:
+		return p, false
+	}
+	return p, true
+}

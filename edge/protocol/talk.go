@@ -128,14 +128,11 @@ func (t *Talk) deal(message []byte, handle func() error) error {
 	if last := new(Close); errors.As(err, &last) {
 		return last
 	}
-	switch reason := ends.ReasonOf(err); reason {
-	case dialect.ReasonInternal, dialect.ReasonClientGone, dialect.ReasonSlowClient, dialect.ReasonShutdown:
+	p, told := t.Problem(err)
+	if !told {
 		return err
-	default:
-		p := ends.Problem(reason, err)
-		p.RequestID = t.ID
-		return t.Send(dialect.Frame{Data: t.Protocol.Dialect.AppendError(nil, p)})
 	}
+	return t.Send(dialect.Frame{Data: t.Protocol.Dialect.AppendError(nil, p)})
 }
 
 // Send writes frames at once, each as a message, and waits for the client. An error ends the conversation.

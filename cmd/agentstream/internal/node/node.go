@@ -15,6 +15,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
+	"agentstream/edge/dialect/langchain/threads"
 	metis "agentstream/edge/dialect/metis/sessions"
 	"agentstream/edge/dialect/native"
 	"agentstream/edge/dialect/qoder"
@@ -155,7 +156,8 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	n.server, err = edge.New(edge.Config{
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
-		Protocols:    []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis())},
+		Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis()),
+			threads.Protocol(threads.Config{})},
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,

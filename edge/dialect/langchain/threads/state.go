@@ -1,0 +1,5 @@
+package threads
+
+import "agentstream/edge/protocol"
+
+func (a *api) stateRoutes() []protocol.Route { return nil }

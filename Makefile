@@ -118,6 +118,10 @@ test-ts: js ## Build the TypeScript client and run its tests
 	out=$$(npm test --prefix clients/ts --silent 2>&1) || { echo "$$out"; exit 1; }
 	echo "clients/ts: $$(grep -e '^# tests' <<<"$$out" | tr -d '#'), $$(grep -e '^# fail' <<<"$$out" | tr -d '#')"
 
+.PHONY: console
+console: js ## Compile the TypeScript client into the console, which is part of the program
+	clients/ts/node_modules/.bin/tsc -p clients/ts --outDir edge/console/static/lib --declaration false --sourceMap false
+
 .PHONY: check
 check: ## Format, vet, and the tests that start no other processes, without the race detector
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go'))

@@ -186,6 +186,7 @@ var floors = []floor{
 	{"edge/dialect/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/langchain/threads", []string{"edge/auth", "edge/dialect", "edge/dialect/langchain", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
+	{"edge/console", nil, "the page is files, and asks what every client may ask"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "schema"}, "what was computed from runs is kept for whoever asks next"},

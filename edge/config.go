@@ -53,6 +53,9 @@ type Config struct {
 	// and no stream of a child by its own id.
 	Catalog Catalog
 
+	// Console answers / and what is below /console/, without a credential (edge/console). nil: nothing does.
+	Console http.Handler
+
 	Checks     []Check // what /readyz asks
 	Durability string  // what an acknowledgement promises here, said by /readyz (docs/guarantees.md)
 

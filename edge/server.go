@@ -103,6 +103,17 @@ func (s *Server) bind() error {
 	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil, nil), s.add("GET /readyz", s.ready, 0, nil, nil), s.mountRoutes(nil, s.rest.Routes())); err != nil {
 		return err
 	}
+	if s.cfg.Console != nil {
+		page := func(c *call) error {
+			s.cfg.Console.ServeHTTP(c.Writer, c.Request)
+			return nil
+		}
+		for _, pattern := range consolePaths {
+			if err := s.add(pattern, page, 0, nil, nil); err != nil {
+				return err
+			}
+		}
+	}
 	if err := s.bindServices(); err != nil {
 		return err
 	}
@@ -138,6 +149,9 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 	s.routes = append(s.routes, rt)
 	return nil
 }
+
+// consolePaths are what Config.Console answers.
+var consolePaths = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/lib/{file}"}
 
 func sameSegment(a, b string) bool {
 	return a == b || strings.HasPrefix(a, "{") && strings.HasPrefix(b, "{")

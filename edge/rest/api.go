@@ -62,6 +62,7 @@ func (a *API) Routes() []protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: serve}
 	}
 	list := []protocol.Route{
+		read("GET /v1/agent/whoami", whoami),
 		read("GET /v1/agent/runs", a.listRuns),
 		write("POST /v1/agent/runs", a.createRun),
 		read("GET /v1/agent/runs/{run}", a.summary),

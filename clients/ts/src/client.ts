@@ -209,9 +209,9 @@ export class Client {
     }
   }
 
-  /** Everything up to the newest event, summed up. To go on, watch with `after: snapshot.last_seq`. */
-  async snapshot(run: string, signal?: AbortSignal): Promise<Snapshot> {
-    return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), signal })).text);
+  /** Everything up to the newest event, or up to `at`, summed up. To go on, watch with `after: snapshot.last_seq`. */
+  async snapshot(run: string, signal?: AbortSignal, at?: number): Promise<Snapshot> {
+    return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), query: { at }, signal })).text);
   }
 
   /**

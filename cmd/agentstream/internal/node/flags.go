@@ -22,6 +22,7 @@ type ListenFlags struct {
 	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
 	Increments  bool          `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`
 	PublicURL   string        `name:"public-url" help:"How clients reach this node, where that is not as their requests say: the beginning of the addresses that it gives them." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
+	Console     bool          `help:"Serve the console at /console/." default:"true" negatable:"" env:"AGENTSTREAM_CONSOLE"`
 	AuthToken   string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
 	LimitFlags

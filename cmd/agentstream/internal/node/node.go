@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +16,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
+	"agentstream/edge/console"
 	"agentstream/edge/dialect/langchain/threads"
 	metis "agentstream/edge/dialect/metis/sessions"
 	"agentstream/edge/dialect/native"
@@ -153,7 +155,12 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		return err
 	}
 	session := qoder.Dialect{Increments: cfg.Flags.Increments}
+	var page http.Handler
+	if cfg.Flags.Console {
+		page = console.Handler()
+	}
 	n.server, err = edge.New(edge.Config{
+		Console:     page,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis()),

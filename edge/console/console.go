@@ -1,0 +1,98 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed static
+var static embed.FS
+
+// policy allows what the page is made of, and nothing else. Images of runs are blobs that the page has fetched, or data.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// file is one file of the page.
+type file struct {
+	content []byte
+	tag     string // its ETag
+	kind    string // its media type
+}
+
+// Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/ and answers everybody else there
+// 404.
+func Handler() http.Handler {
+	files := load()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, below := strings.CutPrefix(r.URL.Path, "/console/")
+		switch {
+		case r.URL.Path == "/" && !strings.Contains(r.Header.Get("Accept"), "text/html"):
+			http.Error(w, "see /console/ with a browser, and docs/dialects/native.md for requests", http.StatusNotFound)
+			return
+		case !below:
+			http.Redirect(w, r, "/console/", http.StatusFound)
+			return
+		case name == "":
+			name = "index.html"
+		}
+		f, ok := files[name]
+		if !ok {
+			http.Error(w, "the console has no such file", http.StatusNotFound)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", f.kind)
+		h.Set("ETag", f.tag)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(f.content))
+	})
+}
+
+// load reads the files that are part of the program, by their names below /console/.
+func load() map[string]file {
+	out := map[string]file{}
+	root, err := fs.Sub(static, "static")
+	if err != nil {
+		panic(err) // the folder is named above
+	}
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(root, name)
+		sum := sha256.Sum256(content)
+		out[name] = file{content: content, tag: `"` + hex.EncodeToString(sum[:12]) + `"`, kind: mediaType(name)}
+		return err
+	})
+	if err != nil {
+		panic(err) // an embedded folder can be read
+	}
+	return out
+}
+
+// mediaType returns the media type of a file by its name. The system's table is asked last: it differs by machine.
+func mediaType(name string) string {
+	switch ext := path.Ext(name); ext {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	default:
+		return mime.TypeByExtension(ext)
+	}
+}

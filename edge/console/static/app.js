@@ -1,0 +1,62 @@
+// Opens the screen that the address names, and closes the one before.
+
+import { h, fill } from "./dom.js";
+import { failed } from "./screen.js";
+import { connect, keepToken, token, whoami } from "./server.js";
+import { runsScreen } from "./runs.js";
+import { runScreen } from "./run.js";
+import { sessionsScreen } from "./sessions.js";
+import { operationsScreen } from "./operations.js";
+import { signInScreen } from "./signin.js";
+
+const main = document.getElementById("main");
+const account = document.getElementById("account");
+let close = new AbortController();
+
+const screens = { runs: runsScreen, run: runScreen, sessions: sessionsScreen, operations: operationsScreen, "sign-in": signInScreen };
+
+/** Opens the screen of the address: #/name/argument. */
+async function open() {
+  close.abort();
+  close = new AbortController();
+  const { signal } = close;
+  const [, name = "", argument = ""] = /^#\/([\w-]*)\/?([^?]*)/.exec(location.hash) ?? [];
+  const show = screens[name] ?? screens.runs;
+  for (const a of document.querySelectorAll("nav a")) {
+    const here = a.hash.startsWith(`#/${name === "run" ? "runs" : name || "runs"}`);
+    if (here) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  document.getElementById("connection").textContent = "";
+  fill(main, h("p", { class: "loading" }, "Loading …"));
+  try {
+    const who = name === "sign-in" ? undefined : await whoami(signal);
+    if (signal.aborted) return;
+    account.hidden = token() === "";
+    await show({ main, signal, argument: decode(argument), client: connect(), who, go, open });
+  } catch (e) {
+    if (signal.aborted) return;
+    if (e?.status === 401 && name !== "sign-in") return go("sign-in", location.hash);
+    failed(main, e, open, () => go("sign-in", location.hash));
+  }
+}
+
+/** Goes to another screen. */
+function go(name, argument = "") {
+  location.hash = `#/${name}${argument === "" ? "" : "/" + encodeURIComponent(argument)}`;
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+account.addEventListener("click", () => {
+  keepToken("");
+  go("sign-in");
+});
+addEventListener("hashchange", open);
+open();

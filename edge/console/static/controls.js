@@ -1,0 +1,104 @@
+// Steering a run: what is possible in its state and with the token's scopes, and nothing else.
+
+import { h, fill, short, visible } from "./dom.js";
+import { button, toast } from "./screen.js";
+
+const over = new Set(["done", "aborted", "error"]);
+
+/** Returns { element, update } with the controls of a run. What others do is seen by update as well. */
+export function controls(model, { client, run, who }) {
+  const may = who?.scopes?.includes("command");
+  const row = h("div", { class: "controls", role: "group", "aria-label": "Control" });
+  const say = h("textarea", { id: "say", rows: "2", placeholder: "Say something", "aria-label": "Message", on: { keydown } });
+  const form = h("form", { class: "say", on: { submit } }, say, h("button", { type: "submit", class: "primary" }, "Send"));
+  const questions = h("div", {});
+  const element = h("section", { class: "control", "aria-label": "Control" }, questions, row, form);
+  let shown = "";
+
+  async function act(what, f) {
+    try {
+      await f();
+      toast(`${what}: stored`);
+    } catch (e) {
+      toast(e.status === 409 ? `Not possible now: ${e.problem.message ?? ""}` : `Refused: ${e.message}`, "bad");
+    }
+  }
+
+  function submit(e) {
+    e.preventDefault();
+    const text = say.value.trim();
+    if (text === "") return;
+    say.value = "";
+    act("Message", () => client.send(run, text, {})).catch(() => (say.value = text));
+  }
+
+  function keydown(e) {
+    if (e.key === "Enter" && (e.metaKey || e.ctrlKey)) form.requestSubmit();
+  }
+
+  function update() {
+    const s = model.fold.snapshot;
+    const live = model.mode === "live";
+    element.hidden = !may || !live;
+    if (!may || !live) return;
+    const pending = s.commands.map((c) => c.command);
+    const open = s.inputs.filter((q) => q.state === "open").slice(-5);
+    const sign = JSON.stringify([s.state, pending, open.map((q) => [q.child_id, q.request_id]), s.plan?.seq, s.plan?.decided_seq]);
+    if (sign === shown) return;
+    shown = sign;
+    const done = over.has(s.state);
+    const gate = s.plan !== null && s.plan.decided_seq === null && !done && s.plan.gate !== null;
+    fill(row,
+      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => ask("Why is the plan rejected?", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
+      !done && ["running", "planning", null].includes(s.state) && !pending.includes("pause") && button("Pause", () => act("Pause", () => client.pause(run))),
+      !done && (s.state === "paused" || pending.includes("pause")) && !pending.includes("resume") && button("Resume", () => act("Resume", () => client.resume(run)), "primary"),
+      !done && button("Redirect", () => ask("What should it do instead?", (t) => act("Redirection", () => client.redirect(run, t)))),
+      !done && !pending.includes("cancel") && button("Cancel run", () => confirmed("Cancel this run? The agent is asked to stop.", () => act("Cancel", () => client.cancel(run))), "danger"),
+      pending.length > 0 && h("span", { class: "hint" }, `waiting for the agent: ${pending.join(", ")}`));
+    fill(questions, done ? [] : open.map((q) => question(q)));
+  }
+
+  function question(q) {
+    const options = list(q.options);
+    const to = q.child_id === null ? {} : { child_id: q.child_id };
+    const answer = (value) => act("Answer", () => client.command(run, "answer", { ...to, request_id: q.request_id, answer: value }));
+    const field = h("input", { "aria-label": "Answer", placeholder: "Answer" });
+    return h("form", { class: "card ask", on: { submit: (e) => (e.preventDefault(), field.value !== "" && answer(field.value)) } },
+      h("p", { dir: "auto" }, h("b", {}, visible(short(q.prompt ?? "The agent asks", 1000)))),
+      h("div", { class: "actions" }, options.slice(0, 20).map((o) => button(short(labelOf(o), 80), () => answer(valueOf(o)), "primary")), field, h("button", { type: "submit" }, "Answer")));
+  }
+
+  return { element, update };
+}
+
+function list(raw) {
+  try {
+    const v = raw?.value();
+    return Array.isArray(v) ? v : [];
+  } catch {
+    return [];
+  }
+}
+
+const labelOf = (o) => String(typeof o === "object" && o !== null ? o.label ?? o.title ?? o.id ?? o.value : o);
+const valueOf = (o) => (typeof o === "object" && o !== null ? o.value ?? o.id ?? o.label : o);
+
+/** Asks for a line of text in a dialog. */
+function ask(title, then) {
+  const field = h("textarea", { rows: "3", required: true, "aria-label": title });
+  dialog(title, field, "Send", () => field.value.trim() !== "" && then(field.value.trim()));
+  field.focus();
+}
+
+function confirmed(title, then) {
+  dialog(title, null, "Yes", then);
+}
+
+function dialog(title, content, yes, then) {
+  const d = h("dialog", { "aria-label": title });
+  fill(d, h("form", { method: "dialog", on: { submit: () => then() } }, h("h2", {}, title), content,
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), button("No", () => d.close(), "quiet"))));
+  d.addEventListener("close", () => d.remove());
+  document.body.append(d);
+  d.showModal();
+}

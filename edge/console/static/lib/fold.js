@@ -1,0 +1,424 @@
+// Events → snapshot, by the rules of schema/contracts/snapshot.schema.json.
+import { finalStates, firstSeq, unbundle } from "./event.js";
+import { Fields, content } from "./fields.js";
+import { Commands, commandName } from "./lanes.js";
+import { eachField } from "./json.js";
+import { counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
+const states = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
+/**
+ * Sums a run's events up: messages with their blocks, tool calls, children, state, plan, usage,
+ * questions, commands that wait. Feed it every event of one run in order. Merged deltas give the
+ * same sum as their members; a run.snapshot replaces what was there.
+ */
+export class Fold {
+    /** The sum so far. It is changed by add, in place; `version` says that it was. */
+    snapshot;
+    /** Grows with every event. */
+    version = 0;
+    lanes = new Map();
+    commands;
+    inputs = new Map();
+    /** @param from a snapshot to go on from; it belongs to the fold then. */
+    constructor(from) {
+        this.snapshot = from ?? emptySnapshot();
+        this.commands = new Commands(this.snapshot);
+        if (from !== undefined)
+            this.restore();
+    }
+    /** Takes the next event. What does not fit its type is passed over: a log is older than its readers' opinion of it. */
+    add(e) {
+        this.version++;
+        if (e.type === "run.snapshot")
+            return this.replace(e.json.text, e.seq);
+        const s = this.snapshot;
+        s.run_id ??= e.run_id;
+        s.last_seq = e.seq;
+        s.last_id = e.id ?? null;
+        s.last_ts = e.ts ?? null;
+        if (e.type !== "delta.bundle")
+            return this.take(e);
+        let parts;
+        try {
+            parts = unbundle(e);
+        }
+        catch {
+            return;
+        }
+        for (const part of parts)
+            this.take(part);
+    }
+    /** All text of one kind of one speaker, over all messages, or those of one role. */
+    text(child = null, kind = "text", role) {
+        let out = "";
+        for (const m of this.snapshot.messages) {
+            if (m.child_id === child && (role === undefined || m.role === role))
+                for (const b of m.blocks)
+                    if (b.kind === kind)
+                        out += b.text;
+        }
+        return out;
+    }
+    replace(text, seq) {
+        let next;
+        try {
+            next = parseSnapshot(text);
+        }
+        catch {
+            return;
+        }
+        this.snapshot = next;
+        this.snapshot.last_seq = seq;
+        this.restore();
+    }
+    take(e) {
+        const t = { lane: this.meet(e.child_id, e.path), seq: e.seq, first: firstSeq(e), p: new Fields(e.payload, e.json) };
+        switch (e.type) {
+            case "text.delta":
+                return append(this.block(t, "text"), t.p);
+            case "reasoning.delta":
+                return append(this.block(t, "reasoning"), t.p);
+            case "tool.input.delta":
+                return append(this.inputBlock(t), t.p);
+            case "data.delta":
+                return this.data(t);
+            case "tool.start":
+            case "tool.end":
+            case "tool.output.delta":
+                return this.tool(t, e.type);
+            case "message.start":
+                return this.openMessage(t.lane, {
+                    ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: t.p.str("role"), model: t.p.str("model"), usage: t.p.object("usage"),
+                });
+            case "message.end":
+                return this.endMessage(t);
+            case "block.start":
+                return this.startBlock(t);
+            case "block.end":
+                return this.endBlock(t);
+            case "step.boundary":
+                if (t.lane.open?.announced === false)
+                    this.closeMessage(t.lane, t.seq);
+                return;
+            case "child.spawn":
+                return this.spawn(t);
+            case "plan.proposal":
+                return this.propose(t);
+            case "run.lifecycle":
+                return this.lifecycle(t);
+            case "input.requested":
+                return this.request(t);
+            case "input.answered":
+                return this.answered(t);
+            default: {
+                const name = commandName(e.type);
+                if (name !== undefined)
+                    this.command(t, name, e.actor ?? null);
+            }
+        }
+    }
+    // --- who speaks
+    meet(child, path = []) {
+        const known = this.lanes.get(child);
+        if (known !== undefined)
+            return known;
+        if (child === null)
+            return this.lane(null);
+        let parent = null;
+        if (path.length > 1 && path.at(-1) === child) {
+            for (const id of path.slice(1, -1)) {
+                if (!this.lanes.has(id))
+                    this.lane(newChild(id, parent));
+                parent = id;
+            }
+        }
+        return this.lanes.get(child) ?? this.lane(newChild(child, parent));
+    }
+    lane(child) {
+        const lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), waiting: new Map() };
+        this.lanes.set(lane.id, lane);
+        if (child !== null)
+            this.snapshot.children.push(child);
+        return lane;
+    }
+    stateOf(l) {
+        return l.child === null ? this.snapshot.state : l.child.state;
+    }
+    spawn(t) {
+        const id = t.p.str("child_id");
+        if (id === null)
+            return;
+        const child = (this.lanes.get(id) ?? this.lane(newChild(id, t.lane.id))).child;
+        if (child === null || child.spawn_seq !== null)
+            return;
+        child.spawn_seq = t.seq;
+        child.prompt = t.p.str("prompt");
+        child.tools_allowed = t.p.array("tools_allowed");
+    }
+    lifecycle(t) {
+        const state = t.p.str("state");
+        if (state === null || !states.has(state))
+            return;
+        const { child } = t.lane;
+        const s = this.snapshot;
+        if (child === null) {
+            Object.assign(s, { state, reason: t.p.str("reason"), state_seq: t.seq, state_ts: s.last_ts });
+            s.planning_gate = gate(t.p) ?? s.planning_gate;
+        }
+        else {
+            Object.assign(child, { state, reason: t.p.str("reason"), state_seq: t.seq });
+        }
+        this.commands.obeyed(t.lane, state);
+        if (!finalStates.has(state))
+            return;
+        for (const lane of child === null ? this.lanes.values() : [t.lane])
+            if (lane.open)
+                this.closeMessage(lane, t.seq);
+    }
+    propose(t) {
+        let id = null;
+        const plan = t.p.object("plan")?.value();
+        if (typeof plan?.id === "string")
+            id = plan.id || null;
+        this.snapshot.plan = {
+            plan_id: id, child_id: t.lane.id, seq: t.seq, gate: gate(t.p) ?? this.snapshot.planning_gate, decision: null, decided_seq: null, payload: t.p.json,
+        };
+    }
+    // --- messages and blocks
+    openMessage(l, m) {
+        if (l.open)
+            this.closeMessage(l, m.start_seq);
+        l.open = m;
+        l.byIndex.clear();
+        l.byCall.clear();
+        this.snapshot.messages.push(m);
+        if (m.role === "assistant")
+            this.commands.settle(l, "message");
+    }
+    closeMessage(l, seq) {
+        const m = l.open;
+        m.end_seq = seq;
+        for (const b of m.blocks)
+            b.open = false;
+        l.open = undefined;
+    }
+    /** The lane's open message, or one that begins here without having been announced. */
+    message(t) {
+        if (!t.lane.open)
+            this.openMessage(t.lane, { ...newMessage(t.lane.id, t.first), role: "assistant", announced: false });
+        return t.lane.open;
+    }
+    endMessage(t) {
+        const m = t.lane.open;
+        if (m === undefined)
+            return;
+        m.stop_reason = t.p.str("stop_reason");
+        m.usage = t.p.object("usage") ?? m.usage;
+        m.error = t.p.raw("error");
+        if (m.blocks.length === 0)
+            content(m, t.p.array("content"));
+        this.closeMessage(t.lane, t.seq);
+        this.use(m);
+    }
+    use(m) {
+        if (m.usage === null)
+            return;
+        const { total, by_model } = this.snapshot.usage;
+        const own = (by_model[m.model ?? ""] ??= counts());
+        eachField(m.usage.text, (name, raw) => {
+            const n = /^[-0-9]/.test(raw) ? Number(raw) + 0 : NaN;
+            if (!Number.isSafeInteger(n) || n < 0)
+                return;
+            for (const sum of [total, own])
+                sum[name] = Math.min((sum[name] ?? 0) + n, Number.MAX_SAFE_INTEGER);
+        });
+    }
+    addBlock(l, b) {
+        l.open.blocks.push(b);
+        l.byIndex.set(b.index, b);
+        l.byCall.set(b.call_id ?? "", b);
+        return b;
+    }
+    startBlock(t) {
+        const m = this.message(t);
+        const b = newBlock(t.p.integer("index") ?? m.blocks.length, t.p.str("kind"));
+        const call = t.p.str("call_id"), tool = t.p.str("tool"), raw = t.p.raw("block");
+        if (call !== null || tool !== null)
+            (b.call_id = call), (b.tool = tool);
+        if (raw !== null)
+            b.block = raw;
+        this.addBlock(t.lane, b);
+    }
+    /** The block with the delta's index, or else the last one if that is open and of its kind. */
+    block(t, kind) {
+        const m = this.message(t);
+        const index = t.p.integer("index");
+        const last = m.blocks.at(-1);
+        const found = index !== undefined ? t.lane.byIndex.get(index) : last?.open && last.kind === kind ? last : undefined;
+        return found ?? this.addBlock(t.lane, newBlock(index ?? m.blocks.length, kind));
+    }
+    /** A call says more than its place, which producers of parallel calls may leave out. */
+    inputBlock(t) {
+        if (t.p.integer("index") !== undefined)
+            return this.block(t, "tool_use");
+        const m = this.message(t);
+        const call = t.p.str("call_id");
+        const found = call === null ? undefined : t.lane.byCall.get(call);
+        if (found !== undefined)
+            return found;
+        const b = newBlock(m.blocks.length, "tool_use");
+        if (call !== null)
+            (b.call_id = call), (b.tool = null);
+        return this.addBlock(t.lane, b);
+    }
+    data(t) {
+        const media = t.p.str("media_type"), name = t.p.str("name");
+        const last = this.message(t).blocks.at(-1);
+        if (t.p.integer("index") === undefined && last?.kind === "data" && ((last.media_type ?? null) !== media || (last.name ?? null) !== name))
+            last.open = false;
+        const b = this.block(t, "data");
+        if (b.data === undefined)
+            Object.assign(b, { media_type: media, name, data: [] });
+        b.data.push(t.p.str("data") ?? "");
+    }
+    endBlock(t) {
+        const m = this.message(t);
+        const index = t.p.integer("index");
+        const b = index === undefined ? m.blocks.at(-1) : t.lane.byIndex.get(index);
+        if (b === undefined)
+            return;
+        b.open = false;
+        b.complete = !t.p.has("complete") || t.p.yes("complete");
+        if (t.p.has("input"))
+            b.input = t.p.raw("input");
+    }
+    // --- tools, questions, commands
+    tool(t, type) {
+        const id = t.p.str("call_id");
+        let c = t.lane.calls.get(id);
+        if (c === undefined || (c.state !== "running" && type === "tool.start")) {
+            c = newCall(id, t);
+            t.lane.calls.set(id, c);
+            this.snapshot.tool_calls.push(c);
+        }
+        if (type === "tool.output.delta") {
+            c.streamed += t.p.text("text");
+        }
+        else if (type === "tool.start") {
+            c.tool = t.p.str("tool");
+            c.input = t.p.raw("input");
+            if (t.lane.open?.announced === false)
+                for (const b of t.lane.open.blocks)
+                    b.open = false;
+        }
+        else {
+            c.state = t.p.yes("ok") ? "ok" : "failed";
+            Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error_detail") ?? t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
+        }
+    }
+    request(t) {
+        const id = t.p.str("request_id");
+        let q = this.inputs.get(id);
+        if (q === undefined || q.answered_seq !== null) {
+            q = { request_id: id, child_id: t.lane.id, prompt: null, options: null, schema: null, state: "open", answer: null, seq: t.seq, answered_seq: null };
+            this.inputs.set(id, q);
+            this.snapshot.inputs.push(q);
+        }
+        Object.assign(q, { prompt: t.p.str("prompt"), options: t.p.array("options"), schema: t.p.object("schema") });
+    }
+    /** What the agent says of an answer. The first one counts, whoever says it. */
+    answered(t) {
+        const q = this.inputs.get(t.p.str("request_id"));
+        if (q === undefined)
+            return;
+        if (q.answered_seq === null)
+            Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
+        this.commands.settleAnswer(q);
+    }
+    command(t, name, actor) {
+        const state = this.stateOf(t.lane);
+        const over = state !== null && finalStates.has(state);
+        switch (name) {
+            case "message":
+                this.said(t);
+                if (over && t.lane.child === null && t.p.str("role") !== "system")
+                    Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
+                break;
+            case "resume":
+                this.commands.settle(t.lane, "pause");
+                break;
+            case "approve_plan":
+            case "reject_plan":
+                if (!this.decide(t, name === "approve_plan" ? "approved" : "rejected") || state !== "awaiting_approval")
+                    return;
+                break;
+            case "answer": {
+                const q = this.inputs.get(t.p.str("request_id"));
+                if (q === undefined || q.answered_seq !== null)
+                    return;
+                Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
+                if (!over && !this.over())
+                    this.commands.wait(t, name, actor, q);
+                return;
+            }
+        }
+        if (!this.over() && (name === "message" || !over))
+            this.commands.wait(t, name, actor);
+    }
+    /** Whether the run is over: nobody takes what follows. */
+    over() {
+        return finalStates.has(String(this.snapshot.state));
+    }
+    said(t) {
+        const m = { ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: "user", end_seq: t.seq };
+        content(m, t.p.raw("content"));
+        this.snapshot.messages.push(m);
+    }
+    decide(t, decision) {
+        const plan = this.snapshot.plan;
+        if (plan === null || plan.decided_seq !== null || plan.child_id !== t.lane.id)
+            return false;
+        const id = t.p.str("plan_id");
+        if (id !== null && id !== plan.plan_id)
+            return false;
+        plan.decision = decision;
+        plan.decided_seq = t.seq;
+        return true;
+    }
+    /** Makes what add needs out of the snapshot at hand. */
+    restore() {
+        const s = this.snapshot;
+        this.lanes = new Map();
+        this.inputs = new Map();
+        this.lane(null);
+        for (const child of s.children.splice(0))
+            if (!this.lanes.has(child.child_id))
+                this.lane(child);
+        for (const m of s.messages) {
+            if (m.end_seq !== null)
+                continue;
+            const l = this.meet(m.child_id);
+            l.open = m;
+            for (const b of m.blocks)
+                l.byIndex.set(b.index, b), l.byCall.set(b.call_id ?? "", b);
+        }
+        for (const c of s.tool_calls)
+            this.meet(c.child_id).calls.set(c.call_id, c);
+        for (const q of s.inputs)
+            this.inputs.set(q.request_id, q);
+        this.commands = new Commands(s);
+        this.commands.restore((id) => this.meet(id), this.inputs);
+    }
+}
+function append(b, p) {
+    b.text += p.text("text");
+}
+function gate(p) {
+    const g = p.str("planning_gate");
+    return g === "required" || g === "preview" ? g : null;
+}
+function newCall(id, t) {
+    return {
+        call_id: id, child_id: t.lane.id, tool: null, input: null, state: "running", streamed: "", output: null, error: null,
+        duration_ms: null, blob_ref: null, start_seq: t.first, end_seq: null,
+    };
+}

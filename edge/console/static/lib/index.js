@@ -1,0 +1,15 @@
+export * from "./catalogue.js";
+export * from "./client.js";
+export {} from "./backoff.js";
+export {} from "./credentials.js";
+export * from "./errors.js";
+export * from "./event.js";
+export { Fold } from "./fold.js";
+export {} from "./eventsource.js";
+export {} from "./fetch.js";
+export { RawJSON, stringify } from "./json.js";
+export { SSEParser } from "./sse.js";
+export {} from "./stream.js";
+export {} from "./track.js";
+export * from "./snapshot.js";
+export { subprotocol } from "./websocket.js";

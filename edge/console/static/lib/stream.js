@@ -1,0 +1,182 @@
+// Watching a run over as many connections as it takes, whatever carries them.
+import { Backoff, sleep } from "./backoff.js";
+import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
+import { finalStates, isFinal, parseEvent, unbundle } from "./event.js";
+import { Track } from "./track.js";
+/**
+ * Yields what follows the cursor, in order, each event once. It returns when the run is over and
+ * the server has confirmed it; it throws what asking again cannot change, and the signal's reason.
+ */
+export async function* follow(transport, o) {
+    const w = new Watch(transport, o);
+    for (;;) {
+        o.signal?.throwIfAborted();
+        const next = yield* w.once();
+        if (next === undefined)
+            return o.onState?.({ state: "over" });
+        await w.pause(next);
+    }
+}
+class Watch {
+    transport;
+    o;
+    track;
+    backoff;
+    refetch;
+    asked = -1; // the position behind which the server was asked once more for what is missing
+    refusals = 0; // credentials in a row that were not taken
+    ended = false; // the last event is the end of the run
+    constructor(transport, o) {
+        this.transport = transport;
+        this.o = o;
+        this.track = new Track(o.after);
+        this.backoff = new Backoff(o.backoff);
+        this.refetch = (o.gaps ?? (o.detail === "full" ? "refetch" : "report")) === "refetch";
+    }
+    /** Lives through one connection. undefined: the run is over. */
+    async *once() {
+        this.o.onState?.({ state: "connecting" });
+        const before = this.track.cursor;
+        const connection = this.transport.connect({
+            cursor: this.track.cursor, view: this.o, watchdog: this.o.watchdog ?? 45_000, signal: this.o.signal,
+        });
+        let error;
+        try {
+            const end = yield* this.read(connection);
+            if (end === "over")
+                return undefined;
+            if (end === "ended" && this.ended)
+                return { pause: this.track.cursor === before };
+            if (end === "again")
+                return { pause: false };
+            error = new ConnectionError("stream ended before its run did");
+        }
+        catch (e) {
+            this.o.signal?.throwIfAborted();
+            error = await this.judge(e);
+        }
+        finally {
+            await connection.return("ended");
+        }
+        return { pause: !(error instanceof ServerError && error.unauthorized), error };
+    }
+    async *read(c) {
+        for (;;) {
+            const r = await c.next();
+            if (r.done)
+                return r.value;
+            const m = r.value;
+            if ("open" in m)
+                this.o.onState?.({ state: "open" });
+            else if ("hint" in m)
+                this.backoff.suggest(m.hint);
+            else if (yield* this.take(parse(m.line)))
+                return "again";
+        }
+    }
+    /** Takes an event to its place; true when the connection is to be begun anew behind the last one. */
+    async *take(event) {
+        if (event.type === "stream.gap")
+            return false; // the numbers of the next event say it too
+        const place = this.track.place(event);
+        const at = this.track.seq ?? 0;
+        switch (place.kind) {
+            case "old":
+                return false;
+            case "overlap":
+                if (this.asked === at)
+                    throw new ProtocolError(`event ${event.seq} begins before ${at + 1}, which is known`);
+                this.asked = at;
+                return true;
+            case "gap":
+                if (this.refetch && this.asked !== at) {
+                    this.asked = at;
+                    return true;
+                }
+                this.o.onGap?.(place.gap);
+                yield { gap: place.gap };
+        }
+        this.track.advance(event);
+        this.backoff.reset();
+        this.refusals = 0;
+        this.ended = isFinal(event) || (this.ended && !reopens(event)) || (event.type === "run.snapshot" && finalStates.has(String(event.payload.state)));
+        const parts = apart(event);
+        const last = parts.pop();
+        for (const part of parts)
+            yield { event: part, more: true };
+        yield { event: last };
+        return false;
+    }
+    /** Gives what watching can go on behind, and throws the rest. */
+    async judge(e) {
+        if (e instanceof ProtocolError)
+            throw e;
+        if (!(e instanceof ServerError))
+            return e instanceof Error ? e : new ConnectionError(String(e));
+        if (e.unauthorized) {
+            if (++this.refusals > 2 || !(await this.transport.refused()))
+                throw e;
+            return e;
+        }
+        if (!e.passing)
+            throw e;
+        return e;
+    }
+    async pause(next) {
+        if (!next.pause)
+            return;
+        const error = next.error ?? new ConnectionError("the end of the run is not confirmed yet");
+        const asked = error instanceof ServerError || error instanceof ConnectionError ? error.retryAfter : undefined;
+        const ms = this.backoff.next(asked);
+        if (ms === undefined)
+            throw error;
+        this.o.onState?.({ state: "waiting", ms, error });
+        await sleep(ms, this.o.signal);
+    }
+}
+/** Whether a run that is over goes on with the event: a message to the run itself that is not the system's, or another state. */
+function reopens(e) {
+    if (e.child_id !== null)
+        return false;
+    return e.type === "command.message" ? e.payload.role !== "system" : e.type === "run.lifecycle" && !isFinal(e);
+}
+/** The deltas of a bundle; any other event, and a bundle that cannot be read, is itself. */
+function apart(event) {
+    try {
+        const parts = unbundle(event);
+        return parts.length > 0 ? parts : [event];
+    }
+    catch {
+        return [event];
+    }
+}
+function parse(line) {
+    try {
+        return parseEvent(line);
+    }
+    catch (e) {
+        throw new ProtocolError(`not an event: ${line.slice(0, 200)}`, { cause: e });
+    }
+}
+/** Adds the query of a view to the address of a stream. */
+export function streamURL(base, cursor, view) {
+    const url = new URL(base);
+    const q = url.searchParams;
+    if (cursor !== "")
+        q.set("after", cursor);
+    else if (view.snapshot)
+        q.set("snapshot", "true");
+    if (view.detail === "full")
+        q.set("detail", "full");
+    if (view.child?.length)
+        q.set("child", view.child.join(","));
+    if (view.bundle ?? view.detail !== "full")
+        q.set("bundle", "true");
+    if (view.nested)
+        q.set("nested", "true");
+    if (view.types?.length)
+        q.set("types", view.types.join(","));
+    if (view.speed !== undefined)
+        q.set("speed", String(view.speed));
+    return url;
+}

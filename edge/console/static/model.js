@@ -1,0 +1,191 @@
+// One run as a screen shows it: its sum at a place, which is the newest one or one in the past, and how it got there.
+
+import { Fold, ServerError } from "./lib/index.js";
+import { Spans, spanTypes } from "./spans.js";
+
+/** Events that are read when a run is too large to be summed up. */
+const tail = 2000;
+
+/** Most events that are read for the timeline at once; the person may ask for more. */
+const history = 50_000;
+
+/**
+ * Follows a run, and goes back in it. `changed(what)` is called after every change: "event" when the sum has grown, "place"
+ * when it is another sum, "connection", "spans". Everything ends with the signal.
+ */
+export class RunModel {
+  fold = new Fold();
+  spans = new Spans();
+  mode = "live"; // "live", "past", "playing"
+  newest = 0; // the newest seq that is known
+  partial = false; // the sum begins behind the run's first event
+  connection = { state: "connecting", text: "connecting" };
+  gaps = [];
+  ended = false;
+  #work = new AbortController();
+  #cut; // while a cut connection catches up: { from, target, lost }
+
+  constructor(client, run, signal, changed) {
+    Object.assign(this, { client, run, signal, changed });
+    signal.addEventListener("abort", () => this.#work.abort());
+  }
+
+  /** The seq up to which the sum goes. */
+  get position() {
+    return this.fold.snapshot.last_seq ?? 0;
+  }
+
+  /** Follows the run from its sum on, until it is over. It throws what asking again cannot change. */
+  async follow() {
+    const signal = this.#begin("live");
+    this.fold = new Fold();
+    this.partial = false;
+    let options = { snapshot: true };
+    try {
+      await this.#watch(options, signal);
+    } catch (e) {
+      if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
+      const { last_seq = 0 } = await this.client.run(this.run, signal);
+      const first = e.problem.first_seq ?? 1;
+      this.partial = true;
+      await this.#watch({ after: Math.max(first - 1, last_seq - tail, 0) }, signal);
+    }
+  }
+
+  /** Goes to the sum at a seq. */
+  async jump(seq) {
+    const signal = this.#begin("past");
+    const at = Math.max(1, Math.min(seq, this.newest));
+    let fold;
+    try {
+      fold = new Fold(await this.client.snapshot(this.run, signal, at));
+      this.partial = false;
+    } catch (e) {
+      if (signal.aborted) return;
+      if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
+      fold = new Fold();
+      this.partial = true;
+      const first = e.problem.first_seq ?? 1;
+      for await (const event of this.client.events(this.run, { after: Math.max(first - 1, at - tail, 0), limit: 1000 }, signal)) {
+        if (event.seq > at) break;
+        fold.add(event);
+      }
+    }
+    if (signal.aborted) return;
+    this.fold = fold;
+    this.changed("place");
+  }
+
+  /** Goes n events on, or back. */
+  async step(n) {
+    if (n < 0 || this.position + n > this.newest) return this.jump(this.position + n);
+    const signal = this.#begin("past");
+    for (const event of await this.client.page(this.run, { after: this.position, limit: n }, signal)) this.fold.add(event);
+    this.changed("event");
+  }
+
+  /** Plays the run on from here, so many times faster than it was. */
+  async play(speed) {
+    if (this.mode === "live") await this.jump(1);
+    const signal = this.#begin("playing");
+    this.changed("connection");
+    await this.#watch({ after: this.position, speed, detail: "full" }, signal);
+  }
+
+  /** Stays where it is. */
+  pause() {
+    this.#begin("past");
+    this.changed("connection");
+  }
+
+  /** Reads what the timeline needs of the events up to the sum's, oldest first. */
+  async readSpans() {
+    const { spans } = this;
+    for await (const e of this.client.events(this.run, { types: spanTypes, limit: 1000 }, this.signal)) {
+      if (spans !== this.spans) return;
+      spans.add(e);
+      if (spans.size % 1000 === 0) this.changed("spans");
+      if (spans.size >= history) {
+        spans.truncated = true;
+        break;
+      }
+    }
+    spans.ready();
+    this.changed("spans");
+  }
+
+  #begin(mode) {
+    this.#work.abort();
+    this.#work = new AbortController();
+    if (this.signal.aborted) this.#work.abort();
+    this.mode = mode;
+    this.#cut = undefined;
+    return this.#work.signal;
+  }
+
+  async #watch(view, signal) {
+    const onState = (s) => !signal.aborted && this.#state(s);
+    try {
+      for await (const item of this.client.watch(this.run, { ...view, signal, onState })) {
+        if (signal.aborted) return;
+        if (item.gap !== undefined) this.#gap(item.gap);
+        else this.#take(item.event);
+      }
+    } catch (e) {
+      if (signal.aborted) return;
+      throw e;
+    }
+  }
+
+  #take(event) {
+    const whole = event.type === "run.snapshot";
+    this.fold.add(event);
+    this.newest = Math.max(this.newest, event.seq);
+    if (!whole) this.spans.later(event);
+    if (this.#cut?.target !== undefined && event.seq >= this.#cut.target) this.#caughtUp();
+    this.changed(whole ? "place" : "event");
+  }
+
+  #gap(gap) {
+    this.gaps.push(gap);
+    if (this.#cut !== undefined) this.#cut.lost += gap.to - gap.from + 1;
+    this.changed("gap");
+  }
+
+  #state(s) {
+    this.ended = s.state === "over";
+    if (s.state === "waiting") {
+      this.#cut ??= { from: this.position, lost: 0 };
+      this.#say("offline", `offline, trying again in ${Math.ceil(s.ms / 1000)} s`);
+    } else if (s.state === "connecting") this.#say(this.#cut ? "offline" : "connecting", this.#cut ? "offline, connecting" : "connecting");
+    else if (s.state === "over") this.#say("over", this.mode === "playing" ? "played to its end" : "ended, all of it is here");
+    else if (this.#cut === undefined) this.#say("live", this.mode === "playing" ? "playing" : "live");
+    else {
+      this.#say("catching", "catching up");
+      this.#target(this.#cut);
+    }
+  }
+
+  /** Learns how far the run had come when the connection was back. */
+  async #target(cut) {
+    try {
+      const { last_seq } = await this.client.run(this.run, this.#work.signal);
+      cut.target = last_seq ?? this.position;
+      if (cut === this.#cut && this.position >= cut.target) this.#caughtUp();
+    } catch {
+      // The next cut, or the next event, says more.
+    }
+  }
+
+  #caughtUp() {
+    const { from, target, lost } = this.#cut;
+    this.#cut = undefined;
+    const n = target - from;
+    this.#say("live", `live · reconnected, ${n.toLocaleString("en-US")} ${n === 1 ? "event" : "events"} caught up, ${lost === 0 ? "none lost" : `${lost} left out`}`);
+  }
+
+  #say(state, text) {
+    this.connection = { state, text };
+    this.changed("connection");
+  }
+}

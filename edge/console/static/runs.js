@@ -1,0 +1,157 @@
+// The list of runs: what runs now on top, new ones as they appear.
+
+import { h, fill, setText, short } from "./dom.js";
+import { cost, count, duration, time, tokenText } from "./format.js";
+import { badge, button, failed, notice } from "./screen.js";
+
+const states = ["running", "planning", "awaiting_approval", "paused", "redirecting", "done", "error", "aborted"];
+const final = new Set(["done", "aborted", "error"]);
+const every = 2000; // milliseconds between two looks at the newest page
+
+/** Shows the runs. The newest page is read again and again; what is on the screen is changed in place. */
+export async function runsScreen(s) {
+  const { main, signal, client, go } = s;
+  const list = new Map(); // run id → { info, row }
+  let cursor = null;
+  let query = "";
+  let chosen = "";
+
+  const body = h("tbody", {});
+  const search = h("input", { type: "search", id: "search", placeholder: "Filter by id, title or agent", "aria-label": "Filter runs", on: { input } });
+  const state = h("select", { id: "state", "aria-label": "State", on: { change } }, h("option", { value: "" }, "All states"), h("option", { value: "waits" }, "Waits for a person"), states.map((v) => h("option", { value: v }, v.replaceAll("_", " "))));
+  const byID = h("form", { class: "inline", on: { submit: openByID } }, h("label", { for: "by-id", class: "hidden" }, "Run id"), h("input", { id: "by-id", placeholder: "Open by id", maxlength: "128" }), h("button", { type: "submit" }, "Open"));
+  const more = button("Show older runs", older, "", { hidden: true });
+  const empty = h("div", {});
+  const status = h("p", { class: "hint", role: "status" });
+  fill(main, h("div", { class: "bar" }, h("h1", {}, "Runs"), h("span", { class: "grow" }), search, state, byID),
+    h("div", { class: "scroll" }, h("table", { class: "runs", "aria-label": "Runs", on: { keydown } },
+      h("thead", {}, h("tr", {}, ["State", "Run", "Agent", "Started", "Took", "Events", "Tokens", "Cost", "Model"].map((t) => h("th", { scope: "col" }, t)))), body)),
+    empty, status, more);
+
+  async function page(from) {
+    const q = { limit: 50, ...(from ? { cursor: from } : {}) };
+    if (chosen === "waits") q.waits = true;
+    else if (chosen !== "") q.state = [chosen];
+    return client.runsPage(q, signal);
+  }
+
+  function merge(runs) {
+    for (const info of runs) {
+      const known = list.get(info.run_id);
+      if (known === undefined) list.set(info.run_id, { info, row: rowOf(info, go) });
+      else known.info = info;
+    }
+    draw();
+  }
+
+  function draw() {
+    const rows = [];
+    for (const { info, row } of [...list.values()].sort((a, b) => String(b.info.started_at).localeCompare(String(a.info.started_at)))) {
+      update(row, info);
+      if (matches(info, query)) rows.push(row);
+    }
+    const here = document.activeElement;
+    rows.forEach((r, i) => {
+      if (body.children[i] !== r) body.insertBefore(r, body.children[i] ?? null);
+    });
+    while (body.children.length > rows.length) body.lastChild.remove();
+    if (here instanceof HTMLElement && here.isConnected && document.activeElement !== here) here.focus();
+    more.hidden = cursor === null;
+    fill(empty, rows.length === 0 && (list.size === 0 && query === "" && chosen === ""
+      ? notice("No runs yet", "A run appears here with its first event. Start one with: curl -d '{\"type\":\"run.lifecycle\",\"payload\":{\"state\":\"running\"}}' " + location.origin + "/v1/agent/runs/hello/events")
+      : notice("No run fits", "Nothing of what is loaded fits the filter.")));
+  }
+
+  async function refresh(first) {
+    const p = await page();
+    if (first || list.size === 0) cursor = p.next_cursor;
+    merge(p.runs);
+  }
+
+  function input() {
+    query = search.value.trim().toLowerCase();
+    draw();
+  }
+
+  async function change() {
+    chosen = state.value;
+    list.clear();
+    fill(body);
+    await attempt(() => refresh(true));
+  }
+
+  async function older() {
+    await attempt(async () => {
+      const p = await page(cursor);
+      cursor = p.next_cursor;
+      merge(p.runs);
+    });
+  }
+
+  function openByID(e) {
+    e.preventDefault();
+    const id = document.getElementById("by-id").value.trim();
+    if (id !== "") go("run", id);
+  }
+
+  function keydown(e) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
+    if (step === undefined) return;
+    const links = [...body.querySelectorAll("a.run")];
+    const at = links.indexOf(document.activeElement);
+    links[at < 0 ? 0 : Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
+    e.preventDefault();
+  }
+
+  async function attempt(f) {
+    try {
+      await f();
+      setText(status, "");
+    } catch (e) {
+      if (!signal.aborted) setText(status, `The list could not be read: ${e.message}. It is tried again.`);
+    }
+  }
+
+  const tick = setInterval(draw, 1000);
+  signal.addEventListener("abort", () => clearInterval(tick));
+  try {
+    await refresh(true);
+  } catch (e) {
+    return signal.aborted ? undefined : failed(main, e, s.open, () => go("sign-in", location.hash));
+  }
+  poll();
+
+  async function poll() {
+    for (;;) {
+      await new Promise((r) => setTimeout(r, every));
+      if (signal.aborted) return;
+      if (document.visibilityState === "visible") await attempt(refresh);
+    }
+  }
+}
+
+function matches(info, query) {
+  return query === "" || [info.run_id, info.title, agentOf(info), info.model].some((t) => typeof t === "string" && t.toLowerCase().includes(query));
+}
+
+const agentOf = (info) => (typeof info.agent === "string" ? info.agent : info.agent?.name ?? info.agent?.id ?? "");
+
+function rowOf(info) {
+  const link = h("a", { class: "run", href: `#/run/${encodeURIComponent(info.run_id)}` });
+  return h("tr", { data: { run: info.run_id } }, h("td", { class: "state" }), h("td", {}, link), Array.from({ length: 7 }, () => h("td", {})));
+}
+
+function update(row, info) {
+  const cell = row.children;
+  const shown = info.waits_for ? `waits: ${info.waits_for}` : info.state;
+  if (row.dataset.state !== shown) {
+    row.dataset.state = shown;
+    fill(cell[0], badge(info.state), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
+  }
+  setText(cell[1].firstChild, typeof info.title === "string" && info.title !== "" ? `${short(info.title, 80)} (${info.run_id})` : info.run_id);
+  const began = Date.parse(info.started_at ?? "");
+  const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : Date.now();
+  const models = Array.isArray(info.models) ? info.models.join(", ") : info.model;
+  const texts = [agentOf(info) || "–", time(info.started_at), duration(ended - began), count(info.last_seq), tokenText(info.usage), cost(info.usage), models || "–"];
+  texts.forEach((t, i) => setText(cell[i + 2], short(t, 60)));
+}

@@ -1,0 +1,39 @@
+// What all screens share: messages for when there is nothing to see, and how an error is shown.
+
+import { h, fill } from "./dom.js";
+import { explain } from "./server.js";
+
+/** Returns a notice with a title, a sentence and what one can do. */
+export function notice(title, text, ...actions) {
+  return h("section", { class: "notice", role: "alert" }, h("h2", {}, title), text && h("p", {}, text), actions.length > 0 && h("div", { class: "actions" }, actions));
+}
+
+/** Shows an error in place of a screen. again is what a retry does. */
+export function failed(main, error, again, signIn) {
+  const x = explain(error);
+  fill(main, notice(x.title, x.text,
+    x.signIn && button("Sign in", signIn, "primary"),
+    x.retry && button("Try again", again, "primary"),
+    h("a", { href: "#/runs", class: "button" }, "All runs")));
+  main.firstChild.dataset.code = error.code ?? error.status ?? "";
+}
+
+/** Returns a button. */
+export function button(text, click, kind = "", props = {}) {
+  return h("button", { type: "button", class: kind, ...props, on: { click } }, text);
+}
+
+/** Shows a short message at the edge of the page; it goes away by itself. */
+export function toast(text, kind = "") {
+  let at = document.getElementById("toasts");
+  if (at === null) document.body.append((at = h("div", { id: "toasts", role: "status", "aria-live": "polite" })));
+  const e = h("div", { class: `toast ${kind}` }, text);
+  at.append(e);
+  setTimeout(() => e.remove(), 6000);
+}
+
+/** Returns the name of a run's state with its colour. */
+export function badge(state) {
+  const text = (state ?? "unknown").replaceAll("_", " ");
+  return h("span", { class: `badge s-${state ?? "unknown"}` }, text);
+}

@@ -1,0 +1,67 @@
+// The server as the console uses it: the TypeScript client, the credential of this tab, and requests that the client has not.
+
+import { Client, ServerError } from "./lib/index.js";
+
+const key = "agentstream-token";
+
+/** The token that was entered in this tab; "" for none. */
+export const token = () => sessionStorage.getItem(key) ?? "";
+
+/** Keeps a token for as long as the tab is open. "" forgets it. */
+export function keepToken(value) {
+  if (value === "") sessionStorage.removeItem(key);
+  else sessionStorage.setItem(key, value);
+}
+
+/** Returns a client that has the tab's token, or none. */
+export function connect() {
+  const t = token();
+  return new Client({ url: location.origin, ...(t === "" ? {} : { token: t }) });
+}
+
+/** Sends a request that is not the client's, and returns its answer read as JSON. It throws a ServerError. */
+export async function ask(path, { method = "GET", body, signal, any = false } = {}) {
+  const headers = { Accept: "application/json" };
+  if (token() !== "") headers.Authorization = `Bearer ${token()}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const res = await fetch(path, { method, headers, signal: signal ?? null, cache: "no-store", body: body === undefined ? null : JSON.stringify(body) });
+  const text = await res.text();
+  let value = {};
+  try {
+    value = text === "" ? {} : JSON.parse(text);
+  } catch {
+    value = { message: text.slice(0, 300) };
+  }
+  if (!res.ok && !any) {
+    const problem = typeof value.error === "object" && value.error !== null ? value.error : value;
+    throw new ServerError(res.status, problem);
+  }
+  return value;
+}
+
+/** Returns who the token is for: tenant, scopes, and the run that it is limited to. */
+export const whoami = (signal) => ask("/v1/agent/whoami", { signal });
+
+/** Returns the command that fetches events of a run with curl. */
+export function curl(run, first, last) {
+  const url = new URL(`/v1/agent/runs/${encodeURIComponent(run)}/events`, location.origin);
+  url.searchParams.set("after", first - 1);
+  url.searchParams.set("limit", Math.min(1000, last - first + 1));
+  const auth = token() === "" ? "" : ` -H "Authorization: Bearer $TOKEN"`;
+  return `curl -s${auth} '${url.href}'`;
+}
+
+/** Returns what an error means to a person: a title, and what one can do. */
+export function explain(e) {
+  if (!(e instanceof ServerError)) return { title: "The server cannot be reached", text: "The page goes on by itself when it is back.", retry: true };
+  const code = e.code;
+  if (e.status === 401) return { title: "Not signed in", text: "The token is missing, wrong or has expired.", signIn: true };
+  if (e.status === 403) return { title: "Not allowed", text: "The token does not allow this. Sign in with one that has the scope.", signIn: true };
+  if (e.status === 404) return { title: "No such run", text: "There is no run with this id, or it belongs to another tenant." };
+  if (e.status === 410) return { title: "No longer kept", text: "The beginning of this run, or all of it, has expired or was deleted. What is left can be read as events." };
+  if (e.status === 413) return { title: "Too large to be summed up", text: "The newest events are shown instead." };
+  if (e.status === 400) return { title: "That is no run id", text: "An id has 1 to 128 letters, digits, _ and -." };
+  if (code === "NO-CATALOG" || e.status === 501) return { title: "This server keeps no list of runs", text: "A run can still be opened by its id." };
+  if (e.status >= 500) return { title: "The server has a problem", text: e.problem.message ?? e.message, retry: true };
+  return { title: "Refused", text: e.problem.message ?? e.message };
+}

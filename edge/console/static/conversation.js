@@ -127,14 +127,14 @@ export function conversation(model, { choose, openLane, blob }) {
 
   function text(b) {
     if (b.text.length <= longest) return h("div", { class: "text", dir: "auto" }, markdown(b.text));
-    const rest = h("pre", { class: "plain", dir: "auto" }, visible(b.text.slice(0, longest)));
+    const rest = h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(b.text.slice(0, longest)));
     const all = button(`Show all ${b.text.length.toLocaleString("en-US")} characters`, () => (fill(rest, visible(b.text)), all.remove()), "quiet");
     return [rest, all];
   }
 
   function toolView(c) {
     const took = c.duration_ms === null ? "" : ` · ${duration(Number(c.duration_ms.text))}`;
-    const output = c.output !== null ? json(c.output.text) : c.streamed !== "" ? h("pre", { class: "plain", dir: "auto" }, visible(c.streamed.slice(-longest))) : null;
+    const output = c.output !== null ? json(c.output.text) : c.streamed !== "" ? h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(c.streamed.slice(-longest))) : null;
     return h("details", { class: `call ${c.state}`, open: c.state === "running" || c.state === "failed" },
       h("summary", {}, h("span", { class: `dot ${c.state}` }), h("b", {}, short(c.tool ?? "tool", 80)), h("span", { class: "hint" }, ` ${c.state}${took} `, c.input !== null && short(c.input.text, 120))),
       c.input !== null && [h("p", { class: "hint" }, "input"), json(c.input.text)], output && [h("p", { class: "hint" }, c.state === "running" ? "output so far" : "result"), output],

@@ -8,7 +8,7 @@ export const longest = 64 << 10;
 
 /** Returns nodes that show text. Links lead outside, and only by http, https and mailto. */
 export function markdown(text) {
-  if (text.length > longest) return [h("pre", { class: "plain" }, visible(text))];
+  if (text.length > longest) return [h("pre", { class: "plain", tabindex: "0" }, visible(text))];
   return blocks(text.split("\n"));
 }
 
@@ -33,7 +33,7 @@ function block(lines, i, out) {
   const line = lines[i];
   const heading = /^(#{1,6})\s+(.*)$/.exec(line);
   if (heading) {
-    out.push(h("p", { class: `heading h${heading[1].length}`, role: "heading", "aria-level": Math.min(6, heading[1].length + 2) }, inline(heading[2])));
+    out.push(h("p", { class: `heading h${heading[1].length}`, role: "heading", "aria-level": Math.min(6, heading[1].length + 1) }, inline(heading[2])));
     return i + 1;
   }
   if (/^\s*([-*_])(\s*\1){2,}\s*$/.test(line)) {

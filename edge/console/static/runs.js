@@ -17,7 +17,7 @@ export async function runsScreen(s) {
   let chosen = "";
 
   const body = h("tbody", {});
-  const search = h("input", { type: "search", id: "search", placeholder: "Filter by id, title or agent", "aria-label": "Filter runs", on: { input } });
+  const search = h("input", { type: "search", id: "search", placeholder: "Filter by id", "aria-label": "Filter runs", on: { input } });
   const state = h("select", { id: "state", "aria-label": "State", on: { change } }, h("option", { value: "" }, "All states"), h("option", { value: "waits" }, "Waits for a person"), states.map((v) => h("option", { value: v }, v.replaceAll("_", " "))));
   const byID = h("form", { class: "inline", on: { submit: openByID } }, h("label", { for: "by-id", class: "hidden" }, "Run id"), h("input", { id: "by-id", placeholder: "Open by id", maxlength: "128" }), h("button", { type: "submit" }, "Open"));
   const more = button("Show older runs", older, "", { hidden: true });
@@ -25,7 +25,7 @@ export async function runsScreen(s) {
   const status = h("p", { class: "hint", role: "status" });
   fill(main, h("div", { class: "bar" }, h("h1", {}, "Runs"), h("span", { class: "grow" }), search, state, byID),
     h("div", { class: "scroll" }, h("table", { class: "runs", "aria-label": "Runs", on: { keydown } },
-      h("thead", {}, h("tr", {}, ["State", "Run", "Agent", "Started", "Took", "Events", "Tokens", "Cost", "Model"].map((t) => h("th", { scope: "col" }, t)))), body)),
+      h("thead", {}, h("tr", {}, ["State", "Run", "Started", "Took", "Events", "Tokens", "Cost"].map((t) => h("th", { scope: "col" }, t)))), body)),
     empty, status, more);
 
   async function page(from) {
@@ -38,7 +38,7 @@ export async function runsScreen(s) {
   function merge(runs) {
     for (const info of runs) {
       const known = list.get(info.run_id);
-      if (known === undefined) list.set(info.run_id, { info, row: rowOf(info, go) });
+      if (known === undefined) list.set(info.run_id, { info, row: rowOf(info) });
       else known.info = info;
     }
     draw();
@@ -131,14 +131,12 @@ export async function runsScreen(s) {
 }
 
 function matches(info, query) {
-  return query === "" || [info.run_id, info.title, agentOf(info), info.model].some((t) => typeof t === "string" && t.toLowerCase().includes(query));
+  return query === "" || info.run_id.toLowerCase().includes(query);
 }
-
-const agentOf = (info) => (typeof info.agent === "string" ? info.agent : info.agent?.name ?? info.agent?.id ?? "");
 
 function rowOf(info) {
   const link = h("a", { class: "run", href: `#/run/${encodeURIComponent(info.run_id)}` });
-  return h("tr", { data: { run: info.run_id } }, h("td", { class: "state" }), h("td", {}, link), Array.from({ length: 7 }, () => h("td", {})));
+  return h("tr", { data: { run: info.run_id } }, h("td", { class: "state" }), h("td", {}, link), Array.from({ length: 5 }, () => h("td", {})));
 }
 
 function update(row, info) {
@@ -148,10 +146,9 @@ function update(row, info) {
     row.dataset.state = shown;
     fill(cell[0], badge(info.state), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
   }
-  setText(cell[1].firstChild, typeof info.title === "string" && info.title !== "" ? `${short(info.title, 80)} (${info.run_id})` : info.run_id);
+  setText(cell[1].firstChild, info.run_id);
   const began = Date.parse(info.started_at ?? "");
   const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : Date.now();
-  const models = Array.isArray(info.models) ? info.models.join(", ") : info.model;
-  const texts = [agentOf(info) || "–", time(info.started_at), duration(ended - began), count(info.last_seq), tokenText(info.usage), cost(info.usage), models || "–"];
+  const texts = [time(info.started_at), duration(ended - began), count(info.last_seq), tokenText(info.usage), cost(info.usage)];
   texts.forEach((t, i) => setText(cell[i + 2], short(t, 60)));
 }

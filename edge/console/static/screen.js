@@ -5,16 +5,18 @@ import { explain } from "./server.js";
 
 /** Returns a notice with a title, a sentence and what one can do. */
 export function notice(title, text, ...actions) {
-  return h("section", { class: "notice", role: "alert" }, h("h2", {}, title), text && h("p", {}, text), actions.length > 0 && h("div", { class: "actions" }, actions));
+  return noticeOf("h2", title, text, actions);
+}
+
+function noticeOf(level, title, text, actions) {
+  return h("section", { class: "notice", role: "alert" }, h(level, {}, title), text && h("p", {}, text), actions.length > 0 && h("div", { class: "actions" }, actions));
 }
 
 /** Shows an error in place of a screen. again is what a retry does. */
 export function failed(main, error, again, signIn) {
   const x = explain(error);
-  fill(main, notice(x.title, x.text,
-    x.signIn && button("Sign in", signIn, "primary"),
-    x.retry && button("Try again", again, "primary"),
-    h("a", { href: "#/runs", class: "button" }, "All runs")));
+  const actions = [x.signIn && button("Sign in", signIn, "primary"), x.retry && button("Try again", again, "primary"), h("a", { href: "#/runs", class: "button" }, "All runs")];
+  fill(main, noticeOf("h1", x.title, x.text, actions));
   main.firstChild.dataset.code = error.code ?? error.status ?? "";
 }
 

@@ -1,0 +1,342 @@
+// The console in headless Chromium: what is on the screen, for each thing that it promises. Each check prints a line; a
+// console error, an error of the page, or anything loaded from elsewhere fails the run.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import net from "node:net";
+import puppeteer from "puppeteer-core";
+
+const { EDGES = "", TOKEN = "", SHOTS = "", ONLY = "" } = process.env;
+const wire = EDGES === "" ? undefined : await proxy(EDGES.split(","));
+const BASE = wire?.url ?? process.env.BASE;
+const require = createRequire(import.meta.url);
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+/** Returns a TCP proxy in front of several servers, one connection after the other, that can be cut and mended. */
+async function proxy(to) {
+  const open = new Set();
+  let next = 0, down = false;
+  const server = net.createServer((client) => {
+    if (down) return client.resetAndDestroy();
+    const [host, port] = to[next++ % to.length].split(":");
+    const up = net.connect(Number(port), host);
+    for (const [a, b] of [[client, up], [up, client]]) {
+      open.add(a);
+      a.pipe(b);
+      a.on("error", () => b.destroy()).on("close", () => (open.delete(a), b.destroy()));
+    }
+  });
+  await new Promise((r) => server.listen(0, "127.0.0.1", r));
+  return {
+    url: `http://127.0.0.1:${server.address().port}`,
+    cut() {
+      down = true;
+      for (const c of open) c.destroy();
+    },
+    mend: () => (down = false),
+    close: () => server.close(),
+  };
+}
+
+const browser = await puppeteer.launch({
+  executablePath: process.env.CHROMIUM, headless: true, pipe: true, userDataDir: process.env.PROFILE,
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+});
+const trouble = [];
+const expected = []; // statuses that a check provokes
+const page = await browser.newPage();
+await page.setViewport({ width: 1360, height: 860 });
+page.on("pageerror", (e) => trouble.push(`error of the page: ${e.message}`));
+page.on("console", (m) => {
+  if (m.type() === "error" && !expected.some((x) => m.text().includes(x))) trouble.push(`console: ${m.text()}`);
+});
+page.on("response", async (r) => {
+  if (r.status() >= 400 && !expected.includes(String(r.status()))) trouble.push(`${r.status()} ${r.request().method()} ${r.url()}: ${(await r.text().catch(() => "")).slice(0, 300)}`);
+});
+page.on("request", (r) => {
+  const url = new URL(r.url());
+  if (!["data:", "blob:"].includes(url.protocol) && url.origin !== new URL(BASE).origin) trouble.push(`loaded from elsewhere: ${url.origin}`);
+});
+
+/** Sends a request of the test's own. */
+export async function api(method, path, body, type = "application/json") {
+  const headers = { "Content-Type": type };
+  if (TOKEN !== "") headers.Authorization = `Bearer ${TOKEN}`;
+  const res = await fetch(BASE + path, { method, headers, body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body) });
+  const text = await res.text();
+  if (!res.ok) throw new Error(`${method} ${path}: ${res.status} ${text}`);
+  return text === "" ? {} : JSON.parse(text);
+}
+
+const post = (run, ...events) => api("POST", `/v1/agent/runs/${run}/events`, events.map((e) => JSON.stringify(e).replace('"BIG"', "12345678901234567890")).join("\n"), "application/x-ndjson");
+
+/** Waits until something is so on the page. */
+async function until(what, f, ...args) {
+  try {
+    return await page.waitForFunction(f, { timeout: 20_000, polling: 50 }, ...args);
+  } catch (e) {
+    const text = await page.evaluate(() => document.body.innerText.slice(0, 1500));
+    throw new Error(`${what}: not within 20 s (${e.message}). The page: ${text}`);
+  }
+}
+
+const shows = (text, at = "body") => until(`"${text}" in ${at}`, (t, s) => document.querySelector(s)?.innerText.includes(t), text, at);
+
+async function open(hash) {
+  await page.goto("about:blank");
+  await page.goto(`${BASE}/console/${hash}`);
+}
+
+async function press(text, at = "main") {
+  await until(`button ${text}`, (t, s) => [...document.querySelectorAll(`${s} button`)].some((b) => b.innerText.trim() === t && !b.hidden), text, at);
+  await page.evaluate((t, s) => [...document.querySelectorAll(`${s} button`)].find((b) => b.innerText.trim() === t).click(), text, at);
+}
+
+/** Holds what is on the screen to axe-core's rules. Its script is given to the page by the debugger, not by the page. */
+async function accessible(what) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  if (violations.length > 0) throw new Error(`${what}: ${JSON.stringify(violations.map((v) => ({ id: v.id, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)) })))}`);
+}
+
+async function picture(name) {
+  if (SHOTS === "") return;
+  for (const [kind, scheme, width, height] of [["light", "light", 1360, 860], ["dark", "dark", 1360, 860], ["phone", "light", 390, 844]]) {
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    await page.setViewport({ width, height });
+    await new Promise((r) => setTimeout(r, 300));
+    await page.screenshot({ path: `${SHOTS}/console-${name}-${kind}.png` });
+  }
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
+  await page.setViewport({ width: 1360, height: 860 });
+}
+
+const life = (state) => ({ type: "run.lifecycle", payload: { state } });
+const start = (id, role = "assistant") => ({ type: "message.start", payload: { message_id: id, role, model: "m-1" } });
+const say = (text) => ({ type: "text.delta", payload: { text } });
+const end = (id) => ({ type: "message.end", payload: { message_id: id, stop_reason: "end_turn", usage: { input_tokens: 11, output_tokens: 7 } } });
+
+const checks = {
+  async "a browser at / comes to the console, and signs in where that is needed"() {
+    if (TOKEN !== "") expected.push("401");
+    await page.goto(BASE + "/");
+    await until("the console", () => location.pathname === "/console/");
+    if (TOKEN === "") return shows("Runs", "h1");
+    await shows("Sign in", "h1");
+    await accessible("sign in");
+    await picture("sign-in");
+    await page.type("#token", "wrong");
+    await press("Sign in");
+    await shows("does not know this token", "[role=alert]");
+    await page.$eval("#token", (e) => (e.value = ""));
+    await page.type("#token", TOKEN);
+    await press("Sign in");
+    await shows("Runs", "h1");
+    expected.splice(0);
+    if (await page.evaluate((t) => location.href.includes(t) || document.cookie.includes(t) || JSON.stringify({ ...localStorage }).includes(t), TOKEN)) throw new Error("the token is in the address, a cookie or the storage of all tabs");
+  },
+
+  async "runs: new ones appear, running ones tick, states change, the filter and the keys work"() {
+    await open("#/runs");
+    await post("list_a", life("running"), start("m"), say("hi"));
+    await until("list_a", () => document.querySelector('tr[data-run="list_a"] .badge')?.innerText === "running");
+    const took = () => page.$eval('tr[data-run="list_a"]', (r) => r.children[3].innerText);
+    const before = await took();
+    await until("ticking", (b) => document.querySelector('tr[data-run="list_a"]').children[3].innerText !== b, before);
+    await post("list_b", life("running"));
+    await until("list_b on top", () => [...document.querySelectorAll("tr[data-run]")].findIndex((r) => r.dataset.run === "list_b") < [...document.querySelectorAll("tr[data-run]")].findIndex((r) => r.dataset.run === "list_a"));
+    await post("list_a", end("m"), life("done"));
+    await until("done", () => document.querySelector('tr[data-run="list_a"] .badge')?.innerText === "done");
+    await shows("11 in · 7 out", 'tr[data-run="list_a"]');
+    await page.type("#search", "list_b");
+    await until("filtered", () => document.querySelectorAll("tr[data-run]").length === 1);
+    await accessible("runs");
+    await page.$eval("#search", (e) => ((e.value = ""), e.dispatchEvent(new Event("input"))));
+    await picture("runs");
+    await page.keyboard.press("Tab");
+    await page.focus("a.run");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await until("a run", () => location.hash.startsWith("#/run/"));
+    await post("list_b", life("aborted"));
+  },
+
+  async "a run: messages, thoughts, calls with results and errors, children, plan, usage; bars beside them"() {
+    await post("read", life("running"), { type: "turn.start", payload: { turn_id: "t" } }, { type: "command.message", payload: { content: "What is **it**?" } },
+      { type: "model.start", payload: { call_id: "c", model: "m-1" } }, start("m"), { type: "reasoning.delta", payload: { text: "let me think" } },
+      say("# Title\n\nSome `code` and **bold**.\n\n```go\nfunc main() {}\n```\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"), end("m"), { type: "model.end", payload: { call_id: "c" } },
+      { type: "tool.start", payload: { call_id: "ok", tool: "read_file", input: { path: "a.txt", big: "BIG" } } }, { type: "tool.output.delta", payload: { call_id: "ok", text: "half of it" } },
+      { type: "tool.start", payload: { call_id: "bad", tool: "delete_all", input: {} } }, { type: "tool.end", payload: { call_id: "bad", ok: false, error: "KAI-TOOL-FAIL-0001", error_detail: { type: "x", message: "no such thing" } } },
+      { type: "plan.proposal", payload: { plan: { id: "p", steps: [{ id: "1", title: "First step" }] } } },
+      { type: "child.spawn", payload: { child_id: "read_kid", prompt: "help" } });
+    await post("read", { type: "run.lifecycle", child_id: "read_kid", payload: { state: "running" } }, { ...start("k"), child_id: "read_kid" }, { ...say("from the child"), child_id: "read_kid" });
+    await open("#/run/read");
+    await shows("Title", ".conversation");
+    for (const text of ["What is it?", "read_file", "half of it", "no such thing", "First step", "read_kid"]) await shows(text, ".conversation");
+    const has = await page.evaluate(() => ["pre code", "strong", "li li, ul li", "td", ".t-keyword"].map((s) => document.querySelector(`.conversation ${s}`) !== null));
+    if (has.includes(false)) throw new Error(`Markdown is not shown as such: ${has}`);
+    if (!(await page.evaluate(() => document.querySelector(".conversation").textContent.includes("12345678901234567890")))) throw new Error("a number was rounded");
+    if (await page.$eval(".thought", (e) => e.open)) throw new Error("a thought is not folded away");
+    await until("bars", () => ["turn", "model", "tool"].every((k) => document.querySelector(`.w-bar.k-${k}`)) && [...document.querySelectorAll(".w-lane")].some((l) => l.innerText === "read_kid"));
+    await until("bar of the call", () => [...document.querySelectorAll(".w-bar.k-tool")].some((b) => b.getAttribute("aria-label").includes("delete_all")));
+    await page.evaluate(() => [...document.querySelectorAll(".w-bar.k-tool")].find((b) => b.getAttribute("aria-label").includes("delete_all")).click());
+    await until("chosen in the conversation", () => document.querySelector(".entry.chosen")?.innerText.includes("delete_all"));
+    await shows("tool.start", ".details");
+    await shows("curl -s", ".details");
+    await page.evaluate(() => [...document.querySelectorAll(".entry")].find((e) => e.innerText.includes("read_file")).querySelector(".seq").click());
+    await until("chosen in the timeline", () => document.querySelector('.w-bar[aria-selected="true"]')?.getAttribute("aria-label").includes("read_file"));
+    await accessible("a run");
+    await picture("run");
+    await page.evaluate(() => [...document.querySelectorAll(".w-lane")].find((l) => l.innerText === "read_kid").click());
+    await shows("from the child", ".conversation");
+    await press("Back to the run");
+    await shows("Title", ".conversation");
+  },
+
+  async "control: questions, plan, pause, message, cancel; what others do appears; nothing in a state that forbids it"() {
+    await post("steer", life("running"), { type: "plan.proposal", payload: { plan: { id: "p", steps: [] } } }, { type: "input.requested", payload: { request_id: "q", prompt: "Which one?", options: ["red", "blue"] } });
+    await open("#/run/steer");
+    await shows("Which one?", ".control");
+    await accessible("controls");
+    await picture("control");
+    await press("blue", ".control");
+    await until("answered", () => !document.querySelector(".control .ask"));
+    const answer = (await api("GET", "/v1/agent/runs/steer/events?types=command.answer")).events[0];
+    if (answer.payload.answer !== "blue") throw new Error(`the answer is ${JSON.stringify(answer.payload)}`);
+    await press("Pause", ".control");
+    await shows("waiting for the agent: ", ".control");
+    await post("steer", life("paused"));
+    await shows("paused", "h1 ~ span");
+    await press("Resume", ".control");
+    await shows("Resume: stored", "#toasts");
+    await post("steer", life("running"));
+    await page.type("#say", "hello there");
+    await press("Send", ".control");
+    await shows("hello there", ".conversation");
+    await press("Cancel run", ".control");
+    await press("Yes", "dialog");
+    await shows("cancel", ".controls");
+    await api("POST", "/v1/agent/runs/steer/messages", { content: "said by somebody else" });
+    await shows("said by somebody else", ".conversation");
+    await post("steer", life("aborted"));
+    await until("no controls of a run under way", () => ![...document.querySelectorAll(".controls button")].some((b) => ["Pause", "Cancel run", "Redirect"].includes(b.innerText)));
+  },
+
+  async "time: any event, steps, playing, and back to now"() {
+    await post("time", life("running"), start("m"), ...Array.from({ length: 30 }, (_, i) => say(`w${i} `)));
+    await open("#/run/time");
+    await shows("w29", ".conversation");
+    await page.$eval('input[type="range"]', (e) => ((e.value = "12"), e.dispatchEvent(new Event("input"))));
+    await shows("#12 of 32", ".place");
+    await until("the past", () => document.querySelector(".conversation").innerText.includes("w9") && !document.querySelector(".conversation").innerText.includes("w10"));
+    if (await page.$eval(".control", (e) => !e.hidden)) throw new Error("the past can be steered");
+    await page.click('[aria-label="One event on"]');
+    await until("one on", () => document.querySelector(".conversation").innerText.includes("w10"));
+    await page.click('[aria-label="One event back"]');
+    await until("one back", () => !document.querySelector(".conversation").innerText.includes("w10"));
+    await page.select(".player select", "16");
+    await page.click('[aria-label="Play"]');
+    await shows("w29", ".conversation");
+    await press("Live", ".player");
+    await post("time", say("after all of it"));
+    await shows("after all of it", ".conversation");
+    await post("time", end("m"), life("done"));
+    await shows("done", "h1 ~ span");
+  },
+
+  async "connection: a cut is shown, and what was missed is counted, none lost"() {
+    if (wire === undefined) return;
+    await post("cut", life("running"), start("m"), say("before "));
+    await open("#/run/cut");
+    await shows("live", "#connection");
+    expected.push("ERR_CONNECTION", "ERR_EMPTY", "ERR_INCOMPLETE", "ERR_NETWORK");
+    wire.cut();
+    await shows("offline", "#connection");
+    await picture("offline");
+    await fetch(`http://${EDGES.split(",")[0]}/v1/agent/runs/cut/events`, {
+      method: "POST", headers: { Authorization: `Bearer ${TOKEN}`, "Content-Type": "application/x-ndjson" },
+      body: Array.from({ length: 214 }, (_, i) => JSON.stringify(say(`x${i} `))).join("\n"),
+    });
+    wire.mend();
+    await shows("reconnected, 214 events caught up, none lost", "#connection");
+    await shows("x213", ".conversation");
+    expected.splice(0);
+  },
+
+  async "sessions: begun here, answered by the agent that is there"() {
+    await open("#/sessions");
+    await accessible("sessions");
+    await picture("sessions");
+    if (process.env.AGENT !== "true") return;
+    await page.type("#first", "please use a tool");
+    await press("Begin");
+    await until("the session", () => location.hash.startsWith("#/run/"));
+    await shows("please use a tool", ".conversation");
+    await until("an answer", () => document.querySelectorAll(".entry.message .r-assistant").length > 0);
+  },
+
+  async "operations: what is promised, what is checked, and what is not known"() {
+    await open("#/operations");
+    await shows("Durability");
+    await shows("nats", "table");
+    await shows("Not known here");
+    await accessible("operations");
+    await picture("operations");
+  },
+
+  async "hostile content stays text, and breaks nothing"() {
+    const bad = `<script>window.hacked=1</script><img src=x onerror="window.hacked=1"><style>body{display:none}</style>[x](javascript:window.hacked=1) \u202Egnp.exe \u001b[31mred\u0007 {{7*7}}`;
+    await post("bad", { type: "run.lifecycle", payload: { state: "running", reason: bad } }, { type: "turn.start", payload: { turn_id: bad } }, start("m"), say(bad), { type: "message.end", payload: { message_id: "m", error: { message: bad } } },
+      { type: "command.message", payload: { content: [{ type: "text", text: bad }, { type: "image", source: { type: "base64", media_type: "image/svg+xml", data: "PHN2Zz4=" } }] } },
+      { type: "tool.start", payload: { call_id: bad, tool: bad, input: { [bad]: bad } } }, { type: "tool.end", payload: { call_id: bad, ok: true, output: bad } },
+      { type: "input.requested", payload: { request_id: "q", prompt: bad, options: [bad, { label: bad }] } }, { type: "plan.proposal", payload: { plan: { id: "p", steps: [{ id: "1", title: bad }] } } },
+      { type: `custom.${"x".repeat(40)}`, payload: { bad } }, start("m2"), say("x".repeat(400_000)), say("[".repeat(30_000)), say("`*_".repeat(9_000)), end("m2"));
+    await open("#/run/bad");
+    await shows("gnp.exe", ".conversation");
+    await shows("⟨U+202E⟩", ".conversation");
+    await until("bars", () => document.querySelector(".w-bar") !== null);
+    await page.evaluate(() => document.querySelectorAll(".seq").forEach((b) => b.click()));
+    await shows("curl -s", ".details");
+    const state = await page.evaluate(() => ({ hacked: window.hacked, scripts: document.querySelectorAll("main script, main style, main iframe").length, links: [...document.querySelectorAll("main a")].filter((a) => a.protocol === "javascript:").length, hidden: getComputedStyle(document.body).display === "none" }));
+    if (state.hacked !== undefined || state.scripts > 0 || state.links > 0 || state.hidden) throw new Error(JSON.stringify(state));
+    await accessible("hostile content");
+  },
+
+  async "what cannot be shown is told: no id, no such run, a child, many children"() {
+    expected.push("404", "400");
+    await open("#/run/" + encodeURIComponent("no id!"));
+    await shows("That is no run id");
+    await open("#/run/nobody");
+    await shows("No such run");
+    await accessible("no such run");
+    await picture("missing");
+    expected.splice(0);
+    await open("#/run/read_kid");
+    await shows("from the child", ".conversation");
+    const kids = Array.from({ length: 1000 }, (_, i) => ({ type: "child.spawn", payload: { child_id: `many_${i}`, prompt: `task ${i}` } }));
+    await post("many", life("running"));
+    for (let i = 0; i < kids.length; i += 500) await post("many", ...kids.slice(i, i + 500));
+    await open("#/run/many");
+    await shows("many_999", ".conversation");
+    const n = await page.evaluate(() => document.querySelectorAll("*").length);
+    if (n > 6000) throw new Error(`${n} elements for a thousand children`);
+  },
+};
+
+let failures = 0;
+for (const [name, check] of Object.entries(checks)) {
+  if (ONLY !== "" && !name.includes(ONLY)) continue;
+  const begun = Date.now();
+  trouble.splice(0);
+  try {
+    await check();
+    if (trouble.length > 0) throw new Error(trouble.join("; "));
+    console.log(`ok ${name} (${Date.now() - begun} ms)`);
+  } catch (e) {
+    failures++;
+    console.log(`FAILED ${name}: ${e.message}`);
+    if (SHOTS !== "") await page.screenshot({ path: `${SHOTS}/failed-${failures}.png` });
+  }
+}
+await browser.close();
+wire?.close();
+process.exit(failures === 0 ? 0 : 1);

@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/ws"
+	"agentstream/schema"
 )
 
 // mountConversation adds a WebSocket on which clients send messages.
@@ -29,6 +30,11 @@ func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversatio
 // may not open it is told by a close code.
 func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	request, params := c.Request, c.Params
+	if run, named := params["run"]; named && !v.Late {
+		if err := schema.ValidRunID(run); err != nil {
+			return err
+		}
+	}
 	l := live.NewLife(request.Context(), c.Caller)
 	if c.late != nil {
 		return s.turnAway(c, l)

@@ -36,7 +36,8 @@ func (s *Server) mount(p *protocol.Protocol) error {
 		if own.KeepAlive < 0 || p.KeepAlive < 0 {
 			return fmt.Errorf("edge: protocol %s: stream %s: negative KeepAlive", info.Name, st.Name)
 		}
-		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name, KeepAlive: cmp.Or(own.KeepAlive, p.KeepAlive), Heartbeat: own.Heartbeat}
+		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name, KeepAlive: cmp.Or(own.KeepAlive, p.KeepAlive), Heartbeat: own.Heartbeat,
+			Missed: own.Missed, Replayed: own.Replayed}
 		if err := s.add(st.Pattern, serve, needs, bound, p); err != nil {
 			return err
 		}

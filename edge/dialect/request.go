@@ -32,6 +32,7 @@ type Request struct {
 	Form     string    // what else decides the frames; requests that differ in it share none
 	Select   Selection // which of the frames are shown; nil: all
 	Newest   bool      // without a cursor, begin behind the newest event
+	Kept     bool      // without a cursor, begin with the first record that is kept, whatever has expired
 	Await    bool      // without a cursor, wait for a run that is not there yet: the stream begins, and is silent until the run does
 	Span     string    // the part of the run that the stream is, by its id, where the projectors are Spanners; "": the whole run
 	Child    string    // set by the edge: the child whose id Run was in what Open returned; Run is its root now

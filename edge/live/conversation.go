@@ -226,7 +226,8 @@ func (c *Conversation) Send(frames []dialect.Frame) error {
 // Place is where a subscription begins: behind After, in a run whose newest record is Last.
 type Place struct {
 	After, Last schema.Seq
-	Ended       bool // the run has
+	Ended       bool       // the run has
+	Missed      schema.Seq // records before After that are no longer kept, without a cursor (dialect.Request.Kept)
 }
 
 // Subscribe opens a subscription, within a turn. The error wraps dialect.ErrBadRequest for an id that is in use,
@@ -243,7 +244,7 @@ func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) 
 		close(s.done)
 		return Place{}, err
 	}
-	place := Place{After: s.ss.After, Last: s.ss.Pos.Last, Ended: s.ss.Pos.Ended}
+	place := Place{After: s.ss.After, Last: s.ss.Pos.Last, Ended: s.ss.Pos.Ended, Missed: s.ss.missed}
 	if s.over = err; c.cfg.Once {
 		c.join(s)
 	}

@@ -79,6 +79,9 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		return err
 	}
 	now, err := v.cfg.State.Projector(ctx, key, ss.bound.Dialect, head.Last, ss.req)
+	if gone := new(fanout.ExpiredError); ss.req.Kept && errors.As(err, &gone) && gone.First == head.Last+1 { // nothing is kept
+		now, err = p, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -136,8 +139,14 @@ func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Se
 	case cursor.Seq > 0:
 		after = cursor.Seq
 		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
+		if gone := new(fanout.ExpiredError); errors.As(err, &gone) && gone.First == after+1 { // all that is kept is behind it
+			ss.project, err = first, nil
+		}
 	case ss.req.Newest, ss.req.Span != "" && span.First == 0:
 		after, ss.project = last, now
+	case ss.req.Kept:
+		after, err = ss.kept(ctx, key, last)
+		ss.missed = after
 	case span.First > 1:
 		after = span.First - 1
 		ss.project, err = st.Projector(ctx, key, ss.bound.Dialect, after, ss.req)
@@ -146,6 +155,17 @@ func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Se
 		err = dialect.Refuse(schema.ErrBadCursor, "not a place in this part")
 	}
 	return after, err
+}
+
+// kept returns the place before the first record that is kept.
+func (ss *Session) kept(ctx context.Context, key schema.RunKey, last schema.Seq) (schema.Seq, error) {
+	for _, err := range ss.live.cfg.Runs.Hub.Packs(ctx, key, 0, last) {
+		if gone := new(fanout.ExpiredError); errors.As(err, &gone) && gone.First > 0 {
+			return gone.First - 1, nil
+		}
+		return 0, err
+	}
+	return 0, nil
 }
 
 // awaitStateful opens a run that is not there yet.

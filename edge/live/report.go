@@ -29,4 +29,6 @@ type Bound struct {
 	DialectName string
 	KeepAlive   time.Duration  // silence after which it shows a sign of life; 0: Config.KeepAlive
 	Heartbeat   *dialect.Frame // that sign; nil: the transport's own
+	// Missed and Replayed are comments, see protocol.Stream.
+	Missed, Replayed func(schema.Seq) string
 }

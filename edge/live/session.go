@@ -28,6 +28,7 @@ type Session struct {
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
 	again   *stretch          // what is told again first; nil: what the projector says
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
+	missed  schema.Seq        // records that are no longer kept, of a client without a cursor
 	joint   *joint            // of several subscriptions, of which each frame comes once; nil: it is one
 
 	ctx    context.Context // of life
@@ -199,8 +200,10 @@ func (ss *Session) begin() (err error) {
 	if err := ss.w.opening(); err != nil {
 		return cleanly(err)
 	}
-	if err := ss.w.lead(); err != nil {
-		return cleanly(err)
+	for _, tell := range []func() error{ss.w.missed, ss.w.lead, ss.w.replayed} {
+		if err := tell(); err != nil {
+			return cleanly(err)
+		}
 	}
 	if ss.first != nil {
 		if err := ss.w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
@@ -284,6 +287,9 @@ func (ss *Session) deliver() error {
 		}
 		if err := w.send(p); err != nil {
 			return cleanly(err)
+		}
+		if err := w.replayed(); err != nil {
+			return err
 		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {
 			return cleanly(w.closing())

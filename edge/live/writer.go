@@ -23,6 +23,7 @@ type writer struct {
 	spared  bool       // the client was: its cursor stays where it had everything
 	lent    bool       // project is a chunk's, which must not be fed
 	at      schema.Seq // of the record whose frames are written
+	told    bool       // that everything is replayed
 }
 
 // errOver reports that the stream has ended with its last frame.
@@ -146,6 +147,39 @@ func (w *writer) lead() error {
 	}
 	w.ss.c.Seq = w.at
 	return w.flush(time.Now(), 0)
+}
+
+// missed tells how much is no longer kept.
+func (w *writer) missed() error {
+	if tell := w.ss.bound.Missed; tell != nil && w.ss.missed > 0 {
+		return w.comment(tell(w.ss.missed))
+	}
+	return nil
+}
+
+// replayed tells once that the client has all that there was when its stream was opened.
+func (w *writer) replayed() error {
+	at := max(w.ss.After, w.ss.c.Seq)
+	if w.told || w.ss.bound.Replayed == nil || at < w.ss.Pos.Last {
+		return nil
+	}
+	w.told = true
+	return w.comment(w.ss.bound.Replayed(at))
+}
+
+// comment writes what is no event, to clients that can be told so.
+func (w *writer) comment(text string) error {
+	sink, ok := w.sink.(transport.Commenter)
+	if !ok {
+		return nil
+	}
+	if err := sink.Comment(text); err != nil {
+		return err
+	}
+	n, err := w.sink.Flush()
+	w.ss.c.Sent += n
+	w.flushed = time.Now()
+	return err
 }
 
 // rest writes what is left of ready frames.

@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
+	"agentstream/schema"
 )
 
 // Protocol is all that a wire protocol brings to an edge. It is handed in by cmd and never changed.
@@ -66,6 +67,10 @@ type Stream struct {
 	Format *sse.Format
 	// KeepAlive is in the place of Protocol.KeepAlive; 0: that.
 	KeepAlive time.Duration
+	// Missed is the comment that tells a client without a cursor how many records are no longer kept, where there are any
+	// (dialect.Request.Kept). Replayed is the one behind all that there was when the stream was opened; it gets the newest
+	// record that was looked at, 0 for a run that is not there yet. Only SSE has comments. nil: there is none.
+	Missed, Replayed func(schema.Seq) string
 	// Heartbeat is the sign of life, in the form of the stream's other frames; nil: the transport's own, which is a comment, or
 	// the ping of WebSocket or HTTP/2. One with a token would move the client's cursor.
 	Heartbeat *dialect.Frame

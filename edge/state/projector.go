@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/fanout"
 	"agentstream/schema"
@@ -85,7 +86,8 @@ type Found struct {
 	From  schema.Seq       // dialect.Frames.Again before the record; 0 also where the frame is one of those that are marked
 }
 
-// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there.
+// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there, fanout.ErrFuture
+// for a place in a record that is not there yet.
 func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, at dialect.Cursor, req dialect.Request) (Found, error) {
 	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
 	head, err := c.rs.Existing(ctx, key)
@@ -93,7 +95,9 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 		return Found{}, err
 	}
 	if at.Place.Seq > 0 {
-		at.Seq, at.Token = at.Place.Seq, ""
+		if at.Seq, at.Token = at.Place.Seq, ""; at.Seq > head.Last {
+			return Found{}, &ends.PositionError{Last: head.Last, Err: fmt.Errorf("a place in record %d: %w", at.Seq, fanout.ErrFuture)}
+		}
 	}
 	if at.Seq < 1 || at.Seq > head.Last {
 		return Found{}, bad

@@ -23,6 +23,12 @@ type Sink interface {
 	End(e End) error
 }
 
+// Commenter is a Sink whose clients can be told what is no event.
+type Commenter interface {
+	// Comment writes a text without line breaks, behind what was flushed.
+	Comment(text string) error
+}
+
 // End is why a stream is over and what its client is told of it, in the words of every transport. The zero End
 // breaks off without a word.
 type End struct {

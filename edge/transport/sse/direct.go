@@ -46,8 +46,9 @@ type Direct struct {
 }
 
 var (
-	_ transport.Sink   = (*Direct)(nil)
-	_ transport.Direct = (*Direct)(nil)
+	_ transport.Sink      = (*Direct)(nil)
+	_ transport.Direct    = (*Direct)(nil)
+	_ transport.Commenter = (*Direct)(nil)
 )
 
 // ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
@@ -240,6 +241,14 @@ func (d *Direct) Flush() (int64, error) {
 
 // KeepAlive writes what the format has for it.
 func (d *Direct) KeepAlive() error { return d.write(d.format.sealed) }
+
+// Comment writes a text that is no event, behind what was flushed. It implements transport.Commenter.
+func (d *Direct) Comment(text string) error {
+	if d.format.Bare {
+		return nil
+	}
+	return d.write(d.format.seal(d.format.comment(text)))
+}
 
 // End writes the last frames, where there are any; what was written and not flushed is dropped. The body of a stream that is complete is complete; any
 // other breaks off, which a client of HTTP/1.1 can tell.

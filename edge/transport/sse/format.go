@@ -69,7 +69,7 @@ func (m *Format) ready() *Format {
 		switch {
 		case m.NoKeepAlive, m.Bare:
 		default:
-			m.keepAlive = append(appendValue([]byte(": "), []byte(comment)), "\n\n"...)
+			m.keepAlive = m.comment(comment)
 		}
 		m.sealed = m.seal(m.keepAlive)
 	})
@@ -165,6 +165,11 @@ func (m *Format) lines(dst, text []byte) []byte {
 // seal makes a chunk of frames.
 func (m *Format) seal(frames []byte) []byte {
 	return m.chunked.End(append(m.chunked.Begin(nil), frames...))
+}
+
+// comment makes a text a comment, which is no event.
+func (m *Format) comment(text string) []byte {
+	return append(appendValue([]byte(": "), []byte(text)), "\n\n"...)
 }
 
 // large reports whether a frame goes out from the pack's own memory: a reader that is slow on it costs nothing.

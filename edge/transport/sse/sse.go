@@ -60,7 +60,10 @@ type Sink struct {
 	buf    *[]byte
 }
 
-var _ transport.Sink = (*Sink)(nil)
+var (
+	_ transport.Sink      = (*Sink)(nil)
+	_ transport.Commenter = (*Sink)(nil)
+)
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
 // wait for them. Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
@@ -148,6 +151,17 @@ func (s *Sink) KeepAlive() error {
 		return nil
 	}
 	if err := s.send(s.format.keepAlive); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// Comment writes a text that is no event, behind what was flushed. It implements transport.Commenter.
+func (s *Sink) Comment(text string) error {
+	if s.format.Bare {
+		return nil
+	}
+	if err := s.send(s.format.comment(text)); err != nil {
 		return err
 	}
 	return s.out.Flush()

@@ -183,6 +183,7 @@ var floors = []floor{
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/protocol", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract and what serves it, no other dialect"},
+	{"edge/dialect/langchain/langchaintest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/langchain/threads", []string{"edge/auth", "edge/dialect", "edge/dialect/langchain", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
@@ -226,12 +227,12 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
+	"persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
 	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest", "producers/producerstest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/metis/metistest",
+var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest",
 	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
 	"producers/provider/providertest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
@@ -360,7 +361,7 @@ var clients = []struct {
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**", "bench/agentstream-bench"}, nil},
 	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/dialect/metis/metistest", "edge/protocol", "producers/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "producers/**", "internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "edge/protocol", "producers/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

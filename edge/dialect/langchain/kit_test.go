@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -62,8 +63,14 @@ func walk(list []schema.Record) Records {
 	}
 }
 
-// everything is all channels.
-const everything = `{"channels":["lifecycle","messages","tools","input","values","updates","checkpoints","tasks","custom"]}`
+// Of langchaintest.
+const (
+	everything  = langchaintest.Everything
+	allChannels = langchaintest.AllChannels
+)
+
+// filters are those that streams are resumed under.
+var filters = langchaintest.Filters
 
 func requested(tb testing.TB, body string) dialect.Request {
 	tb.Helper()

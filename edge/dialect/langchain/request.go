@@ -168,7 +168,7 @@ func (s Subscribe) Request(thread, lastEventID string) (dialect.Request, error) 
 	if at.Seq > 0 {
 		req.Cursor.Place = at
 	} else {
-		req.Await, req.Newest = true, s.Snapshot
+		req.Await, req.Kept, req.Newest = true, true, s.Snapshot
 	}
 	return req, nil
 }

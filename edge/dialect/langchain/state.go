@@ -24,6 +24,7 @@ type state struct {
 type snapshot struct {
 	at     dialect.Place
 	ts     string
+	run    string // of LangGraph
 	values []byte // never changed
 }
 
@@ -131,10 +132,10 @@ func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
 	if !p.req.Newest || p.newest.values == nil {
 		return nil
 	}
-	was := p.rec
-	p.rec = record{seq: p.newest.at.Seq, ts: p.newest.ts}
+	was, run := p.rec, p.run.id
+	p.rec, p.run.id = record{seq: p.newest.at.Seq, ts: p.newest.ts}, p.newest.run
 	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at, func(o object) object { return append(o, p.newest.values...) })
-	if p.rec = was; p.req.Select == nil || p.req.Select.Shows(&f) {
+	if p.rec, p.run.id = was, run; p.req.Select == nil || p.req.Select.Shows(&f) {
 		f.Token = nil // the client goes on behind the newest event, not behind this one
 		out.Add(f)
 	}

@@ -191,7 +191,7 @@ func (p *Projector) valued() {
 		return
 	}
 	if len(s.lane) == 0 {
-		p.newest = snapshot{at: at, ts: p.rec.ts, values: bytes.Clone(v)}
+		p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(v)}
 	}
 	if p.wanted() {
 		p.rec.out.Add(p.frame(p.rec.out, values, "values", s, at, func(o object) object { return append(o, v...) }))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -148,6 +149,44 @@ func TestLingerOff(t *testing.T) {
 		stop()
 		if got := fmt.Sprint(log.rows, log.at); got != "[1 1 1] [0s 0s 0s]" {
 			t.Errorf("commits %s", got)
+		}
+	})
+}
+
+// TestQueuesTakeTurns: queues that get events at the same moments do not store them at the same moment.
+func TestQueuesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		var queues []persister.Queue
+		var put []func()
+		for i := range 4 {
+			q, w := newQueue(fmt.Sprintf("AGENT_%d", i)), persistertest.NewWriter(key(fmt.Sprintf("r%d", i)), day)
+			queues, put = append(queues, q), append(put, func() { q.put(w.Texts("", 1)) })
+		}
+		begin := time.Now()
+		var mu sync.Mutex
+		at := map[time.Duration]int{}
+		_, stop := start(t, persister.Config{Queues: queues, Store: store, Linger: time.Second, Hooks: persister.Hooks{Stored: func(string, persister.Stored) {
+			mu.Lock()
+			defer mu.Unlock()
+			at[time.Since(begin)]++
+		}}})
+		for range 1000 {
+			time.Sleep(10*time.Millisecond + time.Microsecond) // never at the moment of a fetch
+			for _, p := range put {
+				p()
+			}
+		}
+		synctest.Wait()
+		stop()
+		delete(at, 10*time.Millisecond+time.Microsecond) // what comes alone is stored at once
+		for when, n := range at {
+			if n > 1 && when < 10*time.Second {
+				t.Errorf("%d queues were stored at %v", n, when)
+			}
+		}
+		if len(at) < 36 || len(at) > 48 {
+			t.Errorf("%d commits of four queues in ten seconds", len(at))
 		}
 	})
 }

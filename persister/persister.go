@@ -22,8 +22,8 @@ func New(cfg Config) (*Persister, error) {
 	}
 	p := &Persister{cfg: cfg}
 	p.share = newShare(&p.cfg)
-	for _, q := range cfg.Queues {
-		p.pipes = append(p.pipes, newPipeline(&p.cfg, q, p.share))
+	for i := range cfg.Queues {
+		p.pipes = append(p.pipes, newPipeline(&p.cfg, i, p.share))
 	}
 	return p, nil
 }

@@ -22,6 +22,9 @@ type pipeline struct {
 	size  *sizer
 	room  *room // memory of what this session has fetched
 
+	begun time.Time     // what phase counts from
+	phase time.Duration // when in each Config.Linger this pipeline fetches
+
 	mu       sync.Mutex
 	status   Status
 	troubles [steps]trouble
@@ -59,9 +62,11 @@ type batch struct {
 	full  bool // the fetch returned as many messages as it may: more may be waiting
 }
 
-func newPipeline(cfg *Config, q Queue, s *share) *pipeline {
+func newPipeline(cfg *Config, i int, s *share) *pipeline {
+	q := cfg.Queues[i]
 	part := max(1, cfg.HeldBytes/len(cfg.Queues))
 	return &pipeline{
+		begun: time.Now(), phase: cfg.Linger * time.Duration(i) / time.Duration(len(cfg.Queues)),
 		perMessage: 2 * messageBytes, perByte: 2,
 		cfg: cfg, queue: q, share: s, size: newSizer(cfg), status: Status{Stream: q.Stream()},
 		bytes: max(1, min(cfg.BatchBytes, part/2)), // one batch is stored, one waits

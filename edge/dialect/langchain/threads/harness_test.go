@@ -130,6 +130,14 @@ func byHeader(r *http.Request) (auth.Caller, error) {
 	return caller, nil
 }
 
+// byKey lets in who has the secret as a bearer token.
+func byKey(r *http.Request) (auth.Caller, error) {
+	if r.Header.Get("Authorization") != "Bearer secret" {
+		return auth.Caller{}, auth.ErrUnauthorized
+	}
+	return auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll}, nil
+}
+
 // start makes a node over a log of its own.
 func start(t testing.TB, cfg threads.Config, change ...func(*edge.Config)) *node {
 	t.Helper()
@@ -338,12 +346,14 @@ type talker struct {
 	closed chan struct{}
 	err    error
 	pongs  atomic.Int64
+	pause  pause
 	asked  int      // commands
 	early  []object // events before the answer to one
 }
 
 func (k *talker) OnMessage(_ *gws.Conn, m *gws.Message) {
 	defer m.Close()
+	k.pause.wait()
 	if err := langchaintest.Valid(m.Bytes()); err != nil {
 		k.t.Error(err)
 	}
@@ -399,6 +409,9 @@ func (k *talker) say(text string) {
 		k.t.Fatal(err)
 	}
 }
+
+// stops reading until what it returns is called.
+func (k *talker) stops() (wake func()) { return k.pause.stop() }
 
 // next returns the next frame.
 func (k *talker) next() (o object) {
@@ -477,6 +490,30 @@ type watch struct {
 	at    int
 	done  chan struct{}
 	err   error // io.EOF at a clean end
+	pause pause
+}
+
+// pause stops a reader.
+type pause struct {
+	mu   sync.Mutex
+	hold chan struct{} // reading waits for it; nil: it does not
+}
+
+func (p *pause) wait() {
+	p.mu.Lock()
+	hold := p.hold
+	p.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+}
+
+func (p *pause) stop() (wake func()) {
+	hold := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold = hold
+	return sync.OnceFunc(func() { close(hold) })
 }
 
 // item is an event or a comment.
@@ -507,6 +544,9 @@ func (n *node) watch(path, body string, headers ...string) *watch {
 	return w
 }
 
+// stops reading until what it returns is called.
+func (w *watch) stops() (wake func()) { return w.pause.stop() }
+
 func (w *watch) close() { w.cancel(); <-w.done; w.resp.Body.Close() }
 
 func (w *watch) read() {
@@ -514,6 +554,7 @@ func (w *watch) read() {
 	lines := bufio.NewReader(w.resp.Body)
 	var now item
 	for {
+		w.pause.wait()
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			w.err = err

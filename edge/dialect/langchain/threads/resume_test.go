@@ -1,0 +1,143 @@
+package threads_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/dialect/langchain/langchaintest"
+	"agentstream/edge/dialect/langchain/threads"
+)
+
+// TestResume: behind every event of a thread with all channels, under eight filters, over both transports, on the other of two
+// nodes, since, since_event_id and Last-Event-ID give the rest, byte for byte.
+func TestResume(t *testing.T) {
+	all := share()
+	n, other := all.node(t, threads.Config{}), all.node(t, threads.Config{})
+	for _, e := range log(langchaintest.AllChannels) {
+		n.says("t", e)
+	}
+	whole := n.watch(eventsOf("t"), everything).replayed()
+	var wg sync.WaitGroup
+	for f, filter := range langchaintest.Filters {
+		shown := n.watch(eventsOf("t"), filter).replayed()
+		if len(shown) == 0 {
+			t.Errorf("%s shows nothing", filter)
+		}
+		k := other.dial(eventsOf("t"))
+		wg.Go(func() {
+			for i, at := range whole {
+				rest := shown[slices.IndexFunc(append(slices.Clone(shown), item{data: fmt.Sprintf(`"seq":%d,`, 1<<53)}), func(s item) bool { return seqOf(s) > seqOf(at) }):]
+				body := strings.TrimSuffix(filter, "}") + fmt.Sprintf(`,"since":%d}`, seqOf(at))
+				byID := strings.TrimSuffix(filter, "}") + fmt.Sprintf(`,"since_event_id":%q}`, at.id)
+				same(t, "since", f, i, other.watch(eventsOf("t"), body).replayed(), rest)
+				same(t, "Last-Event-ID", f, i, other.watch(eventsOf("t"), filter, "Last-Event-ID", at.id).replayed(), rest)
+				if i%3 == f%3 {
+					body = byID
+				}
+				o := k.ask("subscription.subscribe", body)
+				from := k.at
+				for range rest {
+					k.next()
+				}
+				k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, o.str("result", "subscription_id")))
+				var got []item
+				for _, data := range k.frames[from : k.at-1] {
+					got = append(got, item{data: data})
+				}
+				same(t, "a socket", f, i, got, rest)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// seqOf returns the number of an event.
+func seqOf(i item) (n int64) {
+	_, rest, _ := strings.Cut(i.data, `"seq":`)
+	_, _ = fmt.Sscan(rest[:strings.IndexByte(rest, ',')], &n)
+	return n
+}
+
+func same(t *testing.T, how string, filter, at int, got, want []item) {
+	t.Helper()
+	data := func(list []item) (all []string) {
+		for _, i := range list {
+			all = append(all, i.data)
+		}
+		return all
+	}
+	if !slices.Equal(data(got), data(want)) {
+		t.Errorf("%s behind event %d under filter %d: %d events, want %d", how, at, filter, len(got), len(want))
+	}
+}
+
+// TestBehind: a client that had everything and then reads nothing is cut when too much waits for it, and goes on with its
+// cursor; a socket is closed with 1013. Others get everything.
+func TestBehind(t *testing.T) {
+	n := start(t, threads.Config{Backlog: 50}, func(c *edge.Config) { c.WriteTimeout = time.Minute })
+	n.says("t", text("a"))
+	awake := n.watch(eventsOf("t"), everything)
+	awake.replayed()
+	w, k := n.watch(eventsOf("t"), everything), n.dial(eventsOf("t"))
+	w.replayed()
+	k.ask("subscription.subscribe", everything)
+	n.says("t", event("custom.ready", `{"x":1}`))
+	awake.next()
+	w.next()
+	for k.next().str("params", "data", "name") != "ready" {
+	}
+	wake, stir := w.stops(), k.stops()
+	defer stir()
+	defer wake()
+	big := strings.Repeat("x", 200<<10)
+	for i := range 200 {
+		n.says("t", text(big))
+		for e := awake.next(); !strings.Contains(e.data, fmt.Sprintf(`"seq":%d,`, int64(i+3)<<15|16384)); e = awake.next() {
+		}
+	}
+	wake()
+	stir()
+	<-w.done
+	k.ends(1013, "")
+	var last item
+	for _, i := range w.items {
+		if i.id != "" {
+			last = i
+		}
+	}
+	if seqOf(last) >= 200<<15 {
+		t.Error("the client was not behind")
+	}
+	got := n.watch(eventsOf("t"), everything, "Last-Event-ID", last.id).replayed()
+	if want := slices.IndexFunc(awake.items, func(i item) bool { return i.id == last.id }); len(got) != len(awake.items)-want-1 {
+		t.Errorf("%d events behind %d of %d", len(got), want, len(awake.items))
+	}
+}
+
+// TestTickets: a client that can set no header opens a socket with a ticket, and no other thread's.
+func TestTickets(t *testing.T) {
+	n := start(t, threads.Config{})
+	n.says("t", text("a"))
+	ticket := func() string {
+		return n.do("POST", "/v1/agent/runs/t/tickets", `{}`, "Content-Type", "application/json").ok(201).str("ticket")
+	}
+	n.dial(eventsOf("t")+"?ticket="+ticket()).ask("subscription.subscribe", everything)
+	if _, resp, err := n.tryDial(eventsOf("other") + "?ticket=" + ticket()); err == nil || resp.StatusCode != 401 && resp.StatusCode != 404 {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
+// TestKey: x-api-key is the credential, in the place of Authorization.
+func TestKey(t *testing.T) {
+	n := start(t, threads.Config{}, func(c *edge.Config) { c.Authenticate = byKey })
+	n.says("t", text("a"))
+	n.watch(eventsOf("t"), everything, "x-api-key", "secret").replayed()
+	n.dial(eventsOf("t"), "x-api-key", "secret").ask("subscription.subscribe", everything)
+	n.do("POST", eventsOf("t"), everything, "Content-Type", "application/json", "x-api-key", "other").refused(401, "permission_denied")
+	n.do("POST", "/threads/t/commands", `{"id":1,"method":"no.such"}`, "Content-Type", "application/json", "x-api-key", "secret").refusedIn("unknown_command")
+}

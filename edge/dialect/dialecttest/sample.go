@@ -28,6 +28,10 @@ func Protocol() protocol.Protocol {
 			"feed": {Complete: complete, Format: &sse.Format{Name: "sample", Tight: true, IDFirst: true, NoRetry: true}},
 			"near": {KeepAlive: 5 * time.Second, Heartbeat: &dialect.Frame{Event: []byte("beat"), Data: []byte("{}")}},
 			"ask":  {Begin: begin},
+			"look": {
+				Missed:   func(n schema.Seq) string { return fmt.Sprintf("%d are gone", n) },
+				Replayed: func(at schema.Seq) string { return fmt.Sprintf("up to %d", at) },
+			},
 		},
 	}
 }
@@ -48,7 +52,7 @@ func (Sample) Info() dialect.Info {
 // asked is what a client asks for: in a query, a body, a message of gRPC or one of a conversation.
 type asked struct {
 	Run, Only, Turn, Last, Text string
-	Newest, Await               bool
+	Newest, Await, Kept         bool
 	Do, ID                      string // of a conversation: what to do, with which subscription
 	After, At                   schema.Seq
 	Types                       []string
@@ -80,7 +84,7 @@ func open(in dialect.Input) (a asked, req dialect.Request, err error) {
 	if a, err = read(in); err != nil {
 		return a, req, err
 	}
-	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Form: a.ID}
+	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Kept: a.Kept, Form: a.ID}
 	if req.Cursor.Seq = a.After; in.Stream == "talk" {
 		req.Filter.Types = a.Types
 	}

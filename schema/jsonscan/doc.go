@@ -1,10 +1,11 @@
-// Package jsonscan reads JSON where it lies, without decoding it.
+// Package jsonscan reads JSON where it lies, without decoding it, and writes it.
 //
 // # What it is
 //
 // [SkipValue], [Members], [Elements] and [Fields] take apart what is known to be valid. [Valid], [ScanValue] and
 // [ScanString] check what is not. [DecodeString] and [AppendDecoded] read and write strings so that half a surrogate
 // pair is kept. [Sum] compares texts that were escaped or cut in different ways.
+// An [Object] is written member by member.
 //
 // # Contract
 //

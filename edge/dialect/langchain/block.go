@@ -148,16 +148,16 @@ func (p *Projector) starts(m *message, b *block, slot int) {
 	b.state, b.index, m.active = streams, m.next, b
 	m.next++
 	p.speaks(m, slot, "content-block-start", func(o object) object {
-		o = o.num("index", int64(b.index)).name("content")
+		o = o.Int("index", int64(b.index)).Name("content")
 		switch b.kind {
 		case blockText:
 			return append(o, `{"type":"text","text":""}`...)
 		case blockReasoning:
 			return append(o, `{"type":"reasoning","reasoning":""}`...)
 		case blockCall, blockServer:
-			return b.chunk(append(o, '{')).inner("args").end()
+			return b.chunk(append(o, '{')).Inner("args").End()
 		case blockMedia:
-			return append(o, '{').str("type", mediaOf(b.mime)).str("mime_type", b.mime).end()
+			return append(o, '{').Str("type", mediaOf(b.mime)).Str("mime_type", b.mime).End()
 		}
 		return append(o, b.content(nil, nil, false)...)
 	})
@@ -165,15 +165,15 @@ func (p *Projector) starts(m *message, b *block, slot int) {
 
 func (b *block) chunk(o object) object {
 	if b.kind == blockServer {
-		return o.str("type", "server_tool_call_chunk").some("id", b.id).some("name", b.name)
+		return o.Str("type", "server_tool_call_chunk").OptStr("id", b.id).OptStr("name", b.name)
 	}
-	return o.str("type", "tool_call_chunk").str("id", b.id).str("name", b.name)
+	return o.Str("type", "tool_call_chunk").Str("id", b.id).Str("name", b.name)
 }
 
 // delta sends a delta of a block that streams.
 func (p *Projector) delta(m *message, b *block, slot int, write func(object) object) {
 	p.speaks(m, slot, "content-block-delta", func(o object) object {
-		return write(append(o.num("index", int64(b.index)).name("delta"), '{')).end()
+		return write(append(o.Int("index", int64(b.index)).Name("delta"), '{')).End()
 	})
 }
 
@@ -186,9 +186,9 @@ func (p *Projector) sends(m *message, b *block, slot int, low uint16, piece []by
 	b.sent += len(half) + len(piece)
 	switch b.kind {
 	case blockText:
-		p.delta(m, b, slot, func(o object) object { return o.str("type", "text-delta").inner("text", half, piece) })
+		p.delta(m, b, slot, func(o object) object { return o.Str("type", "text-delta").Inner("text", half, piece) })
 	case blockReasoning:
-		p.delta(m, b, slot, func(o object) object { return o.str("type", "reasoning-delta").inner("reasoning", half, piece) })
+		p.delta(m, b, slot, func(o object) object { return o.Str("type", "reasoning-delta").Inner("reasoning", half, piece) })
 	}
 }
 
@@ -200,7 +200,7 @@ func (p *Projector) sendsInput(m *message, b *block, slot int, all []byte) {
 	}
 	b.told = len(all)
 	p.delta(m, b, slot, func(o object) object {
-		return b.chunk(append(o.str("type", "block-delta").name("fields"), '{')).inner("args", all).end()
+		return b.chunk(append(o.Str("type", "block-delta").Name("fields"), '{')).Inner("args", all).End()
 	})
 }
 
@@ -324,7 +324,7 @@ func (p *Projector) finish(m *message, b *block, slot int, content []byte) {
 	if m.active == b {
 		m.active = nil
 	}
-	p.speaks(m, slot, "content-block-finish", func(o object) object { return o.num("index", int64(b.index)).raw("content", content) })
+	p.speaks(m, slot, "content-block-finish", func(o object) object { return o.Int("index", int64(b.index)).Raw("content", content) })
 	b.data, b.told = nil, 0
 }
 
@@ -371,6 +371,6 @@ func (p *Projector) mediaPiece(m *message, b *block, slot int, data []byte) {
 	}
 	b.data = append(b.data, piece...)
 	p.delta(m, b, slot, func(o object) object {
-		return o.str("type", "data-delta").inner("data", piece).str("encoding", "base64")
+		return o.Str("type", "data-delta").Inner("data", piece).Str("encoding", "base64")
 	})
 }

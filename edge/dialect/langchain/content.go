@@ -14,27 +14,27 @@ func (b *block) content(said, input []byte, free bool) []byte {
 	o := object{'{'}
 	switch b.kind {
 	case blockText:
-		o = append(o.str("type", "text").inner("text", said), b.extra...)
+		o = append(o.Str("type", "text").Inner("text", said), b.extra...)
 	case blockReasoning:
-		o = append(o.str("type", "reasoning").inner("reasoning", said), b.extra...)
+		o = append(o.Str("type", "reasoning").Inner("reasoning", said), b.extra...)
 	case blockCall, blockServer:
 		return callOf(b.kind == blockServer, b.id, b.name, said, input, free, b.parts)
 	case blockMedia:
-		o = o.str("type", mediaOf(b.mime)).str("mime_type", b.mime)
+		o = o.Str("type", mediaOf(b.mime)).Str("mime_type", b.mime)
 		if len(b.data) > 0 {
-			o = o.inner("base64", b.data).inner("data", b.data)
+			o = o.Inner("base64", b.data).Inner("data", b.data)
 		}
 	case blockOther:
 		start := b.start
 		if b.field != "" && len(said) > 0 {
-			start = append(object{'{'}.rest(start, b.field).inner(b.field, said), '}')
+			start = append(object{'{'}.Members(start, b.field).Inner(b.field, said), '}')
 		} else if len(said) > 0 {
-			start = append(object{'{'}.rest(start, "text").inner("text", said), '}')
+			start = append(object{'{'}.Members(start, "text").Inner("text", said), '}')
 		}
 		part := assemble.ReadPart(start)
 		return contentOf(&part)
 	}
-	return o.end()
+	return o.End()
 }
 
 // callOf returns the block of a call with its whole input. One that is no JSON object is said to be invalid, but for free text.
@@ -52,13 +52,13 @@ func callOf(server bool, id, name string, said, input []byte, free, lost bool) [
 		if jsonscan.IsString(args) {
 			raw = text(args)
 		}
-		args = append(object{'{'}.str("input", raw), '}')
+		args = append(object{'{'}.Str("input", raw), '}')
 	case len(args) == 0 && !lost:
 		args = []byte(`{}`)
 	}
 	o := object{'{'}
 	if isObject(args) && jsonscan.Valid(args, 1<<10) {
-		return o.str("type", typ).str("id", id).str("name", name).raw("args", compact(args)).end()
+		return o.Str("type", typ).Str("id", id).Str("name", name).Raw("args", compact(args)).End()
 	}
 	if input != nil && !isObject(input) { // a list, a number
 		raw = string(input)
@@ -67,7 +67,7 @@ func callOf(server bool, id, name string, said, input []byte, free, lost bool) [
 	if lost {
 		raw, problem = "", "the arguments are too long to be kept"
 	}
-	return o.str("type", "invalid_tool_call").str("id", id).str("name", name).str("args", raw).str("error", problem).end()
+	return o.Str("type", "invalid_tool_call").Str("id", id).Str("name", name).Str("args", raw).Str("error", problem).End()
 }
 
 // compact takes the line breaks out of JSON: none stands within a string.
@@ -84,14 +84,14 @@ func contentOf(c *assemble.Part) []byte {
 	typ := text(c.Type)
 	switch {
 	case c.IsText():
-		o = o.str("type", "text").inner("text", c.Text)
+		o = o.Str("type", "text").Inner("text", c.Text)
 		if v := schema.Field(c.Raw, "citations"); len(v) > 2 && v[0] == '[' {
-			o = appendCitations(o.name("annotations"), v)
+			o = appendCitations(o.Name("annotations"), v)
 		}
 	case c.IsThought():
-		o = o.str("type", "reasoning").inner("reasoning", c.Thought())
+		o = o.Str("type", "reasoning").Inner("reasoning", c.Thought())
 		if c.Signature != nil {
-			o = append(o.name("extras"), '{').raw("signature", c.Signature).end()
+			o = append(o.Name("extras"), '{').Raw("signature", c.Signature).End()
 		}
 	case typ == "tool_use":
 		return callOf(false, text(c.ID), text(c.Name), c.Partial, c.Input, false, false)
@@ -103,14 +103,14 @@ func contentOf(c *assemble.Part) []byte {
 		if schemaYes(c.Raw, "is_error") || strings.HasSuffix(text(schema.Field(output, "type")), "_error") {
 			status = "error"
 		}
-		o = o.str("type", "server_tool_result").str("tool_call_id", text(schema.Field(c.Raw, "tool_use_id"))).str("status", status).raw("output", output)
+		o = o.Str("type", "server_tool_result").Str("tool_call_id", text(schema.Field(c.Raw, "tool_use_id"))).Str("status", status).Raw("output", output)
 	case typ == "data":
 		mime := text(schema.Field(c.Raw, "media_type"))
-		o = o.str("type", mediaOf(mime)).str("mime_type", mime)
+		o = o.Str("type", mediaOf(mime)).Str("mime_type", mime)
 	default:
-		o = o.str("type", "non_standard").raw("value", c.Raw)
+		o = o.Str("type", "non_standard").Raw("value", c.Raw)
 	}
-	return o.end()
+	return o.End()
 }
 
 // appendCitations writes citations as annotations.
@@ -120,14 +120,14 @@ func appendCitations(o []byte, list []byte) []byte {
 		f := jsonscan.Fields(nil).Read(c)
 		a := append(object(sepList(o)), '{')
 		if f == nil {
-			o = a.str("type", "non_standard_annotation").raw("value", c).end()
+			o = a.Str("type", "non_standard_annotation").Raw("value", c).End()
 			continue
 		}
-		a = a.str("type", "citation").maybe("url", f.Kind("url", '"')).maybe("title", f.Kind("title", '"')).maybe("cited_text", f.Kind("cited_text", '"'))
+		a = a.Str("type", "citation").OptRaw("url", f.Kind("url", '"')).OptRaw("title", f.Kind("title", '"')).OptRaw("cited_text", f.Kind("cited_text", '"'))
 		for _, n := range [][2]string{{"start_index", "start_index"}, {"end_index", "end_index"}, {"start_char_index", "start_index"}, {"end_char_index", "end_index"}} {
-			a = a.maybe(n[1], f.Number(n[0]))
+			a = a.OptRaw(n[1], f.Number(n[0]))
 		}
-		o = a.end()
+		o = a.End()
 	}
 	return append(o, ']')
 }

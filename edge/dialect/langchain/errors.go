@@ -43,22 +43,22 @@ func codeOf(r dialect.Reason) string {
 // AppendError writes {"error":CODE,"message":TEXT}, with the oldest and the newest number where a cursor is wrong, and the id
 // of the request.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
-	return appendProblem(append(object(dst), '{'), p).end()
+	return appendProblem(append(object(dst), '{'), p).End()
 }
 
 // AppendCommandError writes an error as the answer to a command on a socket or over HTTP. id is the command's as it was sent,
 // nil when there was none.
 func AppendCommandError(dst, id []byte, p dialect.Problem) []byte {
-	return appendProblem(append(object(dst), '{').str("type", "error").raw("id", id), p).end()
+	return appendProblem(append(object(dst), '{').Str("type", "error").Raw("id", id), p).End()
 }
 
 func appendProblem(o object, p dialect.Problem) object {
-	o = o.str("error", CodeOf(p)).str("message", cmp.Or(p.Message, "the request was refused"))
+	o = o.Str("error", CodeOf(p)).Str("message", cmp.Or(p.Message, "the request was refused"))
 	if p.First > 0 {
-		o = o.num("first_seq", Number(dialect.Place{Seq: p.First}))
+		o = o.Int("first_seq", Number(dialect.Place{Seq: p.First}))
 	}
 	if p.Last > 0 {
-		o = o.num("last_seq", Number(dialect.Place{Seq: p.Last, Slot: dialect.MaxSlot}))
+		o = o.Int("last_seq", Number(dialect.Place{Seq: p.Last, Slot: dialect.MaxSlot}))
 	}
-	return o.some("request_id", p.RequestID)
+	return o.OptStr("request_id", p.RequestID)
 }

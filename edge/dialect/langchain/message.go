@@ -71,7 +71,7 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 		o := object(nil)
 		for _, name := range []string{"provider", "model"} {
 			if v := p.field(name); jsonscan.IsString(v) && len(v) > 2 {
-				o = o.raw(name, v)
+				o = o.Raw(name, v)
 			}
 		}
 		m.model = o
@@ -82,22 +82,22 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 		l.open = m
 	}
 	p.speaks(m, slotOf(t, slotBegins), "message-start", func(o object) object {
-		o = o.str("role", m.role).str("id", m.id)
+		o = o.Str("role", m.role).Str("id", m.id)
 		if m.role == "tool" {
-			o = o.maybe("tool_call_id", p.field("call_id"))
+			o = o.OptRaw("tool_call_id", p.field("call_id"))
 		}
-		o = append(o.name("metadata"), '{').str("run_id", p.run.id).str("thread_id", p.thread)
+		o = append(o.Name("metadata"), '{').Str("run_id", p.run.id).Str("thread_id", p.thread)
 		if len(m.model) > 0 {
 			o = append(append(o, ','), m.model...)
 		}
-		return o.end()
+		return o.End()
 	})
 }
 
 // speaks adds an event of a message.
 func (p *Projector) speaks(m *message, slot int, event string, more func(object) object) {
 	p.emit(messages, "messages", m.from, slot, func(o object) object {
-		return more(o.str("event", event).str("run_id", m.run).str("message_id", m.id))
+		return more(o.Str("event", event).Str("run_id", m.run).Str("message_id", m.id))
 	})
 }
 
@@ -129,12 +129,12 @@ func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 	problem, code := p.problemOf(t, said, stop)
 	if problem != "" {
 		if usage != nil { // an error has none
-			p.speaks(m, slot, "usage", func(o object) object { return o.raw("usage", usage) })
+			p.speaks(m, slot, "usage", func(o object) object { return o.Raw("usage", usage) })
 		}
-		p.speaks(m, slot, "error", func(o object) object { return o.str("message", problem).some("code", code) })
+		p.speaks(m, slot, "error", func(o object) object { return o.Str("message", problem).OptStr("code", code) })
 	} else {
 		p.speaks(m, slot, "message-finish", func(o object) object {
-			return o.some("reason", finishReason(stop)).maybe("usage", usage)
+			return o.OptStr("reason", finishReason(stop)).OptRaw("usage", usage)
 		})
 	}
 	p.spoken(m, t, usage, stop)
@@ -188,13 +188,13 @@ func (p *Projector) human() {
 	}
 	var parts [][]byte
 	if jsonscan.IsString(content) {
-		parts = [][]byte{append(object{'{'}.str("type", "text").raw("text", content), '}')}
+		parts = [][]byte{append(object{'{'}.Str("type", "text").Raw("text", content), '}')}
 	} else {
 		for e := range jsonscan.Elements(content) {
 			parts = append(parts, e)
 		}
 	}
-	p.speaks(m, slotSays, "message-start", func(o object) object { return o.str("role", role).str("id", m.id) })
+	p.speaks(m, slotSays, "message-start", func(o object) object { return o.Str("role", role).Str("id", m.id) })
 	for i, raw := range parts {
 		part := assemble.ReadPart(raw)
 		p.wholeBlock(m, i, &part)
@@ -202,7 +202,7 @@ func (p *Projector) human() {
 	p.speaks(m, slotSays, "message-finish", func(o object) object { return o })
 	if p.rec.child == "" {
 		p.list(span{p.rec.seq, p.rec.seq, p.rec.ts}, func(o object) object {
-			return o.str("type", role).str("id", m.id).raw("content", partsOf(parts))
+			return o.Str("type", role).Str("id", m.id).Raw("content", partsOf(parts))
 		})
 	}
 }
@@ -215,13 +215,13 @@ func (p *Projector) wholeBlock(m *message, index int, part *assemble.Part) {
 	if part.IsText() {
 		start = []byte(`{"type":"text","text":""}`)
 	}
-	p.speaks(m, slotSays, "content-block-start", func(o object) object { return o.raw("index", n).raw("content", start) })
+	p.speaks(m, slotSays, "content-block-start", func(o object) object { return o.Raw("index", n).Raw("content", start) })
 	if part.IsText() && len(part.Text) > 0 {
 		p.speaks(m, slotSays, "content-block-delta", func(o object) object {
-			return append(o.raw("index", n).name("delta"), '{').str("type", "text-delta").inner("text", part.Text).end()
+			return append(o.Raw("index", n).Name("delta"), '{').Str("type", "text-delta").Inner("text", part.Text).End()
 		})
 	}
-	p.speaks(m, slotSays, "content-block-finish", func(o object) object { return o.raw("index", n).raw("content", whole) })
+	p.speaks(m, slotSays, "content-block-finish", func(o object) object { return o.Raw("index", n).Raw("content", whole) })
 }
 
 func partsOf(parts [][]byte) []byte {
@@ -273,13 +273,13 @@ func usageOf(u []byte) []byte {
 	if !ok {
 		total = in + out
 	}
-	o := object{'{'}.num("input_tokens", in).num("output_tokens", out).num("total_tokens", total)
+	o := object{'{'}.Int("input_tokens", in).Int("output_tokens", out).Int("total_tokens", total)
 	if hasCreated || hasRead {
-		o = append(o.name("input_token_details"), '{').num("cache_creation", created).num("cache_read", read).end()
+		o = append(o.Name("input_token_details"), '{').Int("cache_creation", created).Int("cache_read", read).End()
 	}
 	reasoned, ok := number("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens", "thoughtsTokenCount", "output_token_details.reasoning")
 	if ok {
-		o = append(o.name("output_token_details"), '{').num("reasoning", reasoned).end()
+		o = append(o.Name("output_token_details"), '{').Int("reasoning", reasoned).End()
 	}
-	return o.end()
+	return o.End()
 }

@@ -263,7 +263,7 @@ func (p *Projector) emit(c channel, method string, s source, slot int, data func
 	if !ok || !p.wanted() {
 		return
 	}
-	p.rec.out.Add(p.frame(p.rec.out, c, method, s, at, func(o object) object { return data(append(o, '{')).end() }))
+	p.rec.out.Add(p.frame(p.rec.out, c, method, s, at, func(o object) object { return data(append(o, '{')).End() }))
 }
 
 // frame writes the envelope of an event, and its data by a function.
@@ -276,11 +276,11 @@ func (p *Projector) frame(out *dialect.Frames, c channel, method string, s sourc
 	b = appendID(b, p.thread, at)
 	through := len(b)
 	b = strconv.AppendInt(append(b, `","seq":`...), Number(at), 10)
-	o := object(b).some("run_id", p.run.id).name("method")
+	o := object(b).OptStr("run_id", p.run.id).Name("method")
 	named := len(o) + 1
 	o = jsonscan.AppendString(o, method)
-	o = append(o.name("params"), '{').raw("namespace", s.namespace).num("timestamp", millis(p.rec.ts)).maybe("node", s.node)
-	o = data(o.name("data"))
+	o = append(o.Name("params"), '{').Raw("namespace", s.namespace).Int("timestamp", millis(p.rec.ts)).OptRaw("node", s.node)
+	o = data(o.Name("data"))
 	p.buf = append(o, `}}`...)
 	f := dialect.Frame{Data: out.Text(p.buf), Slot: at.Slot, Lane: s.lane, Kind: int(c)}
 	f.Token = f.Data[from:through:through]

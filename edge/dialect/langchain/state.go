@@ -77,7 +77,7 @@ func (p *Projector) list(at span, write func(object) object) {
 	slot := p.rec.kept
 	p.rec.kept++
 	if p.rec.out != nil && p.req.Form == formMessages {
-		p.rec.out.Add(dialect.Frame{Data: p.rec.out.Text(write(object{'{'}).end()), Slot: slot, Token: p.rec.out.Number(int64(at.start))})
+		p.rec.out.Add(dialect.Frame{Data: p.rec.out.Text(write(object{'{'}).End()), Slot: slot, Token: p.rec.out.Number(int64(at.start))})
 	}
 }
 
@@ -89,12 +89,12 @@ func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, sto
 	p.list(span{m.start, p.rec.seq, m.ts}, func(o object) object {
 		var parts [][]byte
 		if jsonscan.IsString(t.Value) {
-			parts = [][]byte{append(object{'{'}.str("type", "text").raw("text", t.Value), '}')}
+			parts = [][]byte{append(object{'{'}.Str("type", "text").Raw("text", t.Value), '}')}
 		} else {
 			parts = slices.Collect(jsonscan.Elements(t.Value))
 		}
-		o = o.str("type", m.role).str("id", m.id).raw("content", partsOf(parts))
-		o = append(o.name("tool_calls"), '[')
+		o = o.Str("type", m.role).Str("id", m.id).Raw("content", partsOf(parts))
+		o = append(o.Name("tool_calls"), '[')
 		for _, raw := range parts {
 			if c := assemble.ReadPart(raw); text(c.Type) == "tool_use" {
 				if call := contentOf(&c); bytes.HasPrefix(call, []byte(`{"type":"tool_call"`)) {
@@ -102,7 +102,7 @@ func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, sto
 				}
 			}
 		}
-		o = append(append(append(o, ']').maybe("usage_metadata", usage).name("response_metadata"), '{').some("finish_reason", finishReason(stop)), '}')
+		o = append(append(append(o, ']').OptRaw("usage_metadata", usage).Name("response_metadata"), '{').OptStr("finish_reason", finishReason(stop)), '}')
 		return o
 	})
 }
@@ -119,11 +119,11 @@ func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, probl
 		content = quoted(string(output))
 	}
 	p.list(span{p.rec.seq, p.rec.seq, p.rec.ts}, func(o object) object {
-		o = o.str("type", "tool").str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).raw("content", content).str("tool_call_id", t.Item.ID).some("name", t.Item.Tool)
+		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content", content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
 		if !ok {
-			return o.str("status", "error")
+			return o.Str("status", "error")
 		}
-		return o.str("status", "success")
+		return o.Str("status", "success")
 	})
 }
 
@@ -177,9 +177,9 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	o := append(object(dst), '{')
 	ts, step := p.newest.ts, p.checkpoint.step
 	if p.newest.values != nil {
-		o = o.raw("values", p.newest.values)
+		o = o.Raw("values", p.newest.values)
 	} else {
-		o = append(append(o.name("values"), '{').name("messages"), '[')
+		o = append(append(o.Name("values"), '{').Name("messages"), '[')
 		for _, at := range p.spans {
 			m, err := p.readMessage(at, read)
 			if err != nil {
@@ -195,30 +195,30 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 		}
 	}
 	node := quoted(cmp.Or(p.graph, "agent"))
-	o = append(o.name("next"), '[')
+	o = append(o.Name("next"), '[')
 	if p.run.active || len(p.requests) > 0 {
 		o = append(o, node...)
 	}
-	o = append(append(o, ']').name("tasks"), '[')
+	o = append(append(o, ']').Name("tasks"), '[')
 	if p.run.active || len(p.requests) > 0 {
-		o = append(o, '{').str("id", p.run.id).raw("name", node)
-		o = append(o.name("interrupts"), '[')
+		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
+		o = append(o.Name("interrupts"), '[')
 		for _, r := range p.requests {
 			o = append(sepList(o), '{')
-			o = object(o).str("id", r.id).raw("value", r.payload).raw("namespace", r.namespace).end()
+			o = object(o).Str("id", r.id).Raw("value", r.payload).Raw("namespace", r.namespace).End()
 		}
 		o = append(o, `],"checkpoint":null,"error":null,"state":null}`...)
 	}
 	o = append(o, ']')
 	id := cmp.Or(p.checkpoint.id, p.run.id)
-	o = append(o.name("checkpoint"), '{').str("thread_id", p.thread).str("checkpoint_ns", "").str("checkpoint_id", id).end()
-	if o = o.name("parent_checkpoint"); p.checkpoint.parent != "" {
-		o = append(o, '{').str("thread_id", p.thread).str("checkpoint_ns", "").str("checkpoint_id", p.checkpoint.parent).end()
+	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", id).End()
+	if o = o.Name("parent_checkpoint"); p.checkpoint.parent != "" {
+		o = append(o, '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.checkpoint.parent).End()
 	} else {
 		o = append(o, `null`...)
 	}
-	o = append(o.name("metadata"), '{').num("step", step).str("source", cmp.Or(p.checkpoint.source, "loop")).end()
-	return o.raw("created_at", quoted(ts)).end(), nil
+	o = append(o.Name("metadata"), '{').Int("step", step).Str("source", cmp.Or(p.checkpoint.source, "loop")).End()
+	return o.Raw("created_at", quoted(ts)).End(), nil
 }
 
 // readMessage reads a message from its records; nil when they are not kept.

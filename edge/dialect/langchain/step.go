@@ -16,9 +16,9 @@ func (p *Projector) callStarts(l *lane, t *assemble.Transition) {
 		name = "unknown"
 	}
 	p.emit(tools, "tools", p.from(l), slotOf(t, slotBegins), func(o object) object {
-		o = o.str("event", "tool-started").str("tool_call_id", t.Item.ID).str("tool_name", name)
+		o = o.Str("event", "tool-started").Str("tool_call_id", t.Item.ID).Str("tool_name", name)
 		if p.is(schema.TypeToolStart) {
-			o = o.maybe("input", p.field("input"))
+			o = o.OptRaw("input", p.field("input"))
 		}
 		return o
 	})
@@ -32,7 +32,7 @@ func (p *Projector) outputs() {
 	}
 	p.runs()
 	p.emit(tools, "tools", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
-		return o.str("event", "tool-output-delta").raw("tool_call_id", call).raw("delta", piece)
+		return o.Str("event", "tool-output-delta").Raw("tool_call_id", call).Raw("delta", piece)
 	})
 }
 
@@ -57,9 +57,9 @@ func (p *Projector) callEnds(l *lane, t *assemble.Transition) {
 	s := p.from(l)
 	p.emit(tools, "tools", s, slotOf(t, slotEnds), func(o object) object {
 		if ok {
-			return o.str("event", "tool-finished").str("tool_call_id", t.Item.ID).raw("output", output).maybe("blob_ref", p.field("blob_ref"))
+			return o.Str("event", "tool-finished").Str("tool_call_id", t.Item.ID).Raw("output", output).OptRaw("blob_ref", p.field("blob_ref"))
 		}
-		return o.str("event", "tool-error").str("tool_call_id", t.Item.ID).str("message", message).some("code", code)
+		return o.Str("event", "tool-error").Str("tool_call_id", t.Item.ID).Str("message", message).OptStr("code", code)
 	})
 	if said {
 		p.result(t, output, ok, message)
@@ -84,32 +84,14 @@ func (p *Projector) task(l *lane, t *assemble.Transition) {
 		typ, slot = schema.TypeTaskEnd, slotOf(t, slotEnds)
 	}
 	p.emit(tasks, "tasks", p.from(l), slot, func(o object) object {
-		o = o.str("id", t.Item.ID)
+		o = o.Str("id", t.Item.ID)
 		if p.is(typ) && !t.Repaired {
-			o = o.rest(p.rec.payload, "task_id", "id", "namespace", "node")
+			o = o.Members(p.rec.payload, "task_id", "id", "namespace", "node")
 		} else if t.Kind == assemble.TaskEnd {
-			o = o.str("error", "the task did not end")
+			o = o.Str("error", "the task did not end")
 		}
 		return o
 	})
-}
-
-// rest writes the members of an object but those that are named.
-func (o object) rest(from []byte, but ...string) object {
-	for name, v := range jsonscan.Members(from) {
-		if !slices.Contains(but, string(name)) {
-			o = append(append(append(sep(o), '"'), name...), `":`...)
-			o = append(o, v...)
-		}
-	}
-	return o
-}
-
-func sep(o object) object {
-	if c := o[len(o)-1]; c == '{' {
-		return o
-	}
-	return append(o, ',')
 }
 
 // request is a request for input that nobody has answered.
@@ -130,10 +112,10 @@ func (p *Projector) asks(l *lane, t *assemble.Transition) {
 	s := p.from(l)
 	payload := p.field("payload")
 	if payload == nil {
-		payload = append(object{'{'}.rest(p.rec.payload, "request_id", "namespace", "node"), '}')
+		payload = append(object{'{'}.Members(p.rec.payload, "request_id", "namespace", "node"), '}')
 	}
 	p.emit(input, schema.TypeInputRequested, s, slotSays, func(o object) object {
-		return o.str("interrupt_id", t.Item.ID).raw("payload", payload).raw("value", payload)
+		return o.Str("interrupt_id", t.Item.ID).Raw("payload", payload).Raw("value", payload)
 	})
 	if len(p.requests) < maxRequests {
 		if len(payload) > maxAsked {
@@ -150,7 +132,7 @@ func (p *Projector) answered(l *lane, t *assemble.Transition) {
 		p.requests = slices.Delete(p.requests, i, i+1)
 	}
 	p.emit(input, schema.TypeInputAnswered, s, slotOf(t, slotEnds), func(o object) object {
-		o = append(o.name("interrupt_ids"), '[')
+		o = append(o.Name("interrupt_ids"), '[')
 		return append(jsonscan.AppendString(o, t.Item.ID), ']')
 	})
 }
@@ -164,7 +146,7 @@ func (p *Projector) says(name string, payload []byte) {
 	if name != "" {
 		s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
 	}
-	p.emit(custom, "custom", s, slotSays, func(o object) object { return o.some("name", name).raw("payload", payload) })
+	p.emit(custom, "custom", s, slotSays, func(o object) object { return o.OptStr("name", name).Raw("payload", payload) })
 }
 
 // payloadOf returns the payload of a custom event: what the producer has put under payload, as LangGraph agents do who name
@@ -201,7 +183,7 @@ func (p *Projector) valued() {
 func (p *Projector) updated() {
 	p.runs()
 	p.emit(updates, "updates", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
-		return o.maybe("node", p.field("node")).raw("values", p.field("values"))
+		return o.OptRaw("node", p.field("node")).Raw("values", p.field("values"))
 	})
 }
 
@@ -234,7 +216,7 @@ func (p *Projector) checkpointed(id string, step int64) {
 	}
 	origin := cmp.Or(text(p.field("source")), "loop")
 	p.emit(checkpoints, "checkpoints", s, slotSays, func(o object) object {
-		return o.str("id", id).some("parent_id", parent).num("step", step).str("source", origin)
+		return o.Str("id", id).OptStr("parent_id", parent).Int("step", step).Str("source", origin)
 	})
 	if root {
 		p.checkpoint = checkpoint{id: id, parent: parent, source: origin, step: step, ts: p.rec.ts}

@@ -112,7 +112,7 @@ func (p *Projector) runs() {
 // root appends what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {
-		o = o.str("event", event).some("graph_name", p.graph)
+		o = o.Str("event", event).OptStr("graph_name", p.graph)
 		if more != nil {
 			o = more(o)
 		}
@@ -218,12 +218,12 @@ func (p *Projector) settle() {
 	}
 	p.root(how, slotLast, func(o object) object {
 		if how == failed {
-			o = o.str("error", cmp.Or(p.why, p.run.reason, "the run failed"))
+			o = o.Str("error", cmp.Or(p.why, p.run.reason, "the run failed"))
 		} else if how == interrupted && len(p.requests) == 0 {
-			o = o.some("reason", cmp.Or(p.why, p.run.reason))
+			o = o.OptStr("reason", cmp.Or(p.why, p.run.reason))
 		}
 		if p.checkpoint.id != "" {
-			o = append(append(o.name("checkpoint"), '{').str("id", p.checkpoint.id), '}')
+			o = append(append(o.Name("checkpoint"), '{').Str("id", p.checkpoint.id), '}')
 		}
 		return o
 	})
@@ -249,9 +249,9 @@ func (p *Projector) childBegins(t *assemble.Transition) {
 		l = p.below(t.Lane.Child, t.Lane.Parent, call, name)
 	}
 	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotBegins), func(o object) object {
-		o = o.str("event", "started").some("graph_name", graph)
+		o = o.Str("event", "started").OptStr("graph_name", graph)
 		if l.call != "" {
-			o = append(o.name("cause"), '{').str("type", "toolCall").str("tool_call_id", l.call).end()
+			o = append(o.Name("cause"), '{').Str("type", "toolCall").Str("tool_call_id", l.call).End()
 		}
 		return o
 	})
@@ -266,9 +266,9 @@ func (p *Projector) childEnds(t *assemble.Transition) {
 		}
 	}
 	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotEnds), func(o object) object {
-		o = o.str("event", how)
+		o = o.Str("event", how)
 		if how == failed {
-			o = o.str("error", cmp.Or(reason, "the agent failed"))
+			o = o.Str("error", cmp.Or(reason, "the agent failed"))
 		}
 		return o
 	})

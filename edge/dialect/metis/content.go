@@ -89,37 +89,37 @@ func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
 	isCall := string(part.Type) == `"tool_use"` || block != nil && block.IsCall
 	switch {
 	case part.IsText():
-		return append(b, '{').str("type", "text").inner("text", part.Text).end()
+		return append(b, '{').Str("type", "text").Inner("text", part.Text).End()
 	case part.IsThought():
 		thought := part.Thought()
 		if len(thought) == 0 && block != nil {
 			_, thought, _, _ = block.Kept()
 		}
-		b = append(b, '{').str("type", "thinking").inner("text", thought)
+		b = append(b, '{').Str("type", "thinking").Inner("text", thought)
 		if part.Signature != nil {
-			b = b.raw("signature", part.Signature)
+			b = b.Raw("signature", part.Signature)
 		}
-		return b.end()
+		return b.End()
 	case isCall:
 		id, name, free := text(part.ID), text(part.Name), false
 		if block != nil {
 			id, name, free = cmp.Or(block.CallID, id), cmp.Or(block.Tool, name), block.Free
 		}
-		b = append(b, '{').str("type", "tool_use").str("id", id).str("name", cmp.Or(name, unknown)).name("input")
+		b = append(b, '{').Str("type", "tool_use").Str("id", id).Str("name", cmp.Or(name, unknown)).Name("input")
 		if block != nil && block.Kind == assemble.Other && len(part.Input) <= len("{}") { // kept as it began
 			_, part.Partial, _, part.Input = block.Kept()
 		} else if len(part.Partial) > 0 {
 			part.Input = nil
 		}
 		if b = appendInput(b, part.Input, part.Partial, free); open && len(part.Partial) > 0 && !block.Ended {
-			b = b.inner("partial_json", part.Partial)
+			b = b.Inner("partial_json", part.Partial)
 		}
-		return b.end()
+		return b.End()
 	case string(part.Type) == `"image"`:
 		return appendImage(b, raw)
 	}
 	if said := otherText(&part); said != nil {
-		return append(b, '{').str("type", "text").inner("text", said).end()
+		return append(b, '{').Str("type", "text").Inner("text", said).End()
 	}
 	return append(b, raw...)
 }
@@ -140,8 +140,8 @@ func appendImage(b object, raw []byte) object {
 	if data == nil {
 		return append(b, raw...)
 	}
-	b = append(append(b, '{').str("type", "image").name("source"), '{').str("kind", kind).raw("data", data).end()
-	return b.str("media_type", cmp.Or(source.Str("media_type"), "image/*")).end()
+	b = append(append(b, '{').Str("type", "image").Name("source"), '{').Str("kind", kind).Raw("data", data).End()
+	return b.Str("media_type", cmp.Or(source.Str("media_type"), "image/*")).End()
 }
 
 // appendInput appends the input of a call, an object. Of one that was streamed and is not known it is what the pieces say,
@@ -151,7 +151,7 @@ func appendInput(b object, input, pieces []byte, free bool) object {
 		input = parsed(pieces)
 	}
 	if input == nil && free && len(pieces) > 0 {
-		return append(b, '{').inner("input", pieces).end()
+		return append(b, '{').Inner("input", pieces).End()
 	}
 	switch {
 	case len(input) == 0 || string(input) == "null":
@@ -159,7 +159,7 @@ func appendInput(b object, input, pieces []byte, free bool) object {
 	case input[0] == '{':
 		return append(b, input...)
 	}
-	return append(b, '{').raw("input", input).end()
+	return append(b, '{').Raw("input", input).End()
 }
 
 // parsed reads the pieces of an input, the inside of a string; nil when they are no JSON.
@@ -173,42 +173,42 @@ func parsed(inner []byte) []byte {
 // Statuses of messages (canonical format).
 var statuses = [...]string{done: "complete", cancelled: "cancelled", failed: "error"}
 
-// head begins a message's object; metadata ends it.
-func (o object) head(run, session, role string, seq schema.Seq) object {
+// appendHead begins a message's object; appendMetadata ends it.
+func appendHead(o object, run, session, role string, seq schema.Seq) object {
 	o = append(appendID(append(o, `{"id":"`...), messagePrefix, run, dialect.Place{Seq: seq}), '"')
-	return o.str("session_id", session).str("role", role).name("content")
+	return o.Str("session_id", session).Str("role", role).Name("content")
 }
 
-// metadata ends a message's object. m is nil where no model has made it.
-func (o object) metadata(m *message, used usage, status string, ts []byte) object {
-	o = append(o.name("metadata"), '{')
+// appendMetadata ends a message's object. m is nil where no model has made it.
+func appendMetadata(o object, m *message, used usage, status string, ts []byte) object {
+	o = append(o.Name("metadata"), '{')
 	if m != nil && m.call != 0 {
-		o = append(o.str("model", m.model).opt("provider", providerOf(m.model)).name("usage"), '{').tokens(used).end()
+		o = used.appendTo(append(o.Str("model", m.model).NullStr("provider", providerOf(m.model)).Name("usage"), '{')).End()
 	}
-	o = append(o.str("status", status).end().name("created_at"), '"')
+	o = append(o.Str("status", status).End().Name("created_at"), '"')
 	return append(appendMicros(o, ts), `","schema_version":1}`...)
 }
 
-// message appends a message that is complete.
-func (o object) message(run, session string, t *assemble.Transition, m *message, c *closing) object {
-	o = appendContents(o.head(run, session, t.Message.Role, m.start), t.Value, t.Message, false)
-	return o.metadata(m, c.used, statuses[c.how], []byte(m.ts))
+// appendMessage appends a message that is complete.
+func appendMessage(o object, run, session string, t *assemble.Transition, m *message, c *closing) object {
+	o = appendContents(appendHead(o, run, session, t.Message.Role, m.start), t.Value, t.Message, false)
+	return appendMetadata(o, m, c.used, statuses[c.how], []byte(m.ts))
 }
 
-// sent appends what a person, or the system, has said to the session.
-func (o object) sent(run, session string, seq schema.Seq, ts, payload []byte) object {
+// appendSent appends what a person, or the system, has said to the session.
+func appendSent(o object, run, session string, seq schema.Seq, ts, payload []byte) object {
 	role := "user"
 	if text(schema.Field(payload, "role")) == "system" {
 		role = "system"
 	}
-	o = appendContents(o.head(run, session, role, seq), schema.Field(payload, "content"), nil, false)
-	return o.metadata(nil, usage{}, statuses[done], ts)
+	o = appendContents(appendHead(o, run, session, role, seq), schema.Field(payload, "content"), nil, false)
+	return appendMetadata(o, nil, usage{}, statuses[done], ts)
 }
 
-// result appends what a tool has answered, as a message of its own.
-func (o object) result(run, session string, seq schema.Seq, ts, payload []byte) object {
+// appendResult appends what a tool has answered, as a message of its own.
+func appendResult(o object, run, session string, seq schema.Seq, ts, payload []byte) object {
 	f := jsonscan.Fields(nil).Read(payload)
-	o = append(o.head(run, session, "tool", seq), '[', '{').str("type", "tool_result").str("tool_use_id", bounded(f.Str("call_id"))).name("content")
+	o = append(appendHead(o, run, session, "tool", seq), '[', '{').Str("type", "tool_result").Str("tool_use_id", bounded(f.Str("call_id"))).Name("content")
 	output := f.Some("output")
 	if string(f.Raw("ok")) == "false" {
 		output = f.Some("error_detail")
@@ -225,10 +225,10 @@ func (o object) result(run, session string, seq schema.Seq, ts, payload []byte) 
 	case isBlocks(output), jsonscan.IsString(output):
 		o = appendContents(o, output, nil, false)
 	default:
-		o = append(append(o, '[', '{').str("type", "text").str("text", string(output)), `}]`...)
+		o = append(append(o, '[', '{').Str("type", "text").Str("text", string(output)), `}]`...)
 	}
-	o = append(o.yes("is_error", string(f.Raw("ok")) == "false").end(), ']')
-	return o.metadata(nil, usage{}, statuses[done], ts)
+	o = append(o.Bool("is_error", string(f.Raw("ok")) == "false").End(), ']')
+	return appendMetadata(o, nil, usage{}, statuses[done], ts)
 }
 
 // isBlocks reports whether a value is a list of blocks.

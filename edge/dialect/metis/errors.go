@@ -85,15 +85,15 @@ func CodeOf(reason dialect.Reason, err error) Code {
 // the reason.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 	code := cmp.Or(p.Named, string(codes[p.Reason]), strings.ReplaceAll(p.Reason.String(), " ", "_"))
-	o := append(append(object(dst), '{').name("error"), '{').str("code", code)
-	o = append(o.str("message", cmp.Or(p.Message, "the request was refused")).name("details"), '{')
+	o := append(append(object(dst), '{').Name("error"), '{').Str("code", code)
+	o = append(o.Str("message", cmp.Or(p.Message, "the request was refused")).Name("details"), '{')
 	if p.RequestID != "" {
-		o = o.str("request_id", p.RequestID)
+		o = o.Str("request_id", p.RequestID)
 	}
-	return o.end().end().end()
+	return o.End().End().End()
 }
 
 // AppendSubscribeError writes {"type":"subscribe_error","code","message"}.
 func AppendSubscribeError(dst []byte, code Code, message string) []byte {
-	return append(object(dst), '{').str("type", "subscribe_error").str("code", string(code)).str("message", message).end()
+	return append(object(dst), '{').Str("type", "subscribe_error").Str("code", string(code)).Str("message", message).End()
 }

@@ -59,7 +59,7 @@ func (p *Projector) messageOpens(s *session, t *assemble.Transition) {
 	at, ok := p.begin(s, messageStart, agent, m.turn, call.started)
 	m.place = at
 	if ok {
-		p.buf = p.id(m).str("role", "assistant").str("model", m.model)
+		p.buf = p.id(m).Str("role", "assistant").Str("model", m.model)
 		p.done()
 	}
 }
@@ -88,7 +88,7 @@ func (p *Projector) block(s *session, t *assemble.Transition) {
 		}
 	case assemble.BlockSignature:
 		if _, ok := p.begin(s, thinkingDelta, agent, m.turn, m.place); ok {
-			p.buf = p.at(m, b).str("text", "").raw("signature", t.Value)
+			p.buf = p.at(m, b).Str("text", "").Raw("signature", t.Value)
 			p.done()
 		}
 	case assemble.BlockClose:
@@ -118,16 +118,16 @@ func (p *Projector) piece(s *session, m *message, t *assemble.Transition) {
 	o := p.at(m, t.Block)
 	name := "text"
 	if k == toolUseInputDelta {
-		o, name = o.str("tool_use_id", cmp.Or(t.Block.CallID, p.rec.call)), "partial_json"
+		o, name = o.Str("tool_use_id", cmp.Or(t.Block.CallID, p.rec.call)), "partial_json"
 	}
-	o = append(o.name(name), '"')
+	o = append(o.Name(name), '"')
 	if t.Low != 0 {
 		o = append(o, `\u`...)
 		o = strconv.AppendUint(o, uint64(t.Low), 16)
 	}
 	o = append(append(o, t.Text...), '"')
 	if k == thinkingDelta {
-		o = o.raw("signature", nil)
+		o = o.Raw("signature", nil)
 	}
 	p.buf = o
 	p.done()
@@ -141,7 +141,7 @@ func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start 
 	case b.IsCall:
 		m.tools++
 		if _, ok := p.begin(s, toolUseStart, agent, m.turn, m.place); ok {
-			p.buf = p.at(m, b).str("tool_use_id", p.rec.call).str("tool_name", cmp.Or(b.Tool, text(part.Name), unknown))
+			p.buf = p.at(m, b).Str("tool_use_id", p.rec.call).Str("tool_name", cmp.Or(b.Tool, text(part.Name), unknown))
 			p.done()
 		}
 	case b.Kind == assemble.Thinking:
@@ -155,7 +155,7 @@ func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start 
 
 func (p *Projector) toolUseEnds(s *session, m *message, b *assemble.Block) {
 	if _, ok := p.begin(s, toolUseEnd, agent, m.turn, m.place); ok {
-		o := p.at(m, b).str("tool_use_id", cmp.Or(b.CallID, p.rec.call)).name("final_input")
+		o := p.at(m, b).Str("tool_use_id", cmp.Or(b.CallID, p.rec.call)).Name("final_input")
 		_, said, _, whole := b.Kept()
 		if p.rec.input == nil {
 			p.rec.input = whole
@@ -179,18 +179,18 @@ func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 	}
 	c := closingOf(t, string(p.rec.typ), p.rec.payload)
 	p.list(s, span{m.start, p.rec.seq, m.model}, func(b object) object {
-		return b.message(p.run, s.id(p.run), t, m, &c)
+		return appendMessage(b, p.run, s.id(p.run), t, m, &c)
 	})
 	if m.call == 0 {
 		return
 	}
 	call := s.modelOf(m.call)
 	if _, ok := p.begin(s, messageComplete, agent, m.turn, m.place); ok {
-		o := appendContents(p.id(m).str("stop_reason", c.stopOf(m)).name("final_content"), t.Value, t.Message, false)
+		o := appendContents(p.id(m).Str("stop_reason", c.stopOf(m)).Name("final_content"), t.Value, t.Message, false)
 		if c.omitted > 0 {
-			o = o.num("omitted_bytes", c.omitted)
+			o = o.Int("omitted_bytes", c.omitted)
 		}
-		p.buf = append(o.name("usage"), '{').tokens(c.used).num("latency_ms", p.since(m.ts).Milliseconds()).end()
+		p.buf = c.used.appendTo(append(o.Name("usage"), '{')).Int("latency_ms", p.since(m.ts).Milliseconds()).End()
 		p.done()
 	}
 	s.said = len(t.Value)

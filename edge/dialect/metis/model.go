@@ -80,8 +80,8 @@ func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 		if request == "" {
 			request = "req_" + EventID(p.run, at)[len(eventPrefix):]
 		}
-		p.buf = p.buf.str("model", m.model).str("provider", cmp.Or(providerOf(m.model), unknown)).
-			num("estimated_input_tokens", s.total.used.input+s.total.used.cached).str("request_id", request)
+		p.buf = p.buf.Str("model", m.model).Str("provider", cmp.Or(providerOf(m.model), unknown)).
+			Int("estimated_input_tokens", s.total.used.input+s.total.used.cached).Str("request_id", request)
 		p.parent(s, "is_worker")
 		p.done()
 	}
@@ -92,10 +92,10 @@ func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 // parent writes the session above, where there is one.
 func (p *Projector) parent(s *session, flag string) {
 	if flag != "" {
-		p.buf = p.buf.yes(flag, s.child != "")
+		p.buf = p.buf.Bool(flag, s.child != "")
 	}
 	if s.child != "" {
-		p.buf = p.buf.str("parent_session_id", cmp.Or(s.parent, p.run))
+		p.buf = p.buf.Str("parent_session_id", cmp.Or(s.parent, p.run))
 	}
 }
 
@@ -117,10 +117,10 @@ func (p *Projector) routed(s *session, payload []byte) bool {
 	if s.turn.override != "" {
 		policy = "per_message_override"
 	}
-	link := append(object{'{'}.str("policy", policy).str("verdict", "chose").str("candidate_model", s.model).
-		str("reason", "as the agent reports it"), '}')
-	p.buf = p.buf.str("chosen_model", s.model).num("winner_index", 0).num("elapsed_ms", 0).
-		raw("chain", slices.Concat([]byte{'['}, link, []byte{']'}))
+	link := append(object{'{'}.Str("policy", policy).Str("verdict", "chose").Str("candidate_model", s.model).
+		Str("reason", "as the agent reports it"), '}')
+	p.buf = p.buf.Str("chosen_model", s.model).Int("winner_index", 0).Int("elapsed_ms", 0).
+		Raw("chain", slices.Concat([]byte{'['}, link, []byte{']'}))
 	p.done()
 	return true
 }
@@ -198,13 +198,13 @@ func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
 	}
 	at, ok := p.begin(s, k, agent, c.turn, c.started)
 	if ok {
-		p.buf = p.buf.str("model", c.model).str("provider", cmp.Or(providerOf(c.model), unknown))
+		p.buf = p.buf.Str("model", c.model).Str("provider", cmp.Or(providerOf(c.model), unknown))
 		if c.result == done {
-			p.buf = p.buf.tokens(c.used).num("latency_ms", c.took).str("stop_reason", stopOf(c.stop, c.tools > 0)).
-				num("produced_tool_calls", int64(c.tools)).num("produced_thinking_blocks", int64(c.thoughts))
+			p.buf = c.used.appendTo(p.buf).Int("latency_ms", c.took).Str("stop_reason", stopOf(c.stop, c.tools > 0)).
+				Int("produced_tool_calls", int64(c.tools)).Int("produced_thinking_blocks", int64(c.thoughts))
 			p.parent(s, "")
 		} else {
-			p.buf = p.buf.str("error_class", c.class).str("error_message_redacted", bounded(c.problem)).num("retry_count", 0).num("latency_ms", c.took)
+			p.buf = p.buf.Str("error_class", c.class).Str("error_message_redacted", bounded(c.problem)).Int("retry_count", 0).Int("latency_ms", c.took)
 		}
 		p.done()
 	}

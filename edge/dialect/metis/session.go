@@ -179,10 +179,10 @@ func (p *Projector) begins(run string) {
 
 func (p *Projector) created(s *session) {
 	if _, ok := p.begin(s, sessionCreated, system, 0, dialect.Place{}); ok {
-		p.buf = p.buf.str("workspace_path", s.workspace).str("workspace_hash", hashOf([]byte(s.workspace))).
-			opt("initial_active_model", s.model).str("routing_policy_version", unmanaged)
+		p.buf = p.buf.Str("workspace_path", s.workspace).Str("workspace_hash", hashOf([]byte(s.workspace))).
+			NullStr("initial_active_model", s.model).Str("routing_policy_version", unmanaged)
 		if s.child != "" {
-			p.buf = p.buf.str("parent_session_id", cmp.Or(s.parent, p.run))
+			p.buf = p.buf.Str("parent_session_id", cmp.Or(s.parent, p.run))
 		}
 		p.done()
 	}
@@ -228,10 +228,10 @@ func (p *Projector) spawned(t *assemble.Transition) {
 func (p *Projector) sends(up *session, child, use string, prompt *asked) dialect.Place {
 	at, ok := p.begin(up, delegateStarted, system, up.turn.seq, up.answered)
 	if ok {
-		p.buf = p.buf.str("tool_use_id", use).str("worker_session_id", child).str("tier", "balanced").
-			str("resolved_model", cmp.Or(up.model, unknown)).str("context_mode", "minimal").num("context_reference_count", 0).
-			num("task_size_tokens", prompt.tokens()).num("allowed_tool_count", elements(p.field("tools_allowed"))).
-			raw("dropped_tools", []byte(`[]`))
+		p.buf = p.buf.Str("tool_use_id", use).Str("worker_session_id", child).Str("tier", "balanced").
+			Str("resolved_model", cmp.Or(up.model, unknown)).Str("context_mode", "minimal").Int("context_reference_count", 0).
+			Int("task_size_tokens", prompt.tokens()).Int("allowed_tool_count", elements(p.field("tools_allowed"))).
+			Raw("dropped_tools", []byte(`[]`))
 		p.done()
 	}
 	return at
@@ -248,7 +248,7 @@ func (p *Projector) resume(s *session) {
 		p.used = s
 	}
 	if _, ok := p.begin(s, sessionResumed, system, 0, dialect.Place{}); ok {
-		p.buf = p.buf.str("workspace_hash", hashOf([]byte(s.workspace))).str("last_event_id_at_resume", EventID(p.run, last))
+		p.buf = p.buf.Str("workspace_hash", hashOf([]byte(s.workspace))).Str("last_event_id_at_resume", EventID(p.run, last))
 		p.done()
 	}
 }
@@ -293,8 +293,8 @@ func (p *Projector) endOne(s *session, state schema.RunState) {
 	s.ended, s.queue = true, nil
 	took := p.since(s.ts).Seconds()
 	if _, ok := p.begin(s, sessionEnded, system, 0, dialect.Place{}); ok {
-		p.buf = p.buf.str("disposition", dispositions[state]).num("turn_count", int64(s.turns)).
-			float("total_cost_usd", s.total.used.cost).float("duration_seconds", took)
+		p.buf = p.buf.Str("disposition", dispositions[state]).Int("turn_count", int64(s.turns)).
+			Float("total_cost_usd", s.total.used.cost).Float("duration_seconds", took)
 		p.done()
 	}
 	if s.child != "" {
@@ -312,18 +312,18 @@ func (p *Projector) returns(up, s *session, how outcome, took float64) {
 		return
 	}
 	cost := strconv.FormatFloat(s.total.used.cost, 'f', -1, 64)
-	o := p.buf.str("tool_use_id", s.call).str("worker_session_id", s.child)
+	o := p.buf.Str("tool_use_id", s.call).Str("worker_session_id", s.child)
 	if how == done {
-		o = o.yes("success", true).num("output_size_bytes", int64(s.said)).str("worker_total_cost_usd", cost).
-			str("pricing_version", s.total.used.version()).num("turn_count", int64(s.turns)).num("llm_call_count", int64(s.total.models)).
-			num("tool_call_count", int64(s.total.tools)).float("wall_time_seconds", took).str("model", cmp.Or(s.model, unknown))
+		o = o.Bool("success", true).Int("output_size_bytes", int64(s.said)).Str("worker_total_cost_usd", cost).
+			Str("pricing_version", s.total.used.version()).Int("turn_count", int64(s.turns)).Int("llm_call_count", int64(s.total.models)).
+			Int("tool_call_count", int64(s.total.tools)).Float("wall_time_seconds", took).Str("model", cmp.Or(s.model, unknown))
 	} else {
 		mode := "worker_error"
 		if how == cancelled {
 			mode = "cancelled_by_user"
 		}
-		o = o.str("failure_mode", mode).str("error_message", text(p.field("reason"))).
-			str("worker_total_cost_usd", cost).str("pricing_version", s.total.used.version())
+		o = o.Str("failure_mode", mode).Str("error_message", text(p.field("reason"))).
+			Str("worker_total_cost_usd", cost).Str("pricing_version", s.total.used.version())
 	}
 	p.buf = o
 	p.done()
@@ -362,9 +362,9 @@ func (p *Projector) loss(s *session) {
 	if !ok {
 		return
 	}
-	o := p.buf.str("session_id", s.id(p.run)).str("gap_start_id", EventID(p.run, last)).str("gap_end_id", EventID(p.run, at))
-	o = append(p.appendTime(append(o.raw("estimated_missing_count", numberOf(p.field("events"))).name("detected_at"), '"')), '"')
-	p.buf = o.str("reason", text(p.field("reason")))
+	o := p.buf.Str("session_id", s.id(p.run)).Str("gap_start_id", EventID(p.run, last)).Str("gap_end_id", EventID(p.run, at))
+	o = append(p.appendTime(append(o.Raw("estimated_missing_count", numberOf(p.field("events"))).Name("detected_at"), '"')), '"')
+	p.buf = o.Str("reason", text(p.field("reason")))
 	p.done()
 }
 

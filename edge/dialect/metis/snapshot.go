@@ -57,21 +57,21 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	if s == nil {
 		s = &session{}
 	}
-	o := append(object(dst), '{').str("id", s.id(p.run)).str("workspace_path", s.workspace).str("active_model", cmp.Or(s.model, unknown)).
-		str("routing_policy_version", unmanaged).float("cost_so_far_usd", s.total.used.cost).num("turn_count", int64(s.turns))
+	o := append(object(dst), '{').Str("id", s.id(p.run)).Str("workspace_path", s.workspace).Str("active_model", cmp.Or(s.model, unknown)).
+		Str("routing_policy_version", unmanaged).Float("cost_so_far_usd", s.total.used.cost).Int("turn_count", int64(s.turns))
 	status := ""
 	if s.turn.seq > 0 {
 		status = "in_flight"
 	}
-	o = o.opt("current_turn_id", p.Turn()).opt("current_turn_status", status)
+	o = o.NullStr("current_turn_id", p.Turn()).NullStr("current_turn_status", status)
 	if s.child != "" {
 		parent := s.parent
 		if parent == "" {
 			parent = p.run
 		}
-		o = o.str("parent_session_id", parent)
+		o = o.Str("parent_session_id", parent)
 	}
-	return append(appendMicros(append(o.name("created_at"), '"'), []byte(s.ts)), `"}`...)
+	return append(appendMicros(append(o.Name("created_at"), '"'), []byte(s.ts)), `"}`...)
 }
 
 // Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an error.
@@ -100,17 +100,17 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 		}
 	}
 	if under {
-		o := object(nil).head(p.run, s.id(p.run), l.Message.Role, s.open.start)
+		o := appendHead(nil, p.run, s.id(p.run), l.Message.Role, s.open.start)
 		content := []byte("[]")
 		if _, kept := l.Message.Size(); kept {
 			content = l.Message.Content()
 		}
-		all = append(all, appendContents(o, content, l.Message, true).metadata(s.open, usage{}, "partial", []byte(s.open.ts)))
+		all = append(all, appendMetadata(appendContents(o, content, l.Message, true), s.open, usage{}, "partial", []byte(s.open.ts)))
 	}
-	o := append(object(dst), '{').str("type", "snapshot").name("session")
-	o = append(object(p.AppendSession(o)).name("messages"), '[')
+	o := append(object(dst), '{').Str("type", "snapshot").Name("session")
+	o = append(object(p.AppendSession(o)).Name("messages"), '[')
 	o = append(append(o, bytes.Join(all, []byte{','})...), ']')
-	return o.opt("snapshot_at_event_id", p.LastEventID()).end(), nil
+	return o.NullStr("snapshot_at_event_id", p.LastEventID()).End(), nil
 }
 
 // readMessage reads a message from its records, as its page has it; nil when they are not kept.

@@ -97,8 +97,8 @@ func shown(s string) string {
 // AppendAck appends the subscribe_ack: presets are written out, null stays null. replay is how many events are behind Since.
 func (s Subscribe) AppendAck(dst []byte, replay int64) []byte {
 	filter, _ := json.Marshal(s.Filter) // names and flags always encode
-	o := append(object(dst), '{').str("type", "subscribe_ack").raw("resolved_filter", filter).opt("since", s.Since)
-	return o.yes("snapshot", s.Snapshot).num("replay_event_count", replay).end()
+	o := append(object(dst), '{').Str("type", "subscribe_ack").Raw("resolved_filter", filter).NullStr("since", s.Since)
+	return o.Bool("snapshot", s.Snapshot).Int("replay_event_count", replay).End()
 }
 
 // Request returns the request for a session, which is a run or a child of one. Without Since it begins with the newest

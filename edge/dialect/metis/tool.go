@@ -135,8 +135,8 @@ func (p *Projector) called(s *session, c *call) {
 	at, ok := p.begin(s, toolCalled, agent, c.turn, cmp.Or(c.asked, s.turn.started))
 	c.place = at
 	if ok {
-		p.buf = p.buf.str("tool_use_id", c.id).str("tool_name", cmp.Or(c.tool, unknown)).str("input_hash", c.hash).
-			num("input_size_bytes", c.size).str("side_effects", c.effects)
+		p.buf = p.buf.Str("tool_use_id", c.id).Str("tool_name", cmp.Or(c.tool, unknown)).Str("input_hash", c.hash).
+			Int("input_size_bytes", c.size).Str("side_effects", c.effects)
 		p.done()
 	}
 }
@@ -244,17 +244,17 @@ func (p *Projector) concludes(s *session, c *call, e *ending) {
 		s.completed = at
 	}
 	if ok {
-		if p.buf = p.buf.str("tool_use_id", c.id); e.ok {
-			p.buf = p.buf.yes("success", true).raw("output_size_bytes", e.size)
+		if p.buf = p.buf.Str("tool_use_id", c.id); e.ok {
+			p.buf = p.buf.Bool("success", true).Raw("output_size_bytes", e.size)
 		} else {
-			p.buf = p.buf.str("error_class", e.class).str("error_message", e.message)
+			p.buf = p.buf.Str("error_class", e.class).Str("error_message", e.message)
 		}
-		p.buf = p.buf.num("latency_ms", e.took)
+		p.buf = p.buf.Int("latency_ms", e.took)
 		p.done()
 	}
 	if p.is(schema.TypeToolEnd) && bounded(text(p.field("call_id"))) == c.id {
 		p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b object) object {
-			return b.result(p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
+			return appendResult(b, p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
 		})
 	}
 }
@@ -291,12 +291,12 @@ func (p *Projector) asks(s *session, it *assemble.Item) {
 	at, ok := p.begin(s, confirmationRequested, system, s.turn.seq, parent)
 	r.place = at
 	if ok {
-		p.buf = p.buf.str("tool_use_id", id).str("tool_name", name).str("side_effects", effects).str("confirmation_request_id", r.id).
-			str("input_summary", text(p.field("prompt")))
+		p.buf = p.buf.Str("tool_use_id", id).Str("tool_name", name).Str("side_effects", effects).Str("confirmation_request_id", r.id).
+			Str("input_summary", text(p.field("prompt")))
 		if until := p.field("expires_at"); jsonscan.IsString(until) {
-			p.buf = p.buf.raw("expires_at", until)
+			p.buf = p.buf.Raw("expires_at", until)
 		} else {
-			p.buf = p.buf.str("expires_at", p.later(5*time.Minute))
+			p.buf = p.buf.Str("expires_at", p.later(5*time.Minute))
 		}
 		p.done()
 	}
@@ -345,7 +345,7 @@ func (p *Projector) answered(s *session, t *assemble.Transition) {
 		a = system
 	}
 	if _, ok := p.begin(s, confirmationResolved, a, s.turn.seq, r.place); ok {
-		p.buf = p.buf.str("tool_use_id", r.call).str("confirmation_request_id", r.id).str("decision", decision).opt("scope", scope)
+		p.buf = p.buf.Str("tool_use_id", r.call).Str("confirmation_request_id", r.id).Str("decision", decision).NullStr("scope", scope)
 		p.done()
 	}
 }

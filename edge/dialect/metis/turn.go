@@ -70,7 +70,7 @@ func (s *session) cause() dialect.Place {
 // when the turn in flight is over.
 func (p *Projector) message(s *session) {
 	p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b object) object {
-		return b.sent(p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
+		return appendSent(b, p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
 	})
 	if text(p.field("role")) == "system" {
 		return
@@ -98,8 +98,8 @@ func (p *Projector) startTurn(s *session, a asked) {
 	at, ok := p.begin(s, turnStarted, user, a.seq, dialect.Place{})
 	s.turn.started = at
 	if ok {
-		p.buf = p.buf.str("user_message_hash", a.hash).opt("user_message_text_redacted", "").num("estimated_input_tokens", a.tokens()).
-			yes("has_images", a.images).yes("has_tool_calls_in_history", history)
+		p.buf = p.buf.Str("user_message_hash", a.hash).NullStr("user_message_text_redacted", "").Int("estimated_input_tokens", a.tokens()).
+			Bool("has_images", a.images).Bool("has_tool_calls_in_history", history)
 		p.done()
 	}
 }
@@ -193,11 +193,11 @@ func (p *Projector) endTurn(s *session, how outcome, reason string) {
 		} else if v := text(p.field("stop_reason")); p.is(schema.TypeTurnEnd) && v != "" {
 			stop = stopOf(v, false)
 		}
-		p.buf = p.buf.str("stop_reason", stop).num("llm_call_count", int64(t.total.models)).num("tool_call_count", int64(t.total.tools)).
-			num("total_input_tokens", t.total.used.input).num("total_output_tokens", t.total.used.output).
-			float("total_cost_usd", t.total.used.cost).float("wall_time_seconds", took)
+		p.buf = p.buf.Str("stop_reason", stop).Int("llm_call_count", int64(t.total.models)).Int("tool_call_count", int64(t.total.tools)).
+			Int("total_input_tokens", t.total.used.input).Int("total_output_tokens", t.total.used.output).
+			Float("total_cost_usd", t.total.used.cost).Float("wall_time_seconds", took)
 		if s.child != "" {
-			p.buf = p.buf.str("parent_session_id", cmp.Or(s.parent, p.run))
+			p.buf = p.buf.Str("parent_session_id", cmp.Or(s.parent, p.run))
 		}
 		p.done()
 	}
@@ -217,11 +217,11 @@ func (p *Projector) turnCancelled(s *session, t turn, reason string) {
 		a = user
 	}
 	if _, ok := p.begin(s, turnCancelled, a, t.seq, t.started); ok {
-		p.buf = p.buf.str("reason", word)
+		p.buf = p.buf.Str("reason", word)
 		if word != reason && reason != "" {
-			p.buf = p.buf.str("reason_text", reason)
+			p.buf = p.buf.Str("reason_text", reason)
 		}
-		p.buf = p.buf.num("partial_llm_calls", int64(t.total.models)).num("partial_tool_calls", int64(t.total.tools))
+		p.buf = p.buf.Int("partial_llm_calls", int64(t.total.models)).Int("partial_tool_calls", int64(t.total.tools))
 		p.done()
 	}
 }

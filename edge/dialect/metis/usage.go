@@ -62,10 +62,10 @@ func (u usage) version() string {
 	return u.prices
 }
 
-// tokens writes what a request has used.
-func (o object) tokens(u usage) object {
-	return o.num("input_tokens", u.input).num("output_tokens", u.output).num("cached_input_tokens", u.cached).
-		num("cache_creation_input_tokens", u.created).float("cost_usd", u.cost).str("pricing_version", u.version())
+// appendTo writes what a request has used.
+func (u usage) appendTo(o object) object {
+	return o.Int("input_tokens", u.input).Int("output_tokens", u.output).Int("cached_input_tokens", u.cached).
+		Int("cache_creation_input_tokens", u.created).Float("cost_usd", u.cost).Str("pricing_version", u.version())
 }
 
 // numberOf returns a JSON number as it stands, 0 for anything else.

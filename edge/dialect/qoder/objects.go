@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // object is what a session's object says beside its description (qoder §1.4, and what the types of its clients'
@@ -14,7 +15,7 @@ type object struct {
 	id, status       string
 	turn             string // "": there was none
 	created, updated string
-	incremental      string // JSON
+	incremental      bool
 	stats, usage     []byte
 	description      []byte
 }
@@ -27,7 +28,7 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	}
 	o := object{
 		id: p.session, status: "idle", turn: turnStatus(t), created: p.origin, updated: p.updated,
-		incremental: strconv.FormatBool(p.info.incremental), stats: p.appendStats(nil, t),
+		incremental: p.info.incremental, stats: p.appendStats(nil, t),
 		usage: appendUsage(nil, p.status.usage), description: p.info.description,
 	}
 	switch {
@@ -61,11 +62,11 @@ func turnStatus(t *thread) string {
 func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	o := object{
 		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
-		incremental: strconv.FormatBool(d.Increments), usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
+		incremental: d.Increments, usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
 	}
 	o.stats = fmt.Appendf(nil, `{"active_seconds":null,"duration_seconds":%s}`, seconds(r.Updated.Sub(r.Started)))
 	if v := field(r.Session, incrementalField); v != nil || field(r.Session, "agent") != nil {
-		o.incremental = strconv.FormatBool(string(v) == "true")
+		o.incremental = string(v) == "true"
 	}
 	o.turn = listedTurn(r)
 	if o.turn == "running" {
@@ -102,27 +103,18 @@ func listedTurn(r *schema.RunInfo) string {
 	return turnStatus(&thread{running: true})
 }
 
-func (o *object) append(b []byte) []byte {
+func (o *object) append(dst []byte) []byte {
 	d, agent := o.description, agentOf(field(o.description, "agent"))
-	b = appendString(append(b, `{"id":`...), o.id)
-	b = agent.appendJSON(append(b, `,"type":"session","agent":`...))
-	b = agent.appendID(append(b, `,"agent_id":`...))
-	b = append(append(b, `,"environment_id":`...), valueOr(field(d, "environment_id"), '"', `null`)...)
-	b = append(append(append(b, `,"status":"`...), o.status...), '"')
-	b = appendOptional(append(b, `,"turn_status":`...), o.turn)
-	b = append(append(b, `,"title":`...), valueOr(field(d, "title"), '"', `null`)...)
-	b = append(append(b, `,"metadata":`...), valueOr(field(d, "metadata"), '{', `{}`)...)
+	b := append(jsonscan.Object(dst), '{').Str("id", o.id).Str("type", "session")
+	b = agent.appendID(jsonscan.Object(agent.appendJSON(b.Name("agent"))).Name("agent_id"))
+	b = b.Raw("environment_id", valueOr(field(d, "environment_id"), '"', `null`)).Str("status", o.status).NullStr("turn_status", o.turn).
+		Raw("title", valueOr(field(d, "title"), '"', `null`)).Raw("metadata", valueOr(field(d, "metadata"), '{', `{}`))
 	for _, name := range []string{"resources", "vault_ids", "memory_store_ids"} {
-		b = append(appendString(append(b, ','), name), ':')
-		b = append(b, valueOr(field(d, name), '[', `[]`)...)
+		b = b.Raw(name, valueOr(field(d, name), '[', `[]`))
 	}
-	b = append(append(b, `,"incremental_streaming_enabled":`...), o.incremental...)
-	b = append(append(b, `,"stats":`...), o.stats...)
-	b = append(append(b, `,"usage":`...), o.usage...)
+	b = b.Bool(incrementalField, o.incremental).Raw("stats", o.stats).Raw("usage", o.usage)
 	b = append(b, `,"outcome_evaluations":[],"budget":null,"deployment_id":null`...)
-	b = append(append(b, `,"archived_at":`...), valueOr(field(d, "archived_at"), '"', `null`)...)
-	b = appendString(append(b, `,"created_at":`...), o.created)
-	b = appendString(append(b, `,"updated_at":`...), o.updated)
+	b = b.Raw("archived_at", valueOr(field(d, "archived_at"), '"', `null`)).Str("created_at", o.created).Str("updated_at", o.updated)
 	return append(appendRest(b, d, ownFields...), '}')
 }
 
@@ -185,16 +177,15 @@ func (s snapshot) appendName(b []byte) []byte {
 }
 
 // appendJSON appends the snapshot with all fields that libraries read of it.
-func (s snapshot) appendJSON(b []byte) []byte {
-	b = s.appendID(append(b, `{"id":`...))
-	b = s.appendVersion(append(b, `,"type":"agent","version":`...))
-	b = s.appendName(append(b, `,"name":`...))
-	b = append(b, `,"model":`...)
+func (s snapshot) appendJSON(dst []byte) []byte {
+	b := append(jsonscan.Object(dst), '{')
+	b = s.appendVersion(jsonscan.Object(s.appendID(b.Name("id"))).Str("type", "agent").Name("version"))
+	b = s.appendName(b.Name("name"))
 	switch model := field(s.object, "model"); {
 	case isString(model):
-		b = append(append(append(b, `{"id":`...), model...), '}')
+		b = append(append(b.Name("model"), '{').Raw("id", model), '}')
 	default:
-		b = append(b, valueOr(model, '{', `{"id":null}`)...)
+		b = b.Raw("model", valueOr(model, '{', `{"id":null}`))
 	}
 	for _, f := range []struct {
 		name, or string
@@ -203,8 +194,7 @@ func (s snapshot) appendJSON(b []byte) []byte {
 		{"description", `null`, '"'}, {"system", `null`, '"'}, {"tools", `[]`, '['}, {"skills", `[]`, '['}, {"mcp_servers", `[]`, '['},
 		{"multiagent", `null`, '{'}, {"execution_identity", `{"type":"service_account"}`, '{'},
 	} {
-		b = append(appendString(append(b, ','), f.name), ':')
-		b = append(b, valueOr(field(s.object, f.name), f.begins, f.or)...)
+		b = b.Raw(f.name, valueOr(field(s.object, f.name), f.begins, f.or))
 	}
 	return append(appendRest(b, s.object, agentFields...), '}')
 }

@@ -166,6 +166,14 @@ func (c *cache) disown(r *cachedRun, p *page) {
 	}
 }
 
+// expire forgets the pages up to a place behind which nothing is kept: what comes before has expired too. Nobody shall
+// read a beginning that is followed by a hole.
+func (c *cache) expire(r *cachedRun, at schema.Seq) {
+	for len(r.pages) > 0 && r.pages[0].lo <= at {
+		c.remove(r.pages[0])
+	}
+}
+
 // touch puts a page in front.
 func (c *cache) touch(p *page) {
 	if p.next != nil {

@@ -259,6 +259,27 @@ func TestWhatIsGoneIsNotGiven(t *testing.T) {
 	})
 }
 
+// A page of a beginning that is gone is not given again once a reader has met the hole behind it.
+func TestPagesBeforeAHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newWatchedLog()
+		packs, want := generated(fanouttest.Key, 200, 1, 2)
+		l.store(t, packs)
+		h := hubOf(t, l, fanout.Config{CacheFresh: time.Second})
+		if got, err := linesOf(t.Context(), h, fanouttest.Key, 0, packs[0].Last()); err != nil || !same(got, want[:packs[0].Last()]) {
+			t.Fatalf("%d lines: %v", len(got), err)
+		}
+		l.log.Load().Expire(fanouttest.Key, packs[3].Last())
+		for i, before := range []schema.Seq{packs[0].Last(), 0} { // what the page has at first, and nothing then
+			got, err := linesOf(t.Context(), h, fanouttest.Key, 0, schema.Seq(len(want)))
+			var expired *fanout.ExpiredError
+			if !errors.As(err, &expired) || expired.First != packs[4].First || len(got) != int(before) {
+				t.Errorf("%d. reading: %d lines, %v", i+1, len(got), err)
+			}
+		}
+	})
+}
+
 // Readers with any range, of many runs, while the runs grow and the cache holds next to nothing: each
 // gets exactly what there is, and the cache stays within its bounds.
 func TestCacheUnderEverything(t *testing.T) {

@@ -186,6 +186,8 @@ func (r *cacheReader) read(f *fetchOnce, w *logWalk) {
 	r.run.fetches = slices.DeleteFunc(r.run.fetches, func(o *fetchOnce) bool { return o == f })
 	if len(p.packs) > 0 {
 		f.page, f.err = c.keep(r.run, p), nil // an error shows again when the rest is asked for
+	} else if errors.Is(f.err, ErrExpired) {
+		c.expire(r.run, f.at)
 	}
 	held := c.bytes
 	c.mu.Unlock()

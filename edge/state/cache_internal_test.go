@@ -38,11 +38,12 @@ func (p *counted) Project(*dialect.Frames, schema.Record) error {
 	return nil
 }
 
-// countedRun returns checkpoints over a run of so many events, in packs of a thousand, and its log.
-func countedRun(t *testing.T, events int) (*Cache, schema.RunKey, *memory.Log) {
+// countedRun returns checkpoints over a run of so many events, in packs of a thousand, and its log. The hub
+// keeps pages bytes of it, none for -1.
+func countedRun(t *testing.T, events, pages int) (*Cache, schema.RunKey, *memory.Log) {
 	t.Helper()
 	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "run"}
-	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log, CacheBytes: -1})
+	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log, CacheBytes: pages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func countedRun(t *testing.T, events int) (*Cache, schema.RunKey, *memory.Log) {
 // again, or nobody would ever get to its end.
 func TestCheckpointsGoOn(t *testing.T) {
 	const events, patience = 12_000, 2500
-	ts, key, _ := countedRun(t, events)
+	ts, key, _ := countedRun(t, events, -1)
 	read, left, over := 0, 0, func() {}
 	d := counter{fed: func() {
 		read++
@@ -108,7 +109,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 
 // TestOneBound: folds and projectors share one bound, and who reads a run for one does not wait for the other.
 func TestOneBound(t *testing.T) {
-	ts, key, _ := countedRun(t, 2000)
+	ts, key, _ := countedRun(t, 2000, -1)
 	fold := func() error {
 		return ts.Fold(t.Context(), key, 2000, func(f *Folded) error {
 			_, err := f.snapshot()
@@ -150,28 +151,34 @@ func TestOneBound(t *testing.T) {
 }
 
 // TestExpiredBehindACheckpoint: what follows a checkpoint is no longer kept, although the run was looked at a moment ago.
-// The run is read again from what is kept; only what is before that has expired.
+// The run is read again from what is kept; only what is before that has expired. The hub may hold pages of what has gone.
 func TestExpiredBehindACheckpoint(t *testing.T) {
-	ts, key, log := countedRun(t, 4000)
-	d := counter{fed: func() {}}
-	at := func(through schema.Seq) (int, error) {
-		p, err := ts.Projector(t.Context(), key, d, through, dialect.Request{})
-		if err != nil {
-			return 0, err
+	for _, pages := range []int{-1, 1 << 20} {
+		ts, key, log := countedRun(t, 6000, pages)
+		d := counter{fed: func() {}}
+		at := func(through schema.Seq) (int, error) {
+			p, err := ts.Projector(t.Context(), key, d, through, dialect.Request{})
+			if err != nil {
+				return 0, err
+			}
+			return p.(*counted).n, nil
 		}
-		return p.(*counted).n, nil
-	}
-	if n, err := at(1000); n != 1000 {
-		t.Fatal(n, err)
-	}
-	log.Expire(key, 2000)
-	if n, err := at(4000); n != 2000 || err != nil {
-		t.Errorf("behind what has expired: fed %d, %v; want the 2000 that are kept", n, err)
-	}
-	if n, err := at(3500); n != 1500 || err != nil {
-		t.Errorf("within what is kept: fed %d, %v", n, err)
-	}
-	if _, err := at(1500); !errors.Is(err, fanout.ErrExpired) {
-		t.Errorf("within what has expired: %v", err)
+		if n, err := at(10); n != 10 {
+			t.Fatal(n, err)
+		}
+		log.Expire(key, 2000)
+		if n, err := at(4000); n != 2000 || err != nil {
+			t.Errorf("behind what has expired: fed %d, %v; want the 2000 that are kept", n, err)
+		}
+		if n, err := at(3500); n != 1500 || err != nil {
+			t.Errorf("within what is kept: fed %d, %v", n, err)
+		}
+		if _, err := at(1500); !errors.Is(err, fanout.ErrExpired) {
+			t.Errorf("within what has expired: %v", err)
+		}
+		log.Expire(key, 5000)
+		if n, err := at(6000); n != 1000 || err != nil {
+			t.Errorf("when more has expired: fed %d, %v", n, err)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func (c *Cache) Fold(ctx context.Context, key schema.RunKey, through schema.Seq,
 		f = &Folded{Fold: new(schema.Fold), run: key, each: c.each}
 	}
 	if f.Fold.Last < through {
-		if err := c.advance(ctx, e, f, f.Fold.Last, through); err != nil {
+		if _, err := c.advance(ctx, e, f, f.Fold.Last, through); err != nil {
 			return err
 		}
 	}
@@ -58,14 +58,14 @@ func (f *Folded) take(r schema.Record) error {
 }
 
 // skip goes on without what is gone: what decides on commands is mostly near the end. There is no snapshot of it.
-func (f *Folded) skip(pos, first, through schema.Seq) bool {
-	if first <= pos+1 || first > through+1 {
-		return false
+func (f *Folded) skip(_, first, through schema.Seq) (reader, schema.Seq) {
+	if first > through+1 {
+		return nil, 0
 	}
 	f.First = first
 	f.Fold.Lighten()
 	f.Fold.Last = first - 1
-	return true
+	return f, first - 1
 }
 
 func (f *Folded) copy() reader { return nil }

@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"sort"
 
@@ -17,6 +16,7 @@ import (
 // projector is a dialect's reader of a run.
 type projector struct {
 	dialect.Stateful
+	none dialect.Stateful // fed nothing
 	each int
 }
 
@@ -32,11 +32,17 @@ func (p projector) take(r schema.Record) error {
 }
 
 // skip begins with what is left of a run. Nothing is left out of the middle.
-func (p projector) skip(pos, first, through schema.Seq) bool {
-	return pos == 0 && first > 1 && first <= through
+func (p projector) skip(pos, first, through schema.Seq) (reader, schema.Seq) {
+	switch {
+	case first > through:
+		return nil, 0
+	case pos == 0:
+		return p, first - 1
+	}
+	return projector{p.none, p.none, p.each}.copy(), 0
 }
 
-func (p projector) copy() reader { return projector{p.For(dialect.Request{}), p.each} }
+func (p projector) copy() reader { return projector{p.For(dialect.Request{}), p.none, p.each} }
 func (p projector) size() int    { return p.Size() }
 
 // Projector returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
@@ -57,24 +63,17 @@ func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dial
 	if err := c.renew(ctx, e); err != nil {
 		return nil, err
 	}
-	p := projector{none, c.each}
 	at := e.before(through)
-	if at.r != nil {
-		p = at.r.(projector)
+	if at.r == nil {
+		at.r = projector{none, none, c.each}
 	}
 	if at.seq < through {
-		p = p.copy().(projector)
-		err := c.advance(ctx, e, p, at.seq, through)
-		if at.seq > 0 && errors.Is(err, fanout.ErrExpired) { // what follows the checkpoint has expired since
-			e.forget()
-			p = projector{none, c.each}
-			err = c.advance(ctx, e, p, 0, through)
-		}
+		at.r, err = c.advance(ctx, e, at.r.copy(), at.seq, through)
 		if err != nil {
 			return nil, err
 		}
 	}
-	return p.For(req), nil
+	return at.r.(projector).For(req), nil
 }
 
 // Found is where a frame is, and how a client that has it goes on.

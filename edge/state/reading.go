@@ -17,8 +17,9 @@ import (
 type reader interface {
 	// take takes the next record. A reader that wraps errUnfed into the error is good for nothing any more.
 	take(r schema.Record) error
-	// skip says that what was between pos and first is no longer kept. It reports whether the reader goes on there.
-	skip(pos, first, through schema.Seq) bool
+	// skip says that what was between pos and first is no longer kept. It returns the reader that goes on: this one
+	// behind a place that is not 0, or one that was fed nothing, from 0; nil when there is none up to through.
+	skip(pos, first, through schema.Seq) (next reader, from schema.Seq)
 	// copy returns a copy, nil when there is none.
 	copy() reader
 	size() int // bytes
@@ -92,17 +93,24 @@ func (e *reading) before(through schema.Seq) (best checkpoint) {
 	return best
 }
 
-// advance feeds r, which was fed a run up to pos, up to through, and leaves checkpoints on the way. What was read
-// before an error stays, or nobody would get through a run that takes longer than a request.
-func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through schema.Seq) error {
+// advance feeds r, which was fed a run up to pos, up to through, and leaves checkpoints on the way. It returns the reader
+// that was fed, another one when what follows pos has expired and so r is of no use. What was read before an error
+// stays, or nobody would get through a run that takes longer than a request.
+func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through schema.Seq) (reader, error) {
 	if err := c.begin(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer c.end()
 	err := c.feed(ctx, e, r, &pos, through)
 	gone := new(fanout.ExpiredError)
-	if errors.As(err, &gone) && r.skip(pos, gone.First, through) {
-		pos = gone.First - 1
+	for first := schema.Seq(0); errors.As(err, &gone) && gone.First > pos+1; {
+		next, from := r.skip(pos, gone.First, through)
+		if next == nil || from == 0 && gone.First <= first { // the same again, so it is not the beginning that is missing
+			break
+		}
+		first = gone.First
+		e.forget()
+		r, pos = next, from
 		err = c.feed(ctx, e, r, &pos, through)
 	}
 	if err == nil && pos < through {
@@ -112,9 +120,9 @@ func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through 
 		e.newest = checkpoint{pos, r, r.size()}
 	}
 	if err != nil {
-		return fmt.Errorf("read %s up to %d: %w", e.key.run, through, err)
+		return nil, fmt.Errorf("read %s up to %d: %w", e.key.run, through, err)
 	}
-	return nil
+	return r, nil
 }
 
 func (c *Cache) feed(ctx context.Context, e *reading, r reader, pos *schema.Seq, through schema.Seq) error {

@@ -177,8 +177,8 @@ func (m metis) attach(session string) *metisConn {
 	return m.dial(session, at)
 }
 
-// dial opens a socket at a URL.
-func (m metis) dial(session, at string) *metisConn {
+// dial opens a socket at a URL. Headers are lines.
+func (m metis) dial(session, at string, headers ...string) *metisConn {
 	m.t.Helper()
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "ws" {
@@ -192,7 +192,7 @@ func (m metis) dial(session, at string) *metisConn {
 	c := &metisConn{t: m.t, conn: conn, in: bufio.NewReaderSize(conn, 1<<10), fold: metistest.Fold{Session: session}}
 	c.patience()
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
-		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", u.RequestURI(), u.Host)
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", u.RequestURI(), u.Host, strings.Join(headers, ""))
 	resp, err := http.ReadResponse(c.in, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-WebSocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		m.t.Fatalf("upgrade: %v %v", resp, err)

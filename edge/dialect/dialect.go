@@ -74,6 +74,9 @@ type Closer interface {
 var (
 	// ErrBadRequest reports that a request's parameters are not what its protocol allows.
 	ErrBadRequest = errors.New("bad request")
+	// ErrUnprocessable reports a request that is understood and asks for what there is not; protocols that tell it from
+	// ErrBadRequest answer 422.
+	ErrUnprocessable = errors.New("it asks for what there is not")
 	// ErrNotFound reports that a part of a run, a thread of a session, say, is not there; or that the whole of it is
 	// not to be seen in this protocol any more.
 	ErrNotFound = errors.New("there is no such thing")

@@ -26,9 +26,10 @@ const (
 	// Requests that are refused for what they are.
 	ReasonBadID
 	ReasonBadRequest
-	ReasonMalformed   // not an event, or not what its type demands (KAI-STREAM-PROTO-0001)
-	ReasonUnknownType // KAI-STREAM-PROTO-0002
-	ReasonForeignRun  // an event names another run
+	ReasonUnprocessable // understood, and asks for what there is not
+	ReasonMalformed     // not an event, or not what its type demands (KAI-STREAM-PROTO-0001)
+	ReasonUnknownType   // KAI-STREAM-PROTO-0002
+	ReasonForeignRun    // an event names another run
 	ReasonTooLarge
 	ReasonUnsupportedMedia
 	ReasonUpgrade // a version of WebSocket that is not spoken

@@ -92,6 +92,7 @@ var outcomes = map[dialect.Reason]Outcome{
 
 	dialect.ReasonBadID:            {Status: http.StatusBadRequest, Code: "BAD-ID", Message: "bad id", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonBadRequest:       {Status: http.StatusBadRequest, Code: "BAD-REQUEST", Message: "bad request", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
+	dialect.ReasonUnprocessable:    {Status: http.StatusUnprocessableEntity, Code: "UNPROCESSABLE", Message: "the request asks for what there is not", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonMalformed:        {Status: http.StatusBadRequest, Code: codeMalformed, Message: "malformed event", Detail: true, End: EndBroken, Close: 1007, GRPC: 3},
 	dialect.ReasonUnknownType:      {Status: http.StatusBadRequest, Code: schema.CodeUnknownType, Message: "unknown event type", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
 	dialect.ReasonForeignRun:       {Status: http.StatusBadRequest, Code: codeMalformed, Message: "event names another run", Detail: true, End: EndBroken, Close: 1008, GRPC: 3},
@@ -184,6 +185,7 @@ var reasons = []struct {
 	{schema.ErrMalformed, dialect.ReasonMalformed},
 	{schema.ErrBadCursor, dialect.ReasonBadCursor},
 	{schema.ErrBadID, dialect.ReasonBadID},
+	{dialect.ErrUnprocessable, dialect.ReasonUnprocessable},
 	{dialect.ErrBadRequest, dialect.ReasonBadRequest},
 	{dialect.ErrNotFound, dialect.ReasonNotFound},
 	{dialect.ErrGone, dialect.ReasonState},

@@ -19,6 +19,7 @@ type block struct {
 	skip  int    // bytes of its text that earlier ones have had
 	sent  int    // bytes behind those that were sent as deltas
 	told  int    // length of the input when it was sent last
+	tail  []byte // of the input, which was not sent so
 	parts bool   // the beginning of its input is no longer kept
 	start []byte // the object that it began with, of a provider's own block
 	id    string // of a call
@@ -198,8 +199,12 @@ func (p *Projector) sendsInput(m *message, b *block, slot int, all []byte) {
 	if b.parts || len(all) == 0 || 4*len(all) < 5*b.told {
 		return
 	}
+	had := b.told
 	b.told = len(all)
 	p.delta(m, b, slot, func(o object) object {
+		if p.older != nil {
+			o = o.Inner("tail", all[had:])
+		}
 		return b.chunk(append(o.Str("type", "block-delta").Name("fields"), '{')).Inner("args", all).End()
 	})
 }
@@ -289,6 +294,9 @@ func (p *Projector) completes(m *message, b *block, slot int, all, whole []byte)
 		p.mediaPiece(m, b, slot, data)
 		whole = b.content(nil, nil, false)
 	}
+	if isCall(b) && b.told > 0 {
+		b.tail = all[min(b.told, len(all)):]
+	}
 	p.finish(m, b, slot, whole)
 }
 
@@ -324,8 +332,15 @@ func (p *Projector) finish(m *message, b *block, slot int, content []byte) {
 	if m.active == b {
 		m.active = nil
 	}
-	p.speaks(m, slot, "content-block-finish", func(o object) object { return o.Int("index", int64(b.index)).Raw("content", content) })
-	b.data, b.told = nil, 0
+	p.speaks(m, slot, "content-block-finish", func(o object) object {
+		if p.older != nil && isCall(b) && b.told > 0 {
+			o = o.Inner("tail", b.tail)
+		} else if p.older != nil && b.kind == blockReasoning {
+			o = o.Int("streamed", 1)
+		}
+		return o.Int("index", int64(b.index)).Raw("content", content)
+	})
+	b.data, b.tail, b.told = nil, nil, 0
 }
 
 // media shows a piece of an image, of sound or of a file.

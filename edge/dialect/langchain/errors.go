@@ -31,7 +31,7 @@ func codeOf(r dialect.Reason) string {
 		return CodeNoSuchRun
 	case dialect.ReasonNoRoute, dialect.ReasonMethod, dialect.ReasonUnsupported, dialect.ReasonUnsupportedMedia, dialect.ReasonUpgrade:
 		return CodeNotSupported
-	case dialect.ReasonExpired, dialect.ReasonFuture, dialect.ReasonBadCursor, dialect.ReasonBadID, dialect.ReasonBadRequest,
+	case dialect.ReasonExpired, dialect.ReasonFuture, dialect.ReasonBadCursor, dialect.ReasonBadID, dialect.ReasonBadRequest, dialect.ReasonUnprocessable,
 		dialect.ReasonMalformed, dialect.ReasonUnknownType, dialect.ReasonForeignRun, dialect.ReasonTooLarge, dialect.ReasonURITooLong,
 		dialect.ReasonExists, dialect.ReasonSeqMismatch, dialect.ReasonRunEnded, dialect.ReasonState, dialect.ReasonKeyReused,
 		dialect.ReasonCondition:

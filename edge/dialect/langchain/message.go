@@ -97,7 +97,10 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 // speaks adds an event of a message.
 func (p *Projector) speaks(m *message, slot int, event string, more func(object) object) {
 	p.emit(messages, "messages", m.from, slot, func(o object) object {
-		return more(o.Str("event", event).Str("run_id", m.run).Str("message_id", m.id))
+		if o = o.Str("event", event).Str("run_id", m.run).Str("message_id", m.id); p.older != nil && event != "message-start" {
+			o = o.Str("role", m.role)
+		}
+		return more(o)
 	})
 }
 

@@ -20,14 +20,16 @@ import (
 // one of Subscribe.Request or MessagesRequest.
 type Projector struct {
 	story
-	req dialect.Request
-	rec record // the one at hand
-	buf []byte // the data of the frame at hand
+	req   dialect.Request
+	older *older // how a request of the older API is told; nil: it is of the protocol
+	rec   record // the one at hand
+	buf   []byte // the data of the frame at hand
 }
 
 var (
 	_ dialect.Stateful = (*Projector)(nil)
 	_ dialect.Opener   = (*Projector)(nil)
+	_ dialect.Spanner  = (*Projector)(nil)
 )
 
 // limits bounds what is kept of open messages: the text of each block and of all, for their finishes.
@@ -69,7 +71,7 @@ type record struct {
 }
 
 func newProjector(req dialect.Request) *Projector {
-	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, by: new(atomic.Bool)}, req: req}
+	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, by: new(atomic.Bool)}, req: req, older: olderOf(req)}
 	p.lanes[""] = &lane{namespace: []byte("[]"), by: p.by}
 	return p
 }
@@ -77,7 +79,7 @@ func newProjector(req dialect.Request) *Projector {
 // For returns a copy for a request, or for nobody in particular when it is zero.
 func (p *Projector) For(req dialect.Request) dialect.Stateful {
 	p.by.Store(true)
-	c := &Projector{story: p.story, req: req}
+	c := &Projector{story: p.story, req: req, older: olderOf(req)}
 	c.reading = p.reading.Clone()
 	c.turns, c.state = p.turns.clone(), p.state.clone()
 	return c
@@ -88,8 +90,14 @@ func (p *Projector) Size() int {
 	return p.reading.Size() + 256*len(p.lanes) + p.turns.size() + p.state.size()
 }
 
-// Admit takes every request: a thread is there as soon as it has a record, and its cursors were read with its id.
-func (p *Projector) Admit(dialect.Request) error { return nil }
+// Admit takes every request for a thread that was not deleted: it is there as soon as it has a record, and its cursors were read
+// with its id.
+func (p *Projector) Admit(dialect.Request) error {
+	if p.deleted {
+		return dialect.Refuse(dialect.ErrNotFound, "the thread was deleted")
+	}
+	return nil
+}
 
 // lane returns a lane that may be changed.
 func (p *Projector) lane(child string) *lane {
@@ -192,6 +200,7 @@ var others = map[string]func(*Projector){
 	schema.TypeLoss:            (*Projector).tells,
 	schema.TypeSessionCreated:  (*Projector).described,
 	schema.TypeSessionUpdated:  (*Projector).described,
+	schema.TypeSessionDeleted:  (*Projector).removed,
 }
 
 // is reports whether the record at hand is of a type.
@@ -263,7 +272,16 @@ func (p *Projector) emit(c channel, method string, s source, slot int, data func
 	if !ok || !p.wanted() {
 		return
 	}
-	p.rec.out.Add(p.frame(p.rec.out, c, method, s, at, func(o object) object { return data(append(o, '{')).End() }))
+	p.shows(c, method, s, at, func(o object) object { return data(append(o, '{')).End() })
+}
+
+// shows adds the frame of an event whose data a function writes, or what it is in the words of the older API.
+func (p *Projector) shows(c channel, method string, s source, at dialect.Place, data func(object) object) {
+	if p.older != nil {
+		p.legacy(c, s, at, data(nil))
+		return
+	}
+	p.rec.out.Add(p.frame(p.rec.out, c, method, s, at, data))
 }
 
 // frame writes the envelope of an event, and its data by a function.

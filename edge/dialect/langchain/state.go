@@ -129,7 +129,7 @@ func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, probl
 
 // Open begins a stream that goes on behind the newest event with the newest state, under its own number.
 func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
-	if !p.req.Newest || p.newest.values == nil {
+	if !p.req.Newest || p.newest.values == nil || p.older != nil {
 		return nil
 	}
 	was, run := p.rec, p.run.id

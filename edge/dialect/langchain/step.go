@@ -56,6 +56,9 @@ func (p *Projector) callEnds(l *lane, t *assemble.Transition) {
 	}
 	s := p.from(l)
 	p.emit(tools, "tools", s, slotOf(t, slotEnds), func(o object) object {
+		if p.older != nil && said { // whose result is a message
+			o = o.Str("tool_name", t.Item.Tool)
+		}
 		if ok {
 			return o.Str("event", "tool-finished").Str("tool_call_id", t.Item.ID).Raw("output", output).OptRaw("blob_ref", p.field("blob_ref"))
 		}
@@ -176,7 +179,7 @@ func (p *Projector) valued() {
 		p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(v)}
 	}
 	if p.wanted() {
-		p.rec.out.Add(p.frame(p.rec.out, values, "values", s, at, func(o object) object { return append(o, v...) }))
+		p.shows(values, "values", s, at, func(o object) object { return append(o, v...) })
 	}
 }
 
@@ -232,3 +235,5 @@ func (p *Projector) described() {
 		}
 	}
 }
+
+func (p *Projector) removed() { p.deleted = p.deleted || p.rec.child == "" }

@@ -19,6 +19,8 @@ type turns struct {
 	graph   string    // name of the agent
 	close   string    // why the run ends with the record at hand: a terminal; "" when it does not
 	why     string    // what failed
+	over    []Stretch // runs that have ended; only appended to: copies share it
+	deleted bool
 }
 
 // graphRun is the run under way, or the newest.
@@ -52,11 +54,11 @@ const (
 
 func (t *turns) clone() turns {
 	c := *t
-	c.waiting = slices.Clone(t.waiting)
+	c.waiting, c.over = slices.Clone(t.waiting), slices.Clip(t.over)
 	return c
 }
 
-func (t *turns) size() int { return 16*len(t.waiting) + 256 }
+func (t *turns) size() int { return 16*len(t.waiting) + 104*len(t.over) + 256 }
 
 // Types that the schema has no names for.
 const (
@@ -86,6 +88,12 @@ func (p *Projector) commanded() {
 	case p.is(typeAnswer) && !p.run.active:
 		p.begins(p.rec.seq, true)
 	case p.is(typeCancel): // what came before it is not answered
+		for _, w := range p.waiting {
+			if id := RunID(p.thread, w.seq); w.own {
+				p.ended(id, w.seq, interrupted)
+				p.dropped(id)
+			}
+		}
 		p.waiting = p.waiting[:0]
 		p.run.over, p.run.stop, p.run.reason = true, "cancelled", text(p.field("reason"))
 	}
@@ -227,6 +235,7 @@ func (p *Projector) settle() {
 		}
 		return o
 	})
+	p.ended(p.run.id, p.run.begin, how)
 	p.last, p.why, p.run.active = how, "", false
 	if len(p.waiting) > 0 {
 		next := p.waiting[0]

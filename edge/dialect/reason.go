@@ -89,6 +89,7 @@ var reasonNames = [reasonCount]string{
 	ReasonFuture:            "future cursor",
 	ReasonBadCursor:         "bad cursor",
 	ReasonBadID:             "bad id",
+	ReasonUnprocessable:     "unprocessable",
 	ReasonBadRequest:        "bad request",
 	ReasonMalformed:         "malformed",
 	ReasonUnknownType:       "unknown type",

@@ -100,6 +100,7 @@ var sentinels = map[string]struct {
 	"fanout.ErrUnavailable":     {fanout.ErrUnavailable, dialect.ReasonUnavailable},
 	"fanout.ErrClosed":          {fanout.ErrClosed, dialect.ReasonShutdown},
 	"dialect.ErrBadRequest":     {dialect.ErrBadRequest, dialect.ReasonBadRequest},
+	"dialect.ErrUnprocessable":  {dialect.ErrUnprocessable, dialect.ReasonUnprocessable},
 	"dialect.ErrNotFound":       {dialect.ErrNotFound, dialect.ReasonNotFound},
 	"dialect.ErrGone":           {dialect.ErrGone, dialect.ReasonState},
 	"dialect.ErrComplete":       {dialect.ErrComplete, dialect.ReasonEnded},

@@ -155,6 +155,9 @@ func (p *Projector) Status() string {
 	return "idle"
 }
 
+// Session is what the thread's session.* events say of it, as schema.MergeSession has it; nil when there are none.
+func (p *Projector) Session() []byte { return p.session }
+
 // Run is the id of the run under way, or of the newest, and whether it is under way.
 func (p *Projector) Run() (id string, active bool) { return p.run.id, p.run.active }
 

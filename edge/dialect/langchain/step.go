@@ -228,6 +228,9 @@ func (p *Projector) checkpointed(id string, step int64) {
 
 // described reads what the session is.
 func (p *Projector) described() {
+	if p.rec.child == "" {
+		p.session = schema.MergeSession(p.session, string(p.rec.typ), p.rec.ts, p.rec.payload)
+	}
 	if v := p.field("agent"); p.rec.child == "" && v != nil {
 		p.graph = cmp.Or(text(v), text(schema.Field(v, "id")))
 		if len(p.graph) > maxName {

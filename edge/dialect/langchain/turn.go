@@ -20,6 +20,7 @@ type turns struct {
 	close   string    // why the run ends with the record at hand: a terminal; "" when it does not
 	why     string    // what failed
 	over    []Stretch // runs that have ended; only appended to: copies share it
+	session []byte    // as schema.MergeSession has it; never changed
 	deleted bool
 }
 
@@ -58,7 +59,7 @@ func (t *turns) clone() turns {
 	return c
 }
 
-func (t *turns) size() int { return 16*len(t.waiting) + 104*len(t.over) + 256 }
+func (t *turns) size() int { return 16*len(t.waiting) + 104*len(t.over) + len(t.session) + 256 }
 
 // Types that the schema has no names for.
 const (

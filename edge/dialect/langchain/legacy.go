@@ -342,6 +342,15 @@ type Stretch struct {
 	ID          string
 	First, Last schema.Seq // records; Last 0: it goes on
 	Status      string     // pending, running, interrupted, success or error
+	Error       string     // of one that failed
+}
+
+// Interrupts returns the ids of the requests for input that wait for an answer.
+func (p *Projector) Interrupts() (ids []string) {
+	for _, r := range p.requests {
+		ids = append(ids, r.id)
+	}
+	return ids
 }
 
 // maxStretches bounds the runs that are remembered once they have ended. Of more the newest are.
@@ -359,11 +368,11 @@ func statusOf(terminal string) string {
 }
 
 // ended notes the end of a run.
-func (p *Projector) ended(id string, first schema.Seq, how string) {
+func (p *Projector) ended(id string, first schema.Seq, how, why string) {
 	if len(p.over) >= maxStretches {
 		p.over = slices.Clone(p.over[maxStretches/4:])
 	}
-	p.over = append(p.over, Stretch{id, first, p.rec.seq, statusOf(how)})
+	p.over = append(p.over, Stretch{id, first, p.rec.seq, statusOf(how), why})
 }
 
 // Runs returns the runs of LangGraph in their order, those that wait last.
@@ -374,11 +383,11 @@ func (p *Projector) Runs() []Stretch {
 		if !p.run.running {
 			status = "pending"
 		}
-		list = append(list, Stretch{p.run.id, p.run.begin, 0, status})
+		list = append(list, Stretch{ID: p.run.id, First: p.run.begin, Status: status})
 	}
 	for _, w := range p.waiting {
 		if w.own {
-			list = append(list, Stretch{RunID(p.thread, w.seq), w.seq, 0, "pending"})
+			list = append(list, Stretch{ID: RunID(p.thread, w.seq), First: w.seq, Status: "pending"})
 		}
 	}
 	return list

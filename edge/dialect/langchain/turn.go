@@ -59,7 +59,7 @@ func (t *turns) clone() turns {
 	return c
 }
 
-func (t *turns) size() int { return 16*len(t.waiting) + 104*len(t.over) + len(t.session) + 256 }
+func (t *turns) size() int { return 16*len(t.waiting) + 120*len(t.over) + len(t.session) + 256 }
 
 // Types that the schema has no names for.
 const (
@@ -91,7 +91,7 @@ func (p *Projector) commanded() {
 	case p.is(typeCancel): // what came before it is not answered
 		for _, w := range p.waiting {
 			if id := RunID(p.thread, w.seq); w.own {
-				p.ended(id, w.seq, interrupted)
+				p.ended(id, w.seq, interrupted, "")
 				p.dropped(id)
 			}
 		}
@@ -225,9 +225,13 @@ func (p *Projector) settle() {
 			return
 		}
 	}
+	why := ""
+	if how == failed {
+		why = cmp.Or(p.why, p.run.reason, "the run failed")
+	}
 	p.root(how, slotLast, func(o object) object {
 		if how == failed {
-			o = o.Str("error", cmp.Or(p.why, p.run.reason, "the run failed"))
+			o = o.Str("error", why)
 		} else if how == interrupted && len(p.requests) == 0 {
 			o = o.OptStr("reason", cmp.Or(p.why, p.run.reason))
 		}
@@ -236,7 +240,7 @@ func (p *Projector) settle() {
 		}
 		return o
 	})
-	p.ended(p.run.id, p.run.begin, how)
+	p.ended(p.run.id, p.run.begin, how, why)
 	p.last, p.why, p.run.active = how, "", false
 	if len(p.waiting) > 0 {
 		next := p.waiting[0]

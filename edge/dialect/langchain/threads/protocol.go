@@ -66,7 +66,7 @@ func Protocol(cfg Config) protocol.Protocol {
 	a, d := &api{cfg: cfg}, &spoken{}
 	p := protocol.Protocol{
 		Dialect: d, Streams: map[string]protocol.Stream{}, Key: "X-Api-Key", KeepAlive: cfg.KeepAlive, LastWords: lastWords,
-		Below: []string{Base, "/threads", "/runs", "/assistants"}, Expose: []string{"Content-Location"},
+		Below: []string{Base, "/threads", "/runs", "/assistants"}, Expose: []string{"Content-Location", "Location"},
 	}
 	for _, base := range []string{"", Base} {
 		for _, s := range slices.Concat(a.streams(), a.legacyStreams()) {

@@ -227,7 +227,7 @@ const (
 )
 
 // wanted reports whether frames of events are to be written.
-func (p *Projector) wanted() bool { return p.rec.out != nil && p.req.Form == "" }
+func (p *Projector) wanted() bool { return p.rec.out != nil && p.req.Form != formMessages }
 
 // at takes the next slot from one on. ok is false for one of thousands of frames of one record: see the dialect's page.
 func (p *Projector) at(slot int) (at dialect.Place, ok bool) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
@@ -201,8 +202,8 @@ func (p *Projector) stepped() {
 
 func (p *Projector) pointed() {
 	p.runs()
-	n, ok := jsonscan.WholeNumber(p.field("step"))
-	if !ok {
+	n, err := strconv.ParseInt(string(p.field("step")), 10, 64) // the first is -1
+	if err != nil {
 		n = p.checkpoint.step + 1
 	}
 	if id := text(p.field("checkpoint_id")); id != "" {

@@ -481,7 +481,7 @@ func TestContractCodes(t *testing.T) {
 		o := ends.OutcomeOf(r)
 		table[fmt.Sprintf("%d %s", o.Status, o.Code)] = true
 	}
-	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001", "503 OVERFLOW"} { // in logs alone, or of streams that bound what waits
+	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001", "503 OVERFLOW", "422 UNPROCESSABLE"} { // in logs alone, or of protocols that bound what waits, or tell 422 from 400
 		if !table[unseen] || told[unseen] {
 			t.Errorf("%s", unseen)
 		}

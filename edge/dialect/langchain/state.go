@@ -147,7 +147,7 @@ func (p *Projector) Status() string {
 	switch {
 	case p.run.active:
 		return "busy"
-	case len(p.requests) > 0:
+	case p.asking():
 		return interrupted
 	case p.last == failed:
 		return "error"
@@ -164,7 +164,7 @@ func (p *Projector) Run() (id string, active bool) { return p.run.id, p.run.acti
 // Asks reports whether a request for input waits for an answer, and in which namespace, a JSON list, it was made.
 func (p *Projector) Asks(interrupt string) (namespace []byte, ok bool) {
 	for _, r := range p.requests {
-		if r.id == interrupt {
+		if r.id == interrupt && !r.told {
 			return r.namespace, true
 		}
 	}
@@ -199,14 +199,17 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	}
 	node := quoted(cmp.Or(p.graph, "agent"))
 	o = append(o.Name("next"), '[')
-	if p.run.active || len(p.requests) > 0 {
+	if p.run.active || p.asking() {
 		o = append(o, node...)
 	}
 	o = append(append(o, ']').Name("tasks"), '[')
-	if p.run.active || len(p.requests) > 0 {
+	if p.run.active || p.asking() {
 		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
 		o = append(o.Name("interrupts"), '[')
 		for _, r := range p.requests {
+			if r.told {
+				continue
+			}
 			o = append(sepList(o), '{')
 			o = object(o).Str("id", r.id).Raw("value", r.payload).Raw("namespace", r.namespace).End()
 		}

@@ -103,6 +103,7 @@ type request struct {
 	lane, id  string
 	namespace []byte
 	payload   []byte // null for one that is too long
+	told      bool   // a client has answered it, and the agent has not said so yet
 }
 
 const (
@@ -125,7 +126,7 @@ func (p *Projector) asks(l *lane, t *assemble.Transition) {
 		if len(payload) > maxAsked {
 			payload = []byte(`null`)
 		}
-		p.requests = append(p.requests, request{t.Lane.Child, t.Item.ID, s.namespace, bytes.Clone(payload)})
+		p.requests = append(p.requests, request{lane: t.Lane.Child, id: t.Item.ID, namespace: s.namespace, payload: bytes.Clone(payload)})
 	}
 }
 
@@ -170,7 +171,7 @@ func (p *Projector) valued() {
 	if v == nil || p.field("omitted") != nil && string(v) == "null" {
 		return // a loss tells of it
 	}
-	p.runs()
+	p.reaches()
 	s := p.from(p.lane(p.rec.child))
 	at, ok := p.at(slotSays)
 	if !ok {
@@ -200,8 +201,15 @@ func (p *Projector) stepped() {
 	}
 }
 
+// reaches notes that the agent has come to a state. One that a fork or a client has stored is not its work.
+func (p *Projector) reaches() {
+	if p.run.active || !isForked(p.rec.payload) {
+		p.runs()
+	}
+}
+
 func (p *Projector) pointed() {
-	p.runs()
+	p.reaches()
 	n, err := strconv.ParseInt(string(p.field("step")), 10, 64) // the first is -1
 	if err != nil {
 		n = p.checkpoint.step + 1

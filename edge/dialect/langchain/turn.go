@@ -74,6 +74,12 @@ func (p *Projector) begins(seq schema.Seq, asked bool) {
 
 // commanded reads what clients command, before anything else of the record is told.
 func (p *Projector) commanded() {
+	if p.is(typeAnswer) {
+		id := text(p.field("request_id"))
+		if i := slices.IndexFunc(p.requests, func(r request) bool { return r.id == id && r.lane == p.rec.child }); i >= 0 {
+			p.requests[i].told = true
+		}
+	}
 	if p.rec.child != "" {
 		return
 	}
@@ -134,7 +140,7 @@ func (p *Projector) turnEnds(t *assemble.Transition) {
 		return
 	}
 	p.run.over, p.run.stop, p.run.reason = true, text(p.field("stop_reason")), text(p.field("reason"))
-	if len(p.requests) > 0 && outcomeOf(p.run.stop) == completed {
+	if p.asking() && outcomeOf(p.run.stop) == completed {
 		p.close = interrupted
 	}
 }
@@ -169,7 +175,7 @@ func (p *Projector) changes(t *assemble.Transition) {
 		}
 	case s.State == schema.StateAwaitingApproval || s.State == schema.StatePaused:
 		p.runs()
-		if len(p.requests) > 0 {
+		if p.asking() {
 			p.close = interrupted
 		}
 	default:
@@ -219,7 +225,7 @@ func (p *Projector) settle() {
 		return
 	}
 	if how == completed {
-		if len(p.requests) > 0 {
+		if p.asking() {
 			how = interrupted
 		} else if p.takes && len(p.waiting) > 0 && !p.waiting[0].own {
 			return
@@ -232,7 +238,7 @@ func (p *Projector) settle() {
 	p.root(how, slotLast, func(o object) object {
 		if how == failed {
 			o = o.Str("error", why)
-		} else if how == interrupted && len(p.requests) == 0 {
+		} else if how == interrupted && !p.asking() {
 			o = o.OptStr("reason", cmp.Or(p.why, p.run.reason))
 		}
 		if p.checkpoint.id != "" {
@@ -247,6 +253,11 @@ func (p *Projector) settle() {
 		p.waiting = p.waiting[1:]
 		p.begins(next.seq, true)
 	}
+}
+
+// asking reports whether a request for input waits for an answer.
+func (p *Projector) asking() bool {
+	return slices.ContainsFunc(p.requests, func(r request) bool { return !r.told })
 }
 
 // childBegins appends that a child has started, and why.

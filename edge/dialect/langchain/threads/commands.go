@@ -1,13 +1,17 @@
 package threads
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"net/http"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/protocol"
+	"agentstream/fanout"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 func (a *api) commandRoutes() []protocol.Route {
@@ -21,13 +25,27 @@ type command struct {
 	do    func(ctx context.Context, c *protocol.Call, thread string, params []byte) (answer, error)
 }
 
+// commands are those of §4 but for subscriptions, by their methods.
+var commands = map[string]command{
+	"run.start":             {auth.ScopeCommand, startRun},
+	"input.respond":         {auth.ScopeCommand, respond},
+	"input.inject":          {auth.ScopeCommand, inject},
+	"agent.getTree":         {auth.ScopeRead, getTree},
+	"state.get":             {auth.ScopeRead, getValues},
+	"state.listCheckpoints": {auth.ScopeRead, listCheckpoints},
+	"state.fork":            {auth.ScopeWrite, fork},
+}
+
 // commandOf returns a command by its method.
 func (a *api) commandOf(method string) (command, error) {
 	switch method {
 	case "subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect":
 		return command{}, refuse(langchain.CodeNotSupported, "%s is for sockets", method)
 	}
-	return command{}, refuse(langchain.CodeUnknownCommand, "there is no command %q", method)
+	if cmd, ok := commands[method]; ok {
+		return cmd, nil
+	}
+	return command{}, refuse(langchain.CodeUnknownCommand, "there is no command %.100q", method)
 }
 
 // carryOut does what a command asks for, within its scope.
@@ -68,4 +86,68 @@ func (a *api) command(ctx context.Context, c *protocol.Call) error {
 	}
 	c.Reply(http.StatusOK, text)
 	return nil
+}
+
+// params are those of a command. Names are taken in snake_case, and in camelCase as the second one.
+type params jsonscan.Fields
+
+func readParams(raw []byte) (params, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		raw = []byte("{}")
+	}
+	if raw[0] != '{' {
+		return nil, refuse(langchain.CodeInvalidArgument, "params is not an object")
+	}
+	return params(jsonscan.Fields(nil).Read(raw)), nil
+}
+
+// raw returns the first of some fields that is there and not null; nil for none.
+func (p params) raw(names ...string) []byte {
+	for _, name := range names {
+		if v := jsonscan.Fields(p).Raw(name); v != nil && string(v) != "null" {
+			return v
+		}
+	}
+	return nil
+}
+
+// text returns a field that is a text. The error is a refusal of one that is not there, or is something else.
+func (p params) text(names ...string) (string, error) {
+	v := p.raw(names...)
+	if !jsonscan.IsString(v) || len(v) == 2 {
+		return "", refuse(langchain.CodeInvalidArgument, "%s is not a text", names[0])
+	}
+	return jsonscan.DecodeString(v), nil
+}
+
+// optional returns a field that may be absent, and is of the kind that begins so: '{', '[' or '"'.
+func (p params) optional(kinds string, names ...string) ([]byte, error) {
+	v := p.raw(names...)
+	if v != nil && bytes.IndexByte([]byte(kinds), v[0]) < 0 {
+		return nil, refuse(langchain.CodeInvalidArgument, "%s is of the wrong kind", names[0])
+	}
+	return v, nil
+}
+
+// find returns a thread as it stands. The error is a refusal for one that is not there.
+func find(ctx context.Context, c *protocol.Call, thread string) (schema.Head, *langchain.Projector, error) {
+	head, p, err := protocol.Newest[*langchain.Projector](ctx, c, whole(thread))
+	if errors.Is(err, fanout.ErrNotFound) {
+		err = refuse(langchain.CodeNoSuchRun, "there is no such thread")
+	}
+	return head, p, err
+}
+
+// errMoved reports that the thread is not any more as it was when a command was made for it.
+var errMoved = errors.New("the thread has moved on")
+
+// event is what a client puts into a lane of a thread.
+func event(typ, lane string, payload jsonscan.Object) schema.Event {
+	return schema.Event{Type: typ, ChildID: lane, Actor: "user", Payload: []byte(payload)}
+}
+
+// signed adds to a payload who says it.
+func signed(c *protocol.Call, payload jsonscan.Object) jsonscan.Object {
+	return jsonscan.Object(c.By([]byte(payload)))
 }

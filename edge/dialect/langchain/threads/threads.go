@@ -241,9 +241,6 @@ func (a *api) change(ctx context.Context, c *protocol.Call, typ string, payload 
 	return err
 }
 
-// typeCancel is a command that the schema has no name for.
-const typeCancel = "command.cancel"
-
 // remove deletes a thread: its agent is told to end what it does, and in this protocol the thread is not there any more.
 func (a *api) remove(ctx context.Context, c *protocol.Call) error {
 	busy := func(p *langchain.Projector) error {

@@ -1,0 +1,72 @@
+package threads
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"agentstream/edge/dialect/langchain"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// fork is state.fork: a new thread that begins with its origin and the state of a checkpoint, and with a run if there is input.
+func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	id, err := p.text("checkpoint_id", "checkpointId")
+	if err != nil {
+		return answer{}, err
+	}
+	if _, _, err := find(ctx, c, thread); err != nil {
+		return answer{}, err
+	}
+	at, err := checkpointOf(ctx, c, thread, id)
+	if err != nil {
+		return answer{}, err
+	}
+	made := c.NewRun("thread_")
+	agent, err := originOf(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	o := jsonscan.Object{'{'}.Raw("agent", agent)
+	o = append(o.Name("metadata"), '{')
+	o = append(o.Name("forked_from"), '{').Str("thread_id", thread).Str("checkpoint_id", id).End().End()
+	point := jsonscan.Object{'{'}.Str("checkpoint_id", id).Int("step", at.step).Str("source", "fork")
+	events := []schema.Event{
+		event(schema.TypeSessionCreated, "", o.End()),
+		event(schema.TypeCheckpoint, "", point.End()),
+		event(schema.TypeStateValues, "", jsonscan.Object{'{'}.Raw("values", pick(at.values, nil)).Str("source", "fork").End()),
+	}
+	if input := p.raw("input"); input != nil {
+		m := messageOf(input)
+		said := jsonscan.Object{'{'}.Raw("content", m.content).OptRaw("message_id", m.id).OptRaw("name", m.name).OptRaw("input", input).OptRaw("config", p.raw("config"))
+		events = append(events, event(schema.TypeCommandMessage, "", signed(c, said.End())))
+	}
+	receipt, err := c.Append(ctx, made, events, producers.AppendOptions{MustBeNew: true, Whole: true})
+	return answer{jsonscan.Object{'{'}.Str("run_id", langchain.RunID(made, receipt.Last)).Str("thread_id", made).End(), -1}, err
+}
+
+// originOf returns the agent of a thread as it was created, a JSON value.
+func originOf(ctx context.Context, c *protocol.Call, thread string) ([]byte, error) {
+	for r, err := range c.Records(ctx, thread, 0, 1) {
+		if errors.Is(err, fanout.ErrExpired) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if e, err := r.Event(); err == nil && e.Type == schema.TypeSessionCreated {
+			if v := schema.Field(e.Payload, "agent"); v != nil {
+				return slices.Clone(v), nil
+			}
+		}
+	}
+	return []byte(`"agent"`), nil
+}

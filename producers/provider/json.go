@@ -109,7 +109,7 @@ func (l Fields) Overlay(with Fields) Fields {
 		if IsNull(f.Value) && old != nil {
 			continue
 		}
-		if old == nil && len(l) >= maxMembers || l.size()-len(old)+len(f.Name)+len(f.Value) > maxGathered {
+		if old == nil && len(l) >= maxMembers || l.Size()-len(old)+len(f.Name)+len(f.Value) > maxGathered {
 			n, _ := strconv.Atoi(string(l.Get(omittedMembers)))
 			l = l.Set(omittedMembers, Number(n+1))
 			continue
@@ -126,9 +126,10 @@ const (
 	omittedMembers = "omitted_members"
 )
 
-func (l Fields) size() (n int) {
+// Size returns about how long the object is when it is written, in bytes.
+func (l Fields) Size() (n int) {
 	for _, f := range l {
-		n += len(f.Name) + len(f.Value)
+		n += len(f.Name) + len(f.Value) + len(`"":,`)
 	}
 	return n
 }

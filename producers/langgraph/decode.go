@@ -46,7 +46,7 @@ type Decoder struct {
 	lanes
 	messages map[string]*message // open, by who says them
 	open     map[string]bool     // calls and tasks that have begun
-	asked    map[string]*lane    // requests for input that wait
+	asked    map[string]bool     // requests for input that wait
 	state    schema.RunState     // of the run; "" before it began
 }
 
@@ -55,10 +55,10 @@ func NewDecoder(cfg Config) *Decoder {
 	if cfg.MaxLineBytes <= 0 {
 		cfg.MaxLineBytes = 16 << 20
 	}
-	d := &Decoder{cfg: cfg, messages: map[string]*message{}, open: map[string]bool{}, asked: map[string]*lane{}}
+	d := &Decoder{cfg: cfg, messages: map[string]*message{}, open: map[string]bool{}, asked: map[string]bool{}}
 	d.lanes = lanes{root: &lane{}, active: map[string]*lane{}, pools: map[string][]*lane{}}
 	for _, id := range cfg.Requests {
-		d.asked[id] = d.root
+		d.asked[id] = true
 	}
 	return d
 }

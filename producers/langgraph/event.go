@@ -26,7 +26,7 @@ func (d *Decoder) take(e *event) {
 	case e.Method == "lifecycle":
 		d.lifecycle(e, l)
 	case e.Method == "values":
-		d.requests(e, l, data.Get("__interrupt__"))
+		d.requests(e, data.Get("__interrupt__"))
 		d.add(l, schema.TypeStateValues, e.says(field("values", e.Params.Data)))
 	case e.Method == "updates" && len(data) == 2 && data.Str("node") == e.Params.Node && data.Get("values") != nil:
 		d.add(l, schema.TypeStateUpdate, e.says(field("values", data.Get("values"))))
@@ -43,8 +43,8 @@ func (d *Decoder) take(e *event) {
 	case e.Method == "tasks" && id != "":
 		d.task(e, l, id)
 	case e.Method == "input.requested" && data.Str("interrupt_id") != "":
-		d.asked[data.Str("interrupt_id")] = l
-		d.add(l, schema.TypeInputRequested, e.with(quoted("request_id", data.Str("interrupt_id")), field("payload", provider.OrNull(data.Get("payload")))))
+		d.asked[data.Str("interrupt_id")] = true
+		d.add(d.root, schema.TypeInputRequested, e.with(quoted("request_id", data.Str("interrupt_id")), field("payload", provider.OrNull(data.Get("payload")))))
 	case e.Method == "custom", strings.HasPrefix(e.Method, "custom:"):
 		d.custom(e, l)
 	default:
@@ -122,21 +122,21 @@ func (d *Decoder) task(e *event, l *lane, id string) {
 	case !d.item("task\x00"+l.id+"\x00"+id, !ended):
 		d.verbatim(l, e)
 	case ended:
-		d.requests(e, l, e.data.Get("interrupts"))
+		d.requests(e, e.data.Get("interrupts"))
 		d.add(l, schema.TypeTaskEnd, e.with(append(p, field("ok", provider.Bool(problem == nil || provider.IsNull(problem))))...))
 	default:
 		d.add(l, schema.TypeTaskStart, e.with(p...))
 	}
 }
 
-// requests asks for input once for each interrupt, where it is first seen.
-func (d *Decoder) requests(e *event, l *lane, list []byte) {
+// requests asks for input once for each interrupt, where it is first seen. The run waits for the answer, not the lane, which ends.
+func (d *Decoder) requests(e *event, list []byte) {
 	for _, raw := range provider.Elements(list) {
 		all, _ := provider.Parse(raw)
 		id := all.Str("id")
-		if _, known := d.asked[id]; !known && id != "" {
-			d.asked[id] = l
-			d.add(l, schema.TypeInputRequested, e.says(quoted("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
+		if !d.asked[id] && id != "" {
+			d.asked[id] = true
+			d.add(d.root, schema.TypeInputRequested, e.says(quoted("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (d *Decoder) lifecycle(e *event, l *lane) {
 		}
 	case l == d.root && d.cfg.Lifecycle && d.state != state:
 		for _, id := range slices.Sorted(maps.Keys(d.asked)) {
-			d.add(d.asked[id], schema.TypeInputAnswered, fields(quoted("request_id", id)))
+			d.add(d.root, schema.TypeInputAnswered, fields(quoted("request_id", id)))
 		}
 		clear(d.asked)
 	}

@@ -69,6 +69,9 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 	if b == nil {
 		return
 	}
+	if m.own && b.state == finished || p.silent(m, t) {
+		return
+	}
 	switch t.Kind {
 	case assemble.BlockText:
 		p.piece(m, b, t)
@@ -79,6 +82,9 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 	case assemble.BlockEnd:
 		if v := schema.Field(t.Value, "input"); v != nil && t.Block.IsCall {
 			p.rec.input = v
+		}
+		if m.own && (p.rec.own != nil || !b.parts) {
+			p.finish(m, b, slotSays, b.content(t.Block.Part(), p.rec.input, t.Block.Free))
 		}
 	case assemble.BlockSignature:
 		b.extra = append(append(append(b.extra[:len(b.extra):len(b.extra)], `,"extras":{"signature":`...), t.Value...), '}')
@@ -112,6 +118,11 @@ func (p *Projector) blockOpens(m *message, t *assemble.Transition) {
 		m.blocks = append(m.blocks[:0:0], m.blocks[maxBlocks:]...)
 	}
 	m.blocks = append(m.blocks, b)
+	if m.own {
+		b.index = int(t.Block.Index)
+		p.starts(m, b, slotSays)
+		return
+	}
 	if !p.yields(m, t.Message, slotEnds) {
 		return
 	}
@@ -146,8 +157,10 @@ func (p *Projector) yields(m *message, of *assemble.Message, slot int) bool {
 
 // starts begins a block of the protocol.
 func (p *Projector) starts(m *message, b *block, slot int) {
-	b.state, b.index, m.active = streams, m.next, b
-	m.next++
+	if b.state = streams; !m.own {
+		b.index, m.active = m.next, b
+		m.next++
+	}
 	p.speaks(m, slot, "content-block-start", func(o object) object {
 		o = o.Int("index", int64(b.index)).Name("content")
 		switch b.kind {
@@ -233,7 +246,7 @@ func (p *Projector) piece(m *message, b *block, t *assemble.Transition) {
 
 // part ends a block of the protocol whose text is too long to be kept any longer.
 func (p *Projector) part(m *message, b *block, t *assemble.Transition) {
-	if b.kind != blockText && b.kind != blockReasoning {
+	if m.own || b.kind != blockText && b.kind != blockReasoning {
 		b.parts = true
 		return
 	}
@@ -257,7 +270,7 @@ func (p *Projector) catchUp(m *message, b *block, slot int, all []byte) {
 
 func (p *Projector) blockCloses(m *message, b *block, t *assemble.Transition) {
 	slot := slotEnds
-	if p.is(schema.TypeMessageEnd) || p.is(schema.TypeBlockEnd) {
+	if !m.own && (p.is(schema.TypeMessageEnd) || p.is(schema.TypeBlockEnd)) {
 		slot = slotSays
 	}
 	if b.state == finished && len(t.Text) > b.skip && !isCall(b) {

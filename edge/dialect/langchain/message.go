@@ -15,6 +15,7 @@ import (
 type message struct {
 	id     string
 	run    string // of the model call
+	own    bool   // of a LangGraph agent: its events come out as they went in
 	role   string
 	from   source
 	model  []byte // metadata, the inside of an object
@@ -75,6 +76,9 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 			}
 		}
 		m.model = o
+		if own := p.rec.own; isObject(own) {
+			m.own, m.run = true, cmp.Or(text(schema.Field(own, "run_id")), m.run)
+		}
 	}
 	if p.is(schema.TypeMessageEnd) {
 		p.rec.whole = m
@@ -96,8 +100,17 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 
 // speaks adds an event of a message.
 func (p *Projector) speaks(m *message, slot int, event string, more func(object) object) {
+	own := p.own(slot)
 	p.emit(messages, "messages", m.from, slot, func(o object) object {
-		if o = o.Str("event", event).Str("run_id", m.run).Str("message_id", m.id); p.older != nil && event != "message-start" {
+		if own != nil {
+			o, more = o.Members(own, "run_id", "message_id"), func(o object) object { return o }
+			if event == "message-start" && schema.Field(own, "role") == nil {
+				o = o.Str("role", m.role)
+			}
+		} else {
+			o = o.Str("event", event)
+		}
+		if o = o.Str("run_id", m.run).Str("message_id", m.id); p.older != nil && event != "message-start" {
 			o = o.Str("role", m.role)
 		}
 		return more(o)
@@ -131,7 +144,7 @@ func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 	}
 	problem, code := p.problemOf(t, said, stop)
 	if problem != "" {
-		if usage != nil { // an error has none
+		if usage != nil && p.rec.own == nil { // an error has none
 			p.speaks(m, slot, "usage", func(o object) object { return o.Raw("usage", usage) })
 		}
 		p.speaks(m, slot, "error", func(o object) object { return o.Str("message", problem).OptStr("code", code) })

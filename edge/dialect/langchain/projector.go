@@ -50,6 +50,7 @@ type lane struct {
 	segments  []string // its namespace
 	namespace []byte   // the same, JSON
 	call      string   // id of the call that has spawned it
+	silent    bool     // its agent says itself what becomes of its namespaces
 	open      *message // the lane's open message
 	by        *atomic.Bool
 }
@@ -66,6 +67,7 @@ type record struct {
 	slot    int  // of the next frame, at least
 	whole   *message
 	input   []byte // of the call that ends with it
+	own     []byte // see ownOf
 	kept    int    // messages and results for MessagesRequest
 	out     *dialect.Frames
 }
@@ -171,12 +173,15 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	if p.thread == "" {
 		p.thread = string(run)
 	}
+	p.rec.own = p.ownOf()
 	p.commanded()
 	for i := range steps {
 		p.step(&steps[i])
 	}
 	if f := others[string(r.Type)]; f != nil {
 		f(p)
+	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.langgraph.")); ok && slices.Contains(channels[:], string(name)) && p.rec.own != nil {
+		p.sent(string(name))
 	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.")); ok {
 		p.says(string(name), p.payloadOf())
 	}
@@ -269,10 +274,16 @@ func (p *Projector) from(l *lane) source {
 // emit adds a frame whose data is given. Every frame takes its slot, shown or not.
 func (p *Projector) emit(c channel, method string, s source, slot int, data func(object) object) {
 	at, ok := p.at(slot)
+	own := p.own(slot)
 	if !ok || !p.wanted() {
 		return
 	}
-	p.shows(c, method, s, at, func(o object) object { return data(append(o, '{')).End() })
+	p.shows(c, method, s, at, func(o object) object {
+		if own != nil {
+			return append(o, own...)
+		}
+		return data(append(o, '{')).End()
+	})
 }
 
 // shows adds the frame of an event whose data a function writes, or what it is in the words of the older API.

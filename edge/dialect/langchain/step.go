@@ -177,7 +177,7 @@ func (p *Projector) valued() {
 	if !ok {
 		return
 	}
-	if len(s.lane) == 0 {
+	if len(s.lane) == 0 && schema.Field(v, "__interrupt__") == nil { // that is no whole state
 		p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(v)}
 	}
 	if p.wanted() {
@@ -186,6 +186,9 @@ func (p *Projector) valued() {
 }
 
 func (p *Projector) updated() {
+	if p.field("omitted") != nil && string(p.field("values")) == "null" {
+		return // a loss tells of it
+	}
 	p.runs()
 	p.emit(updates, "updates", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
 		return o.OptRaw("node", p.field("node")).Raw("values", p.field("values"))

@@ -120,12 +120,19 @@ func (p *Projector) runs() {
 	}
 	if !p.run.running {
 		p.run.running = true
-		p.root("running", slotBegins, nil)
+		slot := slotBegins
+		if p.is(schema.TypeRunLifecycle) && p.rec.own != nil {
+			slot = slotSays
+		}
+		p.root("running", slot, nil)
 	}
 }
 
 // root appends what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
+	if text(schema.Field(p.rec.own, "event")) != event {
+		p.rec.own = nil
+	}
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {
 		o = o.Str("event", event).OptStr("graph_name", p.graph)
 		if more != nil {
@@ -168,6 +175,7 @@ func (p *Projector) changes(t *assemble.Transition) {
 		if !s.State.Final() {
 			p.runs()
 		}
+		p.scoped(p.lane(t.Lane.Child))
 	case s.State.Final():
 		p.close = endOf(s.State)
 		if p.why = ""; s.Reason != nil {
@@ -272,6 +280,12 @@ func (p *Projector) childBegins(t *assemble.Transition) {
 	l := p.lanes[t.Lane.Child]
 	if l == nil {
 		l = p.below(t.Lane.Child, t.Lane.Parent, call, name)
+	} else {
+		l = p.lane(t.Lane.Child)
+	}
+	if l.silent = p.field("namespace") != nil; l.silent {
+		p.has(l)
+		return
 	}
 	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotBegins), func(o object) object {
 		o = o.Str("event", "started").OptStr("graph_name", graph)
@@ -285,6 +299,10 @@ func (p *Projector) childBegins(t *assemble.Transition) {
 func (p *Projector) childEnds(t *assemble.Transition) {
 	l := p.lane(t.Lane.Child)
 	how, reason := completed, ""
+	if l.silent {
+		l.open = nil
+		return
+	}
 	if s, err := schema.ParseLifecycle(p.rec.payload); err == nil && p.is(schema.TypeRunLifecycle) {
 		if how = endOf(s.State); s.Reason != nil {
 			reason = *s.Reason

@@ -1,0 +1,62 @@
+package langchain
+
+import (
+	"bytes"
+	"slices"
+
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// ownOf returns the data of the event that the record at hand was made of by producers/langgraph: the record's own frame has it as
+// it came. It is nil for all other records.
+func (p *Projector) ownOf() []byte {
+	if bytes.HasSuffix(p.rec.typ, []byte(".delta")) || bytes.HasPrefix(p.rec.typ, []byte("command.")) || p.field("namespace") == nil {
+		return nil
+	}
+	return p.field("data")
+}
+
+// own returns what ownOf has said, once: for the first frame that the record itself says.
+func (p *Projector) own(slot int) []byte {
+	v := p.rec.own
+	if v == nil || slot != slotSays && slot != slotLast {
+		return nil
+	}
+	p.rec.own = nil
+	return v
+}
+
+// sent shows an event of a method that the catalogue had no place for.
+func (p *Projector) sent(method string) {
+	s, c := p.from(p.lane(p.rec.child)), channel(slices.Index(channels[:], method))
+	p.runs()
+	if c == custom {
+		if name := text(schema.Field(p.rec.own, "name")); name != "" {
+			s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
+		}
+	}
+	p.emit(c, method, s, slotSays, func(o object) object { return o })
+}
+
+// scoped shows what becomes of a namespace. The lane has it from then on.
+func (p *Projector) scoped(l *lane) {
+	if p.rec.own != nil {
+		p.has(l)
+		p.emit(lifecycle, "lifecycle", p.from(l), slotSays, func(o object) object { return o })
+	}
+}
+
+// has gives a lane the namespace of the record at hand.
+func (p *Projector) has(l *lane) {
+	l.namespace, l.segments = p.from(l).namespace, nil
+	for e := range jsonscan.Elements(l.namespace) {
+		l.segments = append(l.segments, text(e))
+	}
+}
+
+// silent reports whether a piece of text has no event of its own: another one has it.
+func (p *Projector) silent(m *message, t *assemble.Transition) bool {
+	return m.own && t.Kind == assemble.BlockText && string(p.field("silent")) == "true"
+}

@@ -30,8 +30,11 @@ type agents struct {
 	all  sync.WaitGroup
 }
 
-// startAgents serves until the test ends.
-func startAgents(t *testing.T, url string) {
+// startAgents serves sessions until the test ends.
+func startAgents(t *testing.T, url string) { serveRuns(t, url, "sess_", serveSession) }
+
+// serveRuns begins an agent for each run whose id begins with a prefix, until the test ends.
+func serveRuns(t *testing.T, url, prefix string, serve func(context.Context, *pubjs.Log, schema.RunKey) error) {
 	t.Helper()
 	nc, err := natskit.Dial(url, "agents")
 	if err != nil {
@@ -45,7 +48,7 @@ func startAgents(t *testing.T, url string) {
 	a := &agents{log: log, seen: make(map[string]bool)}
 	sub, err := nc.Subscribe(schema.LivePrefix+".>", func(m *nats.Msg) {
 		key, _, err := schema.ParseSubject(m.Subject)
-		if err != nil || !strings.HasPrefix(key.Run, "sess_") {
+		if err != nil || !strings.HasPrefix(key.Run, prefix) {
 			return
 		}
 		a.mu.Lock()
@@ -55,7 +58,7 @@ func startAgents(t *testing.T, url string) {
 		}
 		a.seen[key.Run] = true
 		a.all.Go(func() {
-			if err := serveSession(ctx, log, key); err != nil {
+			if err := serve(ctx, log, key); err != nil {
 				t.Errorf("agent of %s: %v", key, err)
 			}
 		})
@@ -85,6 +88,11 @@ type sessionAgent struct {
 
 // serveSession does what it is told until ctx ends.
 func serveSession(ctx context.Context, log *pubjs.Log, key schema.RunKey) error {
+	return serveAs(ctx, log, key, (*sessionAgent).serve)
+}
+
+// serveAs has an agent of a run serve until ctx ends.
+func serveAs(ctx context.Context, log *pubjs.Log, key schema.RunKey, serve func(*sessionAgent, context.Context) error) error {
 	open, _, err := producers.ReadOpen(ctx, log, key)
 	if err != nil {
 		return ignoreEnd(ctx, err)
@@ -106,16 +114,20 @@ func serveSession(ctx context.Context, log *pubjs.Log, key schema.RunKey) error 
 		return err
 	}
 	defer a.commands.Close()
+	return ignoreEnd(ctx, serve(a, ctx))
+}
+
+func (a *sessionAgent) serve(ctx context.Context) error {
 	for {
 		cmd, err := a.next(ctx)
 		if err != nil {
-			return ignoreEnd(ctx, err)
+			return err
 		}
 		if cmd.Name != "message" || strings.Contains(string(cmd.Event.Payload), `"role":"system"`) {
 			continue // said when nothing is under way
 		}
 		if err := a.answer(ctx, cmd.Text()); err != nil {
-			return ignoreEnd(ctx, fmt.Errorf("%q: %w", cmd.Text(), err))
+			return fmt.Errorf("%q: %w", cmd.Text(), err)
 		}
 	}
 }

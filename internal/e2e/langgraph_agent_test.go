@@ -92,10 +92,13 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 		return errors.Join(feed("checkpoint.created", `{"checkpoint_id":"%s-%d","step":%d,"source":"loop"}`, turn.ID(), a.step, a.step),
 			feed("state.values", `{"values":%s}`, all))
 	}
+	pause := time.Duration(strings.Count(said, "slow")) * 100 * time.Millisecond
 	tells := func(id, text string) error {
 		a.adds("ai", id, text)
 		err := feed("message.start", `{"message_id":%q,"role":"assistant","model":"m","provider":"anthropic"}`, id)
-		return errors.Join(err, feed("block.start", `{"index":0,"kind":"text"}`), pieces(func(s string) error { return feed("text.delta", `{"index":0,"text":%s}`, quoted(s)) }, text),
+		return errors.Join(err, feed("block.start", `{"index":0,"kind":"text"}`), pieces(func(s string) error {
+			return errors.Join(feed("text.delta", `{"index":0,"text":%s}`, quoted(s)), rested(ctx, pause))
+		}, text),
 			feed("block.end", `{"index":0}`), feed("message.end", `{"message_id":%q,"stop_reason":"end_turn","usage":{"input_tokens":12,"output_tokens":7}}`, id))
 	}
 	if err := errors.Join(state(), feed("task.start", `{"task_id":"task-%s","name":"agent","input":{"said":%s}}`, turn.ID(), quoted(said))); err != nil {
@@ -111,6 +114,9 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 		if err != nil {
 			return err
 		}
+		a.messages = append(a.messages,
+			json.RawMessage(fmt.Sprintf(`{"type":"ai","id":"msg_%s","content":"","tool_calls":[{"id":%q,"name":"task","args":{"city":"Grüße 🌍"},"type":"tool_call"}]}`, id, id)),
+			json.RawMessage(fmt.Sprintf(`{"type":"tool","id":"result_%s","content":"told","tool_call_id":%q,"name":"task"}`, id, id)))
 	}
 	if err := errors.Join(tells("msg_"+turn.ID(), "You say: "+said+". "+speech), feed("state.update", `{"node":"agent","values":{"n":1}}`),
 		feed("task.end", `{"task_id":"task-%s","result":{"n":1}}`, turn.ID()), state()); err != nil {
@@ -124,11 +130,6 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 			if err := feed("input.requested", `{"request_id":%q,"payload":{"question":"Which?"}}`, id); err != nil {
 				return err
 			}
-		}
-	}
-	if strings.Contains(said, "slow") {
-		if err := rested(ctx, 2*time.Second); err != nil {
-			return err
 		}
 	}
 	return errors.Join(turn.End("end_turn"), a.run.Flush(ctx))

@@ -24,7 +24,7 @@ assert.deepEqual([call.name, call.input], ["task", { city: "Grüße 🌍" }]);
 assert.equal(await call.output, "told");
 const states = await values;
 assert.deepEqual(states.map((s) => s.step), [0, 1]);
-assert.deepEqual(states.at(-1).messages.map((m) => m.content ?? m.text), ["all", said("all")]);
+assert.deepEqual(states.at(-1).messages.map((m) => m.content ?? m.text), ["all", "", "told", said("all")]);
 assert.equal(states.at(-1).messages[0].id, "human-1");
 const [helper] = await helpers;
 assert.equal(helper.callId, call.callId);

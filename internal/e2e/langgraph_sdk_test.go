@@ -1,0 +1,93 @@
+package e2e_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// needLangGraph returns Node's program, where LangGraph's packages are installed.
+func needLangGraph(t *testing.T, packages ...string) string {
+	t.Helper()
+	node := program(t, "node")
+	for _, p := range append(packages, "@langchain/langgraph-sdk", "langgraph-sdk-1.11") {
+		if _, err := os.Stat(filepath.Join(jsDir, "node_modules", p)); err != nil {
+			missing(t, "the npm package "+p+" is not installed in "+jsDir)
+		}
+	}
+	return node
+}
+
+// threadsFor are two edges, a persister, and an agent for every thread. page is an origin whose pages may come.
+func threadsFor(t *testing.T, page string) world {
+	t.Helper()
+	w := edgesFor(t, page)
+	serveRuns(t, w.nats, "", serveThread)
+	return w
+}
+
+// script runs one on Node, which says "ok" when all is well.
+func script(t *testing.T, node, name string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), node, name)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = jsDir, append(os.Environ(), env...), time.Second
+	kill := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "ok") {
+		t.Fatalf("%v\n%s", err, tail(string(out), 4000))
+	}
+}
+
+// TestLangGraphSDK: the npm library of LangGraph, unmodified, in two versions, over both transports, with one thread on two nodes:
+// messages, calls, values, subagents, custom events, questions and answers, a cancel, several runs, several observers, one who
+// comes late, one who is cut.
+func TestLangGraphSDK(t *testing.T) {
+	node := needLangGraph(t)
+	w := threadsFor(t, "http://127.0.0.1:1")
+	for _, sdk := range []string{"@langchain/langgraph-sdk", "langgraph-sdk-1.11"} {
+		for _, transport := range []string{"sse", "websocket"} {
+			t.Run(sdk+" "+transport, func(t *testing.T) {
+				t.Parallel()
+				script(t, node, "threads.mjs", "SDK="+sdk, "TRANSPORT="+transport, "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+			})
+		}
+		t.Run(sdk+" legacy", func(t *testing.T) {
+			t.Parallel()
+			script(t, node, "threads-legacy.mjs", "SDK="+sdk, "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+		})
+	}
+}
+
+// TestUseStream: pages with LangGraph's React hooks, the newer over both transports and the older, reloaded in the middle of a run.
+func TestUseStream(t *testing.T) {
+	node := needLangGraph(t, "@langchain/react", "react-dom", "esbuild", "puppeteer-core")
+	chromium := program(t, "chromium")
+	dir := t.TempDir()
+	build := exec.Command(node, filepath.Join("node_modules", "esbuild", "bin", "esbuild"), "threads-page.jsx", "--bundle", "--outfile="+filepath.Join(dir, "page.js"),
+		`--define:process.env.NODE_ENV="production"`, "--jsx=automatic", "--log-level=error")
+	build.Dir = jsDir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	pages := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/page.js" {
+			http.ServeFile(rw, r, filepath.Join(dir, "page.js"))
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = rw.Write([]byte(`<!doctype html><div id="root"></div><script src="/page.js"></script>`))
+	}))
+	defer pages.Close()
+	w := threadsFor(t, pages.URL)
+	for _, c := range []struct{ hook, transport string }{{"newer", "sse"}, {"newer", "websocket"}, {"older", "sse"}} {
+		t.Run(c.hook+" "+c.transport, func(t *testing.T) {
+			script(t, node, "threads-page.mjs", "HOOK="+c.hook, "TRANSPORT="+c.transport, "PAGE="+pages.URL+"/", "CHROMIUM="+chromium, "PROFILE="+t.TempDir(),
+				"BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+		})
+	}
+}

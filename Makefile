@@ -208,6 +208,13 @@ metis: needs js ## Hold the metis protocol to its text: required tests, cancella
 		/^ +metis_[a-z]+_test.go:/ { sub(/^ +metis_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
 		/^(ok|FAIL|panic)/ { print }'
 
+.PHONY: threads
+threads: needs js ## Hold threads to what LangGraph's clients need: every resume, cost beside native, real clients
+	@AGENTSTREAM_THREADS=all go test -v -count=1 -timeout 60m -run 'TestThreads' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +threads_[a-z]+_test.go:/ { sub(/^ +threads_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
 .PHONY: kills
 kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e

@@ -33,7 +33,7 @@ func (ss *Session) park() bool {
 		return false
 	}
 	// What is parked holds no memory for writing.
-	ss.w.frames, r.room, r.out = dialect.Frames{}, nil, nil
+	ss.w.frames, r.room, r.out, ss.joint = dialect.Frames{}, nil, nil, nil
 	v := r.v
 	v.mu.Lock()
 	defer v.mu.Unlock()

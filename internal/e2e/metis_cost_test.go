@@ -15,17 +15,18 @@ import (
 	"time"
 )
 
-// drain reads a connection up to a text, and nothing else.
-func drain(t *testing.T, c net.Conn, end []byte) {
+// drain reads a connection up to a text, and returns how many bytes came.
+func drain(t *testing.T, c net.Conn, end []byte) (all int) {
 	buf, tail := make([]byte, 64<<10), []byte{}
 	for {
 		n, err := c.Read(buf)
+		all += n
 		if tail = append(tail, buf[:n]...); bytes.Contains(tail, end) {
-			return
+			return all
 		}
 		if err != nil {
 			t.Errorf("before %s: %v", end, err)
-			return
+			return all
 		}
 		tail = tail[max(0, len(tail)-len(end)):]
 	}

@@ -46,7 +46,7 @@ func threadWatchers(t *testing.T, p *proc, run string, n int, filters ...string)
 // TestThreadsCost: what a delta costs the server that 1,000 clients watch as a thread, under one filter and under six, beside
 // the native stream in full detail. The long form has the machine to itself, and prints the same of packs of 20.
 func TestThreadsCost(t *testing.T) {
-	clients, pieces, rounds, packs := 1000, 600, 7, []int{1, 20}
+	clients, pieces, rounds, packs := 1000, 400, 11, []int{1, 20}
 	if !threadsLong() {
 		beside(t)
 		clients, pieces, rounds, packs = 60, 40, 1, packs[:1]
@@ -101,9 +101,8 @@ func threadsCost(t *testing.T, clients, pieces, rounds, pack int) {
 	if !threadsLong() {
 		return
 	}
-	per := func(i int) float64 {
-		slices.Sort(used[i])
-		return used[i][len(used[i])/2] / float64(clients*(pieces+1)) * 1e6
+	per := func(i int) float64 { // what others do on the machine only adds to it
+		return slices.Min(used[i]) / float64(clients*(pieces+1)) * 1e6
 	}
 	native, one, six := per(0), per(1), per(2)
 	t.Logf("in packs of %d: a delivery takes %.2f µs of CPU natively, %.2f to watchers of one filter (%.2f times), %.2f to those of six (%.2f times)", pack, native, one, one/native, six, six/native)
@@ -158,14 +157,12 @@ func TestThreadsReplayCost(t *testing.T) {
 	for range rounds {
 		one, six = append(one, replay(full)), append(six, replay(threadsParts...))
 	}
-	slices.Sort(one)
-	slices.Sort(six)
-	ratio := six[rounds/2] / one[rounds/2]
+	full1, all6 := slices.Min(one), slices.Min(six)
 	if !threadsLong() {
 		return
 	}
-	t.Logf("%d events: one full replay takes %.2f s of CPU, six filters %.2f: ratio %.2f", events, one[rounds/2], six[rounds/2], ratio)
-	if ratio > 3 {
+	t.Logf("%d events: one full replay takes %.2f s of CPU, six filters %.2f: ratio %.2f", events, full1, all6, all6/full1)
+	if all6 > 3*full1 {
 		t.Errorf("six filters cost more than three times one replay")
 	}
 }

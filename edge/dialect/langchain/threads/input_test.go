@@ -99,13 +99,13 @@ func TestBadCursors(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	last := list[len(list)-1]
-	if o := k.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","last_event_id":%q,"subscriptions":[%q]}`, langchain.EventID("t", langchain.PlaceOf(20<<15)),
+	if o := k.ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, langchain.EventID("t", langchain.PlaceOf(20<<15)),
 		o.str("result", "subscription_id"))); o.str("type") != "success" || o.at("result", "restored") != true {
 		t.Errorf("%v", o)
 	}
 	id := o.str("result", "subscription_id")
 	for at, want := range map[string]any{langchain.EventID("t", langchain.PlaceOf(20<<15|5)): 10., last.id: nil} {
-		o := n.dial(eventsOf("t")).ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","last_event_id":%q,"subscriptions":[%q]}`, at, id))
+		o := n.dial(eventsOf("t")).ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, at, id))
 		if o.at("result", "restored") != true || o.at("result", "missed_events") != want {
 			t.Errorf("%s: %v", at, o)
 		}
@@ -197,7 +197,16 @@ func TestSubscriptions(t *testing.T) {
 	whole := n.watch(eventsOf("t"), `{"channels":["values"]}`).replayed()
 	list, _ := json.Marshal(ids)
 	back := other.dial(eventsOf("t"))
-	o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","last_event_id":%q,"subscriptions":%s}`, whole[0].id, list))
+	if o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","subscriptions":%s}`, list)); o.str("error") != "no_such_run" {
+		t.Errorf("%v", o)
+	}
+	var first struct {
+		Run string `json:"run_id"`
+	}
+	if err := json.Unmarshal([]byte(whole[0].data), &first); err != nil {
+		t.Fatal(err)
+	}
+	o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":%q,"last_event_id":%q,"subscriptions":%s}`, first.Run, whole[0].id, list))
 	if o.at("result", "restored") != true || o.at("result", "missed_events") != nil {
 		t.Fatalf("%v", o)
 	}

@@ -168,12 +168,23 @@ func unsubscribe(t *protocol.Talk, params []byte) error {
 // is no longer kept of what it has missed is counted in the result.
 func reconnect(t *protocol.Talk, params []byte) ([]byte, error) {
 	var p struct {
+		Run   string   `json:"run_id"`
+		RunID string   `json:"runId"`
 		Last  string   `json:"last_event_id"`
 		Camel string   `json:"lastEventId"`
 		IDs   []string `json:"subscriptions"`
 	}
 	if json.Unmarshal(params, &p) != nil {
 		return nil, refuse(langchain.CodeInvalidArgument, "params is not an object with last_event_id and subscriptions")
+	}
+	if run := p.Run + p.RunID; run != "" {
+		_, now, err := protocol.Newest[*langchain.Projector](t.Context(), t.Call, dialect.Request{Run: t.Path("run")})
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := now.Find(run); !ok {
+			return nil, refuse(langchain.CodeNoSuchRun, "the thread has no such run")
+		}
 	}
 	reqs := map[string]dialect.Request{}
 	for _, id := range p.IDs {

@@ -44,10 +44,18 @@ type broadcastGroup struct {
 	chosen string            // its key
 	buf    []byte            // memory for the next write
 
-	parked []*Session
+	parked []parked
 	spoke  time.Time // when something was written
+	wrote  time.Time // when frames of records were
 	events int       // that everybody here got since it began
 	bytes  int64     // and in how many bytes
+}
+
+// parked is a session that is parked, and what its ready frames are written to: without a look at anything else of it,
+// for a thousand sessions do not stay in the processor's cache.
+type parked struct {
+	ss *Session
+	to transport.Direct
 }
 
 // group returns the group that a session is parked in.
@@ -112,8 +120,8 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 				left = v.write(left, g, len(out))
 				continue
 			}
-			for _, ss := range g.parked {
-				left = append(left, leaver{ss, nil, err})
+			for _, p := range g.parked {
+				left = append(left, leaver{p.ss, nil, err})
 			}
 		}
 	}
@@ -182,7 +190,7 @@ func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 		}
 		return left
 	}
-	g.spoke = v.spoke
+	g.spoke, g.wrote = v.spoke, v.spoke
 	g.bytes += int64(len(b))
 	left = g.spread(left, b)
 	if len(left) > before {
@@ -208,9 +216,9 @@ func (g *broadcastGroup) dismiss(left []leaver, before int) []leaver {
 			l.err = errOver
 		}
 	}
-	for _, ss := range g.parked {
-		if !slow[ss] {
-			left = append(left, leaver{ss, nil, errOver})
+	for _, p := range g.parked {
+		if !slow[p.ss] {
+			left = append(left, leaver{p.ss, nil, errOver})
 		}
 	}
 	return left
@@ -236,11 +244,16 @@ func (g *broadcastGroup) spread(left []leaver, b []byte) []leaver {
 }
 
 // try writes b to some.
-func try(left []leaver, some []*Session, b []byte) []leaver {
-	for _, ss := range some {
-		if n, err := ss.direct.TryWrite(b); n < len(b) || err != nil {
-			left = append(left, leaver{ss, b[n:], err})
+func try(left []leaver, some []parked, b []byte) []leaver {
+	for _, p := range some {
+		n, err := p.to.TryWrite(b)
+		if n == len(b) && err == nil {
+			continue
 		}
+		if s, ok := p.ss.direct.(*subscription); ok {
+			s.tried(n, b, err)
+		}
+		left = append(left, leaver{p.ss, b[n:], err})
 	}
 	return left
 }
@@ -274,9 +287,9 @@ func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
 
 // ping shows the transport's sign of life.
 func (g *broadcastGroup) ping(left []leaver) []leaver {
-	for _, ss := range g.parked {
-		if rest, err := ss.direct.TryKeepAlive(); err != nil || len(rest) > 0 {
-			left = append(left, leaver{ss, rest, err})
+	for _, p := range g.parked {
+		if rest, err := p.ss.direct.TryKeepAlive(); err != nil || len(rest) > 0 {
+			left = append(left, leaver{p.ss, rest, err})
 		}
 	}
 	return left

@@ -136,6 +136,7 @@ func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
 	}
 	next = b.Every
 	err = c.take(func() error {
+		c.overhear()
 		if silent := time.Since(c.begun) - time.Duration(c.busy.Load()); silent < b.Every {
 			next = b.Every - silent
 			return nil
@@ -153,7 +154,29 @@ func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
 // touch notes that the connection is in use.
 func (c *Conversation) touch() {
 	if c.cfg.Beat.Every > 0 {
-		c.busy.Store(int64(time.Since(c.begun)))
+		c.used(time.Now())
+	}
+}
+
+// used notes that the connection was in use at a time.
+func (c *Conversation) used(at time.Time) {
+	n := int64(at.Sub(c.begun))
+	for {
+		if old := c.busy.Load(); n <= old || c.busy.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
+
+// overhear notes, within a turn, when views have written to subscriptions that are parked: they note it once for all.
+func (c *Conversation) overhear() {
+	c.mu.Lock()
+	subs := slices.Clone(c.subs)
+	c.mu.Unlock()
+	for _, s := range subs {
+		if v := s.life.parked.Load(); v != nil {
+			c.used(v.wrote(s.ss))
+		}
 	}
 }
 

@@ -2,8 +2,10 @@ package live
 
 import (
 	"errors"
+	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
 // ErrParked reports that a stream goes on without the goroutine that gets it, which must not touch anything
@@ -51,11 +53,29 @@ func (ss *Session) park() bool {
 	}
 	g := v.group(ss, enc)
 	ss.place = place{at: g, index: len(g.parked), events: g.events, bytes: g.bytes}
-	g.parked = append(g.parked, ss)
+	g.parked = append(g.parked, parked{ss, ss.straight()})
 	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
 		ss.w.project, ss.w.lent, ss.project = nil, false, nil // the group's knows the same
 	}
 	return true
+}
+
+// straight returns what a session's ready frames are written to: the connection of a subscription itself.
+func (ss *Session) straight() transport.Direct {
+	if s, ok := ss.direct.(*subscription); ok {
+		return s.conv.sink
+	}
+	return ss.direct
+}
+
+// wrote returns when frames were last written to a session that is parked in the view; zero when it is not.
+func (v *view) wrote(ss *Session) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if g := ss.place.at; g != nil {
+		return g.wrote
+	}
+	return time.Time{}
 }
 
 // unpark takes a stream back whose context has ended, unless it has left by itself.
@@ -76,8 +96,8 @@ func (v *view) take(ss *Session) {
 	g, i := ss.place.at, ss.place.index
 	n := len(g.parked) - 1
 	g.parked[i] = g.parked[n]
-	g.parked[i].place.index = i
-	g.parked[n] = nil
+	g.parked[i].ss.place.index = i
+	g.parked[n] = parked{}
 	g.parked = g.parked[:n]
 	r := ss.read.upToDate()
 	r.pos, r.fold.Last, r.had = v.now.Load().hi, v.last, true
@@ -85,6 +105,9 @@ func (v *view) take(ss *Session) {
 		ss.c.Events += events
 		ss.c.Sent += g.bytes - ss.place.bytes
 		ss.c.Seq = v.last
+	}
+	if s, ok := ss.direct.(*subscription); ok {
+		s.conv.used(g.wrote)
 	}
 	ss.life.parked.Store(nil)
 	ss.place = place{}
@@ -100,7 +123,7 @@ func (v *view) take(ss *Session) {
 func (v *view) releaseAll(left []leaver) []leaver {
 	for len(v.projections) > 0 {
 		parked := v.projections[0].groups[0].parked
-		ss := parked[len(parked)-1]
+		ss := parked[len(parked)-1].ss
 		v.take(ss)
 		left = append(left, leaver{ss: ss})
 	}

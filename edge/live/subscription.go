@@ -144,12 +144,16 @@ func (s *subscription) TryKeepAlive() ([]byte, error) { return nil, nil }
 // Encoding is the connection's.
 func (s *subscription) Encoding() *transport.Encoding { return s.conv.sink.Encoding() }
 
-// TryWrite writes ready frames without waiting.
+// TryWrite writes ready frames without waiting. Views write those to the connection and call tried for what it did not take.
 func (s *subscription) TryWrite(b []byte) (int, error) {
 	n, err := s.conv.sink.TryWrite(b)
-	s.conv.touch()
-	s.part = err == nil && n > 0 && n < len(b)
+	s.tried(n, b, err)
 	return n, err
+}
+
+// tried notes what came of writing ready frames to the connection.
+func (s *subscription) tried(n int, b []byte, err error) {
+	s.part = err == nil && n > 0 && n < len(b)
 }
 
 // Rest writes the rest of ready frames and waits, whatever has ended the subscription meanwhile: their records count as

@@ -75,6 +75,15 @@ func working(l *assemble.Lane) bool {
 	})
 }
 
+// Requests returns the requests for input of a lane that have no input.answered, with their seqs.
+func (o *Open) Requests(child string) map[string]schema.Seq {
+	all := map[string]schema.Seq{}
+	for _, it := range items(o.lane(child), assemble.InputRequest) {
+		all[it.ID] = it.Seq
+	}
+	return all
+}
+
 // State returns the lane's newest state, "" before it has one. child "" is the run itself.
 func (o *Open) State(child string) schema.RunState { return o.lane(child).State }
 

@@ -36,9 +36,16 @@ func (v *visit) listen(ctx context.Context) error {
 	}
 }
 
-// handle answers a message, or takes a cancellation that finds nothing to end any more.
+// handle answers a message, goes on with answers, or takes a cancellation that finds nothing to end any more.
 func (v *visit) handle(ctx context.Context, c *command.Command) error {
-	if !asks(c) {
+	switch {
+	case v.resumes(c):
+		answers, err := v.together(ctx, c)
+		if err != nil {
+			return err
+		}
+		return v.answer(ctx, answers[len(answers)-1], answers...)
+	case !asks(c):
 		return v.done(ctx, c)
 	}
 	return v.answer(ctx, c)

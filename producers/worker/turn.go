@@ -6,24 +6,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"agentstream/producers"
 	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
-// Question is one message to be answered, or an outcome to be reached: a redirect that was sent as user.define_outcome.
+// Question is one message to be answered, an outcome to be reached (a redirect that was sent as user.define_outcome), or the
+// answers to what an earlier turn has asked by Interrupt.
 type Question struct {
 	Message *command.Command // the message; the worker takes it. Of an outcome its event has rubric and more
 	Run     *producers.Run   // the session's run
 	Turn    *producers.Turn  // the open turn, which the worker has begun and ends
 
-	// Told returns commands that come while the turn is under way, other than messages and cancellations of the
-	// turn: answers to what was asked, decisions, pauses, and all that is for children of the turn. The worker
-	// takes them. Of those that are not read, the first maxTold are kept.
+	// Answers are what the turn goes on with, in the order of the log; Message is the last of them then. The worker has
+	// emitted input.answered for each. Empty: a message is answered.
+	Answers []*command.Command
+
+	// Told returns commands that come while the turn is under way, other than cancellations of the turn: answers to what
+	// was asked, decisions, pauses, messages, and all that is for children of the turn. The worker takes them, messages
+	// only if Take was called for them: else they are answered next. Of those that are not read, the first maxTold are
+	// kept.
 	Told <-chan *command.Command
 
 	visit *visit
+	took  sync.Map // seqs of the messages that Take was called for
 }
 
 // Text returns the text of the message, or the description of the outcome.
@@ -64,20 +72,23 @@ type outcome struct {
 	err  error
 }
 
-// answer answers a message: a turn.
-func (v *visit) answer(ctx context.Context, c *command.Command) error {
+// answer answers a message, or goes on with answers, of which c is the last: a turn.
+func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
 	turn, err := v.writer.Turn(ctx)
 	if err != nil {
 		return err
 	}
+	if err := v.answered(ctx, answers); err != nil {
+		return err
+	}
 	told := make(chan *command.Command, maxTold)
-	q := &Question{Message: c, Run: v.writer, Turn: turn, Told: told, visit: v}
+	q := &Question{Message: c, Answers: answers, Run: v.writer, Turn: turn, Told: told, visit: v}
 	over := make(chan outcome, 1)
 	go func() {
 		stop, err := v.d.cfg.Answer(turn.Context(), q)
 		over <- outcome{stop, err}
 	}()
-	cancel, err := v.during(ctx, turn, c, over, told)
+	cancel, err := v.during(ctx, q, over, told)
 	if err != nil {
 		<-over
 		return err
@@ -85,13 +96,13 @@ func (v *visit) answer(ctx context.Context, c *command.Command) error {
 	if cancel != nil {
 		return v.done(ctx, cancel)
 	}
-	v.settle(c.Event.Seq)
 	return nil
 }
 
-// during hands over commands while the turn of m is under way, and ends it. It returns the cancellation that
+// during hands over commands while the turn of a question is under way, and ends it. It returns the cancellation that
 // did, if one did.
-func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Command, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
+func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
+	turn := q.Turn
 	for {
 		hear := v.told
 		if len(v.queue) >= maxQueue {
@@ -100,7 +111,7 @@ func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Com
 		select {
 		case s := <-over:
 			over <- s // for the one that waits for it
-			return by, v.end(ctx, turn, m, s, by)
+			return by, v.end(ctx, q, s, by)
 		case c := <-hear:
 			v.take(c)
 			if c.Name == "cancel" && c.Child == "" {
@@ -110,7 +121,7 @@ func (v *visit) during(ctx context.Context, turn *producers.Turn, m *command.Com
 				}
 				continue
 			}
-			if !asks(c) {
+			if c.Name == nameMessage || !asks(c) && !v.resumes(c) {
 				if err := v.forward(ctx, c, told); err != nil {
 					return by, err
 				}
@@ -140,7 +151,9 @@ func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *co
 	select {
 	case told <- c:
 	default:
-		v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run", v.key.String(), "seq", int64(c.Event.Seq))
+		if c.Name != nameMessage { // which is answered next
+			v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run", v.key.String(), "seq", int64(c.Event.Seq))
+		}
 	}
 	if c.Child == "" {
 		return nil
@@ -151,22 +164,24 @@ func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *co
 	return nil
 }
 
-// end ends the turn. A good end and commands.taken for the message are one pack. A turn that was cancelled
-// has ended already, and its cancellation is taken by the caller. When the worker itself ends, the message is left
-// for the next worker.
-func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Command, s outcome, by *command.Command) error {
+// end ends the turn. A good end and commands.taken for the message, and for those that were taken in the turn, are one pack. A
+// turn that was cancelled has ended already, and its cancellation is taken by the caller. When the worker itself ends, the
+// message is left for the next worker.
+func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Command) error {
+	turn, c := q.Turn, q.Message
 	switch {
 	case by != nil:
 		return nil
 	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), turn.Cancel(goneReason))
 	case s.err == nil:
-		mark := c
-		if n := v.newest; n != nil && n.Event.Seq > c.Event.Seq && (len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
-			mark, v.newest = n, nil
-		}
+		mark := v.mark(q)
 		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.Taken()); s.err == nil {
-			return v.writer.Flush(ctx)
+			err := v.writer.Flush(ctx)
+			if err == nil {
+				v.settle(mark.Event.Seq)
+			}
+			return err
 		}
 		if !errors.Is(s.err, producers.ErrOpen) {
 			return s.err
@@ -176,5 +191,20 @@ func (v *visit) end(ctx context.Context, turn *producers.Turn, c *command.Comman
 	if err := turn.Fail(s.err); err != nil {
 		return err
 	}
-	return c.Done(ctx)
+	return v.done(ctx, c)
+}
+
+// mark returns the newest command that a turn has dealt with, with all before it, and removes them from where they wait.
+func (v *visit) mark(q *Question) *command.Command {
+	mark := q.Message
+	for len(v.queue) > 0 {
+		if _, took := q.took.Load(v.queue[0].Event.Seq); !took {
+			break
+		}
+		mark, v.queue = v.queue[0], v.queue[1:]
+	}
+	if n := v.newest; n != nil && n.Event.Seq > mark.Event.Seq && (len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
+		mark, v.newest = n, nil
+	}
+	return mark
 }

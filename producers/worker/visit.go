@@ -34,6 +34,7 @@ type visit struct {
 	newest   *command.Command      // of the run's own lane, of those that were handed over and are no messages
 
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
+	asked sync.Map // ids of requests whose turn does not wait for them: see Question.Interrupt
 }
 
 // call is one call of Receive.
@@ -251,7 +252,8 @@ func (v *visit) open(ctx context.Context) error {
 		early = max(early, c.seq)
 	}
 	v.d.mu.Unlock()
-	for len(v.queue) < maxQueue {
+	var there []*command.Command
+	for len(there) < maxQueue {
 		c, err := v.commands.TryNext(ctx)
 		if err != nil {
 			return err
@@ -259,10 +261,13 @@ func (v *visit) open(ctx context.Context) error {
 		if c == nil {
 			break
 		}
-		v.take(c)
+		there = append(there, c)
 	}
 	open, _, err := producers.ReadOpen(ctx, v.d.cfg.Log, v.key)
 	if err != nil {
+		return err
+	}
+	if err := v.resume(ctx, open, there); err != nil {
 		return err
 	}
 	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
@@ -280,7 +285,7 @@ func (v *visit) open(ctx context.Context) error {
 // take puts a command where it waits. A cancellation removes what came before it.
 func (v *visit) take(c *command.Command) {
 	switch {
-	case asks(c):
+	case asks(c) || v.resumes(c):
 		v.queue = append(v.queue, c)
 	case c.Name == "cancel" && c.Child == "":
 		v.queue = append(v.queue[:0], c)

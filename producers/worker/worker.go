@@ -83,17 +83,18 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
 }
 
-// What a pack must hold to matter: a message, or a redirect that was sent as an outcome to reach. Text in payloads has
-// its quotes escaped.
+// What a pack must hold to matter: a message, an answer, or a redirect that was sent as an outcome to reach. Text in payloads
+// has its quotes escaped.
 var (
 	typeMessage  = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
+	typeAnswer   = []byte(`"type":"` + commandAnswer + `"`)
 	typeRedirect = []byte(`"type":"` + commandRedirect + `"`)
 	typeOutcome  = []byte(`"` + sentOutcome + `"`)
 )
 
 // matters reports whether something in a pack may have to be answered.
 func matters(body []byte) bool {
-	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
+	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeAnswer) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
 }
 
 // Receive receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it

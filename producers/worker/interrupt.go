@@ -1,0 +1,174 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"agentstream/producers"
+	"agentstream/producers/command"
+	"agentstream/schema"
+)
+
+// Names of commands.
+const (
+	nameMessage   = "message"
+	nameAnswer    = "answer"
+	commandAnswer = "command." + nameAnswer
+)
+
+// Interrupt asks a person for something that the turn does not wait for: the Answer is to return. Nothing is held meanwhile.
+// The answer begins the next turn, on whatever worker the session has then, with [Question.Answers]. payload is that of
+// input.requested; its request_id must be new in the run.
+func (q *Question) Interrupt(ctx context.Context, payload json.RawMessage) error {
+	id := requestOf(payload)
+	if id == "" {
+		return fmt.Errorf("worker: interrupt: payload has no request_id: %w", schema.ErrMalformed)
+	}
+	q.visit.asked.Store(id, true)
+	return q.Run.Emit(ctx, schema.TypeInputRequested, payload)
+}
+
+// Take reports to the worker that the turn has dealt with a message from Told: it is taken with the end of the turn, and not
+// answered next.
+func (q *Question) Take(message *command.Command) { q.took.Store(message.Event.Seq, true) }
+
+// resumes reports whether a command is an answer that begins a turn.
+func (v *visit) resumes(c *command.Command) bool {
+	return c.Name == nameAnswer && c.Child == "" && v.interrupted(c.RequestID())
+}
+
+// interrupted reports whether no turn waits for what was asked.
+func (v *visit) interrupted(request string) bool {
+	_, asked := v.asked.Load(request)
+	return asked
+}
+
+// requestOf returns the request_id of a payload; "" for none.
+func requestOf(payload []byte) string {
+	var f struct {
+		ID string `json:"request_id"`
+	}
+	_ = json.Unmarshal(payload, &f) // what does not fit names none
+	return f.ID
+}
+
+// resume takes what waits in the log when a session is opened. An answer begins a turn if what it answers was asked before what
+// the first turn to come begins with: what was asked behind that belongs to a turn that was cut, and is asked again.
+func (v *visit) resume(ctx context.Context, open *producers.Open, there []*command.Command) error {
+	requests, first := open.Requests(""), schema.Seq(0)
+	for _, c := range there {
+		begins := asks(c)
+		if c.Name == nameAnswer && c.Child == "" {
+			at, waits := requests[c.RequestID()]
+			begins = waits && (first == 0 || at < first)
+			if !waits && first == 0 {
+				var err error
+				if begins, err = v.begun(ctx, c); err != nil {
+					return err
+				}
+			}
+			if begins {
+				v.asked.Store(c.RequestID(), true)
+			}
+		}
+		if begins && first == 0 {
+			first = c.Event.Seq
+		}
+		v.take(c)
+	}
+	for id, at := range requests {
+		if first == 0 || at < first {
+			v.asked.Store(id, true)
+		}
+	}
+	return nil
+}
+
+// together returns an answer with those that stand right behind it in the log, and so were given with it.
+func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Command, error) {
+	last := c.Event.Seq
+	err := v.behind(ctx, c, func(r schema.Record, e *schema.Event) bool {
+		if r.Seq != last+1 || e == nil || e.Type != commandAnswer || !v.interrupted(requestOf(e.Payload)) {
+			return false
+		}
+		last = r.Seq
+		return true
+	})
+	answers := []*command.Command{c}
+	for err == nil && answers[len(answers)-1].Event.Seq < last {
+		var next *command.Command
+		if len(v.queue) > 0 {
+			next, v.queue = v.queue[0], v.queue[1:]
+		} else {
+			select {
+			case next = <-v.told:
+			case err = <-v.failed:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		answers = append(answers, next)
+	}
+	return answers, err
+}
+
+// begun reports whether a worker has begun a turn with an answer that nobody has taken: that turn was cut.
+func (v *visit) begun(ctx context.Context, c *command.Command) (yes bool, err error) {
+	err = v.behind(ctx, c, func(_ schema.Record, e *schema.Event) bool {
+		yes = e != nil && e.Type == schema.TypeInputAnswered && e.Cause == c.Event.ID
+		return !yes
+	})
+	return yes, err
+}
+
+// behind walks the records behind a command until fn returns false. fn has the event of those of the types that it is about.
+func (v *visit) behind(ctx context.Context, c *command.Command, fn func(schema.Record, *schema.Event) bool) error {
+	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+		if err != nil {
+			return fmt.Errorf("read what became of answer %d: %w", c.Event.Seq, err)
+		}
+		for r, err := range p.Records(c.Event.Seq) {
+			if err != nil {
+				return fmt.Errorf("read what became of answer %d: %w", c.Event.Seq, err)
+			}
+			var e *schema.Event
+			if t := string(r.Type); t == schema.TypeInputAnswered || t == commandAnswer {
+				if ev, err := r.Event(); err == nil {
+					e = &ev
+				}
+			}
+			if !fn(r, e) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// answered emits that answers have come to what was asked, for each that it was not emitted for.
+func (v *visit) answered(ctx context.Context, answers []*command.Command) error {
+	var events []schema.Event
+	for _, c := range answers {
+		had, err := v.begun(ctx, c)
+		if err != nil {
+			return err
+		}
+		if had {
+			continue
+		}
+		payload, err := json.Marshal(struct {
+			ID     string          `json:"request_id"`
+			Answer json.RawMessage `json:"answer"`
+		}{c.RequestID(), c.Answer()})
+		if err != nil {
+			return fmt.Errorf("worker: answer %d: %w", c.Event.Seq, err)
+		}
+		events = append(events, schema.Event{Type: schema.TypeInputAnswered, Cause: c.Event.ID, Payload: payload})
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	return v.writer.EmitAll(ctx, events...)
+}

@@ -30,6 +30,10 @@ import (
 //	"wait"      tools work for 30 seconds, and so does the child
 //	"seam"      3 seconds pass between the end of the model's message and the beginning of the tools' work
 //	"long"      the last answer has 300 words, with "delegate" the child's
+//	"interrupt" at its end it asks a person, and the turn ends; the answer begins the next one, which says what it was
+//
+// A message that came by run.start, of LangGraph's protocol, is answered as a graph does: with a task, custom events, checkpoints
+// and states besides. A message that comes meanwhile is worked in.
 //
 // Confirmations, and cancellations of the child, are heeded; other commands are not. The zero value waits nowhere.
 type Replies struct {
@@ -53,10 +57,17 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 	own := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) })
 	s.tools, s.waits = slices.Contains(own, "tools"), slices.Contains(own, "wait")
 	s.seam, s.long = slices.Contains(own, "seam"), slices.Contains(own, "long")
+	if s.graph = graphOf(q); s.graph != nil {
+		if err := s.graph.begins(); err != nil {
+			return "", err
+		}
+	}
 	if has("think") {
 		s.thought = "Somebody says " + quoteOr(s.text, "nothing") + ". A short answer is enough."
 	}
 	switch {
+	case len(q.Answers) > 0:
+		err = s.goesOn()
 	case has("delegate"):
 		err = s.delegated()
 	case has("confirm"):
@@ -65,6 +76,12 @@ func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, e
 		err = s.tooled()
 	default:
 		err = s.answers("You say " + quoteOr(s.text, "nothing") + ".")
+	}
+	if err == nil && len(q.Answers) == 0 && slices.Contains(own, "interrupt") {
+		err = s.interrupts()
+	}
+	if err == nil && s.graph != nil {
+		err = s.graph.ends()
 	}
 	return "end_turn", err
 }
@@ -79,6 +96,7 @@ type reply struct {
 	text    string          // what is answered
 	thought string          // before the first message; "" for none
 	heard   *command.Command
+	graph   *graph // nil: no graph answers
 
 	tools, waits, seam, long bool // words of the message
 }
@@ -119,6 +137,8 @@ func (s *reply) heed(c *command.Command) error {
 	switch {
 	case c.Name == "answer":
 		s.heard = c
+	case c.Name == "message" && s.graph != nil && s.child == nil:
+		s.graph.hears(c)
 	case c.Name == "cancel" && s.child != nil && c.Child == s.child.ID():
 		if err := s.child.Cancel(s.ctx, errCancelled.Error()); err != nil {
 			return err

@@ -29,6 +29,26 @@ func (q *Question) Interrupt(ctx context.Context, payload json.RawMessage) error
 	return q.Run.Emit(ctx, schema.TypeInputRequested, payload)
 }
 
+// Fold returns the run as it is stored, summed up, with all that the turn has emitted.
+func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
+	if err := q.Run.Flush(ctx); err != nil {
+		return nil, err
+	}
+	f := new(schema.Fold)
+	for p, err := range q.visit.d.cfg.Log.Since(ctx, q.visit.key, 0) {
+		if err != nil {
+			return nil, fmt.Errorf("worker: sum up %s: %w", q.visit.key, err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				return nil, fmt.Errorf("worker: sum up %s: %w", q.visit.key, err)
+			}
+			f.AddRecord(r)
+		}
+	}
+	return f, nil
+}
+
 // Take reports to the worker that the turn has dealt with a message from Told: it is taken with the end of the turn, and not
 // answered next.
 func (q *Question) Take(message *command.Command) { q.took.Store(message.Event.Seq, true) }

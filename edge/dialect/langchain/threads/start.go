@@ -57,7 +57,10 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 	}
 	s.checkpoint = jsonscan.DecodeString(schema.Field(schema.Field(config, "configurable"), "checkpoint_id"))
 	m := messageOf(s.input)
-	o := jsonscan.Object{'{'}.Raw("content", m.content).OptRaw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", s.agent)
+	if m.id == nil {
+		m.id = jsonscan.AppendString(nil, c.NewRun("msg_")) // so that an agent can name it in its state
+	}
+	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", s.agent)
 	o = o.OptRaw("input", s.input).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
 	s.payload = signed(c, o.End())
 	return s, nil

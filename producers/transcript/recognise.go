@@ -8,17 +8,18 @@ import (
 	"agentstream/schema"
 )
 
-// Names of the model streams, and of this project's own events, that Recognise knows beside Formats.
+// Names of the model streams, of LangGraph's events and of this project's own, that Recognise knows beside Formats.
 const (
 	Native          = "native"
 	Anthropic       = "anthropic"
 	OpenAIChat      = "openai-chat"
 	OpenAIResponses = "openai-responses"
 	Gemini          = "gemini"
+	LangGraph       = "langgraph"
 )
 
 // Recognise returns by the first bytes of a file what it is: one of Formats, or a stream that an adapter
-// beside this package reads (anthropic, openai-chat, openai-responses, gemini), or native events. A few
+// beside this package reads (anthropic, openai-chat, openai-responses, gemini, langgraph), or native events. A few
 // kilobytes are enough, unless the first line is longer and shows what it is at its end. ok is false
 // when they do not show it; then format is "".
 func Recognise(head []byte) (format string, ok bool) {
@@ -125,6 +126,8 @@ func ofObject(b []byte) string {
 	switch {
 	case len(s.values) == 0:
 		return ""
+	case s.has("method", "params") && shapeOf(s.values["params"]).has("data"):
+		return LangGraph
 	case s.has("method", "response"):
 		return GeminiCLI
 	case s.any("trajectory") || s.has("history", "environment"):

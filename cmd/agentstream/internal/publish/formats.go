@@ -33,6 +33,7 @@ type format struct {
 func formats() []*format {
 	return []*format{
 		{name: "native", native: true, times: true, read: nativeEvents},
+		{name: transcript.LangGraph, native: true, times: true, read: graphEvents},
 		{name: "anthropic", read: calls(anthropic.NewDecoder)},
 		{name: "openai-chat", read: calls(openai.NewChatDecoder)},
 		{name: "openai-responses", read: calls(openai.NewResponsesDecoder)},

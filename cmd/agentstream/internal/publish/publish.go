@@ -16,11 +16,11 @@ import (
 type Cmd struct {
 	cli.ServerFlags
 	RunID       string        `name:"run" help:"Run to publish into. Without it the server begins a new one and its id is printed." placeholder:"ID"`
-	Format      string        `help:"What the files hold: native events, recorded model calls, one per file, or transcripts of agents. auto finds it out from each file's first bytes, and where they do not tell, from its name." enum:"auto,native,anthropic,openai-chat,openai-responses,gemini,swe-agent,openhands,gemini-cli,claude-code" default:"auto"`
+	Format      string        `help:"What the files hold: native events, protocol events of LangGraph (langgraph), recorded model calls, one per file, or transcripts of agents. auto finds it out from each file's first bytes, and where they do not tell, from its name." enum:"auto,native,langgraph,anthropic,openai-chat,openai-responses,gemini,swe-agent,openhands,gemini-cli,claude-code" default:"auto"`
 	Pace        string        `help:"original keeps the times between events that carry a ts; none sends as fast as the server takes it." enum:"original,none" default:"none"`
 	MaxGap      time.Duration `help:"Longest pause that --pace original keeps." default:"5s"`
 	Child       string        `help:"Child run that the events belong to, where they name none." placeholder:"ID"`
-	NoLifecycle bool          `help:"Do not add run.lifecycle events at the beginning and the end of recordings, do not let the server begin the run, and do not end it when a file is broken."`
+	NoLifecycle bool          `help:"Do not add run.lifecycle events at the beginning and the end of recordings, do not let the server begin the run, and do not end it when a file is broken. What LangGraph says of the run itself is left out then."`
 	Files       []string      `arg:"" optional:"" name:"file" help:"Files to send, in order; - or none is standard input."`
 
 	cli.Streams `kong:"-"`

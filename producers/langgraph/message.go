@@ -93,7 +93,7 @@ func (d *Decoder) blockStarts(e *event, m *message, index int) {
 	case "server_tool_call", "server_tool_call_chunk":
 		kind, b.call = "server_tool_use", c.Str("id")
 	case "image", "audio", "video", "file":
-		b.media = cmp.Or(c.Str("mime_type"), "application/octet-stream")
+		b.media = cmp.Or(c.Str("mime_type"), c.Str("mimeType"), "application/octet-stream")
 	}
 	if b.call != "" {
 		p = append(p, quoted("call_id", b.call), quoted("tool", cmp.Or(c.Str("name"), "unknown")))

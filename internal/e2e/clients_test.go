@@ -134,6 +134,7 @@ func edgesFor(t *testing.T, page string) world {
 		p.start()
 		w.edges = append(w.edges, p)
 	}
+	w.postgres = dsn
 	per := newProc(t, "persist", "--nats", w.nats)
 	per.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
 	per.start()

@@ -105,7 +105,10 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 		return err
 	}
 	if strings.Contains(said, "long") {
-		return a.long(turn, "")
+		if err := a.long(turn, ""); !errors.Is(err, errEnded) {
+			return err
+		}
+		return nil
 	}
 	if strings.Contains(said, "all") {
 		id := "call_" + turn.ID()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,12 +24,29 @@ func needLangGraph(t *testing.T, packages ...string) string {
 	return node
 }
 
-// threadsFor are two edges, a persister, and an agent for every thread. page is an origin whose pages may come.
+// threadsFor are two edges, a persister, and an agent for every thread. page is an origin whose pages may come. Behind the two are
+// two more that let everybody in: over a WebSocket the library sends no credential.
 func threadsFor(t *testing.T, page string) world {
 	t.Helper()
 	w := edgesFor(t, page)
+	for range 2 {
+		p := newProc(t, "edge", "--nats", w.nats, "--cors-origin", page, "--insecure-no-auth")
+		p.args = slices.DeleteFunc(p.args, func(a string) bool { return a == "--auth-token" || a == edgeToken })
+		p.env = []string{"AGENTSTREAM_POSTGRES=" + w.postgres}
+		p.start()
+		w.edges = append(w.edges, p)
+	}
 	serveRuns(t, w.nats, "", serveThread)
 	return w
+}
+
+// envOf says to a script which edges it is for, and what they want to see.
+func envOf(w world, transport string, env ...string) []string {
+	edges, token := w.edges[:2], edgeToken
+	if transport == "websocket" {
+		edges, token = w.edges[2:], ""
+	}
+	return append(env, "TRANSPORT="+transport, "TOKEN="+token, "BASE="+edges[0].url(""), "OTHER="+edges[1].url("/langgraph"))
 }
 
 // script runs one on Node, which says "ok" when all is well.
@@ -53,12 +71,12 @@ func TestLangGraphSDK(t *testing.T) {
 		for _, transport := range []string{"sse", "websocket"} {
 			t.Run(sdk+" "+transport, func(t *testing.T) {
 				t.Parallel()
-				script(t, node, "threads.mjs", "SDK="+sdk, "TRANSPORT="+transport, "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+				script(t, node, "threads.mjs", envOf(w, transport, "SDK="+sdk)...)
 			})
 		}
 		t.Run(sdk+" legacy", func(t *testing.T) {
 			t.Parallel()
-			script(t, node, "threads-legacy.mjs", "SDK="+sdk, "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+			script(t, node, "threads-legacy.mjs", envOf(w, "sse", "SDK="+sdk)...)
 		})
 	}
 }
@@ -86,8 +104,7 @@ func TestUseStream(t *testing.T) {
 	w := threadsFor(t, pages.URL)
 	for _, c := range []struct{ hook, transport string }{{"newer", "sse"}, {"newer", "websocket"}, {"older", "sse"}} {
 		t.Run(c.hook+" "+c.transport, func(t *testing.T) {
-			script(t, node, "threads-page.mjs", "HOOK="+c.hook, "TRANSPORT="+c.transport, "PAGE="+pages.URL+"/", "CHROMIUM="+chromium, "PROFILE="+t.TempDir(),
-				"BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url("/langgraph"))
+			script(t, node, "threads-page.mjs", envOf(w, c.transport, "HOOK="+c.hook, "PAGE="+pages.URL+"/", "CHROMIUM="+chromium, "PROFILE="+t.TempDir())...)
 		})
 	}
 }

@@ -32,9 +32,10 @@ const resumeEvents = 2000
 
 // world is one deployment under test: where it is read, and how its stream forgets.
 type world struct {
-	edges  []*proc
-	nats   string
-	forget func() // the streams drop everything that has been persisted
+	edges    []*proc
+	nats     string
+	postgres string
+	forget   func() // the streams drop everything that has been persisted
 }
 
 // Prefix up to k plus Last-Event-ID: k is the whole, byte for byte, for every fifth k of a run of 2,000

@@ -2,16 +2,19 @@
 // environment names, against two nodes of one log. The agent is threadAgent of the Go test. What is wrong is an assertion.
 import assert from "node:assert/strict";
 import net from "node:net";
+import WS from "ws";
 
-export const { BASE, OTHER, TRANSPORT = "sse", SDK = "@langchain/langgraph-sdk" } = process.env;
+export const { BASE, OTHER, TOKEN, TRANSPORT = "sse", SDK = "@langchain/langgraph-sdk" } = process.env;
 export const { Client } = await import(SDK);
+
+globalThis.WebSocket ??= WS; // Node has none of its own before 22
 
 /** What the agent says of itself, behind what it was told. */
 export const speech = 'Grüße 🌍 "in" \\ quotes,\n\ttabs\u2028 and <tags> & all.';
 export const said = (text) => `You say: ${text}. ${speech}`;
 export const all = ["lifecycle", "messages", "tools", "input", "values", "updates", "checkpoints", "tasks", "custom"];
 
-export const open = (apiUrl = BASE, more = {}) => new Client({ apiUrl, apiKey: null, streamProtocol: TRANSPORT === "websocket" ? "v2-websocket" : "v2", ...more });
+export const open = (apiUrl = BASE, more = {}) => new Client({ apiUrl, apiKey: TOKEN || null, streamProtocol: TRANSPORT === "websocket" ? "v2-websocket" : "v2", ...more });
 export const watch = (client, id, options = {}) => client.threads.stream(id, { assistantId: "agent_e2e", ...options });
 export const input = (content, id) => ({ messages: [{ role: "user", content, ...(id ? { id } : {}) }] });
 
@@ -46,7 +49,7 @@ export function patient(promise, what, ms = 30_000) {
 export async function plain(base, id) {
   const stop = new AbortController();
   const answer = await fetch(`${base}/threads/${id}/stream/events`, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ channels: all }), signal: stop.signal,
+    method: "POST", headers: { "content-type": "application/json", ...(TOKEN ? { "x-api-key": TOKEN } : {}) }, body: JSON.stringify({ channels: all }), signal: stop.signal,
   });
   assert.equal(answer.status, 200);
   const decoder = new TextDecoder();
@@ -57,6 +60,14 @@ export async function plain(base, id) {
   }
   stop.abort();
   return text.split("\n").filter((l) => l.startsWith("data: ")).map((l) => JSON.parse(l.slice(6)));
+}
+
+/** Holds that somebody has exactly the events that there are, in their order. */
+export function has(events, want, who) {
+  const got = ids(events);
+  const i = want.findIndex((id, i) => id !== got[i]);
+  assert.ok(i < 0 && got.length === want.length,
+    `${who}: ${got.length} of ${want.length}; at ${i} ${JSON.stringify(events[i])}, want ${want[i]}; missing ${want.filter((id) => !got.includes(id)).length}, twice ${got.length - new Set(got).size}`);
 }
 
 export const ids = (events) => events.map((e) => e.event_id);

@@ -6,7 +6,7 @@ import { useStream } from "@langchain/react";
 import { useStream as useOlder } from "@langchain/langgraph-sdk/react";
 
 const q = new URLSearchParams(location.search);
-const common = { apiUrl: q.get("base"), assistantId: "agent_e2e", threadId: q.get("thread") };
+const common = { apiUrl: q.get("base"), assistantId: "agent_e2e", threadId: q.get("thread"), apiKey: q.get("token") || null };
 const textOf = (m) => (typeof m.content === "string" ? m.content : m.content.map((b) => b.text ?? "").join(""));
 const typeOf = (m) => m.getType?.() ?? m.type;
 const show = (s) => {
@@ -29,7 +29,7 @@ function Newer() {
 }
 
 function Older() {
-  const s = useOlder({ ...common, apiKey: null, reconnectOnMount: true });
+  const s = useOlder({ ...common, reconnectOnMount: true });
   show(s);
   window.act = {
     say: (content) => void s.submit({ messages: [{ type: "human", content }] }),

@@ -1,21 +1,21 @@
 // Chromium, headless: a page with a useStream hook, reloaded in the middle of a run, shows what it would have shown otherwise.
 import assert from "node:assert/strict";
 import puppeteer from "puppeteer-core";
-import { BASE, Client, OTHER, end, said } from "./threads-lib.mjs";
+import { BASE, Client, OTHER, TOKEN, end, said } from "./threads-lib.mjs";
 
 const { HOOK, PAGE, CHROMIUM, PROFILE, TRANSPORT = "sse" } = process.env;
 const browser = await puppeteer.launch({
   executablePath: CHROMIUM, headless: true, pipe: true,
   args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"], userDataDir: PROFILE,
 });
-const client = new Client({ apiUrl: BASE, apiKey: null });
+const client = new Client({ apiUrl: BASE, apiKey: TOKEN || null });
 const { thread_id: id } = await client.threads.create();
 
 async function open(base) {
   const page = await browser.newPage();
   page.on("pageerror", (e) => console.error("page:", e));
   page.on("console", (m) => m.type() === "error" && console.error("page:", m.text()));
-  await page.goto(`${PAGE}?${new URLSearchParams({ hook: HOOK, base, thread: id, transport: TRANSPORT })}`);
+  await page.goto(`${PAGE}?${new URLSearchParams({ hook: HOOK, base, thread: id, transport: TRANSPORT, token: TOKEN })}`);
   return page;
 }
 const shown = (page) => page.evaluate(() => window.shown);

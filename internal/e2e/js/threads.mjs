@@ -1,6 +1,6 @@
 // The streaming protocol through the SDK: one thread with many runs, watched by several clients on two nodes.
 import assert from "node:assert/strict";
-import { BASE, OTHER, all, collect, cutting, end, ids, input, open, patient, plain, read, said, speech, watch } from "./threads-lib.mjs";
+import { BASE, OTHER, SDK, all, collect, cutting, end, has, ids, input, open, patient, plain, read, said, speech, watch } from "./threads-lib.mjs";
 
 const client = open();
 const { thread_id: id } = await client.threads.create({ metadata: { graph_id: "agent_e2e", who: "sdk" } });
@@ -8,7 +8,7 @@ const thread = watch(client, id);
 const others = [watch(open(OTHER), id), watch(open(BASE), id), watch(open(OTHER), id)];
 const watched = await Promise.all(others.map((o) => read(o, 6)));
 const cut = await cutting(OTHER, 3_001, 9_973, 20_011);
-const torn = watch(open(cut.base), id, { reconnectDelayMs: 20 });
+const torn = watch(open(cut.base), id, { reconnectDelayMs: () => 20 });
 const through = await read(torn, 6);
 
 // 1. All there is, by the SDK's own projections.
@@ -32,13 +32,11 @@ assert.deepEqual(await progress, [{ done: 1 }]);
 
 // 2. A question and its answer, then two at once.
 const asked = async (text, n) => {
-  const seen = read(watch(open(), id), 0); // nothing: a client that comes and goes
   const over = new Promise((resolve) => thread.onEvent((e) => e.method === "lifecycle" && e.params.namespace.length === 0 && e.params.data.event === "interrupted" && resolve()));
   await thread.run.start({ input: input(text) });
   await patient(over, () => `interrupted by ${text}`);
   assert.equal(thread.interrupted, true);
   assert.deepEqual(thread.interrupts.map((i) => [i.interruptId, i.payload]), ["q1", "q2"].slice(0, n).map((i) => [i, { question: "Which?" }]));
-  await (await seen).over.catch(() => {});
 };
 const settles = (what) =>
   patient(new Promise((resolve) => thread.onEvent((e) => e.method === "lifecycle" && e.params.namespace.length === 0 && e.params.data.event === what && resolve(e))), () => what);
@@ -64,13 +62,14 @@ assert.deepEqual((await client.runs.list(id)).map((r) => r.status), ["interrupte
 
 // 4. Everybody has the same, whoever came when and was cut how often.
 const whole = await plain(OTHER, id);
-const want = ids(whole);
+const old = SDK.includes("1.11"); // it does not know input.answered
+const want = ids(whole.filter((e) => !old || e.method !== "input.answered"));
 assert.equal(new Set(want).size, want.length);
 assert.deepEqual([...new Set(whole.map((e) => e.method))].filter((m) => !m.startsWith("input.")).sort(), all.filter((c) => c !== "input").sort());
-for (const { over } of watched) assert.deepEqual(ids(await over), want);
+for (const [i, { over }] of watched.entries()) has(await over, want, `watcher ${i}`);
 const late = await read(watch(open(OTHER), id), 6);
-assert.deepEqual(ids(await late.over), want, "who comes late");
-assert.deepEqual(ids(await through.over), want, "who was cut");
+has(await late.over, want, "who comes late");
+has(await through.over, want, "who was cut");
 assert.equal(cut.left(), 0, "the proxy has cut");
 assert.ok(cut.made() > 3);
 const state = await client.threads.getState(id);

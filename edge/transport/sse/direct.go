@@ -99,8 +99,9 @@ func (t *Transport) appendHead(own http.Header, format *Format) []byte {
 	format.SetHeader(own)
 	own.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	own.Set("Transfer-Encoding", "chunked")
-	// What follows the stream's end would be another request, and there is nobody to read it.
-	own.Set("Connection", "close")
+	// What follows the stream's end would be another request, and there is nobody to read it. Connection: close would say so, but
+	// then Node's fetch takes a body that is cut for a whole one. With a second to live Node lets the connection go by itself.
+	own.Set("Keep-Alive", "timeout=1")
 	var b bytes.Buffer
 	b.WriteString("HTTP/1.1 200 OK\r\n")
 	_ = own.Write(&b) // a Buffer takes everything

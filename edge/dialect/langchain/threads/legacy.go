@@ -53,7 +53,13 @@ func (a *api) legacyStreams() []stream {
 
 // openLegacy reads a request for the stream of a run, or of a thread's runs.
 func openLegacy(in dialect.Input) (dialect.Request, error) {
-	q := langchain.Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: in.Query["stream_mode"], Subgraphs: in.Query.Get("stream_subgraphs") == "true",
+	var modes []string
+	for _, text := range in.Query["stream_mode"] {
+		list := []string{text}
+		_ = json.Unmarshal([]byte(text), &list) // older clients send a list in one text
+		modes = append(modes, list...)
+	}
+	q := langchain.Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: modes, Subgraphs: in.Query.Get("stream_subgraphs") == "true",
 		LastEventID: in.Header.Get("Last-Event-ID")}
 	return q.Request()
 }

@@ -16,6 +16,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/protocol"
+	"agentstream/edge/transport/sse"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
 )
@@ -45,11 +46,14 @@ func (a *api) legacyStreams() []stream {
 	begun := of("run.begin", "POST /threads/{run}/runs/stream")
 	begun.Body = []string{mediaType}
 	return []stream{
-		{Stream: begun, own: protocol.Stream{Begin: a.beginStream}},
-		{Stream: of("run", "GET /threads/{run}/runs/{part}/stream"), open: openLegacy, own: protocol.Stream{Complete: complete}},
-		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy},
+		{Stream: begun, own: protocol.Stream{Begin: a.beginStream, Format: bare}},
+		{Stream: of("run", "GET /threads/{run}/runs/{part}/stream"), open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
+		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
 	}
 }
+
+// bare has no reconnection hint: older clients make an event of it.
+var bare = &sse.Format{Name: "langgraph", NoRetry: true}
 
 // openLegacy reads a request for the stream of a run, or of a thread's runs.
 func openLegacy(in dialect.Input) (dialect.Request, error) {

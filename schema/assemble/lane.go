@@ -22,6 +22,7 @@ type Lane struct {
 	Items   []*Item  // what else is open, in the order of its beginning
 
 	keys  []jsonscan.Sum // of Items
+	gone  jsonscan.Sum   // key of the message that Cut has ended; zero when there is none
 	order int            // number of lanes that were known before
 	depth int
 	by    *atomic.Bool // of the Run that may change it

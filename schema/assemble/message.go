@@ -151,6 +151,9 @@ func (a *Run) endMessage(l *Lane) {
 	}
 	omitted := p.Raw("omitted") != nil
 	m := l.Message
+	if m == nil && l.gone != (jsonscan.Sum{}) && l.gone == keyOf(id) {
+		return
+	}
 	if m != nil && (m.Implicit || m.key == keyOf(id)) {
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
@@ -166,6 +169,18 @@ func (a *Run) endMessage(l *Lane) {
 	if usage != nil {
 		a.add(Transition{Kind: UsageAdd, Lane: l, Message: m, Value: usage})
 	}
+}
+
+// Cut ends the message of a lane, for a reader in whose protocol it cannot go on. When its producer ends it later, that is
+// passed over. The transitions are valid as long as those of Next, which they follow.
+func (a *Run) Cut(child string) []Transition {
+	l, n := a.lane([]byte(child)), len(a.out)
+	if l.Message == nil {
+		return nil
+	}
+	l.gone = l.Message.key
+	a.cut(l)
+	return a.out[n:]
 }
 
 // cut ends a lane's message that its producer will not end, or that nobody announced, with what there is of it.

@@ -36,10 +36,12 @@ func closingOf(t *assemble.Transition, typ string, payload []byte) (c closing) {
 		}
 	case typ == schema.TypeRunLifecycle && state.Final():
 		c.how = map[schema.RunState]outcome{schema.StateAborted: cancelled, schema.StateError: failed}[state]
+	case typ == schema.TypeTurnEnd:
+		c.how = outcomeOf(f.Str("stop_reason"))
 	case !t.Message.Implicit:
 		c.how = failed
 	}
-	c.class = cmp.Or(c.class, [...]string{cancelled: "cancelled", failed: "other"}[c.how])
+	c.class = cmp.Or(c.class, classes[c.how])
 	if t.Value == nil {
 		size, _ := t.Message.Size()
 		n, ok := f.Integer("omitted_bytes")

@@ -156,7 +156,7 @@ func (m *modelCall) fails(problem []byte) {
 	m.problem = cmp.Or(text(schema.Field(problem, "message")), text(problem), word)
 	m.result, m.class = failed, classOf(word+" "+m.problem)
 	if outcomeOf(word) == cancelled {
-		m.result, m.class = cancelled, "cancelled"
+		m.result, m.class = cancelled, classes[cancelled]
 	}
 }
 
@@ -184,10 +184,10 @@ func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
 	c := *m
 	s.models = slices.DeleteFunc(s.models, func(o modelCall) bool { return o.serial == c.serial })
 	if c.result == done && !c.spoke && (how != done || !p.is(schema.TypeModelEnd)) {
-		c.result, c.class = max(how, failed), "other"
-		if how == cancelled {
-			c.result, c.class = cancelled, "cancelled"
+		if c.result = how; how == done {
+			c.result = failed
 		}
+		c.class = classes[c.result]
 	}
 	if c.took < 0 {
 		c.took = p.since(c.ts).Milliseconds()

@@ -84,6 +84,9 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	if p.is(schema.TypeRunLifecycle) {
 		p.rec.over = schema.RunState(text(p.field("state"))).Final()
 	}
+	if p.is(schema.TypeTurnEnd) {
+		p.cutOff(string(r.Child))
+	}
 	for i := range steps {
 		p.step(&steps[i])
 	}

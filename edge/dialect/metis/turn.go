@@ -48,6 +48,9 @@ const (
 	failed
 )
 
+// classes are those of errors of which no more is known.
+var classes = [...]string{cancelled: "cancelled", failed: "other"}
+
 // maxQueue bounds the messages that wait for the turn in flight. Those beyond it begin no turn of their own.
 const maxQueue = 256
 
@@ -127,6 +130,23 @@ func (p *Projector) work(s *session) {
 		s.turn.agent, s.turn.implied = false, true
 	}
 	s.turn.worked = true
+}
+
+// cutOff ends the message, and the request to the model, of a turn that was cancelled or has failed in the middle of it
+// (6.2.1). Most producers end them themselves.
+func (p *Projector) cutOff(child string) {
+	how := outcomeOf(text(p.field("stop_reason")))
+	if s := p.sessions[child]; s == nil || s.open == nil || how == done {
+		return
+	}
+	s := p.of(child)
+	if m := s.modelOf(s.open.call); m != nil && m.result == done {
+		m.result, m.class, m.over = how, classes[how], true
+	}
+	steps := p.reading.Cut(child)
+	for i := range steps {
+		p.step(&steps[i])
+	}
 }
 
 // turnEnds reads the end of a turn; repaired: of one that the next one ends.

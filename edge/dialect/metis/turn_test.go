@@ -43,6 +43,27 @@ func TestSequences(t *testing.T) {
 			model.end {"call_id":"m1","ok":false,"error":{"type":"cancelled"}}
 			` + cancelEnd,
 			begun + used + "message.complete(cancelled)\nllm.call_failed(cancelled)\nturn.cancelled(user_cancel)\n"},
+		"cancelled by the turn's end alone (6.2.1)": {asking + model + `block.start {"index":0,"kind":"text"}
+			text.delta {"text":"I wi","index":0}
+			block.start {"index":1,"kind":"tool_use","call_id":"c1","tool":"read"}
+			tool.input.delta {"call_id":"c1","text":"{\"p","index":1}
+			turn.end {"turn_id":"t","stop_reason":"cancelled"}
+			message.end {"message_id":"a","stop_reason":"cancelled"}
+			model.end {"call_id":"m1","ok":false}
+			command.message {"content":"go on"}
+			turn.start {"turn_id":"t2"}
+			` + model + `message.end {"message_id":"a"}`,
+			begun + "text.delta\ntool.use_start\ntool.use_input_delta\ntool.use_end\nmessage.complete(cancelled)\nllm.call_failed(cancelled)\nturn.cancelled(user_cancel)\n" +
+				begun + "message.complete(end_turn)\n"},
+		"cancelled by the turn's end alone, with a call that began": {asking + reading + `tool.run {"call_id":"c1"}
+			` + cancelEnd,
+			begun + used + "message.complete(cancelled)\nllm.call_failed(cancelled)\nturn.cancelled(user_cancel)\n"},
+		"cancelled by the turn's end alone, without a message of its own": {asking + `text.delta {"text":"a"}
+			turn.end {"turn_id":"t","stop_reason":"cancelled"}`,
+			begun + "text.delta\nmessage.complete(cancelled)\nllm.call_failed(cancelled)\nturn.cancelled(user_cancel)\n"},
+		"failed in the model's answer": {asking + model + `text.delta {"text":"a"}
+			turn.end {"turn_id":"t","stop_reason":"error"}`,
+			begun + "text.delta\nmessage.complete(error)\nllm.call_failed(other)\nturn.completed(error)\n"},
 		"cancelled while a tool works (6.2.2)": {asking + reading + complete + `tool.run {"call_id":"c1"}
 			command.cancel {}
 			` + cancelEnd,

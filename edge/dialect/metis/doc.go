@@ -23,5 +23,5 @@
 // # Where to look next
 //
 // projector.go has what all records have in common, catalogue.go the types, turn.go, model.go and tool.go the parts of a
-// turn, snapshot.go snapshots and messages.
+// turn, story.go what is remembered, snapshot.go snapshots and messages.
 package metis

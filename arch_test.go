@@ -188,6 +188,7 @@ var floors = []floor{
 	{"edge/dialect/langchain/threads", []string{"edge/auth", "edge/dialect", "edge/dialect/langchain", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
+	{"edge/edgetest", []string{"edge", "edge/auth", "edge/dialect/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "schema"}, "what was computed from runs is kept for whoever asks next"},
@@ -227,12 +228,12 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
+	"persister/persistertest", "edge/dialect/dialecttest", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
 	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest", "producers/producerstest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest",
+var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest",
 	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
 	"producers/provider/providertest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 

@@ -1,14 +1,9 @@
 package sessions_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -18,315 +13,81 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge"
-	"agentstream/edge/auth"
 	"agentstream/edge/dialect/metis/sessions"
-	"agentstream/edge/dialect/native"
-	"agentstream/edge/protocol"
-	"agentstream/fanout"
-	"agentstream/fanout/memory"
-	"agentstream/producers"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	tenant = "acme"
-	path   = sessions.Base + "/sessions"
+	path = sessions.Base + "/sessions"
+	as   = edgetest.As
 )
 
-// gated is a log in memory before whose appends something can be done.
-type gated struct {
-	*memory.Log
-
-	mu   sync.Mutex
-	then func()
-}
-
-// once calls fn right before the next append.
-func (l *gated) once(fn func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.then = fn
-}
-
-func (l *gated) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
-	l.mu.Lock()
-	fn := l.then
-	l.then = nil
-	l.mu.Unlock()
-	if fn != nil {
-		fn()
-	}
-	return l.Log.Append(ctx, p, after)
-}
-
-// pipes is a listener without a network, for tests on a clock of their own.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error { p.once.Do(func() { close(p.done) }); return nil }
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
-
-// Dial opens a connection.
-func (p *pipes) Dial(string, string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// shared is what nodes have in common.
-type shared struct {
-	pipes   *pipes // in place of the network; nil: there is one
-	log     *gated
-	keys    *memory.Keys
-	tickets *auth.MemoryTickets
-}
-
 // node is a running server.
-type node struct {
-	t    testing.TB
-	all  *shared
-	srv  *edge.Server
-	host string
-	http *http.Client
-	stop func() // ends it, once
+type node struct{ *edgetest.Node }
+
+// answer is a response that was read whole.
+type answer struct{ edgetest.Answer }
+
+// do asks; headers are name, value, name, value …
+func (n *node) do(method, path, body string, headers ...string) answer {
+	n.T.Helper()
+	return answer{n.Do(method, path, body, headers...)}
 }
 
-// as names the caller of a request; real deployments take it from a credential.
-const as = "Test-Caller"
+// object is a JSON object that was read.
+type object = edgetest.Object
 
-func byHeader(r *http.Request) (auth.Caller, error) {
-	caller := auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll, Subject: "ann"}
-	switch name, value, _ := strings.Cut(r.Header.Get(as), ":"); name {
-	case "tenant":
-		caller.Tenant = value
-	case "may":
-		scopes, err := auth.ParseScopes(strings.Split(value, ","))
-		caller.Scopes = scopes
-		return caller, err
-	case "nobody":
-		return caller, auth.ErrUnauthorized
-	}
-	return caller, nil
-}
+var (
+	event      = edgetest.Event
+	eventually = edgetest.Eventually
+)
 
 // start makes a node over a log of its own.
 func start(t testing.TB, cfg sessions.Config, change ...func(*edge.Config)) *node {
 	t.Helper()
-	return share().node(t, cfg, change...)
+	return join(t, edgetest.Share(), cfg, change...)
 }
 
-func share() *shared {
-	return &shared{log: &gated{Log: memory.New()}, keys: &memory.Keys{}, tickets: auth.NewMemoryTickets(nil)}
-}
-
-// node makes another node over the same log.
-func (all *shared) node(t testing.TB, own sessions.Config, change ...func(*edge.Config)) *node {
+// join makes another node over the same log.
+func join(t testing.TB, all *edgetest.Nodes, cfg sessions.Config, change ...func(*edge.Config)) *node {
 	t.Helper()
-	n := &node{t: t, all: all, http: &http.Client{Transport: &http.Transport{}}}
-	cfg := edge.Config{
-		Protocols:    []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(own)},
-		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	}
-	var err error
-	if cfg.Hub, err = fanout.New(fanout.Config{Stream: all.log, Tail: all.log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: all.log, Keys: all.keys}); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: all.tickets, Still: func(auth.Caller) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range change {
-		c(&cfg)
-	}
-	if n.srv, err = edge.New(cfg); err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := all.pipes; p != nil {
-		_ = ln.Close()
-		ln, n.http.Transport = p, &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return p.Dial("", "") }}
-	}
-	n.host = ln.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	hubCtx, stopHub := context.WithCancel(context.Background())
-	served, hubbed := make(chan error, 1), make(chan error, 1)
-	go func() { served <- n.srv.Run(ctx, ln) }()
-	go func() { hubbed <- cfg.Hub.Run(hubCtx) }()
-	n.stop = sync.OnceFunc(func() {
-		n.http.CloseIdleConnections()
-		cancel()
-		if err := <-served; err != nil && !t.Failed() {
-			t.Errorf("server: %v", err)
-		}
-		stopHub()
-		if err := <-hubbed; err != nil {
-			t.Errorf("hub: %v", err)
-		}
-	})
-	t.Cleanup(n.stop)
-	return n
-}
-
-// answer is a response that was read whole.
-type answer struct {
-	t      testing.TB
-	asked  string
-	status int
-	header http.Header
-	body   string
-}
-
-// do asks; headers are name, value, name, value …
-func (n *node) do(method, path, body string, headers ...string) answer {
-	n.t.Helper()
-	r, err := http.NewRequestWithContext(context.Background(), method, "http://"+n.host+path, strings.NewReader(body))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Add(headers[i], headers[i+1])
-	}
-	if host := r.Header.Get("Host"); host != "" {
-		r.Host = host
-	}
-	resp, err := n.http.Do(r)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return answer{n.t, method + " " + path + " " + body, resp.StatusCode, resp.Header, string(b)}
-}
-
-// ok holds that a request went well and reads the answer.
-func (a answer) ok(status int) (o object) {
-	a.t.Helper()
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status {
-		a.t.Fatalf("%s: %d, want %d: %v: %s", a.asked, a.status, status, err, a.body)
-	}
-	return o
+	return &node{all.Start(t, sessions.Protocol(cfg), change...)}
 }
 
 // refused holds that a request was refused in the protocol's form.
 func (a answer) refused(status int, code string) {
-	a.t.Helper()
+	a.T.Helper()
 	var o struct {
 		Error struct {
 			Code, Message string
 			Details       map[string]any
 		}
 	}
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status || o.Error.Code != code || o.Error.Message == "" || o.Error.Details == nil {
-		a.t.Errorf("%s: %d, want %d %s: %s", a.asked, a.status, status, code, a.body)
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Error.Code != code || o.Error.Message == "" || o.Error.Details == nil {
+		a.T.Errorf("%s: %d, want %d %s: %s", a.Asked, a.Status, status, code, a.Body)
 	}
-}
-
-// object is a JSON object that was read.
-type object map[string]any
-
-// str returns the text at a path of names; "" where there is none.
-func (o object) str(names ...string) string {
-	s, _ := o.at(names...).(string)
-	return s
-}
-
-func (o object) at(names ...string) (v any) {
-	v = map[string]any(o)
-	for _, name := range names {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
-	return v
 }
 
 // create makes a session.
 func (n *node) create() string {
-	n.t.Helper()
-	return n.do("POST", path, `{"workspace_path":"/w"}`).ok(201).str("session_id")
+	n.T.Helper()
+	return n.do("POST", path, `{"workspace_path":"/w"}`).OK(201).Str("session_id")
 }
 
 const hello = `{"content":[{"type":"text","text":"hello"}]}`
 
 // submit begins a turn and returns its id.
 func (n *node) submit(id string) string {
-	n.t.Helper()
-	return n.do("POST", path+"/"+id+"/turns", hello).ok(202).str("turn_id")
-}
-
-// says appends events to a run as an agent would.
-func (n *node) says(run string, events ...schema.Event) {
-	n.t.Helper()
-	if err := n.append(run, events...); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-func (n *node) append(run string, events ...schema.Event) error {
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: n.all.log})
-	if err != nil {
-		return err
-	}
-	for i := range events {
-		if err := events[i].Prepare(run); err != nil {
-			return err
-		}
-	}
-	_, err = app.Append(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, events, producers.AppendOptions{})
-	return err
-}
-
-func event(typ, payload string) schema.Event {
-	return schema.Event{Type: typ, Payload: []byte(payload)}
+	n.T.Helper()
+	return n.do("POST", path+"/"+id+"/turns", hello).OK(202).Str("turn_id")
 }
 
 func of(child string, e schema.Event) schema.Event {
 	e.ChildID = child
 	return e
-}
-
-// types returns the types of a run's records.
-func (n *node) types(run string) (types []string) {
-	n.t.Helper()
-	for p, err := range n.all.log.Packs(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, 0, schema.MaxSeq) {
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		for r, err := range p.Records(0) {
-			if err != nil {
-				n.t.Fatal(err)
-			}
-			types = append(types, string(r.Type))
-		}
-	}
-	return types
 }
 
 func count(list []string, what string) (n int) {
@@ -372,30 +133,30 @@ func (k *talker) OnClose(_ *gws.Conn, err error) {
 
 // token mints what opens a session's socket once.
 func (n *node) token(id string, headers ...string) string {
-	n.t.Helper()
-	return n.do("GET", path+"/"+id, "", headers...).ok(200).str("attach_token")
+	n.T.Helper()
+	return n.do("GET", path+"/"+id, "", headers...).OK(200).Str("attach_token")
 }
 
 // attach opens the socket of a session.
 func (n *node) attach(id string, headers ...string) *talker {
-	n.t.Helper()
+	n.T.Helper()
 	return n.dial(path + "/" + id + "/stream?attach=" + n.token(id, headers...))
 }
 
 func (n *node) dial(at string) *talker {
-	n.t.Helper()
-	k := &talker{t: n.t, closed: make(chan struct{})}
-	o := &gws.ClientOption{Addr: "ws://" + n.host + at, ReadMaxPayloadSize: 16 << 20}
-	if p := n.all.pipes; p != nil {
+	n.T.Helper()
+	k := &talker{t: n.T, closed: make(chan struct{})}
+	o := &gws.ClientOption{Addr: "ws://" + n.Host + at, ReadMaxPayloadSize: 16 << 20}
+	if p := n.Nodes.Pipes; p != nil {
 		o.NewDialer = func() (gws.Dialer, error) { return p, nil }
 	}
 	conn, _, err := gws.NewClient(k, o)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	k.conn = conn
 	go conn.ReadLoop()
-	n.t.Cleanup(func() { _ = conn.NetConn().Close(); <-k.closed })
+	n.T.Cleanup(func() { _ = conn.NetConn().Close(); <-k.closed })
 	return k
 }
 
@@ -453,10 +214,10 @@ func (k *talker) want(types ...string) (last object) {
 }
 
 func typeOf(o object) string {
-	if o.str("type") == "event" {
-		return o.str("event", "type")
+	if o.Str("type") == "event" {
+		return o.Str("event", "type")
 	}
-	return o.str("type")
+	return o.Str("type")
 }
 
 // ends waits for the close.
@@ -489,13 +250,3 @@ func subscribe(filter, since string, snapshot bool) string {
 }
 
 const full, chat = `"preset:full"`, `"preset:chat"`
-
-// eventually waits until something holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}

@@ -2,7 +2,6 @@ package sessions_test
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect/metis/sessions"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
@@ -37,11 +37,11 @@ func TestTokens(t *testing.T) {
 	mu.Lock()
 	now = now.Add(61 * time.Second)
 	mu.Unlock()
-	foreign := n.do("POST", path, `{"workspace_path":"/w"}`, as, "tenant:other").ok(201).str("id")
+	foreign := n.do("POST", path, `{"workspace_path":"/w"}`, as, "tenant:other").OK(201).Str("id")
 	for name, at := range map[string]string{
 		"missing": id + "/stream", "empty": id + "/stream?attach=", "used": id + "/stream?attach=" + used, "expired": id + "/stream?attach=" + expired,
 		"of another session": id + "/stream?attach=" + n.token(other), "made up": id + "/stream?attach=atk_" + strings.Repeat("A", 52), "twice": id + "/stream?attach=a&attach=b",
-		"of a native stream":      id + "/stream?attach=" + n.do("POST", "/v1/agent/runs/"+id+"/tickets", "").ok(201).str("ticket"),
+		"of a native stream":      id + "/stream?attach=" + n.do("POST", "/v1/agent/runs/"+id+"/tickets", "").OK(201).Str("ticket"),
 		"in the native parameter": id + "/stream?ticket=" + n.token(id), "foreign": foreign + "/stream?attach=" + n.token(id), "nowhere": "nobody/stream?attach=" + n.token(id),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestBadFrames(t *testing.T) {
 		k.say(text)
 	}
 	k.say(`{"type":"ping","nonce":"before"}`)
-	if o := k.want("pong"); o.str("nonce") != "before" {
+	if o := k.want("pong"); o.Str("nonce") != "before" {
 		t.Errorf("%v", o)
 	}
 	k.subscribed(chat, "", false)
@@ -88,10 +88,10 @@ func TestBadFrames(t *testing.T) {
 		k.say(text)
 	}
 	k.say(`{"type":"ping"}`)
-	if o := k.want("pong"); o.at("nonce") != "" {
+	if o := k.want("pong"); o.At("nonce") != "" {
 		t.Errorf("%v", o)
 	}
-	if n := count(n.types(id), "command.cancel"); n != 0 {
+	if n := count(n.Types(id), "command.cancel"); n != 0 {
 		t.Errorf("%d cancellations", n)
 	}
 }
@@ -117,7 +117,7 @@ func TestBadSubscribes(t *testing.T) {
 		{"cursor_expired", "", subscribe(full, "evt_"+strings.Repeat("v", 20), false)},
 	} {
 		k.say(tt.frame)
-		if o := k.want("subscribe_error"); o.str("code") != tt.code || o.str("message") == "" || !strings.Contains(o.str("message"), tt.words) {
+		if o := k.want("subscribe_error"); o.Str("code") != tt.code || o.Str("message") == "" || !strings.Contains(o.Str("message"), tt.words) {
 			t.Errorf("%s: %v", tt.frame, o)
 		}
 	}
@@ -129,9 +129,9 @@ func TestGone(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
 	k := n.attach(id)
-	n.says(id, event(schema.TypeSessionDeleted, `{}`))
+	n.Says(id, event(schema.TypeSessionDeleted, `{}`))
 	k.say(subscribe(full, "", true))
-	if o := k.want("subscribe_error"); o.str("code") != "session_not_found" {
+	if o := k.want("subscribe_error"); o.Str("code") != "session_not_found" {
 		t.Errorf("%v", o)
 	}
 	k.say(`{"type":"cancel","turn_id":"x"}`)
@@ -145,9 +145,9 @@ func TestSocketCancel(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.says(id, answers("t1")[:5]...)
+	n.Says(id, answers("t1")[:5]...)
 	shown := `{"event_types":["message.complete","llm.call_failed","turn.cancelled","turn.completed"]}`
-	a, b := n.attach(id), n.all.node(t, sessions.Config{}).attach(id)
+	a, b := n.attach(id), join(t, n.Nodes, sessions.Config{}).attach(id)
 	a.subscribed(shown, "", false)
 	b.subscribed(shown, "", false)
 	stop := fmt.Sprintf(`{"type":"cancel","turn_id":%q,"reason":"timeout"}`, turn)
@@ -156,19 +156,19 @@ func TestSocketCancel(t *testing.T) {
 		k.say(`{"type":"ping","nonce":"x"}`)
 		k.want("pong")
 	}
-	if n := count(n.types(id), "command.cancel"); n != 1 {
+	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Fatalf("%d cancellations", n)
 	}
-	n.says(id, endings("t1")...)
+	n.Says(id, endings("t1")...)
 	a.say(stop) // of a turn that is over
 	for _, k := range []*talker{a, b} {
-		if e := k.want("message.complete", "llm.call_failed", "turn.cancelled"); e.str("event", "payload", "reason") != "timeout" {
+		if e := k.want("message.complete", "llm.call_failed", "turn.cancelled"); e.Str("event", "payload", "reason") != "timeout" {
 			t.Errorf("%v", e)
 		}
 		k.say(`{"type":"ping","nonce":"x"}`)
 		k.want("pong")
 	}
-	if n := count(n.types(id), "command.cancel"); n != 1 {
+	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
 	frames := func(k *talker) []string {
@@ -183,9 +183,9 @@ func TestSocketCancel(t *testing.T) {
 func onClock(t *testing.T, name string, do func(t *testing.T, n *node)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			all := share()
-			all.pipes = &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-			do(t, all.node(t, sessions.Config{}))
+			all := edgetest.Share()
+			all.Pipes = edgetest.NewPipes()
+			do(t, join(t, all, sessions.Config{}))
 		})
 	})
 }
@@ -241,7 +241,7 @@ func TestHeartbeat(t *testing.T) {
 			k.say(`{"type":"pong","nonce":"x"}`)
 		}
 		time.Sleep(time.Second)
-		n.says(id, event("custom.metis.skill.loaded", `{}`)) // it is not idle then
+		n.Says(id, event("custom.metis.skill.loaded", `{}`)) // it is not idle then
 		k.after(begun, (191+4*30)*time.Second, 1001, "")
 		k.want("subscribe_ack", "ping", "ping", "ping", "ping", "ping", "ping", "skill.loaded", "ping", "ping", "ping")
 	})
@@ -256,7 +256,7 @@ func TestDrain(t *testing.T) {
 	idle := n.attach(id)
 	idle.say(`{"type":"ping"}`)
 	idle.want("pong")
-	n.stop()
+	n.Stop()
 	k.ends(1001, "")
 	idle.ends(1001, "")
 }

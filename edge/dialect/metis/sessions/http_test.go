@@ -16,13 +16,13 @@ import (
 
 func TestCreate(t *testing.T) {
 	n := start(t, sessions.Config{})
-	o := n.do("POST", path, `{"workspace_path":"/w","initial_active_model":"m1"}`).ok(201)
-	if o.str("workspace_path") != "/w" || o.str("active_model") != "m1" || o.str("id") != o.str("session_id") || o.at("attach_token") != nil {
+	o := n.do("POST", path, `{"workspace_path":"/w","initial_active_model":"m1"}`).OK(201)
+	if o.Str("workspace_path") != "/w" || o.Str("active_model") != "m1" || o.Str("id") != o.Str("session_id") || o.At("attach_token") != nil {
 		t.Errorf("%v", o)
 	}
-	a, b := n.do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k"), n.all.node(t, sessions.Config{}).do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k")
-	if a.ok(201).str("id") != b.ok(201).str("id") || a.body != b.body || b.header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("%s\n%s", a.body, b.body)
+	a, b := n.do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k"), join(t, n.Nodes, sessions.Config{}).do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k")
+	if a.OK(201).Str("id") != b.OK(201).Str("id") || a.Body != b.Body || b.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%s\n%s", a.Body, b.Body)
 	}
 	n.do("POST", path, `{"workspace_path":"/other"}`, "Idempotency-Key", "k").refused(422, "key_reused")
 	for _, body := range []string{``, `[]`, `null`, `{`, `{}`, `{"workspace_path":""}`, `{"workspace_path":1}`, `{"workspace_path":"/w","initial_active_model":{}}`, `{"workspace_path":"/w"} x`} {
@@ -34,19 +34,19 @@ func TestCreate(t *testing.T) {
 func TestGet(t *testing.T) {
 	n := start(t, sessions.Config{Root: true})
 	id := n.create()
-	a, b := n.do("GET", path+"/"+id, "", "Host", "agents.example:8421").ok(200), n.do("GET", "/sessions/"+id, "").ok(200)
-	if token := a.str("attach_token"); !strings.HasPrefix(token, "atk_") || token == b.str("attach_token") || a.str("ws_url") != "ws://agents.example:8421/metis/sessions/"+id+"/stream?attach="+token {
+	a, b := n.do("GET", path+"/"+id, "", "Host", "agents.example:8421").OK(200), n.do("GET", "/sessions/"+id, "").OK(200)
+	if token := a.Str("attach_token"); !strings.HasPrefix(token, "atk_") || token == b.Str("attach_token") || a.Str("ws_url") != "ws://agents.example:8421/metis/sessions/"+id+"/stream?attach="+token {
 		t.Errorf("%v", a)
 	}
-	at, err := url.Parse(b.str("ws_url"))
-	if err != nil || at.Host != n.host || at.Path != "/sessions/"+id+"/stream" {
+	at, err := url.Parse(b.Str("ws_url"))
+	if err != nil || at.Host != n.Host || at.Path != "/sessions/"+id+"/stream" {
 		t.Fatalf("%v: %v", err, b)
 	}
 	k := n.dial(at.RequestURI())
 	k.subscribed(chat, "", true)
 	k.want("snapshot")
-	public := n.all.node(t, sessions.Config{PublicURL: "https://agents.example/api/"})
-	if o := public.do("GET", path+"/"+id, "").ok(200); !strings.HasPrefix(o.str("ws_url"), "wss://agents.example/api/metis/sessions/"+id+"/stream?attach=atk_") {
+	public := join(t, n.Nodes, sessions.Config{PublicURL: "https://agents.example/api/"})
+	if o := public.do("GET", path+"/"+id, "").OK(200); !strings.HasPrefix(o.Str("ws_url"), "wss://agents.example/api/metis/sessions/"+id+"/stream?attach=atk_") {
 		t.Errorf("%v", o)
 	}
 	public.do("GET", "/sessions/"+id, "") // it is not served there
@@ -69,8 +69,8 @@ func TestScopes(t *testing.T) {
 	} {
 		others := slices.DeleteFunc([]string{"read", "write", "command"}, func(s string) bool { return s == tt.needs })
 		n.do(tt.method, path+tt.path, tt.body, as, "may:"+strings.Join(others, ",")).refused(403, "forbidden")
-		if a := n.do(tt.method, path+tt.path, tt.body, as, "may:"+tt.needs); a.status == 403 {
-			t.Errorf("%s: %s", a.asked, a.body)
+		if a := n.do(tt.method, path+tt.path, tt.body, as, "may:"+tt.needs); a.Status == 403 {
+			t.Errorf("%s: %s", a.Asked, a.Body)
 		}
 		n.do(tt.method, path+tt.path, tt.body, as, "nobody").refused(401, "unauthorized")
 	}
@@ -87,17 +87,17 @@ func TestSubmit(t *testing.T) {
 	body := `{"content":[{"type":"text","text":"look"},
 		{"type":"image","source":{"kind":"base64","data":"AAAA"},"media_type":"image/png"}],"per_message_override":"big"}`
 	first := n.do("POST", at, body, "Idempotency-Key", "k")
-	o := first.ok(202)
-	if o.str("session_id") != id || o.str("turn_id") == "" || o.str("user_message_id") == "" || len(o.str("submitted_at")) != len("2026-05-08T00:00:00.000000Z") {
+	o := first.OK(202)
+	if o.Str("session_id") != id || o.Str("turn_id") == "" || o.Str("user_message_id") == "" || len(o.Str("submitted_at")) != len("2026-05-08T00:00:00.000000Z") {
 		t.Errorf("%v", o)
 	}
 	n.do("POST", at, hello).refused(409, "turn_in_flight")
-	n.says(id, answers("t1")...)
+	n.Says(id, answers("t1")...)
 	n.submit(id)
-	if again := n.do("POST", at, body, "Idempotency-Key", "k"); again.body != first.body {
-		t.Errorf("%s\n%s", again.body, first.body)
+	if again := n.do("POST", at, body, "Idempotency-Key", "k"); again.Body != first.Body {
+		t.Errorf("%s\n%s", again.Body, first.Body)
 	}
-	if n := count(n.types(id), schema.TypeCommandMessage); n != 2 {
+	if n := count(n.Types(id), schema.TypeCommandMessage); n != 2 {
 		t.Errorf("%d messages", n)
 	}
 	var events struct {
@@ -109,10 +109,10 @@ func TestSubmit(t *testing.T) {
 		}
 	}
 	a := n.do("GET", path+"/"+id+"/events?event_types=turn.started,route.decided", "")
-	if err := json.Unmarshal([]byte(a.body), &events); err != nil || len(events.Events) != 3 {
-		t.Fatalf("%v: %s", err, a.body)
+	if err := json.Unmarshal([]byte(a.Body), &events); err != nil || len(events.Events) != 3 {
+		t.Fatalf("%v: %s", err, a.Body)
 	}
-	if e := events.Events[0]; e.Turn != o.str("turn_id") || e.Timestamp != o.str("submitted_at") || e.Payload["has_images"] != true {
+	if e := events.Events[0]; e.Turn != o.Str("turn_id") || e.Timestamp != o.Str("submitted_at") || e.Payload["has_images"] != true {
 		t.Errorf("%v", e)
 	}
 	if e := events.Events[1]; e.Type != "route.decided" || e.Payload["chosen_model"] == nil {
@@ -134,20 +134,20 @@ func TestCancel(t *testing.T) {
 	id := n.create()
 	turn := n.submit(id)
 	at := path + "/" + id + "/turns/" + turn + "/cancel"
-	n.says(id, answers("t1")[:5]...)
+	n.Says(id, answers("t1")[:5]...)
 	for _, body := range []string{`{"reason":"enough of that"}`, ``, `{}`} { // twice is once
-		if o := n.do("POST", at, body).ok(202); o.str("turn_id") != turn || o.str("session_id") != id {
+		if o := n.do("POST", at, body).OK(202); o.Str("turn_id") != turn || o.Str("session_id") != id {
 			t.Errorf("%v", o)
 		}
 	}
-	if n := count(n.types(id), "command.cancel"); n != 1 {
+	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
-	n.says(id, event(schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"cancelled"}`))
+	n.Says(id, event(schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"cancelled"}`))
 	n.do("POST", at, "").refused(409, "turn_already_completed")
 	a := n.do("GET", path+"/"+id+"/events?event_types=turn.cancelled", "")
-	if !strings.Contains(a.body, `"reason":"user_cancel","reason_text":"enough of that"`) {
-		t.Error(a.body)
+	if !strings.Contains(a.Body, `"reason":"user_cancel","reason_text":"enough of that"`) {
+		t.Error(a.Body)
 	}
 	for _, other := range []string{"x", "turn_00000000000", strings.Replace(turn, "turn_", "evt_", 1), n.submit(n.create())} {
 		n.do("POST", path+"/"+id+"/turns/"+other+"/cancel", "").refused(404, "turn_not_found")
@@ -162,7 +162,7 @@ func TestCancel(t *testing.T) {
 func waits(n *node) (id, turn string) {
 	id = n.create()
 	turn = n.submit(id)
-	n.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
+	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
 		event(schema.TypeInputRequested, `{"request_id":"req","call_id":"c","prompt":"?"}`))
 	return id, turn
 }
@@ -178,16 +178,16 @@ func TestConfirm(t *testing.T) {
 	n.do("POST", path+"/"+id+"/turns/x/confirmations/req", `{"decision":"allow"}`).refused(404, "turn_not_found")
 	n.do("POST", at+"req", `{"decision":"allow"}`, as, "tenant:other").refused(404, "session_not_found")
 	first := n.do("POST", at+"req", `{"decision":"deny","scope":"once"}`, "Idempotency-Key", "k")
-	if o := first.ok(200); o.str("request_id") != "req" || o.str("decision") != "deny" || o.at("applied") != true {
+	if o := first.OK(200); o.Str("request_id") != "req" || o.Str("decision") != "deny" || o.At("applied") != true {
 		t.Errorf("%v", o)
 	}
-	if again := n.do("POST", at+"req", `{"decision":"deny","scope":"once"}`, "Idempotency-Key", "k"); again.body != first.body {
-		t.Errorf("%s", again.body)
+	if again := n.do("POST", at+"req", `{"decision":"deny","scope":"once"}`, "Idempotency-Key", "k"); again.Body != first.Body {
+		t.Errorf("%s", again.Body)
 	}
 	n.do("POST", at+"req", `{"decision":"allow"}`).refused(409, "confirmation_already_resolved")
-	n.says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`))
+	n.Says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`))
 	n.do("POST", at+"req", `{"decision":"allow"}`).refused(409, "confirmation_already_resolved")
-	if n := count(n.types(id), "command.answer"); n != 1 {
+	if n := count(n.Types(id), "command.answer"); n != 1 {
 		t.Errorf("%d answers", n)
 	}
 }
@@ -195,7 +195,7 @@ func TestConfirm(t *testing.T) {
 // TestOneWins sends two requests that exclude each other at the same time to two nodes: one is stored.
 func TestOneWins(t *testing.T) {
 	n := start(t, sessions.Config{})
-	nodes := []*node{n, n.all.node(t, sessions.Config{})}
+	nodes := []*node{n, join(t, n.Nodes, sessions.Config{})}
 	race := func(what, code string, ok int, ask func(*node, int) answer) {
 		t.Helper()
 		var wg sync.WaitGroup
@@ -206,7 +206,7 @@ func TestOneWins(t *testing.T) {
 		wg.Wait()
 		won := 0
 		for _, a := range got {
-			if a.status == ok {
+			if a.Status == ok {
 				won++
 			} else {
 				a.refused(409, code)
@@ -225,7 +225,7 @@ func TestOneWins(t *testing.T) {
 		})
 		id = n.create()
 		race("end", "session_already_ended", 200, func(n *node, _ int) answer { return n.do("DELETE", path+"/"+id, "") })
-		if n := count(n.types(id), schema.TypeRunLifecycle); n != 1 {
+		if n := count(n.Types(id), schema.TypeRunLifecycle); n != 1 {
 			t.Errorf("it has ended %d times", n)
 		}
 	}
@@ -236,21 +236,21 @@ func TestMeanwhile(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.says(id, answers("t1")[:5]...)
-	n.all.log.once(func() { n.says(id, answers("t1")[5:]...) })
+	n.Says(id, answers("t1")[:5]...)
+	n.Nodes.Log.Once(func() { n.Says(id, answers("t1")[5:]...) })
 	n.do("POST", path+"/"+id+"/turns/"+turn+"/cancel", "").refused(409, "turn_already_completed")
-	n.all.log.once(func() { n.says(id, event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)) })
+	n.Nodes.Log.Once(func() { n.Says(id, event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)) })
 	n.do("POST", path+"/"+id+"/turns", hello).refused(409, "session_already_ended")
 	id, turn = waits(n)
-	n.all.log.once(func() {
-		n.says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Nodes.Log.Once(func() {
+		n.Says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	})
 	a := n.do("POST", path+"/"+id+"/turns/"+turn+"/confirmations/req", `{"decision":"allow"}`)
-	if a.status != 409 && a.status != 404 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a.Status != 409 && a.Status != 404 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	for _, typ := range []string{"command.cancel", "command.answer"} {
-		if count(n.types(id), typ) != 0 {
+		if count(n.Types(id), typ) != 0 {
 			t.Errorf("%s is stored", typ)
 		}
 	}
@@ -260,24 +260,24 @@ func TestMeanwhile(t *testing.T) {
 func TestEnd(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
-	if o := n.do("DELETE", path+"/"+id, "", "Idempotency-Key", "k").ok(200); o.str("id") != id {
+	if o := n.do("DELETE", path+"/"+id, "", "Idempotency-Key", "k").OK(200); o.Str("id") != id {
 		t.Errorf("%v", o)
 	}
-	n.do("DELETE", path+"/"+id, "", "Idempotency-Key", "k").ok(200)
+	n.do("DELETE", path+"/"+id, "", "Idempotency-Key", "k").OK(200)
 	n.do("DELETE", path+"/"+id, "").refused(409, "session_already_ended")
 	n.do("POST", path+"/"+id+"/turns", hello).refused(409, "session_already_ended")
 	n.do("DELETE", path+"/nobody", "").refused(404, "session_not_found")
 
 	id = n.create()
 	n.submit(id)
-	n.says(id, answers("t1")[:5]...)
+	n.Says(id, answers("t1")[:5]...)
 	k := n.attach(id)
 	k.subscribed(`{"event_types":["message.complete","llm.call_failed","turn.cancelled","session.ended"]}`, "", false)
 	over := make(chan answer)
 	go func() { over <- n.do("DELETE", path+"/"+id, "") }()
-	eventually(t, "the agent is told", func() bool { return count(n.types(id), "command.cancel") == 1 })
-	n.says(id, endings("t1")...)
-	(<-over).ok(200)
+	eventually(t, "the agent is told", func() bool { return count(n.Types(id), "command.cancel") == 1 })
+	n.Says(id, endings("t1")...)
+	(<-over).OK(200)
 	k.want("message.complete", "llm.call_failed", "turn.cancelled", "session.ended")
 	k.ends(1000, "")
 
@@ -285,13 +285,13 @@ func TestEnd(t *testing.T) {
 		id := n.create()
 		n.submit(id)
 		begun := time.Now()
-		n.do("DELETE", path+"/"+id, "").ok(200)
+		n.do("DELETE", path+"/"+id, "").OK(200)
 		if took := time.Since(begun); took > 6*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		a := n.do("GET", path+"/"+id+"/events", "")
-		if !strings.Contains(a.body, `"turn.cancelled"`) || strings.Index(a.body, `"turn.cancelled"`) > strings.Index(a.body, `"session.ended"`) {
-			t.Error(a.body)
+		if !strings.Contains(a.Body, `"turn.cancelled"`) || strings.Index(a.Body, `"turn.cancelled"`) > strings.Index(a.Body, `"session.ended"`) {
+			t.Error(a.Body)
 		}
 	})
 }
@@ -302,7 +302,7 @@ func TestMessages(t *testing.T) {
 	id := n.create()
 	for i := range 6 {
 		n.submit(id)
-		n.says(id, answers(fmt.Sprint("t", i))...)
+		n.Says(id, answers(fmt.Sprint("t", i))...)
 	}
 	type page struct {
 		Messages []struct {
@@ -315,8 +315,8 @@ func TestMessages(t *testing.T) {
 	read := func(query string) (p page, ids []string) {
 		t.Helper()
 		a := n.do("GET", path+"/"+id+"/messages"+query, "")
-		if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.status != 200 {
-			t.Fatalf("%v: %d %s", err, a.status, a.body)
+		if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != 200 {
+			t.Fatalf("%v: %d %s", err, a.Status, a.Body)
 		}
 		for _, m := range p.Messages {
 			ids = append(ids, m.ID)
@@ -359,7 +359,7 @@ func TestEvents(t *testing.T) {
 	id := n.create()
 	for i := range 3 {
 		n.submit(id)
-		n.says(id, answers(fmt.Sprint("t", i))...)
+		n.Says(id, answers(fmt.Sprint("t", i))...)
 	}
 	read := func(query string) (list []string, next string) {
 		t.Helper()
@@ -368,8 +368,8 @@ func TestEvents(t *testing.T) {
 			Next   *string `json:"next_cursor"`
 		}
 		a := n.do("GET", path+"/"+id+"/events"+query, "")
-		if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.status != 200 {
-			t.Fatalf("%v: %d %s", err, a.status, a.body)
+		if err := json.Unmarshal([]byte(a.Body), &p); err != nil || a.Status != 200 {
+			t.Fatalf("%v: %d %s", err, a.Status, a.Body)
 		}
 		for _, e := range p.Events {
 			list = append(list, fmt.Sprintf(`{"type":"event","event":%s}`, e))

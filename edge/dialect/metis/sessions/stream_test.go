@@ -12,6 +12,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/metis/sessions"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
@@ -47,29 +48,29 @@ func TestStream(t *testing.T) {
 	id := n.create()
 	k := n.attach(id)
 	ack := k.subscribed(full, "", true)
-	if ack.at("since") != nil || ack.at("snapshot") != true || ack.at("replay_event_count") != 0.0 || ack.at("resolved_filter", "event_types") != nil {
+	if ack.At("since") != nil || ack.At("snapshot") != true || ack.At("replay_event_count") != 0.0 || ack.At("resolved_filter", "event_types") != nil {
 		t.Errorf("%v", ack)
 	}
-	if shot := k.want("snapshot"); shot.str("session", "id") != id || shot.str("snapshot_at_event_id") == "" || len(shot["messages"].([]any)) != 0 {
+	if shot := k.want("snapshot"); shot.Str("session", "id") != id || shot.Str("snapshot_at_event_id") == "" || len(shot["messages"].([]any)) != 0 {
 		t.Errorf("%v", shot)
 	}
 	turn := n.submit(id)
-	n.says(id, answers("t1")...)
+	n.Says(id, answers("t1")...)
 	for _, typ := range told {
-		if e := k.want(typ); e.str("event", "turn_id") != turn || e.str("event", "session_id") != id {
+		if e := k.want(typ); e.Str("event", "turn_id") != turn || e.Str("event", "session_id") != id {
 			t.Errorf("%v", e)
 		}
 	}
-	if o := n.do("GET", path+"/"+id, "").ok(200); o.at("turn_count") != 1.0 || o.at("current_turn_id") != nil || o.str("id") != id || o.str("session_id") != id {
+	if o := n.do("GET", path+"/"+id, "").OK(200); o.At("turn_count") != 1.0 || o.At("current_turn_id") != nil || o.Str("id") != id || o.Str("session_id") != id {
 		t.Errorf("%v", o)
 	}
 	// A second turn, begun while the socket waits for the third thing: a subscribe behind the ack is passed over.
 	k.say(subscribe(chat, "", true))
 	k.say(`{"type":"ping","nonce":"n1"}`)
-	if pong := k.want("pong"); pong.str("nonce") != "n1" {
+	if pong := k.want("pong"); pong.Str("nonce") != "n1" {
 		t.Errorf("%v", pong)
 	}
-	n.do("DELETE", path+"/"+id, "").ok(200)
+	n.do("DELETE", path+"/"+id, "").OK(200)
 	k.want("session.ended")
 	k.ends(1000, "")
 }
@@ -77,11 +78,11 @@ func TestStream(t *testing.T) {
 // TestEveryPlace resumes behind each event, with three filters: prefix and rest are the whole, and the ack has said how many.
 func TestEveryPlace(t *testing.T) {
 	n := start(t, sessions.Config{})
-	other := n.all.node(t, sessions.Config{})
+	other := join(t, n.Nodes, sessions.Config{})
 	id := n.create()
 	for i := range 3 {
 		n.submit(id)
-		n.says(id, answers(fmt.Sprint("t", i))...)
+		n.Says(id, answers(fmt.Sprint("t", i))...)
 	}
 	for _, filter := range []string{full, chat, `{"event_types":["text.delta","turn.completed"],"actors":["agent"]}`} {
 		all := events(n, id, filter, first(n, id))
@@ -102,19 +103,19 @@ func TestEveryPlace(t *testing.T) {
 
 // first returns the id of the session's first event.
 func first(n *node, id string) string {
-	n.t.Helper()
+	n.T.Helper()
 	var page struct{ Events []struct{ ID string } }
-	if err := json.Unmarshal([]byte(n.do("GET", path+"/"+id+"/events?limit=1", "").body), &page); err != nil || len(page.Events) != 1 {
-		n.t.Fatal(err)
+	if err := json.Unmarshal([]byte(n.do("GET", path+"/"+id+"/events?limit=1", "").Body), &page); err != nil || len(page.Events) != 1 {
+		n.T.Fatal(err)
 	}
 	return page.Events[0].ID
 }
 
 // events returns the frames behind an id, as many as the ack says.
 func events(n *node, id, filter, since string) (list []string) {
-	n.t.Helper()
+	n.T.Helper()
 	k := n.attach(id)
-	count := int(k.subscribed(filter, since, false).at("replay_event_count").(float64))
+	count := int(k.subscribed(filter, since, false).At("replay_event_count").(float64))
 	for range count {
 		k.next()
 		k.mu.Lock()
@@ -150,7 +151,7 @@ func TestSnapshotSeam(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 40 {
-			n.says(id, event(schema.TypeProgress, `{}`), event("custom.metis.skill.loaded", fmt.Sprintf(`{"skill_id":"s%d"}`, i)))
+			n.Says(id, event(schema.TypeProgress, `{}`), event("custom.metis.skill.loaded", fmt.Sprintf(`{"skill_id":"s%d"}`, i)))
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -159,7 +160,7 @@ func TestSnapshotSeam(t *testing.T) {
 	for range 20 {
 		k := n.attach(id)
 		k.subscribed(`{"event_types":["skill.loaded"]}`, "", true)
-		at, all = append(at, k.want("snapshot").str("snapshot_at_event_id")), append(all, k)
+		at, all = append(at, k.want("snapshot").Str("snapshot_at_event_id")), append(all, k)
 	}
 	wg.Wait()
 	whole := ids(events(n, id, `{"event_types":["skill.loaded"]}`, first(n, id)))
@@ -171,7 +172,7 @@ func TestSnapshotSeam(t *testing.T) {
 			if want <= at[i] {
 				continue
 			}
-			if got := k.want("skill.loaded").str("event", "id"); got != want {
+			if got := k.want("skill.loaded").Str("event", "id"); got != want {
 				t.Fatalf("attach %d: %s, want %s", i, got, want)
 			}
 		}
@@ -184,10 +185,10 @@ func TestSnapshotWins(t *testing.T) {
 	id := n.create()
 	n.submit(id)
 	k := n.attach(id)
-	if ack := k.subscribed(full, first(n, id), true); ack.at("replay_event_count") != 0.0 {
+	if ack := k.subscribed(full, first(n, id), true); ack.At("replay_event_count") != 0.0 {
 		t.Errorf("%v", ack)
 	}
-	if shot := k.want("snapshot"); len(shot["messages"].([]any)) != 1 || shot.str("session", "current_turn_status") != "in_flight" {
+	if shot := k.want("snapshot"); len(shot["messages"].([]any)) != 1 || shot.Str("session", "current_turn_status") != "in_flight" {
 		t.Errorf("%v", shot)
 	}
 }
@@ -203,7 +204,7 @@ func TestTooMuch(t *testing.T) {
 			for range min(count, 500) {
 				list = append(list, event("custom.metis.skill.loaded", `{}`))
 			}
-			n.says(id, list...)
+			n.Says(id, list...)
 		}
 	}
 	loaded := `{"event_types":["skill.loaded"]}`
@@ -214,7 +215,7 @@ func TestTooMuch(t *testing.T) {
 	many(1)
 	k := n.attach(id)
 	k.say(subscribe(loaded, since, false))
-	if o := k.want("subscribe_error"); o.str("code") != "replay_too_large" {
+	if o := k.want("subscribe_error"); o.Str("code") != "replay_too_large" {
 		t.Errorf("%v", o)
 	}
 	k.subscribed(`{"event_types":["turn.started"]}`, since, false) // none of them matches
@@ -229,22 +230,22 @@ func TestWorkers(t *testing.T) {
 	hidden, shown := n.attach(id), n.attach(id)
 	hidden.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created","delegate.completed"]}`, "", false)
 	shown.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created"],"include_worker_sessions":true}`, "", false)
-	n.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
-	worker := shown.want("delegate.started").str("event", "payload", "worker_session_id")
-	if e := shown.want("session.created"); e.str("event", "session_id") != worker || e.str("event", "actor") != "worker" {
+	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
+	worker := shown.want("delegate.started").Str("event", "payload", "worker_session_id")
+	if e := shown.want("session.created"); e.Str("event", "session_id") != worker || e.Str("event", "actor") != "worker" {
 		t.Errorf("%v", e)
 	}
 	k := n.attach(worker)
 	k.subscribed(`{"event_types":["skill.loaded"]}`, "", true)
-	if shot := k.want("snapshot"); shot.str("session", "id") != worker || shot.str("session", "parent_session_id") != id {
+	if shot := k.want("snapshot"); shot.Str("session", "id") != worker || shot.Str("session", "parent_session_id") != id {
 		t.Errorf("%v", shot)
 	}
-	n.says(id, of("kid", event("custom.metis.skill.loaded", `{}`)))
+	n.Says(id, of("kid", event("custom.metis.skill.loaded", `{}`)))
 	a, b := shown.want("skill.loaded"), k.want("skill.loaded")
 	if fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Errorf("%v\n%v", a, b)
 	}
-	n.says(id, of("kid", event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)))
+	n.Says(id, of("kid", event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)))
 	k.ends(1000, "") // its session has ended, which its filter hides
 	hidden.want("delegate.started", "delegate.completed")
 	again := n.attach(worker)
@@ -263,10 +264,10 @@ func TestEndedSession(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
 	since := first(n, id)
-	n.do("DELETE", path+"/"+id, "").ok(200)
+	n.do("DELETE", path+"/"+id, "").OK(200)
 	k := n.attach(id)
 	k.subscribed(full, since, false)
-	last := k.want("session.ended").str("event", "id")
+	last := k.want("session.ended").Str("event", "id")
 	k.ends(1000, "")
 	for _, snapshot := range []bool{false, true} {
 		k = n.attach(id)
@@ -291,7 +292,7 @@ func TestSlowClient(t *testing.T) {
 	good.subscribed(loaded, "", false)
 	k.subscribed(loaded, "", false)
 	for range 3 { // both are live
-		n.says(id, event("custom.metis.skill.loaded", `{"n":-1}`))
+		n.Says(id, event("custom.metis.skill.loaded", `{"n":-1}`))
 		good.want("skill.loaded")
 		k.want("skill.loaded")
 	}
@@ -300,9 +301,9 @@ func TestSlowClient(t *testing.T) {
 	fill := strings.Repeat("x", 60<<10)
 	const events = 400
 	for i := range events {
-		n.says(id, event("custom.metis.skill.loaded", fmt.Sprintf(`{"n":%d,"fill":%q}`, i, fill)))
-		if e := good.want("skill.loaded"); e.at("event", "payload", "n") != float64(i) {
-			t.Fatalf("%v, want %d", e.at("event", "payload", "n"), i)
+		n.Says(id, event("custom.metis.skill.loaded", fmt.Sprintf(`{"n":%d,"fill":%q}`, i, fill)))
+		if e := good.want("skill.loaded"); e.At("event", "payload", "n") != float64(i) {
+			t.Fatalf("%v, want %d", e.At("event", "payload", "n"), i)
 		}
 	}
 	wake()
@@ -319,10 +320,10 @@ func TestSlowClient(t *testing.T) {
 	got := func(k *talker) {
 		t.Helper()
 		e := k.want("skill.loaded")
-		if e.at("event", "payload", "n") != float64(next) {
-			t.Fatalf("%v, want %d", e.at("event", "payload", "n"), next)
+		if e.At("event", "payload", "n") != float64(next) {
+			t.Fatalf("%v, want %d", e.At("event", "payload", "n"), next)
 		}
-		last = e.str("event", "id")
+		last = e.Str("event", "id")
 		next++
 	}
 	for k.at < len(k.frames) {
@@ -341,13 +342,13 @@ func TestExpired(t *testing.T) {
 	id := n.create()
 	gone := first(n, id)
 	n.submit(id)
-	n.says(id, answers("t1")...)
+	n.Says(id, answers("t1")...)
 	all := events(n, id, full, gone)
-	n.all.log.Expire(schema.RunKey{Tenant: tenant, Run: id}, 5)
-	other := n.all.node(t, sessions.Config{}) // it has read nothing
+	n.Nodes.Log.Expire(edgetest.Key(id), 5)
+	other := join(t, n.Nodes, sessions.Config{}) // it has read nothing
 	k := other.attach(id)
 	k.say(subscribe(full, gone, false))
-	if o := k.want("subscribe_error"); o.str("code") != "cursor_expired" {
+	if o := k.want("subscribe_error"); o.Str("code") != "cursor_expired" {
 		t.Errorf("%v", o)
 	}
 	k.subscribed(full, "", true)
@@ -362,7 +363,7 @@ func TestWorkerIsASession(t *testing.T) {
 	n := start(t, sessions.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
+	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
 	own := n.submit("kid")
 	n.do("POST", path+"/kid/turns/"+turn+"/cancel", "").refused(404, "turn_not_found")
 	n.do("POST", path+"/"+id+"/turns/"+own+"/cancel", "").refused(404, "turn_not_found")
@@ -372,19 +373,19 @@ func TestWorkerIsASession(t *testing.T) {
 	k.say(fmt.Sprintf(`{"type":"cancel","turn_id":%q}`, own))
 	k.say(`{"type":"ping","nonce":"x"}`)
 	k.want("pong")
-	if n := count(n.types(id), "command.cancel"); n != 1 {
+	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
-	n.says(id, of("kid", event(schema.TypeCommandsTaken, fmt.Sprintf(`{"through":%d}`, len(n.types(id))))))
-	if e := k.want("turn.cancelled"); e.str("event", "turn_id") != own || e.str("event", "session_id") != "kid" {
+	n.Says(id, of("kid", event(schema.TypeCommandsTaken, fmt.Sprintf(`{"through":%d}`, len(n.Types(id))))))
+	if e := k.want("turn.cancelled"); e.Str("event", "turn_id") != own || e.Str("event", "session_id") != "kid" {
 		t.Errorf("%v", e)
 	}
-	if o := n.do("DELETE", path+"/kid", "").ok(200); o.str("id") != "kid" || o.str("parent_session_id") != id {
+	if o := n.do("DELETE", path+"/kid", "").OK(200); o.Str("id") != "kid" || o.Str("parent_session_id") != id {
 		t.Errorf("%v", o)
 	}
 	k.want("session.ended")
 	k.ends(1000, "")
-	if o := n.do("GET", path+"/"+id, "").ok(200); o.str("current_turn_id") != turn {
+	if o := n.do("GET", path+"/"+id, "").OK(200); o.Str("current_turn_id") != turn {
 		t.Errorf("%v", o)
 	}
 }

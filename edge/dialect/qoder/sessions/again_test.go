@@ -125,7 +125,7 @@ func TestAgainOfWhatIsShown(t *testing.T) {
 	h.each(id, event(schema.TypeTextDelta, `{"text":"way","index":0}`))
 	h.each(id, ended("", "b", "under way")...)
 	h.each(id, ended("kid", "k", "for a long time")...)
-	h.do("POST", cloud+"/"+id+"/archive", "").ok(200)
+	h.do("POST", cloud+"/"+id+"/archive", "").OK(200)
 	for name, want := range map[string]string{"session": "under way", "kid": "for a long time"} {
 		got := map[string]func() []wireFrame{"session": session, "kid": kid}[name]()
 		texts, complaint := previewed(got)
@@ -157,7 +157,7 @@ func TestAgainBehindACursor(t *testing.T) {
 	for i, c := range cursors {
 		later[i] = h.opened(path+"?"+deltas, "Last-Event-ID", c)
 	}
-	h.do("POST", cloud+"/"+id+"/archive", "").ok(200)
+	h.do("POST", cloud+"/"+id+"/archive", "").OK(200)
 	all := live()
 	for i, c := range cursors {
 		got := later[i]()
@@ -206,13 +206,13 @@ func TestStreamOfWhatIsClosed(t *testing.T) {
 	h.each(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
 	h.each(id, speech("kid", "k", "a")...)
 	kid := qoder.ThreadID(id, "kid")
-	h.do("POST", v1+"/"+id+"/threads/"+kid+"/archive", "").ok(200)
+	h.do("POST", v1+"/"+id+"/threads/"+kid+"/archive", "").OK(200)
 	h.each(id, speech("kid", "l", "still")...)
 	got := h.opened(v1 + "/" + id + "/threads/" + kid + "/stream?" + deltas)()
 	if len(got) != 1 || got[0].typ != "session.thread_status_terminated" || got[0].id == "" {
 		t.Errorf("thread: %v", got)
 	}
-	h.do("POST", v1+"/"+id+"/archive", "").ok(200)
+	h.do("POST", v1+"/"+id+"/archive", "").OK(200)
 	h.each(id, speech("", "m", "still")...)
 	for _, path := range []string{"/events/stream", "/events/stream?" + deltas} {
 		if got := h.opened(v1 + "/" + id + path)(); len(got) != 1 || got[0].typ != "session.status_terminated" || got[0].id == "" {

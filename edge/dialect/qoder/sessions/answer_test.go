@@ -47,19 +47,19 @@ func TestAnswerTwice(t *testing.T) {
 		id, first, second := session()
 		a := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`,`+second+`]}`)
 		want := map[bool]int{true: 2, false: 0}[tt.taken]
-		if n := count(h.types(id), "command.answer"); n != want || (a.status == 200) != tt.taken || a.status >= 500 {
-			t.Errorf("%s, together: %d answers are stored, %d %s", name, n, a.status, a.body)
+		if n := count(h.types(id), "command.answer"); n != want || (a.Status == 200) != tt.taken || a.Status >= 500 {
+			t.Errorf("%s, together: %d answers are stored, %d %s", name, n, a.Status, a.Body)
 		}
 		id, first, second = session()
 		one := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`]}`, "Idempotency-Key", "k")
-		one.ok(200)
+		one.OK(200)
 		a = h.do("POST", eventsPath(id, ""), `{"events":[`+second+`]}`)
 		want = map[bool]int{true: 2, false: 1}[tt.taken]
-		if n := count(h.types(id), "command.answer"); n != want || (a.status == 200) != tt.taken || a.status >= 500 {
-			t.Errorf("%s, one by one: %d answers are stored, %d %s", name, n, a.status, a.body)
+		if n := count(h.types(id), "command.answer"); n != want || (a.Status == 200) != tt.taken || a.Status >= 500 {
+			t.Errorf("%s, one by one: %d answers are stored, %d %s", name, n, a.Status, a.Body)
 		}
-		if again := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`]}`, "Idempotency-Key", "k"); again.body != one.body {
-			t.Errorf("%s: a repeat answers %d %s", name, again.status, again.body)
+		if again := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`]}`, "Idempotency-Key", "k"); again.Body != one.Body {
+			t.Errorf("%s: a repeat answers %d %s", name, again.Status, again.Body)
 		}
 	}
 }

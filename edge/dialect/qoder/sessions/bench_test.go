@@ -28,8 +28,8 @@ func BenchmarkHistory(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				if a := h.do("GET", eventsPath("run", "")+c.query, ""); a.status != 200 {
-					b.Fatal(a.status, a.body)
+				if a := h.do("GET", eventsPath("run", "")+c.query, ""); a.Status != 200 {
+					b.Fatal(a.Status, a.Body)
 				}
 			}
 		})
@@ -41,8 +41,8 @@ func BenchmarkSend(b *testing.B) {
 	h := newHouse(b, false)
 	id := h.create(plainBody)
 	for i := 0; b.Loop(); i++ {
-		if a := h.do("POST", eventsPath(id, ""), hello, "Idempotency-Key", fmt.Sprint(i)); a.status != 200 {
-			b.Fatal(a.status, a.body)
+		if a := h.do("POST", eventsPath(id, ""), hello, "Idempotency-Key", fmt.Sprint(i)); a.Status != 200 {
+			b.Fatal(a.Status, a.Body)
 		}
 	}
 }
@@ -56,8 +56,8 @@ func BenchmarkCold(b *testing.B) {
 		h := newHouse(b, false)
 		h.fill("run", packs, 100)
 		b.StartTimer()
-		if a := h.do("GET", cloud+"/run", ""); a.status != 200 {
-			b.Fatal(a.status, a.body)
+		if a := h.do("GET", cloud+"/run", ""); a.Status != 200 {
+			b.Fatal(a.Status, a.Body)
 		}
 	}
 }
@@ -100,8 +100,8 @@ func BenchmarkWatchers(b *testing.B) {
 				}()
 			}
 			send := func(body string) {
-				if a := h.do("POST", "/v1/agent/runs/"+id+"/events", body, "Content-Type", "application/x-ndjson"); a.status != 200 {
-					b.Fatal(a.status, a.body)
+				if a := h.do("POST", "/v1/agent/runs/"+id+"/events", body, "Content-Type", "application/x-ndjson"); a.Status != 200 {
+					b.Fatal(a.Status, a.Body)
 				}
 			}
 			wait := func(n int64) {

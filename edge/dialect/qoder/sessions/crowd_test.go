@@ -24,8 +24,8 @@ func TestCrowd(t *testing.T) {
 		h.do("GET", cloud+"/"+id+path, "").refused(413, "invalid_request_error")
 	}
 	h.do("POST", eventsPath(id, ""), hello).refused(413, "invalid_request_error")
-	h.do("POST", cloud+"/"+id+"/cancel", "").ok(202)
-	h.do("DELETE", cloud+"/"+id, "").ok(200)
+	h.do("POST", cloud+"/"+id+"/cancel", "").OK(202)
+	h.do("DELETE", cloud+"/"+id, "").OK(200)
 	if all := h.types(id); !slices.Equal(all[len(all)-3:], []string{"command.cancel", "command.cancel", schema.TypeSessionDeleted}) {
 		t.Errorf("%q", all[len(all)-3:])
 	}

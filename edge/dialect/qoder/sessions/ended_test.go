@@ -64,7 +64,7 @@ func TestRepeatsOverTheEnd(t *testing.T) {
 				return h.do(c.method, cloud+"/"+run+c.path, c.body(run), "Idempotency-Key", fmt.Sprint("k", i))
 			}
 			was := ask()
-			was.ok(200)
+			was.OK(200)
 			if h.head(run).State.Final() {
 				anew()
 			} else {
@@ -72,11 +72,11 @@ func TestRepeatsOverTheEnd(t *testing.T) {
 			}
 			last := h.head(run).Last
 			again := ask()
-			if again.ok(200); again.header.Get("Idempotency-Replayed") != "true" || h.head(run).Last != last {
+			if again.OK(200); again.Header.Get("Idempotency-Replayed") != "true" || h.head(run).Last != last {
 				t.Errorf("%d, first %s: stored again: %v", i, first, h.types(run))
 			}
-			if c.path == "/events" && again.body != was.body {
-				t.Errorf("%d, first %s: %s, at first %s", i, first, again.body, was.body)
+			if c.path == "/events" && again.Body != was.Body {
+				t.Errorf("%d, first %s: %s, at first %s", i, first, again.Body, was.Body)
 			}
 		}
 	}
@@ -90,10 +90,10 @@ func TestEndedTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	const each = 24
 	for i := range each {
-		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"x"}`).ok(200) })
-		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"y"}`, "Idempotency-Key", fmt.Sprint(i)).ok(200) })
+		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"x"}`).OK(200) })
+		wg.Go(func() { h.do("POST", cloud+"/run", `{"title":"y"}`, "Idempotency-Key", fmt.Sprint(i)).OK(200) })
 		wg.Go(func() {
-			h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).ok(200)
+			h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).OK(200)
 		})
 	}
 	wg.Wait()
@@ -116,7 +116,7 @@ func TestBegunAnewMeanwhile(t *testing.T) {
 	h.ended("run")
 	h.log.when(1, func() { h.says("run", event(schema.TypeCommandMessage, `{"content":"more"}`)) })
 	kid := qoder.ThreadID("run", "kid")
-	h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).ok(200)
+	h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt","session_thread_id":"`+kid+`"}]}`).OK(200)
 	if types := h.types("run"); h.head("run").State.Final() || count(types, "command.cancel") != 1 {
 		t.Errorf("a run that was begun anew is %s: %v", h.head("run").State, types)
 	}
@@ -151,7 +151,7 @@ func TestNodeDiesInBetween(t *testing.T) {
 			h.log.dies(1)
 			first := h.do(c.method, cloud+"/run"+c.path, c.body, with...)
 			h.log.lives()
-			if first.ok(200); h.stored("run", before) != c.want {
+			if first.OK(200); h.stored("run", before) != c.want {
 				t.Errorf("%s %s %s, %v: %s, want %s", c.method, c.path, c.body, with, h.stored("run", before), c.want)
 			}
 			if final := h.head("run").State.Final(); final == strings.Contains(c.want, "planning") {
@@ -162,8 +162,8 @@ func TestNodeDiesInBetween(t *testing.T) {
 			}
 			last := h.head("run").Last
 			again := h.do(c.method, cloud+"/run"+c.path, c.body, with...)
-			if again.ok(200); h.head("run").Last != last || again.body != first.body {
-				t.Errorf("%s %s %s: a repeat answers %s and stores %s", c.method, c.path, c.body, again.body, h.stored("run", last))
+			if again.OK(200); h.head("run").Last != last || again.Body != first.Body {
+				t.Errorf("%s %s %s: a repeat answers %s and stores %s", c.method, c.path, c.body, again.Body, h.stored("run", last))
 			}
 		}
 	}
@@ -194,14 +194,14 @@ func TestArchiveEnds(t *testing.T) {
 			}
 			path := cloud + "/" + id + "/archive"
 			first := h.do("POST", path, "", with...)
-			first.ok(200)
+			first.OK(200)
 			last := h.head(id).Last
 			if final := h.head(id).State.Final(); final != tt.want || final && h.last(id) != end {
 				t.Errorf("%s, %v: it is %q: %v", tt.name, with, h.head(id).State, h.types(id))
 			}
 			again := h.do("POST", path, "", with...)
-			if again.ok(200); h.head(id).Last != last || with != nil && again.body != first.body {
-				t.Errorf("%s, %v: a repeat answers %s and stores %v", tt.name, with, again.body, h.types(id)[last:])
+			if again.OK(200); h.head(id).Last != last || with != nil && again.Body != first.Body {
+				t.Errorf("%s, %v: a repeat answers %s and stores %v", tt.name, with, again.Body, h.types(id)[last:])
 			}
 			if frames := h.frames(id, ""); frames[len(frames)-1].typ != "session.status_terminated" {
 				t.Errorf("%s, %v: it ends with %s", tt.name, with, frames[len(frames)-1].typ)
@@ -223,7 +223,7 @@ func TestArchiveMeanwhile(t *testing.T) {
 		h := newHouse(t, false)
 		id := h.create(plainBody)
 		h.log.when(1, func() { h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`)) })
-		h.do("POST", cloud+"/"+id+"/archive", "", with...).ok(200)
+		h.do("POST", cloud+"/"+id+"/archive", "", with...).OK(200)
 		if types := h.types(id); h.head(id).State.Final() || count(types, schema.TypeSessionArchived) != 1 {
 			t.Errorf("%v: %v", with, types)
 		}
@@ -272,8 +272,8 @@ func TestSaidToEnded(t *testing.T) {
 				continue
 			}
 			last := h.head("run").Last
-			if again := h.do("POST", eventsPath("run", ""), body, with...); again.body != first.body || h.head("run").Last != last {
-				t.Errorf("%s: a repeat answers %s: %v", body, again.body, h.types("run"))
+			if again := h.do("POST", eventsPath("run", ""), body, with...); again.Body != first.Body || h.head("run").Last != last {
+				t.Errorf("%s: a repeat answers %s: %v", body, again.Body, h.types("run"))
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,11 +18,11 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge"
-	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
+	"agentstream/edge/edgetest"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
@@ -39,7 +38,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	cloud  = qoder.BaseCloud + "/sessions"
 	v1     = qoder.BaseV1 + "/sessions"
-	tenant = "acme"
+	tenant = edgetest.Tenant
+	as     = edgetest.As
 )
 
 // spoken is the dialect of the tests.
@@ -125,35 +125,13 @@ type house struct {
 	store *sqlite.Store
 }
 
-// as are the callers of the tests; real deployments take them from a credential.
-const as = "Test-Caller"
-
-func byHeader(r *http.Request) (auth.Caller, error) {
-	caller := auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll, Subject: "ann"}
-	switch name, value, _ := strings.Cut(r.Header.Get(as), ":"); name {
-	case "tenant":
-		caller.Tenant = value
-	case "run":
-		caller.Run = value
-	case "may":
-		scopes, err := auth.ParseScopes(strings.Split(value, ","))
-		if err != nil {
-			return caller, err
-		}
-		caller.Scopes = scopes
-	case "nobody":
-		return caller, auth.ErrUnauthorized
-	}
-	return caller, nil
-}
-
 // newHouse makes a server over a log in memory; with a list of sessions when listed.
 func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
 	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &memory.Keys{}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
 		Protocols:    []protocol.Protocol{sessions.Protocol(spoken), {Dialect: native.Dialect{}}},
-		Authenticate: byHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Authenticate: edgetest.ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	if listed {
 		path := filepath.Join(t.TempDir(), "kept.db")
@@ -174,31 +152,12 @@ func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	for _, c := range change {
 		c(&cfg)
 	}
-	srv, err := edge.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.url = "http://" + ln.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	hubCtx, stopHub := context.WithCancel(context.Background())
-	served, hubbed := make(chan error, 1), make(chan error, 1)
-	go func() { served <- srv.Run(ctx, ln) }()
-	go func() { hubbed <- cfg.Hub.Run(hubCtx) }()
-	t.Cleanup(func() {
-		h.http.CloseIdleConnections()
-		cancel()
-		if err := <-served; err != nil && !t.Failed() {
-			t.Errorf("server: %v", err)
-		}
-		stopHub()
-		if err := <-hubbed; err != nil {
-			t.Errorf("hub: %v", err)
-		}
-	})
+	edgetest.Serve(t, cfg, ln, h.http)
 	return h
 }
 
@@ -210,71 +169,31 @@ func openStore(ctx context.Context, path string) (*sqlite.Store, error) {
 }
 
 // answer is a response that was read whole.
-type answer struct {
-	t      testing.TB
-	status int
-	header http.Header
-	body   string
-	asked  string
-}
+type answer struct{ edgetest.Answer }
 
 // do asks; headers are name, value, name, value …
 func (h *house) do(method, path, body string, headers ...string) answer {
 	h.t.Helper()
-	var rd io.Reader
-	if body != "" {
-		rd = strings.NewReader(body)
-	}
-	r, err := http.NewRequestWithContext(context.Background(), method, h.url+path, rd)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Add(headers[i], headers[i+1])
-	}
-	r.Host = r.Header.Get("Host")
-	resp, err := h.http.Do(r)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.t.Fatalf("%s %s: %v", method, path, err)
-	}
-	return answer{h.t, resp.StatusCode, resp.Header, string(b), method + " " + path}
-}
-
-// ok holds that a request went well, and returns the object of the answer.
-func (a answer) ok(status int) map[string]any {
-	a.t.Helper()
-	if a.status != status {
-		a.t.Fatalf("%s: status %d, want %d: %s", a.asked, a.status, status, a.body)
-	}
-	var o map[string]any
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
-		a.t.Fatalf("%s: %v: %q", a.asked, err, a.body)
-	}
-	return o
+	return answer{edgetest.Do(h.t, h.http, method, h.url+path, body, headers...)}
 }
 
 // refused holds that a request was refused in the dialect's words; typ "" is any.
 func (a answer) refused(status int, typ string) {
-	a.t.Helper()
+	a.T.Helper()
 	var o struct {
 		Type      string
 		RequestID string `json:"request_id"`
 		Error     struct{ Type, Message string }
 	}
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil || a.status != status || o.Type != "error" || o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
-		a.t.Errorf("%s: %d, want %d %s: %s", a.asked, a.status, status, typ, a.body)
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Type != "error" || o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
+		a.T.Errorf("%s: %d, want %d %s: %s", a.Asked, a.Status, status, typ, a.Body)
 	}
 }
 
 // create makes a session and gives its id.
 func (h *house) create(body string, headers ...string) string {
 	h.t.Helper()
-	id, _ := h.do("POST", cloud, body, headers...).ok(200)["id"].(string)
+	id, _ := h.do("POST", cloud, body, headers...).OK(200)["id"].(string)
 	if id == "" {
 		h.t.Fatal("session without id")
 	}
@@ -308,23 +227,12 @@ func (h *house) head(run string) schema.Head {
 // says appends events to a run as an agent would.
 func (h *house) says(run string, events ...schema.Event) {
 	h.t.Helper()
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: h.log})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for i := range events {
-		if err := events[i].Prepare(run); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-	if _, err := app.Append(context.Background(), key(run), events, producers.AppendOptions{}); err != nil {
+	if err := edgetest.Append(h.log, run, events...); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func event(typ, payload string) schema.Event {
-	return schema.Event{Type: typ, Payload: []byte(payload)}
-}
+var event = edgetest.Event
 
 func of(child string, e schema.Event) schema.Event {
 	e.ChildID = child
@@ -393,18 +301,18 @@ type page struct {
 func (h *house) page(path string, headers ...string) page {
 	h.t.Helper()
 	a := h.do("GET", path, "", headers...)
-	a.ok(200)
+	a.OK(200)
 	var p page
-	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec := json.NewDecoder(strings.NewReader(a.Body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil || p.Data == nil || p.HasMore == nil {
-		h.t.Fatalf("%s: no page: %v: %.300s", path, err, a.body)
+		h.t.Fatalf("%s: no page: %v: %.300s", path, err, a.Body)
 	}
 	if *p.HasMore != (p.Next != nil) || (len(p.Data) == 0) != (p.FirstID == nil) || (len(p.Data) == 0) != (p.LastID == nil) {
-		h.t.Fatalf("%s: page contradicts itself: %.300s", path, a.body)
+		h.t.Fatalf("%s: page contradicts itself: %.300s", path, a.Body)
 	}
 	if len(p.Data) > 0 && (*p.FirstID != idOf(p.Data[0]) || *p.LastID != idOf(p.Data[len(p.Data)-1])) {
-		h.t.Fatalf("%s: first_id and last_id are not those of the page: %.300s", path, a.body)
+		h.t.Fatalf("%s: first_id and last_id are not those of the page: %.300s", path, a.Body)
 	}
 	return p
 }

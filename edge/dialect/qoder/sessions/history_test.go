@@ -125,7 +125,7 @@ func TestPagesWhileItGrows(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				h.do("POST", eventsPath("run", ""), fmt.Sprintf(`{"events":[{"type":"user.message","content":[{"type":"text","text":"%d"}]}]}`, i)).ok(200)
+				h.do("POST", eventsPath("run", ""), fmt.Sprintf(`{"events":[{"type":"user.message","content":[{"type":"text","text":"%d"}]}]}`, i)).OK(200)
 			}
 		}
 	})
@@ -188,10 +188,10 @@ func TestHistoryWithoutItsBeginning(t *testing.T) {
 	q := url.Values{"order": {"desc"}, "limit": {"50"}}
 	for {
 		a := h.do("GET", eventsPath("run", "")+"?"+q.Encode(), "")
-		if a.status == 410 {
+		if a.Status == 410 {
 			break
 		}
-		a.ok(200)
+		a.OK(200)
 		p := h.page(eventsPath("run", "") + "?" + q.Encode())
 		kept += len(p.Data)
 		if p.Next == nil {
@@ -225,7 +225,7 @@ func TestDefaults(t *testing.T) {
 func TestStreamAndHistoryAgree(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(`{"agent":"a","environment_id":"e","incremental_streaming_enabled":true}`)
-	h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"hello"}]}]}`).ok(200)
+	h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"hello"}]}]}`).OK(200)
 	h.says(id,
 		event(schema.TypeTurnStart, `{"turn_id":"t"}`),
 		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
@@ -234,7 +234,7 @@ func TestStreamAndHistoryAgree(t *testing.T) {
 		event(schema.TypeBlockEnd, `{"index":0}`),
 		event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn"}`),
 		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
-	h.do("POST", cloud+"/"+id+"/archive", "").ok(200) // the stream ends behind it
+	h.do("POST", cloud+"/"+id+"/archive", "").OK(200) // the stream ends behind it
 	streamed := h.streamed(cloud + "/" + id + "/events/stream")
 	if len(streamed) < 10 {
 		t.Fatalf("only %d frames were streamed", len(streamed))
@@ -249,10 +249,10 @@ func TestStreamAndHistoryAgree(t *testing.T) {
 func (h *house) streamed(path string) (all []string) {
 	h.t.Helper()
 	a := h.do("GET", path, "", "Accept", "text/event-stream")
-	if a.header.Get("Content-Type") != "text/event-stream" {
-		h.t.Fatalf("%s: %d %s", path, a.status, a.body)
+	if a.Header.Get("Content-Type") != "text/event-stream" {
+		h.t.Fatalf("%s: %d %s", path, a.Status, a.Body)
 	}
-	for line := range strings.SplitSeq(a.body, "\n") {
+	for line := range strings.SplitSeq(a.Body, "\n") {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {
 			all = append(all, data)
 		}

@@ -36,8 +36,8 @@ func TestHostileQueries(t *testing.T) {
 			}
 			a := h.do("GET", path+"?"+q, "")
 			a.refused(400, "invalid_request_error")
-			if len(a.body) > 2000 {
-				t.Errorf("%s: the refusal has %d bytes", a.asked, len(a.body))
+			if len(a.Body) > 2000 {
+				t.Errorf("%s: the refusal has %d bytes", a.Asked, len(a.Body))
 			}
 		}
 	}
@@ -53,8 +53,8 @@ func TestHostileQueries(t *testing.T) {
 				shownThere = shownThere || g.id == f.id
 			}
 			a := h.do("GET", eventsPath("run_2", "")+"?after_id="+f.id, "")
-			if shownThere != (a.status == 200) {
-				t.Fatalf("event %s of thread %s, shown %v: %d", f.id, thread, shownThere, a.status)
+			if shownThere != (a.Status == 200) {
+				t.Fatalf("event %s of thread %s, shown %v: %d", f.id, thread, shownThere, a.Status)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestHostileQueries(t *testing.T) {
 		h.do("GET", cloud+"?"+q, "").refused(400, "invalid_request_error")
 	}
 	for _, q := range []string{"agent_id=" + url.QueryEscape("'; drop table agent_runs; --\x00\xff"), "agent_id=" + strings.Repeat("x", 4000), "unknown=1", "page="} {
-		h.do("GET", cloud+"?"+q, "").ok(200)
+		h.do("GET", cloud+"?"+q, "").OK(200)
 	}
 }
 
@@ -92,16 +92,16 @@ func TestHostileBodies(t *testing.T) {
 		for _, rt := range []string{"POST ", "POST /" + run, "PATCH /" + run, "POST /" + run + "/events", "POST /" + run + "/cancel", "POST /" + run + "/archive", "DELETE /" + run} {
 			method, path, _ := strings.Cut(rt, " ")
 			a := h.do(method, cloud+path, body)
-			if a.status >= 500 {
-				t.Errorf("%s with %.100q: %d %.300s", rt, body, a.status, a.body)
+			if a.Status >= 500 {
+				t.Errorf("%s with %.100q: %d %.300s", rt, body, a.Status, a.Body)
 			}
-			if a.status >= 400 {
-				a.refused(a.status, map[int]string{400: "invalid_request_error", 409: "conflict_error"}[a.status])
+			if a.Status >= 400 {
+				a.refused(a.Status, map[int]string{400: "invalid_request_error", 409: "conflict_error"}[a.Status])
 			}
 			if strings.HasPrefix(rt, "DELETE") {
 				continue
 			}
-			h.do("GET", cloud+"/"+run, "").ok(200)
+			h.do("GET", cloud+"/"+run, "").OK(200)
 			h.page(eventsPath(run, "") + "?limit=1000")
 		}
 	}
@@ -115,7 +115,7 @@ func TestHostileBodies(t *testing.T) {
 func TestHostileRuns(t *testing.T) {
 	h := newHouse(t, false)
 	h.fill("run", schematest.Named("hostile"), 4)
-	h.do("GET", cloud+"/run", "").ok(200)
+	h.do("GET", cloud+"/run", "").OK(200)
 	for _, thread := range h.threadsOf("run") {
 		same(t, thread, concat(h.walk(eventsPath("run", thread), url.Values{}, func() int { return 5 })), ask{}.of(h.frames("run", thread)))
 	}
@@ -132,7 +132,7 @@ func concat(pages [][]string) (all []string) {
 func TestWords(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.do("POST", cloud+"/"+id+"/archive", "").ok(200)
+	h.do("POST", cloud+"/"+id+"/archive", "").OK(200)
 	for _, c := range []struct {
 		method, path, body, contentType, want string
 		status                                int
@@ -143,8 +143,8 @@ func TestWords(t *testing.T) {
 		{"GET", eventsPath(id, "") + "?limit=0", "", "", "limit is not a number from 1 to 1000", 400},
 	} {
 		a := h.do(c.method, c.path, c.body, "Content-Type", c.contentType)
-		if want := `"message":"` + c.want + `"`; a.status != c.status || !strings.Contains(a.body, want) {
-			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, a.status, a.body, c.status, want)
+		if want := `"message":"` + c.want + `"`; a.Status != c.status || !strings.Contains(a.Body, want) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, a.Status, a.Body, c.status, want)
 		}
 	}
 }

@@ -63,15 +63,15 @@ func TestList(t *testing.T) {
 		t.Errorf("running: %v", got)
 	}
 	same(t, "idle", listed(url.Values{"statuses[]": {"idle", "terminated"}, "order": {"asc"}}), all[:14])
-	h.do("POST", cloud+"/"+all[3]+"/archive", "").ok(200)
-	h.do("DELETE", cloud+"/"+all[4], "").ok(200)
+	h.do("POST", cloud+"/"+all[3]+"/archive", "").OK(200)
+	h.do("DELETE", cloud+"/"+all[4], "").OK(200)
 	if got := listed(url.Values{"order": {"asc"}}); len(got) != 13 || slices.Contains(got, all[3]) || slices.Contains(got, all[4]) {
 		t.Errorf("%v", got)
 	}
 	if got := listed(url.Values{"order": {"asc"}, "include_archived": {"true"}}); len(got) != 14 || !slices.Contains(got, all[3]) || slices.Contains(got, all[4]) {
 		t.Errorf("with archived: %v", got)
 	}
-	o := h.do("GET", cloud+"/"+all[6], "").ok(200)
+	o := h.do("GET", cloud+"/"+all[6], "").OK(200)
 	at := o["created_at"].(string)
 	if got := listed(url.Values{"created_at[gte]": {at}, "order": {"asc"}}); got[0] != all[6] {
 		t.Errorf("since: %v", got)
@@ -92,7 +92,7 @@ func TestList(t *testing.T) {
 // TestNoList asks a server that persists nothing.
 func TestNoList(t *testing.T) {
 	h := newHouse(t, false)
-	if a := h.do("GET", cloud, ""); a.status != 501 {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := h.do("GET", cloud, ""); a.Status != 501 {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }

@@ -62,7 +62,7 @@ func TestListedIsAsked(t *testing.T) {
 			for _, e := range events {
 				h.says("run", e)
 			}
-			asked := h.do("GET", cloud+"/run", "").ok(200)
+			asked := h.do("GET", cloud+"/run", "").OK(200)
 			p := h.page(cloud + "?include_archived=true")
 			if len(p.Data) != 1 {
 				t.Fatalf("%d are listed", len(p.Data))

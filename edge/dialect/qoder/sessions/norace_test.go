@@ -17,7 +17,7 @@ func TestPagesOfLargeEvents(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
 	for range 20 {
-		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"`+strings.Repeat("x", 400<<10)+`"}]}]}`).ok(200)
+		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"`+strings.Repeat("x", 400<<10)+`"}]}]}`).OK(200)
 	}
 	for _, order := range []string{"asc", "desc"} {
 		all := ask{desc: order == "desc"}.of(h.frames(id, ""))

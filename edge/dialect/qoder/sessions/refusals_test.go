@@ -41,8 +41,8 @@ func TestEmptySegments(t *testing.T) {
 	for _, p := range paths {
 		for _, accept := range []string{"application/json", "text/event-stream"} {
 			a := h.do(p.method, p.path, map[bool]string{true: body}[p.method == "POST" || p.method == "PATCH"], "Accept", accept, "Content-Type", "application/json")
-			if a.status == http.StatusBadRequest || a.status == http.StatusMethodNotAllowed && strings.HasSuffix(p.path, "/sessions/") {
-				a.refused(a.status, "invalid_request_error") // a body that the other route does not take
+			if a.Status == http.StatusBadRequest || a.Status == http.StatusMethodNotAllowed && strings.HasSuffix(p.path, "/sessions/") {
+				a.refused(a.Status, "invalid_request_error") // a body that the other route does not take
 				continue
 			}
 			a.refused(404, "not_found_error")
@@ -77,8 +77,8 @@ func TestOpenServerSaysWhoMay(t *testing.T) {
 	for _, base := range qoder.Bases() {
 		a := h.do("GET", base+"/sessions/run/events", "", "Host", "agents.example")
 		a.refused(403, "permission_error")
-		if !strings.Contains(a.body, "without authentication") || !strings.Contains(a.body, `"code":"forbidden"`) {
-			t.Errorf("%s: %s", base, a.body)
+		if !strings.Contains(a.Body, "without authentication") || !strings.Contains(a.Body, `"code":"forbidden"`) {
+			t.Errorf("%s: %s", base, a.Body)
 		}
 	}
 }
@@ -97,8 +97,8 @@ func TestBodiesAreUTF8(t *testing.T) {
 	} {
 		a := h.do(c.method, c.path, c.body)
 		a.refused(400, "invalid_request_error")
-		if !strings.Contains(a.body, "UTF-8") {
-			t.Errorf("%s: %s", a.asked, a.body)
+		if !strings.Contains(a.Body, "UTF-8") {
+			t.Errorf("%s: %s", a.Asked, a.Body)
 		}
 	}
 	if now := h.head("run").Last; now != last {
@@ -112,16 +112,16 @@ func TestAnsweredBehindAnInterrupt(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		id := h.create(plainBody)
 		body := fmt.Sprintf(`{"events":[{"type":"user.tool_confirmation","tool_use_id":%q,"result":"allow"}]}`, h.waits(id))
-		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.interrupt"}]}`).ok(200)
+		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.interrupt"}]}`).OK(200)
 		if !over {
-			h.do("POST", eventsPath(id, ""), body).ok(200)
+			h.do("POST", eventsPath(id, ""), body).OK(200)
 			continue
 		}
 		h.says(id, event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 		a := h.do("POST", eventsPath(id, ""), body)
 		a.refused(400, "invalid_request_error")
-		if !strings.Contains(a.body, "is no tool use of this session that waits or is open") {
-			t.Errorf("%s", a.body)
+		if !strings.Contains(a.Body, "is no tool use of this session that waits or is open") {
+			t.Errorf("%s", a.Body)
 		}
 	}
 }

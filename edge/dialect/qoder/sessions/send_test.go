@@ -14,11 +14,11 @@ import (
 
 // sentData returns the events of an answer, as they were written.
 func (a answer) sentData() []string {
-	a.t.Helper()
-	a.ok(200)
+	a.T.Helper()
+	a.OK(200)
 	var o struct{ Data []json.RawMessage }
-	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
-		a.t.Fatal(err)
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil {
+		a.T.Fatal(err)
 	}
 	return texts(o.Data)
 }
@@ -69,9 +69,9 @@ func TestSendAgain(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	last := h.head(id).Last
-	h.do("POST", eventsPath(id, ""), hello).ok(200)
-	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.body != first.body || again.header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("%s\n%s", again.body, first.body)
+	h.do("POST", eventsPath(id, ""), hello).OK(200)
+	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.Body != first.Body || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%s\n%s", again.Body, first.Body)
 	}
 	if h.head(id).Last != last+1 {
 		t.Errorf("%v", h.types(id))
@@ -92,8 +92,8 @@ func TestSendAllOrNothing(t *testing.T) {
 		`{"type":"user.tool_confirmation","result":"allow"}`,
 	} {
 		a := h.do("POST", eventsPath(id, ""), `{"events":[`+good+`,`+bad+`]}`)
-		if a.status < 400 || a.status >= 500 {
-			t.Errorf("%.80s: %d %.200s", bad, a.status, a.body)
+		if a.Status < 400 || a.Status >= 500 {
+			t.Errorf("%.80s: %d %.200s", bad, a.Status, a.Body)
 		}
 		if h.head(id).Last != last {
 			t.Fatalf("%.80s: %v", bad, h.types(id))
@@ -150,8 +150,8 @@ func TestAnswerAgain(t *testing.T) {
 	h.says(id, event(schema.TypeInputAnswered, `{"request_id":"req","answer":{}}`),
 		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	last := h.head(id).Last
-	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.body != first.body {
-		t.Errorf("%d %s\n%s", again.status, again.body, first.body)
+	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.Body != first.Body {
+		t.Errorf("%d %s\n%s", again.Status, again.Body, first.Body)
 	}
 	h.do("POST", eventsPath(id, ""), body).refused(400, "invalid_request_error")
 	h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k2").refused(400, "invalid_request_error")
@@ -185,7 +185,7 @@ func TestSendTogether(t *testing.T) {
 			text := func(j int) string {
 				return fmt.Sprintf(`{"type":"user.message","content":[{"type":"text","text":"%d of %d"}]}`, j, i)
 			}
-			got := h.do("POST", eventsPath(id, ""), `{"events":[`+text(1)+`,`+text(2)+`]}`, "Idempotency-Key", fmt.Sprint(i%12)).body
+			got := h.do("POST", eventsPath(id, ""), `{"events":[`+text(1)+`,`+text(2)+`]}`, "Idempotency-Key", fmt.Sprint(i%12)).Body
 			if i < 12 && strings.Contains(got, `"error"`) {
 				return // the key is the other's
 			}
@@ -209,7 +209,7 @@ func TestWhoSaysIt(t *testing.T) {
 	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`))
 	got := h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":"hi","by":"root"},{"type":"user.interrupt","by":"root"},
 		{"type":"user.define_outcome","description":"x","by":"root"}]}`).sentData()
-	h.do("POST", cloud+"/"+id+"/cancel", `{"by":"root"}`).ok(202)
+	h.do("POST", cloud+"/"+id+"/cancel", `{"by":"root"}`).OK(202)
 	said := 0
 	h.records(id, func(r schema.Record) {
 		if strings.HasPrefix(string(r.Type), "command.") {

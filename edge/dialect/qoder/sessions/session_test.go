@@ -18,12 +18,12 @@ func TestCreate(t *testing.T) {
 	h := newHouse(t, false)
 	for _, base := range qoder.Bases() {
 		o := h.do("POST", base+"/sessions?beta=true", `{"id":"mine","agent":{"id":"agent_1","type":"agent","version":1},"environment_id":"env_1",`+
-			`"title":"T","metadata":{"a":"1"},"incremental_streaming_enabled":true}`, "Content-Type", "application/json").ok(200)
+			`"title":"T","metadata":{"a":"1"},"incremental_streaming_enabled":true}`, "Content-Type", "application/json").OK(200)
 		id, _ := o["id"].(string)
 		if !strings.HasPrefix(id, "sess_") || len(id) != 5+32 || o["type"] != "session" || o["status"] != "idle" || o["incremental_streaming_enabled"] != true || o["title"] != "T" {
 			t.Errorf("%v", o)
 		}
-		got := h.do("GET", base+"/sessions/"+id, "").ok(200)
+		got := h.do("GET", base+"/sessions/"+id, "").OK(200)
 		if fmt.Sprint(got) != fmt.Sprint(o) {
 			t.Errorf("created %v, got %v", o, got)
 		}
@@ -36,16 +36,16 @@ func TestCreate(t *testing.T) {
 func TestCreateAgain(t *testing.T) {
 	h := newHouse(t, false)
 	first := h.do("POST", cloud, plainBody, "Idempotency-Key", "k")
-	id := first.ok(200)["id"].(string)
-	h.do("POST", cloud+"/"+id, `{"title":"another"}`).ok(200)
+	id := first.OK(200)["id"].(string)
+	h.do("POST", cloud+"/"+id, `{"title":"another"}`).OK(200)
 	again := h.do("POST", v1, plainBody, "Idempotency-Key", "k")
-	if again.body != first.body || again.header.Get("Idempotency-Replayed") != "true" {
-		t.Errorf("%s\n%s", first.body, again.body)
+	if again.Body != first.Body || again.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%s\n%s", first.Body, again.Body)
 	}
-	if other := h.do("POST", cloud, plainBody, "Idempotency-Key", "k2").ok(200)["id"]; other == id {
+	if other := h.do("POST", cloud, plainBody, "Idempotency-Key", "k2").OK(200)["id"]; other == id {
 		t.Error("another key is the same session")
 	}
-	if theirs := h.do("POST", cloud, plainBody, "Idempotency-Key", "k", as, "tenant:globex").ok(200)["id"]; theirs == id {
+	if theirs := h.do("POST", cloud, plainBody, "Idempotency-Key", "k", as, "tenant:globex").OK(200)["id"]; theirs == id {
 		t.Error("another tenant's key is the same session")
 	}
 	h.do("POST", cloud, `{"agent":"b","environment_id":"env_1"}`, "Idempotency-Key", "k").refused(422, "invalid_request_error")
@@ -63,17 +63,17 @@ func TestUpdate(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(`{"agent":"a","environment_id":"e","metadata":{"keep":"1","drop":"2"}}`)
 	for _, method := range []string{"POST", "PATCH"} {
-		o := h.do(method, v1+"/"+id, `{"title":"`+method+`","metadata":{"drop":null,"new":"3"}}`).ok(200)
+		o := h.do(method, v1+"/"+id, `{"title":"`+method+`","metadata":{"drop":null,"new":"3"}}`).OK(200)
 		if o["title"] != method || fmt.Sprint(o["metadata"]) != "map[keep:1 new:3]" {
 			t.Errorf("%v", o)
 		}
 	}
-	h.do("POST", v1+"/"+id, `{"title":"x"}`, "Idempotency-Key", "u").ok(200)
-	h.do("POST", v1+"/"+id, `{"title":"y"}`).ok(200)
-	if o := h.do("POST", v1+"/"+id, `{"title":"x"}`, "Idempotency-Key", "u").ok(200); o["title"] != "x" {
+	h.do("POST", v1+"/"+id, `{"title":"x"}`, "Idempotency-Key", "u").OK(200)
+	h.do("POST", v1+"/"+id, `{"title":"y"}`).OK(200)
+	if o := h.do("POST", v1+"/"+id, `{"title":"x"}`, "Idempotency-Key", "u").OK(200); o["title"] != "x" {
 		t.Errorf("a repeat answers %v", o["title"])
 	}
-	if o := h.do("GET", v1+"/"+id, "").ok(200); o["title"] != "y" {
+	if o := h.do("GET", v1+"/"+id, "").OK(200); o["title"] != "y" {
 		t.Errorf("a repeat has changed the title to %v", o["title"])
 	}
 }
@@ -81,12 +81,12 @@ func TestUpdate(t *testing.T) {
 func TestCancel(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.do("POST", cloud+"/"+id+"/cancel", "").ok(200)
+	h.do("POST", cloud+"/"+id+"/cancel", "").OK(200)
 	if slices.Contains(h.types(id), "command.cancel") {
 		t.Error("an idle session was cancelled")
 	}
 	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`))
-	o := h.do("POST", cloud+"/"+id+"/cancel", `{}`).ok(202)
+	o := h.do("POST", cloud+"/"+id+"/cancel", `{}`).OK(202)
 	if o["id"] != id || o["type"] != "session" || o["status"] != "canceling" {
 		t.Errorf("%v", o)
 	}
@@ -99,24 +99,24 @@ func TestArchive(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
 	first := h.do("POST", cloud+"/"+id+"/archive", "")
-	if o := first.ok(200); o["archived_at"] == nil {
+	if o := first.OK(200); o["archived_at"] == nil {
 		t.Errorf("%v", o)
 	}
-	if again := h.do("POST", cloud+"/"+id+"/archive", ""); again.status != 200 || again.body != first.body {
-		t.Errorf("%d %s", again.status, again.body)
+	if again := h.do("POST", cloud+"/"+id+"/archive", ""); again.Status != 200 || again.Body != first.Body {
+		t.Errorf("%d %s", again.Status, again.Body)
 	}
 	last := h.head(id).Last
 	h.do("POST", eventsPath(id, ""), hello).refused(409, "conflict_error")
 	h.do("POST", cloud+"/"+id, `{"title":"x"}`).refused(409, "conflict_error")
-	h.do("POST", cloud+"/"+id+"/cancel", "").ok(200)
-	h.do("GET", cloud+"/"+id, "").ok(200)
+	h.do("POST", cloud+"/"+id+"/cancel", "").OK(200)
+	h.do("GET", cloud+"/"+id, "").OK(200)
 	if p := h.page(eventsPath(id, "")); len(p.Data) == 0 {
 		t.Error("an archived session cannot be read")
 	}
 	if h.head(id).Last != last {
 		t.Errorf("an archived session has changed: %v", h.types(id))
 	}
-	h.do("DELETE", cloud+"/"+id, "").ok(200)
+	h.do("DELETE", cloud+"/"+id, "").OK(200)
 }
 
 func TestDelete(t *testing.T) {
@@ -124,11 +124,11 @@ func TestDelete(t *testing.T) {
 	id := h.create(plainBody)
 	thread := idOf(h.page(cloud + "/" + id + "/threads").Data[0])
 	first := h.do("DELETE", cloud+"/"+id, "", "Idempotency-Key", "d")
-	if o := first.ok(200); len(o) != 2 || o["id"] != id || o["type"] != "session_deleted" {
+	if o := first.OK(200); len(o) != 2 || o["id"] != id || o["type"] != "session_deleted" {
 		t.Errorf("%v", o)
 	}
-	if again := h.do("DELETE", cloud+"/"+id, "", "Idempotency-Key", "d"); again.body != first.body {
-		t.Errorf("a repeat answers %d %s", again.status, again.body)
+	if again := h.do("DELETE", cloud+"/"+id, "", "Idempotency-Key", "d"); again.Body != first.Body {
+		t.Errorf("a repeat answers %d %s", again.Status, again.Body)
 	}
 	h.nothing(id, thread)
 	if types := h.types(id); !slices.Equal(types, []string{schema.TypeSessionCreated, schema.TypeSessionDeleted}) {
@@ -170,8 +170,8 @@ func TestForeign(t *testing.T) {
 		t.Error("somebody else has changed it")
 	}
 	mine := "run:" + id
-	h.do("GET", cloud+"/"+id, "", as, mine).ok(200)
-	h.do("POST", eventsPath(id, ""), hello, as, mine).ok(200)
+	h.do("GET", cloud+"/"+id, "", as, mine).OK(200)
+	h.do("POST", eventsPath(id, ""), hello, as, mine).OK(200)
 	h.do("GET", cloud, "", as, mine).refused(404, "not_found_error")
 	h.do("POST", cloud, plainBody, as, mine).refused(404, "not_found_error")
 }
@@ -193,7 +193,7 @@ func TestScopes(t *testing.T) {
 		others := slices.DeleteFunc([]string{"read", "write", "command"}, func(s string) bool { return s == c.needs })
 		h.do(c.method, cloud+c.path, c.body, as, "may:"+strings.Join(others, ",")).refused(403, "permission_error")
 		h.do(c.method, cloud+c.path, c.body, as, "nobody").refused(401, "authentication_error")
-		h.do(c.method, cloud+c.path, c.body, as, "may:"+c.needs).ok(200)
+		h.do(c.method, cloud+c.path, c.body, as, "may:"+c.needs).OK(200)
 	}
 }
 
@@ -202,11 +202,11 @@ func TestMethods(t *testing.T) {
 	id := h.create(plainBody)
 	a := h.do("PUT", cloud+"/"+id, `{}`)
 	a.refused(405, "invalid_request_error")
-	if allow := a.header.Get("Allow"); !strings.Contains(allow, "DELETE") || !strings.Contains(allow, "GET") {
+	if allow := a.Header.Get("Allow"); !strings.Contains(allow, "DELETE") || !strings.Contains(allow, "GET") {
 		t.Errorf("allow %q", allow)
 	}
-	if a := h.do("HEAD", cloud+"/"+id, ""); a.status != 200 || a.body != "" || a.header.Get("Content-Length") == "" {
-		t.Errorf("HEAD: %d %q %v", a.status, a.body, a.header)
+	if a := h.do("HEAD", cloud+"/"+id, ""); a.Status != 200 || a.Body != "" || a.Header.Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d %q %v", a.Status, a.Body, a.Header)
 	}
 	h.do("GET", cloud+"/"+id+"/nowhere", "").refused(404, "not_found_error")
 }
@@ -217,10 +217,10 @@ func TestEnded(t *testing.T) {
 		h := newHouse(t, false)
 		end := fmt.Sprintf(`{"state":%q,"reason":"why \ud800 \u0041"}`, state)
 		h.says("run", event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`), event(schema.TypeRunLifecycle, end))
-		if o := h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").ok(200); o["title"] != "x" {
+		if o := h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").OK(200); o["title"] != "x" {
 			t.Errorf("%v", o)
 		}
-		h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").ok(200)
+		h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").OK(200)
 		if h.head("run").State != state || h.head("run").Last != 3 { // and changed
 			t.Fatalf("%s: %v", h.head("run").State, h.types("run"))
 		}
@@ -237,17 +237,17 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%v", types)
 		}
 		// What an ended run does not take is told to it all the same; a message begins it anew.
-		h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt"}]}`).ok(200)
+		h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt"}]}`).OK(200)
 		if h.head("run").State != state {
 			t.Errorf("an interrupt has made it %s", h.head("run").State)
 		}
-		h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt"},{"type":"user.message","content":[{"type":"text","text":"on"}]},{"type":"user.interrupt"}]}`).ok(200)
+		h.do("POST", eventsPath("run", ""), `{"events":[{"type":"user.interrupt"},{"type":"user.message","content":[{"type":"text","text":"on"}]},{"type":"user.interrupt"}]}`).OK(200)
 		if h.head("run").State.Final() {
 			t.Error("a message has not begun it anew")
 		}
 		h.says("run", event(schema.TypeRunLifecycle, end))
-		h.do("POST", cloud+"/run/archive", "").ok(200)
-		h.do("DELETE", cloud+"/run", "").ok(200)
+		h.do("POST", cloud+"/run/archive", "").OK(200)
+		h.do("DELETE", cloud+"/run", "").OK(200)
 		if h.head("run").State != state {
 			t.Errorf("it is %s", h.head("run").State)
 		}
@@ -267,7 +267,7 @@ func TestEndsMeanwhile(t *testing.T) {
 			then = `{"state":"running","reason":null}`
 		}
 		h.log.when(1, func() { h.says(run, event(schema.TypeRunLifecycle, then)) })
-		if o := h.do("POST", cloud+"/"+run, `{"title":"x"}`, "Idempotency-Key", "k").ok(200); o["title"] != "x" {
+		if o := h.do("POST", cloud+"/"+run, `{"title":"x"}`, "Idempotency-Key", "k").OK(200); o["title"] != "x" {
 			t.Errorf("%v", o)
 		}
 		if ended := h.head(run).State.Final(); ended != (first == "running") {
@@ -290,14 +290,14 @@ func TestAnyRunIsASession(t *testing.T) {
 	h := newHouse(t, false)
 	for _, s := range schematest.All() {
 		h.fill(s.Name, s, 8)
-		if o := h.do("GET", cloud+"/"+s.Name, "").ok(200); o["id"] != s.Name || o["type"] != "session" || o["created_at"] == nil {
+		if o := h.do("GET", cloud+"/"+s.Name, "").OK(200); o["id"] != s.Name || o["type"] != "session" || o["created_at"] == nil {
 			t.Errorf("%v", o)
 		}
 		if s.Name == "session" || s.Name == "late" {
 			continue // it is archived
 		}
-		h.do("POST", cloud+"/"+s.Name, `{"title":"x"}`).ok(200)
-		h.do("POST", eventsPath(s.Name, ""), hello).ok(http.StatusOK)
+		h.do("POST", cloud+"/"+s.Name, `{"title":"x"}`).OK(200)
+		h.do("POST", eventsPath(s.Name, ""), hello).OK(http.StatusOK)
 	}
 }
 
@@ -317,8 +317,8 @@ func TestInitialEvents(t *testing.T) {
 	} {
 		a := h.do("POST", cloud, `{"agent":"a","environment_id":"e","initial_events":`+body+`}`)
 		a.refused(400, "invalid_request_error")
-		if want := `"param":"` + param + `"`; !strings.Contains(a.body, want) {
-			t.Errorf("%s: %s, want %s", body, a.body, want)
+		if want := `"param":"` + param + `"`; !strings.Contains(a.Body, want) {
+			t.Errorf("%s: %s, want %s", body, a.Body, want)
 		}
 	}
 }

@@ -45,19 +45,19 @@ func TestStopped(t *testing.T) {
 			before := h.types(id)
 			method, path, _ := strings.Cut(how, " ")
 			a := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how)
-			if a.status != 200 && a.status != 202 {
-				t.Fatalf("%s: %d %s", tt.name, a.status, a.body)
+			if a.Status != 200 && a.Status != 202 {
+				t.Fatalf("%s: %d %s", tt.name, a.Status, a.Body)
 			}
 			added := h.types(id)[len(before):]
 			if got := slices.Contains(added, cancel); got != tt.want || got && added[0] != cancel {
 				t.Errorf("%s, %s: %v", tt.name, how, added)
 			}
-			if path == "/cancel" && (a.status == 202) != tt.want {
-				t.Errorf("%s, cancel: %d", tt.name, a.status)
+			if path == "/cancel" && (a.Status == 202) != tt.want {
+				t.Errorf("%s, cancel: %d", tt.name, a.Status)
 			}
 			n := len(h.types(id))
-			if again := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how); again.status != a.status || again.body != a.body || len(h.types(id)) != n {
-				t.Errorf("%s, %s: a repeat answers %d %s, and stores %v", tt.name, how, again.status, again.body, h.types(id)[n:])
+			if again := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how); again.Status != a.Status || again.Body != a.Body || len(h.types(id)) != n {
+				t.Errorf("%s, %s: a repeat answers %d %s, and stores %v", tt.name, how, again.Status, again.Body, h.types(id)[n:])
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestStoppedThread(t *testing.T) {
 	id := h.create(plainBody)
 	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
 	kid := idOf(h.page(cloud + "/" + id + "/threads").Data[1])
-	h.do("POST", cloud+"/"+id+"/threads/"+kid+"/archive", "").ok(200)
+	h.do("POST", cloud+"/"+id+"/threads/"+kid+"/archive", "").OK(200)
 	var last []string
 	h.records(id, func(r schema.Record) { last = append(last, string(r.Type)+" of "+string(r.Child)) })
 	if last = last[len(last)-2:]; !slices.Equal(last, []string{"command.cancel of kid", "session.archived of kid"}) {

@@ -29,8 +29,8 @@ func TestThreads(t *testing.T) {
 		t.Fatalf("%d threads", len(all))
 	}
 	for _, o := range all {
-		if one := h.do("GET", path+"/"+idOf([]byte(o)), ""); one.status != 200 || one.body != o+"\n" {
-			t.Errorf("alone %s, in the list %s", one.body, o)
+		if one := h.do("GET", path+"/"+idOf([]byte(o)), ""); one.Status != 200 || one.Body != o+"\n" {
+			t.Errorf("alone %s, in the list %s", one.Body, o)
 		}
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -66,20 +66,20 @@ func TestArchiveThread(t *testing.T) {
 	h.do("POST", path+"/"+main+"/archive", "").refused(400, "invalid_request_error")
 	h.do("POST", path+"/sthr_none/archive", "").refused(404, "not_found_error")
 	first := h.do("POST", path+"/"+kid+"/archive", "")
-	if o := first.ok(200); o["id"] != kid || o["type"] != "session_thread" || o["archived_at"] == nil {
+	if o := first.OK(200); o["id"] != kid || o["type"] != "session_thread" || o["archived_at"] == nil {
 		t.Errorf("%v", o)
 	}
 	last := h.head(id).Last
-	if again := h.do("POST", path+"/"+kid+"/archive", ""); again.body != first.body || h.head(id).Last != last {
-		t.Errorf("%d %s", again.status, again.body)
+	if again := h.do("POST", path+"/"+kid+"/archive", ""); again.Body != first.Body || h.head(id).Last != last {
+		t.Errorf("%d %s", again.Status, again.Body)
 	}
-	if o := h.do("GET", cloud+"/"+id, "").ok(200); o["archived_at"] != nil {
+	if o := h.do("GET", cloud+"/"+id, "").OK(200); o["archived_at"] != nil {
 		t.Errorf("the session is archived: %v", o)
 	}
 	if p := h.page(path + "/" + kid + "/events"); len(p.Data) == 0 {
 		t.Error("an archived thread cannot be read")
 	}
-	h.do("POST", eventsPath(id, ""), hello).ok(200)
+	h.do("POST", eventsPath(id, ""), hello).OK(200)
 }
 
 // TestThreadOfEndedRun archives a thread when all is over.
@@ -88,7 +88,7 @@ func TestThreadOfEndedRun(t *testing.T) {
 	h.says("run", event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)),
 		event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	kid := idOf(h.page(cloud + "/run/threads").Data[1])
-	if o := h.do("POST", cloud+"/run/threads/"+kid+"/archive", "").ok(200); o["archived_at"] == nil {
+	if o := h.do("POST", cloud+"/run/threads/"+kid+"/archive", "").OK(200); o["archived_at"] == nil {
 		t.Errorf("%v", o)
 	}
 	if h.head("run").State != schema.StateDone {

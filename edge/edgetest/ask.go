@@ -1,0 +1,147 @@
+package edgetest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Answer is a response that was read whole.
+type Answer struct {
+	T      testing.TB
+	Asked  string
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// Do asks; headers are name, value, name, value …
+func (n *Node) Do(method, path, body string, headers ...string) Answer {
+	n.T.Helper()
+	return Do(n.T, n.HTTP, method, "http://"+n.Host+path, body, headers...)
+}
+
+// Do asks a server.
+func Do(t testing.TB, client *http.Client, method, url, body string, headers ...string) Answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(context.Background(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	r.Host = r.Header.Get("Host")
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	return Answer{t, method + " " + url + " " + body, resp.StatusCode, resp.Header, string(b)}
+}
+
+// OK holds that a request went well and reads the answer.
+func (a Answer) OK(status int) (o Object) {
+	a.T.Helper()
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status {
+		a.T.Fatalf("%s: %d, want %d: %v: %s", a.Asked, a.Status, status, err, a.Body)
+	}
+	return o
+}
+
+// Object is a JSON object that was read.
+type Object map[string]any
+
+// Str returns the text at a path of names; "" where there is none.
+func (o Object) Str(names ...string) string {
+	s, _ := o.At(names...).(string)
+	return s
+}
+
+// At returns the value at a path of names; nil where there is none.
+func (o Object) At(names ...string) (v any) {
+	v = map[string]any(o)
+	for _, name := range names {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+// Key names a run of the tenant.
+func Key(run string) schema.RunKey { return schema.RunKey{Tenant: Tenant, Run: run} }
+
+// Says appends events to a run as an agent would.
+func (n *Node) Says(run string, events ...schema.Event) {
+	n.T.Helper()
+	if err := n.Append(run, events...); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// Append is Says that returns its error.
+func (n *Node) Append(run string, events ...schema.Event) error {
+	return Append(n.Nodes.Log, run, events...)
+}
+
+// Append appends events to a run in a log.
+func Append(log producers.Log, run string, events ...schema.Event) error {
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log})
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		if err := events[i].Prepare(run); err != nil {
+			return err
+		}
+	}
+	_, err = app.Append(context.Background(), Key(run), events, producers.AppendOptions{})
+	return err
+}
+
+// Event makes an event.
+func Event(typ, payload string) schema.Event {
+	return schema.Event{Type: typ, Payload: []byte(payload)}
+}
+
+// Types returns the types of a run's records.
+func (n *Node) Types(run string) (types []string) {
+	n.T.Helper()
+	for p, err := range n.Nodes.Log.Packs(context.Background(), Key(run), 0, schema.MaxSeq) {
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				n.T.Fatal(err)
+			}
+			types = append(types, string(r.Type))
+		}
+	}
+	return types
+}
+
+// Eventually waits until something holds.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	late, look := time.After(30*time.Second), time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

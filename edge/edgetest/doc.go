@@ -1,0 +1,23 @@
+// Package edgetest runs edges for the tests of protocols.
+//
+// # What it is
+//
+// [Share] makes what nodes have in common: a log in memory, keys of requests, tickets. [Nodes.Start] runs a node on it,
+// over the network or over [Pipes], and ends it with its test. [Node.Do] asks it; [Node.Says] writes as an agent would.
+//
+// # Contract
+//
+// Callers are named by a header ([As]), as [ByHeader] has it. Nothing is left when a test has ended.
+//
+// # Concurrency
+//
+// A node may be used by several goroutines; those that a test does not own must not fail it (Node.Append returns errors).
+//
+// # What it does not do
+//
+// It knows no protocol but the native one, which all nodes speak beside that of the test.
+//
+// # Where to look next
+//
+// edge/dialect/metis/sessions and edge/dialect/langchain/threads have tests that stand on it.
+package edgetest

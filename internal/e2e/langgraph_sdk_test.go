@@ -108,3 +108,11 @@ func TestUseStream(t *testing.T) {
 		})
 	}
 }
+
+// TestLangGraphTable: every row of the table of clients in docs/dialects/langchain.md. Over the WebSocket, which sends no
+// credential, the same edges are used as over SSE.
+func TestLangGraphTable(t *testing.T) {
+	node := needLangGraph(t)
+	w := threadsFor(t, "http://127.0.0.1:1")
+	script(t, node, "threads-compare.mjs", envOf(w, "websocket")...)
+}

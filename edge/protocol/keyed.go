@@ -1,10 +1,12 @@
 package protocol
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"agentstream/edge/dialect"
@@ -38,6 +40,25 @@ func (c *Call) KeyedBody(types ...string) (opt producers.AppendOptions, body []b
 	}
 	body, err = c.Body(types...)
 	return opt, body, err
+}
+
+// KeyedObject is KeyedBody that decodes a JSON object, if there is a body. What is not known of it is passed over; the error
+// of one that does not fit wraps dialect.ErrBadRequest.
+func (c *Call) KeyedObject(into any, types ...string) (producers.AppendOptions, error) {
+	opt, body, err := c.KeyedBody(types...)
+	if err != nil || len(body) == 0 {
+		return opt, err
+	}
+	wrong := new(json.UnmarshalTypeError)
+	switch err := json.Unmarshal(body, into); {
+	case !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")):
+		return opt, dialect.Refuse(dialect.ErrBadRequest, "the body is not a JSON object")
+	case errors.As(err, &wrong):
+		return opt, dialect.Refuse(dialect.ErrBadRequest, "%s is no %s", wrong.Field, wrong.Type.Kind())
+	case err != nil:
+		return opt, dialect.Refuse(dialect.ErrBadRequest, "the body is not JSON")
+	}
+	return opt, nil
 }
 
 // NewKeyedRun returns a new id with a prefix. With an idempotency key it is made of that and of what kind of thing the run

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -63,31 +62,14 @@ func change(req dialect.Request, typ string, payload []byte, allow func(*metis.P
 	return protocol.Change[*metis.Projector]{Request: req, Allow: allow, Events: []schema.Event{{Type: typ, ChildID: req.Child, Actor: "user", Payload: payload}}}
 }
 
-// readBody decodes a JSON object; what is not known of it is passed over.
-func readBody(body []byte, into any) error {
-	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
-		return metis.Refuse(metis.CodeInvalidRequest, "the body is not a JSON object")
-	}
-	wrong := new(json.UnmarshalTypeError)
-	if err := json.Unmarshal(body, into); errors.As(err, &wrong) {
-		return metis.Refuse(metis.CodeInvalidRequest, "%s is no %s", wrong.Field, wrong.Type.Kind())
-	} else if err != nil {
-		return metis.Refuse(metis.CodeInvalidRequest, "the body is not JSON")
-	}
-	return nil
-}
-
 // create begins a session.
 func (a *api) create(ctx context.Context, c *protocol.Call) error {
-	opt, body, err := c.KeyedBody(mediaType)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		Path  string `json:"workspace_path"`
 		Model string `json:"initial_active_model"`
 	}
-	if err := readBody(body, &in); err != nil {
+	opt, err := c.KeyedObject(&in, mediaType)
+	if err != nil {
 		return err
 	}
 	if in.Path == "" {

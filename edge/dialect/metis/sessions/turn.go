@@ -17,15 +17,12 @@ import (
 
 // submit begins a turn with what the user says.
 func (a *api) submit(ctx context.Context, c *protocol.Call) error {
-	opt, body, err := c.KeyedBody(mediaType)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		Content  json.RawMessage `json:"content"`
 		Override string          `json:"per_message_override"`
 	}
-	if err := readBody(body, &in); err != nil {
+	opt, err := c.KeyedObject(&in, mediaType)
+	if err != nil {
 		return err
 	}
 	if err := checkContent(in.Content); err != nil {
@@ -117,19 +114,12 @@ func checkContent(content json.RawMessage) error {
 
 // cancel stores the command that ends the turn of the path.
 func (a *api) cancel(ctx context.Context, c *protocol.Call) error {
-	opt, err := c.Keyed()
-	if err != nil {
-		return err
-	}
 	var in struct {
 		Reason string `json:"reason"`
 	}
-	if body, err := c.Body(mediaType); err != nil {
+	opt, err := c.KeyedObject(&in, mediaType)
+	if err != nil {
 		return err
-	} else if len(body) > 0 {
-		if err := readBody(body, &in); err != nil {
-			return err
-		}
 	}
 	id, turn := c.Path("run"), c.Path("turn")
 	if err := stop(ctx, c, id, turn, in.Reason, opt); err != nil {
@@ -182,15 +172,12 @@ func known(ctx context.Context, c *protocol.Call, s session, turn string) error 
 
 // confirm answers what a tool of the turn waits for.
 func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
-	opt, body, err := c.KeyedBody(mediaType)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		Decision string `json:"decision"`
 		Scope    string `json:"scope"`
 	}
-	if err := readBody(body, &in); err != nil {
+	opt, err := c.KeyedObject(&in, mediaType)
+	if err != nil {
 		return err
 	}
 	switch {

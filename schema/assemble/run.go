@@ -43,8 +43,10 @@ type Run struct {
 	newest *Lane // of the record at hand
 	head   Head
 	seq    schema.Seq
-	fields jsonscan.Fields
-	names  []byte // of an event
+	apart  bool            // fields are those of the payload at hand
+	fields jsonscan.Fields // nil for one that is no object
+	spare  jsonscan.Fields // memory for them
+	names  []byte          // of an event
 	out    []Transition
 }
 
@@ -58,7 +60,7 @@ func (a *Run) Clone() *Run {
 		a.by.Store(true)
 	}
 	c := *a
-	c.newest, c.head, c.fields, c.names, c.out = nil, Head{}, nil, nil, nil
+	c.newest, c.head, c.apart, c.fields, c.spare, c.names, c.out = nil, Head{}, false, nil, nil, nil, nil
 	return &c
 }
 
@@ -108,7 +110,7 @@ func (a *Run) NextEvent(e *schema.Event) []Transition {
 }
 
 func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
-	a.out, a.seq = a.out[:0], seq
+	a.out, a.seq, a.apart = a.out[:0], seq, false
 	l := a.lane(child)
 	switch string(typ) {
 	case schema.TypeTextDelta:
@@ -196,13 +198,18 @@ func (a *Run) usage(l *Lane) {
 	}
 }
 
-// read takes the payload at hand apart.
+// Field returns a field of the payload at hand, nil when there is none. It is valid until the next record.
+func (a *Run) Field(name string) []byte { return a.read().Raw(name) }
+
+// read takes the payload at hand apart, once.
 func (a *Run) read() jsonscan.Fields {
-	p := a.fields.Read(a.head.Payload)
-	if p != nil {
-		a.fields = p
+	if !a.apart {
+		a.apart = true
+		if a.fields = a.spare.Read(a.head.Payload); a.fields != nil {
+			a.spare = a.fields
+		}
 	}
-	return p
+	return a.fields
 }
 
 // nameOf decodes a string by which something is known; "" when it is none, or too long.

@@ -62,9 +62,7 @@ type record struct {
 	ts      string
 	child   string
 	payload []byte
-	fields  jsonscan.Fields
-	read    bool // fields are those of payload
-	slot    int  // of the next frame, at least
+	slot    int // of the next frame, at least
 	whole   *message
 	input   []byte // of the call that ends with it
 	own     []byte // see ownOf
@@ -169,7 +167,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		return err
 	}
 	_, ts, run := r.Envelope()
-	p.rec = record{seq: r.Seq, typ: r.Type, ts: string(ts), child: string(r.Child), payload: p.reading.Head().Payload, out: out, fields: p.rec.fields}
+	p.rec = record{seq: r.Seq, typ: r.Type, ts: string(ts), child: string(r.Child), payload: p.reading.Head().Payload, out: out}
 	if p.thread == "" {
 		p.thread = string(run)
 	}
@@ -186,7 +184,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		p.says(string(name), p.payloadOf())
 	}
 	p.settle()
-	p.rec = record{fields: p.rec.fields[:0]}
+	p.rec = record{}
 	return nil
 }
 
@@ -212,15 +210,7 @@ var others = map[string]func(*Projector){
 func (p *Projector) is(typ string) bool { return string(p.rec.typ) == typ }
 
 // field returns a field of the payload at hand, nil when there is none.
-func (p *Projector) field(name string) []byte {
-	if !p.rec.read {
-		p.rec.read = true
-		if p.rec.fields = p.rec.fields.Read(p.rec.payload); p.rec.fields == nil {
-			p.rec.fields = jsonscan.Fields{}
-		}
-	}
-	return p.rec.fields.Raw(name)
-}
+func (p *Projector) field(name string) []byte { return p.reading.Field(name) }
 
 // The slots of a record begin with what it ends or begins without saying so, so that those of what it says do not depend on
 // what else is known of the run, as a rule. The last slot is that of the root's terminal alone.

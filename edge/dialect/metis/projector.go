@@ -7,7 +7,6 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
-	"agentstream/schema/jsonscan"
 )
 
 // Projector reads the records of one run, all of them in order, and makes the events of one session under one filter. Its
@@ -35,8 +34,6 @@ type record struct {
 	actor   string
 	slot    int    // of the next event, at least
 	name    string // of an event of no family
-	fields  jsonscan.Fields
-	read    bool   // fields are those of payload
 	over    bool   // it ends its lane, or the run
 	input   []byte // of the block that begins or ends with it
 	call    string // id of the call that the block asks for, of one that begins with it
@@ -76,7 +73,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	head := p.reading.Head()
 	_, ts, run := r.Envelope()
-	p.rec = record{seq: r.Seq, typ: r.Type, ts: ts, payload: head.Payload, actor: head.Actor, out: out, fields: p.rec.fields}
+	p.rec = record{seq: r.Seq, typ: r.Type, ts: ts, payload: head.Payload, actor: head.Actor, out: out}
 	if p.run == "" {
 		p.begins(string(run))
 	}
@@ -95,7 +92,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	} else if bytes.HasPrefix(r.Type, []byte(customPrefix)) {
 		p.custom(p.of(string(r.Child)))
 	}
-	p.rec = record{fields: p.rec.fields[:0]}
+	p.rec = record{}
 	return nil
 }
 
@@ -123,15 +120,7 @@ var others = map[string]func(*Projector, *session){
 func (p *Projector) is(typ string) bool { return string(p.rec.typ) == typ }
 
 // field returns a field of the payload at hand, nil when there is none.
-func (p *Projector) field(name string) []byte {
-	if !p.rec.read {
-		p.rec.read = true
-		if p.rec.fields = p.rec.fields.Read(p.rec.payload); p.rec.fields == nil {
-			p.rec.fields = jsonscan.Fields{}
-		}
-	}
-	return p.rec.fields.Raw(name)
-}
+func (p *Projector) field(name string) []byte { return p.reading.Field(name) }
 
 func (p *Projector) step(t *assemble.Transition) {
 	switch t.Kind {

@@ -16,35 +16,10 @@ import (
 // keeping keeps as much as dialects that need the content do.
 var keeping = Limits{Message: 32 << 10, All: 1 << 20}
 
-// scenario reads a log in short: one event per line, its type and payload, "child:" before those of a child.
-func scenario(text string) (s schematest.Scenario) {
-	for line := range strings.Lines(text) {
-		typ, payload, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if typ == "" {
-			continue
-		}
-		e := schema.Event{Type: typ, Payload: json.RawMessage(payload)}
-		if child, t, ok := strings.Cut(typ, ":"); ok {
-			e.ChildID, e.Type, e.Path = child, t, []string{schematest.Root, child}
-		}
-		s.Events = append(s.Events, e)
-	}
-	return s
-}
-
-// records returns a scenario as the log holds it.
-func records(tb testing.TB, s schematest.Scenario) (out []schema.Record) {
-	tb.Helper()
-	events := schematest.Numbered(schematest.Root, s)
-	for i := range events {
-		r, err := schema.ScanLine(events[i].AppendLine(nil))
-		if err != nil {
-			tb.Fatalf("event %d: %v", i+1, err)
-		}
-		out = append(out, r)
-	}
-	return out
-}
+var (
+	scenario = schematest.Short
+	records  = schematest.Records
+)
 
 var names = [...]string{
 	TurnBegin: "turn.begin", TurnEnd: "turn.end", MessageOpen: "message.open", MessageClose: "message.close",

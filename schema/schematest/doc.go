@@ -3,7 +3,7 @@
 // # What it is
 //
 // A [Scenario] is a run as its producer sends it: events with type, child and payload, not yet
-// numbered. [Packs] turns it into what a log holds, [Lines] into what a reader sees. [Generate]
+// numbered. [Packs] turns it into what a log holds, [Lines] and [Records] into what a reader sees. [Short] reads one from text. [Generate]
 // makes long runs of any size, with hostile payloads among them.
 //
 // # Contract
@@ -19,7 +19,7 @@
 //
 // # What it does not do
 //
-// It holds no assertions and knows no broker, no database and no wire protocol.
+// It holds no assertions, but that a scenario is valid, and knows no broker, no database and no wire protocol.
 //
 // # Where to look next
 //

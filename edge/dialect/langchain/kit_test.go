@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"flag"
 	"iter"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -18,38 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// log reads a log in short: one event per line, its type and payload; "child:" before those of a child, "(user)" behind what a
-// user does.
-func log(text string) (s schematest.Scenario) {
-	for line := range strings.Lines(text) {
-		typ, payload, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if typ == "" {
-			continue
-		}
-		if payload == "" {
-			payload = "{}"
-		}
-		e := schema.Event{Type: typ, Payload: json.RawMessage(payload)}
-		if child, t, ok := strings.Cut(typ, ":"); ok {
-			e.ChildID, e.Type, e.Path = child, t, []string{schematest.Root, child}
-		}
-		s.Events = append(s.Events, e)
-	}
-	return s
-}
-
-func records(tb testing.TB, s schematest.Scenario) (out []schema.Record) {
-	tb.Helper()
-	events := schematest.Numbered(schematest.Root, s)
-	for i := range events {
-		r, err := schema.ScanLine(events[i].AppendLine(nil))
-		if err != nil {
-			tb.Fatalf("event %d: %v", i+1, err)
-		}
-		out = append(out, r)
-	}
-	return out
-}
+var (
+	log     = schematest.Short
+	records = schematest.Records
+)
 
 func walk(list []schema.Record) Records {
 	return func(after, through schema.Seq) iter.Seq2[schema.Record, error] {
@@ -215,18 +186,5 @@ func want(tb testing.TB, got, want string) {
 // golden compares with a file.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; -update writes it", path)
-	}
+	dialecttest.Golden(t, *update, name, got)
 }

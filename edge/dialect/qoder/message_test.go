@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -20,26 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // golden compares with a file, or writes it.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test -update writes it)", err)
-	}
-	if bytes.Equal(got, want) {
-		return
-	}
-	g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			t.Fatalf("%s: line %d\ngot  %s\nwant %s", path, i+1, g[i], w[i])
-		}
-	}
-	t.Fatalf("%s: %d lines, want %d", path, len(g), len(w))
+	dialecttest.Golden(t, *update, name, got)
 }
 
 // spoken leaves the frames of messages.

@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -162,4 +165,45 @@ func TestThreadsReplayCost(t *testing.T) {
 	if all6 > 3*full1 {
 		t.Errorf("six filters cost more than three times one replay")
 	}
+}
+
+// TestThreadsFirst prints how long it takes, in the middle, from the command that begins a thread to its answer, and to the
+// event that says that its run is running, which the agent has brought about.
+func TestThreadsFirst(t *testing.T) {
+	rounds := 100
+	if !threadsLong() {
+		beside(t)
+		rounds = 3
+	}
+	p := newProc(t, "dev", "--data", t.TempDir())
+	p.start()
+	var answered, running []time.Duration
+	for i := range rounds {
+		run := fmt.Sprintf("first_%d", i)
+		c := sseConn(t, p, "POST", "/threads/"+run+"/stream/events", `{"channels":["lifecycle"]}`)
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, c, []byte(": replayed 0"))
+		began := time.Now()
+		resp, err := http.Post(p.url("/threads/"+run+"/commands"), "application/json",
+			strings.NewReader(`{"id":1,"method":"run.start","params":{"assistant_id":"agent","input":{"messages":[{"role":"user","content":"Hi."}]}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(answer, []byte(`"success"`)) {
+			t.Fatalf("%d %s %v", resp.StatusCode, answer, err)
+		}
+		answered = append(answered, time.Since(began))
+		drain(t, c, []byte(`"event":"running"`))
+		running = append(running, time.Since(began))
+		c.Close()
+	}
+	p50 := func(d []time.Duration) time.Duration {
+		slices.Sort(d)
+		return d[len(d)/2].Round(100 * time.Microsecond)
+	}
+	t.Logf("run.start is answered after %v, its run is running after %v (p50 of %d)", p50(answered), p50(running), rounds)
 }

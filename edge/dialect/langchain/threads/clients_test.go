@@ -306,6 +306,18 @@ func (w *watch) replayed() (list []item) {
 	}
 }
 
+// all returns the events that came.
+func (w *watch) all() (list []item) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range w.items {
+		if i.id != "" {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // count returns how many events and comments came, signs of life too.
 func (w *watch) count() int {
 	w.mu.Lock()

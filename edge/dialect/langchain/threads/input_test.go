@@ -151,6 +151,49 @@ func (a answer) refusedIn(code string) {
 	}
 }
 
+// TestHostile: whatever stands in the place of a command's params, it is answered, with its id and in the protocol's form, over both
+// transports; nothing is an internal error, and nothing ends the socket.
+func TestHostile(t *testing.T) {
+	n := start(t, threads.Config{})
+	n.says("t", log(langchaintest.AllChannels)...)
+	values := []string{`null`, `0`, `""`, `"x"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"x":null}`, `-1`, `1e99`, `true`, `"\u0000"`, `[["a"],["b"]]`}
+	names := []string{"assistant_id", "input", "config", "metadata", "channels", "namespaces", "namespace", "depth", "since", "subscription_id", "subscriptions", "run_id",
+		"last_event_id", "interrupt_id", "response", "responses", "message", "keys", "limit", "before", "checkpoint_id", "multitask_strategy", "goto", "update"}
+	k := n.dial(eventsOf("t"))
+	for _, method := range []string{"run.start", "subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect", "agent.getTree", "input.respond", "input.inject",
+		"state.get", "state.listCheckpoints", "state.fork", "", "x", `\u0000`} {
+		all := append([]string{""}, values...)
+		for i, name := range names {
+			all = append(all, fmt.Sprintf(`{%q:%s}`, name, values[i%len(values)]), fmt.Sprintf(`{"assistant_id":"a","namespace":[],"interrupt_id":"i","channels":["tools"],%q:%s}`, name, values[(i*7+3)%len(values)]))
+		}
+		for id, params := range all {
+			text := fmt.Sprintf(`{"id":%d,"method":"%s"`, id, method)
+			if params != "" {
+				text += `,"params":` + params
+			}
+			text += "}"
+			a := n.do("POST", "/threads/t/commands", text, "Content-Type", "application/json")
+			if a.status != 200 && a.status != 400 {
+				t.Errorf("%s: %d %s", text, a.status, a.body)
+			} else if a.status == 200 {
+				if err := langchaintest.Valid([]byte(a.body)); err != nil {
+					t.Errorf("%s: %v", text, err)
+				}
+			}
+			k.say(text)
+			for o := k.next(); ; o = k.next() {
+				if o.str("type") == "event" {
+					continue
+				}
+				if o["id"] != float64(id) && method != "" {
+					t.Errorf("%s: %v", text, o)
+				}
+				break
+			}
+		}
+	}
+}
+
 // TestTooLarge: over 1 MiB on a socket, 8 MiB in a body.
 func TestTooLarge(t *testing.T) {
 	n := start(t, threads.Config{})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/edge/dialect/langchain/threads"
 	"agentstream/schema"
@@ -236,6 +237,19 @@ func TestNeed21NoID(t *testing.T) {
 	if o := k.ask("no.such", ""); o.str("error") != "unknown_command" {
 		t.Errorf("%v", o)
 	}
+}
+
+// TestNeed22Refused: who may not go on is told by a close code behind which no client comes again.
+func TestNeed22Refused(t *testing.T) {
+	until := time.Now().Add(200 * time.Millisecond)
+	n := start(t, threads.Config{}, func(c *edge.Config) {
+		c.Authenticate = func(r *http.Request) (auth.Caller, error) {
+			caller, err := byHeader(r)
+			caller.Expires = until
+			return caller, err
+		}
+	})
+	n.dial(eventsOf("t")).ends(4401, "")
 }
 
 // TestNeed23Pings: a client that pings gets its pongs.

@@ -96,9 +96,16 @@ func route(method, path string, needs auth.Scope, serve serve) protocol.Route {
 	return protocol.Route{Pattern: method + " " + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.Bounded(serve)}
 }
 
-// lastWords has sockets that are cut because their node goes away closed so that every client comes again (§8.12).
+// lastWords has sockets closed so that every client comes again when its node goes away (§8.12), and none when it may not, or
+// the thread is gone (§8.22).
 func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
-	if begun && st.Transport == dialect.WebSocket && why.Reason == dialect.ReasonShutdown {
+	if !begun || st.Transport != dialect.WebSocket {
+		return
+	}
+	switch why.Reason {
+	case dialect.ReasonShutdown:
 		end.Close = 1012
+	case dialect.ReasonCredentialExpired, dialect.ReasonUnauthorized, dialect.ReasonForbidden, dialect.ReasonNotFound:
+		end.Close = 4000 + why.Status
 	}
 }

@@ -49,9 +49,18 @@ func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
 	return f, nil
 }
 
-// Take reports to the worker that the turn has dealt with a message from Told: it is taken with the end of the turn, and not
-// answered next.
+// Take reports to the worker that the turn has dealt with a message from Told, and with those before it: they are taken with the
+// end of the turn, and not answered next.
 func (q *Question) Take(message *command.Command) { q.took.Store(message.Event.Seq, true) }
+
+// injected reports whether a turn under way may deal with a message: one that asks for a run of its own waits for it.
+func injected(c *command.Command) bool {
+	var f struct {
+		Strategy string `json:"multitask_strategy"`
+	}
+	_ = json.Unmarshal(c.Event.Payload, &f) // what does not fit names none
+	return c.Name == nameMessage && f.Strategy == ""
+}
 
 // resumes reports whether a command is an answer that begins a turn.
 func (v *visit) resumes(c *command.Command) bool {

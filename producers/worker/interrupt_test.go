@@ -166,3 +166,35 @@ func TestInjected(t *testing.T) {
 		}
 	}
 }
+
+// TestInjectedInOrder: a message that asks for a run of its own is not told, nor is one behind it; each is answered once.
+func TestInjectedInOrder(t *testing.T) {
+	o := newOffice(t)
+	begun := make(chan struct{}, 4)
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+		begun <- struct{}{}
+		if q.Text() == "first" {
+			<-q.Told
+			c := <-q.Told
+			q.Take(c) // with the one before it
+			if c := <-q.Told; c.Name != "decision" {
+				t.Errorf("told of %s %q", c.Name, c.Text())
+			}
+		}
+		return asker(ctx, q)
+	}})
+	o.session("r")
+	o.say("r", "first")
+	<-begun
+	o.say("r", "heard one")
+	o.say("r", "heard two")
+	o.put("r", "command.message", `{"content":"own","multitask_strategy":"enqueue"}`)
+	o.say("r", "behind")
+	o.put("r", "command.decision", `{}`)
+	all := o.await("r", "text.delta re: behind", 1)
+	for text, want := range map[string]int{"first": 1, "heard one": 0, "heard two": 0, "own": 1, "behind": 1} {
+		if got := count(all, "text.delta re: "+text); got != want {
+			t.Errorf("%s is answered %d times, want %d:\n%s", text, got, want, strings.Join(all, "\n"))
+		}
+	}
+}

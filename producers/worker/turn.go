@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"agentstream/producers"
@@ -27,7 +28,7 @@ type Question struct {
 	// Told returns commands that come while the turn is under way, other than cancellations of the turn: answers to what
 	// was asked, decisions, pauses, messages, and all that is for children of the turn. The worker takes them, messages
 	// only if Take was called for them: else they are answered next. Of those that are not read, the first maxTold are
-	// kept.
+	// kept. A message that asks for a run of its own is not told, nor is one behind it.
 	Told <-chan *command.Command
 
 	visit *visit
@@ -103,6 +104,7 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 // did, if one did.
 func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
 	turn := q.Turn
+	waits := len(v.queue) > 0 // something does that the Answer is not told of
 	for {
 		hear := v.told
 		if len(v.queue) >= maxQueue {
@@ -113,6 +115,7 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 			over <- s // for the one that waits for it
 			return by, v.end(ctx, q, s, by)
 		case c := <-hear:
+			before := len(v.queue)
 			v.take(c)
 			if c.Name == "cancel" && c.Child == "" {
 				v.queue, by = v.queue[:0], c
@@ -121,11 +124,15 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 				}
 				continue
 			}
-			if c.Name == nameMessage || !asks(c) && !v.resumes(c) {
-				if err := v.forward(ctx, c, told); err != nil {
-					return by, err
-				}
+			queued := len(v.queue) > before
+			if waits = waits || queued && !injected(c); waits && queued {
+				continue // commands are taken in their order
 			}
+			handed, err := v.forward(ctx, c, told)
+			if err != nil {
+				return by, err
+			}
+			waits = waits || queued && !handed
 		case err := <-v.failed:
 			reason := "its commands cannot be read"
 			if ctx.Err() != nil {
@@ -147,21 +154,22 @@ func reasonOf(c *command.Command) string {
 }
 
 // forward hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
-func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) error {
+func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) (handed bool, err error) {
 	select {
 	case told <- c:
+		handed = true
 	default:
 		if c.Name != nameMessage { // which is answered next
 			v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run", v.key.String(), "seq", int64(c.Event.Seq))
 		}
 	}
 	if c.Child == "" {
-		return nil
+		return handed, nil
 	}
 	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) {
-		return err
+		return handed, err
 	}
-	return nil
+	return handed, nil
 }
 
 // end ends the turn. A good end and commands.taken for the message, and for those that were taken in the turn, are one pack. A
@@ -197,11 +205,11 @@ func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Com
 // mark returns the newest command that a turn has dealt with, with all before it, and removes them from where they wait.
 func (v *visit) mark(q *Question) *command.Command {
 	mark := q.Message
-	for len(v.queue) > 0 {
-		if _, took := q.took.Load(v.queue[0].Event.Seq); !took {
+	for i, c := range slices.Backward(v.queue) {
+		if _, took := q.took.Load(c.Event.Seq); took {
+			mark, v.queue = c, v.queue[i+1:]
 			break
 		}
-		mark, v.queue = v.queue[0], v.queue[1:]
 	}
 	if n := v.newest; n != nil && n.Event.Seq > mark.Event.Seq && (len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
 		mark, v.newest = n, nil

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, serveNATSChild(dir))
 		os.Exit(1)
 	}
+	if url := os.Getenv(threadWorkerEnv); url != "" {
+		fmt.Fprintln(os.Stderr, serveThreadWorker(url))
+		os.Exit(1)
+	}
 	var err error
 	if binDir, err = os.MkdirTemp("", "agentstream-e2e"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

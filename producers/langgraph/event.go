@@ -11,50 +11,41 @@ import (
 	"agentstream/schema"
 )
 
-// take makes events of a line.
+// take makes events of a line. What the catalogue has no place for is kept as it came.
 func (d *Decoder) take(e *event) {
-	data, l := e.data, d.root
-	if e.Method != "messages" && e.Method != "tools" {
-		l = d.laneOf(e.Params.Namespace)
+	take := map[string]func(*event) bool{"messages": d.message, "tools": d.tool, "lifecycle": d.lifecycle, "values": d.values, "updates": d.updates,
+		"checkpoints": d.checkpoint, "tasks": d.task, "input.requested": d.request, "custom": d.custom}[e.Method]
+	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok { // all that it says is the payload of an event of that name
+		e.Params.Data = fields(quoted("name", channel), field("payload", e.Params.Data)).Encode()
+		e.Method, e.data, take = "custom", fields(quoted("name", channel)), d.custom
 	}
-	id := data.Str("id")
-	switch {
-	case e.Method == "messages":
-		d.message(e)
-	case e.Method == "tools":
-		d.tool(e, d.owner(e.Params.Namespace))
-	case e.Method == "lifecycle":
-		d.lifecycle(e, l)
-	case e.Method == "values":
-		d.requests(e, data.Get("__interrupt__"))
-		d.add(l, schema.TypeStateValues, e.says(field("values", e.Params.Data)))
-	case e.Method == "updates" && len(data) == 2 && data.Str("node") == e.Params.Node && data.Get("values") != nil:
-		d.add(l, schema.TypeStateUpdate, e.says(field("values", data.Get("values"))))
-	case e.Method == "updates":
-		d.add(l, schema.TypeStateUpdate, e.with(field("values", e.Params.Data)))
-	case e.Method == "checkpoints" && id != "":
-		p := fields(quoted("checkpoint_id", id))
-		for _, f := range data {
-			if f.Name == "parent_id" || f.Name == "step" || f.Name == "source" {
-				p = append(p, f)
-			}
-		}
-		d.add(l, schema.TypeCheckpoint, e.with(p...))
-	case e.Method == "tasks" && id != "":
-		d.task(e, l, id)
-	case e.Method == "input.requested" && data.Str("interrupt_id") != "":
-		d.asked[data.Str("interrupt_id")] = true
-		d.add(d.root, schema.TypeInputRequested, e.with(quoted("request_id", data.Str("interrupt_id")), field("payload", provider.OrNull(data.Get("payload")))))
-	case e.Method == "custom", strings.HasPrefix(e.Method, "custom:"):
-		d.custom(e, l)
-	default:
-		d.verbatim(l, e)
+	if take == nil || !take(e) {
+		d.add(d.root, "custom.langgraph."+word(e.Method), e.with())
 	}
 }
 
-// verbatim keeps an event that the catalogue has no place for.
-func (d *Decoder) verbatim(l *lane, e *event) {
-	d.add(l, "custom.langgraph."+word(e.Method), e.with())
+func (d *Decoder) values(e *event) bool {
+	d.requests(e, e.data.Get("__interrupt__"))
+	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateValues, e.says(field("values", e.Params.Data)))
+	return true
+}
+
+func (d *Decoder) updates(e *event) bool {
+	p := e.with(field("values", e.Params.Data))
+	if v := e.data.Get("values"); len(e.data) == 2 && v != nil && e.data.Str("node") == e.Params.Node {
+		p = e.says(field("values", v))
+	}
+	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateUpdate, p)
+	return true
+}
+
+func (d *Decoder) checkpoint(e *event) bool {
+	id := e.data.Str("id")
+	if id != "" {
+		d.add(d.laneOf(e.Params.Namespace), schema.TypeCheckpoint, e.with(quoted("checkpoint_id", id), field("parent_id", provider.OrNull(e.data.Get("parent_id"))),
+			field("step", provider.OrNull(e.data.Get("step"))), field("source", provider.OrNull(e.data.Get("source")))))
+	}
+	return id != ""
 }
 
 // word makes a name fit for a type.
@@ -78,13 +69,12 @@ func (d *Decoder) item(id string, begins bool) bool {
 	return true
 }
 
-func (d *Decoder) tool(e *event, l *lane) {
-	call := e.data.Str("tool_call_id")
+func (d *Decoder) tool(e *event) bool {
+	l, call, piece := d.owner(e.Params.Namespace), e.data.Str("tool_call_id"), e.data.Get("delta")
 	id, item := quoted("call_id", call), "call\x00"+l.id+"\x00"+call
-	piece := e.data.Get("delta")
 	switch kind := e.data.Str("event"); {
 	case call == "":
-		d.verbatim(l, e)
+		return false
 	case kind == "tool-started" && d.item(item, true):
 		input := e.data.Get("input")
 		if text := []byte(e.data.Str("input")); provider.Problem(text) == "" { // JavaScript sends it as text
@@ -98,8 +88,9 @@ func (d *Decoder) tool(e *event, l *lane) {
 	case kind == "tool-error" && d.item(item, false):
 		d.add(l, schema.TypeToolEnd, e.with(append(provider.Failed(schema.CodeToolFailed, e.data.Get("message")), id, field("ok", provider.Bool(false)))...))
 	default:
-		d.verbatim(l, e)
+		return false
 	}
+	return true
 }
 
 // outputOf returns what a tool has said: the content of its message, in either of the forms in which LangChain writes one.
@@ -114,19 +105,28 @@ func outputOf(v json.RawMessage) json.RawMessage {
 	return provider.OrNull(v)
 }
 
-func (d *Decoder) task(e *event, l *lane, id string) {
-	problem := e.data.Get("error")
+func (d *Decoder) task(e *event) bool {
+	l, id, problem := d.laneOf(e.Params.Namespace), e.data.Str("id"), e.data.Get("error")
 	ended := problem != nil || e.data.Get("result") != nil
-	p := fields(quoted("task_id", id), quoted("name", e.data.Str("name")))
-	switch {
-	case !d.item("task\x00"+l.id+"\x00"+id, !ended):
-		d.verbatim(l, e)
-	case ended:
-		d.requests(e, e.data.Get("interrupts"))
-		d.add(l, schema.TypeTaskEnd, e.with(append(p, field("ok", provider.Bool(problem == nil || provider.IsNull(problem))))...))
-	default:
-		d.add(l, schema.TypeTaskStart, e.with(p...))
+	if id == "" || !d.item("task\x00"+l.id+"\x00"+id, !ended) {
+		return false
 	}
+	typ, p := schema.TypeTaskStart, fields(quoted("task_id", id), quoted("name", e.data.Str("name")))
+	if ended {
+		d.requests(e, e.data.Get("interrupts"))
+		typ, p = schema.TypeTaskEnd, append(p, field("ok", provider.Bool(problem == nil || provider.IsNull(problem))))
+	}
+	d.add(l, typ, e.with(p...))
+	return true
+}
+
+func (d *Decoder) request(e *event) bool {
+	id := e.data.Str("interrupt_id")
+	if id != "" {
+		d.asked[id] = true
+		d.add(d.root, schema.TypeInputRequested, e.with(quoted("request_id", id), field("payload", provider.OrNull(e.data.Get("payload")))))
+	}
+	return id != ""
 }
 
 // requests asks for input once for each interrupt, where it is first seen. The run waits for the answer, not the lane, which ends.
@@ -141,29 +141,25 @@ func (d *Decoder) requests(e *event, list []byte) {
 	}
 }
 
-// custom has the name that its application gave it. One of a channel of its own, custom:NAME, is the payload of one of that name.
-func (d *Decoder) custom(e *event, l *lane) {
-	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok {
-		e.Params.Data = fields(quoted("name", channel), field("payload", e.Params.Data)).Encode()
-		e.Method, e.data = "custom", fields(quoted("name", channel))
+// custom has the name that its application gave it.
+func (d *Decoder) custom(e *event) bool {
+	name := e.data.Str("name")
+	if name == "" || word(name) != name {
+		return false
 	}
-	if name := e.data.Str("name"); name != "" && word(name) == name {
-		d.add(l, "custom."+name, e.with())
-		return
-	}
-	d.verbatim(l, e)
+	d.add(d.laneOf(e.Params.Namespace), "custom."+name, e.with())
+	return true
 }
 
 var states = map[string]schema.RunState{"started": schema.StateRunning, "running": schema.StateRunning, "completed": schema.StateDone,
 	"failed": schema.StateError, "interrupted": schema.StateAborted}
 
 // lifecycle says what becomes of the run, or of a namespace. A run that has asked for input waits, whatever LangGraph calls that.
-func (d *Decoder) lifecycle(e *event, l *lane) {
-	state := states[e.data.Str("event")]
+func (d *Decoder) lifecycle(e *event) bool {
+	l, state := d.laneOf(e.Params.Namespace), states[e.data.Str("event")]
 	switch {
 	case state == "" || l == d.root && len(e.Params.Namespace) > 0:
-		d.verbatim(l, e)
-		return
+		return false
 	case l != d.root && state.Final():
 		d.cut(l.says)
 		d.release(l)
@@ -184,6 +180,7 @@ func (d *Decoder) lifecycle(e *event, l *lane) {
 	if l == d.root {
 		d.state = state
 	}
+	return true
 }
 
 func stateOf(state schema.RunState, reason string) provider.Fields {

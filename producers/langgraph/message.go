@@ -15,7 +15,7 @@ type message struct {
 	key    string
 	id     string
 	lane   *lane
-	spare  *event // the start, where the lane is for this message alone
+	spare  *event         // the start, where the lane is for this message alone
 	blocks map[int]*block // open, by index
 }
 
@@ -31,39 +31,36 @@ const (
 	maxBlocks = 1 << 12   // of a message
 )
 
-// message takes an event of a message. Two that are open at the same time differ in their run_id, or else in their node.
-func (d *Decoder) message(e *event) {
+// message takes an event of a message, and reports whether the catalogue has one like it. Two messages that are open at the same
+// time differ in their run_id, or else in their node.
+func (d *Decoder) message(e *event) bool {
 	who := cmp.Or(e.data.Str("run_id"), key(e.Params.Namespace)+"\x00"+e.Params.Node)
 	m, index, kind := d.messages[who], e.data.Index(), e.data.Str("event")
-	var b *block
-	if m != nil {
-		b = m.blocks[index]
+	if kind == "message-start" {
+		return d.starts(e, who)
 	}
+	if m == nil {
+		return false
+	}
+	b := m.blocks[index]
 	switch {
-	case kind == "message-start":
-		d.starts(e, who)
-		return
-	case m == nil:
-		d.verbatim(d.root, e)
-		return
-	case kind == "content-block-start" && index >= 0 && len(m.blocks) < maxBlocks:
-		d.blockStarts(e, m, index)
-		return
-	case kind == "content-block-delta" && b != nil && d.delta(e, m, b):
-		return
-	case kind == "content-block-finish" && b != nil:
-		d.blockFinishes(e, m, b)
-		return
 	case kind == "message-finish", kind == "error":
 		d.finishes(e, m, kind == "error")
-		return
+	case kind == "content-block-start" && index >= 0 && len(m.blocks) < maxBlocks:
+		d.blockStarts(e, m, index)
+	case kind == "content-block-delta" && b != nil:
+		return d.delta(e, m, b)
+	case kind == "content-block-finish" && b != nil:
+		d.blockFinishes(e, m, b)
+	default:
+		return false
 	}
-	d.verbatim(m.lane, e)
+	return true
 }
 
 var roles = map[string]string{"human": "user", "system": "system", "tool": "tool"}
 
-func (d *Decoder) starts(e *event, who string) {
+func (d *Decoder) starts(e *event, who string) bool {
 	d.cut(d.messages[who])
 	m := &message{key: who, id: cmp.Or(e.data.Str("id"), e.data.Str("message_id"), who), lane: d.owner(e.Params.Namespace), blocks: map[int]*block{}}
 	if m.lane.says != nil {
@@ -71,8 +68,7 @@ func (d *Decoder) starts(e *event, who string) {
 	}
 	if m.lane.says != nil {
 		if m.lane, m.spare = d.free(e.Params.Namespace), e; m.lane == nil {
-			d.verbatim(d.root, e) // and so is all of the message
-			return
+			return false
 		}
 	}
 	d.messages[who], m.lane.says = m, m
@@ -83,6 +79,7 @@ func (d *Decoder) starts(e *event, who string) {
 		}
 	}
 	d.add(m.lane, schema.TypeMessageStart, e.with(p...))
+	return true
 }
 
 func (d *Decoder) blockStarts(e *event, m *message, index int) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,15 +93,13 @@ func TestRealGraph(t *testing.T) {
 	}
 }
 
-// TestGraphWorker: the worker in JavaScript answers threads of LangGraph's SDK with a real graph.
-func TestGraphWorker(t *testing.T) {
-	node := needLangGraph(t, "@langchain/langgraph")
+// graphWorker starts the worker in JavaScript, and returns what kills it.
+func graphWorker(t *testing.T, node string, p *proc) (kill func()) {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
-	p.start()
 	graph, err := filepath.Abs(filepath.Join(jsDir, "graph.mjs"))
 	if err != nil {
 		t.Fatal(err)
@@ -111,12 +110,62 @@ func TestGraphWorker(t *testing.T) {
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	kill = sync.OnceFunc(func() {
 		_ = worker.Process.Kill()
 		_ = worker.Wait()
-		if t.Failed() {
+	})
+	t.Cleanup(func() {
+		if kill(); t.Failed() {
 			t.Logf("the worker:\n%s", tail(said.String(), 4000))
 		}
-	}()
+	})
+	return kill
+}
+
+// TestGraphWorker: the worker in JavaScript answers threads of LangGraph's SDK with a real graph.
+func TestGraphWorker(t *testing.T) {
+	node := needLangGraph(t, "@langchain/langgraph")
+	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	p.start()
+	graphWorker(t, node, p)
 	script(t, node, "graph-threads.mjs", "BASE="+p.url(""), "OTHER="+p.url("/langgraph"))
+}
+
+// TestGraphWorkerKilled: a run whose worker is killed in the middle is answered again by the next one, and has one end.
+func TestGraphWorkerKilled(t *testing.T) {
+	node := needLangGraph(t, "@langchain/langgraph")
+	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	p.start()
+	kill := graphWorker(t, node, p)
+	resp, err := http.Post(p.url("/threads/thread_k/commands"), "application/json",
+		strings.NewReader(`{"id":1,"method":"run.start","params":{"assistant_id":"graph","input":{"messages":[{"role":"user","content":"long"}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	waits := func(what string) []byte {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			now := threadNow(t, p.url(""), "thread_k")
+			if bytes.Contains(now, []byte(what)) {
+				return now
+			}
+			if time.Now().After(end) {
+				t.Fatalf("no %s in\n%s", what, tail(string(now), 4000))
+			}
+		}
+	}
+	if now := waits(`"type":"text-delta","text":"word "`); bytes.Contains(now, []byte("completed")) {
+		t.Fatal("the run has ended before the worker was killed")
+	}
+	kill()
+	graphWorker(t, node, p)
+	all := waits(`"event":"completed","graph_name":"graph"`)
+	if n := bytes.Count(all, []byte(`"event_id":"synth:`)); n != 2 {
+		t.Errorf("%d events of the run's own life, want running and completed\n%s", n, tail(string(all), 3000))
+	}
+	if n := bytes.Count(all, []byte(`"event":"message-finish","reason":"stop"`)); n != 1 {
+		t.Errorf("%d whole answers", n)
+	}
 }

@@ -55,9 +55,18 @@ func TestGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	frames := project(t, projector(t, everything), graphRecords(t, in))
+	list := graphRecords(t, in)
+	frames := project(t, projector(t, everything), list)
 	for _, problem := range langchaintest.Differences(want, sent(t, frames)) {
 		t.Error(problem)
+	}
+	whole, seen := projector(t, everything), 0
+	for i := range list { // a copy made at any record goes on in the same way
+		rest := project(t, whole.For(requested(t, everything)).(*Projector), list[i:])
+		if len(rest) != len(frames)-seen || len(rest) > 0 && !bytes.Equal(rest[0].Data, frames[seen].Data) {
+			t.Fatalf("behind record %d there are %d frames, want %d", i, len(rest), len(frames)-seen)
+		}
+		seen += len(project(t, whole, list[i:i+1]))
 	}
 	for _, f := range frames {
 		if err := langchaintest.Valid(f.Data); err != nil {

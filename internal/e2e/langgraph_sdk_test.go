@@ -109,10 +109,19 @@ func TestUseStream(t *testing.T) {
 	}
 }
 
-// TestLangGraphTable: every row of the table of clients in docs/dialects/langchain.md. Over the WebSocket, which sends no
-// credential, the same edges are used as over SSE.
+// TestLangGraphTable: every row of the table of clients in docs/dialects/langchain.md, on two edges and on dev.
 func TestLangGraphTable(t *testing.T) {
 	node := needLangGraph(t)
-	w := threadsFor(t, "http://127.0.0.1:1")
-	script(t, node, "threads-compare.mjs", envOf(w, "websocket")...)
+	t.Run("edges", func(t *testing.T) {
+		t.Parallel()
+		script(t, node, "threads-compare.mjs", envOf(threadsFor(t, "http://127.0.0.1:1"), "websocket")...)
+	})
+	t.Run("dev", func(t *testing.T) {
+		t.Parallel()
+		nats := freeAddr(t)
+		p := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats)
+		p.start()
+		serveRuns(t, "nats://"+nats, "", serveThread)
+		script(t, node, "threads-compare.mjs", "TOKEN=", "BASE="+p.url("/langgraph"), "OTHER="+p.url(""))
+	})
 }

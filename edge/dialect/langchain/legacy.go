@@ -345,14 +345,6 @@ type Stretch struct {
 	Error       string     // of one that failed
 }
 
-// Interrupts returns the ids of the requests for input that wait for an answer.
-func (p *Projector) Interrupts() (ids []string) {
-	for _, r := range p.requests {
-		ids = append(ids, r.id)
-	}
-	return ids
-}
-
 // maxStretches bounds the runs that are remembered once they have ended. Of more the newest are.
 const maxStretches = 1 << 14
 

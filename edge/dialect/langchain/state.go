@@ -161,16 +161,6 @@ func (p *Projector) Session() []byte { return p.session }
 // Run is the id of the run under way, or of the newest, and whether it is under way.
 func (p *Projector) Run() (id string, active bool) { return p.run.id, p.run.active }
 
-// Asks reports whether a request for input waits for an answer, and in which namespace, a JSON list, it was made.
-func (p *Projector) Asks(interrupt string) (namespace []byte, ok bool) {
-	for _, r := range p.requests {
-		if r.id == interrupt && !r.told {
-			return r.namespace, true
-		}
-	}
-	return nil, false
-}
-
 // Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an error.
 type Records func(after, through schema.Seq) iter.Seq2[schema.Record, error]
 

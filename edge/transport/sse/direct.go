@@ -78,7 +78,7 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 	d := &Direct{t: t, format: format.ready(), conn: conn, try: transport.NewTry(conn), gone: gone}
 	// Deadlines of the HTTP server are for requests.
 	if err = conn.SetDeadline(time.Time{}); err == nil {
-		err = d.write(t.appendHead(w.Header(), d.format))
+		err = d.write(t.appendHead(w.Header(), r.Header, d.format))
 	}
 	if err != nil {
 		d.cut(err)
@@ -94,14 +94,23 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 	return d, nil
 }
 
+// ofNode reports whether a request is from Node's fetch, which has one of the headers that browsers send together. Where a connection is
+// said to close, it takes a body that is cut for a whole one. One that has a second to live it closes by itself, behind the end.
+func ofNode(h http.Header) bool {
+	return len(h["Sec-Fetch-Mode"]) > 0 && len(h["Sec-Fetch-Site"]) == 0
+}
+
 // appendHead returns the status line, the headers, and the reconnection hint as the first chunk.
-func (t *Transport) appendHead(own http.Header, format *Format) []byte {
+func (t *Transport) appendHead(own, asked http.Header, format *Format) []byte {
 	format.SetHeader(own)
 	own.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	own.Set("Transfer-Encoding", "chunked")
-	// What follows the stream's end would be another request, and there is nobody to read it. Connection: close would say so, but
-	// then Node's fetch takes a body that is cut for a whole one. With a second to live Node lets the connection go by itself.
-	own.Set("Keep-Alive", "timeout=1")
+	// What follows the stream's end would be another request, and there is nobody to read it.
+	if ofNode(asked) {
+		own.Set("Keep-Alive", "timeout=1")
+	} else {
+		own.Set("Connection", "close")
+	}
 	var b bytes.Buffer
 	b.WriteString("HTTP/1.1 200 OK\r\n")
 	_ = own.Write(&b) // a Buffer takes everything

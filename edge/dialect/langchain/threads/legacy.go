@@ -80,7 +80,6 @@ type runAsked struct {
 	Assistant    string                     `json:"assistant_id"`
 	Input        json.RawMessage            `json:"input"`
 	Config       map[string]json.RawMessage `json:"config"`
-	Context      json.RawMessage            `json:"context"`
 	Metadata     json.RawMessage            `json:"metadata"`
 	Command      *resumption                `json:"command"`
 	Modes        json.RawMessage            `json:"stream_mode"`
@@ -181,12 +180,7 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	if resumes := in.Command; resumes != nil && len(resumes.Resume) > 0 {
 		run, err = a.resume(ctx, c, p, in)
 	} else {
-		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy}
-		for name, v := range map[string]any{"config": in.Config, "context": in.Context, "metadata": in.Metadata} {
-			if b, _ := json.Marshal(v); string(b) != "null" {
-				params[name] = v
-			}
-		}
+		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy, "config": in.Config, "metadata": in.Metadata}
 		var ans answer
 		ans, err = a.asks(ctx, c, "run.start", params)
 		run = jsonText(schema.Field(ans.result, "run_id"))
@@ -201,36 +195,28 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	return in, run, nil
 }
 
-// resume answers the requests for input that wait: each by its id, or the only one.
+// resume answers the requests for input that wait: those that it names, or the only one.
 func (a *api) resume(ctx context.Context, c *protocol.Call, p *langchain.Projector, in runAsked) (run string, err error) {
-	said := map[string]json.RawMessage{}
-	open := []string(nil)
+	var open []langchain.Request
 	if p != nil {
-		open = p.Interrupts()
+		open = p.Requests()
 	}
-	if json.Unmarshal(in.Command.Resume, &said) != nil || len(said) == 0 || slices.ContainsFunc(slices.Collect(maps.Keys(said)), func(id string) bool { return !slices.Contains(open, id) }) {
-		if len(open) != 1 {
-			return "", unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
+	said, list := map[string]json.RawMessage{}, []any{}
+	_ = json.Unmarshal(in.Command.Resume, &said) // an answer may be anything
+	for _, r := range open {
+		v := said[r.ID]
+		if v == nil && len(open) == 1 {
+			v, said = in.Command.Resume, map[string]json.RawMessage{r.ID: nil}
 		}
-		said = map[string]json.RawMessage{open[0]: in.Command.Resume}
-	}
-	params, list := map[string]any{}, []any{}
-	for _, id := range open {
-		if v := said[id]; v != nil {
-			namespace, _ := p.Asks(id)
-			list = append(list, map[string]any{"namespace": json.RawMessage(namespace), "interrupt_id": id, "response": v})
-		}
-	}
-	params["responses"] = list
-	for name, v := range map[string]json.RawMessage{"update": in.Command.Update, "goto": in.Command.Goto, "metadata": in.Metadata} {
-		if len(v) > 0 && string(v) != "null" {
-			params[name] = v
+		if v != nil {
+			list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
+				"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
 		}
 	}
-	if in.Config != nil {
-		params["config"] = in.Config
+	if len(list) == 0 || len(list) != len(said) {
+		return "", unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
 	}
-	if _, err := a.asks(ctx, c, "input.respond", params); err != nil {
+	if _, err := a.asks(ctx, c, "input.respond", map[string]any{"responses": list}); err != nil {
 		return "", err
 	}
 	if p, err = protocol.StateAt[*langchain.Projector](ctx, c, c.Seq, whole(c.Path("run"))); err == nil {

@@ -267,6 +267,13 @@ func (l *Lane) Fail(ctx context.Context, cause error) error {
 	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: errorText(cause)}, nil)
 }
 
+// End is Cancel or Fail, with events of the lane that are stored in one pack with its last turn.end and run.lifecycle, for
+// instance commands.taken.
+func (l *Lane) End(ctx context.Context, c Closing, with ...schema.Event) error {
+	c.Child, c.TurnOnly = l.id, false
+	return l.run.close(ctx, l, c, nil, with...)
+}
+
 // Recover ends what another life of the agent left open, as a failure with this reason, and leaves the
 // lane's state as it is: the agent goes on from there.
 func (l *Lane) Recover(ctx context.Context, reason string) error {

@@ -167,13 +167,13 @@ func (r *Run) failed(ctx context.Context, err error) {
 
 // close emits the closing sequence. The calls that write within it are interrupted first, so that none that
 // waits for space holds it up. With a turn, it is that one that is closed, and never the one behind it.
-func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn) error {
+func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn, with ...schema.Event) error {
 	if !r.interrupt(l, c, of) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Grace)
 	defer cancel()
-	emitted, err := r.closing(ctx, l, c, of)
+	emitted, err := r.closing(ctx, l, c, of, with)
 	if err != nil || !emitted {
 		return err
 	}
@@ -181,8 +181,8 @@ func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn) error {
 }
 
 // closing emits what closes. emitted is false when there was nothing to emit. What could not be emitted can be tried
-// again.
-func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn) (emitted bool, err error) {
+// again. with are emitted together with the last events: the lane's turn.end and run.lifecycle.
+func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn, with []schema.Event) (emitted bool, err error) {
 	if err := r.enter(ctx); err != nil {
 		return false, fmt.Errorf("producers: run %s: end %q: %w", r.cfg.RunID, l.id, err)
 	}
@@ -191,13 +191,27 @@ func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn) (emitte
 		return false, nil
 	}
 	events := r.open.Close(c)
-	for i := range events {
+	single := len(events)
+	if len(with) > 0 && single > 0 {
+		single--
+		if single > 0 && events[single-1].Type == schema.TypeTurnEnd && events[single-1].ChildID == l.id {
+			single--
+		}
+		events = slices.Insert(events, single, l.together(with)...)
+	}
+	for i := range events[:single] {
 		if err := r.sendOne(ctx, &events[i]); err != nil {
 			return true, err
 		}
 		if events[i].Type == schema.TypeTurnEnd {
 			r.lanes[events[i].ChildID].endTurn()
 		}
+	}
+	if err := r.send(ctx, events[single:]...); err != nil {
+		return true, err
+	}
+	if single < len(events) {
+		l.endTurn()
 	}
 	return len(events) > 0, nil
 }

@@ -96,7 +96,12 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 // End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
 // or a child has not ended. with are events of the turn's lane that are emitted together with the end, as by
 // [Lane.EmitAll], for instance commands.taken for the command that the turn has answered.
-func (t *Turn) End(stop string, with ...schema.Event) error {
+func (t *Turn) End(stop string, with ...schema.Event) error { return t.end(stop, false, with) }
+
+// EndRun is End for the last turn: the lane's run.lifecycle, done, is emitted together with the turn's end.
+func (t *Turn) EndRun(stop string, with ...schema.Event) error { return t.end(stop, true, with) }
+
+func (t *Turn) end(stop string, run bool, with []schema.Event) error {
 	r := t.lane.run
 	if err := t.enter("end", ""); err != nil {
 		return err
@@ -110,6 +115,9 @@ func (t *Turn) End(stop string, with ...schema.Event) error {
 	}
 	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()))
 	events[len(with)].TurnID = t.id
+	if run {
+		events = append(events, t.lane.event(schema.TypeRunLifecycle, lifecyclePayload(schema.StateDone, "")))
+	}
 	if err := r.send(t.ctx, events...); err != nil {
 		return err
 	}

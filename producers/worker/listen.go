@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"agentstream/producers"
 	"agentstream/producers/command"
 	"agentstream/schema"
 )
@@ -45,6 +46,8 @@ func (v *visit) handle(ctx context.Context, c *command.Command) error {
 			return err
 		}
 		return v.answer(ctx, answers[len(answers)-1], answers...)
+	case !asks(c) && v.once.Once:
+		return v.over(ctx, producers.Closing{Reason: reasonOf(c)}, c)
 	case !asks(c):
 		return v.done(ctx, c)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"agentstream/producers"
 	"agentstream/producers/command"
@@ -30,6 +31,8 @@ type Question struct {
 	// only if Take was called for them: else they are answered next. Of those that are not read, the first maxTold are
 	// kept. A message that asks for a run of its own is not told, nor is one behind it.
 	Told <-chan *command.Command
+
+	Session json.RawMessage // the payload of the run's first event: session.created, as a rule
 
 	visit *visit
 	took  sync.Map // seqs of the messages that Take was called for
@@ -75,15 +78,23 @@ type outcome struct {
 
 // answer answers a message, or goes on with answers, of which c is the last: a turn.
 func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
+	if at, reason := v.due(); !at.IsZero() && !time.Now().Before(at) {
+		return v.over(ctx, producers.Closing{Failed: true, Reason: reason}, c)
+	}
 	turn, err := v.writer.Turn(ctx)
 	if err != nil {
 		return err
+	}
+	if v.once.Once {
+		if err := v.writer.Flush(ctx); err != nil { // before it is stored, another worker may begin it as well
+			return err
+		}
 	}
 	if err := v.answered(ctx, answers); err != nil {
 		return err
 	}
 	told := make(chan *command.Command, maxTold)
-	q := &Question{Message: c, Answers: answers, Run: v.writer, Turn: turn, Told: told, visit: v}
+	q := &Question{Message: c, Answers: answers, Run: v.writer, Turn: turn, Told: told, Session: v.session, visit: v}
 	over := make(chan outcome, 1)
 	go func() {
 		stop, err := v.d.cfg.Answer(turn.Context(), q)
@@ -95,9 +106,12 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 		return err
 	}
 	if cancel != nil {
-		return v.done(ctx, cancel)
+		err = v.done(ctx, cancel)
 	}
-	return nil
+	if err == nil && v.once.Once {
+		err = errOver
+	}
+	return err
 }
 
 // during hands over commands while the turn of a question is under way, and ends it. It returns the cancellation that
@@ -105,6 +119,8 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
 	turn := q.Turn
 	waits := len(v.queue) > 0 // something does that the Answer is not told of
+	due := v.alarm()
+	defer due.stop()
 	for {
 		hear := v.told
 		if len(v.queue) >= maxQueue {
@@ -114,12 +130,16 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 		case s := <-over:
 			over <- s // for the one that waits for it
 			return by, v.end(ctx, q, s, by)
+		case <-due.passed():
+			if err := v.expire(ctx, q.Message, due); err != nil {
+				return by, err
+			}
 		case c := <-hear:
 			before := len(v.queue)
 			v.take(c)
 			if c.Name == "cancel" && c.Child == "" {
 				v.queue, by = v.queue[:0], c
-				if err := turn.Cancel(reasonOf(c)); err != nil {
+				if err := v.cancel(ctx, turn, c); err != nil {
 					return by, err
 				}
 				continue
@@ -138,7 +158,7 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 			if ctx.Err() != nil {
 				reason = goneReason
 			}
-			return by, errors.Join(err, turn.Cancel(reason))
+			return by, errors.Join(err, v.leaves(ctx, q, reason))
 		}
 	}
 }
@@ -180,6 +200,8 @@ func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Com
 	switch {
 	case by != nil:
 		return nil
+	case v.once.Once:
+		return v.endOnce(ctx, q, s)
 	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), turn.Cancel(goneReason))
 	case s.err == nil:

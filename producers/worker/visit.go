@@ -33,6 +33,10 @@ type visit struct {
 	queue    []*command.Command    // messages and cancellations that wait, in the order of the log
 	newest   *command.Command      // of the run's own lane, of those that were handed over and are no messages
 
+	session json.RawMessage // the payload of the run's first event
+	once    producers.Once
+	sink    *watched // of a run that is answered once
+
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
 	asked sync.Map // ids of requests whose turn does not wait for them: see Question.Interrupt
 }
@@ -145,10 +149,14 @@ func (v *visit) serve(ctx context.Context) error {
 		return err
 	}
 	defer v.commands.Close()
-	if err := v.open(ctx); err != nil {
-		return err
+	v.session, v.once = first.Payload, producers.ReadOnce(first)
+	if err = v.open(ctx); err == nil {
+		err = v.listen(ctx)
 	}
-	return v.listen(ctx)
+	if errors.Is(err, errOver) {
+		err = nil // its messages are settled by the end of the run
+	}
+	return err
 }
 
 // ours reports whether a lane's commands are for us.
@@ -270,8 +278,14 @@ func (v *visit) open(ctx context.Context) error {
 	if err := v.resume(ctx, open, there); err != nil {
 		return err
 	}
-	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: v.pub, RunID: v.key.Run, Open: open}); err != nil {
+	v.sink = &watched{Sink: v.pub}
+	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: v.sink, RunID: v.key.Run, Open: open}); err != nil {
 		return err
+	}
+	if v.once.Once {
+		if err := v.cut(ctx); err != nil {
+			return err
+		}
 	}
 	if len(v.queue) > 0 {
 		return v.writer.Recover(ctx, "the agent began again")

@@ -1,0 +1,158 @@
+package producers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Once is what session.created says of a run that is answered at most once (docs/dialects/runtime.md).
+type Once struct {
+	Once  bool          // the run is over after one turn, and a turn that was cut is not begun again
+	Began time.Time     // time of session.created
+	First time.Duration // from Began to the first delta; 0: no deadline. So of the others
+	Idle  time.Duration // between two deltas
+	Total time.Duration // from Began to the end
+}
+
+// ReadOnce returns what the first event of a run says. Of a run that is answered more than once there are no deadlines.
+func ReadOnce(first *schema.Event) (o Once) {
+	var f struct {
+		Once      bool `json:"once"`
+		Deadlines struct {
+			First int64 `json:"first_ms"`
+			Idle  int64 `json:"idle_ms"`
+			Total int64 `json:"total_ms"`
+		} `json:"deadlines"`
+	}
+	if first == nil || first.Type != schema.TypeSessionCreated || json.Unmarshal(first.Payload, &f) != nil || !f.Once {
+		return o
+	}
+	span := func(ms int64) time.Duration {
+		return time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	}
+	return Once{Once: true, Began: timeOf(first), First: span(f.Deadlines.First), Idle: span(f.Deadlines.Idle), Total: span(f.Deadlines.Total)}
+}
+
+// timeOf returns the time of an event, zero when it has none.
+func timeOf(e *schema.Event) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, e.TS) // checked before it was stored
+	return t
+}
+
+// ReasonTimeout begins the reason of a run that has passed a deadline; ReasonBroken that of a run whose answer was cut.
+const (
+	ReasonTimeout = "AI_PROVIDER_TIMEOUT"
+	ReasonBroken  = "AI_STREAM_BROKEN"
+)
+
+// Due returns when the next deadline passes, and the reason of the run's end then. delta is the time of the newest delta, zero for
+// none. at is zero when there is no deadline.
+func (o Once) Due(delta time.Time) (at time.Time, reason string) {
+	next := func(from time.Time, d time.Duration, what string) {
+		if d <= 0 || from.IsZero() {
+			return
+		}
+		if t := from.Add(d); at.IsZero() || t.Before(at) {
+			at, reason = t, fmt.Sprintf("%s: %s %v", ReasonTimeout, what, d)
+		}
+	}
+	if delta.IsZero() {
+		next(o.Began, o.First, "no delta within")
+	} else {
+		next(delta, o.Idle, "no delta for")
+	}
+	next(o.Began, o.Total, "not over within")
+	return at, reason
+}
+
+// Answers reports whether an event of a type is one that deadlines wait for: a piece of the answer, or progress.
+func Answers(typ string) bool {
+	return strings.HasSuffix(typ, ".delta") || typ == schema.TypeProgress || typ == schema.TypeTaskStart || typ == schema.TypeTaskEnd
+}
+
+// Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right behind what was
+// read: whoever writes first of all that try has ended it, and its writer gets ErrFenced. next is when to ask again; zero: never,
+// the run is over or has no deadline. cfg has Log and Key. The events are read from the log alone.
+func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next time.Time, err error) {
+	var (
+		open  Open
+		once  Once
+		delta time.Time
+		last  schema.Seq
+	)
+	for p, err := range cfg.Log.Since(ctx, cfg.Key, 0) {
+		if err != nil {
+			return false, next, fmt.Errorf("producers: look at the deadlines of %s: %w", cfg.Key, err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				return false, next, fmt.Errorf("producers: look at the deadlines of %s: %w", cfg.Key, err)
+			}
+			e, err := r.Event()
+			if err != nil {
+				return false, next, fmt.Errorf("producers: look at the deadlines of %s: event %d: %w", cfg.Key, r.Seq, err)
+			}
+			if last = e.Seq; last == 1 {
+				if once = ReadOnce(&e); !once.Once {
+					return false, next, nil
+				}
+			} else if Answers(e.Type) && e.ChildID == "" {
+				delta = timeOf(&e)
+			}
+			open.See(&e)
+		}
+	}
+	at, reason := once.Due(delta)
+	if at.IsZero() || open.State("").Final() || now.Before(at) {
+		switch {
+		case open.State("").Final():
+			at = next
+		case !at.IsZero() && once.Idle > 0 && now.Add(once.Idle).Before(at):
+			at = now.Add(once.Idle) // a delta may come, and has a deadline behind it
+		}
+		return false, at, nil
+	}
+	if ended, err = end(ctx, cfg, &open, last, Closing{Failed: true, Reason: reason, Actor: "system"}); !ended && err == nil {
+		next = now // somebody has written meanwhile
+	}
+	return ended, next, err
+}
+
+// end closes all that is open in a run, if nothing was written behind last. Where it has children, the first event takes the run
+// over, and the rest follows.
+func end(ctx context.Context, cfg Config, open *Open, last schema.Seq, c Closing) (bool, error) {
+	pub, err := New(cfg)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = pub.Close(ctx) }() // what became of its events is known
+	taken := CommandsTaken("", last, "")
+	taken.Actor = c.Actor
+	events := append([]schema.Event{taken}, open.Close(c)...)
+	first := len(events)
+	for i := range events {
+		if events[i].ChildID != "" {
+			first = 1
+		}
+	}
+	for i := range events[:first] {
+		events[i].Seq = last + 1 + schema.Seq(i)
+	}
+	if _, err = pub.Append(ctx, events[:first]...); err == nil && first < len(events) {
+		_, err = pub.Append(ctx, events[first:]...)
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, schema.ErrEnded), errors.Is(err, ErrFenced), errors.Is(err, schema.ErrSeqMismatch):
+		return false, nil
+	}
+	return false, fmt.Errorf("producers: end %s: %w", cfg.Key, err)
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"agentstream/producers"
+	"agentstream/producers/command"
+	"agentstream/schema"
+)
+
+// errOver reports that a run that is answered once has ended.
+var errOver = errors.New("the run has ended")
+
+// over ends the run, and takes a command and all before it in the same pack.
+func (v *visit) over(ctx context.Context, c producers.Closing, by *command.Command) error {
+	err := v.writer.End(ctx, c, by.Taken())
+	return cmp.Or(ended(err), errOver)
+}
+
+// ended returns nil for the error of an ending that came too late: somebody else has ended the run.
+func ended(err error) error {
+	if errors.Is(err, schema.ErrEnded) || errors.Is(err, producers.ErrOver) {
+		return nil
+	}
+	return err
+}
+
+// cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked again. What that
+// worker wrote is read, and it writes no more: the run is ours.
+func (v *visit) cut(ctx context.Context) error {
+	last, begun := schema.Seq(0), false
+	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+		if err != nil {
+			return fmt.Errorf("read whether %s was begun: %w", v.key, err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				return fmt.Errorf("read whether %s was begun: %w", v.key, err)
+			}
+			last = r.Seq
+			begun = begun || string(r.Type) == schema.TypeTurnStart
+		}
+	}
+	if !begun {
+		return nil
+	}
+	why := producers.Closing{Failed: true, Reason: producers.ReasonBroken + ": the worker that answered is gone"}
+	return cmp.Or(ended(v.writer.End(ctx, why, producers.CommandsTaken("", last, ""))), errOver)
+}
+
+// endOnce ends a run with its turn: in one pack with commands.taken.
+func (v *visit) endOnce(ctx context.Context, q *Question, s outcome) error {
+	why := producers.Closing{Failed: true}
+	switch {
+	case ctx.Err() != nil:
+		why.Reason = producers.ReasonBroken + ": " + goneReason
+	case s.err == nil:
+		if s.err = q.Turn.EndRun(cmp.Or(s.stop, "end_turn"), v.mark(q).Taken()); s.err == nil {
+			return v.writer.Flush(ctx)
+		}
+		if !errors.Is(s.err, producers.ErrOpen) {
+			return ended(s.err)
+		}
+		why.Reason = producers.ReasonBroken + ": " + s.err.Error()
+	default:
+		why.Reason = s.err.Error()
+	}
+	if s.err != nil {
+		v.d.cfg.Logger.Warn("worker: a run has failed", "run", v.key.String(), "err", s.err)
+	}
+	return ended(v.writer.End(ctx, why, q.Message.Taken()))
+}
+
+// cancel ends a turn, and the run where it is the only one.
+func (v *visit) cancel(ctx context.Context, turn *producers.Turn, c *command.Command) error {
+	if v.once.Once {
+		return ended(v.writer.End(ctx, producers.Closing{Reason: reasonOf(c)}, c.Taken()))
+	}
+	return turn.Cancel(reasonOf(c))
+}
+
+// leaves ends a turn that the worker cannot go on with, and the run where it is the only one.
+func (v *visit) leaves(ctx context.Context, q *Question, reason string) error {
+	if v.once.Once {
+		return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: producers.ReasonBroken + ": " + reason}, q.Message.Taken()))
+	}
+	return q.Turn.Cancel(reason)
+}
+
+// expire ends a run if its deadline has passed.
+func (v *visit) expire(ctx context.Context, c *command.Command, due *alarm) error {
+	reason := due.reset()
+	if reason == "" {
+		return nil
+	}
+	due.stop()
+	return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: reason}, c.Taken()))
+}
+
+// watched is a sink that notes when the newest piece of the answer was emitted.
+type watched struct {
+	producers.Sink
+	delta atomic.Int64 // in nanoseconds of Unix time; 0: none yet
+}
+
+// Send accepts events.
+func (s *watched) Send(ctx context.Context, events ...schema.Event) error {
+	for i := range events {
+		if events[i].ChildID == "" && producers.Answers(events[i].Type) {
+			s.delta.Store(time.Now().UnixNano())
+			break
+		}
+	}
+	return s.Sink.Send(ctx, events...)
+}
+
+// alarm waits for the deadlines of a run.
+type alarm struct {
+	v     *visit
+	timer *time.Timer // nil: there is no deadline
+}
+
+func (v *visit) alarm() *alarm {
+	a := &alarm{v: v}
+	if at, _ := v.due(); !at.IsZero() {
+		a.timer = time.NewTimer(a.until(at))
+	}
+	return a
+}
+
+// due returns when the next deadline passes, and the reason of the end then.
+func (v *visit) due() (time.Time, string) {
+	var delta time.Time
+	if at := v.sink.delta.Load(); at != 0 {
+		delta = time.Unix(0, at)
+	}
+	return v.once.Due(delta)
+}
+
+// passed returns a channel that receives when a deadline may have passed.
+func (a *alarm) passed() <-chan time.Time {
+	if a.timer == nil {
+		return nil
+	}
+	return a.timer.C
+}
+
+// reset returns the reason of the run's end if a deadline has passed, or else waits for the next.
+func (a *alarm) reset() (reason string) {
+	at, reason := a.v.due()
+	if !time.Now().Before(at) {
+		return reason
+	}
+	a.timer.Reset(a.until(at))
+	return ""
+}
+
+// until returns how long to wait before looking again: the first delta brings a deadline of its own.
+func (a *alarm) until(at time.Time) time.Duration {
+	if idle := a.v.once.Idle; idle > 0 {
+		return min(time.Until(at), idle)
+	}
+	return time.Until(at)
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}

@@ -3,6 +3,7 @@ package langchain
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
@@ -26,6 +27,21 @@ func (p *Projector) own(slot int) []byte {
 	}
 	p.rec.own = nil
 	return v
+}
+
+// named shows an event of the application's own, by its name. What a LangGraph agent has sent by a method of the protocol is an event
+// of that method; by another one, it has its name from the method.
+func (p *Projector) named(name string) {
+	method, sent := strings.CutPrefix(name, "langgraph.")
+	switch own := p.rec.own; {
+	case sent && isObject(own) && slices.Contains(channels[:], method):
+		p.sent(method)
+	case sent && own != nil:
+		p.rec.own = nil
+		p.says(name, own)
+	default:
+		p.says(name, p.payloadOf())
+	}
 }
 
 // sent shows an event of a method that the catalogue had no place for.

@@ -74,3 +74,43 @@ func TestGraph(t *testing.T) {
 		}
 	}
 }
+
+// TestGraphUnknown: what the catalogue has no place for comes as it went in, by a method that clients know; else by a name.
+func TestGraphUnknown(t *testing.T) {
+	in := ""
+	for _, e := range []string{
+		`"messages","params":{"namespace":["n:1"],"node":"n","data":{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"late"},"run_id":"r"}}`,
+		`"tools","params":{"namespace":[],"data":{"event":"tool-finished","tool_call_id":"nobody","output":1}}`,
+		`"tasks","params":{"namespace":[],"data":{"id":"t","name":"n","result":{}}}`,
+		`"lifecycle","params":{"namespace":["n:1"],"data":{"event":"resting"}}`,
+		`"custom","params":{"namespace":[],"data":{"payload":1}}`,
+		`"custom","params":{"namespace":[],"data":{"name":"with space","payload":1}}`,
+		`"a2a","params":{"namespace":[],"data":{"x":1}}`,
+		`"messages","params":{"namespace":[],"data":[1]}`,
+	} {
+		in += `{"method":` + e + "}\n"
+	}
+	frames := project(t, projector(t, everything), graphRecords(t, []byte(in)))
+	got := sent(t, frames)
+	want, err := langchaintest.ReadSent([]byte(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{6, 7} {
+		want[i].Params.Data = map[string]any{"name": "langgraph." + want[i].Method, "payload": want[i].Params.Data}
+		want[i].Method = "custom"
+	}
+	for i := range got {
+		got[i].Params.Timestamp = 0
+	}
+	if got[0].Method != "lifecycle" { // of the run, of which the lines say nothing
+		t.Errorf("%+v", got[0])
+	}
+	for _, problem := range langchaintest.Differences(want, got[1:]) {
+		t.Error(problem)
+	}
+	named := projector(t, `{"channels":["custom:with space"]}`)
+	if n := len(project(t, named, graphRecords(t, []byte(in)))); n != 1 {
+		t.Errorf("%d events of the name", n)
+	}
+}

@@ -178,10 +178,8 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	if f := others[string(r.Type)]; f != nil {
 		f(p)
-	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.langgraph.")); ok && slices.Contains(channels[:], string(name)) && p.rec.own != nil {
-		p.sent(string(name))
 	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.")); ok {
-		p.says(string(name), p.payloadOf())
+		p.named(string(name))
 	}
 	p.settle()
 	p.rec = record{}

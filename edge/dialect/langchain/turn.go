@@ -130,7 +130,7 @@ func (p *Projector) runs() {
 
 // root appends what becomes of the run.
 func (p *Projector) root(event string, slot int, more func(object) object) {
-	if text(schema.Field(p.rec.own, "event")) != event {
+	if slot != slotBegins && text(schema.Field(p.rec.own, "event")) != event {
 		p.rec.own = nil
 	}
 	p.emit(lifecycle, "lifecycle", source{namespace: []byte("[]")}, slot, func(o object) object {

@@ -80,7 +80,7 @@ func expected(s, got Sent, asked bool) Sent {
 	s.Params.Data = data
 	have, _ := got.Params.Data.(map[string]any)
 	switch {
-	case s.Method == "messages" && have["message_id"] != "":
+	case s.Method == "messages" && data["message_id"] == nil && have["message_id"] != nil:
 		data["message_id"] = have["message_id"]
 		if data["event"] == "message-start" && data["role"] == nil {
 			data["role"] = "ai"

@@ -23,7 +23,7 @@ function Newer() {
   show(s);
   window.act = {
     say: (content) => void s.submit({ messages: [{ type: "human", content }] }),
-    answer: (v) => void s.respond(v), stop: () => void s.stop(),
+    answer: (v) => void s.respond(v, { interruptId: s.interrupts[0].id }), stop: () => void s.stop(),
   };
   return null;
 }

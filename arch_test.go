@@ -182,7 +182,8 @@ var floors = []floor{
 	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
-	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/protocol", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite and the sample know the contract and what serves it, no other dialect"},
+	{"edge/dialect/dialecttest/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
+	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/runs", "edge/state", "edge/transport", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite knows the contract and what serves it, no dialect"},
 	{"edge/dialect/langchain/langchaintest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"edge/dialect/langchain/threads", []string{"edge/auth", "edge/dialect", "edge/dialect/langchain", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
@@ -228,12 +229,12 @@ var floors = []floor{
 
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
-	"persister/persistertest", "edge/dialect/dialecttest", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
+	"persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/dialecttest/sample", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "producers/anthropic/anthropictest", "producers/openai/openaitest",
 	"producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/provider/providertest", "producers/producerstest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest",
+var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "edge/dialect/dialecttest/sample", "edge/edgetest", "edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest",
 	"producers/anthropic/anthropictest", "producers/gemini/geminitest", "producers/transcript/transcripttest", "producers/openai/openaitest",
 	"producers/provider/providertest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 

@@ -12,7 +12,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
 )
 
@@ -318,7 +318,7 @@ func TestConversationsAreValidated(t *testing.T) {
 		"negative patience":      func(v *protocol.Conversation) { v.Patience = -1 },
 		"too much":               func(v *protocol.Conversation) { v.Subscriptions = 65 },
 	} {
-		p := dialecttest.Protocol()
+		p := sample.Protocol()
 		change(&p.Conversations[0])
 		h := newHouse(t)
 		if _, err := edge.New(edge.Config{Hub: h.hub, Appender: h.app, Protocols: []protocol.Protocol{p}}); err == nil {

@@ -8,7 +8,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -24,7 +24,7 @@ func TestConversationWrites(t *testing.T) {
 		return err
 	}
 	h := newHouse(t, func(c *edge.Config) {
-		p := dialecttest.Protocol()
+		p := sample.Protocol()
 		p.Conversations[0].Received = func(t *protocol.Talk, message []byte) error {
 			body, err := t.Message()
 			if err != nil || string(body) != string(message) || t.Transport() != dialect.WebSocket {

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
 
 // talking makes a server speak the sample's conversation.
-func talking(c *edge.Config) { c.Protocols = append(c.Protocols, dialecttest.Protocol()) }
+func talking(c *edge.Config) { c.Protocols = append(c.Protocols, sample.Protocol()) }
 
 // sampleTalk is the sample's conversation, for a test to change.
 func sampleTalk(c *edge.Config) *protocol.Conversation {

@@ -20,15 +20,6 @@ func sampleStreams(change func(p *protocol.Protocol)) func(*edge.Config) {
 	}
 }
 
-// beatOf is a heartbeat in the form of a stream's frames.
-func beatOf(stream string) *dialect.Frame {
-	data := []byte(`{"beat":1}`)
-	if stream == "watch" {
-		data = append([]byte{0x0A, byte(len(data))}, data...)
-	}
-	return &dialect.Frame{Event: []byte("beat"), Data: data}
-}
-
 // TestKeepAliveOfAProtocol: silence may last as long as the stream's protocol says, or the stream; another protocol's
 // streams of the same run keep their own time. The sign of life is a frame where the protocol has one.
 func TestKeepAliveOfAProtocol(t *testing.T) {
@@ -74,7 +65,7 @@ func TestHeartbeatOverEveryTransport(t *testing.T) {
 		p.KeepAlive = 10 * time.Millisecond
 		for _, name := range []string{"feed", "feed.ws", "look", "watch"} {
 			s := p.Streams[name]
-			s.Heartbeat = beatOf(name)
+			s.Heartbeat = &dialect.Frame{Event: []byte("beat"), Data: []byte(`{"beat":1}`)}
 			p.Streams[name] = s
 		}
 	}))

@@ -37,7 +37,13 @@ func (s *Server) rpc(c *call) error {
 func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
 	l := &live.Life{Caller: c.Caller}
 	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
-	ss, err := s.open(c, l, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
+	in := dialect.Input{Stream: b.Name, Header: c.Request.Header}
+	var err error
+	if in.Body, err = c.Protocol.Text(request); err != nil {
+		l.End(nil)
+		return err
+	}
+	ss, err := s.open(c, l, in)
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = live.Ended(l.Ctx, err)

@@ -21,7 +21,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
@@ -30,7 +30,7 @@ import (
 
 // withSample serves the sample beside the native protocol.
 func withSample(c *edge.Config) {
-	c.Protocols = []protocol.Protocol{{Dialect: native.Dialect{}}, dialecttest.Protocol()}
+	c.Protocols = []protocol.Protocol{{Dialect: native.Dialect{}}, sample.Protocol()}
 }
 
 // sampled is one event of a stream over SSE.
@@ -320,18 +320,19 @@ func TestNotes(t *testing.T) {
 	h := newHouse(t, withSample)
 	h.must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
 	h.spawn("root", "kid")
+	noted := func(at int) string { return fmt.Sprintf(`{"at":%d,"id":"","re":"say"}`, at) }
 	note := func(run, text string, headers ...string) answer {
 		return h.do("POST", "/sample/"+run+"/notes", `{"text":"`+text+`"}`, append(headers, "Content-Type", "application/json")...)
 	}
 	for _, tt := range []struct{ run, text, body string }{
-		{"kid", strings.Repeat("x", 50), `{"seq":3}`}, {"kid", "", `{"seq":3}`}, {"root", "y", `{"seq":4}`},
-		{"root", "z", `{"error":"FULL","message":"there are 73 bytes of text"}`},
+		{"kid", strings.Repeat("x", 1010), noted(3)}, {"kid", "", noted(3)}, {"root", "y", noted(4)},
+		{"root", "z", `{"error":"FULL","message":"there are 1033 bytes of text"}`},
 	} {
-		if a := note(tt.run, tt.text, "Idempotency-Key", tt.text+"k"); strings.TrimSpace(a.body) != tt.body {
+		if a := note(tt.run, tt.text, "Idempotency-Key", tt.text[:min(1, len(tt.text))]+"k"); strings.TrimSpace(a.body) != tt.body {
 			t.Errorf("%s %q: %d %s", tt.run, tt.text, a.status, a.body)
 		}
 	}
-	if a := note("root", "y", "Idempotency-Key", "yk"); strings.TrimSpace(a.body) != `{"seq":4}` {
+	if a := note("root", "y", "Idempotency-Key", "yk"); strings.TrimSpace(a.body) != noted(4) {
 		t.Errorf("again: %s", a.body)
 	}
 	if a := note("nobody", "y"); a.status != 404 {
@@ -341,7 +342,7 @@ func TestNotes(t *testing.T) {
 		var got []string
 		for page := ""; ; {
 			a := h.do("GET", "/sample/root/notes?page="+page+down, "")
-			m := regexp.MustCompile(`"next":"(.*)"`).FindStringSubmatch(a.body)
+			m := regexp.MustCompile(`"next":"([^"]*)"`).FindStringSubmatch(a.body)
 			if m == nil {
 				t.Fatal(a.body)
 			}

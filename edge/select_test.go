@@ -11,19 +11,19 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/schema"
 )
 
 // metered is the sample, which counts how often frames are made of a record, and waits before the first of a stream.
 type metered struct {
-	dialecttest.Sample
+	sample.Dialect
 	made *atomic.Int64
 	gate chan struct{} // nil: nothing waits
 }
 
 func (d metered) Projector(req dialect.Request) dialect.Projector {
-	return meteredProjector{d.Sample.Projector(req).(sampleProjector), d}
+	return meteredProjector{d.Dialect.Projector(req).(sampleProjector), d}
 }
 
 type sampleProjector interface {
@@ -54,7 +54,7 @@ func (p meteredProjector) Project(out *dialect.Frames, r schema.Record) error {
 // serving makes a server speak the sample by another dialect.
 func serving(d dialect.Dialect) func(*edge.Config) {
 	return func(c *edge.Config) {
-		p := dialecttest.Protocol()
+		p := sample.Protocol()
 		p.Dialect = d
 		c.Protocols = append(c.Protocols, p)
 	}
@@ -131,10 +131,10 @@ func TestSelectedTogether(t *testing.T) {
 }
 
 // lastWord ends the sample's stream behind the first text, with a frame that only one selection shows.
-type lastWord struct{ dialecttest.Sample }
+type lastWord struct{ sample.Dialect }
 
 func (d lastWord) Projector(req dialect.Request) dialect.Projector {
-	return lastWordProjector{d.Sample.Projector(req).(sampleProjector)}
+	return lastWordProjector{d.Dialect.Projector(req).(sampleProjector)}
 }
 
 type lastWordProjector struct{ sampleProjector }

@@ -140,9 +140,9 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		other.hasStream = true
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
-	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && st.MaxMessage > 0 {
+	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Coding.Encode != nil) {
 		var err error
-		if rt.rpcs, err = s.grpc.WithMaxRequest(st.MaxMessage); err != nil {
+		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Coding.Encode); err != nil {
 			return fmt.Errorf("edge: %s: %w", pattern, err)
 		}
 	}

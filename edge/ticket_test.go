@@ -11,7 +11,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
 )
 
@@ -164,7 +164,7 @@ func TestTicketsOfAProtocolsStreams(t *testing.T) {
 func TestTicketsAreValidated(t *testing.T) {
 	h := newHouse(t)
 	for _, terms := range []auth.Terms{{Prefix: "atk"}, {Prefix: "_"}, {Prefix: "a-b_"}, {Prefix: "Atk_"}, {Prefix: strings.Repeat("a", 17) + "_"}, {TTL: time.Millisecond}, {TTL: time.Hour}} {
-		p := dialecttest.Protocol()
+		p := sample.Protocol()
 		p.Ticket.Terms = terms
 		if _, err := edge.New(edge.Config{Hub: h.hub, Appender: h.app, Protocols: []protocol.Protocol{p}}); err == nil {
 			t.Errorf("%+v", terms)

@@ -24,7 +24,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/transport"
 	"agentstream/schema"
 )
@@ -48,7 +48,7 @@ func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byt
 // them, sizes, scopes and limits.
 func TestUnary(t *testing.T) {
 	h := newHouse(t, func(c *edge.Config) {
-		p := dialecttest.Protocol()
+		p := sample.Protocol()
 		p.LastWords = func(_ dialect.Stream, why dialect.Problem, _ bool, e *transport.End) {
 			if detail, err := anypb.New(wrapperspb.String(why.Reason.String())); err == nil {
 				e.Details = append(e.Details, detail)
@@ -64,17 +64,19 @@ func TestUnary(t *testing.T) {
 	}
 	defer conn.Close()
 	const say = "/sample.v1.Sample/Say"
-	if a := h.do("POST", "/talk/say", `{"run":"run","text":"one"}`, "Content-Type", "application/json"); a.status != 200 || strings.ReplaceAll(a.body, " ", "") != `{"seq":1}`+"\n" {
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
+	h.must("run", schema.TypeRunLifecycle, `{"state":"running"}`, tenantHeader, "small") // all that it may
+	if a := h.do("POST", "/sample/run/notes", `{"text":"one"}`, "Content-Type", "application/json"); a.status != 200 || a.body != `{"at":2,"id":"","re":"say"}`+"\n" {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	reply, _, err := callUnary(t, conn, say, saying("run", "two"))
 	said := &wrapperspb.StringValue{}
-	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetValue() != `{"seq":2}` {
+	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetValue() != `{"at":3,"id":"","re":"say"}` {
 		t.Fatalf("%v %x", err, reply)
 	}
 	for i, text := range []string{"one", "two"} {
 		var p struct{ Text string }
-		if err := json.Unmarshal(h.event("run", schema.Seq(i+1)).Payload, &p); err != nil || p.Text != text {
+		if err := json.Unmarshal(h.event("run", schema.Seq(i+2)).Payload, &p); err != nil || p.Text != text {
 			t.Errorf("%v %q", err, p.Text)
 		}
 	}
@@ -113,7 +115,7 @@ func TestUnary(t *testing.T) {
 		t.Error("the tenant's limit does not count calls")
 	}
 	for body, want := range map[string]int{`{`: 400, `{"run":"run","text":"` + strings.Repeat("x", 2<<10) + `"}`: 413} {
-		if a := h.do("POST", "/talk/say", body, "Content-Type", "application/json"); a.status != want || !strings.HasPrefix(a.body, `{"error":`) {
+		if a := h.do("POST", "/sample/run/notes", body, "Content-Type", "application/json"); a.status != want || !strings.HasPrefix(a.body, `{"error":`) {
 			t.Errorf("%.20s: %d %s", body, a.status, a.body)
 		}
 	}

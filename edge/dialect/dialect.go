@@ -30,6 +30,12 @@ type Projector interface {
 	Project(out *Frames, r schema.Record) error
 }
 
+// ProjectorFunc is a function as a Projector without a state.
+type ProjectorFunc func(out *Frames, r schema.Record) error
+
+// Project calls f.
+func (f ProjectorFunc) Project(out *Frames, r schema.Record) error { return f(out, r) }
+
 // Stateful is a projector whose frames depend on the records before, of the whole run from its first one. The
 // edge brings it up to a place by feeding it silently (Project with a nil Frames keeps the frames to itself),
 // and keeps copies, so that this need not begin at the run's first record. A projector that was fed the same

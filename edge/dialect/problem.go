@@ -74,6 +74,20 @@ func Refuse(kind error, format string, args ...any) error {
 	return &Refusal{kind: kind, text: fmt.Sprintf(format, args...)}
 }
 
+// RefuseAs is Refuse with a code of the protocol's own (Problem.Named).
+func RefuseAs(code string, kind error, format string, args ...any) error {
+	return &coded{Refusal{kind: kind, text: fmt.Sprintf(format, args...)}, code}
+}
+
+// coded is a Refusal with a code.
+type coded struct {
+	Refusal
+	code string
+}
+
+// Named returns the code.
+func (e *coded) Named() string { return e.code }
+
 // Error has the sentinel's text as well, for logs.
 func (e *Refusal) Error() string { return e.text + ": " + e.kind.Error() }
 

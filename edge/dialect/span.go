@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -71,3 +72,32 @@ func (s *Spans) Clone() Spans { return Spans{slices.Clone(s.open), slices.Clip(s
 
 // Size is about what they hold, in bytes.
 func (s *Spans) Size() int { return s.size }
+
+// Turns are the spans of a run's turns, each from its turn.start to its turn.end. The zero value is ready.
+type Turns struct {
+	Spans
+	Now string // the turn that goes on; "": none does
+	Nth int    // place of the newest record among its turn's, from 1
+}
+
+// Add adds the run's next record, and returns the turn that it is of; "" is none.
+func (t *Turns) Add(r schema.Record) (turn string) {
+	if t.Now == "" && string(r.Type) == schema.TypeTurnStart {
+		var of struct {
+			ID string `json:"turn_id"`
+		}
+		if json.Unmarshal(r.Payload(), &of) == nil && of.ID != "" {
+			t.Now, t.Nth = of.ID, 0
+			t.Begin(t.Now, r.Seq)
+		}
+	}
+	t.Nth++
+	if turn = t.Now; turn != "" && string(r.Type) == schema.TypeTurnEnd {
+		t.End(turn, r.Seq)
+		t.Now = ""
+	}
+	return turn
+}
+
+// Clone returns a copy that goes on by itself.
+func (t *Turns) Clone() Turns { return Turns{t.Spans.Clone(), t.Now, t.Nth} }

@@ -83,7 +83,7 @@ func (c *Call) Header() http.Header {
 // Answered reports whether the answer has begun.
 func (c *Call) Answered() bool { return c.Writer.Status != 0 }
 
-// Reply answers with a JSON body; over gRPC with an encoded message, and without a status.
+// Reply answers with a JSON body; over gRPC with a message, which the protocol's Coding makes of it, and without a status.
 func (c *Call) Reply(status int, body []byte) {
 	if c.over != nil {
 		c.over.reply(body)
@@ -118,8 +118,11 @@ func (c *Call) Incoming() *body.Incoming {
 }
 
 // Body reads the whole body, inflated; at most body.Config.MaxBytes. Media types that are not named are refused. What came
-// over another transport has none: it is returned as it is.
+// over another transport has none: its message is returned, as the protocol's Coding has it.
 func (c *Call) Body(types ...string) ([]byte, error) {
+	if c.over != nil && c.over.transport == dialect.GRPC {
+		return c.Protocol.Text(c.over.message)
+	}
 	if c.over != nil {
 		return c.over.message, nil
 	}

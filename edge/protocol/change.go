@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
@@ -43,6 +44,10 @@ type Change[P dialect.Stateful] struct {
 	Request dialect.Request // what the projector is asked as
 	Events  []schema.Event
 	Options producers.AppendOptions // but for Whole and Check
+	Keyed   bool                    // with the request's Idempotency-Key
+	// Children says that Request.Run may be the id of a child: the events are the child's then.
+	Children bool
+	Running  bool // an ended run takes nothing: the error wraps schema.ErrEnded
 	// Allow decides whether the run takes the events. It is asked of runs that the projector admits, again whenever others
 	// were faster, and not about a repeat with a key. nil: all do.
 	Allow func(P) error
@@ -55,19 +60,46 @@ var ErrDone = errors.New("it is so already")
 
 // Store appends the change. What it is made for is checked on the very head that it follows.
 func (v Change[P]) Store(ctx context.Context, c *Call) (producers.Receipt, error) {
-	if _, err := c.Head(ctx, v.Request.Run); err != nil {
+	return v.store(ctx, c)
+}
+
+func (v *Change[P]) store(ctx context.Context, c *Call) (producers.Receipt, error) {
+	if err := v.locate(ctx, c); err != nil {
 		return producers.Receipt{}, err
 	}
 	opt := v.Options
+	if v.Keyed {
+		keyed, err := c.Keyed()
+		if err != nil {
+			return producers.Receipt{}, err
+		}
+		opt.IdempotencyKey = keyed.IdempotencyKey
+	}
 	opt.Whole = true
 	opt.Check = func(ctx context.Context, head schema.Head) error { return v.check(ctx, c, head) }
 	return c.Append(ctx, v.Request.Run, v.Events, opt)
 }
 
+// locate finds the run, which must be there.
+func (v *Change[P]) locate(ctx context.Context, c *Call) (err error) {
+	if !v.Children {
+		_, err = c.Head(ctx, v.Request.Run)
+		return err
+	}
+	if v.Request.Run, v.Request.Child, _, err = c.Locate(ctx, v.Request.Run); err != nil {
+		return err
+	}
+	v.Events = slices.Clone(v.Events)
+	for i := range v.Events {
+		v.Events[i].ChildID = v.Request.Child
+	}
+	return nil
+}
+
 // Once stores a change that is there to be made once; where Allow says ErrDone, nothing, and the receipt is that of the
 // newest record.
 func (v Change[P]) Once(ctx context.Context, c *Call) (producers.Receipt, error) {
-	receipt, err := v.Store(ctx, c)
+	receipt, err := v.store(ctx, c)
 	if !errors.Is(err, ErrDone) {
 		return receipt, err
 	}
@@ -79,6 +111,9 @@ func (v Change[P]) Once(ctx context.Context, c *Call) (producers.Receipt, error)
 func (v *Change[P]) check(ctx context.Context, c *Call, head schema.Head) error {
 	if !head.Exists() {
 		return fanout.ErrNotFound
+	}
+	if v.Running && head.State.Final() {
+		return schema.ErrEnded
 	}
 	p, err := StateAt[P](ctx, c, head.Last, v.Request)
 	if v.Blind && errors.Is(err, schema.ErrTooLarge) {

@@ -60,6 +60,9 @@ func (l *Page) Append(dst []byte) []byte {
 	return dst
 }
 
+// MarshalJSON encodes the objects as a list.
+func (l *Page) MarshalJSON() ([]byte, error) { return append(l.Append([]byte("[")), ']'), nil }
+
 // A token is base64url of a text, a dot and a check sum over the text and the list. Nobody is kept from making one: it says
 // nothing that its reader may not ask for.
 
@@ -127,6 +130,37 @@ func (p *History) wants(f dialect.Frame, r schema.Record) bool {
 		return false
 	}
 	return p.Wants == nil || p.Wants(f, r)
+}
+
+// Read reads the page that a token names; "" is the first one. It goes up from the first record of the run, or of the child whose
+// id Request.Run is, or down from the newest one. next is the token of the page behind it, "" when there is none. The error wraps
+// schema.ErrBadCursor for what is no token of this run, and fanout.ErrNotFound for a run that is not there.
+func (p *History) Read(ctx context.Context, token string, down bool) (next string, err error) {
+	if p.Request.Run, p.Request.Child, _, err = p.Call.Locate(ctx, p.Request.Run); err != nil {
+		return "", err
+	}
+	head, _, err := Newest[dialect.Stateful](ctx, p.Call, p.Request)
+	if err != nil {
+		return "", err
+	}
+	p.Newest = head.Last
+	from, look := Spot{Seq: 1}, p.Up
+	if down {
+		from.Seq, look = p.Newest+1, p.Down
+	}
+	list := p.Request.Run
+	if text, ok := ReadPageToken(list, token); ok {
+		from, err = ParseSpot(text)
+	} else if token != "" {
+		err = dialect.Refuse(schema.ErrBadCursor, "page is not from this list")
+	}
+	if err == nil {
+		err = look(ctx, from)
+	}
+	if p.More {
+		next = PageToken(list, p.Next.String())
+	}
+	return next, err
 }
 
 // Up goes from a place towards the newest record. One more event than the page takes is looked for, to know

@@ -26,6 +26,8 @@ type Protocol struct {
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 
+	// Coding is how its messages of gRPC hold what handlers read and write.
+	Coding Coding
 	// Key is a header, in its canonical form, in which clients may send the credential that others send as a bearer token in
 	// Authorization; "" is none.
 	Key string

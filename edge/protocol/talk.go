@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -18,6 +19,7 @@ import (
 type Talk struct {
 	*Call
 	State any // the protocol's own, for as long as the connection lasts
+	Beats int // heartbeats so far, with the one that is sent
 
 	conv   *live.Conversation
 	of     *Conversation
@@ -34,7 +36,7 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 	cfg.Once, cfg.Gather = of.Once, of.Gather
 	if b := &of.Heartbeat; b.Every > 0 {
 		cfg.Beat = live.Heartbeat{Every: b.Every, Misses: b.Misses, Lost: b.Lost.of(dialect.ErrClientGone, 1001),
-			Send: func() error { return t.deal(nil, func() error { return b.Send(t) }) }}
+			Send: func() error { t.Beats++; return t.deal(nil, func() error { return b.Send(t) }) }}
 	}
 	var err error
 	t.conv, err = on.Converse(cfg)
@@ -138,6 +140,15 @@ func (t *Talk) deal(message []byte, handle func() error) error {
 // Send writes frames at once, each as a message, and waits for the client. An error ends the conversation.
 func (t *Talk) Send(frames ...dialect.Frame) error { return t.conv.Send(frames) }
 
+// SendJSON sends a value, encoded, as one message.
+func (t *Talk) SendJSON(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return t.Send(dialect.Frame{Data: data})
+}
+
 // With does what a message asks for, if the caller has the scope. Only within it, with the scope write or command, may
 // the message write. What needs the scope write counts against the tenant's limits.
 func (t *Talk) With(needs auth.Scope, do func() error) error {
@@ -178,6 +189,19 @@ func (t *Talk) Change(id string, req dialect.Request) (live.Place, error) {
 		return live.Place{}, dialect.Refuse(dialect.ErrNotFound, "there is no subscription with this id")
 	}
 	req.Cursor = dialect.Cursor{Seq: at}
+	return t.Subscribe(id, req)
+}
+
+// Open opens the subscription that the message asks for, as the dialect's Open reads it, or changes the one with this id to that.
+// Its errors are those of Open, and of Subscribe or Change.
+func (t *Talk) Open(id string, change bool) (live.Place, error) {
+	req, err := t.Protocol.Dialect.Open(dialect.Input{Stream: t.of.Name, Path: t.Params, Body: t.over.message})
+	switch {
+	case err != nil:
+		return live.Place{}, err
+	case change:
+		return t.Change(id, req)
+	}
 	return t.Subscribe(id, req)
 }
 

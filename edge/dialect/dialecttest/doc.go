@@ -1,28 +1,23 @@
-// Package dialecttest holds dialects to their contract, and has a sample protocol, written against it alone, as an example.
+// Package dialecttest holds dialects to their contract.
 //
 // # What it is
 //
 // [Suite] is what every dialect must pass, whatever its words: it reads logs by the parts that an edge reads them with, and
 // compares what clients are shown.
 //
-// [Protocol] registers [Sample], which has one of everything that a protocol may have: it is what to copy when a protocol is
-// added. sample.go has the registration and reads requests, projector.go makes frames, talk.go is a conversation on a
-// WebSocket, routes.go has HTTP routes and a unary RPC.
-//
 // # Contract
 //
-// The sample uses what package protocol and package dialect export and nothing else. The tests of package edge serve it over real
-// connections, over every transport.
+// It uses what packages dialect, live and state export, and knows no dialect.
 //
 // # Concurrency
 //
-// All values are immutable. A Suite starts goroutines that end with its test. A Suite starts goroutines that end with its test.
+// A Suite is immutable. It starts goroutines that end with its test.
 //
 // # What it does not do
 //
-// No product speaks it.
+// It opens no connection: the tests of package edge do. It does not know what a dialect's frames mean.
 //
 // # Where to look next
 //
-// docs/contributing.md, which builds them step by step; edge/protocol for the contract.
+// Package sample below it, the protocol to copy; docs/contributing.md, which builds that step by step.
 package dialecttest

@@ -25,6 +25,8 @@ type Config struct {
 	WriteTimeout   time.Duration // for each write of at most 64 KiB; default 30 s
 	RequestTimeout time.Duration // for the request message, all of it; default 10 s
 	MaxRequest     int           // largest request message, bytes, decompressed; default 64 KiB
+	// Encode appends the message that a frame's data becomes; nil: data are messages.
+	Encode func(dst, data []byte) []byte
 }
 
 func (c Config) withDefaults() Config {
@@ -71,10 +73,11 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// WithMaxRequest returns a Transport whose largest request message has n bytes, for methods that take more, or
-// less, than others; 0: as many as t's.
-func (t *Transport) WithMaxRequest(n int) (*Transport, error) {
+// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, and whose messages are what
+// encode makes of frames' data (Config.Encode).
+func (t *Transport) For(n int, encode func(dst, data []byte) []byte) (*Transport, error) {
 	cfg := t.cfg
+	cfg.Encode = encode
 	if n != 0 {
 		cfg.MaxRequest = n
 	}

@@ -1,13 +1,22 @@
-package dialecttest
+package sample_test
 
 import (
 	"encoding/json"
+	"flag"
 	"net/url"
+	"os"
 	"testing"
 
+	"github.com/bufbuild/protocompile"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/dialecttest"
+	"agentstream/edge/dialect/dialecttest/sample"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -15,9 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestSample: the sample is what every dialect is.
 func TestSample(t *testing.T) {
 	only := func(kind string) url.Values { return url.Values{"only": {kind}} }
-	Suite{
-		Dialect: Sample{},
-		Streams: []dialect.Stream{talk().Stream},
+	dialecttest.Suite{
+		Dialect: sample.Dialect{},
+		Streams: []dialect.Stream{sample.Protocol().Conversations[0].Stream},
 		Inputs: map[string]dialect.Input{
 			"all":       {Stream: "feed"},
 			"sums":      {Stream: "feed.ws", Query: only("sum")},
@@ -53,4 +62,28 @@ func with(body []byte, name string, value any) []byte {
 	m[name] = value
 	b, _ := json.Marshal(m)
 	return b
+}
+
+var update = flag.Bool("update", false, "write sample.binpb")
+
+// TestService: what is mounted is what sample.proto declares.
+func TestService(t *testing.T) {
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{})}
+	files, err := compiler.Compile(t.Context(), "sample.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrappers := protodesc.ToFileDescriptorProto(wrapperspb.File_google_protobuf_wrappers_proto)
+	want := &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{wrappers, protodesc.ToFileDescriptorProto(files[0])}}
+	if *update {
+		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(want)
+		if err := os.WriteFile("sample.binpb", b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got := &descriptorpb.FileDescriptorSet{}
+	if err := proto.Unmarshal(sample.Protocol().Dialect.Info().Files[0], got); err != nil || !proto.Equal(got, want) {
+		t.Errorf("sample.binpb is not sample.proto (go test -update writes it): %v", err)
+	}
 }

@@ -45,7 +45,7 @@ func (s *Server) socket(c *call) (err error) {
 func (s *Server) upgrade(c *call, o ws.Options) (*ws.Sink, error) {
 	o.Subprotocols, o.MaxMessage = c.route.stream.Subprotocols, c.route.stream.MaxMessage
 	sink, err := s.ws.Open(c.Writer, c.Request, o)
-	if !errors.Is(err, dialect.ErrBadRequest) {
+	if !errors.Is(err, dialect.ErrBadRequest) && !errors.Is(err, http.ErrNotSupported) {
 		c.taken(http.StatusSwitchingProtocols) // whatever became of it
 	}
 	if errors.Is(err, ws.ErrVersion) {

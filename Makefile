@@ -209,7 +209,7 @@ metis: needs js ## Hold the metis protocol to its text: required tests, cancella
 		/^(ok|FAIL|panic)/ { print }'
 
 .PHONY: threads
-threads: needs js ## Hold threads to what LangGraph's clients need: every resume, cost beside native, real clients
+threads: needs js ## Hold threads to what LangGraph's clients need: every resume, kills, cost beside native
 	@AGENTSTREAM_THREADS=all go test -v -count=1 -timeout 60m -run 'TestThreads' ./internal/e2e | awk '
 		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
 		/^ +threads_[a-z]+_test.go:/ { sub(/^ +threads_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }

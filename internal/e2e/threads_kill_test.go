@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -428,43 +427,4 @@ func TestThreadsKilled(t *testing.T) {
 	}
 	t.Logf("%d kills, %d threads in %d moments: %d turns were cut, %d answers to commands; each command was answered once, and each run has one terminal; %v",
 		n, n*len(threadMoments), len(threadMoments), failed.Load(), w.cut.Load(), time.Since(began).Round(time.Second))
-}
-
-// TestThreadsStart prints how long it takes from run.start to the frame that says that the run is running.
-func TestThreadsStart(t *testing.T) {
-	beside(t)
-	w := newThreadWorld(t)
-	var took []time.Duration
-	n := 10
-	if threadsLong() {
-		n = 200
-	}
-	for i := range n + 1 { // the first one is on cold processes
-		d := w.startToRunning(fmt.Sprint("started-", i))
-		if took = append(took, d); i == 0 {
-			took = took[:0]
-		}
-	}
-	slices.Sort(took)
-	t.Logf("run.start to running, of %d new threads: p50 %v, p90 %v", n, took[n/2].Round(10*time.Microsecond), took[n*9/10].Round(10*time.Microsecond))
-}
-
-func (w *threadWorld) startToRunning(thread string) time.Duration {
-	w.t.Helper()
-	resp, err := http.Post(w.edge.url("/threads/"+thread+"/stream/events"), "application/json", strings.NewReader(`{"channels":["lifecycle"]}`))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	began := time.Now()
-	if !w.give(&threadTrial{threadMoment: &threadMoments[0], thread: thread}, "run.start", `{"assistant_id":"agent","input":{"messages":[{"role":"user","content":"hi"}]}}`, "hi") {
-		w.t.FailNow()
-	}
-	for in := bufio.NewScanner(resp.Body); in.Scan(); {
-		if strings.Contains(in.Text(), `"event":"running"`) {
-			return time.Since(began)
-		}
-	}
-	w.t.Fatalf("%s does not run", thread)
-	return 0
 }

@@ -141,7 +141,8 @@ input.requested {"request_id":"q2","prompt":"two?"}
 turn.end {"turn_id":"t","stop_reason":"end_turn"}
 commands.taken {"through":2}`
 
-func TestRespond(t *testing.T) {
+// TestNeed27Respond: an answer to what is not asked, or is answered, is an error.
+func TestNeed27Respond(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
 	n.says("th", log(asking)...)

@@ -59,19 +59,19 @@ func eventsOf(thread string) string { return "/threads/" + thread + "/stream/eve
 
 // dial opens a socket; headers are name, value, …
 func (n *node) dial(at string, headers ...string) *talker {
-	n.t.Helper()
+	n.T.Helper()
 	k, resp, err := n.tryDial(at, headers...)
 	if err != nil {
-		n.t.Fatal(err, resp)
+		n.T.Fatal(err, resp)
 	}
 	return k
 }
 
 func (n *node) tryDial(at string, headers ...string) (*talker, *http.Response, error) {
-	n.t.Helper()
-	k := &talker{t: n.t, closed: make(chan struct{})}
-	o := &gws.ClientOption{Addr: "ws://" + n.host + at, ReadMaxPayloadSize: 16 << 20}
-	if p := n.all.pipes; p != nil {
+	n.T.Helper()
+	k := &talker{t: n.T, closed: make(chan struct{})}
+	o := &gws.ClientOption{Addr: "ws://" + n.Host + at, ReadMaxPayloadSize: 16 << 20}
+	if p := n.Nodes.Pipes; p != nil {
 		o.NewDialer = func() (gws.Dialer, error) { return p, nil }
 	}
 	o.RequestHeader = http.Header{}
@@ -84,7 +84,7 @@ func (n *node) tryDial(at string, headers ...string) (*talker, *http.Response, e
 	}
 	k.conn = conn
 	go conn.ReadLoop()
-	n.t.Cleanup(func() { _ = conn.NetConn().Close(); <-k.closed })
+	n.T.Cleanup(func() { _ = conn.NetConn().Close(); <-k.closed })
 	return k, resp, nil
 }
 
@@ -147,14 +147,14 @@ func (k *talker) ask(method, params string) object {
 	k.say(fmt.Sprintf(`{"id":%d,"method":%q,"params":%s}`, k.asked, method, params))
 	for {
 		o := k.next()
-		if o.str("type") == "event" {
+		if o.Str("type") == "event" {
 			k.early = append(k.early, o)
 			continue
 		}
 		if o["id"] != float64(k.asked) {
 			k.t.Fatalf("%s %s: %v", method, params, o)
 		}
-		if o.str("type") == "success" {
+		if o.Str("type") == "success" {
 			b, _ := json.Marshal(o["result"])
 			if err := langchaintest.ValidResult(method, b); err != nil {
 				k.t.Error(err)
@@ -206,26 +206,26 @@ type item struct{ event, id, data, comment string }
 
 // watch opens a stream of a thread's events.
 func (n *node) watch(path, body string, headers ...string) *watch {
-	n.t.Helper()
+	n.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+n.host+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+n.Host+path, strings.NewReader(body))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	w := &watch{t: n.t, cancel: cancel, done: make(chan struct{})}
-	if w.resp, err = n.http.Do(r); err != nil {
-		n.t.Fatal(err)
+	w := &watch{t: n.T, cancel: cancel, done: make(chan struct{})}
+	if w.resp, err = n.HTTP.Do(r); err != nil {
+		n.T.Fatal(err)
 	}
 	if w.resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(w.resp.Body)
-		n.t.Fatalf("%s %s: %d %s", path, body, w.resp.StatusCode, b)
+		n.T.Fatalf("%s %s: %d %s", path, body, w.resp.StatusCode, b)
 	}
 	go w.read()
-	n.t.Cleanup(w.close)
+	n.T.Cleanup(w.close)
 	return w
 }
 

@@ -12,54 +12,55 @@ import (
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/edge/dialect/langchain/threads"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
 // ask gives a command over HTTP, and returns the result, which fits its schema.
 func (n *node) ask(thread, method, params string, headers ...string) object {
-	n.t.Helper()
-	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params), headers...).ok(200)
-	if o.str("type") != "success" || o["id"] != 7.0 || o.str("meta", "thread_id") != thread {
-		n.t.Fatalf("%s %s: %v", method, params, o)
+	n.T.Helper()
+	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params), headers...).OK(200)
+	if o.Str("type") != "success" || o["id"] != 7.0 || o.Str("meta", "thread_id") != thread {
+		n.T.Fatalf("%s %s: %v", method, params, o)
 	}
 	text, err := json.Marshal(o["result"])
 	if err == nil {
 		err = langchaintest.ValidResult(method, text)
 	}
 	if err != nil {
-		n.t.Errorf("%s: %v: %s", method, err, text)
+		n.T.Errorf("%s: %v: %s", method, err, text)
 	}
 	return o
 }
 
 // refuses holds that a command is refused with a code, and 200.
 func (n *node) refuses(thread, method, params, code string) {
-	n.t.Helper()
-	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params)).ok(200)
-	if o.str("type") != "error" || o.str("error") != code || o["id"] != 7.0 || o.str("message") == "" {
-		n.t.Errorf("%s %s: %v, want %s", method, params, o, code)
+	n.T.Helper()
+	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params)).OK(200)
+	if o.Str("type") != "error" || o.Str("error") != code || o["id"] != 7.0 || o.Str("message") == "" {
+		n.T.Errorf("%s %s: %v, want %s", method, params, o, code)
 	}
 }
 
 // payloads returns the payloads of a run's records of one type.
 func (n *node) payloads(run, typ string) (list []object) {
-	n.t.Helper()
-	for p, err := range n.all.log.Packs(n.t.Context(), schema.RunKey{Tenant: tenant, Run: run}, 0, schema.MaxSeq) {
+	n.T.Helper()
+	for p, err := range n.Nodes.Log.Packs(n.T.Context(), schema.RunKey{Tenant: tenant, Run: run}, 0, schema.MaxSeq) {
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		for r, err := range p.Records(0) {
 			if err != nil {
-				n.t.Fatal(err)
+				n.T.Fatal(err)
 			}
 			e, err := r.Event()
 			if err != nil {
-				n.t.Fatal(err)
+				n.T.Fatal(err)
 			}
 			if e.Type == typ {
 				var o object
 				if err := json.Unmarshal(e.Payload, &o); err != nil {
-					n.t.Fatal(err)
+					n.T.Fatal(err)
 				}
 				list = append(list, o)
 			}
@@ -77,15 +78,15 @@ turn.start {"turn_id":"t"}`
 func TestNeed26RunStart(t *testing.T) {
 	n := start(t, threads.Config{})
 	got := n.ask("th", "run.start", hello)
-	id := got.str("result", "run_id")
-	if types := n.types("th"); !slices.Equal(types, []string{"session.created", "command.message"}) || id == "" {
+	id := got.Str("result", "run_id")
+	if types := n.Types("th"); !slices.Equal(types, []string{"session.created", "command.message"}) || id == "" {
 		t.Fatalf("%v, run %q", types, id)
 	}
 	said := n.payloads("th", "command.message")[0]
-	if said.str("content") != "hello" || said.str("message_id") != "m1" || said.str("assistant_id") != "agent" || said.str("by") != "ann" || said.at("config", "configurable", "x") != 1.5 {
+	if said.Str("content") != "hello" || said.Str("message_id") != "m1" || said.Str("assistant_id") != "agent" || said.Str("by") != "ann" || said.At("config", "configurable", "x") != 1.5 {
 		t.Errorf("the message is %v", said)
 	}
-	n.says("th", log(working)...)
+	n.Says("th", log(working)...)
 	w := n.watch(eventsOf("th"), `{"channels":["lifecycle"]}`)
 	defer w.close()
 	if e := w.next(); !strings.HasPrefix(e.id, "synth:"+id+":") {
@@ -96,12 +97,12 @@ func TestNeed26RunStart(t *testing.T) {
 // TestNeed25Applied: applied_through_seq is the number before the run that run.start makes, so that no event of it is passed over.
 func TestNeed25Applied(t *testing.T) {
 	n := start(t, threads.Config{})
-	if got := n.ask("th", "run.start", hello); got.at("meta", "applied_through_seq") != 0.0 {
+	if got := n.ask("th", "run.start", hello); got.At("meta", "applied_through_seq") != 0.0 {
 		t.Errorf("on no thread: %v", got)
 	}
-	n.says("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+`commands.taken {"through":2}`)...)
+	n.Says("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+`commands.taken {"through":2}`)...)
 	last := langchain.Number(dialect.Place{Seq: 6, Slot: dialect.MaxSlot})
-	if got := n.ask("th", "run.start", hello).at("meta", "applied_through_seq"); got != float64(last) {
+	if got := n.ask("th", "run.start", hello).At("meta", "applied_through_seq"); got != float64(last) {
 		t.Errorf("applied through %v, want %d", got, last)
 	}
 }
@@ -118,11 +119,11 @@ func TestRunStartWhileActive(t *testing.T) {
 		{`,"multitask_strategy":"rollback"`, []string{"command.cancel", "command.message"}, false},
 	} {
 		n := start(t, threads.Config{})
-		first := n.ask("th", "run.start", hello).str("result", "run_id")
-		n.says("th", log(working)...)
+		first := n.ask("th", "run.start", hello).Str("result", "run_id")
+		n.Says("th", log(working)...)
 		params := strings.Replace(hello, `,"input"`, c.strategy+`,"input"`, 1)
-		second := n.ask("th", "run.start", params).str("result", "run_id")
-		if types := n.types("th")[4:]; !slices.Equal(types, c.types) || second == first != c.same {
+		second := n.ask("th", "run.start", params).Str("result", "run_id")
+		if types := n.Types("th")[4:]; !slices.Equal(types, c.types) || second == first != c.same {
 			t.Errorf("%q: %v, run %s behind %s", c.strategy, types, second, first)
 		}
 	}
@@ -130,7 +131,7 @@ func TestRunStartWhileActive(t *testing.T) {
 	n.ask("th", "run.start", hello)
 	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"reject","input"`, 1), "invalid_argument")
 	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"wait","input"`, 1), "invalid_argument")
-	if got := n.types("th"); len(got) != 2 {
+	if got := n.Types("th"); len(got) != 2 {
 		t.Errorf("a refusal has stored %v", got)
 	}
 }
@@ -145,14 +146,14 @@ commands.taken {"through":2}`
 func TestNeed27Respond(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(asking)...)
+	n.Says("th", log(asking)...)
 	n.refuses("th", "input.respond", `{"namespace":[],"interrupt_id":"q3","response":1}`, "no_such_interrupt")
 	n.refuses("th", "input.respond", `{"namespace":["x"],"interrupt_id":"q1","response":1}`, "no_such_namespace")
 	n.refuses("th", "input.respond", `{"namespace":[]}`, "invalid_argument")
 	n.refuses("th", "input.respond", `{"responses":[]}`, "invalid_argument")
 	n.refuses("th", "input.respond", `{"responses":[{"namespace":[],"interrupt_id":"q1","response":1},{"namespace":[],"interrupt_id":"q1","response":2}]}`, "invalid_argument")
 	n.ask("th", "input.respond", `{"responses":[{"namespace":[],"interrupt_id":"q1","response":{"yes":true}},{"namespace":[],"interruptId":"q2","response":null,"goto":"node"}]}`)
-	if got := n.payloads("th", "command.answer"); len(got) != 2 || got[0].at("answer", "yes") != true || got[1].str("goto") != "node" || got[1].str("by") != "ann" {
+	if got := n.payloads("th", "command.answer"); len(got) != 2 || got[0].At("answer", "yes") != true || got[1].Str("goto") != "node" || got[1].Str("by") != "ann" {
 		t.Errorf("answers %v", got)
 	}
 	n.refuses("th", "input.respond", `{"namespace":[],"interrupt_id":"q1","response":1}`, "no_such_interrupt") // answered
@@ -162,15 +163,15 @@ func TestNeed27Respond(t *testing.T) {
 // TestRunStartInterrupted: the input is the answer to what the thread waits for.
 func TestRunStartInterrupted(t *testing.T) {
 	n := start(t, threads.Config{})
-	first := n.ask("th", "run.start", hello).str("result", "run_id")
-	n.says("th", log(asking)...)
+	first := n.ask("th", "run.start", hello).Str("result", "run_id")
+	n.Says("th", log(asking)...)
 	n.refuses("th", "run.start", `{"assistant_id":"agent","input":"yes"}`, "invalid_argument") // to which of the two?
-	second := n.ask("th", "run.start", `{"assistant_id":"agent","input":{"q1":"a","q2":"b"}}`).str("result", "run_id")
+	second := n.ask("th", "run.start", `{"assistant_id":"agent","input":{"q1":"a","q2":"b"}}`).Str("result", "run_id")
 	got := n.payloads("th", "command.answer")
-	if len(got) != 2 || got[0].str("answer") != "a" || got[1].str("answer") != "b" || second == first {
+	if len(got) != 2 || got[0].Str("answer") != "a" || got[1].Str("answer") != "b" || second == first {
 		t.Errorf("answers %v, run %s behind %s", got, second, first)
 	}
-	n.says("th", log(working)...)
+	n.Says("th", log(working)...)
 	w := n.watch(eventsOf("th"), `{"channels":["lifecycle"]}`)
 	defer w.close()
 	var ids []string
@@ -184,24 +185,24 @@ func TestRunStartInterrupted(t *testing.T) {
 
 // TestTwoAtOnce: of what two nodes are asked for at once, each counts as the thread is when it is stored.
 func TestTwoAtOnce(t *testing.T) {
-	all := share()
-	a, b := all.node(t, threads.Config{}), all.node(t, threads.Config{})
+	all := edgetest.Share()
+	a, b := join(t, all, threads.Config{}), join(t, all, threads.Config{})
 	for i := range 20 {
 		thread := fmt.Sprintf("th%d", i)
 		var wg sync.WaitGroup
 		ids := make([]string, 2)
 		for k, n := range []*node{a, b} {
-			wg.Go(func() { ids[k] = n.ask(thread, "run.start", hello).str("result", "run_id") })
+			wg.Go(func() { ids[k] = n.ask(thread, "run.start", hello).Str("result", "run_id") })
 		}
 		wg.Wait()
-		if got := a.types(thread); len(got) != 3 || ids[0] != ids[1] { // the second is injected into the run of the first
+		if got := a.Types(thread); len(got) != 3 || ids[0] != ids[1] { // the second is injected into the run of the first
 			t.Fatalf("%v, runs %v", got, ids)
 		}
-		a.says(thread, log(strings.ReplaceAll(asking, `"through":2`, `"through":3`))...)
+		a.Says(thread, log(strings.ReplaceAll(asking, `"through":2`, `"through":3`))...)
 		codes := make([]string, 2)
 		for k, n := range []*node{a, b} {
 			wg.Go(func() {
-				codes[k] = n.do("POST", "/threads/"+thread+"/commands", `{"id":1,"method":"input.respond","params":{"namespace":[],"interrupt_id":"q1","response":1}}`).ok(200).str("error")
+				codes[k] = n.do("POST", "/threads/"+thread+"/commands", `{"id":1,"method":"input.respond","params":{"namespace":[],"interrupt_id":"q1","response":1}}`).OK(200).Str("error")
 			})
 		}
 		wg.Wait()
@@ -214,7 +215,7 @@ func TestTwoAtOnce(t *testing.T) {
 func TestInject(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+`
+	n.Says("th", log(working+`
 child.spawn {"child_id":"kid","call_id":"c1"}
 kid:run.lifecycle {"state":"running"}`)...)
 	n.ask("th", "input.inject", `{"namespace":[],"message":{"role":"system","content":"be brief"}}`)
@@ -223,12 +224,12 @@ kid:run.lifecycle {"state":"running"}`)...)
 	n.refuses("th", "input.inject", `{"namespace":[],"message":{"role":"assistant","content":"x"}}`, "invalid_argument")
 	n.refuses("th", "input.inject", `{"namespace":[],"message":"x"}`, "invalid_argument")
 	got := n.payloads("th", "command.message")
-	if len(got) != 3 || got[1].str("role") != "system" || got[2].str("name") != "ann" {
+	if len(got) != 3 || got[1].Str("role") != "system" || got[2].Str("name") != "ann" {
 		t.Errorf("messages %v", got)
 	}
 	tree := n.ask("th", "agent.getTree", `{}`)
-	children, _ := tree.at("result", "tree", "children").([]any)
-	if tree.str("result", "tree", "status") != "running" || len(children) != 1 || children[0].(map[string]any)["status"] != "running" {
+	children, _ := tree.At("result", "tree", "children").([]any)
+	if tree.Str("result", "tree", "status") != "running" || len(children) != 1 || children[0].(map[string]any)["status"] != "running" {
 		t.Errorf("tree %v", tree["result"])
 	}
 	n.refuses("th", "agent.getTree", `{"run_id":"none"}`, "no_such_run")
@@ -252,23 +253,23 @@ func ids(list any, name string) (out []string) {
 func TestStates(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+"\n"+points)...)
-	if got := n.ask("th", "state.get", `{"namespace":[],"keys":["n"]}`); fmt.Sprint(got.at("result", "values")) != "map[n:3]" || got.str("result", "checkpoint", "id") != "k3" {
+	n.Says("th", log(working+"\n"+points)...)
+	if got := n.ask("th", "state.get", `{"namespace":[],"keys":["n"]}`); fmt.Sprint(got.At("result", "values")) != "map[n:3]" || got.Str("result", "checkpoint", "id") != "k3" {
 		t.Errorf("state %v", got["result"])
 	}
 	n.refuses("th", "state.get", `{"namespace":["x"]}`, "no_such_namespace")
 	n.refuses("th", "state.get", `{"namespace":[1]}`, "invalid_argument")
-	if got := ids(n.ask("th", "state.listCheckpoints", `{}`).at("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k3", "k2", "k1"}) {
+	if got := ids(n.ask("th", "state.listCheckpoints", `{}`).At("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k3", "k2", "k1"}) {
 		t.Errorf("checkpoints %v", got)
 	}
-	if got := ids(n.ask("th", "state.listCheckpoints", `{"limit":1,"before":"k3"}`).at("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k2"}) {
+	if got := ids(n.ask("th", "state.listCheckpoints", `{"limit":1,"before":"k3"}`).At("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k2"}) {
 		t.Errorf("before k3: %v", got)
 	}
 	n.refuses("th", "state.listCheckpoints", `{"before":"k9"}`, "no_such_checkpoint")
 	n.refuses("th", "state.listCheckpoints", `{"limit":0}`, "invalid_argument")
 	n.refuses("th", "state.fork", `{"checkpoint_id":"k9"}`, "no_such_checkpoint")
 	n.refuses("th", "run.start", `{"assistant_id":"a","input":null,"config":{"configurable":{"checkpoint_id":"k9"}}}`, "no_such_checkpoint")
-	if !strings.Contains(n.do("GET", "/threads/th/state", "").body, `"big":12345678901234567890`) {
+	if !strings.Contains(n.do("GET", "/threads/th/state", "").Body, `"big":12345678901234567890`) {
 		t.Error("a number of the state was changed")
 	}
 }
@@ -277,14 +278,14 @@ func TestStates(t *testing.T) {
 func TestFork(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+"\n"+points)...)
+	n.Says("th", log(working+"\n"+points)...)
 	forked := n.ask("th", "state.fork", `{"checkpoint_id":"k2"}`)
-	made := forked.str("result", "thread_id")
-	state := n.do("GET", "/threads/"+made+"/state", "").ok(200)
-	if fmt.Sprint(state.at("values", "n")) != "2" || state.str("checkpoint", "checkpoint_id") != "k2" || len(state["next"].([]any)) != 0 {
+	made := forked.Str("result", "thread_id")
+	state := n.do("GET", "/threads/"+made+"/state", "").OK(200)
+	if fmt.Sprint(state.At("values", "n")) != "2" || state.Str("checkpoint", "checkpoint_id") != "k2" || len(state["next"].([]any)) != 0 {
 		t.Errorf("forked to %v", state)
 	}
-	if tree := n.ask(made, "agent.getTree", `{}`); tree.str("result", "tree", "status") != "started" || tree.str("result", "tree", "graph_name") != "agent" {
+	if tree := n.ask(made, "agent.getTree", `{}`); tree.Str("result", "tree", "status") != "started" || tree.Str("result", "tree", "graph_name") != "agent" {
 		t.Errorf("tree %v", tree["result"])
 	}
 	w := n.watch(eventsOf(made), `{"channels":["lifecycle","values"]}`)
@@ -292,8 +293,8 @@ func TestFork(t *testing.T) {
 	if e := w.next(); !strings.Contains(e.data, `"method":"values"`) {
 		t.Errorf("first %s: no run is under way", e.data)
 	}
-	run := n.ask(made, "run.start", hello).str("result", "run_id")
-	n.says(made, log(working)...)
+	run := n.ask(made, "run.start", hello).Str("result", "run_id")
+	n.Says(made, log(working)...)
 	e := w.next()
 	for e.id == "" { // a comment
 		e = w.next()
@@ -301,7 +302,7 @@ func TestFork(t *testing.T) {
 	if !strings.HasPrefix(e.id, "synth:"+run+":") {
 		t.Errorf("then %q, want run %s", e.id, run)
 	}
-	if got := n.ask("th", "state.fork", `{"checkpoint_id":"k1","input":{"messages":[{"role":"user","content":"go"}]}}`); got.str("result", "run_id") == "" {
+	if got := n.ask("th", "state.fork", `{"checkpoint_id":"k1","input":{"messages":[{"role":"user","content":"go"}]}}`); got.Str("result", "run_id") == "" {
 		t.Errorf("with input %v", got)
 	}
 }
@@ -311,14 +312,14 @@ func TestNeed28State(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.do("GET", "/threads/none/state", "").refused(404, "no_such_run")
 	n.ask("th", "run.start", hello)
-	state := n.do("GET", "/threads/th/state", "").ok(200)
+	state := n.do("GET", "/threads/th/state", "").OK(200)
 	if len(state["next"].([]any)) == 0 { // 29: it would be taken for idle, and no stream opened
 		t.Errorf("a run is under way: %v", state)
 	}
-	n.says("th", log(asking)...)
-	state = n.do("GET", "/threads/th/state", "").ok(200)
+	n.Says("th", log(asking)...)
+	state = n.do("GET", "/threads/th/state", "").OK(200)
 	tasks, _ := state["tasks"].([]any)
-	if len(tasks) != 1 || len(tasks[0].(map[string]any)["interrupts"].([]any)) != 2 || len(ids(state.at("values", "messages"), "id")) != 1 {
+	if len(tasks) != 1 || len(tasks[0].(map[string]any)["interrupts"].([]any)) != 2 || len(ids(state.At("values", "messages"), "id")) != 1 {
 		t.Errorf("state %v", state)
 	}
 }
@@ -327,9 +328,9 @@ func TestNeed28State(t *testing.T) {
 func TestNeed30CreatedAt(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+"\n"+points)...)
-	at := n.do("GET", "/threads/th/state", "").ok(200).str("created_at")
-	if ts := n.do("GET", "/threads/th/history", "").body; !strings.Contains(ts, `"created_at":"`+at[:19]) {
+	n.Says("th", log(working+"\n"+points)...)
+	at := n.do("GET", "/threads/th/state", "").OK(200).Str("created_at")
+	if ts := n.do("GET", "/threads/th/history", "").Body; !strings.Contains(ts, `"created_at":"`+at[:19]) {
 		t.Errorf("created at %s, history %s", at, ts)
 	}
 }
@@ -338,10 +339,10 @@ func TestNeed30CreatedAt(t *testing.T) {
 func TestNeed31Open(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+`
+	n.Says("th", log(working+`
 message.start {"message_id":"a1","role":"assistant"}
 text.delta {"text":"half"}`)...)
-	if got := n.do("GET", "/threads/th/state", "").body; strings.Contains(got, "half") || !strings.Contains(got, "hello") {
+	if got := n.do("GET", "/threads/th/state", "").Body; strings.Contains(got, "half") || !strings.Contains(got, "hello") {
 		t.Errorf("state %s", got)
 	}
 }
@@ -349,14 +350,14 @@ text.delta {"text":"half"}`)...)
 func TestNeed32History(t *testing.T) {
 	n := start(t, threads.Config{})
 	n.ask("th", "run.start", hello)
-	n.says("th", log(working+"\n"+points)...)
-	for _, got := range []string{n.do("GET", "/threads/th/history?limit=2", "").body, n.do("POST", "/threads/th/history", `{"limit":2}`).body} {
+	n.Says("th", log(working+"\n"+points)...)
+	for _, got := range []string{n.do("GET", "/threads/th/history?limit=2", "").Body, n.do("POST", "/threads/th/history", `{"limit":2}`).Body} {
 		var list []object
-		if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != 2 || list[0].str("checkpoint", "checkpoint_id") != "k3" || list[1].str("parent_checkpoint", "checkpoint_id") != "k1" {
+		if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != 2 || list[0].Str("checkpoint", "checkpoint_id") != "k3" || list[1].Str("parent_checkpoint", "checkpoint_id") != "k1" {
 			t.Errorf("%v: %s", err, got)
 		}
 	}
-	if got := n.do("POST", "/threads/th/history", `{"checkpoint":{"checkpoint_ns":"tools:x"}}`).body; strings.TrimSpace(got) != "[]" {
+	if got := n.do("POST", "/threads/th/history", `{"checkpoint":{"checkpoint_ns":"tools:x"}}`).Body; strings.TrimSpace(got) != "[]" {
 		t.Errorf("of a namespace without states %s", got)
 	}
 }
@@ -380,8 +381,8 @@ func TestBadCommands(t *testing.T) {
 	reader := []string{as, "may:read"}
 	n.do("POST", "/threads/th/commands", `{"id":1,"method":"run.start","params":`+hello+`}`, reader...).refused(403, "permission_denied")
 	n.ask("th", "agent.getTree", `{}`, reader...)
-	n.do("POST", "/threads/th/commands", `{"id":1,"method":"agent.getTree","params":{}}`, as, "tenant:other").ok(200)
-	if got := len(n.types("th")); got != 2 {
+	n.do("POST", "/threads/th/commands", `{"id":1,"method":"agent.getTree","params":{}}`, as, "tenant:other").OK(200)
+	if got := len(n.Types("th")); got != 2 {
 		t.Errorf("%d records", got)
 	}
 }

@@ -23,16 +23,16 @@ type bare struct {
 }
 
 func (n *node) bare(at string) bare {
-	n.t.Helper()
-	conn, err := net.Dial("tcp", n.host)
+	n.T.Helper()
+	conn, err := net.Dial("tcp", n.Host)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	b := bare{conn, bufio.NewReaderSize(conn, 512)}
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", at)
 	resp, err := http.ReadResponse(b.in, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		n.t.Fatal(resp, err)
+		n.T.Fatal(resp, err)
 	}
 	return b
 }
@@ -69,7 +69,7 @@ func (b bare) hear() (string, error) {
 func TestIdleSocketsAreSmall(t *testing.T) {
 	const conns, most = 2000, 8 << 10
 	n := start(t, threads.Config{})
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	open := func(sockets int) (all []bare) {
 		for range sockets {
 			b := n.bare(eventsOf("t"))
@@ -108,7 +108,7 @@ func TestIdleSocketsAreSmall(t *testing.T) {
 	if t.Logf("%d bytes for each of %d sockets", each, conns); each > most {
 		t.Errorf("%d bytes for each socket, want at most %d", each, most)
 	}
-	n.says("t", text("b"))
+	n.Says("t", text("b"))
 	for _, b := range all {
 		if s, err := b.hear(); err != nil || !strings.Contains(s, `"text":"b"`) {
 			t.Fatalf("%s, %v", s, err)

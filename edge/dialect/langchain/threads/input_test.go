@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/edge/dialect/langchain/threads"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
@@ -20,7 +21,7 @@ func many(n int, of string) string {
 // TestBadFilters: SSE answers 400, a socket an error with the id, in the protocol's form; neither costs anybody else anything.
 func TestBadFilters(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	for _, bad := range []string{
 		`{}`, `{"channels":[]}`, `{"channels":null}`, `{"channels":"messages"}`, `{"channels":["nonsense"]}`, `{"channels":["custom:"]}`, `{"channels":[1]}`,
@@ -32,7 +33,7 @@ func TestBadFilters(t *testing.T) {
 		`[]`, `"x"`, `null`, `7`,
 	} {
 		n.do("POST", eventsOf("t"), bad, "Content-Type", "application/json").refused(400, "invalid_argument")
-		if o := k.ask("subscription.subscribe", bad); o.str("error") != "invalid_argument" {
+		if o := k.ask("subscription.subscribe", bad); o.Str("error") != "invalid_argument" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
@@ -41,7 +42,7 @@ func TestBadFilters(t *testing.T) {
 		`{"channels":["tools"],"nobody":"knows","namespaces":null,"depth":null,"since":null,"sinceEventId":null}`, `{"channels":["tools"],"namespaces":[],"depth":0}`,
 	} {
 		n.watch(eventsOf("t"), good)
-		if o := k.ask("subscription.subscribe", good); o.str("type") != "success" {
+		if o := k.ask("subscription.subscribe", good); o.Str("type") != "success" {
 			t.Errorf("%s: %v", good, o)
 		}
 	}
@@ -52,7 +53,7 @@ func TestBadFilters(t *testing.T) {
 func TestBadCursors(t *testing.T) {
 	n := start(t, threads.Config{})
 	for range 40 {
-		n.says("t", text("a"))
+		n.Says("t", text("a"))
 	}
 	other := langchain.EventID("other", langchain.PlaceOf(2<<15|16384))
 	refused := func(status int, params string, headers ...string) {
@@ -61,7 +62,7 @@ func TestBadCursors(t *testing.T) {
 		if len(headers) > 0 {
 			return
 		}
-		if o := n.dial(eventsOf("t")).ask("subscription.subscribe", params); o.str("error") != "invalid_argument" {
+		if o := n.dial(eventsOf("t")).ask("subscription.subscribe", params); o.Str("error") != "invalid_argument" {
 			t.Errorf("%s: %v", params, o)
 		}
 	}
@@ -75,7 +76,7 @@ func TestBadCursors(t *testing.T) {
 		t.Error("the newest place is no cursor")
 	}
 
-	n.all.log.Expire(schema.RunKey{Tenant: tenant, Run: "t"}, 30)
+	n.Nodes.Log.Expire(schema.RunKey{Tenant: tenant, Run: "t"}, 30)
 	refused(410, since(20<<15))
 	k, w := n.dial(eventsOf("t")), n.watch(eventsOf("t"), everything)
 	if i := w.next(); i.comment != "missed 30" {
@@ -86,7 +87,7 @@ func TestBadCursors(t *testing.T) {
 		t.Errorf("%+v", list[0])
 	}
 	o := k.ask("subscription.subscribe", everything)
-	if o.at("result", "missed_events") != 30. {
+	if o.At("result", "missed_events") != 30. {
 		t.Errorf("%v", o)
 	}
 	for _, i := range list {
@@ -95,18 +96,18 @@ func TestBadCursors(t *testing.T) {
 		}
 	}
 	// One that joins does not begin before what is kept either.
-	if o := k.ask("subscription.subscribe", `{"channels":["lifecycle"]}`); o.at("result", "missed_events") != 30. {
+	if o := k.ask("subscription.subscribe", `{"channels":["lifecycle"]}`); o.At("result", "missed_events") != 30. {
 		t.Errorf("%v", o)
 	}
 	last := list[len(list)-1]
 	if o := k.ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, langchain.EventID("t", langchain.PlaceOf(20<<15)),
-		o.str("result", "subscription_id"))); o.str("type") != "success" || o.at("result", "restored") != true {
+		o.Str("result", "subscription_id"))); o.Str("type") != "success" || o.At("result", "restored") != true {
 		t.Errorf("%v", o)
 	}
-	id := o.str("result", "subscription_id")
+	id := o.Str("result", "subscription_id")
 	for at, want := range map[string]any{langchain.EventID("t", langchain.PlaceOf(20<<15|5)): 10., last.id: nil} {
 		o := n.dial(eventsOf("t")).ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, at, id))
-		if o.at("result", "restored") != true || o.at("result", "missed_events") != want {
+		if o.At("result", "restored") != true || o.At("result", "missed_events") != want {
 			t.Errorf("%s: %v", at, o)
 		}
 	}
@@ -115,7 +116,7 @@ func TestBadCursors(t *testing.T) {
 // TestBadPaths: an id that no run has, and threads of others.
 func TestBadPaths(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	for _, base := range []string{"", threads.Base} {
 		for _, end := range []string{"/stream/events", "/stream"} {
 			at := base + "/threads/no%20id" + end
@@ -144,10 +145,10 @@ func TestBadPaths(t *testing.T) {
 
 // refusedIn holds that a command was refused in an answer of 200.
 func (a answer) refusedIn(code string) {
-	a.t.Helper()
-	o := a.ok(200)
-	if err := langchaintest.Valid([]byte(a.body)); err != nil || o.str("error") != code {
-		a.t.Errorf("%s: want %s: %v: %s", a.asked, code, err, a.body)
+	a.T.Helper()
+	o := a.OK(200)
+	if err := langchaintest.Valid([]byte(a.Body)); err != nil || o.Str("error") != code {
+		a.T.Errorf("%s: want %s: %v: %s", a.Asked, code, err, a.Body)
 	}
 }
 
@@ -155,7 +156,7 @@ func (a answer) refusedIn(code string) {
 // transports; nothing is an internal error, and nothing ends the socket.
 func TestHostile(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	values := []string{`null`, `0`, `""`, `"x"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"x":null}`, `-1`, `1e99`, `true`, `"\u0000"`, `[["a"],["b"]]`}
 	names := []string{"assistant_id", "input", "config", "metadata", "channels", "namespaces", "namespace", "depth", "since", "subscription_id", "subscriptions", "run_id",
 		"last_event_id", "interrupt_id", "response", "responses", "message", "keys", "limit", "before", "checkpoint_id", "multitask_strategy", "goto", "update"}
@@ -173,16 +174,16 @@ func TestHostile(t *testing.T) {
 			}
 			text += "}"
 			a := n.do("POST", "/threads/t/commands", text, "Content-Type", "application/json")
-			if a.status != 200 && a.status != 400 {
-				t.Errorf("%s: %d %s", text, a.status, a.body)
-			} else if a.status == 200 {
-				if err := langchaintest.Valid([]byte(a.body)); err != nil {
+			if a.Status != 200 && a.Status != 400 {
+				t.Errorf("%s: %d %s", text, a.Status, a.Body)
+			} else if a.Status == 200 {
+				if err := langchaintest.Valid([]byte(a.Body)); err != nil {
 					t.Errorf("%s: %v", text, err)
 				}
 			}
 			k.say(text)
 			for o := k.next(); ; o = k.next() {
-				if o.str("type") == "event" {
+				if o.Str("type") == "event" {
 					continue
 				}
 				if o["id"] != float64(id) && method != "" {
@@ -200,7 +201,7 @@ func TestTooLarge(t *testing.T) {
 	big := strings.Repeat(" ", 1<<20)
 	k := n.dial(eventsOf("t"))
 	k.say(`{"id":1,"method":"no.such"}` + big[:1<<20-27])
-	if o := k.next(); o.str("error") != "unknown_command" {
+	if o := k.next(); o.Str("error") != "unknown_command" {
 		t.Errorf("a message of 1 MiB: %v", o)
 	}
 	k.say(`{"id":1,"method":"no.such"}` + big)
@@ -210,37 +211,37 @@ func TestTooLarge(t *testing.T) {
 
 // TestSubscriptions: 64 of them, whose ids say their filters, also on another node; one that goes takes nothing from the others.
 func TestSubscriptions(t *testing.T) {
-	all := share()
-	n, other := all.node(t, threads.Config{}), all.node(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	all := edgetest.Share()
+	n, other := join(t, all, threads.Config{}), join(t, all, threads.Config{})
+	n.Says("t", log(langchaintest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	var ids []string
 	for i := range 64 {
 		o := k.ask("subscription.subscribe", fmt.Sprintf(`{"channels":["custom:c%d","values"],"namespaces":[[]],"depth":1}`, i/2))
-		ids = append(ids, o.str("result", "subscription_id"))
+		ids = append(ids, o.Str("result", "subscription_id"))
 	}
-	if o := k.ask("subscription.subscribe", everything); o.str("error") != "invalid_argument" {
+	if o := k.ask("subscription.subscribe", everything); o.Str("error") != "invalid_argument" {
 		t.Errorf("the 65th: %v", o)
 	}
 	for _, bad := range []string{`{}`, `{"subscription_id":7}`, `[]`} {
-		if o := k.ask("subscription.unsubscribe", bad); o.str("error") != "invalid_argument" {
+		if o := k.ask("subscription.unsubscribe", bad); o.Str("error") != "invalid_argument" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
-	if o := k.ask("subscription.unsubscribe", `{"subscription_id":"sub_1_x"}`); o.str("error") != "no_such_subscription" {
+	if o := k.ask("subscription.unsubscribe", `{"subscription_id":"sub_1_x"}`); o.Str("error") != "no_such_subscription" {
 		t.Errorf("%v", o)
 	}
-	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscriptionId":%q}`, ids[63])); o.str("type") != "success" {
+	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscriptionId":%q}`, ids[63])); o.Str("type") != "success" {
 		t.Errorf("%v", o)
 	}
-	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, ids[63])); o.str("error") != "no_such_subscription" {
+	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, ids[63])); o.Str("error") != "no_such_subscription" {
 		t.Errorf("%v", o)
 	}
 
 	whole := n.watch(eventsOf("t"), `{"channels":["values"]}`).replayed()
 	list, _ := json.Marshal(ids)
 	back := other.dial(eventsOf("t"))
-	if o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","subscriptions":%s}`, list)); o.str("error") != "no_such_run" {
+	if o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","subscriptions":%s}`, list)); o.Str("error") != "no_such_run" {
 		t.Errorf("%v", o)
 	}
 	var first struct {
@@ -250,7 +251,7 @@ func TestSubscriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":%q,"last_event_id":%q,"subscriptions":%s}`, first.Run, whole[0].id, list))
-	if o.at("result", "restored") != true || o.at("result", "missed_events") != nil {
+	if o.At("result", "restored") != true || o.At("result", "missed_events") != nil {
 		t.Fatalf("%v", o)
 	}
 	for _, i := range whole[1:] {
@@ -258,19 +259,19 @@ func TestSubscriptions(t *testing.T) {
 			t.Fatalf("%s, want %s", back.frames[back.at-1], i.data)
 		}
 	}
-	n.says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
+	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
 	for _, want := range []string{"c7", "c31", "c0"} {
-		if e := back.next(); e.str("params", "data", "name") != want {
+		if e := back.next(); e.Str("params", "data", "name") != want {
 			t.Fatalf("%v, want %s", e, want)
 		}
 	}
 	for _, bad := range []string{`{"subscriptions":["sub_1_x"]}`, `{"subscriptions":["x"]}`, `{"subscriptions":["sub_x_` + ids[0][6:] + `"]}`} {
-		if o := back.ask("subscription.reconnect", bad); o.str("error") != "no_such_subscription" {
+		if o := back.ask("subscription.reconnect", bad); o.Str("error") != "no_such_subscription" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
 	for _, bad := range []string{`[]`, `{"subscriptions":7}`, `{"subscriptions":["` + ids[0] + `"],"last_event_id":"7-7"}`} {
-		if o := back.ask("subscription.reconnect", bad); o.str("error") != "invalid_argument" {
+		if o := back.ask("subscription.reconnect", bad); o.Str("error") != "invalid_argument" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
@@ -279,7 +280,7 @@ func TestSubscriptions(t *testing.T) {
 // TestSnapshots: a stream that begins with the newest state has that under its own number, and goes on behind the newest event.
 func TestSnapshots(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	var state item
 	for _, i := range n.watch(eventsOf("t"), `{"channels":["values"]}`).replayed() {
 		state = i
@@ -294,11 +295,11 @@ func TestSnapshots(t *testing.T) {
 	if k.next(); k.frames[k.at-1] != state.data {
 		t.Errorf("%s, want %s", k.frames[k.at-1], state.data)
 	}
-	n.says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`))
+	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`))
 	if i := w.next(); i.event != "lifecycle" {
 		t.Errorf("%+v", i)
 	}
-	if e := k.next(); e.str("method") != "lifecycle" {
+	if e := k.next(); e.Str("method") != "lifecycle" {
 		t.Errorf("%v", e)
 	}
 }

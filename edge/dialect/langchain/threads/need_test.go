@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/edge/dialect/langchain/threads"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 )
 
@@ -50,20 +50,20 @@ func TestNeed09ContentType(t *testing.T) {
 
 // TestNeed10NotThereYet: a stream of a thread that is not there is silent until it is, on both transports and on another node.
 func TestNeed10NotThereYet(t *testing.T) {
-	all := share()
-	n, other := all.node(t, threads.Config{}), all.node(t, threads.Config{})
+	all := edgetest.Share()
+	n, other := join(t, all, threads.Config{}), join(t, all, threads.Config{})
 	w, k := n.watch(eventsOf("later"), everything), other.dial(eventsOf("later"))
-	if o := k.ask("subscription.subscribe", everything); o.at("result", "replayed_through") != 0. {
+	if o := k.ask("subscription.subscribe", everything); o.At("result", "replayed_through") != 0. {
 		t.Errorf("%v", o)
 	}
 	w.replayed()
-	n.says("later", event(schema.TypeCommandMessage, `{"content":"Hi."}`))
+	n.Says("later", event(schema.TypeCommandMessage, `{"content":"Hi."}`))
 	for _, want := range []string{"message-start", "content-block-start", "content-block-delta", "content-block-finish", "message-finish"} {
 		var e object
-		if err := json.Unmarshal([]byte(w.next().data), &e); err != nil || e.str("params", "data", "event") != want {
+		if err := json.Unmarshal([]byte(w.next().data), &e); err != nil || e.Str("params", "data", "event") != want {
 			t.Fatalf("%v, want %s", e, want)
 		}
-		if e := k.next(); e.str("params", "data", "event") != want {
+		if e := k.next(); e.Str("params", "data", "event") != want {
 			t.Fatalf("%v, want %s", e, want)
 		}
 	}
@@ -72,10 +72,10 @@ func TestNeed10NotThereYet(t *testing.T) {
 // TestNeed11Open: streams go on when a run has ended, and behind the end of all of it; the next run is in them.
 func TestNeed11Open(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", text("a"), event(schema.TypeRunLifecycle, `{"state":"done"}`))
+	n.Says("t", text("a"), event(schema.TypeRunLifecycle, `{"state":"done"}`))
 	w, k := n.watch(eventsOf("t"), `{"channels":["lifecycle"]}`), n.dial(eventsOf("t"))
 	k.ask("subscription.subscribe", `{"channels":["lifecycle"]}`)
-	n.says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
+	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
 	if i := w.next(); i.event != "lifecycle" {
 		t.Fatalf("%+v", i)
 	}
@@ -89,7 +89,7 @@ func TestNeed11Open(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"running", "completed", "running", "failed"} {
-		if e := k.next(); e.str("params", "data", "event") != want {
+		if e := k.next(); e.Str("params", "data", "event") != want {
 			t.Fatalf("%v, want %s", e, want)
 		}
 	}
@@ -99,11 +99,11 @@ func TestNeed11Open(t *testing.T) {
 // closes sockets with 1012.
 func TestNeed12Drain(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	w, k := n.watch(eventsOf("t"), everything), n.dial(eventsOf("t"))
 	k.ask("subscription.subscribe", everything)
 	w.replayed()
-	n.stop()
+	n.Stop()
 	<-w.done
 	if errors.Is(w.err, io.EOF) && !errors.Is(w.err, io.ErrUnexpectedEOF) {
 		t.Error("the stream ends as if it were complete")
@@ -115,10 +115,10 @@ func TestNeed12Drain(t *testing.T) {
 // that expects one every 10 s never misses it.
 func TestNeed13KeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := share()
-		all.pipes = &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-		n := all.node(t, threads.Config{}, func(c *edge.Config) { c.KeepAlive = time.Hour })
-		n.says("t", text("a"))
+		all := edgetest.Share()
+		all.Pipes = edgetest.NewPipes()
+		n := join(t, all, threads.Config{}, func(c *edge.Config) { c.KeepAlive = time.Hour })
+		n.Says("t", text("a"))
 		silent, busy := n.watch(eventsOf("t"), `{"channels":["tasks"]}`), n.watch(eventsOf("t"), everything)
 		silent.replayed()
 		busy.replayed()
@@ -127,7 +127,7 @@ func TestNeed13KeepAlive(t *testing.T) {
 			before := silent.count()
 			for range 5 {
 				time.Sleep(2 * time.Second)
-				n.says("t", text("b"))
+				n.Says("t", text("b"))
 			}
 			synctest.Wait()
 			if silent.count() == before {
@@ -136,14 +136,14 @@ func TestNeed13KeepAlive(t *testing.T) {
 		}
 		silent.close()
 		busy.close()
-		n.stop()
+		n.Stop()
 	})
 }
 
 // TestNeed15ManyStreams: a page has several streams, which a filter each tells apart; each event is the same in all of them.
 func TestNeed15ManyStreams(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	whole := n.watch(eventsOf("t"), everything).replayed()
 	for _, f := range langchaintest.Filters {
 		for _, i := range n.watch(eventsOf("t"), f).replayed() {
@@ -158,8 +158,8 @@ func TestNeed15ManyStreams(t *testing.T) {
 func TestNeed16Browser(t *testing.T) {
 	n := start(t, threads.Config{}, func(c *edge.Config) { c.Origins = []string{"http://page.example"} })
 	a := n.do("OPTIONS", eventsOf("t"), "", "Origin", "http://page.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "x-api-key, content-type")
-	if h := a.header.Get("Access-Control-Allow-Headers"); a.status != http.StatusNoContent || !strings.Contains(h, "X-Api-Key") || !strings.Contains(h, "Content-Type") {
-		t.Errorf("%d %v", a.status, a.header)
+	if h := a.Header.Get("Access-Control-Allow-Headers"); a.Status != http.StatusNoContent || !strings.Contains(h, "X-Api-Key") || !strings.Contains(h, "Content-Type") {
+		t.Errorf("%d %v", a.Status, a.Header)
 	}
 }
 
@@ -167,10 +167,10 @@ func TestNeed16Browser(t *testing.T) {
 func TestNeed18Answers(t *testing.T) {
 	n := start(t, threads.Config{})
 	k := n.dial(eventsOf("none"))
-	if o := k.ask("subscription.subscribe", everything); o.str("type") != "success" {
+	if o := k.ask("subscription.subscribe", everything); o.Str("type") != "success" {
 		t.Errorf("%v", o)
 	}
-	if o := k.ask("no.such", `{}`); o.str("error") != "unknown_command" {
+	if o := k.ask("no.such", `{}`); o.Str("error") != "unknown_command" {
 		t.Errorf("%v", o)
 	}
 }
@@ -179,7 +179,7 @@ func TestNeed18Answers(t *testing.T) {
 // event comes once.
 func TestNeed19Order(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	for i, filter := range []string{everything, `{"channels":["messages"]}`, everything} {
 		want := n.watch(eventsOf("t"), filter).replayed()
@@ -192,9 +192,9 @@ func TestNeed19Order(t *testing.T) {
 		}
 	}
 	at := k.at
-	n.says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.last", `{"x":1}`))
-	n.says("t", event("custom.end", `{"x":2}`))
-	for k.next().str("params", "data", "name") != "end" {
+	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.last", `{"x":1}`))
+	n.Says("t", event("custom.end", `{"x":2}`))
+	for k.next().Str("params", "data", "name") != "end" {
 	}
 	got := 0
 	for _, f := range k.frames[at:k.at] {
@@ -224,17 +224,17 @@ func TestNeed21NoID(t *testing.T) {
 		`{"id":1.5,"method":"x"}`, `{"id":9007199254740992,"method":"x"}`, `{"id":null,"method":"x"}`} {
 		k.say(bad)
 		o := k.next()
-		if _, there := o["id"]; o.str("error") != "invalid_argument" || !there || o["id"] != nil && !strings.HasPrefix(bad, `{"id":1}`) {
+		if _, there := o["id"]; o.Str("error") != "invalid_argument" || !there || o["id"] != nil && !strings.HasPrefix(bad, `{"id":1}`) {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
 	if err := k.conn.WriteMessage(2, []byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	if o := k.next(); o.str("error") != "invalid_argument" || o["id"] != nil {
+	if o := k.next(); o.Str("error") != "invalid_argument" || o["id"] != nil {
 		t.Errorf("binary: %v", o)
 	}
-	if o := k.ask("no.such", ""); o.str("error") != "unknown_command" {
+	if o := k.ask("no.such", ""); o.Str("error") != "unknown_command" {
 		t.Errorf("%v", o)
 	}
 }
@@ -244,7 +244,7 @@ func TestNeed22Refused(t *testing.T) {
 	until := time.Now().Add(200 * time.Millisecond)
 	n := start(t, threads.Config{}, func(c *edge.Config) {
 		c.Authenticate = func(r *http.Request) (auth.Caller, error) {
-			caller, err := byHeader(r)
+			caller, err := edgetest.ByHeader(r)
 			caller.Expires = until
 			return caller, err
 		}
@@ -264,7 +264,7 @@ func TestNeed23Pings(t *testing.T) {
 // TestNeed24Gathered: subscriptions that come together are replayed as one: each event once, in the order of the thread.
 func TestNeed24Gathered(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", log(langchaintest.AllChannels)...)
+	n.Says("t", log(langchaintest.AllChannels)...)
 	want := n.watch(eventsOf("t"), `{"channels":["messages","tools","lifecycle","values"]}`).replayed()
 	k := n.dial(eventsOf("t"))
 	for i, c := range []string{`"messages"`, `"tools","lifecycle"`, `"lifecycle","messages","values"`} {

@@ -11,15 +11,16 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/dialect/langchain/langchaintest"
 	"agentstream/edge/dialect/langchain/threads"
+	"agentstream/edge/edgetest"
 )
 
 // TestResume: behind every event of a thread with all channels, under eight filters, over both transports, on the other of two
 // nodes, since, since_event_id and Last-Event-ID give the rest, byte for byte.
 func TestResume(t *testing.T) {
-	all := share()
-	n, other := all.node(t, threads.Config{}), all.node(t, threads.Config{})
+	all := edgetest.Share()
+	n, other := join(t, all, threads.Config{}), join(t, all, threads.Config{})
 	for _, e := range log(langchaintest.AllChannels) {
-		n.says("t", e)
+		n.Says("t", e)
 	}
 	whole := n.watch(eventsOf("t"), everything).replayed()
 	var wg sync.WaitGroup
@@ -44,7 +45,7 @@ func TestResume(t *testing.T) {
 				for range rest {
 					k.next()
 				}
-				k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, o.str("result", "subscription_id")))
+				k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, o.Str("result", "subscription_id")))
 				var got []item
 				for _, data := range k.frames[from : k.at-1] {
 					got = append(got, item{data: data})
@@ -80,23 +81,23 @@ func same(t *testing.T, how string, filter, at int, got, want []item) {
 // cursor; a socket is closed with 1013. Others get everything.
 func TestBehind(t *testing.T) {
 	n := start(t, threads.Config{Backlog: 50}, func(c *edge.Config) { c.WriteTimeout = time.Minute })
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	awake := n.watch(eventsOf("t"), everything)
 	awake.replayed()
 	w, k := n.watch(eventsOf("t"), everything), n.dial(eventsOf("t"))
 	w.replayed()
 	k.ask("subscription.subscribe", everything)
-	n.says("t", event("custom.ready", `{"x":1}`))
+	n.Says("t", event("custom.ready", `{"x":1}`))
 	awake.next()
 	w.next()
-	for k.next().str("params", "data", "name") != "ready" {
+	for k.next().Str("params", "data", "name") != "ready" {
 	}
 	wake, stir := w.stops(), k.stops()
 	defer stir()
 	defer wake()
 	big := strings.Repeat("x", 200<<10)
 	for i := range 200 {
-		n.says("t", text(big))
+		n.Says("t", text(big))
 		for e := awake.next(); !strings.Contains(e.data, fmt.Sprintf(`"seq":%d,`, int64(i+3)<<15|16384)); e = awake.next() {
 		}
 	}
@@ -118,9 +119,9 @@ func TestBehind(t *testing.T) {
 // TestNeed17Tickets: a client that can set no header opens a socket with a ticket, and no other thread's.
 func TestNeed17Tickets(t *testing.T) {
 	n := start(t, threads.Config{})
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	ticket := func() string {
-		return n.do("POST", "/v1/agent/runs/t/tickets", `{}`, "Content-Type", "application/json").ok(201).str("ticket")
+		return n.do("POST", "/v1/agent/runs/t/tickets", `{}`, "Content-Type", "application/json").OK(201).Str("ticket")
 	}
 	n.dial(eventsOf("t")+"?ticket="+ticket()).ask("subscription.subscribe", everything)
 	if _, resp, err := n.tryDial(eventsOf("other") + "?ticket=" + ticket()); err == nil || resp.StatusCode != 401 && resp.StatusCode != 404 {
@@ -131,7 +132,7 @@ func TestNeed17Tickets(t *testing.T) {
 // TestKey: x-api-key is the credential, in the place of Authorization.
 func TestKey(t *testing.T) {
 	n := start(t, threads.Config{}, func(c *edge.Config) { c.Authenticate = byKey })
-	n.says("t", text("a"))
+	n.Says("t", text("a"))
 	n.watch(eventsOf("t"), everything, "x-api-key", "secret").replayed()
 	n.dial(eventsOf("t"), "x-api-key", "secret").ask("subscription.subscribe", everything)
 	n.do("POST", eventsOf("t"), everything, "Content-Type", "application/json", "x-api-key", "other").refused(401, "permission_denied")

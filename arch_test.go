@@ -248,6 +248,7 @@ var testWires = map[string][]string{
 	"edge/ends":                      {"producers/**"},
 	"edge/state":                     {"producers", "fanout/**"},
 	"edge/dialect/langchain/threads": {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
+	"edge/dialect/nimi/services":     {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"edge/dialect/metis/sessions":    {"edge", "edge/**", "producers", "fanout", "fanout/**"},
 	"edge/dialect/qoder/sessions":    {"edge", "edge/**", "producers", "producers/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.

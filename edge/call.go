@@ -39,8 +39,14 @@ type call struct {
 // speak makes p the protocol in which the request is answered; nil is the server itself. Its clients find the request's id
 // where they look for it.
 func (c *call) speak(p *protocol.Protocol) {
-	if c.Protocol = p; p != nil && p.RequestID != "" {
+	if c.Protocol = p; p == nil {
+		return
+	}
+	if p.RequestID != "" {
 		c.Writer.Header()[p.RequestID] = []string{c.ID}
+	}
+	for name, values := range p.Header {
+		c.Writer.Header()[name] = values
 	}
 }
 

@@ -96,5 +96,10 @@ func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, e
 	if err := read(&c.Call); err != nil {
 		return nil, live.Ended(l.Ctx, err)
 	}
+	if admit := c.Protocol.Streams[b.Name].Admit; admit != nil {
+		if err := admit(&c.Call, &req); err != nil {
+			return nil, live.Ended(l.Ctx, err)
+		}
+	}
 	return s.live.Open(l, &c.Report, b, req)
 }

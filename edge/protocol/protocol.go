@@ -38,6 +38,8 @@ type Protocol struct {
 	// RequestID is the header, in its canonical form, in which the protocol's clients look for the request's id, besides
 	// X-Request-Id; "" is none.
 	RequestID string
+	// Header is put into every answer: over gRPC into the leading metadata. Names are in their canonical form.
+	Header http.Header
 	// Refused adds headers to a refusal; nil adds none.
 	Refused func(h http.Header, err error)
 	// LastWords may change what a client is told at the end of a stream, a conversation or a unary RPC; nil changes nothing.
@@ -63,6 +65,9 @@ type Stream struct {
 	// it. What it writes counts against the tenant's limits. Its error is answered as a route's. It returns where the
 	// stream begins. A client that was cut off comes again with the same Idempotency-Key.
 	Begin func(*Call, dialect.Input) (dialect.Request, error)
+	// Admit decides whether a stream that is read may be opened, before anything is opened, and may change where it begins; nil: the
+	// dialect's Open has decided. Its error is answered as a route's.
+	Admit func(*Call, *dialect.Request) error
 	// Complete answers a client of SSE that has all that the stream would bring; nil: 204.
 	Complete func(*Call) error
 	// Format is how SSE is written; nil: sse.Plain.

@@ -14,12 +14,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
 	"agentstream/edge/console"
 	"agentstream/edge/dialect/langchain/threads"
 	metis "agentstream/edge/dialect/metis/sessions"
 	"agentstream/edge/dialect/native"
+	runtime "agentstream/edge/dialect/nimi/services"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
 	"agentstream/edge/protocol"
@@ -164,7 +166,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis()),
-			threads.Protocol(threads.Config{})},
+			threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})},
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,

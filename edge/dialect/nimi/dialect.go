@@ -1,0 +1,175 @@
+package nimi
+
+import (
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+)
+
+// Names of the streams.
+const (
+	StreamScenario = "scenario"
+	StreamJob      = "job"
+	StreamWorkflow = "workflow"
+	StreamRealtime = "realtime"
+	StreamAgent    = "agent"
+	StreamAccount  = "account"
+	StreamMemory   = "memory"
+	StreamMessage  = "message"
+	StreamTransfer = "transfer"
+)
+
+// Largest request messages, in bytes.
+const (
+	MaxMessage  = 64 << 10
+	MaxScenario = 1 << 20
+)
+
+const service = "/nimi.runtime.v1."
+
+// Dialect is the runtime protocol.
+type Dialect struct{}
+
+// Info names the streams.
+func (Dialect) Info() dialect.Info {
+	stream := func(name, method string, mode dialect.Mode) dialect.Stream {
+		return dialect.Stream{Name: name, Pattern: "POST " + service + method, Transport: dialect.GRPC, Mode: mode, MaxMessage: MaxMessage}
+	}
+	scenario := stream(StreamScenario, "RuntimeAiService/StreamScenario", dialect.ModeA)
+	scenario.MaxMessage = MaxScenario
+	return dialect.Info{Name: "runtime", Files: [][]byte{files()}, Streams: []dialect.Stream{
+		scenario,
+		stream(StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB),
+		stream(StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB),
+		stream(StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD),
+		stream(StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD),
+		stream(StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD),
+		stream(StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD),
+		stream(StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD),
+		stream(StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD),
+	}}
+}
+
+// files returns the descriptors of the contract, with all that they import.
+func files() []byte {
+	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) {
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+	}
+	for _, f := range []protoreflect.FileDescriptor{
+		runtimev1.File_nimi_runtime_v1_scenarios_proto, runtimev1.File_nimi_runtime_v1_realtime_proto, runtimev1.File_nimi_runtime_v1_workflows_proto,
+		runtimev1.File_nimi_runtime_v1_audits_proto, runtimev1.File_nimi_runtime_v1_accounts_proto, runtimev1.File_nimi_runtime_v1_memories_proto,
+		runtimev1.File_nimi_runtime_v1_agents_proto, runtimev1.File_nimi_runtime_v1_messages_proto, runtimev1.File_nimi_runtime_v1_transfers_proto,
+	} {
+		add(f)
+	}
+	b, _ := proto.Marshal(set) // it was unmarshalled before
+	return b
+}
+
+// Read decodes a request's message.
+func Read[M proto.Message](body []byte, m M) (M, error) {
+	if err := proto.Unmarshal(body, m); err != nil {
+		return m, Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "not a %s", m.ProtoReflect().Descriptor().Name())
+	}
+	return m, nil
+}
+
+// RunID takes an id of a request. One that no run can have is answered as one that no run has.
+func RunID(id string, none runtimev1.ReasonCode) (string, error) {
+	if id == "" {
+		return "", Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "the id is missing")
+	}
+	if schema.ValidRunID(id) != nil {
+		return "", Refuse(none, "there is no such id")
+	}
+	return id, nil
+}
+
+// Open reads a request for a stream that is read. Scenarios begin with a write and are not for it.
+func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
+	req.Stream = in.Stream
+	switch in.Stream {
+	case StreamJob:
+		m, err := Read(in.Body, &runtimev1.SubscribeScenarioJobEventsRequest{})
+		if err == nil {
+			req.Run, err = RunID(m.GetJobId(), runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND)
+		}
+		return req, err
+	case StreamWorkflow:
+		m, err := Read(in.Body, &runtimev1.SubscribeWorkflowEventsRequest{})
+		if err == nil {
+			req.Run, err = RunID(m.GetTaskId(), runtimev1.ReasonCode_WF_TASK_NOT_FOUND)
+		}
+		return req, err
+	case StreamRealtime:
+		m, err := Read(in.Body, &runtimev1.ReadRealtimeEventsRequest{})
+		if err == nil {
+			req.Cursor.Seq, err = sequence(m.GetAfterSequence())
+		}
+		if err == nil {
+			req.Run, err = RunID(m.GetSessionId(), runtimev1.ReasonCode_AI_REALTIME_SESSION_NOT_FOUND)
+		}
+		return req, err
+	case StreamAgent:
+		return openAgent(req, in.Body)
+	}
+	return openFeed(req, in)
+}
+
+// sequence reads the number of the last message that a client has.
+func sequence(n uint64) (schema.Seq, error) {
+	if n > uint64(schema.MaxSeq) {
+		return 0, badCursor()
+	}
+	return schema.Seq(n), nil
+}
+
+// cursor reads one that is a decimal in a string; "" is none.
+func cursor(text string) (schema.Seq, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || strconv.FormatUint(n, 10) != text {
+		return 0, badCursor()
+	}
+	return sequence(n)
+}
+
+func badCursor() error {
+	return Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "the cursor is not a sequence")
+}
+
+// Projector returns the translation for a request; for nobody in particular the fold of a run.
+func (Dialect) Projector(req dialect.Request) dialect.Projector {
+	switch req.Stream {
+	case StreamScenario:
+		return &scenario{run: req.Run}
+	case StreamRealtime:
+		return &realtime{run: req.Run}
+	case StreamAgent:
+		return newAgent(req)
+	case StreamAccount, StreamMemory, StreamMessage, StreamTransfer:
+		return newFeed(req)
+	}
+	return (&Job{}).For(req)
+}
+
+// AppendError writes the reason for clients of plain HTTP, which there are none of.
+func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }

@@ -1,0 +1,111 @@
+package services
+
+import (
+	"context"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/nimi"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	"agentstream/schema/jsonscan"
+)
+
+// job returns a run as it stands.
+func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.ReasonCode) (run string, head schema.Head, j *nimi.Job, err error) {
+	if run, err = nimi.RunID(id, none); err != nil {
+		return run, head, nil, err
+	}
+	if _, _, err = admit(ctx, c, run); err != nil {
+		return run, head, nil, err
+	}
+	head, j, err = protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: run, Stream: nimi.StreamJob})
+	return run, head, j, err
+}
+
+func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenarioJobRequest) (*runtimev1.SubmitScenarioJobResponse, error) {
+	if key := m.GetIdempotencyKey(); key != "" && c.Request.Header.Get(headerKey) == "" {
+		c.Request.Header.Set(headerKey, key)
+	}
+	run, err := begin(ctx, c, wanted{as: "job", method: "SubmitScenarioJob", head: m.GetHead(), kind: m.GetScenarioType(), mode: m.GetExecutionMode(),
+		wantMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, spec: m.GetSpec(), extensions: m.GetExtensions(), labels: m.GetLabels()})
+	if err != nil {
+		return nil, err
+	}
+	_, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: run, Stream: nimi.StreamJob})
+	if err != nil {
+		return nil, err
+	}
+	return &runtimev1.SubmitScenarioJobResponse{Job: j.Job(run)}, nil
+}
+
+const noJob = runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND
+
+func getJob(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioJobRequest) (*runtimev1.GetScenarioJobResponse, error) {
+	run, _, j, err := job(ctx, c, m.GetJobId(), noJob)
+	if err != nil {
+		return nil, err
+	}
+	return &runtimev1.GetScenarioJobResponse{Job: j.Job(run)}, nil
+}
+
+func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenarioJobRequest) (*runtimev1.CancelScenarioJobResponse, error) {
+	run, _, j, err := job(ctx, c, m.GetJobId(), noJob)
+	if err != nil {
+		return nil, err
+	}
+	if err := cancel(ctx, c, run, m.GetReason(), nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over")); err != nil {
+		return nil, err
+	}
+	return &runtimev1.CancelScenarioJobResponse{Job: j.Job(run)}, nil
+}
+
+// maxArtifacts bounds the bytes of an answer.
+const maxArtifacts = 16 << 20
+
+// artifacts answers with what a run has said.
+func artifacts(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioArtifactsRequest) (*runtimev1.GetScenarioArtifactsResponse, error) {
+	run, head, j, err := job(ctx, c, m.GetJobId(), noJob)
+	if err != nil {
+		return nil, err
+	}
+	list := j.Artifacts(run)
+	bytes := map[string]*runtimev1.ScenarioArtifact{}
+	size := int64(0)
+	for _, a := range list {
+		bytes[a.GetMimeType()] = a
+		size += a.GetSizeBytes()
+	}
+	if size <= maxArtifacts {
+		for r, err := range c.Records(ctx, run, 0, head.Last) {
+			if err != nil {
+				return nil, err
+			}
+			if r.Child == nil {
+				collect(bytes, r)
+			}
+		}
+	}
+	answer := &runtimev1.GetScenarioArtifactsResponse{JobId: run, TraceId: run, Artifacts: list}
+	if a := bytes["text/plain"]; a != nil {
+		answer.Output = &runtimev1.ScenarioOutput{Output: &runtimev1.ScenarioOutput_TextGenerate{TextGenerate: &runtimev1.TextGenerateOutput{Text: strings.ToValidUTF8(string(a.GetBytes()), "")}}}
+	} else if len(list) > 0 {
+		answer.Output = &runtimev1.ScenarioOutput{Output: &runtimev1.ScenarioOutput_SpeechSynthesize{SpeechSynthesize: &runtimev1.SpeechSynthesizeResult{Artifacts: list}}}
+	}
+	return answer, nil
+}
+
+func collect(bytes map[string]*runtimev1.ScenarioArtifact, r schema.Record) {
+	switch string(r.Type) {
+	case schema.TypeTextDelta:
+		if a := bytes["text/plain"]; a != nil {
+			a.Bytes = append(a.Bytes, jsonscan.Fields(nil).Read(r.Payload()).Str("text")...)
+		}
+	case schema.TypeDataDelta:
+		media, data := nimi.Sound(jsonscan.Fields(nil).Read(r.Payload()))
+		if a := bytes[string(media)]; a != nil {
+			a.Bytes = append(a.Bytes, data...)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package services
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/nimi"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
+	"agentstream/schema"
+	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+)
+
+// Metadata, in the form in which an edge has it.
+const (
+	headerApp      = "X-Nimi-App-Id"
+	headerKey      = "X-Nimi-Idempotency-Key"
+	headerSource   = "X-Nimi-Key-Source"
+	headerProvider = "X-Nimi-Provider-Api-Key"
+	headerSecret   = "X-Nimi-Access-Token-Secret"
+	headerVersion  = "X-Nimi-Runtime-Version"
+)
+
+// Config sets the protocol up.
+type Config struct {
+	// Version is that of this server: a semantic version, with or without a "v". Clients refuse another major than 0, so they are
+	// told 0 and its first two numbers. Anything else: 0.0.0.
+	Version string
+}
+
+// version is what clients are told.
+func version(own string) string {
+	if m := regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)`).FindStringSubmatch(own); m == nil {
+		return "0.0.0"
+	} else if m[1] == "0" {
+		return "0." + m[2] + "." + m[3]
+	} else {
+		return "0." + m[1] + "." + m[2]
+	}
+}
+
+// Protocol returns the dialect with its calls.
+func Protocol(cfg Config) protocol.Protocol {
+	reads := func(admit func(*protocol.Call, *dialect.Request) error) protocol.Stream {
+		return protocol.Stream{Admit: admit}
+	}
+	return protocol.Protocol{
+		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, LastWords: lastWords,
+		Header: http.Header{headerVersion: {version(cfg.Version)}},
+		Streams: map[string]protocol.Stream{
+			nimi.StreamScenario: {Begin: stream},
+			nimi.StreamJob:      reads(ofApp), nimi.StreamWorkflow: reads(ofApp), nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
+			nimi.StreamMessage: reads(ofMessages),
+		},
+	}
+}
+
+// call is a unary method whose messages are I and O.
+func call[I, O proto.Message](method string, needs auth.Scope, in func() I, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
+	return protocol.Route{
+		RPC: "/nimi.runtime.v1." + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
+		Serve: protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
+			body, err := c.Message()
+			if err != nil {
+				return err
+			}
+			m, err := nimi.Read(body, in())
+			if err != nil {
+				return err
+			}
+			answer, err := serve(ctx, c, m)
+			if err != nil {
+				return err
+			}
+			b, err := proto.Marshal(answer)
+			if err == nil {
+				c.Reply(http.StatusOK, b)
+			}
+			return err
+		}),
+	}
+}
+
+func routes() []protocol.Route {
+	submit := call("RuntimeAiService/SubmitScenarioJob", auth.ScopeWrite, func() *runtimev1.SubmitScenarioJobRequest { return &runtimev1.SubmitScenarioJobRequest{} }, submitJob)
+	submit.MaxMessage = nimi.MaxScenario
+	workflow := call("RuntimeWorkflowService/SubmitWorkflow", auth.ScopeWrite, func() *runtimev1.SubmitWorkflowRequest { return &runtimev1.SubmitWorkflowRequest{} }, submitWorkflow)
+	workflow.MaxMessage = nimi.MaxScenario
+	return []protocol.Route{
+		submit, workflow,
+		call("RuntimeAiService/GetScenarioJob", auth.ScopeRead, func() *runtimev1.GetScenarioJobRequest { return &runtimev1.GetScenarioJobRequest{} }, getJob),
+		call("RuntimeAiService/CancelScenarioJob", auth.ScopeCommand, func() *runtimev1.CancelScenarioJobRequest { return &runtimev1.CancelScenarioJobRequest{} }, cancelJob),
+		call("RuntimeAiService/GetScenarioArtifacts", auth.ScopeRead, func() *runtimev1.GetScenarioArtifactsRequest { return &runtimev1.GetScenarioArtifactsRequest{} }, artifacts),
+		call("RuntimeWorkflowService/GetWorkflow", auth.ScopeRead, func() *runtimev1.GetWorkflowRequest { return &runtimev1.GetWorkflowRequest{} }, getWorkflow),
+		call("RuntimeWorkflowService/CancelWorkflow", auth.ScopeCommand, func() *runtimev1.CancelWorkflowRequest { return &runtimev1.CancelWorkflowRequest{} }, cancelWorkflow),
+		call("RuntimeAiRealtimeService/OpenRealtimeSession", auth.ScopeWrite, func() *runtimev1.OpenRealtimeSessionRequest { return &runtimev1.OpenRealtimeSessionRequest{} }, openRealtime),
+		call("RuntimeAiRealtimeService/AppendRealtimeInput", auth.ScopeCommand, func() *runtimev1.AppendRealtimeInputRequest { return &runtimev1.AppendRealtimeInputRequest{} }, appendRealtime),
+		call("RuntimeAiRealtimeService/CloseRealtimeSession", auth.ScopeCommand, func() *runtimev1.CloseRealtimeSessionRequest { return &runtimev1.CloseRealtimeSessionRequest{} }, closeRealtime),
+		call("RuntimeAppService/SendAppMessage", auth.ScopeWrite, func() *runtimev1.SendAppMessageRequest { return &runtimev1.SendAppMessageRequest{} }, sendMessage),
+	}
+}
+
+// reasons are those of refusals that the protocol did not name itself.
+var reasons = map[dialect.Reason]string{
+	dialect.ReasonUnauthorized: "AUTH_TOKEN_INVALID", dialect.ReasonCredentialExpired: "AUTH_TOKEN_INVALID", dialect.ReasonForbidden: "PRINCIPAL_UNAUTHORIZED",
+	dialect.ReasonKeyReused: "AI_MEDIA_IDEMPOTENCY_CONFLICT", dialect.ReasonRunEnded: "AI_REALTIME_SESSION_CLOSED",
+	dialect.ReasonLimited: "AI_PROVIDER_RATE_LIMITED", dialect.ReasonBusy: "AI_PROVIDER_RATE_LIMITED", dialect.ReasonFull: "AI_PROVIDER_RATE_LIMITED",
+	dialect.ReasonUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonUnanswered: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonConflict: "AI_PROVIDER_UNAVAILABLE",
+	dialect.ReasonAuthUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonShutdown: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonInternal: "AI_PROVIDER_INTERNAL",
+	dialect.ReasonSlowClient: "AI_STREAM_BROKEN", dialect.ReasonOverflow: "AI_STREAM_BROKEN",
+}
+
+// lastWords tells the end of a call: the status, the name of the reason, and google.rpc.ErrorInfo.
+func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
+	switch {
+	case why.Reason == dialect.ReasonEnded:
+		if st.Mode == dialect.ModeD && begun { // what was watched is over
+			*end = transport.End{GRPC: nimi.Cancelled, Message: "the session is closed"}
+		}
+		return
+	case why.Reason == dialect.ReasonShutdown && begun:
+		*end = transport.End{GRPC: nimi.Cancelled, Message: "runtime is stopping"}
+		return
+	}
+	name := why.Named
+	if name == "" {
+		name = reasons[why.Reason]
+	}
+	switch {
+	case name != "":
+	case why.Reason == dialect.ReasonNotFound:
+		name = notFound(st.Name)
+	default:
+		name = runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID.String()
+	}
+	switch {
+	case why.Named != "" || why.Reason == dialect.ReasonNotFound:
+		end.GRPC = nimi.StatusOf(name)
+	case why.Reason == dialect.ReasonConflict, why.Reason == dialect.ReasonShutdown:
+		end.GRPC = nimi.Unavailable
+	}
+	end.Code, end.Message = "", name
+	end.Details = []*anypb.Any{errorInfo(name, why.Message, end.GRPC)}
+}
+
+// notFound is the reason for what a method does not find.
+func notFound(method string) string {
+	switch {
+	case strings.Contains(method, "Workflow"), method == nimi.StreamWorkflow:
+		return runtimev1.ReasonCode_WF_TASK_NOT_FOUND.String()
+	case strings.Contains(method, "Realtime"), method == nimi.StreamRealtime:
+		return runtimev1.ReasonCode_AI_REALTIME_SESSION_NOT_FOUND.String()
+	}
+	return runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND.String()
+}
+
+// errorInfo encodes a google.rpc.ErrorInfo.
+func errorInfo(reason, hint string, status int) *anypb.Any {
+	text := func(b []byte, field protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+	}
+	b := text(text(nil, 1, reason), 2, "nimi.runtime.v1")
+	retryable := "false"
+	if status == nimi.Unavailable || status == nimi.ResourceExhausted {
+		retryable = "true"
+	}
+	for _, m := range [][2]string{{"action_hint", hint}, {"retryable", retryable}} {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), text(text(nil, 1, m[0]), 2, m[1]))
+	}
+	return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: b}
+}
+
+// admit holds that a run is there and of the caller's app, and returns what it was begun with.
+func admit(ctx context.Context, c *protocol.Call, run string) (nimi.Scenario, schema.Head, error) {
+	head, err := c.Head(ctx, run)
+	if err != nil {
+		return nimi.Scenario{}, head, err
+	}
+	for r, err := range c.Records(ctx, run, 0, 1) {
+		if err != nil {
+			return nimi.Scenario{}, head, err
+		}
+		if string(r.Type) != schema.TypeSessionCreated {
+			break
+		}
+		s := nimi.ReadScenario(r.Payload())
+		if app := c.Request.Header.Get(headerApp); s.App != "" && s.App != app {
+			return s, head, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "it is another app's")
+		}
+		return s, head, nil
+	}
+	return nimi.Scenario{}, head, nil
+}
+
+// ofApp admits a client to a stream of a run.
+func ofApp(c *protocol.Call, req *dialect.Request) error {
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	_, _, err := admit(ctx, c, req.Run)
+	return err
+}
+
+// ofRealtime admits a client to a session. One that has all of a session that was closed is told so.
+func ofRealtime(c *protocol.Call, req *dialect.Request) error {
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	_, head, err := admit(ctx, c, req.Run)
+	if err == nil && head.State.Final() && req.Cursor.Seq >= head.Last {
+		err = nimi.Refuse(runtimev1.ReasonCode_AI_REALTIME_SESSION_CLOSED, "the session is closed")
+	}
+	return err
+}
+
+// ofAgent admits a client to an agent's events, from now on without a cursor.
+func ofAgent(c *protocol.Call, req *dialect.Request) error {
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	_, head, err := admit(ctx, c, req.Run)
+	if req.Newest {
+		req.Newest, req.Cursor.Seq = false, head.Last
+	}
+	return err
+}

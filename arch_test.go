@@ -159,6 +159,7 @@ var floors = []floor{
 	{"producers/natsjs", []string{"producers", "producers/command", "producers/reaper", "schema", "internal/natskit"}, "an adapter knows the contracts that it satisfies and its one client library, no other adapter"},
 	{"producers/worker", []string{"producers", "producers/command", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
 	{"producers/demo", []string{"producers", "producers/command", "producers/worker", "schema"}, "the demo is a producer like any other"},
+	{"producers/model", []string{"producers", "producers/anthropic", "producers/gemini", "producers/openai", "producers/provider", "producers/worker", "schema", "internal/backoff"}, "a model answers sessions in the words of its provider's adapter"},
 	{"producers/anthropic/anthropictest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/gemini/geminitest", []string{"schema", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"producers/transcript/transcripttest", []string{"schema", "producers/gemini/geminitest", "producers/provider/providertest"}, "what a recording means is said in canonical events"},
@@ -263,7 +264,8 @@ var testWires = map[string][]string{
 	// What a recorded delta costs on its way into the log.
 	"producers/natsjs": {"producers/anthropic", "producers/provider"},
 	// The demo agent is cancelled on a real log.
-	"producers/demo": {"producers/natsjs"},
+	"producers/demo":  {"producers/natsjs"},
+	"producers/model": {"producers/natsjs"},
 	// What is said in sessions is heard on a real log.
 	"producers/worker": {"producers/natsjs"},
 	// What one adapter reads, another has written.

@@ -110,13 +110,12 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 		}
 	}
 	at, reason := once.Due(delta)
-	if at.IsZero() || open.State("").Final() || now.Before(at) {
-		switch {
-		case open.State("").Final():
-			at = next
-		case !at.IsZero() && once.Idle > 0 && now.Add(once.Idle).Before(at):
-			at = now.Add(once.Idle) // a delta may come, and has a deadline behind it
-		}
+	switch idle := now.Add(once.Idle); {
+	case open.State("").Final():
+		return false, next, nil
+	case once.Idle > 0 && (at.IsZero() || now.Before(at) && idle.Before(at)):
+		return false, idle, nil // a delta may come, and has a deadline behind it
+	case at.IsZero() || now.Before(at):
 		return false, at, nil
 	}
 	if ended, err = end(ctx, cfg, &open, last, Closing{Failed: true, Reason: reason, Actor: "system"}); !ended && err == nil {

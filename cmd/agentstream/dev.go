@@ -37,6 +37,7 @@ type DevCmd struct {
 	node.ReapFlags
 	archive.ArchiverFlags
 	retention.RetentionFlags
+	ModelFlags
 	Data       string  `help:"Folder for the log and the archive." default:"data" type:"path" env:"AGENTSTREAM_DATA"`
 	Demo       bool    `help:"Publish a demo run at start, and answer the sessions that people create." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run and of answers in sessions; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`

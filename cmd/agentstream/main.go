@@ -27,6 +27,7 @@ type CLI struct {
 
 	Dev       DevCmd              `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
 	Edge      EdgeCmd             `cmd:"" help:"Serve clients from an outside NATS."`
+	Worker    WorkerCmd           `cmd:"" help:"Answer sessions and scenarios with models of providers."`
 	Persist   PersistCmd          `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
 	Migrate   MigrateCmd          `cmd:"" help:"Create or update streams and tables."`
 	Retention retention.Cmd       `cmd:"" help:"Remove runs whose time is over, and say which those are."`

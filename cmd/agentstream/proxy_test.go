@@ -29,7 +29,7 @@ const modelSays = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1
 	"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n" +
 	"data: {\"type\":\"message_stop\"}\n\n"
 
-func model(t *testing.T) *httptest.Server {
+func modelServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -105,7 +105,7 @@ func TestProxyCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, admin := running(t, "--nats", nats.Server.ClientURL(), "--upstream", "anthropic="+model(t).URL, "--tenant", "acme", "--tenant", "other")
+	addr, admin := running(t, "--nats", nats.Server.ClientURL(), "--upstream", "anthropic="+modelServer(t).URL, "--tenant", "acme", "--tenant", "other")
 	resp := ask(t, addr, "Agentstream-Tenant", "other")
 	key := schema.RunKey{Tenant: "other", Run: resp.Header.Get("Agentstream-Run")}
 	var text string
@@ -148,7 +148,7 @@ func TestProxyCommand(t *testing.T) {
 // TestProxyCommandThroughAnEdge: the same over the HTTP API.
 func TestProxyCommandThroughAnEdge(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	addr, _ := running(t, "--edge", s.URL, "--upstream", "anthropic="+model(t).URL)
+	addr, _ := running(t, "--edge", s.URL, "--upstream", "anthropic="+modelServer(t).URL)
 	run := ask(t, addr).Header.Get("Agentstream-Run")
 	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(strings.Join(s.Lines(run), "\n"), `"state":"done"`); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

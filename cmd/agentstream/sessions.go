@@ -11,6 +11,7 @@ import (
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	"agentstream/producers/demo"
+	"agentstream/producers/model"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
 )
@@ -18,31 +19,46 @@ import (
 // sessionsName is what NATS keeps the place under up to which sessions were answered.
 const sessionsName = "demo-sessions"
 
-// answerSessions returns the part that answers the sessions which people create, in the demo's words: as any worker
-// of a platform would (docs/producers.md).
+// answerSessions returns the part that answers the sessions which people create, with the model that they name, or else in
+// the demo's words: as any worker of a platform would (docs/producers.md).
 //
-//	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ demo.Replies ─▶ log
+//	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ models, demo.Replies ─▶ log
 func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (process.Part, error) {
+	words := demo.Replies{Speed: c.DemoSpeed}.Answer
+	set := &model.Set{Other: words}
+	model.Scripted(set, words, c.DemoSpeed)
+	if err := c.add(set); err != nil {
+		return process.Part{}, err
+	}
 	cfg := worker.Config{
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
-		Archive: node.Guarded(n.Archive, store), Past: n.Archive,
-		Answer: demo.Replies{Speed: c.DemoSpeed}.Answer, Logger: log, Hooks: hooks,
+		Archive: node.Guarded(n.Archive, store), Past: n.Archive, Answer: set.Answer, Logger: log, Hooks: hooks,
 	}
+	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
+}
+
+// answering returns the part that answers sessions, and announces the models that do.
+func answering(cfg worker.Config, l *pubjs.Log, name string, set *model.Set, tenants []string, log *slog.Logger) (process.Part, error) {
 	d, err := worker.New(cfg)
 	if err != nil {
 		return process.Part{}, err
 	}
-	return process.Part{Name: "demo sessions", Run: func(ctx context.Context) error {
+	return process.Part{Name: "sessions", Run: func(ctx context.Context) error {
 		var group sync.WaitGroup
 		defer group.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		followed := make(chan error, 1)
-		group.Go(func() {
-			err := n.Log.Follow(ctx, pubjs.FollowConfig{Name: sessionsName, Logger: log}, d.Receive)
-			cancel()
-			followed <- err
-		})
-		return errors.Join(d.Run(ctx), <-followed)
+		ended := make(chan error, 2)
+		for _, run := range []func() error{
+			func() error { return l.Follow(ctx, pubjs.FollowConfig{Name: name, Logger: log}, d.Receive) },
+			func() error { return set.Announce(ctx, cfg.Log, cfg.Archive, tenants, log) },
+		} {
+			group.Go(func() {
+				err := run()
+				cancel()
+				ended <- err
+			})
+		}
+		return errors.Join(d.Run(ctx), <-ended, <-ended)
 	}}, nil
 }

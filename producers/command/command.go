@@ -38,6 +38,13 @@ func newCommand(from *Reader, at waiting, l *laneState) *Command {
 	return c
 }
 
+// With returns a command like this one with another payload. Done of it takes this one.
+func (c *Command) With(payload json.RawMessage) *Command {
+	event := c.Event
+	event.Payload = payload
+	return newCommand(c.from, waiting{lane: c.Child, event: &event}, &laneState{})
+}
+
 // text returns a member of the payload that is a string, "" for any other.
 func (c *Command) text(name string) string {
 	var s string

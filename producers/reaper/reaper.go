@@ -85,7 +85,8 @@ func (c Config) withDefaults() Config {
 //	            (log's clock)                                                        all that is open closed
 //
 // A session (a run that begins with session.created) in which nothing is open is silent because no one has written
-// to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done.
+// to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed
+// (schema.IsFeed) never ends, and is left alone.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only behind the very event that the silence began with, so a writer
@@ -158,7 +159,7 @@ func (r *Reaper) Round(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("producers: reaper: list of quiet runs: %w", err)
 		}
-		if r.fine(key) {
+		if schema.IsFeed(key.Run) || r.fine(key) {
 			continue
 		}
 		if batch = append(batch, &suspect{key: key}); len(batch) == reapBatch {

@@ -127,7 +127,7 @@ type alarm struct {
 
 func (v *visit) alarm() *alarm {
 	a := &alarm{v: v}
-	if at, _ := v.due(); !at.IsZero() {
+	if at, _ := v.due(); !at.IsZero() || v.once.Idle > 0 {
 		a.timer = time.NewTimer(a.until(at))
 	}
 	return a
@@ -153,7 +153,7 @@ func (a *alarm) passed() <-chan time.Time {
 // reset returns the reason of the run's end if a deadline has passed, or else waits for the next.
 func (a *alarm) reset() (reason string) {
 	at, reason := a.v.due()
-	if !time.Now().Before(at) {
+	if !at.IsZero() && !time.Now().Before(at) {
 		return reason
 	}
 	a.timer.Reset(a.until(at))
@@ -162,10 +162,15 @@ func (a *alarm) reset() (reason string) {
 
 // until returns how long to wait before looking again: the first delta brings a deadline of its own.
 func (a *alarm) until(at time.Time) time.Duration {
-	if idle := a.v.once.Idle; idle > 0 {
-		return min(time.Until(at), idle)
+	idle := a.v.once.Idle
+	switch left := time.Until(at); {
+	case at.IsZero():
+		return idle
+	case idle > 0:
+		return min(left, idle)
+	default:
+		return left
 	}
-	return time.Until(at)
 }
 
 func (a *alarm) stop() {

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/edge"
+	"agentstream/persister/postgres"
+	"agentstream/producers/model"
+	pubjs "agentstream/producers/natsjs"
+	"agentstream/producers/worker"
+	"agentstream/schema"
+)
+
+// WorkerCmd answers sessions that name one of its models.
+type WorkerCmd struct {
+	cli.NATSFlags
+	cli.PostgresFlags
+	ModelFlags
+	Tenant      []string `help:"Tenants whose sessions are answered." default:"default" env:"AGENTSTREAM_WORKER_TENANT"`
+	Places      int      `help:"Sessions that are answered at a time; others wait." default:"256" env:"AGENTSTREAM_WORKER_PLACES"`
+	AdminListen string   `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8092" env:"AGENTSTREAM_WORKER_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+}
+
+// ModelFlags say which models of which providers answer. Credentials are read from files and from the environment, never from
+// flags: a command line is seen by everybody on the machine.
+type ModelFlags struct {
+	Upstream    []string `help:"An API that models are asked through: openai, openai-responses, anthropic or gemini. Its credential is that of --upstream-key, or of OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY." env:"AGENTSTREAM_UPSTREAM" placeholder:"NAME=URL"`
+	UpstreamKey []string `help:"File with the credential of an upstream." env:"AGENTSTREAM_UPSTREAM_KEY" placeholder:"NAME=FILE"`
+	Models      []string `help:"Models that are served. With several upstreams each begins with the name of its own and =." env:"AGENTSTREAM_MODELS" placeholder:"[NAME=]MODEL"`
+}
+
+// add adds the models of upstreams to a set.
+func (f *ModelFlags) add(set *model.Set) error {
+	all := map[string]*model.Upstream{}
+	var names []string
+	for _, text := range f.Upstream {
+		name, address, ok := strings.Cut(text, "=")
+		u, err := url.Parse(address)
+		if !ok || err != nil {
+			return fmt.Errorf("--upstream %.40q: want NAME=URL", name) // the rest may hold a password
+		}
+		key, err := f.key(name)
+		if err != nil {
+			return err
+		}
+		if all[name], err = model.NewUpstream(name, u, key); err != nil {
+			return fmt.Errorf("--upstream: %w", err)
+		}
+		names = append(names, name)
+	}
+	served := map[string]bool{}
+	for _, text := range f.Models {
+		name, asked, ok := strings.Cut(text, "=")
+		if !ok && len(names) == 1 {
+			name, asked = names[0], text
+		}
+		u := all[name]
+		if u == nil || asked == "" {
+			return fmt.Errorf("--models %.100q: want NAME=MODEL with the name of an --upstream", text)
+		}
+		set.Add(u.Provider(), u.Answer, asked)
+		served[name] = true
+	}
+	for _, name := range names {
+		if !served[name] {
+			return fmt.Errorf("--upstream %s: no --models is served by it", name)
+		}
+	}
+	return nil
+}
+
+// key returns the credential of an upstream, "" for none.
+func (f *ModelFlags) key(upstream string) (string, error) {
+	for _, text := range f.UpstreamKey {
+		if name, file, _ := strings.Cut(text, "="); name == upstream {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				return "", fmt.Errorf("--upstream-key: %w", err)
+			}
+			return strings.TrimSpace(string(b)), nil
+		}
+	}
+	name, _, _ := strings.Cut(upstream, "-")
+	return os.Getenv(strings.ToUpper(name) + "_API_KEY"), nil
+}
+
+// Run answers until ctx ends. A turn that is under way then ends as cut.
+//
+//	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ models ─▶ providers
+//	 ▲                                                      │
+//	 └──────────────────────────────────────────────────────┘
+func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
+	set := &model.Set{}
+	if err := c.add(set); err != nil {
+		return err
+	}
+	if len(c.Upstream) == 0 {
+		return errors.New("--upstream: a worker without one has no model")
+	}
+	nc, err := c.Dial("worker", log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	l, err := pubjs.Open(ctx, nc)
+	if err != nil {
+		return fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	m := process.NewMetrics()
+	cfg := worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Answer: set.Answer, Serves: c.serves(set), Most: c.Places, Logger: log, Hooks: m.ProducerHooks(log)}
+	if c.Postgres == "" {
+		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
+	} else {
+		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		cfg.Archive, cfg.Past = store, store
+	}
+	part, err := answering(cfg, l, poolName(set), set, c.Tenant, log)
+	if err != nil {
+		return err
+	}
+	stages := [][]process.Part{{part}}
+	if c.AdminListen != "off" {
+		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
+		if err != nil {
+			return err
+		}
+		a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
+		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
+	}
+	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","), "admin", c.AdminListen)
+	return process.RunStages(ctx, stages...)
+}
+
+// serves returns what reports whether a run is answered: a session that names one of the models, or has a workflow.
+func (c *WorkerCmd) serves(set *model.Set) func(schema.RunKey, *schema.Event) bool {
+	return func(key schema.RunKey, first *schema.Event) bool {
+		return first.Type == schema.TypeSessionCreated && slices.Contains(c.Tenant, key.Tenant) && set.Serves(first.Payload)
+	}
+}
+
+// poolName returns the name under which workers with the same models share the sessions.
+func poolName(set *model.Set) string {
+	all, _ := json.Marshal(set.Providers()) // texts, sorted
+	sum := sha256.Sum256(all)
+	return "worker-" + hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,202 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentstream/producers/worker"
+	"agentstream/schema"
+)
+
+// workflow is a graph of nodes, with the names of the runtime protocol's contract.
+type workflow struct {
+	Nodes []node `json:"nodes"`
+	Edges []struct {
+		From   string `json:"from_node_id"`
+		Output string `json:"from_output"`
+		To     string `json:"to_node_id"`
+		Input  string `json:"to_input"`
+	} `json:"edges"`
+}
+
+type node struct {
+	ID        string   `json:"node_id"`
+	Type      string   `json:"node_type"`
+	DependsOn []string `json:"depends_on"`
+	Generate  *aiNode  `json:"ai_generate_config"`
+	Stream    *aiNode  `json:"ai_stream_config"`
+	Template  struct {
+		Template string `json:"template"`
+	} `json:"template_config"`
+}
+
+type aiNode struct {
+	Model       string  `json:"model_id"`
+	System      string  `json:"system_prompt"`
+	Temperature float64 `json:"temperature"`
+	TopP        float64 `json:"top_p"`
+	MaxTokens   int     `json:"max_tokens"`
+	Prompt      string  `json:"prompt"`
+}
+
+// play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The text of a
+// node is the input of those behind it; {{name}} in a template or a prompt is the input of that name, of an edge its to_input, or
+// else the id of the node that it comes from.
+func (s *Set) play(ctx context.Context, q *worker.Question, d description) (string, error) {
+	var w workflow
+	if err := json.Unmarshal(d.Runtime.Workflow, &w); err != nil {
+		return "", fmt.Errorf("WF_DAG_INVALID: %w", err)
+	}
+	order, err := w.order()
+	if err != nil {
+		return "", err
+	}
+	texts := map[string]string{}
+	for _, n := range order {
+		task := func(typ string, f map[string]any) error {
+			f["task_id"], f["name"] = n.ID, n.ID
+			return q.Run.Emit(ctx, typ, f)
+		}
+		if err := task(schema.TypeTaskStart, map[string]any{}); err != nil {
+			return "", err
+		}
+		text, err := s.node(ctx, q, n, d.Model, w.inputs(n, texts))
+		if err != nil {
+			return "", err // the end of the turn ends the task
+		}
+		texts[n.ID] = text
+		if err := task(schema.TypeTaskEnd, map[string]any{"ok": true, "output": map[string]string{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
+			return "", err
+		}
+	}
+	return "end_turn", nil
+}
+
+// maxOutput is how much of a node's text its task.end has, in bytes. The messages have all of it.
+const maxOutput = 32 << 10
+
+// input is a text that a node gets.
+type input struct{ name, text string }
+
+// before calls fn for each node that another one waits for, with the name that its text has there.
+func (w *workflow) before(n node, fn func(id, name string)) {
+	for _, id := range n.DependsOn {
+		fn(id, id)
+	}
+	for _, e := range w.Edges {
+		if e.To == n.ID {
+			fn(e.From, cmp.Or(e.Input, e.From))
+		}
+	}
+}
+
+func (w *workflow) inputs(n node, texts map[string]string) (list []input) {
+	w.before(n, func(id, name string) { list = append(list, input{name, texts[id]}) })
+	return list
+}
+
+// order returns the nodes so that each comes behind those that it depends on, and otherwise as they are written.
+func (w *workflow) order() (out []node, err error) {
+	done, rest := map[string]bool{}, w.Nodes
+	for len(rest) > 0 {
+		var later []node
+		for _, n := range rest {
+			ready := true
+			w.before(n, func(id, _ string) { ready = ready && done[id] })
+			if !ready {
+				later = append(later, n)
+				continue
+			}
+			done[n.ID] = true
+			out = append(out, n)
+		}
+		if len(later) == len(rest) {
+			return nil, errors.New("WF_DAG_INVALID: nodes wait for each other, or for one that is not there")
+		}
+		rest = later
+	}
+	return out, nil
+}
+
+// node plays one node, and returns its text.
+func (s *Set) node(ctx context.Context, q *worker.Question, n node, model string, inputs []input) (string, error) {
+	switch n.Type {
+	case "WORKFLOW_NODE_CONTROL_NOOP":
+		return joined(inputs), nil
+	case "WORKFLOW_NODE_TRANSFORM_TEMPLATE":
+		return filled(n.Template.Template, inputs), nil
+	case "WORKFLOW_NODE_AI_GENERATE", "WORKFLOW_NODE_AI_STREAM":
+		cfg := cmp.Or(n.Generate, n.Stream)
+		if cfg == nil {
+			return "", fmt.Errorf("WF_NODE_CONFIG_MISMATCH: node %.100q has no configuration", n.ID)
+		}
+		return s.generate(ctx, q, *cfg, model, inputs)
+	}
+	return "", fmt.Errorf("WF_NODE_CONFIG_MISMATCH: node %.100q is of type %.100q", n.ID, n.Type)
+}
+
+// generate asks a model, and returns the text of its message.
+func (s *Set) generate(ctx context.Context, q *worker.Question, cfg aiNode, model string, inputs []input) (string, error) {
+	prompt := filled(cfg.Prompt, inputs)
+	if prompt == "" {
+		prompt = cmp.Or(joined(inputs), q.Text())
+	}
+	d := map[string]any{"once": true, "model": cmp.Or(cfg.Model, model), "system": cfg.System}
+	p := map[string]any{}
+	if cfg.Temperature != 0 {
+		p["temperature"] = cfg.Temperature
+	}
+	if cfg.TopP != 0 {
+		p["top_p"] = cfg.TopP
+	}
+	if cfg.MaxTokens != 0 {
+		p["max_tokens"] = cfg.MaxTokens
+	}
+	d["parameters"] = p
+	session, err := json.Marshal(d)
+	if err != nil {
+		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
+	}
+	content, err := json.Marshal(map[string]string{"content": prompt})
+	if err != nil {
+		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
+	}
+	asked := &worker.Question{Message: q.Message.With(content), Run: q.Run, Turn: q.Turn, Told: q.Told, Session: session}
+	if _, err := s.Answer(ctx, asked); err != nil {
+		return "", err
+	}
+	fold, err := q.Fold(ctx)
+	if err != nil || len(fold.Messages) == 0 {
+		return "", err
+	}
+	var text strings.Builder
+	for _, b := range fold.Messages[len(fold.Messages)-1].Blocks {
+		if b.Kind == "text" {
+			text.WriteString(b.Text.String())
+		}
+	}
+	return text.String(), nil
+}
+
+func joined(inputs []input) string {
+	var all []string
+	for _, in := range inputs {
+		if in.text != "" {
+			all = append(all, in.text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// filled puts the inputs into a template, all at once: what an input says is no template.
+func filled(template string, inputs []input) string {
+	var pairs []string
+	for _, in := range inputs {
+		pairs = append(pairs, "{{"+in.name+"}}", in.text)
+	}
+	return strings.NewReplacer(pairs...).Replace(template)
+}

@@ -83,8 +83,8 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 		if v := schema.Field(t.Value, "input"); v != nil && t.Block.IsCall {
 			p.rec.input = v
 		}
-		if m.own && (p.rec.own != nil || !b.parts) {
-			p.finish(m, b, slotSays, b.content(t.Block.Part(), p.rec.input, t.Block.Free))
+		if m.own && (b.kind == blockText || b.kind == blockReasoning) { // others close at once
+			p.ends(m, b, t, t.Block.Part())
 		}
 	case assemble.BlockSignature:
 		b.extra = append(append(append(b.extra[:len(b.extra):len(b.extra)], `,"extras":{"signature":`...), t.Value...), '}')
@@ -92,7 +92,11 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 		b.extra = append(b.extra[:len(b.extra):len(b.extra)], `,"annotations":`...)
 		b.extra = appendCitations(b.extra, t.Value)
 	case assemble.BlockClose:
-		p.blockCloses(m, b, t)
+		if m.own && p.rec.own != nil && p.is(schema.TypeBlockEnd) {
+			p.ends(m, b, t, t.Text)
+		} else {
+			p.blockCloses(m, b, t)
+		}
 	}
 }
 

@@ -76,3 +76,18 @@ func (p *Projector) has(l *lane) {
 func (p *Projector) silent(m *message, t *assemble.Transition) bool {
 	return m.own && t.Kind == assemble.BlockText && string(p.field("silent")) == "true"
 }
+
+// ends finishes a block of a LangGraph agent's message as the agent has. One that is too long to be kept has no finish if the agent's
+// is not kept either: clients have its deltas.
+func (p *Projector) ends(m *message, b *block, t *assemble.Transition, said []byte) {
+	whole := schema.Field(p.rec.own, "content")
+	if whole == nil && !b.parts {
+		whole = b.content(said, p.rec.input, t.Block.Free)
+	}
+	if b.told > 0 {
+		b.tail = said[min(b.told, len(said)):]
+	}
+	if b.state = finished; whole != nil {
+		p.finish(m, b, slotSays, whole)
+	}
+}

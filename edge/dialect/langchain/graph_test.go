@@ -2,6 +2,8 @@ package langchain
 
 import (
 	"bytes"
+	"encoding/json"
+	"maps"
 	"os"
 	"testing"
 
@@ -112,5 +114,50 @@ func TestGraphUnknown(t *testing.T) {
 	named := projector(t, `{"channels":["custom:with space"]}`)
 	if n := len(project(t, named, graphRecords(t, []byte(in)))); n != 1 {
 		t.Errorf("%d events of the name", n)
+	}
+}
+
+// TestGraphLegacy: the older API's pieces of messages add up to what the graph's model has said.
+func TestGraphLegacy(t *testing.T) {
+	in, err := os.ReadFile("testdata/graph-in.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, args := map[string]string{}, ""
+	for _, f := range project(t, legacyProjector(t, Legacy{Modes: []string{"messages-tuple"}, Subgraphs: true}), graphRecords(t, in)) {
+		var pieces []struct {
+			ID      string
+			Content any
+			Chunks  []struct{ Args string } `json:"tool_call_chunks"`
+		}
+		if !bytes.HasPrefix(f.Event, []byte("messages")) {
+			continue
+		}
+		if err := json.Unmarshal(f.Data, &pieces); err != nil {
+			t.Fatalf("%s: %v", f.Data, err)
+		}
+		switch c := pieces[0].Content.(type) {
+		case string:
+			said[pieces[0].ID] += c
+		case []any:
+			b, _ := c[0].(map[string]any)
+			for _, name := range []string{"reasoning", "text"} {
+				v, _ := b[name].(string)
+				said[pieces[0].ID] += v
+			}
+		}
+		for _, c := range pieces[0].Chunks {
+			args += c.Args
+		}
+	}
+	texts := map[string]int{}
+	for _, v := range said {
+		texts[v]++
+	}
+	if want := (map[string]int{"Hm. Weather.Let me see 😀.": 1, "aaa": 2, "bbb": 2, "It rains.": 1, `You say "yes".`: 1}); !maps.Equal(texts, want) {
+		t.Errorf("%v, want %v", texts, want)
+	}
+	if want := `{"city":"Bern","days":[1,2,3,4]}`; args != want {
+		t.Errorf("arguments %s, want %s", args, want)
 	}
 }

@@ -102,7 +102,7 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 func (p *Projector) speaks(m *message, slot int, event string, more func(object) object) {
 	own := p.own(slot)
 	p.emit(messages, "messages", m.from, slot, func(o object) object {
-		if own != nil {
+		if own != nil && (p.older == nil || event != "content-block-finish") { // there it has more members
 			o, more = o.Members(own, "run_id", "message_id"), func(o object) object { return o }
 			if event == "message-start" && schema.Field(own, "role") == nil {
 				o = o.Str("role", m.role)

@@ -76,6 +76,8 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 
 		{"words", "edge/x.go", "package edge\nvar newOutlets int\n", "broadcast group"},
 		{"words", "edge/x.go", "package edge\nvar disk, penalty, letter int\n", ""},
+		{"verbs", "edge/x.go", "package edge\n\n// X gives a thing.\nvar X int\n", "gives"},
+		{"verbs", "edge/x.go", "package edge\n\n// X returns what a server gives.\nvar X int\n", ""},
 
 		{"init", "edge/x.go", "package edge\nfunc init() {}\n", "func init"},
 		{"init", "edge/x.go", "package edge\ntype a int\nfunc (a) init() {}\n", ""},

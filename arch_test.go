@@ -89,6 +89,7 @@ var rules = []rule{
 	{"clients", "a client library lives in one place, so that replacing or fixing its use is one change", checkClients},
 	{"names", "a package is called after what it does; a bag for everything is where a missing decision goes to live", checkNames},
 	{"words", "one word for one thing, and it is the one that the field has", checkWords},
+	{"verbs", "doc comments are written as those of the standard library: it returns, reports, writes, sets, means", checkComments},
 	{"init", "nothing happens by being imported: wiring is in cmd, where it can be read", checkInit},
 	{"doc", "every package says in doc.go what it is and what it promises", checkDoc},
 	{"length", "files of at most 600 lines and functions of at most 80 can be read at once", checkLength},

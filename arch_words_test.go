@@ -17,6 +17,24 @@ var retired = map[string]string{
 // camel matches the words of a Go name.
 var camel = regexp.MustCompile(`[A-Z]?[a-z0-9]+|[A-Z]+`)
 
+// verbs are not what a doc comment of Go begins with: something returns, reports, writes, sets or means.
+var verbs = regexp.MustCompile(`^// [A-Za-z0-9_]+ (gives|tells|says|hears)\b`)
+
+// checkComments looks at the first words of doc comments outside tests.
+func checkComments(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		if strings.HasSuffix(s.path, "_test.go") || ast.IsGenerated(s.file) {
+			continue
+		}
+		for _, group := range s.file.Comments {
+			if m := verbs.FindStringSubmatch(group.List[0].Text); m != nil {
+				out = append(out, violation{at(s, group), fmt.Sprintf("comment: %q is not a verb of doc comments", m[1]), "verbs:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
 // checkWords looks at the names of the code, where a word begins its life.
 func checkWords(tr tree) (out []violation) {
 	for _, s := range tr.sources {

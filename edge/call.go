@@ -50,7 +50,7 @@ func (c *call) speak(p *protocol.Protocol) {
 	}
 }
 
-// taken says that the connection is not the HTTP server's any more.
+// taken records that the connection is not the HTTP server's any more.
 func (c *call) taken(status int) {
 	c.direct, c.Writer.Status = true, status
 }
@@ -212,7 +212,7 @@ func requestID(h http.Header) string {
 	return "req_" + rand.Text()
 }
 
-// lastWord returns what a client is told at the end: what the table of ends says, changed by the protocol.
+// lastWord returns what a client is sent at the end: what the table of ends has, changed by the protocol.
 func (c *call) lastWord(err error) transport.End {
 	reason := ends.ReasonOf(err)
 	if err == nil {

@@ -27,7 +27,7 @@ func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversatio
 }
 
 // converse serves a conversation. What is wrong with the request is answered in HTTP, before the upgrade; with Late, who
-// may not open it is told by a close code.
+// may not open it gets a close code.
 func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	request, params := c.Request, c.Params
 	if run, named := params["run"]; named && !v.Late {
@@ -85,7 +85,7 @@ func (s *Server) turnAway(c *call, l *live.Life) error {
 	return c.late
 }
 
-// lastOfConversation is what the protocol said, or the table of ends.
+// lastOfConversation returns the protocol's close, or what the table of ends has.
 func (c *call) lastOfConversation(err error) transport.End {
 	if last := new(protocol.Close); errors.As(err, &last) {
 		return transport.End{Close: last.Code, Message: last.Reason}

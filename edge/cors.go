@@ -43,7 +43,7 @@ func corsLists(protocols []protocol.Protocol) (allow, expose string) {
 	return strings.Join(send, ", "), strings.Join(slices.Compact(read), ", ")
 }
 
-// cors says who may read the answer, whatever it will be: errors and 204 as well. It says Vary also to
+// cors sets the headers of who may read the answer, whatever it will be: errors and 204 as well. It sets Vary also for
 // requests without an origin, or a cache gives their answer to a page.
 func (s *Server) cors(c *call) {
 	if len(s.cfg.Origins) == 0 {
@@ -59,7 +59,7 @@ func (s *Server) cors(c *call) {
 
 // preflight answers a browser's question whether it may send a request, for paths that do not exist
 // too: else a page could not read the 404. It does not ask for a credential, because there is none,
-// and tells nothing but the list. It is false for other requests.
+// and contains nothing but the list. It is false for other requests.
 func (s *Server) preflight(c *call) bool {
 	if len(s.cfg.Origins) == 0 || c.Request.Method != http.MethodOptions ||
 		c.Request.Header.Get("Origin") == "" || c.Request.Header.Get("Access-Control-Request-Method") == "" {

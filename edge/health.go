@@ -12,7 +12,7 @@ import (
 // checkTimeout bounds what /readyz waits for.
 const checkTimeout = 3 * time.Second
 
-// CheckResult is what a check said, and how long it took to say it.
+// CheckResult is the result of a check, and how long it took.
 type CheckResult struct {
 	Err  error
 	Took time.Duration
@@ -36,7 +36,7 @@ func RunChecks(ctx context.Context, checks []Check) []CheckResult {
 	return out
 }
 
-// health says that the process serves requests, nothing about what it depends on.
+// health answers that the process serves requests, nothing about what it depends on.
 func (s *Server) health(c *call) error {
 	c.Reply(http.StatusOK, []byte(`{"status":"ok"}`))
 	return nil

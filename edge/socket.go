@@ -55,7 +55,7 @@ func (s *Server) upgrade(c *call, o ws.Options) (*ws.Sink, error) {
 	return sink, err
 }
 
-// closed says why a client closed in the words of the table of ends.
+// closed returns why a client closed in the words of the table of ends.
 func closed(err error) error {
 	if bad := new(ws.ProtocolError); errors.As(err, &bad) {
 		return err

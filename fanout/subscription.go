@@ -190,7 +190,7 @@ func (s *Subscription) endReplay() {
 	s.pull, s.finish, s.first = nil, nil, nil
 }
 
-// Close gives up the position. Closing twice is harmless.
+// Close releases the position. Closing twice is harmless.
 func (s *Subscription) Close() {
 	s.endReplay()
 	if s.feed != nil {

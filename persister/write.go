@@ -57,7 +57,7 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 // errAway reports that the log was away after the messages were read.
 var errAway = errors.New("the log was away since this was read: it is read again")
 
-// release gives back the memory of messages that are stored.
+// release releases the memory of messages that are stored.
 func (s *session) release(items []item) {
 	size := 0
 	for i := range items {

@@ -33,7 +33,7 @@ const (
 	WebSocket Transport = "ws"
 )
 
-// Config says what to do to which server. Zero fields get the scenario's defaults, shown as
+// Config is what to do to which server. Zero fields get the scenario's defaults, shown as
 // s1/s2/s3/s4/s5 where they differ.
 type Config struct {
 	URL   string // of the server: http or https, without a path. Required

@@ -79,7 +79,7 @@ func (l *ledger) begin(ctx context.Context, srv *server) error {
 	})
 }
 
-// end says that the runs are over. A deployment is not to be left with runs that seem to work.
+// end reports that the runs are over. A deployment is not to be left with runs that seem to work.
 func (l *ledger) end(ctx context.Context, srv *server) error {
 	const last = `{"type":"run.lifecycle","payload":{"state":"done","reason":null}}`
 	return l.each(ctx, func(ctx context.Context, run string) error {

@@ -104,7 +104,7 @@ func putInto(page, text string) error {
 	return os.WriteFile(page, []byte(before+markBegin+"\n"+strings.TrimSpace(text)+"\n"+markEnd+after), 0o644)
 }
 
-// machine says what the figures are of.
+// machine describes what the figures are of.
 func machine(short bool) string {
 	length := ""
 	if short {

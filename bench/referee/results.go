@@ -34,7 +34,7 @@ type record struct {
 	Lag     float64            `json:"lag,omitempty"`     // most packs that waited for the persister
 }
 
-// spoiled says why a figure must not count, or "".
+// spoiled returns why a figure must not count, or "".
 func (r record) spoiled() string {
 	if r.Err != "" {
 		return r.Err

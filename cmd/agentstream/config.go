@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// settings gives flags their values from the environment and the configuration file. kong lets a
+// settings sets flags to their values from the environment and the configuration file. kong lets a
 // resolver win over the environment that it reads itself; here the order is flag, environment,
 // file of the environment (_FILE), configuration file.
 type settings struct {

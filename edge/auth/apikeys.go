@@ -102,7 +102,7 @@ func validKeyID(id string) bool {
 	return true
 }
 
-// APIKeysConfig says where keys are kept.
+// APIKeysConfig is where keys are kept.
 type APIKeysConfig struct {
 	Path   string           // the file: one JSON object per line; empty lines and lines with # are passed over
 	Every  time.Duration    // how often the file is looked at, at most: how long a revoked key lives; default 1 s
@@ -123,7 +123,7 @@ type APIKeys struct {
 	broken error               // why the newest file could not be read
 }
 
-// fileStamp tells two states of a file apart.
+// fileStamp distinguishes two states of a file.
 type fileStamp struct {
 	info    fs.FileInfo
 	changed time.Time

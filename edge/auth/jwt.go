@@ -15,7 +15,7 @@ import (
 // minSecret is the least length of an HMAC secret, in bytes (RFC 7518 §3.2: the size of the hash).
 const minSecret = 32
 
-// JWTConfig says which tokens are accepted. Issuer and Audiences are needed, and exactly one source of
+// JWTConfig is which tokens are accepted. Issuer and Audiences are needed, and exactly one source of
 // keys: Discover, JWKS or Secret.
 type JWTConfig struct {
 	Issuer    string   // the iss claim, compared exactly

@@ -82,7 +82,7 @@ func (bs *Bodies) Document(c *Incoming, types ...string) ([]byte, error) {
 	return body, c.Share.Take(c.r.Context(), decodedJSON*int64(len(body)))
 }
 
-// Into reads a body in the space of dst, which it gives back also with an error.
+// Into reads a body in the space of dst, which it returns also with an error.
 func (bs *Bodies) Into(c *Incoming, dst []byte, types ...string) ([]byte, error) {
 	if err := mediaType(c.r.Header, types); err != nil {
 		return dst, err

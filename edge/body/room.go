@@ -61,7 +61,7 @@ func (s *share) try(n int64) error {
 	return err
 }
 
-// enter counts n bytes more into a share, or says why not, and tells of the next change.
+// enter counts n bytes more into a share, or returns why not, and a channel for the next change.
 func (r *room) enter(s *share, n int64) (change <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

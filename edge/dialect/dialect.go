@@ -15,7 +15,7 @@ type Dialect interface {
 	Open(in Input) (Request, error)
 	// Projector returns the translation for a request that Open returned.
 	Projector(req Request) Projector
-	// AppendError appends the body, one JSON text, that tells a client of this protocol why its
+	// AppendError appends the body, one JSON text, that informs a client of this protocol why its
 	// request was refused.
 	AppendError(dst []byte, p Problem) []byte
 }

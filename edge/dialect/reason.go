@@ -2,7 +2,7 @@ package dialect
 
 import "errors"
 
-// Reason says why a stream or a request ended. What that means on each transport is one table in
+// Reason is why a stream or a request ended. What that means on each transport is one table in
 // package edge.
 type Reason uint8
 

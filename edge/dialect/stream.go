@@ -15,7 +15,7 @@ type Stream struct {
 	Transport Transport
 	Mode      Mode
 	Shaped    bool // default detail is folded and paced (native §4)
-	// Shared says that the frames of a record depend on that record, on the request and, where projectors are Stateful, on
+	// Shared means that the frames of a record depend on that record, on the request and, where projectors are Stateful, on
 	// the records before, so that they may be built once for all who ask for the same.
 	Shared bool
 	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
@@ -46,7 +46,7 @@ const (
 	JSONL     Transport = "jsonl"
 )
 
-// Mode says how a stream ends when nothing goes wrong (runtime protocol K-STREAM-001, extended to
+// Mode is how a stream ends when nothing goes wrong (runtime protocol K-STREAM-001, extended to
 // all dialects).
 type Mode byte
 

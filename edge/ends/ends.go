@@ -33,7 +33,7 @@ var (
 	ErrPanic       = errors.New("panic")
 )
 
-// End says how an HTTP body is finished.
+// End is how an HTTP body is finished.
 type End byte
 
 // The ends.
@@ -202,7 +202,7 @@ var reasons = []struct {
 	{context.Canceled, dialect.ReasonClientGone},
 }
 
-// ReasonOf says why err ended a request or a stream. Errors that no row knows are internal.
+// ReasonOf returns why err ended a request or a stream. Errors that no row knows are internal.
 func ReasonOf(err error) dialect.Reason {
 	if err == nil {
 		return dialect.ReasonNone

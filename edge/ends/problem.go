@@ -84,7 +84,7 @@ type PositionError struct {
 func (e *PositionError) Error() string { return e.Err.Error() }
 func (e *PositionError) Unwrap() error { return e.Err }
 
-// maxMessage bounds what an error tells of a request, in bytes.
+// maxMessage bounds what an error repeats of a request, in bytes.
 const maxMessage = 500
 
 func Clip(s string) string {
@@ -106,7 +106,7 @@ func (e *LimitError) Unwrap() error { return ErrLimited }
 // Seconds is the wait as Retry-After has it.
 func (e *LimitError) Seconds() int { return int(max(1, (e.Wait+time.Second-1)/time.Second)) }
 
-// FieldError says which field of an event is wrong, as a JSON pointer (RFC 6901).
+// FieldError is which field of an event is wrong, as a JSON pointer (RFC 6901).
 type FieldError struct {
 	Field string
 	Err   error

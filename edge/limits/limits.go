@@ -122,7 +122,7 @@ func (l *Limiter) makeRoom(now time.Time) {
 	}
 }
 
-// Leave gives a meter back.
+// Leave releases a meter.
 func (l *Limiter) Leave(m *Meter, request bool) {
 	if m == nil {
 		return
@@ -151,7 +151,7 @@ func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	return nil
 }
 
-// used says which rate is used up, and for how long.
+// used returns which rate is used up, and for how long.
 func (m *Meter) used(now time.Time) error {
 	events, bytes := over(m.events, now, int64(m.limit.Events)), over(m.bytes, now, m.limit.Bytes)
 	switch {

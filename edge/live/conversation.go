@@ -38,7 +38,7 @@ type ConversationConfig struct {
 	Once   bool                // a frame that several subscriptions of a run show comes once
 	Gather time.Duration       // that subscriptions wait for others to begin with them
 	Beat   Heartbeat
-	// Ended is told of a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
+	// Ended is called for a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
 	Ended func(id string, err error) error
 }
@@ -71,7 +71,7 @@ type Conversation struct {
 // errUnsubscribed ends a subscription that its client has no use for.
 var errUnsubscribed = errors.New("the client has ended the subscription")
 
-// Converse takes a place among the streams, which Report.Release gives back. The first turn is Begin's: those of messages
+// Converse takes a place among the streams, which Report.Release releases. The first turn is Begin's: those of messages
 // that come earlier wait.
 func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	if err := v.Enter(cfg.Life); err != nil {
@@ -84,7 +84,7 @@ func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	return c, nil
 }
 
-// Begin lets the conversation write to sink, and step be its first turn. When its life ends, it tells the client and calls
+// Begin lets the conversation write to sink, and step be its first turn. When its life ends, it sends the client the reason and calls
 // Report.Done.
 func (c *Conversation) Begin(sink Socket, step func() error) {
 	c.sink = sink
@@ -105,7 +105,7 @@ func (c *Conversation) Turn(step func() error) error {
 	return c.take(step)
 }
 
-// take needs turn, and gives it back.
+// take needs turn, and releases it.
 func (c *Conversation) take(step func() error) (err error) {
 	defer c.turn.Unlock()
 	defer func() {
@@ -201,7 +201,7 @@ func (c *Conversation) newSubscription() *subscription {
 	return s
 }
 
-// enter gives a subscription its place.
+// enter adds a subscription.
 func (c *Conversation) enter(id string) (*subscription, error) {
 	s := c.newSubscription()
 	s.members = []member{{id: id}}

@@ -68,7 +68,7 @@ func (l *Life) key(run string) (schema.RunKey, error) {
 	return key, nil
 }
 
-// idleClock gives a context that ends when a keep-alive may be due. One timer serves many waits: it
+// idleClock returns a context that ends when a keep-alive may be due. One timer serves many waits: it
 // is set anew when it has fired, not for every event.
 type idleClock struct {
 	every  time.Duration

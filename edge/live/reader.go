@@ -16,18 +16,18 @@ import (
 
 // reader is one client's way through a source. One goroutine uses it.
 type reader interface {
-	// next waits for more and gives it. An error of ctx leaves the reader usable.
+	// next waits for more and returns it. An error of ctx leaves the reader usable.
 	next(ctx context.Context) (portion, error)
-	// wrote says how long it took to hand the last portion to the client.
+	// wrote records how long it took to hand the last portion to the client.
 	wrote(took time.Duration)
 	// upToDate returns the view that this reader watches when it has all of it but what the client was
 	// spared; nil when it does not, or watches none.
 	upToDate() *viewReader
-	// close lets go of everything and gives the number of events that the client was spared.
+	// close releases everything and returns the number of events that the client was spared.
 	close() (dropped int)
 }
 
-// portion is what a reader gives at once: packs as they are stored, or records of a view.
+// portion is what a reader returns at once: packs as they are stored, or records of a view.
 type portion struct {
 	batch   fanout.Batch
 	records []shape.Out
@@ -70,7 +70,7 @@ type viewReader struct {
 	room []schema.Pack // memory for the next batch
 }
 
-// Bounds of what one read of history gives at once.
+// Bounds of what one read of history returns at once.
 const (
 	portionBytes   = 64 << 10
 	portionRecords = 16 << 10

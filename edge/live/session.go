@@ -150,7 +150,7 @@ func (endReader) wrote(time.Duration)                   {}
 func (endReader) upToDate() *viewReader                 { return nil }
 func (endReader) close() int                            { return 0 }
 
-// Close gives everything back but the place among the streams, which the call holds until it is logged.
+// Close releases everything but the place among the streams, which the call holds until it is logged.
 func (ss *Session) Close() {
 	if ss == nil {
 		return // it was refused before
@@ -239,7 +239,7 @@ func (ss *Session) resume(rest []byte, err error) {
 	}()
 }
 
-// finish says the last word and lets go of everything.
+// finish sends the last words and releases everything.
 func (ss *Session) finish(err error) error {
 	err = Ended(ss.ctx, err)
 	if h := ss.live.cfg.Hooks.StreamClosed; h != nil && ss.c.Stream != nil {

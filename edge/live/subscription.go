@@ -168,7 +168,7 @@ func (s *subscription) Rest(b []byte) error {
 	return s.conv.sink.Ready(b)
 }
 
-// End says nothing to the client: the connection is the conversation's.
+// End sends nothing to the client: the connection is the conversation's.
 func (s *subscription) End(transport.End) error {
 	if s.part { // the rest of the frame is lost, and the connection with it
 		s.part = false

@@ -144,7 +144,7 @@ func (vs *views) find(key viewKey) *view {
 	return v
 }
 
-// leave gives a view up; the last watcher ends it.
+// leave releases a view; the last watcher ends it.
 func (vs *views) leave(v *view) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -173,7 +173,7 @@ func (vs *views) forget(v *view) {
 	vs.drop(v)
 }
 
-// close ends all views and waits for them. Watchers that are still there are told.
+// close ends all views and waits for them. Watchers that are still there are woken.
 func (vs *views) close() {
 	vs.mu.Lock()
 	for _, v := range vs.open {
@@ -229,7 +229,7 @@ func (v *view) feed(ctx context.Context, t *runs.Tail, st stage, seen schema.Seq
 	}
 }
 
-// alarm gives contexts that end at a time. One serves for as long as the time stays.
+// alarm returns contexts that end at a time. One serves for as long as the time stays.
 type alarm struct {
 	due    time.Time
 	ctx    context.Context

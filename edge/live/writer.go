@@ -149,7 +149,7 @@ func (w *writer) lead() error {
 	return w.flush(time.Now(), 0)
 }
 
-// missed tells how much is no longer kept.
+// missed writes how much is no longer kept.
 func (w *writer) missed() error {
 	if tell := w.ss.bound.Missed; tell != nil && w.ss.missed > 0 {
 		return w.comment(tell(w.ss.missed))
@@ -157,7 +157,7 @@ func (w *writer) missed() error {
 	return nil
 }
 
-// replayed tells once that the client has all that there was when its stream was opened.
+// replayed writes once that the client has all that there was when its stream was opened.
 func (w *writer) replayed() error {
 	at := max(w.ss.After, w.ss.c.Seq)
 	if w.told || w.ss.bound.Replayed == nil || at < w.ss.Pos.Last {
@@ -167,7 +167,7 @@ func (w *writer) replayed() error {
 	return w.comment(w.ss.bound.Replayed(at))
 }
 
-// comment writes what is no event, to clients that can be told so.
+// comment writes what is no event, to clients that can be sent it.
 func (w *writer) comment(text string) error {
 	sink, ok := w.sink.(transport.Commenter)
 	if !ok {

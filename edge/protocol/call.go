@@ -97,7 +97,7 @@ func (c *Call) Reply(status int, body []byte) {
 	_, _ = c.Writer.Write(append(body, '\n')) // a client that is gone has no use for the error
 }
 
-// Length says how long the answer's body is, in bytes.
+// Length sets how long the answer's body is, in bytes.
 func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
 
 // Path returns the value of a {name} of the pattern, unescaped and unchecked.

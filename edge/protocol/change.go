@@ -45,7 +45,7 @@ type Change[P dialect.Stateful] struct {
 	Events  []schema.Event
 	Options producers.AppendOptions // but for Whole and Check
 	Keyed   bool                    // with the request's Idempotency-Key
-	// Children says that Request.Run may be the id of a child: the events are the child's then.
+	// Children means that Request.Run may be the id of a child: the events are the child's then.
 	Children bool
 	Running  bool // an ended run takes nothing: the error wraps schema.ErrEnded
 	// Allow decides whether the run takes the events. It is asked of runs that the projector admits, again whenever others

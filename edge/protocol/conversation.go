@@ -20,11 +20,11 @@ type Conversation struct {
 	// Shaped, Shared, Subprotocols and MaxMessage count.
 	dialect.Stream
 	Needs auth.Scope // of who opens it; not 0
-	// Late says that who may not open it is told so after the upgrade, by a close code.
+	// Late means that who may not open it is refused after the upgrade, by a close code.
 	Late bool
 	// Subscriptions is how many a connection may hold at a time, at most MaxSubscriptions; 0: none.
 	Subscriptions int
-	// Once says that a frame which several subscriptions of a run show comes once: those that differ in their selections alone
+	// Once means that a frame which several subscriptions of a run show comes once: those that differ in their selections alone
 	// are one stream. One that joins gets its own replay first, in full, while the others wait; they go on together behind
 	// that. Their cursors are seqs or places. Such streams have no opening frames (dialect.Opener).
 	Once bool
@@ -39,7 +39,7 @@ type Conversation struct {
 
 	// Opened is called after the upgrade, with the request that asked for it; nil does nothing.
 	Opened func(*Talk) error
-	// Received is called with each message, valid UTF-8. An error is told as the dialect's AppendError has it, and the
+	// Received is called with each message, valid UTF-8. An error is sent as the dialect's AppendError has it, and the
 	// conversation goes on; but *Close, and what is no fault of the message, ends it.
 	Received func(t *Talk, message []byte) error
 	// Malformed is called with what is no message for Received, and with the close that its client would get: 1009 for one
@@ -69,7 +69,7 @@ type Heartbeat struct {
 	Send   func(*Talk) error // sends a frame; an error counts as one of Received
 	Misses int               // of them in a row that the client may leave without an answer; 0: any number
 	Lost   Close             // what it is told then; the zero value: 1001
-	// Strict says that only Talk.Alive answers; else every message of the client does.
+	// Strict means that only Talk.Alive answers; else every message of the client does.
 	Strict bool
 }
 

@@ -221,7 +221,7 @@ func (p *History) Down(ctx context.Context, from Spot) error {
 	return nil
 }
 
-// shorten ends a page in front of what is no longer kept; the next one hears of it.
+// shorten ends a page in front of what is no longer kept; the next one returns it.
 func (p *History) shorten(err error) error {
 	if len(p.Items) == 0 {
 		return err
@@ -260,7 +260,7 @@ func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err
 	return false, nil
 }
 
-// walk calls fn with each record behind lo up to hi, its frames in p.frames, until fn gives false.
+// walk calls fn with each record behind lo up to hi, its frames in p.frames, until fn returns false.
 func (p *History) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Record) (bool, error)) error {
 	if lo >= hi {
 		return nil

@@ -42,7 +42,7 @@ type Protocol struct {
 	Header http.Header
 	// Refused adds headers to a refusal; nil adds none.
 	Refused func(h http.Header, err error)
-	// LastWords may change what a client is told at the end of a stream, a conversation or a unary RPC; nil changes nothing.
+	// LastWords may change what is sent at the end of a stream, a conversation or a unary RPC; nil changes nothing.
 	// It is asked for the end of a run too, and where a gRPC call is refused: begun reports whether the stream had been
 	// answered.
 	LastWords func(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End)
@@ -74,7 +74,7 @@ type Stream struct {
 	Format *sse.Format
 	// KeepAlive is in the place of Protocol.KeepAlive; 0: that.
 	KeepAlive time.Duration
-	// Missed is the comment that tells a client without a cursor how many records are no longer kept, where there are any
+	// Missed is the comment that informs a client without a cursor how many records are no longer kept, where there are any
 	// (dialect.Request.Kept). Replayed is the one behind all that there was when the stream was opened; it gets the newest
 	// record that was looked at, 0 for a run that is not there yet. Only SSE has comments. nil: there is none.
 	Missed, Replayed func(schema.Seq) string

@@ -114,7 +114,7 @@ func (t *Talk) ended(id string, err error) error {
 	return t.deal(nil, func() error { return t.of.Ended(t, id, err) })
 }
 
-// deal calls a handler and tells the client what it refuses. An error ends the conversation.
+// deal calls a handler and sends the client what it refuses. An error ends the conversation.
 func (t *Talk) deal(message []byte, handle func() error) error {
 	ctx, cancel := context.WithTimeout(t.life.Ctx, t.Node.cfg.LogTimeout)
 	defer cancel()

@@ -209,7 +209,7 @@ func permit(f *schema.Fold, partial bool, head schema.Head, o order) error {
 	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s: %w", o.name, name, why, ends.ErrState)}
 }
 
-// decidable says why a plan cannot be approved or rejected. A plan with the gate "required" waits for
+// decidable returns why a plan cannot be approved or rejected. A plan with the gate "required" waits for
 // that in awaiting_approval. With "preview" the agent goes on meanwhile, so a decision is taken as long
 // as the run is not over.
 func decidable(f *schema.Fold, o order, state schema.RunState, over bool) string {

@@ -68,7 +68,7 @@ func lineCount(body []byte) int {
 	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
 }
 
-// decode appends a body's events to dst, checked; with an error it gives dst back as it was.
+// decode appends a body's events to dst, checked; with an error it returns dst as it was.
 func (a *API) decode(dst []schema.Event, run string, body []byte) ([]schema.Event, error) {
 	events, err := schema.AppendBatch(dst, run, body)
 	if err != nil {
@@ -97,7 +97,7 @@ func located(err error, body []byte) error {
 	return err
 }
 
-// lineOf says where event i, counted from 0, stands in a body that schema.DecodeBatch has taken: its
+// lineOf returns where event i, counted from 0, stands in a body that schema.DecodeBatch has taken: its
 // line in NDJSON, which may hold empty ones, its position in a JSON array.
 func lineOf(body []byte, i int) int {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {

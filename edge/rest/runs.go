@@ -164,7 +164,7 @@ type runSummary struct {
 	EndedAt   *string         `json:"ended_at"` // null while the run goes on
 }
 
-// summary says what is known of a run without reading it, or of a child by its own id, whose root is read.
+// summary returns what is known of a run without reading it, or of a child by its own id, whose root is read.
 func (a *API) summary(c *protocol.Call) error {
 	key, err := c.Key()
 	if err != nil {

@@ -174,7 +174,7 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 	return opt, err
 }
 
-// options says how a post is to be appended, or that it must not be.
+// options returns how a post is to be appended, or that it must not be.
 func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 	if limit := t.a.cfg.MaxBodyBytes; int64(len(p.Body)) > limit {
 		return producers.AppendOptions{}, fmt.Errorf("%d bytes, %d allowed: %w", len(p.Body), limit, ends.ErrBodyTooBig)

@@ -150,7 +150,7 @@ type Position struct {
 	Ended bool       // nothing will follow
 }
 
-// where says where a source stands. The head is the root's.
+// where returns where a source stands. The head is the root's.
 func (src Source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) (Position, error) {
 	if src.Child == "" {
 		return Position{Last: head.Last, Ended: head.State.Final()}, nil
@@ -176,7 +176,7 @@ func (src Source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) 
 	return Position{Last: own.n, Ended: own.ended || head.State.Final()}, nil
 }
 
-// WhereIs says what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
+// WhereIs returns what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
 // wraps fanout.ErrNotFound for what is neither.
 func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Position, error) {
 	src, head, err := rs.Locate(ctx, key)

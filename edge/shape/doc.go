@@ -1,4 +1,4 @@
-// Package shape decides what of a run one kind of client is told, and when (native §4 R1 to R4).
+// Package shape decides what of a run one kind of client is shown, and when (native §4 R1 to R4).
 //
 // # What it is
 //

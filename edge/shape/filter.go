@@ -7,7 +7,7 @@ import (
 	"agentstream/schema"
 )
 
-// Filter says which events of a run are shown. The zero Filter shows everything.
+// Filter is which events of a run are shown. The zero Filter shows everything.
 type Filter struct {
 	// Agent leaves out what others than the agent say: words of a user, a system or a tool (the attribute actor). What a
 	// running tool prints is shown.

@@ -2,7 +2,7 @@ package shape
 
 import "agentstream/schema"
 
-// Drop says what a client that does not keep up is spared (native §4 R4).
+// Drop is what a client that does not keep up is spared (native §4 R4).
 type Drop byte
 
 // The levels, each with what the ones before it spare.
@@ -28,7 +28,7 @@ type Folder struct {
 	hole  hole
 }
 
-// hole is what Drop has left out and the client was not told of.
+// hole is what Drop has left out and the client was not informed of.
 type hole struct {
 	first schema.Seq
 	last  schema.Record

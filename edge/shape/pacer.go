@@ -74,7 +74,7 @@ func (p *Pacer) Tick(out []Out, now time.Time) []Out {
 	return out
 }
 
-// Due says when Tick has something; ok is false when nothing is pending.
+// Due returns when Tick has something; ok is false when nothing is pending.
 func (p *Pacer) Due() (at time.Time, ok bool) {
 	return p.earliest(), len(p.spans) > 0
 }

@@ -17,7 +17,7 @@ import (
 type reader interface {
 	// take takes the next record. A reader that wraps errUnfed into the error is good for nothing any more.
 	take(r schema.Record) error
-	// skip says that what was between pos and first is no longer kept. It returns the reader that goes on: this one
+	// skip records that what was between pos and first is no longer kept. It returns the reader that goes on: this one
 	// behind a place that is not 0, or one that was fed nothing, from 0; nil when there is none up to through.
 	skip(pos, first, through schema.Seq) (next reader, from schema.Seq)
 	// copy returns a copy, nil when there is none.

@@ -5,7 +5,7 @@ import "agentstream/edge/dialect"
 // Encoding is the form in which a transport's connections take frames, so that they can be built once for
 // many. There is one value for each form; they are compared by address and never changed.
 type Encoding struct {
-	// Name tells forms apart in profiles and logs.
+	// Name distinguishes forms in profiles and logs.
 	Name string
 	// Append appends one frame.
 	Append func(dst []byte, f dialect.Frame) []byte

@@ -89,7 +89,7 @@ func (r *Response) Count() int64 {
 	return n
 }
 
-// Failed says what an error of a write means: a client that is slow, or one that is gone. HTTP/2 resets
+// Failed returns what an error of a write means: a client that is slow, or one that is gone. HTTP/2 resets
 // the stream when the deadline passes and reports only that it is closed.
 func (r *Response) Failed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(r.until) {

@@ -18,21 +18,21 @@ type Sink interface {
 	Flush() (int64, error)
 	// KeepAlive shows the client a sign of life that is no frame.
 	KeepAlive() error
-	// End says the last word in the transport's own terms and lets go of everything. Nothing may be
+	// End sends the last words in the transport's own terms and releases everything. Nothing may be
 	// called after it. An error says that the word did not get through.
 	End(e End) error
 }
 
-// Commenter is a Sink whose clients can be told what is no event.
+// Commenter is a Sink whose clients can be sent what is no event.
 type Commenter interface {
 	// Comment writes a text without line breaks, behind what was flushed.
 	Comment(text string) error
 }
 
-// End is why a stream is over and what its client is told of it, in the words of every transport. The zero End
+// End is why a stream is over and what its client is sent about it, in the words of every transport. The zero End
 // breaks off without a word.
 type End struct {
-	// Clean says that the stream is complete: the body of HTTP ends whole, a gRPC call is OK. Any other breaks
+	// Clean means that the stream is complete: the body of HTTP ends whole, a gRPC call is OK. Any other breaks
 	// off, which no client takes for success.
 	Clean bool
 	// Last are frames before the end, in the form of the stream's other frames: an event that explains the end,
@@ -52,7 +52,7 @@ type End struct {
 	// Rest is what is left of ready frames of which TryWrite has taken a part, or nothing. It goes out before all
 	// else. Nothing can follow a part without it: the connection is reset.
 	Rest []byte
-	// Wait says that the client may be slow: it has a write time-out for each 64 KiB of what is left to be written,
+	// Wait means that the client may be slow: it has a write time-out for each 64 KiB of what is left to be written,
 	// and another to read what is on its way, before the connection is closed. One that does not read in that time
 	// is reset.
 	Wait bool

@@ -193,7 +193,7 @@ func (a *Archiver) batch(ctx context.Context) (n int, err error) {
 	return len(keys), nil
 }
 
-// giveBack gives up the claims of runs.
+// giveBack releases the claims of runs.
 func (a *Archiver) giveBack(ctx context.Context, keys []schema.RunKey) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -121,7 +121,7 @@ func (s *reply) interrupts() error {
 	return s.q.Interrupt(s.ctx, json.RawMessage(fmt.Sprintf(`{"request_id":%q,"prompt":"May I go on?","options":["yes","no"]}`, id)))
 }
 
-// goesOn says what was answered.
+// goesOn writes what was answered.
 func (s *reply) goesOn() error {
 	said := ""
 	for _, a := range s.q.Answers {

@@ -154,7 +154,7 @@ func (d *Decoder) custom(e *event) bool {
 var states = map[string]schema.RunState{"started": schema.StateRunning, "running": schema.StateRunning, "completed": schema.StateDone,
 	"failed": schema.StateError, "interrupted": schema.StateAborted}
 
-// lifecycle says what becomes of the run, or of a namespace. A run that has asked for input waits, whatever LangGraph calls that.
+// lifecycle returns what becomes of the run, or of a namespace. A run that has asked for input waits, whatever LangGraph calls that.
 func (d *Decoder) lifecycle(e *event) bool {
 	l, state := d.laneOf(e.Params.Namespace), states[e.data.Str("event")]
 	switch {

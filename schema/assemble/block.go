@@ -42,7 +42,7 @@ type Block struct {
 	part  []byte       // with Limits.Text: what was streamed since the last BlockPart
 }
 
-// BlockKind says what a block holds.
+// BlockKind is what a block holds.
 type BlockKind uint8
 
 // The kinds of blocks.

@@ -11,7 +11,7 @@ import (
 // Item is something of a lane that has begun and has not ended, beside its turn and its message. It is replaced, never
 // changed.
 type Item struct {
-	// Kind says what it is: CallAsk for a call that has not started, CallStart, ModelStart, TaskStart, InputRequest.
+	// Kind is what it is: CallAsk for a call that has not started, CallStart, ModelStart, TaskStart, InputRequest.
 	Kind   Kind
 	ID     string // "" when it has none, or one of more than 1 KiB
 	Tool   string // of a call, where known

@@ -1,6 +1,6 @@
 package assemble
 
-// Kind says what a Transition is.
+// Kind is what a Transition is.
 type Kind uint8
 
 // The kinds. Of each pair the second follows the first before the run ends, and belongs to the same lane.
@@ -22,7 +22,7 @@ const (
 	// BlockText is a piece of a block's text, or of the input of its call when Input is set. Text is the inside of a
 	// JSON string; a low surrogate stands before it when Low is not 0.
 	BlockText
-	// BlockPart says, with Limits.Text, that the text of a block is not kept any longer: it or the texts of all blocks
+	// BlockPart means, with Limits.Text, that the text of a block is not kept any longer: it or the texts of all blocks
 	// would be too long. Text is what was streamed of the block since it opened, or since its last BlockPart. A
 	// piece that is too long by itself is a part of its own. Text of a BlockClose is what was streamed since then.
 	BlockPart
@@ -33,12 +33,12 @@ const (
 	BlockCitations
 	// BlockEnd is the producer's end of a block, as often as it says so. Value is the payload of the block.end.
 	BlockEnd
-	// CallAsk says that a model has begun to ask for a call of a tool. CallStart and CallEnd enclose its execution.
+	// CallAsk means that a model has begun to ask for a call of a tool. CallStart and CallEnd enclose its execution.
 	// A call that is not asked for may start, and one that does not start ends with CallEnd as well.
 	CallAsk
 	CallStart
 	CallEnd
-	// CallRun says that the tool of a call that has started works now. It comes once between CallStart and CallEnd, or
+	// CallRun means that the tool of a call that has started works now. It comes once between CallStart and CallEnd, or
 	// not at all: not every producer says so.
 	CallRun
 	// ModelStart and ModelEnd enclose a request to a model, TaskStart and TaskEnd a task.
@@ -49,14 +49,14 @@ const (
 	// InputRequest and InputAnswer enclose a request for input of a person.
 	InputRequest
 	InputAnswer
-	// ChildBegin says that a child has become known, ChildEnd that its state is final. Both are of the child's lane.
+	// ChildBegin means that a child has become known, ChildEnd that its state is final. Both are of the child's lane.
 	// A child that goes on behind its end begins again.
 	ChildBegin
 	ChildEnd
-	// StateChange says that a lane has another state, which is Lane.State. Value is the payload of the run.lifecycle;
+	// StateChange means that a lane has another state, which is Lane.State. Value is the payload of the run.lifecycle;
 	// nil when a message to a run that has ended begins it again.
 	StateChange
-	// UsageAdd says what a message or a request to a model has used. Value is a JSON object.
+	// UsageAdd is what a message or a request to a model has used. Value is a JSON object.
 	UsageAdd
 )
 

@@ -64,7 +64,7 @@ func (p *Projector) scoped(l *lane) {
 	}
 }
 
-// has gives a lane the namespace of the record at hand.
+// has sets the namespace of a lane to that of the record at hand.
 func (p *Projector) has(l *lane) {
 	l.namespace, l.segments = p.from(l).namespace, nil
 	for e := range jsonscan.Elements(l.namespace) {

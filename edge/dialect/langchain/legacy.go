@@ -119,7 +119,7 @@ func (s *said) tells(m mode, event string, data []byte) {
 	}
 }
 
-// legacy tells an event in the words of the older API. data is the event's.
+// legacy emits an event in the words of the older API. data is the event's.
 func (p *Projector) legacy(c channel, from source, at dialect.Place, data []byte) {
 	root := string(from.namespace) == "[]"
 	if p.req.Span != "" && p.req.Span != p.run.id || !root && !p.older.deep {
@@ -161,7 +161,7 @@ func orNull(v []byte) []byte {
 	return v
 }
 
-// lifecycle says which run has begun, and how it ends: with that a stream of the run ends.
+// lifecycle emits which run has begun, and how it ends: with that a stream of the run ends.
 func (s *said) lifecycle() {
 	switch event := text(s.data.Raw("event")); event {
 	case "running":
@@ -234,7 +234,7 @@ func (s *said) tuple(piece object) {
 // types are those of messages, by role.
 var types = map[string]string{"ai": "AIMessageChunk", "human": "human", "system": "system"}
 
-// message tells a piece of a message: text as text where it is the first block, all else as blocks with an index.
+// message emits a piece of a message: text as text where it is the first block, all else as blocks with an index.
 func (s *said) message() {
 	typ := types[text(s.data.Raw("role"))]
 	if typ == "" { // results of tools come as such
@@ -272,7 +272,7 @@ func (s *said) message() {
 	}
 }
 
-// finish tells what was not told of a block when it ends.
+// finish emits what was not emitted of a block when it ends.
 func (s *said) finish(o object, index []byte) {
 	whole := s.data.Raw("content")
 	b := jsonscan.Fields(nil).Read(whole)
@@ -307,7 +307,7 @@ func callChunk(o object, index []byte, of jsonscan.Fields, args []byte) object {
 	return append(o, `}]`...)
 }
 
-// tool tells what becomes of a call: to those who watch tools, and its result as a message.
+// tool emits what becomes of a call: to those who watch tools, and its result as a message.
 func (s *said) tool() {
 	event := text(s.data.Raw("event"))
 	o := object{'{'}.Raw("toolCallId", s.data.Raw("tool_call_id")).OptRaw("name", s.data.Raw("tool_name"))

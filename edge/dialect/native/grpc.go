@@ -65,7 +65,7 @@ func (m *messages) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
-// begin encodes into head everything up to the payload's bytes, which it gives: they are copied once.
+// begin encodes into head everything up to the payload's bytes, which it returns: they are copied once.
 func (m *messages) begin(r schema.Record) ([]byte, error) {
 	sc := scanner{rest: r.Line}
 	id, ts := sc.token(`{"id":"`), sc.token(`","ts":"`)
@@ -103,7 +103,7 @@ func (m *messages) begin(r schema.Record) ([]byte, error) {
 	return payload, nil
 }
 
-// tail encodes the fields behind seq, but the payload, which it gives, and the unknown ones, which it
+// tail encodes the fields behind seq, but the payload, which it returns, and the unknown ones, which it
 // collects.
 func (m *messages) tail(sc *scanner, b []byte) (payload, _ []byte) {
 	m.extra = m.extra[:0]
@@ -191,7 +191,7 @@ func (sc *scanner) skip(want string) {
 	sc.rest = sc.rest[len(want):]
 }
 
-// token steps over want and gives what is behind it up to a quote, which stays.
+// token steps over want and returns what is behind it up to a quote, which stays.
 func (sc *scanner) token(want string) []byte {
 	sc.skip(want)
 	end := bytes.IndexByte(sc.rest, '"')

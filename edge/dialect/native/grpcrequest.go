@@ -122,7 +122,7 @@ func badMessage(err error) error {
 	return fmt.Errorf("request is not a StreamRequest: %v: %w", err, dialect.ErrBadRequest)
 }
 
-// field reads one field's value and gives its length, negative for one that is cut short.
+// field reads one field's value and returns its length, negative for one that is cut short.
 func (m *streamRequest) field(num protowire.Number, typ protowire.Type, b []byte) int {
 	switch typ {
 	case protowire.VarintType:

@@ -76,7 +76,7 @@ func (p *Projector) outcome() {
 	p.change(p.rec.thread, func(t *thread) { t.owed = p.rec.Seq }) // it is answered like a message
 }
 
-// loss says what was let go: it is never silent.
+// loss emits what was let go: it is never silent.
 func (p *Projector) loss() {
 	b := []byte(`"`)
 	for _, of := range []string{"events", "bytes"} {

@@ -4,7 +4,7 @@
 //
 // A [Dialect] over server-sent events, and the words of the sessions API (package edge/dialect/qoder/sessions serves it). A
 // run of the log is a session, its root lane the coordinator's thread, each child a thread. A [Projector] reads
-// all records of a run and gives the frames that one request is shown: of the session, or of one thread.
+// all records of a run and makes the frames that one request is shown: of the session, or of one thread.
 //
 // # Contract
 //

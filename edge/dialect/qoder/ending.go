@@ -20,7 +20,7 @@ var endExtras = [...]string{
 }
 
 // endingOf reads how a message ends. One that is cut will not be ended by its producer; one that nobody announced
-// ends with what was said.
+// ends with the text so far.
 func (p *Projector) endingOf(s *assemble.Transition) *ending {
 	e := &ending{content: s.Value}
 	omitted := false
@@ -65,7 +65,7 @@ func (e *ending) read(payload []byte) (omitted bool) {
 	return omitted
 }
 
-// conclude tells the end of a message, and then the whole of it.
+// conclude emits the end of a message, and then the whole of it.
 func (p *Projector) conclude(l *lane, m *message, s *assemble.Transition) {
 	switch s.Message.Role {
 	case "assistant":
@@ -78,7 +78,7 @@ func (p *Projector) conclude(l *lane, m *message, s *assemble.Transition) {
 	}
 }
 
-// thoughts tells agent.thinking for each thought of the content; those beyond a bound are told together.
+// thoughts emits agent.thinking for each thought of the content; those beyond a bound are emitted together.
 func (p *Projector) thoughts(m *message, of *assemble.Message, content []byte) {
 	var more []byte
 	n, place := 0, -1
@@ -109,7 +109,7 @@ func (p *Projector) thought(m *message, id string, said []byte) {
 	p.emit(emission{typ: "agent.thinking", id: id, turn: m.turn, body: p.body})
 }
 
-// whole tells agent.message: with increments all blocks, so that each stands where they said; without them what
+// whole emits agent.message: with increments all blocks, so that each stands where they said; without them what
 // there is to read, and nothing where there is nothing.
 func (p *Projector) whole(m *message, e *ending) {
 	body, said, first := []byte(`,"content":[`), m.previewed > 0 || e.content == nil, true
@@ -163,7 +163,7 @@ func appendPlain(o []byte, c *assemble.Part) []byte {
 	return nil
 }
 
-// person tells what somebody else than the model said, unless it was shown when it was sent.
+// person emits a message of somebody else than the model, unless it was shown when it was sent.
 func (p *Projector) person(l *lane, m *message, s *assemble.Transition) {
 	cause, id := p.rec.cause, []byte(nil)
 	if cause == "" {

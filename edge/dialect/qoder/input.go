@@ -146,7 +146,7 @@ func (t *tools) settle(c *call, result bool) (waited bool) {
 	return waited
 }
 
-// request says that a model is asked.
+// request emits that a model is asked.
 func (p *Projector) request() {
 	t := p.rec.thread
 	c := &call{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq, kind: callModel}
@@ -155,7 +155,7 @@ func (p *Projector) request() {
 	p.change(p.rec.thread, func(t *thread) { t.called = counts{} })
 }
 
-// response says that it has answered. One that nobody asked is asked first: an end is always that of a start.
+// response emits that it has answered. One that nobody asked is asked first: an end is always that of a start.
 func (p *Projector) response() {
 	t := p.rec.thread
 	c := p.tools.drop(modelKey(t.child, field(p.rec.payload, "call_id")))

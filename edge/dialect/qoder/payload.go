@@ -22,7 +22,7 @@ const (
 	maxRef    = 256 // bytes of an id
 )
 
-// CreatePayload checks the body of POST /sessions and gives the payload of session.created. The error wraps
+// CreatePayload checks the body of POST /sessions and returns the payload of session.created. The error wraps
 // dialect.ErrBadRequest and is in words for the client.
 //
 // Fields that the protocol has not got are passed over and not stored: what they hold is nobody's here, and all who

@@ -10,7 +10,7 @@ import (
 // Previews are for clients that ask for them with event_deltas[] (qoder §2): the id of an event that will come, and
 // its text as it does. They are shown whatever the session's setting is, and never in the history.
 
-// previewPiece tells a piece of a block to those who preview.
+// previewPiece emits a piece of a block for those who preview.
 func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
 	switch b := s.Block; b.Kind {
 	case assemble.Thinking:

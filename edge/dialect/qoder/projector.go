@@ -11,7 +11,7 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// Projector reads the records of one session, all of them in order, and gives the frames of one form.
+// Projector reads the records of one session, all of them in order, and makes the frames of one form.
 type Projector struct {
 	story // what the log says so far
 	form  form
@@ -93,7 +93,7 @@ func (p *Projector) Admit(req dialect.Request) error {
 	return nil
 }
 
-// Project gives the frames of the next record that its form shows; with a nil out only the story goes on. A
+// Project appends the frames of the next record that its form shows; with a nil out it only counts the record. A
 // payload that does not fit its type is passed over, as everywhere: the log is older than its readers.
 func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	if err := p.next(out, r); err != nil {

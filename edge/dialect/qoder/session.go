@@ -9,7 +9,7 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// info is what was said of the session.
+// info is what clients have set of the session.
 type info struct {
 	description json.RawMessage // schema.MergeSession
 	created     bool            // as a session, and not only as a run
@@ -24,7 +24,7 @@ func (i *info) size() int   { return len(i.description) }
 
 const incrementalField = "incremental_streaming_enabled"
 
-// describe reads what is said of the session itself. Of children only that their thread is archived.
+// describe reads what an event has of the session itself. Of children only that their thread is archived.
 func (p *Projector) describe() {
 	t := p.rec.thread
 	if typ := string(p.rec.Type); t.child != "" {
@@ -66,7 +66,7 @@ func (p *Projector) stream() {
 	}
 }
 
-// updatedFields says what has changed: metadata as all of it is now, everything else as it was said.
+// updatedFields appends what has changed: metadata as all of it is now, everything else as the client sent it.
 func (p *Projector) updatedFields() {
 	body := appendRest(nil, p.rec.payload, "metadata")
 	if field(p.rec.payload, "metadata") != nil {

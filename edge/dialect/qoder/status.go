@@ -183,7 +183,7 @@ func (p *Projector) spoke() {
 	}
 }
 
-// run says that a thread runs, unless it does.
+// run emits that a thread runs, unless it does.
 func (p *Projector) run(t *thread) *thread {
 	if t.running {
 		return t
@@ -204,7 +204,7 @@ func (p *Projector) run(t *thread) *thread {
 	return t
 }
 
-// failed says that a thread has failed, with the record's reason, unless that is what it said last.
+// failed emits that a thread has failed, with the record's reason, unless that was emitted last.
 func (p *Projector) failed(t *thread) {
 	if !t.running && !t.asked && t.stop == stopFailed {
 		return
@@ -216,7 +216,7 @@ func (p *Projector) failed(t *thread) {
 	p.fail(t, message, "exhausted")
 }
 
-// finish says that a thread does not run any more, and why. One that has not run, of which nothing was asked, and
+// finish emits that a thread does not run any more, and why. One that has not run, of which nothing was asked, and
 // which does not wait for the client, is idle already.
 func (p *Projector) finish(t *thread, why stop) *thread {
 	if t.asked || t.stop == stopAction && why != stopAction {
@@ -271,14 +271,14 @@ func (p *Projector) appendStop(b []byte, t *thread) []byte {
 	return append(b, `]}`...)
 }
 
-// fail says what went wrong; retry is exhausted or terminal (qoder §1.7). message is a JSON string.
+// fail emits what went wrong; retry is exhausted or terminal (qoder §1.7). message is a JSON string.
 func (p *Projector) fail(t *thread, message []byte, retry string) {
 	b := append([]byte(`,"error":{"type":"unknown_error","message":`), message...)
 	b = append(append(b, `,"retry_status":{"type":"`...), retry...)
 	p.emit(emission{typ: "session.error", thread: t, body: append(b, `"}}`...)})
 }
 
-// waiting says that something more waits for the client, in a lane, and so in the session.
+// waiting counts something more that waits for the client, in a lane, and so in the session.
 func (p *Projector) waiting(t *thread) {
 	if p.tools.waits(t.child) == 0 {
 		return // it was ended before it was said

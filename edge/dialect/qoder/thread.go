@@ -90,7 +90,7 @@ func (t *threads) sorted() []*thread {
 	return all
 }
 
-// change replaces a thread with a changed copy, which it gives.
+// change replaces a thread with a changed copy, which it returns.
 func (p *Projector) change(t *thread, fn func(*thread)) *thread {
 	next := *t
 	fn(&next)
@@ -101,7 +101,7 @@ func (p *Projector) change(t *thread, fn func(*thread)) *thread {
 	return &next
 }
 
-// arrive tells of a child whose first record this is, and which nobody has announced.
+// arrive emits a child whose first record this is, and which nobody has announced.
 func (p *Projector) arrive() {
 	t := p.rec.thread
 	if t.told {
@@ -114,7 +114,7 @@ func (p *Projector) arrive() {
 	p.created(t, above, "", "")
 }
 
-// created says that there is a child.
+// created emits that there is a child.
 func (p *Projector) created(t *thread, parent, use, name string) *thread {
 	t = p.change(t, func(t *thread) {
 		t.told, t.parent, t.use = true, parent, use

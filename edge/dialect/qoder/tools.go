@@ -15,7 +15,7 @@ type tools struct {
 	waiting []*call               // for the client, oldest first; replaced, never changed
 }
 
-// callKind says what a client is shown of a call, and how it answers.
+// callKind is what a client is shown of a call, and how it answers.
 type callKind uint8
 
 const (
@@ -238,7 +238,7 @@ func (p *Projector) permission() string {
 	return "allow"
 }
 
-// begin says that a call begins and gives its event id.
+// begin emits that a call begins and returns its event id.
 func (p *Projector) begin(c *call, e emission, name, input, server []byte, permission string) string {
 	if !isString(name) {
 		name = []byte(`"unknown"`)

@@ -13,7 +13,7 @@
 // # Contract
 //
 // The request message is bounded in size, also when it is compressed, and in time: a call that brings
-// no message is ended. An end is told as a status, with details and trailing metadata; Clean is OK.
+// no message is ended. An end is sent as a status, with details and trailing metadata; Clean is OK.
 // Responses are not compressed.
 //
 // Every write has a deadline of its own, over at most 64 KiB, as in package sse.

@@ -113,12 +113,12 @@ func Speaks(r *http.Request) bool {
 }
 
 // Serve serves a call that Speaks has approved: it reads the request message, calls fn with its bytes,
-// which are fn's, and tells the client the end that fn returns. The context ends with the call and at the
+// which are fn's, and sends the client the end that fn returns. The context ends with the call and at the
 // deadline that the client has set. An end given to the sink goes before the one that fn returns.
 // Headers go out with the sink's first Write, Flush or KeepAlive: those that are set on w until then are the
 // call's leading metadata. The metadata that the client sends are r's headers. The error, for logs, says why fn was
 // not called, or why the end did not get through: it wraps dialect.ErrBadRequest, ErrTimeout,
-// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been told in every case.
+// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been answered in every case.
 func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
 	c := &call{t: t, fn: fn, rc: http.NewResponseController(w), proto: r.ProtoMajor}
 	c.w = &response{ResponseWriter: w}

@@ -26,7 +26,7 @@ const (
 	Reflection = grpcreflect.ReflectV1ServiceName
 )
 
-// Services says what the standard services tell, and of whom.
+// Services is what the standard services report, and of whom.
 type Services struct {
 	// Names are the full names of the services that are served beside the standard ones. Reflection lists them
 	// and health knows them.
@@ -152,7 +152,7 @@ func (h *health) check(_ context.Context, r *connect.Request[healthpb.HealthChec
 	return connect.NewResponse(&healthpb.HealthCheckResponse{Status: h.status()}), nil
 }
 
-// watch tells the status and each change of it. A service that is not known is told so and watched on:
+// watch sends the status and each change of it. A service that is not known is reported as such and watched on:
 // the definition of Watch wants no error for it.
 func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCheckRequest], out *connect.ServerStream[healthpb.HealthCheckResponse]) error {
 	if h.watches.Add(1) > int64(h.Watches) {

@@ -1,4 +1,4 @@
-// Package poll tells when connections have something to read, without a goroutine for each.
+// Package poll reports when connections have something to read, without a goroutine for each.
 //
 // # What it is
 //
@@ -21,7 +21,7 @@
 // # What it does not do
 //
 // It does not write: see transport.Try. It exists on Linux (epoll, beneath the runtime's own); elsewhere
-// New says that there is none, and connections are read by a goroutine each.
+// New reports that there is none, and connections are read by a goroutine each.
 //
 // # Where to look next
 //

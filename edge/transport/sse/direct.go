@@ -230,7 +230,7 @@ func (d *Direct) large(f dialect.Frame) error {
 	return nil
 }
 
-// flush writes what is collected and gives the memory back.
+// flush writes what is collected and releases the memory.
 func (d *Direct) flush() error {
 	if d.buf == nil {
 		return nil
@@ -316,7 +316,7 @@ func (d *Direct) unread() {
 	if d.try == nil || d.conn.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
-	for total := 0; total < maxUnread; { // who says more has itself to blame
+	for total := 0; total < maxUnread; { // who sends more has itself to blame
 		n, err := d.skim()
 		if total += n; n == 0 || err != nil {
 			return

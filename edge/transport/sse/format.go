@@ -15,19 +15,19 @@ import (
 // used by address, and must not be changed once it was used. The zero value is [Plain]'s. It is safe for
 // concurrent use.
 type Format struct {
-	// Name tells formats apart in profiles and logs; default "sse/1.1".
+	// Name distinguishes formats in profiles and logs; default "sse/1.1".
 	Name string
 	// Tight leaves out the space behind "event:", "data:" and "id:", but where a value begins with one.
 	Tight bool
 	// IDFirst writes the id before event and data, not behind them.
 	IDFirst bool
-	// Lines says that data are text: each line becomes a data line of its own, and a client reads line feeds
+	// Lines means that data are text: each line becomes a data line of its own, and a client reads line feeds
 	// between them. Without it data are one JSON text, whose line breaks become spaces.
 	Lines bool
 	// Bare leaves out all but the data, which are a line: JSON lines, and no server-sent events. Nothing of it
 	// resumes by itself, and there is no keep-alive.
 	Bare bool
-	// Whole says that the frames given to one Write belong together: they leave in one write and in one chunk of
+	// Whole means that the frames given to one Write belong together: they leave in one write and in one chunk of
 	// HTTP/1.1, as far as 64 KiB go. Larger ones are copied for it.
 	Whole bool
 	// Header is set over the headers that a stream has by itself: Content-Type, for one. A name without values
@@ -37,7 +37,7 @@ type Format struct {
 	NoRetry bool
 	// Comment is the text of a keep-alive; default "keepalive". Without line breaks.
 	Comment string
-	// NoKeepAlive says that there is no keep-alive: KeepAlive and TryKeepAlive write nothing.
+	// NoKeepAlive means that there is no keep-alive: KeepAlive and TryKeepAlive write nothing.
 	NoKeepAlive bool
 
 	once      sync.Once

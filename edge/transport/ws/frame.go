@@ -41,7 +41,7 @@ func appendHeader(dst []byte, op byte, n int) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 127), uint64(n))
 }
 
-// appendPing appends a ping that carries its number, so that its pong can be told from others.
+// appendPing appends a ping that carries its number, so that its pong can be distinguished from others.
 func appendPing(dst []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendHeader(dst, opPing, 8), n)
 }

@@ -331,7 +331,7 @@ func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 	return nil
 }
 
-// look returns errQuiet when the next frame has not begun and the poller tells when it does.
+// look returns errQuiet when the next frame has not begun and the poller reports when it does.
 func (s *Sink) look() error {
 	in := &s.in
 	if in.r < in.w || len(in.early) > 0 || s.watch == nil || !s.watch.Live() || in.ended.Load() || in.frames > 0 {

@@ -158,7 +158,7 @@ func percentFor(base int64) int {
 	return int(min(max(100*heapRoom/max(base, 1), 100), maxPercent))
 }
 
-// tick gives memory back when the process has been idle for a while and something was done before.
+// tick returns memory to the system when the process has been idle for a while and something was done before.
 func (k *memoryKeeper) tick(now time.Time) {
 	s := k.read()
 	k.quiet++

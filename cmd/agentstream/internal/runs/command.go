@@ -99,7 +99,7 @@ func (c *RejectCmd) Run(ctx context.Context) error {
 	return c.send(ctx, agentstream.CommandReject, map[string]any{"plan_id": c.Plan, "reason": c.Reason})
 }
 
-// RedirectCmd gives a run another instruction.
+// RedirectCmd sends a run another instruction.
 type RedirectCmd struct {
 	CommandFlags
 	Instruction string `arg:"" help:"What to do instead."`
@@ -132,7 +132,7 @@ func (c *AnswerCmd) Run(ctx context.Context) error {
 	return c.send(ctx, agentstream.CommandAnswer, payload)
 }
 
-// SayCmd says something to a run; after its end that is a follow-up.
+// SayCmd sends a message to a run; after its end that is a follow-up.
 type SayCmd struct {
 	CommandFlags
 	Text string `arg:"" help:"What to say."`

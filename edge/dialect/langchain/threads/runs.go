@@ -146,7 +146,7 @@ func (a *api) listRuns(ctx context.Context, c *protocol.Call) error {
 	return reply(c, list)
 }
 
-// cancelRun tells the agent to end a run; one that has ended is left alone. With wait it answers when the run has ended.
+// cancelRun commands the agent to end a run; one that has ended is left alone. With wait it answers when the run has ended.
 func (a *api) cancelRun(c *protocol.Call) error {
 	q, err := c.Query()
 	if err != nil {

@@ -353,7 +353,7 @@ func listed(r *schema.RunInfo) thread {
 	return t
 }
 
-// info says what this is; clients look whether it answers.
+// info answers what this is; clients look whether it answers.
 func info(_ context.Context, c *protocol.Call) error {
 	c.Reply(http.StatusOK, []byte(`{"version":"1.5.1","context":"agentstream","flags":{"assistants":true,"crons":false,"langsmith":false}}`))
 	return nil

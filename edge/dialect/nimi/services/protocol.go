@@ -118,7 +118,7 @@ var reasons = map[dialect.Reason]string{
 	dialect.ReasonSlowClient: "AI_STREAM_BROKEN", dialect.ReasonOverflow: "AI_STREAM_BROKEN",
 }
 
-// lastWords tells the end of a call: the status, the name of the reason, and google.rpc.ErrorInfo.
+// lastWords sets the end of a call: the status, the name of the reason, and google.rpc.ErrorInfo.
 func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
 	switch {
 	case why.Reason == dialect.ReasonEnded:

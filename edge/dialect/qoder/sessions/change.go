@@ -38,7 +38,7 @@ func store(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, 
 	return c.made().Store(ctx, x)
 }
 
-// once stores a change that is there to be made once: allow gives protocol.ErrDone when it has been made.
+// once stores a change that is there to be made once: allow returns protocol.ErrDone when it has been made.
 func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
 	return c.made().Once(ctx, x)
 }

@@ -31,7 +31,7 @@ func (w *wanted) has(f dialect.Frame, r schema.Record) bool {
 // history answers with events of a session or of a thread as they were on its stream: oldest first, or newest first
 // with order=desc, filtered by types and created_at[…].
 //
-// A request looks at 20,000 records at most and then gives what it has found, so a page may be short, or empty, with
+// A request looks at 20,000 records at most and then returns what it has found, so a page may be short, or empty, with
 // more to come.
 func (a routes) history(ctx context.Context, x *protocol.Call) error {
 	run, thread := x.Path("run"), x.Path("thread")

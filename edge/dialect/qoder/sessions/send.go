@@ -196,12 +196,12 @@ func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child 
 	return nil
 }
 
-// saidByClient tells what a client has sent from what its record brings about besides.
+// saidByClient distinguishes what a client has sent from what its record brings about besides.
 func saidByClient(typ []byte) bool {
 	return strings.HasPrefix(string(typ), "user.") || string(typ) == "system.message"
 }
 
-// partly says of an error that a beginning is stored all the same.
+// partly adds to an error that a beginning is stored all the same.
 func partly(err error, stored, of int) error {
 	if stored == 0 || errors.As(err, new(*producers.PartialError)) {
 		return err

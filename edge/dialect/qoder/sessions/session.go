@@ -78,7 +78,7 @@ func answer(ctx context.Context, x *protocol.Call, run string, through schema.Se
 	return nil
 }
 
-// update changes what was said of a session.
+// update changes what clients have set of a session.
 func (a routes) update(ctx context.Context, x *protocol.Call) error {
 	opt, body, err := x.KeyedBody(bodyTypes...)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 	return answer(ctx, x, c.run, receipt.Last)
 }
 
-// stop tells the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
+// stop commands the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
 // runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
 // for nobody. It says whether it did.
 func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
@@ -168,7 +168,7 @@ func (a routes) remove(ctx context.Context, x *protocol.Call) error {
 	return nil
 }
 
-// cancel tells the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these
+// cancel commands the agent to end its turn, or to leave a message alone that it has not begun to answer. Without these
 // there is nothing to end, which status 200 says (qoder §1.4). It is taken of archived sessions too: an agent that
 // still runs must be stoppable.
 func (a routes) cancel(ctx context.Context, x *protocol.Call) error {

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { BASE, OTHER, SDK, all, collect, cutting, end, has, ids, input, open, patient, plain, read, said, speech, watch } from "./threads-lib.mjs";
 
 const client = open();
-const { thread_id: id } = await client.threads.create({ metadata: { graph_id: "agent_e2e", who: "sdk" } });
+const who = `${SDK} ${Math.random()}`;
+const { thread_id: id } = await client.threads.create({ metadata: { graph_id: "agent_e2e", who } });
 const thread = watch(client, id);
 const others = [watch(open(OTHER), id), watch(open(BASE), id), watch(open(OTHER), id)];
 const watched = await Promise.all(others.map((o) => read(o, 6)));
@@ -74,6 +75,21 @@ assert.equal(cut.left(), 0, "the proxy has cut");
 assert.ok(cut.made() > 3);
 const state = await client.threads.getState(id);
 assert.deepEqual(state.next, []);
+
+// 5. Threads are found, changed and deleted; an assistant is a name.
+const found = async (query) => (await client.threads.search(query)).map((t) => t.thread_id);
+const until = async (want, query) => {
+  for (const over = Date.now() + 15_000; JSON.stringify(await found(query)) !== JSON.stringify(want); await new Promise((r) => setTimeout(r, 50))) assert.ok(Date.now() < over, JSON.stringify(query));
+};
+await until([id], { metadata: { who }, limit: 5 });
+assert.deepEqual(await found({ metadata: { who }, offset: 1 }), []);
+assert.deepEqual(await found({ ids: [id], metadata: { who: "nobody" } }), []);
+assert.equal(await client.threads.count({ metadata: { who } }), 1);
+assert.equal((await client.threads.update(id, { metadata: { more: 1 } })).metadata.more, 1);
+assert.equal((await client.threads.get(id)).metadata.who, who);
+assert.equal((await client.assistants.get("agent_e2e")).graph_id, "agent_e2e");
+assert.deepEqual((await client.assistants.search({ graphId: "agent_e2e" })).map((a) => a.assistant_id), ["agent_e2e"]);
 await client.threads.delete(id);
 await assert.rejects(client.threads.get(id));
+await until([], { metadata: { who } });
 end();

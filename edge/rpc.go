@@ -35,6 +35,9 @@ func (s *Server) rpc(c *call) error {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
+	if serve := c.Protocol.Streams[b.Name].Serve; serve != nil {
+		return s.send(ctx, c, b, request, sink, serve)
+	}
 	l := &live.Life{Caller: c.Caller}
 	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
 	in := dialect.Input{Stream: b.Name, Header: c.Request.Header}
@@ -59,6 +62,32 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 		return err
 	}
 	return ss.Serve(sink)
+}
+
+// send serves a stream that is no run's.
+func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink, serve func(*protocol.Call, dialect.Input, protocol.Sending) error) error {
+	l := &live.Life{Caller: c.Caller}
+	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	defer l.End(nil)
+	if err := s.live.Enter(l); err != nil {
+		return err
+	}
+	c.Release = func() { s.live.Leave(l) } // a node that drains waits until the stream's end was said
+	c.EndOf, c.Stream = c.lastWord, b
+	if _, err := sink.Flush(); err != nil { // a call that has no message yet has begun as well
+		return live.Ended(l.Ctx, err)
+	}
+	c.Carry(l.Ctx, dialect.GRPC, request, func([]byte) {})
+	send := func(message []byte) error {
+		if err := sink.Write([]dialect.Frame{{Data: message}}); err != nil {
+			return err
+		}
+		n, err := sink.Flush()
+		c.Sent, c.Events = c.Sent+n, c.Events+1
+		return err
+	}
+	in := dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request}
+	return live.Ended(l.Ctx, serve(&c.Call, in, protocol.Sending{Send: send, Closing: s.live.Closing()}))
 }
 
 // mountRPC adds the unary method that a route's handler answers.

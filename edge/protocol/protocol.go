@@ -65,6 +65,10 @@ type Stream struct {
 	// it. What it writes counts against the tenant's limits. Its error is answered as a route's. It returns where the
 	// stream begins. A client that was cut off comes again with the same Idempotency-Key.
 	Begin func(*Call, dialect.Input) (dialect.Request, error)
+	// Serve is in the place of all that reads a run, for gRPC streams that are no run's: it sends messages until it returns. nil: the
+	// stream is a run's. Its error is how the stream ends; the context of Call ends with the client, or when the node ends the
+	// stream.
+	Serve func(*Call, dialect.Input, Sending) error
 	// Admit decides whether a stream that is read may be opened, before anything is opened, and may change where it begins; nil: the
 	// dialect's Open has decided. Its error is answered as a route's.
 	Admit func(*Call, *dialect.Request) error
@@ -81,6 +85,12 @@ type Stream struct {
 	// Heartbeat is the sign of life, in the form of the stream's other frames; nil: the transport's own, which is a comment, or
 	// the ping of WebSocket or HTTP/2. One with a token would move the client's cursor.
 	Heartbeat *dialect.Frame
+}
+
+// Sending is what a stream that is no run's is sent with.
+type Sending struct {
+	Send    func(message []byte) error // returns when it is written
+	Closing <-chan struct{}            // is closed when the node begins to go away, at the latest when it ends the stream
 }
 
 // Route is one request with one answer: an HTTP path of a protocol, a unary RPC, or both.

@@ -24,6 +24,9 @@ const (
 	StreamMemory   = "memory"
 	StreamMessage  = "message"
 	StreamTransfer = "transfer"
+	StreamProvider = "provider"
+	StreamHealth   = "health"
+	StreamExport   = "export"
 )
 
 // Largest request messages, in bytes.
@@ -54,6 +57,9 @@ func (Dialect) Info() dialect.Info {
 		stream(StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD),
 		stream(StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD),
 		stream(StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD),
+		stream(StreamProvider, "RuntimeAuditService/SubscribeAIProviderHealthEvents", dialect.ModeD),
+		stream(StreamHealth, "RuntimeAuditService/SubscribeRuntimeHealthEvents", dialect.ModeD),
+		stream(StreamExport, "RuntimeAuditService/ExportAuditEvents", dialect.ModeC),
 	}}
 }
 

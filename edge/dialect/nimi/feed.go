@@ -57,8 +57,10 @@ func openFeed(req dialect.Request, in dialect.Input) (_ dialect.Request, err err
 		req.Run, req.Form = MessageRun(m.GetAppId()), strings.Join(m.GetFromAppIds(), "\n")
 		req.Cursor.Seq, err = cursor(m.GetCursor())
 		return req, err
+	case StreamProvider:
+		req.Newest, req.Kept = true, false
 	}
-	_, err = Read(in.Body, &runtimev1.WatchLocalTransfersRequest{})
+	_, err = Read(in.Body, &runtimev1.WatchLocalTransfersRequest{}) // no request here has a field
 	return req, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/hex"
 	"hash"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Job struct {
 	heard    heard
 	sequence uint64
 	tasks    uint64
+	told     uint64 // states of providers, of this stream
 
 	created, updated time.Time
 	status           runtimev1.ScenarioJobStatus
@@ -34,6 +36,7 @@ type Job struct {
 	cancelled        bool // it was asked for
 	outputs          []output
 	nodes            []node
+	providers        providers
 	fields           jsonscan.Fields
 }
 
@@ -57,7 +60,8 @@ const maxNodes = 256
 // For returns a copy.
 func (j *Job) For(req dialect.Request) dialect.Stateful {
 	c := *j
-	c.req, c.fields = req, nil
+	c.req, c.fields, c.told = req, nil, 0
+	c.providers = slices.Clone(j.providers)
 	c.nodes = append([]node(nil), j.nodes...)
 	c.outputs = append([]output(nil), j.outputs...)
 	for i := range c.outputs {
@@ -76,7 +80,7 @@ func cloneSum(h hash.Hash) hash.Hash {
 
 // Size is about what the copy holds.
 func (j *Job) Size() int {
-	n := 512 + len(j.detail) + len(j.scenario.Workflow) + 200*len(j.outputs)
+	n := 512 + 512*len(j.providers) + len(j.detail) + len(j.scenario.Workflow) + 200*len(j.outputs)
 	for _, t := range j.nodes {
 		n += 64 + len(t.id) + len(t.reason)
 	}
@@ -104,6 +108,8 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 		return nil
 	}
 	switch j.req.Stream {
+	case StreamProvider:
+		return j.provider(out, r)
 	case StreamWorkflow:
 		return j.workflowFrame(out, event)
 	default:
@@ -204,6 +210,8 @@ func (j *Job) root(r schema.Record) {
 		}
 	case typeCancel:
 		j.cancelled = true
+	case typeProvider:
+		j.providers.set(r.Payload())
 	case schema.TypeRunLifecycle:
 		j.lifecycle(r)
 	default:
@@ -236,7 +244,7 @@ func (j *Job) lifecycle(r schema.Record) {
 	case schema.StateAborted:
 		j.status, j.detail = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_CANCELED, strings.Clone(reason)
 	case schema.StateError:
-		j.status, j.reason, j.detail = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_FAILED, reasonOf(reason), strings.Clone(reason)
+		j.status, j.reason, j.detail = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_FAILED, ReasonOf(reason), strings.Clone(reason)
 		if j.reason == runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT || j.reason == runtimev1.ReasonCode_WF_TIMEOUT {
 			j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT
 		}

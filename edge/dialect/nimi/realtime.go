@@ -68,7 +68,7 @@ func (p *realtime) end(out *dialect.Frames, r schema.Record) {
 		b = appendBytes(b, 2, (&heard{}).appendUsage(nil))
 		p.emit(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED, realtimeCompleted, b)
 	case schema.StateError:
-		b := appendNumber(p.body[:0], 1, uint64(reasonOf(p.fields.Str("reason"))))
+		b := appendNumber(p.body[:0], 1, uint64(ReasonOf(p.fields.Str("reason"))))
 		p.emit(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, realtimeFailed, b)
 	default:
 		return

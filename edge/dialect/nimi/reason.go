@@ -68,8 +68,8 @@ func (e *Error) Unwrap() error {
 	return dialect.ErrBadRequest
 }
 
-// reasonOf returns the code that the reason of a run's end begins with; any other is AI_STREAM_BROKEN.
-func reasonOf(reason string) runtimev1.ReasonCode {
+// ReasonOf returns the code that the reason of a run's end begins with; any other is AI_STREAM_BROKEN.
+func ReasonOf(reason string) runtimev1.ReasonCode {
 	name, _, _ := strings.Cut(reason, ":")
 	if n, ok := runtimev1.ReasonCode_value[strings.TrimSpace(name)]; ok && n != 0 {
 		return runtimev1.ReasonCode(n)

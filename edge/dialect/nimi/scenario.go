@@ -196,7 +196,7 @@ func (p *scenario) end(out *dialect.Frames, r schema.Record) {
 	default:
 		reason := runtimev1.ReasonCode_AI_STREAM_BROKEN
 		if state == schema.StateError {
-			reason = reasonOf(p.fields.Str("reason"))
+			reason = ReasonOf(p.fields.Str("reason"))
 		}
 		p.body = appendNumber(p.body[:0], 1, uint64(reason))
 		p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_FAILED, eventFailed, p.body, true)

@@ -59,6 +59,7 @@ func Protocol(cfg Config) protocol.Protocol {
 			nimi.StreamScenario: {Begin: stream},
 			nimi.StreamJob:      reads(ofApp), nimi.StreamWorkflow: reads(ofApp), nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
 			nimi.StreamMessage: reads(ofMessages),
+			nimi.StreamHealth:  {Serve: health}, nimi.StreamExport: {Serve: export},
 		},
 	}
 }
@@ -104,6 +105,8 @@ func routes() []protocol.Route {
 		call("RuntimeAiRealtimeService/OpenRealtimeSession", auth.ScopeWrite, func() *runtimev1.OpenRealtimeSessionRequest { return &runtimev1.OpenRealtimeSessionRequest{} }, openRealtime),
 		call("RuntimeAiRealtimeService/AppendRealtimeInput", auth.ScopeCommand, func() *runtimev1.AppendRealtimeInputRequest { return &runtimev1.AppendRealtimeInputRequest{} }, appendRealtime),
 		call("RuntimeAiRealtimeService/CloseRealtimeSession", auth.ScopeCommand, func() *runtimev1.CloseRealtimeSessionRequest { return &runtimev1.CloseRealtimeSessionRequest{} }, closeRealtime),
+		call("RuntimeAuditService/GetRuntimeHealth", auth.ScopeRead, func() *runtimev1.GetRuntimeHealthRequest { return &runtimev1.GetRuntimeHealthRequest{} }, getHealth),
+		call("RuntimeAuditService/ListAIProviderHealth", auth.ScopeRead, func() *runtimev1.ListAIProviderHealthRequest { return &runtimev1.ListAIProviderHealthRequest{} }, listProviders),
 		call("RuntimeAppService/SendAppMessage", auth.ScopeWrite, func() *runtimev1.SendAppMessageRequest { return &runtimev1.SendAppMessageRequest{} }, sendMessage),
 	}
 }

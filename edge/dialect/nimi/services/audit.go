@@ -1,0 +1,229 @@
+package services
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/nimi"
+	"agentstream/edge/protocol"
+	"agentstream/schema"
+	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	"agentstream/schema/jsonscan"
+)
+
+// Sizes of an export.
+const (
+	auditChunk = 32 << 10 // bytes of a chunk, about
+	auditRuns  = 100      // runs that are listed at a time
+)
+
+// wantedAudit is what an export is of.
+type wantedAudit struct {
+	app, subject string
+	since, until time.Time
+}
+
+// export sends audit records: chunks from 0, the last one with eof (K-STREAM-009). A node that goes away finishes it.
+func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
+	m, err := nimi.Read(in.Body, &runtimev1.ExportAuditEventsRequest{})
+	if err != nil {
+		return err
+	}
+	w, err := wantsAudit(c, m)
+	if err != nil {
+		return err
+	}
+	out := &chunks{id: c.NewRun("export_"), send: to.Send}
+	switch m.GetFormat() {
+	case "", "ndjson", "jsonl":
+		out.mime = "application/x-ndjson"
+	case "json":
+		out.mime, out.array = "application/json", true
+	default:
+		return nimi.Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "format is not ndjson, jsonl or json")
+	}
+	out.to = &out.held
+	if m.GetCompress() {
+		out.mime += "+gzip"
+		out.zip = gzip.NewWriter(&out.held)
+		out.to = out.zip
+	}
+	ctx := context.WithoutCancel(c.Context()) // what sends to a client that is gone fails
+	if err := w.walk(ctx, c, out.record); err != nil {
+		return err
+	}
+	return out.end()
+}
+
+func wantsAudit(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (w wantedAudit, err error) {
+	app := c.Request.Header.Get(headerApp)
+	if app == "" && m.GetAppId() == "" {
+		return w, nimi.Refuse(runtimev1.ReasonCode_PRINCIPAL_UNAUTHORIZED, "an export is of an app")
+	}
+	if app != "" && m.GetAppId() != "" && app != m.GetAppId() {
+		return w, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "app_id is not the caller's")
+	}
+	w = wantedAudit{app: m.GetAppId(), subject: m.GetSubjectUserId()}
+	if w.app == "" {
+		w.app = app
+	}
+	if t := m.GetFromTime(); t != nil {
+		w.since = t.AsTime()
+	}
+	if t := m.GetToTime(); t != nil {
+		w.until = t.AsTime()
+	}
+	return w, nil
+}
+
+// walk hands out the control events of the app's runs, oldest run first.
+func (w *wantedAudit) walk(ctx context.Context, c *protocol.Call, each func(*runtimev1.AuditEventRecord) error) error {
+	q := schema.RunsQuery{Until: w.until, Limit: auditRuns, Oldest: true, Sessions: true, Archived: true}
+	for {
+		list, err := c.Runs(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			r := &list[i]
+			s := nimi.ReadScenario(r.Session)
+			if s.App != w.app || w.subject != "" && s.Subject != w.subject || !w.since.IsZero() && r.Updated.Before(w.since) {
+				continue
+			}
+			if err := w.run(ctx, c, r.ID, s, each); err != nil {
+				return err
+			}
+		}
+		if len(list) < q.Limit {
+			return nil
+		}
+		q.After = list[len(list)-1].Cursor()
+	}
+}
+
+func (w *wantedAudit) run(ctx context.Context, c *protocol.Call, run string, s nimi.Scenario, each func(*runtimev1.AuditEventRecord) error) error {
+	head, err := c.Head(ctx, run)
+	if err != nil {
+		return err
+	}
+	for r, err := range c.Records(ctx, run, 0, head.Last) {
+		if err != nil {
+			return err
+		}
+		if m := auditOf(run, s, r); m != nil && w.within(m) {
+			if err := each(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *wantedAudit) within(m *runtimev1.AuditEventRecord) bool {
+	t := m.GetTimestamp().AsTime()
+	return (w.since.IsZero() || !t.Before(w.since)) && (w.until.IsZero() || t.Before(w.until))
+}
+
+// auditOf returns the record of a control event: what began, what was commanded, what ended. nil: it is none. Content is left out.
+func auditOf(run string, s nimi.Scenario, r schema.Record) *runtimev1.AuditEventRecord {
+	typ := string(r.Type)
+	f := jsonscan.Fields(nil)
+	reason := runtimev1.ReasonCode_ACTION_EXECUTED
+	switch {
+	case typ == schema.TypeSessionCreated:
+	case strings.HasPrefix(typ, "command."):
+		f = f.Read(r.Payload())
+	case typ == schema.TypeRunLifecycle:
+		f = f.Read(r.Payload())
+		if f.Str("state") == string(schema.StateError) {
+			reason = nimi.ReasonOf(f.Str("reason"))
+		}
+	default:
+		return nil
+	}
+	id, ts, _ := r.Envelope()
+	at, _ := time.Parse(time.RFC3339Nano, string(ts)) // a zero time is told
+	m := &runtimev1.AuditEventRecord{AuditId: string(id), AppId: s.App, SubjectUserId: s.Subject, Domain: "runtime.ai", Operation: typ, ReasonCode: reason,
+		TraceId: run, Timestamp: timestamppb.New(at), PrincipalId: f.Str("by")}
+	if state := f.Str("state"); state != "" {
+		m.Payload = &structpb.Struct{Fields: map[string]*structpb.Value{"state": structpb.NewStringValue(state)}}
+	}
+	return m
+}
+
+// chunks collects an export.
+type chunks struct {
+	id, mime string
+	array    bool
+	n        uint64
+	records  int
+	held     bytes.Buffer
+	zip      *gzip.Writer // nil: it is not compressed
+	to       io.Writer
+	send     func([]byte) error
+}
+
+func (o *chunks) record(m *runtimev1.AuditEventRecord) error {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err == nil {
+		text, err = canonical(text)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case !o.array:
+		text = append(text, '\n')
+	case o.records == 0:
+		text = append([]byte{'['}, text...)
+	default:
+		text = append([]byte{','}, text...)
+	}
+	o.records++
+	if _, err := o.to.Write(text); err != nil {
+		return err
+	}
+	if o.held.Len() >= auditChunk {
+		return o.flush(false)
+	}
+	return nil
+}
+
+func (o *chunks) flush(eof bool) error {
+	b, err := proto.Marshal(&runtimev1.AuditExportChunk{ExportId: o.id, Sequence: o.n, Chunk: o.held.Bytes(), Eof: eof, MimeType: o.mime})
+	if err != nil {
+		return err
+	}
+	o.n++
+	o.held.Reset()
+	return o.send(b)
+}
+
+// end sends the last chunk. An empty export is one that is empty.
+func (o *chunks) end() error {
+	if o.records == 0 {
+		o.held.Reset()
+		return o.flush(true)
+	}
+	if o.array {
+		if _, err := o.to.Write([]byte{']'}); err != nil {
+			return err
+		}
+	}
+	if o.zip != nil {
+		if err := o.zip.Close(); err != nil {
+			return err
+		}
+	}
+	return o.flush(true)
+}

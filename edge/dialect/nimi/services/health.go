@@ -1,0 +1,95 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"runtime/metrics"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/dialect/nimi"
+	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+)
+
+// lastLook is the time that clients have to read STOPPING before their stream ends.
+const lastLook = 100 * time.Millisecond
+
+// healthOf says how this node is. What it does not know is 0.
+func healthOf(status runtimev1.RuntimeHealthStatus) *runtimev1.RuntimeHealthEvent {
+	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
+	metrics.Read(used)
+	return &runtimev1.RuntimeHealthEvent{Status: status, MemoryBytes: int64(used[0].Value.Uint64()), SampledAt: timestamppb.New(time.Now())}
+}
+
+// health sends this node's state, then its changes.
+func health(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
+	if _, err := nimi.Read(in.Body, &runtimev1.SubscribeRuntimeHealthEventsRequest{}); err != nil {
+		return err
+	}
+	send := func(n uint64, status runtimev1.RuntimeHealthStatus) error {
+		m := healthOf(status)
+		m.Sequence = n
+		b, err := proto.Marshal(m)
+		if err == nil {
+			err = to.Send(b)
+		}
+		return err
+	}
+	if err := send(1, runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY); err != nil {
+		return err
+	}
+	select {
+	case <-c.Request.Context().Done():
+		return context.Cause(c.Request.Context())
+	case <-c.Context().Done(): // its credential has ended, or the node goes away
+		select {
+		case <-to.Closing:
+		default:
+			return context.Cause(c.Context())
+		}
+	case <-to.Closing:
+	}
+	if err := send(2, runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING); err != nil {
+		return err
+	}
+	timer := time.NewTimer(lastLook)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.Request.Context().Done():
+	}
+	return ends.ErrDraining
+}
+
+func getHealth(context.Context, *protocol.Call, *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {
+	m := healthOf(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY)
+	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
+}
+
+// fold returns the state of a feed; nil when nobody has fed it.
+func fold(ctx context.Context, c *protocol.Call, feed string) (*nimi.Job, error) {
+	_, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: nimi.FeedRun(feed), Stream: nimi.StreamJob})
+	if errors.Is(err, fanout.ErrNotFound) {
+		return &nimi.Job{}, nil
+	}
+	return j, err
+}
+
+func listProviders(ctx context.Context, c *protocol.Call, _ *runtimev1.ListAIProviderHealthRequest) (*runtimev1.ListAIProviderHealthResponse, error) {
+	j, err := fold(ctx, c, nimi.StreamProvider)
+	if err != nil {
+		return nil, err
+	}
+	answer := &runtimev1.ListAIProviderHealthResponse{}
+	for _, p := range j.Providers() {
+		answer.Providers = append(answer.Providers, &runtimev1.AIProviderHealthSnapshot{ProviderName: p.GetProviderName(), State: p.GetState(), Reason: p.GetReason(),
+			ConsecutiveFailures: p.GetConsecutiveFailures(), LastChangedAt: p.GetLastChangedAt(), LastCheckedAt: p.GetLastCheckedAt(), SubHealth: p.GetSubHealth()})
+	}
+	return answer, nil
+}

@@ -171,7 +171,7 @@ func (Dialect) Projector(req dialect.Request) dialect.Projector {
 		return &realtime{run: req.Run}
 	case StreamAgent:
 		return newAgent(req)
-	case StreamAccount, StreamMemory, StreamMessage, StreamTransfer:
+	case StreamMemory, StreamMessage, StreamTransfer:
 		return newFeed(req)
 	}
 	return (&Job{}).For(req)

@@ -82,8 +82,8 @@ func newFeed(req dialect.Request) *feed {
 	return &feed{req: req, typ: FeedType(req.Stream), make: feedMessages[req.Stream]}
 }
 
-// reader of what is fed: fields that the contract has not are passed over.
-var feedJSON = protojson.UnmarshalOptions{DiscardUnknown: true}
+// FeedJSON reads what is fed: fields that the contract has not are passed over.
+var FeedJSON = protojson.UnmarshalOptions{DiscardUnknown: true}
 
 // Project makes the frame of a record. What is no message of the feed is not shown.
 func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
@@ -91,7 +91,7 @@ func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
 		return nil
 	}
 	m := p.make()
-	if feedJSON.Unmarshal(r.Payload(), m) != nil || !p.wants(m) {
+	if FeedJSON.Unmarshal(r.Payload(), m) != nil || !p.wants(m) {
 		return nil
 	}
 	if f := m.ProtoReflect().Descriptor().Fields().ByName("sequence"); f != nil {

@@ -37,6 +37,7 @@ type Job struct {
 	outputs          []output
 	nodes            []node
 	providers        providers
+	account          *runtimev1.AccountSessionEvent // the newest; nil: none was fed
 	fields           jsonscan.Fields
 }
 
@@ -110,6 +111,8 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 	switch j.req.Stream {
 	case StreamProvider:
 		return j.provider(out, r)
+	case StreamAccount:
+		return newFeed(j.req).Project(out, r)
 	case StreamWorkflow:
 		return j.workflowFrame(out, event)
 	default:
@@ -212,6 +215,10 @@ func (j *Job) root(r schema.Record) {
 		j.cancelled = true
 	case typeProvider:
 		j.providers.set(r.Payload())
+	case typeAccount:
+		if m := (&runtimev1.AccountSessionEvent{}); FeedJSON.Unmarshal(r.Payload(), m) == nil {
+			j.account = m
+		}
 	case schema.TypeRunLifecycle:
 		j.lifecycle(r)
 	default:

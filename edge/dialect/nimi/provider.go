@@ -9,7 +9,14 @@ import (
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
-const typeProvider = "custom.runtime." + StreamProvider
+// Types of the feeds of which the newest state is kept.
+const (
+	typeProvider = "custom.runtime." + StreamProvider
+	typeAccount  = "custom.runtime." + StreamAccount
+)
+
+// Truncated is the Form of a request for an account's events whose cursor is older than what is kept.
+const Truncated = "truncated"
 
 // maxProviders bounds the providers of a tenant whose state is kept.
 const maxProviders = 256
@@ -45,9 +52,23 @@ func (l *providers) set(payload []byte) {
 // Providers returns the newest states.
 func (j *Job) Providers() []*runtimev1.AIProviderHealthEvent { return j.providers }
 
-// Open appends the current states of providers.
-func (j *Job) Open(out *dialect.Frames, _ schema.Seq) error {
-	if j.req.Stream != StreamProvider {
+// Account returns what the account's newest event says of it; one that nobody has fed is anonymous.
+func (j *Job) Account() *runtimev1.AccountSessionEvent {
+	if j.account == nil {
+		return &runtimev1.AccountSessionEvent{State: runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_ANONYMOUS}
+	}
+	return j.account
+}
+
+// Open appends the current states of providers, or that of the account.
+func (j *Job) Open(out *dialect.Frames, after schema.Seq) error {
+	switch j.req.Stream {
+	case StreamAccount:
+		m := proto.CloneOf(j.Account())
+		m.EventType, m.Sequence, m.ReplayTruncated = runtimev1.AccountEventType_ACCOUNT_EVENT_TYPE_ACCOUNT_STATUS, uint64(after), j.req.Form == Truncated
+		return add(out, m, false)
+	case StreamProvider:
+	default:
 		return nil
 	}
 	for _, m := range j.providers {

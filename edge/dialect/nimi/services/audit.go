@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -226,4 +228,47 @@ func (o *chunks) end() error {
 		}
 	}
 	return o.flush(true)
+}
+
+// maxPage bounds the records of a page.
+const maxPage = 500
+
+// errPage ends a walk whose page is full.
+var errPage = errors.New("the page is full")
+
+// listAudit answers with the first records of what an export has, of one domain, and a token for the next ones: how many there were.
+func listAudit(ctx context.Context, c *protocol.Call, m *runtimev1.ListAuditEventsRequest) (*runtimev1.ListAuditEventsResponse, error) {
+	w, err := wantsAudit(c, &runtimev1.ExportAuditEventsRequest{AppId: m.GetAppId(), SubjectUserId: m.GetSubjectUserId(), FromTime: m.GetFromTime(), ToTime: m.GetToTime()})
+	if err != nil {
+		return nil, err
+	}
+	skip, size := 0, min(max(int(m.GetPageSize()), 1), maxPage)
+	if m.GetPageSize() == 0 {
+		size = maxPage
+	}
+	if token := m.GetPageToken(); token != "" {
+		text, ok := protocol.ReadPageToken("audit", token)
+		if skip, err = strconv.Atoi(text); err != nil || !ok {
+			return nil, nimi.Refuse(runtimev1.ReasonCode_PAGE_TOKEN_INVALID, "page_token is not one of this list")
+		}
+	}
+	answer, n := &runtimev1.ListAuditEventsResponse{}, 0
+	err = w.walk(ctx, c, func(r *runtimev1.AuditEventRecord) error {
+		if d := m.GetDomain(); d != "" && d != r.GetDomain() || m.GetReasonCode() != 0 && m.GetReasonCode() != r.GetReasonCode() {
+			return nil
+		}
+		if n++; n <= skip {
+			return nil
+		}
+		if len(answer.Events) == size {
+			answer.NextPageToken = protocol.PageToken("audit", strconv.Itoa(n-1))
+			return errPage
+		}
+		answer.Events = append(answer.Events, r)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPage) {
+		return nil, err
+	}
+	return answer, nil
 }

@@ -57,6 +57,9 @@ func TestKStream001(t *testing.T) {
 	c := open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{}, accEvent)
 	w := open(with(t), n, "RuntimeLocalService/WatchLocalTransfers", &runtimev1.WatchLocalTransfersRequest{}, func() *runtimev1.LocalTransferProgressEvent { return &runtimev1.LocalTransferProgressEvent{} })
 	r.must()
+	if e := c.must(); e.GetEventType() != runtimev1.AccountEventType_ACCOUNT_EVENT_TYPE_ACCOUNT_STATUS {
+		t.Error(e)
+	}
 	for _, st := range []grpc.ClientStream{a.st, m.st, c.st, w.st} { // headers come at once
 		if _, err := st.Header(); err != nil {
 			t.Error(err)
@@ -143,6 +146,14 @@ func TestKStream009(t *testing.T) {
 	}
 	if _, all, err := export(&runtimev1.ExportAuditEventsRequest{ToTime: &timestamppb.Timestamp{Seconds: 1}}); err != nil || len(all) > 0 {
 		t.Errorf("%d bytes before 1970, %v", len(all), err)
+	}
+	page := &runtimev1.ListAuditEventsRequest{PageSize: 200}
+	for want := range 3 {
+		res, err := invoke(with(t), n, "RuntimeAuditService/ListAuditEvents", page, &runtimev1.ListAuditEventsResponse{})
+		if len := len(res.GetEvents()); err != nil || len != []int{200, 200, 50}[want] || (res.GetNextPageToken() == "") != (want == 2) {
+			t.Errorf("page %d: %d, %v", want, len, err)
+		}
+		page.PageToken = res.GetNextPageToken()
 	}
 	_, _, err = export(&runtimev1.ExportAuditEventsRequest{Format: "xml"})
 	refused(t, "format", err, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID")

@@ -93,3 +93,60 @@ func listProviders(ctx context.Context, c *protocol.Call, _ *runtimev1.ListAIPro
 	}
 	return answer, nil
 }
+
+func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccountSessionStatusRequest) (*runtimev1.GetAccountSessionStatusResponse, error) {
+	j, err := fold(ctx, c, nimi.StreamAccount)
+	if err != nil {
+		return nil, err
+	}
+	a := j.Account()
+	return &runtimev1.GetAccountSessionStatusResponse{State: a.GetState(), AccountProjection: a.GetAccountProjection(), ReasonCode: a.GetReasonCode(), AccountReasonCode: a.GetAccountReasonCode()}, nil
+}
+
+// ofAccount lets a client begin with what is kept where its cursor is older.
+func ofAccount(c *protocol.Call, req *dialect.Request) error {
+	if req.Cursor.Seq == 0 {
+		return nil
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	for _, err := range c.Records(ctx, req.Run, req.Cursor.Seq, req.Cursor.Seq+1) {
+		if errors.Is(err, fanout.ErrExpired) {
+			req.Cursor, req.Kept, req.Form = dialect.Cursor{}, true, nimi.Truncated
+		}
+		break
+	}
+	return nil
+}
+
+// maxTransfers is how many of the newest records are looked at for transfers.
+const maxTransfers = 1024
+
+// listTransfers answers with the newest state of each transfer, oldest first.
+func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocalTransfersRequest) (*runtimev1.ListLocalTransfersResponse, error) {
+	answer, run := &runtimev1.ListLocalTransfersResponse{}, nimi.FeedRun(nimi.StreamTransfer)
+	head, err := c.Head(ctx, run)
+	if errors.Is(err, fanout.ErrNotFound) {
+		return answer, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]int{}
+	for r, err := range c.Records(ctx, run, max(0, head.Last-maxTransfers), head.Last) {
+		if err != nil {
+			return nil, err
+		}
+		m := &runtimev1.LocalTransferSessionSummary{}
+		if string(r.Type) != nimi.FeedType(nimi.StreamTransfer) || nimi.FeedJSON.Unmarshal(r.Payload(), m) != nil {
+			continue
+		}
+		if i, ok := at[m.GetInstallSessionId()]; ok {
+			answer.Transfers[i] = m
+			continue
+		}
+		at[m.GetInstallSessionId()] = len(answer.Transfers)
+		answer.Transfers = append(answer.Transfers, m)
+	}
+	return answer, nil
+}

@@ -58,8 +58,8 @@ func Protocol(cfg Config) protocol.Protocol {
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream},
 			nimi.StreamJob:      reads(ofApp), nimi.StreamWorkflow: reads(ofApp), nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
-			nimi.StreamMessage: reads(ofMessages),
-			nimi.StreamHealth:  {Serve: health}, nimi.StreamExport: {Serve: export},
+			nimi.StreamMessage: reads(ofMessages), nimi.StreamAccount: reads(ofAccount),
+			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
 		},
 	}
 }
@@ -107,6 +107,9 @@ func routes() []protocol.Route {
 		call("RuntimeAiRealtimeService/CloseRealtimeSession", auth.ScopeCommand, func() *runtimev1.CloseRealtimeSessionRequest { return &runtimev1.CloseRealtimeSessionRequest{} }, closeRealtime),
 		call("RuntimeAuditService/GetRuntimeHealth", auth.ScopeRead, func() *runtimev1.GetRuntimeHealthRequest { return &runtimev1.GetRuntimeHealthRequest{} }, getHealth),
 		call("RuntimeAuditService/ListAIProviderHealth", auth.ScopeRead, func() *runtimev1.ListAIProviderHealthRequest { return &runtimev1.ListAIProviderHealthRequest{} }, listProviders),
+		call("RuntimeAuditService/ListAuditEvents", auth.ScopeRead, func() *runtimev1.ListAuditEventsRequest { return &runtimev1.ListAuditEventsRequest{} }, listAudit),
+		call("RuntimeAccountService/GetAccountSessionStatus", auth.ScopeRead, func() *runtimev1.GetAccountSessionStatusRequest { return &runtimev1.GetAccountSessionStatusRequest{} }, accountStatus),
+		call("RuntimeLocalService/ListLocalTransfers", auth.ScopeRead, func() *runtimev1.ListLocalTransfersRequest { return &runtimev1.ListLocalTransfersRequest{} }, listTransfers),
 		call("RuntimeAppService/SendAppMessage", auth.ScopeWrite, func() *runtimev1.SendAppMessageRequest { return &runtimev1.SendAppMessageRequest{} }, sendMessage),
 	}
 }

@@ -268,3 +268,38 @@ func TestFeeds(t *testing.T) {
 	_, err = bad.next()
 	refused(t, "cursor", err, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID")
 }
+
+// TestAccount begins with a snapshot, then replays what is behind the number; transfers are listed by their newest state.
+func TestAccount(t *testing.T) {
+	n := start(t)
+	status := func() runtimev1.AccountSessionState {
+		a, err := invoke(with(t), n, "RuntimeAccountService/GetAccountSessionStatus", &runtimev1.GetAccountSessionStatusRequest{}, &runtimev1.GetAccountSessionStatusResponse{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.GetState()
+	}
+	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_ANONYMOUS {
+		t.Error(s)
+	}
+	n.Says("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":2,"state":2}`), edgetest.Event("custom.runtime.account", `{"eventType":3,"state":3,"accountProjection":{"accountId":"a"}}`))
+	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_AUTHENTICATED {
+		t.Error(s)
+	}
+	subscribe := func(after uint64) *opened[*runtimev1.AccountSessionEvent] {
+		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
+	}
+	o := subscribe(1)
+	if a, b := o.must(), o.must(); a.GetEventType() != 1 || a.GetState() != 2 || a.GetSequence() != 1 || a.GetReplayTruncated() || b.GetEventType() != 3 || b.GetSequence() != 2 {
+		t.Errorf("%v, %v", a, b)
+	}
+	o = subscribe(0)
+	if a, b, c := o.must(), o.must(), o.must(); a.GetEventType() != 1 || b.GetSequence() != 1 || c.GetSequence() != 2 {
+		t.Errorf("%v, %v, %v", a, b, c)
+	}
+	n.Says("runtime-transfer", edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"1"}`), edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"2","done":true}`))
+	l, err := invoke(with(t), n, "RuntimeLocalService/ListLocalTransfers", &runtimev1.ListLocalTransfersRequest{}, &runtimev1.ListLocalTransfersResponse{})
+	if err != nil || len(l.GetTransfers()) != 1 || l.GetTransfers()[0].GetBytesReceived() != 2 {
+		t.Errorf("%v, %v", l, err)
+	}
+}

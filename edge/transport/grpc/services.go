@@ -36,7 +36,7 @@ type Services struct {
 	Files [][]byte
 	// Ready reports whether this node takes streams. It is asked often and must not block. nil: always.
 	Ready func() bool
-	// Closing is closed when this node goes away: health watches end then with UNAVAILABLE, so that
+	// Closing is closed when this node goes away: health watches end then with CANCELLED, so that
 	// they do not hold its end up. nil: never.
 	Closing <-chan struct{}
 	// Poll is how often Ready is asked for a watch; default 1 s.
@@ -178,7 +178,7 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-h.Closing:
-			return connect.NewError(connect.CodeUnavailable, errors.New("this node is shutting down"))
+			return connect.NewError(connect.CodeCanceled, errors.New("this node is shutting down"))
 		case <-tick.C:
 		}
 	}

@@ -121,7 +121,7 @@ func TestWatch(t *testing.T) {
 	for err == nil || status.Code(err) == codes.ResourceExhausted {
 		_, err = w.Recv()
 	}
-	if status.Code(err) != codes.Unavailable {
+	if status.Code(err) != codes.Canceled {
 		t.Errorf("closing: %v", err)
 	}
 }

@@ -81,7 +81,10 @@ func cloneSum(h hash.Hash) hash.Hash {
 
 // Size is about what the copy holds.
 func (j *Job) Size() int {
-	n := 512 + 512*len(j.providers) + len(j.detail) + len(j.scenario.Workflow) + 200*len(j.outputs)
+	n := 512 + len(j.detail) + len(j.scenario.Workflow) + 200*len(j.outputs)
+	for _, p := range j.providers {
+		n += 512 + 64*len(p.models)
+	}
 	for _, t := range j.nodes {
 		n += 64 + len(t.id) + len(t.reason)
 	}

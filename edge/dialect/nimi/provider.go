@@ -1,12 +1,15 @@
 package nimi
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	"agentstream/schema/jsonscan"
 )
 
 // Types of the feeds of which the newest state is kept.
@@ -21,8 +24,17 @@ const Truncated = "truncated"
 // maxProviders bounds the providers of a tenant whose state is kept.
 const maxProviders = 256
 
+// maxModels bounds the models of a provider.
+const maxModels = 1024
+
 // providers are the newest states, in the order in which the providers were first heard of. None is changed once it is there.
-type providers []*runtimev1.AIProviderHealthEvent
+type providers []announcement
+
+// announcement is the state of a provider, with the models that it serves.
+type announcement struct {
+	*runtimev1.AIProviderHealthEvent
+	models []string
+}
 
 // readProvider reads what is fed; nil: it is no state of a provider.
 func readProvider(payload []byte) *runtimev1.AIProviderHealthEvent {
@@ -38,19 +50,48 @@ func (l *providers) set(payload []byte) {
 	if m == nil {
 		return
 	}
+	a := announcement{AIProviderHealthEvent: m}
+	list := jsonscan.Fields(nil).Read(payload).Array("models")
+	if list != nil {
+		for name := range jsonscan.Elements(list) {
+			if len(a.models) < maxModels {
+				a.models = append(a.models, jsonscan.DecodeString(name))
+			}
+		}
+	}
 	for i, p := range *l {
 		if p.GetProviderName() == m.GetProviderName() {
-			(*l)[i] = m
+			if list == nil {
+				a.models = p.models // of whom nothing new is said
+			}
+			(*l)[i] = a
 			return
 		}
 	}
 	if len(*l) < maxProviders {
-		*l = append(*l, m)
+		*l = append(*l, a)
 	}
 }
 
 // Providers returns the newest states.
-func (j *Job) Providers() []*runtimev1.AIProviderHealthEvent { return j.providers }
+func (j *Job) Providers() (list []*runtimev1.AIProviderHealthEvent) {
+	for _, p := range j.providers {
+		list = append(list, p.AIProviderHealthEvent)
+	}
+	return list
+}
+
+// Serves reports whether a provider has announced a model. When none has announced any, every model is served.
+func (j *Job) Serves(model string) bool {
+	none := true
+	for _, p := range j.providers {
+		if slices.Contains(p.models, model) {
+			return true
+		}
+		none = none && p.models == nil
+	}
+	return none
+}
 
 // Account returns what the account's newest event says of it; one that nobody has fed is anonymous.
 func (j *Job) Account() *runtimev1.AccountSessionEvent {
@@ -72,7 +113,7 @@ func (j *Job) Open(out *dialect.Frames, after schema.Seq) error {
 		return nil
 	}
 	for _, m := range j.providers {
-		if err := j.state(out, m); err != nil {
+		if err := j.state(out, m.AIProviderHealthEvent); err != nil {
 			return err
 		}
 	}

@@ -125,41 +125,13 @@ func (w *wanted) checkInput() error {
 	return nil
 }
 
-// models of the tenant's workers are announced in the feed of providers; this reads so many records of it, from the newest.
-const maxProviders = 1024
-
 // announced refuses a model that no worker has announced, if any has announced models at all.
 func announced(ctx context.Context, c *protocol.Call, model string) error {
-	run := nimi.FeedRun("provider")
-	head, err := c.Head(ctx, run)
-	if err != nil { // nothing was announced, or it cannot be known
-		return nil
+	j, err := fold(ctx, c, nimi.StreamProvider)
+	if err == nil && !j.Serves(model) {
+		err = nimi.Refuse(runtimev1.ReasonCode_AI_MODEL_NOT_FOUND, "no worker has announced the model")
 	}
-	of := map[string][]byte{}
-	for r, err := range c.Records(ctx, run, max(0, head.Last-maxProviders), head.Last) {
-		if err != nil {
-			return err
-		}
-		f := jsonscan.Fields(nil).Read(r.Payload())
-		name := f.Str("providerName")
-		if name == "" {
-			name = f.Str("provider_name")
-		}
-		if list := f.Array("models"); list != nil {
-			of[name] = append([]byte(nil), list...)
-		}
-	}
-	for _, list := range of {
-		for m := range jsonscan.Elements(list) {
-			if jsonscan.DecodeString(m) == model {
-				return nil
-			}
-		}
-	}
-	if len(of) == 0 {
-		return nil
-	}
-	return nimi.Refuse(runtimev1.ReasonCode_AI_MODEL_NOT_FOUND, "no worker has announced the model")
+	return err
 }
 
 // created is the payload of session.created (docs/dialects/runtime.md, "In the log").

@@ -20,7 +20,7 @@ import (
 // lastLook is the time that clients have to read STOPPING before their stream ends.
 const lastLook = 100 * time.Millisecond
 
-// healthOf says how this node is. What it does not know is 0.
+// healthOf returns how this node is. What it does not know is 0.
 func healthOf(status runtimev1.RuntimeHealthStatus) *runtimev1.RuntimeHealthEvent {
 	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
 	metrics.Read(used)

@@ -215,6 +215,13 @@ threads: needs js ## Hold threads to what LangGraph's clients need: every resume
 		/^ +threads_[a-z]+_test.go:/ { sub(/^ +threads_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
 		/^(ok|FAIL|panic)/ { print }'
 
+.PHONY: runtime
+runtime: needs ## Kill workers, and the server with the log, under 200 scenarios: each ends once, and no model is asked twice
+	@AGENTSTREAM_RUNTIME=all go test -v -count=1 -timeout 30m -run 'TestRuntime' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +runtime_[a-z]+_test.go:/ { sub(/^ +runtime_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
 .PHONY: kills
 kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e

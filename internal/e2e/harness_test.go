@@ -137,7 +137,7 @@ func newProc(t *testing.T, role string, args ...string) *proc {
 	t.Helper()
 	p := &proc{t: t, admin: freeAddr(t), log: &lockedBuffer{}, stopped: make(chan int, 1)}
 	p.args = append([]string{role, "--admin-listen", p.admin}, args...)
-	if role != "persist" {
+	if role != "persist" && role != "worker" {
 		p.addr = freeAddr(t)
 		p.args = append(p.args, "--listen", p.addr, "--drain", "100ms")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"agentstream/producers"
 	"agentstream/schema"
@@ -21,6 +22,7 @@ type ending struct {
 	last    schema.Seq
 	pos     uint64
 	session bool              // it is a session
+	once    producers.Once    // of one that is answered once
 	shut    string            // why nobody will write to it any more: it is archived, or deleted; "" otherwise
 	owners  map[string]string // of lanes
 }
@@ -35,7 +37,9 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 		return false, nil
 	}
 	if e.session && e.shut == "" && e.open.Idle() {
-		r.restsAt(s.key, e.last)
+		if at, _ := e.once.Due(time.Time{}); at.IsZero() {
+			r.restsAt(s.key, e.last)
+		}
 		return false, nil
 	}
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
@@ -50,11 +54,15 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil || !ended {
 		return false, err
 	}
-	r.cfg.Logger.Info("reaper: a run was ended", "why", e.why(), "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
+	r.reaped(s, e.why())
+	return true, nil
+}
+
+func (r *Reaper) reaped(s *suspect, why string) {
+	r.cfg.Logger.Info("reaper: a run was ended", "why", why, "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
 	if h := r.cfg.Hooks.Reaped; h != nil {
 		h(s.key, s.owner != "")
 	}
-	return true, nil
 }
 
 // alone asks those who own the run's children, where they are others than the run's own owner: who runs a
@@ -193,7 +201,7 @@ func (e *ending) see(p *schema.Pack) error {
 			return err
 		}
 		if ev.Seq == 1 {
-			e.session = ev.Type == schema.TypeSessionCreated
+			e.session, e.once = ev.Type == schema.TypeSessionCreated, producers.ReadOnce(&ev)
 		}
 		switch {
 		case p.Child != "":

@@ -93,8 +93,10 @@ func (c Config) withDefaults() Config {
 // that writes meanwhile is left alone, and one that writes afterwards is refused with ErrFenced. So any
 // number of reapers may run, and none of them needs to be right about who lives.
 //
-// What it costs: for each open and silent run the read of a head, and a request that is answered, every
-// After.
+// A run of which a deadline has passed ([producers.Expire]) is ended whoever is there.
+//
+// What it costs: for each open and silent run the read of a head and of the first event, and a request that is answered,
+// every After.
 type Reaper struct {
 	cfg Config
 
@@ -155,7 +157,7 @@ func (r *Reaper) Round(ctx context.Context) error {
 	now := r.cfg.Now()
 	r.forget(now)
 	var batch []*suspect
-	for key, err := range r.cfg.Lister.Quiet(ctx, now.Add(-patience)) {
+	for key, err := range r.cfg.Lister.Quiet(ctx, now.Add(-min(patience, r.cfg.Every))) {
 		if err != nil {
 			return fmt.Errorf("producers: reaper: list of quiet runs: %w", err)
 		}
@@ -289,12 +291,25 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		patience = r.cfg.Unowned
 	}
 	now := r.cfg.Now()
+	late, next, err := producers.Expire(ctx, producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
+	if err != nil || late {
+		if late {
+			r.reaped(s, "a deadline has passed")
+		}
+		return false, err
+	}
+	fine := func(until time.Time) {
+		if !next.IsZero() && next.Before(until) {
+			until = next
+		}
+		r.fineUntil(s.key, until)
+	}
 	switch {
 	case patience < 0:
-		r.fineUntil(s.key, now.Add(time.Hour)) // of the other kind it may be then
+		fine(now.Add(time.Hour)) // of the other kind it may be then
 		return false, nil
 	case last != 0 && now.Sub(stored) < patience:
-		r.fineUntil(s.key, stored.Add(patience))
+		fine(stored.Add(patience))
 		return false, nil
 	}
 	return true, nil

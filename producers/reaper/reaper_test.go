@@ -410,3 +410,44 @@ func TestReaperOfOldRuns(t *testing.T) {
 		})
 	}
 }
+
+// A run that is answered once is ended when its deadline has passed, whether anybody has begun it or not; a feed never is.
+func TestReaperAndDeadlines(t *testing.T) {
+	const created = `{"once":true,"deadlines":{"first_ms":60000,"idle_ms":30000,"total_ms":900000}}`
+	for name, begun := range map[string]bool{"nobody came": false, "silent": true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, reaped := newWorld(), 0
+			tell(t, w, "", schema.TypeSessionCreated, created)
+			tell(t, w, "", schema.TypeCommandMessage, `{"content":"hello"}`)
+			reason := "AI_PROVIDER_TIMEOUT: no delta within 1m0s"
+			if begun {
+				pub := writerOf(t, w)
+				put(t, pub, schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t1"}`)})
+				head, err := w.Head(t.Context(), key, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.there[head.Lane.Owner] = true
+				time.Sleep(50 * time.Second)
+				put(t, pub, text("", "half"))
+				reason = "AI_PROVIDER_TIMEOUT: no delta for 30s"
+			}
+			r := w.reaper(t, &reaped)
+			for i, want := range []int{0, 1, 1} {
+				time.Sleep(time.Duration(5+i*60) * time.Second)
+				if err := r.Round(t.Context()); err != nil || reaped != want {
+					t.Fatalf("%s: round %d: %d reaped, want %d, %v", name, i, reaped, want, err)
+				}
+			}
+			var last schema.Event
+			for p := range w.Since(t.Context(), key, 0) {
+				for r := range p.Records(0) {
+					last, _ = r.Event()
+				}
+			}
+			if string(last.Payload) != `{"state":"error","reason":"`+reason+`"}` {
+				t.Fatalf("%s: %s %s", name, last.Type, last.Payload)
+			}
+		})
+	}
+}

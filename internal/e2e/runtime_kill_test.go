@@ -65,6 +65,7 @@ func TestRuntimeOnceUnderKills(t *testing.T) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		for i := range runs {
+			time.Sleep(time.Duration(kills) * 500 * time.Millisecond / time.Duration(runs)) // so that each kill has some in its middle
 			body := `{"type":"session.created","payload":{"once":true,"model":"m","deadlines":{"total_ms":120000}}}` + "\n" +
 				`{"type":"command.message","payload":{"content":"` + name(i) + `"}}`
 			if _, _, err := post(t.Context(), http.DefaultClient, dev.url("/v1/agent/runs/"+name(i)+"/events"), name(i), []byte(body)); err != nil {
@@ -84,12 +85,12 @@ func TestRuntimeOnceUnderKills(t *testing.T) {
 	group.Wait()
 	done, cut := 0, 0
 	for i := range runs {
-		var f *schema.Fold
+		lines := ""
 		eventually(t, 90*time.Second, name(i)+" over", func() bool {
-			_, f = readBack(t, dev.url("/v1/agent/runs/"+name(i)))
-			return f.State.Final()
+			lines = strings.Join(events(t, dev.url("/v1/agent/runs/"+name(i))), "\n")
+			return strings.Contains(lines, `"run.lifecycle"`)
 		})
-		lines := strings.Join(events(t, dev.url("/v1/agent/runs/"+name(i))), "\n")
+		_, f := readBack(t, dev.url("/v1/agent/runs/"+name(i)))
 		said := ""
 		for _, m := range f.Messages {
 			for _, b := range m.Blocks {

@@ -20,8 +20,12 @@ import (
 // TestStreamOfNoRun: a stream that is no run's begins at once, has the headers of its protocol, ends as its handler says, and is told
 // when the node goes away before it is ended.
 func TestStreamOfNoRun(t *testing.T) {
-	serve := func(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
-		asked := string(in.Body)
+	serve := func(c *protocol.Call, _ dialect.Input, to protocol.Sending) error {
+		body, err := c.Message()
+		if err != nil {
+			return err
+		}
+		asked := string(body)
 		if asked == "refuse" {
 			return dialect.Refuse(dialect.ErrBadRequest, "not that")
 		}

@@ -86,7 +86,7 @@ func TestUseStream(t *testing.T) {
 	node := needLangGraph(t, "@langchain/react", "react-dom", "esbuild", "puppeteer-core")
 	chromium := program(t, "chromium")
 	dir := t.TempDir()
-	build := exec.Command(node, filepath.Join("node_modules", "esbuild", "bin", "esbuild"), "threads-page.jsx", "--bundle", "--outfile="+filepath.Join(dir, "page.js"),
+	build := exec.Command(filepath.Join("node_modules", ".bin", "esbuild"), "threads-page.jsx", "--bundle", "--outfile="+filepath.Join(dir, "page.js"),
 		`--define:process.env.NODE_ENV="production"`, "--jsx=automatic", "--log-level=error")
 	build.Dir = jsDir
 	if out, err := build.CombinedOutput(); err != nil {

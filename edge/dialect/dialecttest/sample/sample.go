@@ -29,6 +29,8 @@ func Protocol() protocol.Protocol {
 				Complete: func(c *protocol.Call) error { return c.ReplyJSON(object{"complete": true}) }},
 			"near": {KeepAlive: 5 * time.Second, Heartbeat: &dialect.Frame{Event: []byte("beat"), Data: []byte("{}")}},
 			"ask":  {Begin: ask},
+			"look": {Missed: func(n schema.Seq) string { return fmt.Sprintf("%d are gone", n) },
+				Replayed: func(at schema.Seq) string { return fmt.Sprintf("up to %d", at) }},
 		},
 		Routes: []protocol.Route{
 			{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: protocol.Answer(ticket)},
@@ -68,7 +70,7 @@ func (Dialect) Info() dialect.Info {
 // asked is what a client asks for, in a path, a query or a message.
 type asked struct {
 	Run, Only, Turn, Last, Text, Page, ID, Do string
-	Newest, Await, Down                       bool
+	Newest, Await, Kept, Down                 bool
 	After                                     schema.Seq
 	At                                        int
 	Types                                     []string
@@ -80,7 +82,7 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	if err = in.Decode(&a); err != nil {
 		return req, err
 	}
-	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Form: a.ID, Cursor: dialect.Cursor{Seq: a.After}}
+	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Kept: a.Kept, Form: a.ID, Cursor: dialect.Cursor{Seq: a.After}}
 	if err = schema.ValidRunID(a.Run); err != nil {
 		return req, err
 	}

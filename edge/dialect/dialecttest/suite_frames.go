@@ -146,11 +146,20 @@ func (c *client) ends() {
 // shared checks that those who are written to together, while the run goes on, get what each gets alone.
 func (c *client) shared(whole []frame) {
 	c.t.Helper()
-	if !c.bound.Shared || c.joined() || len(c.kept.packs) < 4 {
+	packs := c.kept.packs
+	// A stream may end with the run before what comes behind the end is there.
+	if i := slices.IndexFunc(packs, func(p schema.Pack) bool { return p.Head.State.Final() }); i >= 0 && i+1 < len(packs) && c.bound.Mode.EndsWithRun() {
+		packs = packs[:i+1]
+		short := *c
+		short.kept = newKept(c.t)
+		short.kept.add(c.t, packs)
+		whole = short.read(c.req)
+	}
+	if !c.bound.Shared || c.joined() || len(packs) < 4 {
 		return
 	}
-	k, half := newKept(c.t), len(c.kept.packs)/2
-	k.add(c.t, c.kept.packs[:half])
+	k, half := newKept(c.t), len(packs)/2
+	k.add(c.t, packs[:half])
 	all := c.req
 	all.Select = nil
 	var streams []*stream
@@ -160,7 +169,7 @@ func (c *client) shared(whole []frame) {
 	for _, s := range streams {
 		waitFor(c.t, func() bool { return s.waits() || k.live.Census().Parked == len(streams) || len(s.over) > 0 })
 	}
-	k.add(c.t, c.kept.packs[half:])
+	k.add(c.t, packs[half:])
 	for _, i := range []int{0, 2} {
 		waitFor(c.t, func() bool { return len(streams[i].got()) >= len(whole) })
 		if got := streams[i].got(); !same(got, whole) {

@@ -37,6 +37,8 @@ func TestKeepAliveOfAProtocol(t *testing.T) {
 		}
 		near, look, native := h.watch(h.client, "/sample/run/near"), h.feed(t, "POST", "/sample/look", `{"run":"run"}`), h.watch(h.client, watched)
 		look.want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`)
+		look.through(": up to 1")
+		look.through("")
 		at(near, 0, "hello")
 		at(near, 0, `"seq":1`)
 		at(native, 0, "id: 1\n")

@@ -12,7 +12,7 @@ export function player(model, { failed, resume }) {
   const play = button("▶ Play", toggle, "", { "aria-label": "Play" });
   const speed = h("select", { "aria-label": "Speed", on: { change: () => model.mode === "playing" && start() } }, [1, 4, 16].map((n) => h("option", { value: n }, `${n}×`)));
   const element = h("div", { class: "player", role: "group", "aria-label": "Time" },
-    button("⏮", () => go(model.jump(1)), "quiet", { "aria-label": "First event" }), button("◀", () => go(model.step(-1)), "quiet", { "aria-label": "One event back" }),
+    button("|◀", () => go(model.jump(1)), "quiet", { "aria-label": "First event" }), button("◀", () => go(model.step(-1)), "quiet", { "aria-label": "One event back" }),
     play, button("▶|", () => go(model.step(1)), "quiet", { "aria-label": "One event on" }), speed, slider, place, live);
   let wait = 0;
 

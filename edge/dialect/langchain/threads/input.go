@@ -159,8 +159,10 @@ func getTree(ctx context.Context, c *protocol.Call, thread string, raw []byte) (
 	if err != nil {
 		return answer{}, err
 	}
-	if id, _ := now.Run(); wanted != nil && jsonscan.DecodeString(wanted) != id {
-		return answer{}, refuse(langchain.CodeNoSuchRun, "that is not the thread's newest run")
+	if wanted != nil {
+		if _, ok := now.Find(jsonscan.DecodeString(wanted)); !ok {
+			return answer{}, errNoRun
+		}
 	}
 	return answer{fmt.Appendf(nil, `{"tree":%s}`, now.AppendTree(nil)), through(head.Last)}, nil
 }

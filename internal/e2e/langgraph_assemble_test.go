@@ -55,6 +55,7 @@ type assembled struct {
 // TestLangGraphAssemblers: the assemblers of @langchain/langgraph-sdk, unmodified, have of every provider's recording the texts,
 // calls and usage that are expected, and leave no message open.
 func TestLangGraphAssemblers(t *testing.T) {
+	beside(t)
 	node, dir := needLangGraph(t), t.TempDir()
 	assembleAll(t, node, nil, func(s schematest.Scenario) string {
 		file := filepath.Join(dir, strings.ReplaceAll(s.Name, "/", "-"))
@@ -67,6 +68,7 @@ func TestLangGraphAssemblers(t *testing.T) {
 
 // TestLangGraphRecordings: so they have when the recordings are threads, and the SDK reads them from a server.
 func TestLangGraphRecordings(t *testing.T) {
+	beside(t)
 	node, w := needLangGraph(t), edgesFor(t, "http://127.0.0.1:1")
 	nc, err := natskit.Dial(w.nats, "recordings")
 	if err != nil {

@@ -51,6 +51,7 @@ func threadNow(t *testing.T, base, thread string) []byte {
 // TestRealGraph: a graph of @langchain/langgraph that runs now, published as it runs, comes out of a server as it went in; so does
 // one that fails.
 func TestRealGraph(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t, "@langchain/langgraph")
 	path, err := binary()
 	if err != nil {
@@ -124,6 +125,7 @@ func graphWorker(t *testing.T, node string, p *proc) (kill func()) {
 
 // TestGraphWorker: the worker in JavaScript answers threads of LangGraph's SDK with a real graph.
 func TestGraphWorker(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t, "@langchain/langgraph")
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()
@@ -133,6 +135,7 @@ func TestGraphWorker(t *testing.T) {
 
 // TestGraphWorkerKilled: a run whose worker is killed in the middle is answered again by the next one, and has one end.
 func TestGraphWorkerKilled(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t, "@langchain/langgraph")
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()

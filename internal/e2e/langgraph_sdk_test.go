@@ -65,6 +65,7 @@ func script(t *testing.T, node, name string, env ...string) {
 // messages, calls, values, subagents, custom events, questions and answers, a cancel, several runs, several observers, one who
 // comes late, one who is cut.
 func TestLangGraphSDK(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t)
 	w := threadsFor(t, "http://127.0.0.1:1")
 	for _, sdk := range []string{"@langchain/langgraph-sdk", "langgraph-sdk-1.11"} {
@@ -83,6 +84,7 @@ func TestLangGraphSDK(t *testing.T) {
 
 // TestUseStream: pages with LangGraph's React hooks, the newer over both transports and the older, reloaded in the middle of a run.
 func TestUseStream(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t, "@langchain/react", "react-dom", "esbuild", "puppeteer-core")
 	chromium := program(t, "chromium")
 	dir := t.TempDir()
@@ -111,6 +113,7 @@ func TestUseStream(t *testing.T) {
 
 // TestLangGraphTable: every row of the table of clients in docs/dialects/langchain.md, on two edges and on dev.
 func TestLangGraphTable(t *testing.T) {
+	beside(t)
 	node := needLangGraph(t)
 	t.Run("edges", func(t *testing.T) {
 		t.Parallel()

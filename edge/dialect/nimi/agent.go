@@ -1,7 +1,6 @@
 package nimi
 
 import (
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -66,7 +65,7 @@ func (p *agent) Project(out *dialect.Frames, r schema.Record) error {
 		current := runtimev1.AgentLifecycleStatus_AGENT_LIFECYCLE_STATUS_ACTIVE
 		if state.Final() {
 			current = runtimev1.AgentLifecycleStatus_AGENT_LIFECYCLE_STATUS_TERMINATED
-		} else if slices.Contains([]string{"paused"}, string(state)) {
+		} else if state == schema.StatePaused {
 			current = runtimev1.AgentLifecycleStatus_AGENT_LIFECYCLE_STATUS_SUSPENDED
 		}
 		e.EventType = runtimev1.AgentEventType_AGENT_EVENT_TYPE_LIFECYCLE

@@ -13,18 +13,18 @@ import (
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
-// Names of the streams.
+// Names of the streams; those of feeds are the feeds'.
 const (
 	StreamScenario = "scenario"
 	StreamJob      = "job"
 	StreamWorkflow = "workflow"
 	StreamRealtime = "realtime"
 	StreamAgent    = "agent"
-	StreamAccount  = "account"
-	StreamMemory   = "memory"
-	StreamMessage  = "message"
-	StreamTransfer = "transfer"
-	StreamProvider = "provider"
+	StreamAccount  = schema.FeedAccount
+	StreamMemory   = schema.FeedMemory
+	StreamMessage  = schema.FeedMessage
+	StreamTransfer = schema.FeedTransfer
+	StreamProvider = schema.FeedProvider
 	StreamHealth   = "health"
 	StreamExport   = "export"
 )

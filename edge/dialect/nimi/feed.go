@@ -14,21 +14,15 @@ import (
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
-// FeedRun is the run of a feed of a tenant.
-func FeedRun(feed string) string { return "runtime-" + feed }
-
 // MessageRun is the run of the messages for an app.
 func MessageRun(app string) string {
 	sum := sha256.Sum256([]byte(app))
-	return FeedRun(StreamMessage) + "-" + hex.EncodeToString(sum[:16])
+	return schema.FeedRun(StreamMessage) + "-" + hex.EncodeToString(sum[:16])
 }
-
-// FeedType is the type of a feed's events.
-func FeedType(feed string) string { return "custom.runtime." + feed }
 
 // openFeed reads a request for a feed. A feed that nobody has fed yet is silent.
 func openFeed(req dialect.Request, in dialect.Input) (_ dialect.Request, err error) {
-	req.Run, req.Await, req.Kept = FeedRun(in.Stream), true, true
+	req.Run, req.Await, req.Kept = schema.FeedRun(in.Stream), true, true
 	switch in.Stream {
 	case StreamAccount:
 		m, err := Read(in.Body, &runtimev1.SubscribeAccountSessionEventsRequest{})
@@ -79,7 +73,7 @@ var feedMessages = map[string]func() proto.Message{
 }
 
 func newFeed(req dialect.Request) *feed {
-	return &feed{req: req, typ: FeedType(req.Stream), make: feedMessages[req.Stream]}
+	return &feed{req: req, typ: schema.FeedType(req.Stream), make: feedMessages[req.Stream]}
 }
 
 // FeedJSON reads what is fed: fields that the contract has not are passed over.

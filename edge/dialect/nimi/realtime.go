@@ -1,8 +1,6 @@
 package nimi
 
 import (
-	"bytes"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"agentstream/edge/dialect"
@@ -25,6 +23,7 @@ type realtime struct {
 	run    string
 	fields jsonscan.Fields
 	at     []byte
+	text   []byte
 	body   []byte
 	frame  []byte
 }
@@ -41,15 +40,9 @@ func (p *realtime) Project(out *dialect.Frames, r schema.Record) error {
 		b := appendBytes(appendBytes(p.body[:0], 1, []byte(p.run)), 2, []byte(s.Model))
 		p.emit(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_OPENED, realtimeOpened, appendNumber(b, 3, uint64(s.Route)))
 	case schema.TypeTextDelta:
-		v := p.fields.Kind("text", '"')
-		if len(v) <= 2 {
-			return nil
+		if p.text = appendText(p.text[:0], p.fields); len(p.text) > 0 {
+			p.emit(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_TEXT_DELTA, realtimeText, appendBytes(p.body[:0], 1, p.text))
 		}
-		text := v[1 : len(v)-1]
-		if bytes.IndexByte(text, '\\') >= 0 {
-			text = []byte(jsonscan.DecodeString(v))
-		}
-		p.emit(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_TEXT_DELTA, realtimeText, appendBytes(p.body[:0], 1, text))
 	case schema.TypeDataDelta:
 		if media, data := Sound(p.fields); len(data) > 0 {
 			b := appendBytes(appendBytes(p.body[:0], 1, data), 2, media)
@@ -79,11 +72,6 @@ func (p *realtime) end(out *dialect.Frames, r schema.Record) {
 func (p *realtime) emit(out *dialect.Frames, r schema.Record, typ runtimev1.RealtimeEventType, field protowire.Number, payload []byte) {
 	_, ts, _ := r.Envelope()
 	p.at, p.body = appendTime(p.at[:0], ts), payload
-	b := appendNumber(p.frame[:0], eventType, uint64(typ))
-	b = appendNumber(b, eventSequence, uint64(r.Seq))
-	b = appendBytes(b, eventTrace, []byte(p.run))
-	b = appendBytes(b, eventTime, p.at)
-	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(len(payload)))
-	p.frame = b
-	out.Add(dialect.Frame{Event: []byte("event"), Data: out.Text(b, payload)})
+	p.frame = appendEvent(p.frame[:0], uint64(typ), uint64(r.Seq), p.run, p.at, field, len(payload))
+	out.Add(dialect.Frame{Event: []byte("event"), Data: out.Text(p.frame, payload)})
 }

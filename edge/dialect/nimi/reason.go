@@ -1,7 +1,6 @@
 package nimi
 
 import (
-	"fmt"
 	"strings"
 
 	"agentstream/edge/dialect"
@@ -37,35 +36,17 @@ func StatusOf(reason string) int {
 	return InvalidArgument
 }
 
-// Error is a refusal with its reason. It wraps dialect.ErrNotFound, dialect.ErrGone or dialect.ErrBadRequest.
-type Error struct {
-	Reason runtimev1.ReasonCode
-	text   string
-}
-
-// Refuse makes an Error. Its text is for the client.
+// Refuse makes an error with a reason. Its text is for the client. It wraps dialect.ErrNotFound, dialect.ErrGone or
+// dialect.ErrBadRequest, which decides what the log has of the call.
 func Refuse(reason runtimev1.ReasonCode, format string, args ...any) error {
-	return &Error{Reason: reason, text: fmt.Sprintf(format, args...)}
-}
-
-// Error begins with the reason.
-func (e *Error) Error() string { return e.Reason.String() + ": " + e.text }
-
-// Words are for the client.
-func (e *Error) Words() string { return e.text }
-
-// Named is the reason, for dialect.Problem.Named.
-func (e *Error) Named() string { return e.Reason.String() }
-
-// Unwrap returns the sentinel that decides what the log says of the call.
-func (e *Error) Unwrap() error {
-	switch StatusOf(e.Reason.String()) {
+	kind := dialect.ErrBadRequest
+	switch StatusOf(reason.String()) {
 	case NotFound:
-		return dialect.ErrNotFound
+		kind = dialect.ErrNotFound
 	case FailedPrecondition:
-		return dialect.ErrGone
+		kind = dialect.ErrGone
 	}
-	return dialect.ErrBadRequest
+	return dialect.RefuseAs(reason.String(), kind, format, args...)
 }
 
 // ReasonOf returns the code that the reason of a run's end begins with; any other is AI_STREAM_BROKEN.

@@ -58,7 +58,8 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	switch string(r.Type) {
 	case schema.TypeTextDelta:
-		if p.text = p.appendText(p.text, r); len(p.text) >= minText {
+		p.fields = p.fields.Read(r.Payload())
+		if p.text = appendText(p.text, p.fields); len(p.text) >= minText {
 			p.time(r)
 			p.text = p.delta(out, deltaText, p.text)
 		}
@@ -66,7 +67,8 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 		if !p.separate {
 			return nil
 		}
-		if p.thought = p.appendText(p.thought, r); len(p.thought) >= minText {
+		p.fields = p.fields.Read(r.Payload())
+		if p.thought = appendText(p.thought, p.fields); len(p.thought) >= minText {
 			p.time(r)
 			p.thought = p.delta(out, deltaReasoning, p.thought)
 		}
@@ -85,10 +87,9 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
-// appendText appends the text of a delta.
-func (p *scenario) appendText(to []byte, r schema.Record) []byte {
-	p.fields = p.fields.Read(r.Payload())
-	v := p.fields.Kind("text", '"')
+// appendText appends the text in the payload of a delta.
+func appendText(to []byte, payload jsonscan.Fields) []byte {
+	v := payload.Kind("text", '"')
 	if len(v) < 2 {
 		return to
 	}
@@ -119,13 +120,17 @@ func appendTime(b, ts []byte) []byte {
 // emit makes the next frame, with a payload that is encoded already.
 func (p *scenario) emit(out *dialect.Frames, typ runtimev1.StreamEventType, field protowire.Number, payload []byte, last bool) {
 	p.sequence++
-	b := appendNumber(p.frame[:0], eventType, uint64(typ))
-	b = appendNumber(b, eventSequence, p.sequence)
-	b = appendBytes(b, eventTrace, []byte(p.run))
-	b = appendBytes(b, eventTime, p.at)
-	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(len(payload)))
-	p.frame = b
-	out.Add(dialect.Frame{Event: []byte("event"), Data: out.Text(b, payload), Last: last})
+	p.frame = appendEvent(p.frame[:0], uint64(typ), p.sequence, p.run, p.at, field, len(payload))
+	out.Add(dialect.Frame{Event: []byte("event"), Data: out.Text(p.frame, payload), Last: last})
+}
+
+// appendEvent appends an event up to its payload, which has n bytes: the beginning is the same of both kinds of events.
+func appendEvent(b []byte, typ, sequence uint64, run string, at []byte, field protowire.Number, n int) []byte {
+	b = appendNumber(b, eventType, typ)
+	b = appendNumber(b, eventSequence, sequence)
+	b = appendBytes(b, eventTrace, []byte(run))
+	b = appendBytes(b, eventTime, at)
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
 }
 
 // delta makes a delta of what was held, and returns it emptied.
@@ -141,7 +146,8 @@ func (p *scenario) delta(out *dialect.Frames, kind protowire.Number, held []byte
 
 // audio makes deltas of what is spoken.
 func (p *scenario) audio(out *dialect.Frames, r schema.Record) {
-	media, data := p.sound(r)
+	p.fields = p.fields.Read(r.Payload())
+	media, data := Sound(p.fields)
 	for len(data) > 0 {
 		n := min(len(data), maxAudio)
 		p.inner = appendBytes(appendBytes(p.inner[:0], 1, data[:n]), 2, media)
@@ -149,12 +155,6 @@ func (p *scenario) audio(out *dialect.Frames, r schema.Record) {
 		p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, p.body, false)
 		data = data[n:]
 	}
-}
-
-// sound returns the audio of a data.delta; nil for any other data.
-func (p *scenario) sound(r schema.Record) (media, data []byte) {
-	p.fields = p.fields.Read(r.Payload())
-	return Sound(p.fields)
 }
 
 // Sound returns the audio in the payload of a data.delta; nil for any other data.

@@ -14,6 +14,7 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
+	"agentstream/schema"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
@@ -74,7 +75,7 @@ func getHealth(context.Context, *protocol.Call, *runtimev1.GetRuntimeHealthReque
 
 // fold returns the state of a feed; nil when nobody has fed it.
 func fold(ctx context.Context, c *protocol.Call, feed string) (*nimi.Job, error) {
-	_, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: nimi.FeedRun(feed), Stream: nimi.StreamJob})
+	_, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: schema.FeedRun(feed), Stream: nimi.StreamJob})
 	if errors.Is(err, fanout.ErrNotFound) {
 		return &nimi.Job{}, nil
 	}
@@ -124,7 +125,7 @@ const maxTransfers = 1024
 
 // listTransfers answers with the newest state of each transfer, oldest first.
 func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocalTransfersRequest) (*runtimev1.ListLocalTransfersResponse, error) {
-	answer, run := &runtimev1.ListLocalTransfersResponse{}, nimi.FeedRun(nimi.StreamTransfer)
+	answer, run := &runtimev1.ListLocalTransfersResponse{}, schema.FeedRun(nimi.StreamTransfer)
 	head, err := c.Head(ctx, run)
 	if errors.Is(err, fanout.ErrNotFound) {
 		return answer, nil
@@ -138,7 +139,7 @@ func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocal
 			return nil, err
 		}
 		m := &runtimev1.LocalTransferSessionSummary{}
-		if string(r.Type) != nimi.FeedType(nimi.StreamTransfer) || nimi.FeedJSON.Unmarshal(r.Payload(), m) != nil {
+		if string(r.Type) != schema.FeedType(nimi.StreamTransfer) || nimi.FeedJSON.Unmarshal(r.Payload(), m) != nil {
 			continue
 		}
 		if i, ok := at[m.GetInstallSessionId()]; ok {

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ReasonCode says why. Its names are the reasons of google.rpc.ErrorInfo, domain nimi.runtime.v1.
+// ReasonCode is why. Its names are the reasons of google.rpc.ErrorInfo, domain nimi.runtime.v1.
 type ReasonCode int32
 
 const (

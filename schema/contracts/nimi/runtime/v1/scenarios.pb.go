@@ -951,7 +951,7 @@ func (x *StreamScenarioRequest) GetExtensions() []*ScenarioExtension {
 	return nil
 }
 
-// ScenarioRequestHead says who asks for which model. timeout_ms bounds the generation.
+// ScenarioRequestHead is who asks for which model. timeout_ms bounds the generation.
 type ScenarioRequestHead struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AppId         string                 `protobuf:"bytes,1,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`

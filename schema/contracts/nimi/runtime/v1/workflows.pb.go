@@ -1432,7 +1432,7 @@ func (x *SubscribeWorkflowEventsRequest) GetTaskId() string {
 	return ""
 }
 
-// WorkflowEvent tells of the task, or of the node that it names.
+// WorkflowEvent is of the task, or of the node that it names.
 type WorkflowEvent struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	EventType       WorkflowEventType      `protobuf:"varint,1,opt,name=event_type,json=eventType,proto3,enum=nimi.runtime.v1.WorkflowEventType" json:"event_type,omitempty"`

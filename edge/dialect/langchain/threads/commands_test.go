@@ -16,7 +16,7 @@ import (
 	"agentstream/schema"
 )
 
-// ask gives a command over HTTP, and returns the result, which fits its schema.
+// ask sends a command over HTTP, and returns the result, which fits its schema.
 func (n *node) ask(thread, method, params string, headers ...string) object {
 	n.T.Helper()
 	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params), headers...).OK(200)

@@ -1,7 +1,6 @@
 package threads
 
 import (
-	"fmt"
 	"strings"
 
 	"agentstream/edge/auth"
@@ -9,25 +8,15 @@ import (
 	"agentstream/edge/dialect/langchain"
 )
 
-// refusal is an error with a code of the protocol, in words for the client.
-type refusal struct{ code, text string }
-
-// refuse makes one. code is one of langchain's.
+// refuse makes an error with a code of the protocol, one of langchain's, in words for the client. It wraps the sentinel that
+// decides the HTTP status where there is one: not on a socket, nor for commands.
 func refuse(code, format string, args ...any) error {
-	return &refusal{code, fmt.Sprintf(format, args...)}
-}
-
-func (e *refusal) Error() string { return e.code + ": " + e.text }
-func (e *refusal) Words() string { return e.text }
-func (e *refusal) Named() string { return e.code }
-
-// Unwrap returns the sentinel that decides the HTTP status where there is one: not on a socket, nor for commands.
-func (e *refusal) Unwrap() error {
+	kind := dialect.ErrBadRequest
 	switch {
-	case e.code == langchain.CodePermissionDenied:
-		return auth.ErrForbidden
-	case strings.HasPrefix(e.code, "no_such_"):
-		return dialect.ErrNotFound
+	case code == langchain.CodePermissionDenied:
+		kind = auth.ErrForbidden
+	case strings.HasPrefix(code, "no_such_"):
+		kind = dialect.ErrNotFound
 	}
-	return dialect.ErrBadRequest
+	return dialect.RefuseAs(code, kind, format, args...)
 }

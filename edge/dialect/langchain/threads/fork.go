@@ -2,12 +2,9 @@ package threads
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/protocol"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -23,17 +20,18 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 	if err != nil {
 		return answer{}, err
 	}
-	if _, _, err := find(ctx, c, thread); err != nil {
+	head, now, err := find(ctx, c, thread)
+	if err != nil {
 		return answer{}, err
 	}
-	at, err := checkpointOf(ctx, c, thread, id)
+	at, err := checkpointOf(ctx, c, thread, head.Last, id)
 	if err != nil {
 		return answer{}, err
 	}
 	made := c.NewRun("thread_")
-	agent, err := originOf(ctx, c, thread)
-	if err != nil {
-		return answer{}, err
+	agent := schema.Field(now.Session(), "agent")
+	if agent == nil {
+		agent = []byte(`"agent"`)
 	}
 	o := jsonscan.Object{'{'}.Raw("agent", agent)
 	o = append(o.Name("metadata"), '{')
@@ -51,22 +49,4 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 	}
 	receipt, err := c.Append(ctx, made, events, producers.AppendOptions{MustBeNew: true, Whole: true})
 	return answer{jsonscan.Object{'{'}.Str("run_id", langchain.RunID(made, receipt.Last)).Str("thread_id", made).End(), -1}, err
-}
-
-// originOf returns the agent of a thread as it was created, a JSON value.
-func originOf(ctx context.Context, c *protocol.Call, thread string) ([]byte, error) {
-	for r, err := range c.Records(ctx, thread, 0, 1) {
-		if errors.Is(err, fanout.ErrExpired) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if e, err := r.Event(); err == nil && e.Type == schema.TypeSessionCreated {
-			if v := schema.Field(e.Payload, "agent"); v != nil {
-				return slices.Clone(v), nil
-			}
-		}
-	}
-	return []byte(`"agent"`), nil
 }

@@ -156,8 +156,10 @@ func (a *api) asks(ctx context.Context, c *protocol.Call, method string, params 
 		return answer{}, err
 	}
 	ans, err := a.carryOut(ctx, c, scoped(c), c.Path("run"), envelope{Method: method, Params: b})
-	if no := new(refusal); errors.As(err, &no) && no.code == langchain.CodeInvalidArgument {
-		err = unprocessable("%s", no.text)
+	var no interface{ Named() string }
+	if errors.As(err, &no) && no.Named() == langchain.CodeInvalidArgument {
+		p, _ := c.Problem(err)
+		err = unprocessable("%s", p.Message)
 	}
 	return ans, err
 }
@@ -183,7 +185,7 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy, "config": in.Config, "metadata": in.Metadata}
 		var ans answer
 		ans, err = a.asks(ctx, c, "run.start", params)
-		run = jsonText(schema.Field(ans.result, "run_id"))
+		run = jsonscan.DecodeString(schema.Field(ans.result, "run_id"))
 	}
 	if err != nil {
 		return in, "", err

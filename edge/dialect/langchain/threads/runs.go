@@ -27,11 +27,6 @@ func notThere(err error) bool {
 	return errors.Is(err, fanout.ErrNotFound)
 }
 
-func jsonText(v []byte) string {
-	s, _ := jsonscan.Unquote(v)
-	return s
-}
-
 // runInfo is a run as the older API has it.
 type runInfo struct {
 	ID        string          `json:"run_id"`
@@ -47,7 +42,7 @@ type runInfo struct {
 // infoOf reads a run from the record that began it.
 func infoOf(ctx context.Context, c *protocol.Call, p *langchain.Projector, s langchain.Stretch) (o runInfo, err error) {
 	thread := c.Path("run")
-	o = runInfo{ID: s.ID, Thread: thread, Status: s.Status, Metadata: json.RawMessage(`{}`), Strategy: "enqueue", Assistant: jsonText(schema.Field(p.Session(), "agent"))}
+	o = runInfo{ID: s.ID, Thread: thread, Status: s.Status, Metadata: json.RawMessage(`{}`), Strategy: "enqueue", Assistant: jsonscan.DecodeString(schema.Field(p.Session(), "agent"))}
 	for r, err := range kept(ctx, c, thread)(s.First-1, s.First) {
 		if err != nil {
 			return o, err
@@ -57,8 +52,8 @@ func infoOf(ctx context.Context, c *protocol.Call, p *langchain.Projector, s lan
 		if m := schema.Field(r.Payload(), "metadata"); len(m) > 0 && m[0] == '{' {
 			o.Metadata = slices.Clone(m)
 		}
-		o.Strategy = cmp.Or(jsonText(schema.Field(r.Payload(), "multitask_strategy")), o.Strategy)
-		o.Assistant = cmp.Or(jsonText(schema.Field(r.Payload(), "assistant_id")), o.Assistant)
+		o.Strategy = cmp.Or(jsonscan.DecodeString(schema.Field(r.Payload(), "multitask_strategy")), o.Strategy)
+		o.Assistant = cmp.Or(jsonscan.DecodeString(schema.Field(r.Payload(), "assistant_id")), o.Assistant)
 	}
 	if s.Last > 0 {
 		o.Updated, err = stamp(ctx, c, thread, s.Last)
@@ -88,7 +83,7 @@ func (a *api) answerRun(ctx context.Context, c *protocol.Call, run string) error
 	if err != nil {
 		return err
 	}
-	return reply(c, o)
+	return c.ReplyJSON(o)
 }
 
 func (a *api) createRun(ctx context.Context, c *protocol.Call) error {
@@ -143,7 +138,7 @@ func (a *api) listRuns(ctx context.Context, c *protocol.Call) error {
 		}
 		list = append(list, o)
 	}
-	return reply(c, list)
+	return c.ReplyJSON(list)
 }
 
 // cancelRun commands the agent to end a run; one that has ended is left alone. With wait it answers when the run has ended.

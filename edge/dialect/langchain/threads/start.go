@@ -9,7 +9,6 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect/langchain"
 	"agentstream/edge/protocol"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -147,16 +146,14 @@ func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) 
 		return answer{}, err
 	}
 	for {
-		_, p, err := find(ctx, c, thread)
-		if errors.Is(err, fanout.ErrExpired) || err != nil && !isNoRun(err) {
-			return answer{}, err
-		}
 		var id string
 		var receipt producers.Receipt
-		if err != nil {
+		head, p, err := protocol.Newest[*langchain.Projector](ctx, c, whole(thread))
+		switch {
+		case err == nil:
+			id, receipt, err = s.begin(ctx, c, head, p)
+		case notThere(err):
 			id, receipt, err = s.create(ctx, c)
-		} else {
-			id, receipt, err = s.begin(ctx, c, p)
 		}
 		switch {
 		case err == nil:
@@ -166,12 +163,6 @@ func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) 
 		}
 		return answer{}, err
 	}
-}
-
-// isNoRun reports whether a refusal says that there is no such thread.
-func isNoRun(err error) bool {
-	r := new(refusal)
-	return errors.As(err, &r) && r.code == langchain.CodeNoSuchRun
 }
 
 // create begins the thread with the run.
@@ -190,9 +181,9 @@ func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers
 }
 
 // begin stores what the plan says, if the thread is still as p has it.
-func (s *start) begin(ctx context.Context, c *protocol.Call, p *langchain.Projector) (string, producers.Receipt, error) {
+func (s *start) begin(ctx context.Context, c *protocol.Call, head schema.Head, p *langchain.Projector) (string, producers.Receipt, error) {
 	if s.checkpoint != "" {
-		if _, err := checkpointOf(ctx, c, s.thread, s.checkpoint); err != nil {
+		if _, err := checkpointOf(ctx, c, s.thread, head.Last, s.checkpoint); err != nil {
 			return "", producers.Receipt{}, err
 		}
 	}

@@ -25,12 +25,11 @@ func (a *api) stateRoutes() []protocol.Route {
 }
 
 func (a *api) getState(ctx context.Context, c *protocol.Call) error {
-	thread := c.Path("run")
-	_, p, err := protocol.Newest[*langchain.Projector](ctx, c, whole(thread))
+	_, p, err := newest(ctx, c)
 	if err != nil {
 		return err
 	}
-	state, err := stateOf(ctx, c, p, thread)
+	state, err := stateOf(ctx, c, p, c.Path("run"))
 	if err == nil {
 		c.Reply(http.StatusOK, state)
 	}
@@ -87,12 +86,8 @@ func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespa
 }
 
 // checkpointOf returns a checkpoint of the root. The error is a refusal for one that is not there.
-func checkpointOf(ctx context.Context, c *protocol.Call, thread, id string) (found saved, err error) {
-	head, err := c.Head(ctx, thread)
-	if err != nil {
-		return found, err
-	}
-	err = checkpointsOf(ctx, c, thread, nil, head.Last, func(s saved) bool {
+func checkpointOf(ctx context.Context, c *protocol.Call, thread string, last schema.Seq, id string) (found saved, err error) {
+	err = checkpointsOf(ctx, c, thread, nil, last, func(s saved) bool {
 		found = s
 		return s.id != id
 	})
@@ -266,7 +261,7 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 		namespace = strings.Split(ns, "|")
 	}
 	thread := c.Path("run")
-	head, now, err := protocol.Newest[*langchain.Projector](ctx, c, whole(thread))
+	head, now, err := newest(ctx, c)
 	if err != nil {
 		return err
 	}

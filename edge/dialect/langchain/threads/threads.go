@@ -154,7 +154,7 @@ func answerThread(ctx context.Context, c *protocol.Call, id string) error {
 			t.Interrupts = fmt.Appendf(nil, `{%s:%s}`, schema.Field(task, "id"), asked)
 		}
 	}
-	return reply(c, t)
+	return c.ReplyJSON(t)
 }
 
 // thread is one as the API has it.
@@ -175,14 +175,6 @@ func metadataOf(session []byte) json.RawMessage {
 		return m
 	}
 	return json.RawMessage(`{}`)
-}
-
-func reply(c *protocol.Call, v any) error {
-	b, err := json.Marshal(v)
-	if err == nil {
-		c.Reply(http.StatusOK, b)
-	}
-	return err
 }
 
 // stateOf returns the state of a thread that p was fed.
@@ -294,7 +286,7 @@ func (a *api) search(ctx context.Context, c *protocol.Call) error {
 	if counts := strings.HasSuffix(c.Request.URL.Path, "/count"); counts {
 		list, err := q.find(ctx, c, maxLooked)
 		if err == nil {
-			err = reply(c, len(list))
+			err = c.ReplyJSON(len(list))
 		}
 		return err
 	}
@@ -302,7 +294,7 @@ func (a *api) search(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	return reply(c, list[min(q.Offset, len(list)):])
+	return c.ReplyJSON(list[min(q.Offset, len(list)):])
 }
 
 // find returns up to so many threads.
@@ -380,17 +372,17 @@ func assistants(_ context.Context, c *protocol.Call) error {
 	if q.Graph != "" {
 		list = append(list, assistantOf(q.Graph))
 	}
-	return reply(c, list)
+	return c.ReplyJSON(list)
 }
 
 func assistant(_ context.Context, c *protocol.Call) error {
-	return reply(c, assistantOf(c.Path("assistant")))
+	return c.ReplyJSON(assistantOf(c.Path("assistant")))
 }
 
 func schemas(_ context.Context, c *protocol.Call) error {
-	return reply(c, map[string]any{"graph_id": c.Path("assistant"), "input_schema": nil, "output_schema": nil, "state_schema": nil, "config_schema": nil})
+	return c.ReplyJSON(map[string]any{"graph_id": c.Path("assistant"), "input_schema": nil, "output_schema": nil, "state_schema": nil, "config_schema": nil})
 }
 
 func graph(_ context.Context, c *protocol.Call) error {
-	return reply(c, map[string]any{"nodes": []any{map[string]any{"id": c.Path("assistant"), "type": "runnable"}}, "edges": []any{}})
+	return c.ReplyJSON(map[string]any{"nodes": []any{map[string]any{"id": c.Path("assistant"), "type": "runnable"}}, "edges": []any{}})
 }

@@ -80,20 +80,17 @@ func (s *session) hand(msgs []Message, bound Limit) (full bool) {
 // linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and for
 // many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
 func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
-	pause := p.next(since) - time.Since(since)
-	if p.cfg.Linger <= 0 || pause <= 0 {
+	if p.cfg.Linger <= 0 {
 		return true
 	}
-	return sleep(ctx, pause)
+	pause := p.next(since) - time.Since(since)
+	return pause <= 0 || sleep(ctx, pause)
 }
 
 // next returns how long after since the pipeline is to fetch again: about Linger, at a phase of its own. If all pipelines
 // wrote at the same moment, what else the process does would wait for all of them together.
 func (p *pipeline) next(since time.Time) time.Duration {
 	every := p.cfg.Linger
-	if every <= 0 {
-		return 0
-	}
 	next := every - (since.Sub(p.begun)-p.phase)%every
 	if next > every { // since lies before the first phase
 		next -= every

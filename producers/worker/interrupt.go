@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 
 	"agentstream/producers"
 	"agentstream/producers/command"
@@ -35,16 +36,11 @@ func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
 		return nil, err
 	}
 	f := new(schema.Fold)
-	for p, err := range q.visit.d.cfg.Log.Since(ctx, q.visit.key, 0) {
+	for r, err := range q.visit.records(ctx, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("worker: sum up %s: %w", q.visit.key, err)
 		}
-		for r, err := range p.Records(0) {
-			if err != nil {
-				return nil, fmt.Errorf("worker: sum up %s: %w", q.visit.key, err)
-			}
-			f.AddRecord(r)
-		}
+		f.AddRecord(r)
 	}
 	return f, nil
 }
@@ -86,16 +82,20 @@ func requestOf(payload []byte) string {
 // the first turn to come begins with: what was asked behind that belongs to a turn that was cut, and is asked again.
 func (v *visit) resume(ctx context.Context, open *producers.Open, there []*command.Command) error {
 	requests, first := open.Requests(""), schema.Seq(0)
+	var begun map[string]bool // read where it is needed
 	for _, c := range there {
 		begins := asks(c)
 		if c.Name == nameAnswer && c.Child == "" {
 			at, waits := requests[c.RequestID()]
 			begins = waits && (first == 0 || at < first)
-			if !waits && first == 0 {
+			if !waits && first == 0 && begun == nil {
 				var err error
-				if begins, err = v.begun(ctx, c); err != nil {
+				if begun, err = v.begun(ctx, c.Event.Seq); err != nil {
 					return err
 				}
+			}
+			if !waits && first == 0 {
+				begins = begun[c.Event.ID]
 			}
 			if begins {
 				v.asked.Store(c.RequestID(), true)
@@ -117,74 +117,78 @@ func (v *visit) resume(ctx context.Context, open *producers.Open, there []*comma
 // together returns an answer with those that stand right behind it in the log, and so were given with it.
 func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Command, error) {
 	last := c.Event.Seq
-	err := v.behind(ctx, c, func(r schema.Record, e *schema.Event) bool {
-		if r.Seq != last+1 || e == nil || e.Type != commandAnswer || !v.interrupted(requestOf(e.Payload)) {
-			return false
+	for r, err := range v.records(ctx, last) {
+		if err != nil {
+			return nil, fmt.Errorf("read what follows answer %d: %w", c.Event.Seq, err)
+		}
+		if r.Seq != last+1 || r.Child != nil || string(r.Type) != commandAnswer || !v.interrupted(requestOf(r.Payload())) {
+			break
 		}
 		last = r.Seq
-		return true
-	})
+	}
 	answers := []*command.Command{c}
-	for err == nil && answers[len(answers)-1].Event.Seq < last {
+	for answers[len(answers)-1].Event.Seq < last {
 		var next *command.Command
 		if len(v.queue) > 0 {
 			next, v.queue = v.queue[0], v.queue[1:]
 		} else {
 			select {
 			case next = <-v.told:
-			case err = <-v.failed:
-				continue
+			case err := <-v.failed:
+				return nil, err
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
 		}
 		answers = append(answers, next)
 	}
-	return answers, err
+	return answers, nil
 }
 
-// begun reports whether a worker has begun a turn with an answer that nobody has taken: that turn was cut.
-func (v *visit) begun(ctx context.Context, c *command.Command) (yes bool, err error) {
-	err = v.behind(ctx, c, func(_ schema.Record, e *schema.Event) bool {
-		yes = e != nil && e.Type == schema.TypeInputAnswered && e.Cause == c.Event.ID
-		return !yes
-	})
-	return yes, err
-}
-
-// behind walks the records behind a command until fn returns false. fn has the event of those of the types that it is about.
-func (v *visit) behind(ctx context.Context, c *command.Command, fn func(schema.Record, *schema.Event) bool) error {
-	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+// begun returns the ids of the answers that workers have begun turns with behind a seq. One of them that nobody has taken is that
+// of a turn that was cut.
+func (v *visit) begun(ctx context.Context, after schema.Seq) (map[string]bool, error) {
+	all := map[string]bool{}
+	for r, err := range v.records(ctx, after) {
 		if err != nil {
-			return fmt.Errorf("read what became of answer %d: %w", c.Event.Seq, err)
+			return nil, fmt.Errorf("read what became of answers behind %d: %w", after, err)
 		}
-		for r, err := range p.Records(c.Event.Seq) {
+		if string(r.Type) == schema.TypeInputAnswered {
+			all[r.Attribute("cause")] = true
+		}
+	}
+	return all, nil
+}
+
+// records walks the run's records behind a seq, as the log has them.
+func (v *visit) records(ctx context.Context, after schema.Seq) iter.Seq2[schema.Record, error] {
+	return func(yield func(schema.Record, error) bool) {
+		for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
 			if err != nil {
-				return fmt.Errorf("read what became of answer %d: %w", c.Event.Seq, err)
+				yield(schema.Record{}, err)
+				return
 			}
-			var e *schema.Event
-			if t := string(r.Type); t == schema.TypeInputAnswered || t == commandAnswer {
-				if ev, err := r.Event(); err == nil {
-					e = &ev
+			for r, err := range p.Records(after) {
+				if !yield(r, err) || err != nil {
+					return
 				}
-			}
-			if !fn(r, e) {
-				return nil
 			}
 		}
 	}
-	return nil
 }
 
 // answered emits that answers have come to what was asked, for each that it was not emitted for.
 func (v *visit) answered(ctx context.Context, answers []*command.Command) error {
+	if len(answers) == 0 {
+		return nil
+	}
+	begun, err := v.begun(ctx, answers[0].Event.Seq)
+	if err != nil {
+		return err
+	}
 	var events []schema.Event
 	for _, c := range answers {
-		had, err := v.begun(ctx, c)
-		if err != nil {
-			return err
-		}
-		if had {
+		if begun[c.Event.ID] {
 			continue
 		}
 		payload, err := json.Marshal(struct {

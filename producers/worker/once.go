@@ -34,17 +34,12 @@ func ended(err error) error {
 // worker wrote is read, and it writes no more: the run is ours.
 func (v *visit) cut(ctx context.Context) error {
 	last, begun := schema.Seq(0), false
-	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+	for r, err := range v.records(ctx, 0) {
 		if err != nil {
 			return fmt.Errorf("read whether %s was begun: %w", v.key, err)
 		}
-		for r, err := range p.Records(0) {
-			if err != nil {
-				return fmt.Errorf("read whether %s was begun: %w", v.key, err)
-			}
-			last = r.Seq
-			begun = begun || string(r.Type) == schema.TypeTurnStart
-		}
+		last = r.Seq
+		begun = begun || string(r.Type) == schema.TypeTurnStart
 	}
 	if !begun {
 		return nil
@@ -136,8 +131,10 @@ func (v *visit) alarm() *alarm {
 // due returns when the next deadline passes, and the reason of the end then.
 func (v *visit) due() (time.Time, string) {
 	var delta time.Time
-	if at := v.sink.delta.Load(); at != 0 {
-		delta = time.Unix(0, at)
+	if v.sink != nil {
+		if at := v.sink.delta.Load(); at != 0 {
+			delta = time.Unix(0, at)
+		}
 	}
 	return v.once.Due(delta)
 }

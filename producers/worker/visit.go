@@ -35,7 +35,7 @@ type visit struct {
 
 	session json.RawMessage // the payload of the run's first event
 	once    producers.Once
-	sink    *watched // of a run that is answered once
+	sink    *watched // of a run that is answered once; else nil
 
 	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
 	asked sync.Map // ids of requests whose turn does not wait for them: see Question.Interrupt
@@ -278,8 +278,12 @@ func (v *visit) open(ctx context.Context) error {
 	if err := v.resume(ctx, open, there); err != nil {
 		return err
 	}
-	v.sink = &watched{Sink: v.pub}
-	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: v.sink, RunID: v.key.Run, Open: open}); err != nil {
+	sink := producers.Sink(v.pub)
+	if v.once.Once {
+		v.sink = &watched{Sink: v.pub}
+		sink = v.sink
+	}
+	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: sink, RunID: v.key.Run, Open: open}); err != nil {
 		return err
 	}
 	if v.once.Once {

@@ -22,6 +22,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/edgetest"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
@@ -311,42 +312,15 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // pipes is a listener in memory, for tests with a clock of their own: a socket's goroutine is never
 // durably blocked.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
+type pipes struct{ *edgetest.Pipes }
 
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error { p.once.Do(func() { close(p.done) }); return nil }
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
+func newPipes() *pipes { return &pipes{edgetest.NewPipes()} }
 
 func (p *pipes) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx) }}}
+	return &http.Client{Transport: &http.Transport{DialContext: p.DialContext}}
 }
 
-func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
+func (p *pipes) dial(ctx context.Context) (net.Conn, error) { return p.DialContext(ctx, "", "") }
 
 // speak makes a server speak dialects that have no routes.
 func speak(list ...dialect.Dialect) (all []protocol.Protocol) {

@@ -182,13 +182,20 @@ func (p *Pipes) Close() error { p.once.Do(func() { close(p.done) }); return nil 
 // Addr is a name.
 func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
 
-// Dial opens a connection, whatever the address.
-func (p *Pipes) Dial(string, string) (net.Conn, error) {
+// Dial is DialContext without a context.
+func (p *Pipes) Dial(network, address string) (net.Conn, error) {
+	return p.DialContext(context.Background(), network, address)
+}
+
+// DialContext opens a connection, whatever the address.
+func (p *Pipes) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case p.conns <- there:
 		return here, nil
 	case <-p.done:
 		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }

@@ -40,7 +40,7 @@ func threadsFor(t *testing.T, page string) world {
 	return w
 }
 
-// envOf says to a script which edges it is for, and what they want to see.
+// envOf returns what a script reads of which edges it is for, and what they want to see.
 func envOf(w world, transport string, env ...string) []string {
 	edges, token := w.edges[:2], edgeToken
 	if transport == "websocket" {

@@ -112,7 +112,7 @@ type threadTrial struct {
 	runs   []string // ids that clients were told
 }
 
-// give gives a command until it is stored: what became of one whose answer was cut is looked up before it is given again. It
+// give sends a command until it is stored: what became of one whose answer was cut is looked up before it is sent again. It
 // reports false when the test is to end.
 func (w *threadWorld) give(r *threadTrial, method, params, mark string) bool {
 	body := fmt.Sprintf(`{"id":1,"method":%q,"params":%s}`, method, params)

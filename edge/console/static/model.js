@@ -40,9 +40,8 @@ export class RunModel {
     const signal = this.#begin("live");
     this.fold = new Fold();
     this.partial = false;
-    let options = { snapshot: true };
     try {
-      await this.#watch(options, signal);
+      await this.#watch({ snapshot: true }, signal);
     } catch (e) {
       if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
       const { last_seq = 0 } = await this.client.run(this.run, signal);

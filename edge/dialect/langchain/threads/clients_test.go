@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,15 +103,17 @@ func (k *talker) stops() (wake func()) { return k.pause.stop() }
 func (k *talker) next() (o object) {
 	k.t.Helper()
 	eventually(k.t, "a frame comes", func() bool {
-		k.mu.Lock()
-		more := len(k.frames) > k.at
-		k.mu.Unlock()
+		over := false
 		select {
 		case <-k.closed:
-			if !more {
-				k.t.Fatalf("closed by %v behind %d frames", k.err, k.at)
-			}
+			over = true
 		default:
+		}
+		k.mu.Lock() // after the look at closed: the last frame comes before it
+		more := len(k.frames) > k.at
+		k.mu.Unlock()
+		if over && !more {
+			k.t.Fatalf("closed by %v behind %d frames", k.err, k.at)
 		}
 		return more
 	})
@@ -121,6 +124,20 @@ func (k *talker) next() (o object) {
 	}
 	k.at++
 	return o
+}
+
+// read returns the frames that next returned, from one on.
+func (k *talker) read(from int) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.frames[from:k.at])
+}
+
+// line returns the next frame as it came.
+func (k *talker) line() string {
+	k.t.Helper()
+	k.next()
+	return k.read(k.at - 1)[0]
 }
 
 // ends waits for the close.

@@ -91,8 +91,8 @@ func TestBadCursors(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	for _, i := range list {
-		if k.next(); k.frames[k.at-1] != i.data {
-			t.Fatalf("%s, want %s", k.frames[k.at-1], i.data)
+		if got := k.line(); got != i.data {
+			t.Fatalf("%s, want %s", got, i.data)
 		}
 	}
 	// One that joins does not begin before what is kept either.
@@ -255,8 +255,8 @@ func TestSubscriptions(t *testing.T) {
 		t.Fatalf("%v", o)
 	}
 	for _, i := range whole[1:] {
-		if back.next(); back.frames[back.at-1] != i.data {
-			t.Fatalf("%s, want %s", back.frames[back.at-1], i.data)
+		if got := back.line(); got != i.data {
+			t.Fatalf("%s, want %s", got, i.data)
 		}
 	}
 	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
@@ -292,8 +292,8 @@ func TestSnapshots(t *testing.T) {
 	if got := w.replayed(); len(got) != 1 || got[0] != state {
 		t.Errorf("%+v, want %+v", got, state)
 	}
-	if k.next(); k.frames[k.at-1] != state.data {
-		t.Errorf("%s, want %s", k.frames[k.at-1], state.data)
+	if got := k.line(); got != state.data {
+		t.Errorf("%s, want %s", got, state.data)
 	}
 	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`))
 	if i := w.next(); i.event != "lifecycle" {

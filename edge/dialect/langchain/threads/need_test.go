@@ -197,7 +197,7 @@ func TestNeed19Order(t *testing.T) {
 	for k.next().Str("params", "data", "name") != "end" {
 	}
 	got := 0
-	for _, f := range k.frames[at:k.at] {
+	for _, f := range k.read(at) {
 		got += strings.Count(f, `"name":"last"`)
 	}
 	if got != 1 {
@@ -210,8 +210,7 @@ func TestNeed20IDs(t *testing.T) {
 	k := start(t, threads.Config{}).dial(eventsOf("t"))
 	for _, id := range []string{"0", "9007199254740991", "1", "1"} {
 		k.say(`{"id":` + id + `,"method":"no.such","params":{}}`)
-		k.next()
-		if f := k.frames[k.at-1]; !strings.Contains(f, `"id":`+id+`,`) {
+		if f := k.line(); !strings.Contains(f, `"id":`+id+`,`) {
 			t.Errorf("%s: %s", id, f)
 		}
 	}
@@ -276,8 +275,8 @@ func TestNeed24Gathered(t *testing.T) {
 		}
 	}
 	for i, w := range want {
-		if k.next(); k.frames[k.at-1] != w.data {
-			t.Fatalf("%d: %s, want %s", i, k.frames[k.at-1], w.data)
+		if got := k.line(); got != w.data {
+			t.Fatalf("%d: %s, want %s", i, got, w.data)
 		}
 	}
 }

@@ -45,9 +45,10 @@ func TestResume(t *testing.T) {
 				for range rest {
 					k.next()
 				}
+				frames := k.read(from)
 				k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, o.Str("result", "subscription_id")))
 				var got []item
-				for _, data := range k.frames[from : k.at-1] {
+				for _, data := range frames {
 					got = append(got, item{data: data})
 				}
 				same(t, "a socket", f, i, got, rest)

@@ -171,15 +171,17 @@ func (k *talker) say(text string) {
 func (k *talker) next() (o object) {
 	k.t.Helper()
 	eventually(k.t, "a frame comes", func() bool {
-		k.mu.Lock()
-		more := len(k.frames) > k.at
-		k.mu.Unlock()
+		over := false
 		select {
 		case <-k.closed:
-			if !more {
-				k.t.Fatalf("closed by %v behind %d frames", k.err, k.at)
-			}
+			over = true
 		default:
+		}
+		k.mu.Lock() // after the look at closed: the last frame comes before it
+		more := len(k.frames) > k.at
+		k.mu.Unlock()
+		if over && !more {
+			k.t.Fatalf("closed by %v behind %d frames", k.err, k.at)
 		}
 		return more
 	})

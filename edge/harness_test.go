@@ -154,7 +154,11 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 	served, hubbed := make(chan error, 1), make(chan error, 1)
 	go func() { served <- srv.Run(ctx, ln) }()
 	go func() { hubbed <- h.hub.Run(hubCtx) }()
-	h.stop = sync.OnceValue(func() error { cancel(); return <-served })
+	h.stop = sync.OnceValue(func() error {
+		client.CloseIdleConnections() // a server that drains waits five seconds for one on which nothing was asked
+		cancel()
+		return <-served
+	})
 	t.Cleanup(func() {
 		if err := h.stop(); (err != nil) != h.hung && !t.Failed() {
 			t.Errorf("server: %v", err)
@@ -163,7 +167,6 @@ func newHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 		if err := <-hubbed; err != nil {
 			t.Errorf("hub: %v", err)
 		}
-		client.CloseIdleConnections()
 	})
 	return h
 }

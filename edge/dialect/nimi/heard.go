@@ -58,6 +58,7 @@ func ReadScenario(payload []byte) (s Scenario) {
 type heard struct {
 	model   string
 	stop    string
+	refusal string // index of the block with the model's refusal; "": there is none
 	in, out int64
 	counted bool // in and out are of messages, not of calls of a model
 	haveIn  bool
@@ -71,6 +72,12 @@ func (h *heard) hear(r schema.Record) {
 		f := jsonscan.Fields(nil).Read(r.Payload())
 		if m := f.Str("model"); m != "" {
 			h.model = strings.Clone(m)
+		}
+		h.refusal = ""
+	case schema.TypeBlockStart:
+		f := jsonscan.Fields(nil).Read(r.Payload())
+		if f.Str("kind") == "refusal" {
+			h.refusal = string(f.Raw("index"))
 		}
 	case schema.TypeMessageEnd:
 		f := jsonscan.Fields(nil).Read(r.Payload())
@@ -91,13 +98,23 @@ func (h *heard) hear(r schema.Record) {
 	}
 }
 
+// refuses reports whether a piece of text is the model's refusal, which is no text of its answer.
+func (h *heard) refuses(delta jsonscan.Fields) bool {
+	return h.refusal != "" && string(delta.Raw("index")) == h.refusal
+}
+
+// count adds what a provider has counted, under the names that each has for it.
 func (h *heard) count(u jsonscan.Fields) {
-	if n, ok := u.Integer("input_tokens"); ok {
-		h.in, h.haveIn = h.in+n, true
+	add := func(to *int64, have *bool, names ...string) {
+		for _, name := range names {
+			if n, ok := u.Integer(name); ok {
+				*to, *have = *to+n, true
+				return
+			}
+		}
 	}
-	if n, ok := u.Integer("output_tokens"); ok {
-		h.out, h.haveOut = h.out+n, true
-	}
+	add(&h.in, &h.haveIn, "input_tokens", "prompt_tokens", "promptTokenCount")
+	add(&h.out, &h.haveOut, "output_tokens", "completion_tokens", "candidatesTokenCount")
 }
 
 // usage returns the counts; -1 is unknown (K-STREAM-003).

@@ -59,6 +59,9 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	switch string(r.Type) {
 	case schema.TypeTextDelta:
 		p.fields = p.fields.Read(r.Payload())
+		if p.heard.refuses(p.fields) {
+			return nil
+		}
 		if p.text = appendText(p.text, p.fields); len(p.text) >= minText {
 			p.time(r)
 			p.text = p.delta(out, deltaText, p.text)

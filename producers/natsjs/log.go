@@ -24,6 +24,7 @@ type Log struct {
 	compared   comparisons
 	silent     []silence // by partition
 	childAgain time.Duration
+	back       reconnects
 }
 
 // childAgain is after how long the note about a child is written anew.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -51,11 +52,38 @@ func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(
 
 var _ reaper.Witness = (*Log)(nil)
 
-// askTimeout bounds the wait for an answer to Ask.
-const askTimeout = 2 * time.Second
+// askTimeout bounds the wait for an answer to Ask; askAgain is how long owners may take to come back when servers were away.
+const askTimeout, askAgain = 2 * time.Second, 2 * time.Second
 
-// Ask reports whether an owner of lanes of a run is there. false: it does not answer. An error: it is unknown.
+// Ask reports whether an owner of lanes of a run is there. false: it does not answer. An error: it is unknown. Where this process
+// has just connected anew, the owner may be about to: one that does not answer is asked again.
 func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error) {
+	there, err := l.ask(ctx, key, owner)
+	if !there && err == nil && l.back.recent(l.nc.Stats().Reconnects) {
+		rest(ctx, askAgain)
+		there, err = l.ask(ctx, key, owner)
+	}
+	return there, err
+}
+
+// reconnects notes when a connection was found to be another one than before.
+type reconnects struct {
+	mu    sync.Mutex
+	n     uint64
+	noted time.Time
+}
+
+// recent reports whether the last of n reconnects was noted within askAgain.
+func (r *reconnects) recent(n uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n != r.n {
+		r.n, r.noted = n, time.Now()
+	}
+	return time.Since(r.noted) < askAgain
+}
+
+func (l *Log) ask(ctx context.Context, key schema.RunKey, owner string) (bool, error) {
 	if err := schema.ValidRunID(owner); err != nil {
 		return false, fmt.Errorf("natsjs: ask %s: owner: %w", key, err) // it would be another subject
 	}

@@ -191,7 +191,8 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := natsjs.Open(t.Context(), k.Dial(t))
+	nc := k.Dial(t)
+	other, err := natsjs.Open(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +218,20 @@ func TestAsk(t *testing.T) {
 	leave()
 	if ask(key, pub.WriterID()) {
 		t.Error("who has left still answers")
+	}
+	if err := nc.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan error, 1)
+	time.AfterFunc(300*time.Millisecond, func() { // as one does that the servers left as well
+		_, err := l.Attend(context.Background(), pub)
+		back <- err
+	})
+	if !ask(key, pub.WriterID()) {
+		t.Error("who comes back behind an outage is taken for gone")
+	}
+	if err := <-back; err != nil {
+		t.Error(err)
 	}
 	if seq, _, err := other.Newest(t.Context(), key); err != nil || seq != 0 {
 		t.Errorf("a run that does not exist: %d, %v", seq, err)

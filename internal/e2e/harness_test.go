@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 // whole takes half as long. Long forms measure, and run alone.
 func beside(t *testing.T) {
 	t.Helper()
-	for _, long := range []string{"AGENTSTREAM_KILLS", "AGENTSTREAM_OUTAGE", "AGENTSTREAM_EVENTS", "AGENTSTREAM_METIS", "AGENTSTREAM_THREADS"} {
+	for _, long := range []string{"AGENTSTREAM_KILLS", "AGENTSTREAM_OUTAGE", "AGENTSTREAM_EVENTS", "AGENTSTREAM_METIS", "AGENTSTREAM_THREADS", "AGENTSTREAM_RUNTIME"} {
 		if os.Getenv(long) != "" {
 			return
 		}

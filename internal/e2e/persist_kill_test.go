@@ -18,9 +18,11 @@ import (
 	"agentstream/schema"
 )
 
-// The faults of the archive's campaign. Each has its share of all kills.
+// The faults of campaigns. Each has its share of all kills.
 const (
 	killPersist  = "kill -9 of persist"
+	killEdge     = "kill -9 of an edge"
+	killWorker   = "kill -9 of a worker"
 	stopPostgres = "immediate stop of PostgreSQL"
 	killPostgres = "kill -9 of PostgreSQL"
 	killNATS     = "kill -9 of NATS"
@@ -31,18 +33,18 @@ var archiveFaults = []string{killPersist, stopPostgres, killPostgres, killNATS}
 // fault is one kill: what, when after the one before, and how long it stays down.
 type fault struct {
 	kind      string
-	which     int // of the persisters
+	which     int // of the role's two processes
 	gap, down time.Duration
 }
 
 // faultPlan returns n faults, each kind as often as the others, in an order and at times that the seed
 // says.
-func faultPlan(n int, seed uint64) []fault {
+func faultPlan(kinds []string, n int, seed uint64) []fault {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	plan := make([]fault, n)
 	for i := range plan {
 		plan[i] = fault{
-			kind: archiveFaults[i%len(archiveFaults)], which: rnd.IntN(2),
+			kind: kinds[i%len(kinds)], which: rnd.IntN(2),
 			gap:  time.Duration(100+rnd.IntN(1400)) * time.Millisecond,
 			down: time.Duration(rnd.IntN(1500)) * time.Millisecond,
 		}
@@ -51,13 +53,14 @@ func faultPlan(n int, seed uint64) []fault {
 	return plan
 }
 
-// archiveWorld is a deployment whose parts can be killed: two persisters, PostgreSQL, NATS.
+// archiveWorld is a deployment whose parts can be killed: PostgreSQL, NATS, and two processes of each role, two persisters at
+// least.
 type archiveWorld struct {
 	t        *testing.T
 	nats     *natsProc
 	postgres *testkit.PostgresServer
 	dsn      string
-	persist  [2]*role
+	roles    map[string][2]*role // by the fault that they are killed by
 
 	mu    sync.Mutex
 	down  map[string]chan struct{} // what is down, until it is back
@@ -66,19 +69,26 @@ type archiveWorld struct {
 }
 
 func newArchiveWorld(t *testing.T) *archiveWorld {
-	w := &archiveWorld{t: t, down: make(map[string]chan struct{}), fired: make(map[string]int)}
+	w := &archiveWorld{t: t, roles: make(map[string][2]*role), down: make(map[string]chan struct{}), fired: make(map[string]int)}
 	w.postgres = testkit.StartPostgres(t)
 	w.dsn = w.postgres.Database(t)
 	w.nats = startNATS(t, t.TempDir())
 	migrate(t, w.dsn, w.nats.url())
-	for i := range w.persist {
-		w.persist[i] = newRole(t, "persist", w.nats.url(), w.dsn)
-		w.persist[i].start()
-	}
-	for _, p := range w.persist {
-		p.await(t)
-	}
+	w.start(killPersist, "persist")
 	return w
+}
+
+// start starts two processes of a role, which a kind of fault kills.
+func (w *archiveWorld) start(kind, name string, args ...string) (two [2]*role) {
+	for i := range two {
+		two[i] = newRole(w.t, name, w.nats.url(), w.dsn, args...)
+		two[i].start()
+	}
+	for _, r := range two {
+		r.await(w.t)
+	}
+	w.roles[kind] = two
+	return two
 }
 
 // strike lets a fault happen. What is down already is waited for; what is killed comes back by itself
@@ -88,7 +98,7 @@ func (w *archiveWorld) strike(f fault) {
 	if target == stopPostgres {
 		target = killPostgres
 	}
-	if f.kind == killPersist {
+	if _, two := w.roles[target]; two {
 		target += strconv.Itoa(f.which)
 	}
 	w.back(target)
@@ -135,7 +145,8 @@ func (w *archiveWorld) parts(f fault) (end func() bool, start func()) {
 	case killNATS:
 		return w.nats.kill, w.nats.start
 	}
-	return w.persist[f.which].kill, w.persist[f.which].start
+	r := w.roles[f.kind][f.which]
+	return r.kill, r.start
 }
 
 // back waits until a target is up again; of all targets for "".
@@ -151,12 +162,15 @@ func (w *archiveWorld) back(target string) {
 	for _, up := range wait {
 		<-up
 	}
-	switch {
-	case target == killNATS || target == "":
+	if target == killNATS || target == "" {
 		w.nats.await()
-	case target == killPersist+"0" || target == killPersist+"1":
-		p := w.persist[target[len(killPersist)]-'0']
-		eventually(w.t, 60*time.Second, "persist runs", func() bool { return p.process() != 0 })
+	}
+	for kind, two := range w.roles {
+		for i, r := range two {
+			if target == kind+strconv.Itoa(i) {
+				eventually(w.t, 60*time.Second, r.name+" runs", func() bool { return r.process() != 0 })
+			}
+		}
 	}
 }
 
@@ -283,7 +297,7 @@ func TestKillArchive(t *testing.T) {
 	t.Logf("AGENTSTREAM_SEED=%d AGENTSTREAM_KILLS=%d", seed, n)
 	w := newArchiveWorld(t)
 	done := tellers(t, w.nats.url(), 5, seed)
-	plan := faultPlan(n, seed)
+	plan := faultPlan(archiveFaults, n, seed)
 	for i, f := range plan {
 		<-time.After(f.gap)
 		w.strike(f)
@@ -321,7 +335,7 @@ func TestKillArchive(t *testing.T) {
 
 // The same seed gives the same faults, and every kind has its share.
 func TestFaultPlanRepeats(t *testing.T) {
-	a, b := faultPlan(100, 7), faultPlan(100, 7)
+	a, b := faultPlan(archiveFaults, 100, 7), faultPlan(archiveFaults, 100, 7)
 	count := make(map[string]int)
 	for i := range a {
 		if a[i] != b[i] {
@@ -334,7 +348,7 @@ func TestFaultPlanRepeats(t *testing.T) {
 			t.Errorf("%s: %d of 100", kind, count[kind])
 		}
 	}
-	if c := faultPlan(100, 8); c[0] == a[0] && c[1] == a[1] && c[2] == a[2] {
+	if c := faultPlan(archiveFaults, 100, 8); c[0] == a[0] && c[1] == a[1] && c[2] == a[2] {
 		t.Error("another seed gives the same faults")
 	}
 }

@@ -21,17 +21,18 @@ func active(r *role) int {
 func TestPersistersShareAndTakeOver(t *testing.T) {
 	beside(t)
 	w := newArchiveWorld(t)
+	persist := w.roles[killPersist]
 	const partitions = 4 // of migrate
 	shared := func() bool {
-		a, b := active(w.persist[0]), active(w.persist[1])
+		a, b := active(persist[0]), active(persist[1])
 		return a > 0 && b > 0 && a+b == partitions
 	}
 	done := tellers(t, w.nats.url(), 5, 1)
 	began := time.Now()
 	eventually(t, time.Minute, "both persisters have partitions", shared)
-	t.Logf("shared %s after both were ready: %d and %d", time.Since(began).Round(time.Millisecond), active(w.persist[0]), active(w.persist[1]))
+	t.Logf("shared %s after both were ready: %d and %d", time.Since(began).Round(time.Millisecond), active(persist[0]), active(persist[1]))
 	for round := range min(kills(t, 1), 4) {
-		dies, stays := w.persist[round%2], w.persist[1-round%2]
+		dies, stays := persist[round%2], persist[1-round%2]
 		<-time.After(time.Second)
 		killed := time.Now()
 		dies.kill()

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,36 @@ func (s *Server) rpc(c *call) error {
 	}
 	b := c.route.stream
 	var end error
-	err := c.route.rpcs.Serve(c.Writer, c.Request, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
-		end = s.answer(ctx, c, b, request, sink)
+	err := s.calls(c).Serve(c.Writer, c.Request, c.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+		if end = c.turnedAway(request); end == nil {
+			end = s.answer(ctx, c, b, request, sink)
+		}
 		return c.lastWord(end)
 	})
 	if end != nil {
 		return end
 	}
 	return err
+}
+
+// calls returns what reads the call's message. That of a caller who may not call is small.
+func (s *Server) calls(c *call) *grpc.Transport {
+	if c.late != nil {
+		return s.grpc
+	}
+	return c.route.rpcs
+}
+
+// unread is the end of a call whose message could not be read.
+func (c *call) unread(err error) transport.End { return c.lastWord(cmp.Or(c.late, err)) }
+
+// turnedAway returns why a caller may not call, or what is wrong with its message, where the protocol looks at that first.
+func (c *call) turnedAway(request []byte) error {
+	if c.late == nil {
+		return nil
+	}
+	in := dialect.Input{Stream: strings.TrimPrefix(c.route.pattern, "POST "), Header: c.Request.Header, Body: request}
+	return cmp.Or(c.Protocol.Envelope(in), c.late)
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
@@ -99,16 +122,19 @@ func (s *Server) mountRPC(p *protocol.Protocol, rt protocol.Route, serve func(*p
 		Stream:  dialect.Stream{Name: rt.RPC, Pattern: "POST " + rt.RPC, Transport: dialect.GRPC, MaxMessage: rt.MaxMessage},
 		Dialect: p.Dialect, DialectName: p.Dialect.Info().Name,
 	}
-	return s.add(bound.Pattern, func(c *call) error { return c.unary(serve) }, rt.Needs, bound, p)
+	return s.add(bound.Pattern, func(c *call) error { return s.unary(c, serve) }, rt.Needs, bound, p)
 }
 
 // unary serves a unary RPC.
-func (c *call) unary(serve func(*protocol.Call) error) error {
+func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
 	if !grpc.Speaks(c.Request) {
 		return ends.ErrMediaType
 	}
 	var end error
-	err := c.route.rpcs.ServeUnary(c.Writer, c.Request, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+	err := s.calls(c).ServeUnary(c.Writer, c.Request, c.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+		if end = c.turnedAway(request); end != nil {
+			return nil, c.lastWord(end)
+		}
 		c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
 		end = live.Ended(ctx, serve(&c.Call))
 		return response, c.lastWord(end)

@@ -140,6 +140,7 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		other.hasStream = true
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
+	rt.late = rt.transport() == dialect.GRPC && p.Envelope != nil
 	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Coding.Encode != nil) {
 		var err error
 		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Coding.Encode); err != nil {

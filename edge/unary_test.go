@@ -89,7 +89,7 @@ func TestUnary(t *testing.T) {
 	}{
 		"no message of the kind":  {say, []byte{0xFF}, nil, codes.InvalidArgument, "bad request"},
 		"a bad run":               {say, saying("a.b", "x"), nil, codes.NotFound, "not found"},
-		"a large message":         {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted, ""},
+		"a large message":         {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted, "too large"},
 		"nobody":                  {say, saying("run", "x"), []string{tenantHeader, "nobody"}, codes.Unauthenticated, "unauthorized"},
 		"who may only read":       {say, saying("run", "x"), []string{tenantHeader, "just-reads"}, codes.PermissionDenied, "forbidden"},
 		"an unknown method":       {"/sample.v1.Sample/Sing", nil, nil, codes.Unimplemented, ""},

@@ -26,6 +26,10 @@ type Protocol struct {
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 
+	// Envelope returns what is wrong with the form of a call of gRPC, which is then told to callers who may not call, in the place of
+	// that. Stream of the input is the method, "/package.Service/Method". nil: they hear that they may not. What others send is read by
+	// who serves it.
+	Envelope func(dialect.Input) error
 	// Coding is how its messages of gRPC hold what handlers read and write.
 	Coding Coding
 	// Key is a header, in its canonical form, in which clients may send the credential that others send as a bearer token in

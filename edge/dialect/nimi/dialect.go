@@ -88,19 +88,8 @@ func files() []byte {
 	return b
 }
 
-// Read decodes a request's message.
-func Read[M proto.Message](body []byte, m M) (M, error) {
-	if err := proto.Unmarshal(body, m); err != nil {
-		return m, Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "not a %s", m.ProtoReflect().Descriptor().Name())
-	}
-	return m, nil
-}
-
 // RunID takes an id of a request. One that no run can have is answered as one that no run has.
 func RunID(id string, none runtimev1.ReasonCode) (string, error) {
-	if id == "" {
-		return "", Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "the id is missing")
-	}
 	if schema.ValidRunID(id) != nil {
 		return "", Refuse(none, "there is no such id")
 	}
@@ -158,9 +147,7 @@ func cursor(text string) (schema.Seq, error) {
 	return sequence(n)
 }
 
-func badCursor() error {
-	return Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "the cursor is not a sequence")
-}
+func badCursor() error { return malformed("the cursor is not a sequence") }
 
 // Projector returns the translation for a request; for nobody in particular the fold of a run.
 func (Dialect) Projector(req dialect.Request) dialect.Projector {

@@ -42,9 +42,6 @@ func openFeed(req dialect.Request, in dialect.Input) (_ dialect.Request, err err
 		return req, err
 	case StreamMessage:
 		m, err := Read(in.Body, &runtimev1.SubscribeAppMessagesRequest{})
-		if err == nil && m.GetAppId() == "" {
-			err = Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "app_id is missing")
-		}
 		if err != nil {
 			return req, err
 		}

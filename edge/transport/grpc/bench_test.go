@@ -40,7 +40,7 @@ func onDiscard(t testing.TB, fn func(*discard, transport.Sink)) {
 	}
 	r.ProtoMajor = 2
 	r.Header.Set("Content-Type", "application/grpc")
-	err = tr.Serve(d, r, func(_ context.Context, _ []byte, s transport.Sink) transport.End {
+	err = tr.Serve(d, r, refusal, func(_ context.Context, _ []byte, s transport.Sink) transport.End {
 		fn(d, s)
 		return ok
 	})

@@ -68,7 +68,7 @@ func TestLastWords(t *testing.T) {
 	tr := transportOf(t, Config{})
 	route := func(messages int, e transport.End, bySink bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			err := tr.Serve(w, r, func(_ context.Context, _ []byte, s transport.Sink) transport.End {
+			err := tr.Serve(w, r, refusal, func(_ context.Context, _ []byte, s transport.Sink) transport.End {
 				w.Header().Set("X-Lead", "first")
 				w.Header().Set("X-Lead-Bin", connect.EncodeBinaryHeader(binary))
 				if r.Header.Get("X-Asked") != "yes" {
@@ -157,7 +157,7 @@ func TestUnary(t *testing.T) {
 	tr := transportOf(t, Config{})
 	large := strings.Repeat("x", 300<<10)
 	b := mounted(t, map[string]http.HandlerFunc{"/test.v1.Echo/Say": func(w http.ResponseWriter, r *http.Request) {
-		err := tr.ServeUnary(w, r, func(ctx context.Context, request []byte) ([]byte, transport.End) {
+		err := tr.ServeUnary(w, r, refusal, func(ctx context.Context, request []byte) ([]byte, transport.End) {
 			w.Header().Set("X-Lead", r.Header.Get("X-Asked"))
 			switch string(request) {
 			case "refuse":
@@ -227,7 +227,7 @@ func TestRequestSizePerMethod(t *testing.T) {
 			t.Fatal(err)
 		}
 		return func(w http.ResponseWriter, r *http.Request) {
-			err := own.ServeUnary(w, r, func(_ context.Context, request []byte) ([]byte, transport.End) { return request, ok })
+			err := own.ServeUnary(w, r, refusal, func(_ context.Context, request []byte) ([]byte, transport.End) { return request, ok })
 			if err != nil && !errors.Is(err, ErrTooLarge) {
 				t.Error(err)
 			}
@@ -249,4 +249,14 @@ func TestRequestSizePerMethod(t *testing.T) {
 	if _, err := tr.For(-1, nil); err == nil {
 		t.Error("-1 bytes")
 	}
+}
+
+// refusal is the end of a call whose message was not read.
+func refusal(err error) transport.End {
+	for want, code := range map[error]int{ErrTooLarge: 8, ErrTimeout: 4, dialect.ErrBadRequest: 3} {
+		if errors.Is(err, want) {
+			return transport.End{GRPC: code, Message: want.Error()}
+		}
+	}
+	return transport.End{GRPC: 1, Message: "the client is gone"}
 }

@@ -118,9 +118,10 @@ func Speaks(r *http.Request) bool {
 // Headers go out with the sink's first Write, Flush or KeepAlive: those that are set on w until then are the
 // call's leading metadata. The metadata that the client sends are r's headers. The error, for logs, says why fn was
 // not called, or why the end did not get through: it wraps dialect.ErrBadRequest, ErrTimeout,
-// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been answered in every case.
-func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
-	c := &call{t: t, fn: fn, rc: http.NewResponseController(w), proto: r.ProtoMajor}
+// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been answered in every case: where fn was not called,
+// with the end that refuse makes of the error.
+func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
+	c := &call{t: t, fn: fn, refuse: refuse, rc: http.NewResponseController(w), proto: r.ProtoMajor}
 	c.w = &response{ResponseWriter: w}
 	t.handler.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 	if !c.w.begun {
@@ -137,8 +138,8 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, fn func(ctx co
 
 // ServeUnary serves a call of a method that has one response, as Serve serves others: fn returns the encoded
 // response, which goes out when the end is clean.
-func (t *Transport) ServeUnary(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, request []byte) (response []byte, e transport.End)) error {
-	return t.Serve(w, r, func(ctx context.Context, request []byte, _ transport.Sink) transport.End {
+func (t *Transport) ServeUnary(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End, fn func(ctx context.Context, request []byte) (response []byte, e transport.End)) error {
+	return t.Serve(w, r, refuse, func(ctx context.Context, request []byte, _ transport.Sink) transport.End {
 		response, e := fn(ctx, request)
 		if e.Clean {
 			e.Last = []dialect.Frame{{Data: response}}
@@ -205,6 +206,7 @@ func merge(into, more http.Header) {
 type call struct {
 	t      *Transport
 	fn     func(context.Context, []byte, transport.Sink) transport.End
+	refuse func(error) transport.End
 	w      *response
 	rc     *http.ResponseController
 	proto  int
@@ -233,7 +235,7 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 	request, err := c.receive(conn)
 	if err != nil {
 		c.err = err
-		return refusal(err)
+		return statusOf(c.refuse(err))
 	}
 	s := &Sink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
 	e := c.fn(ctx, request, s)
@@ -293,17 +295,4 @@ func readError(err error) error {
 		return fmt.Errorf("grpc: %w", ErrTimeout)
 	}
 	return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
-}
-
-// refusal is the status for a request that was not read. Its text says nothing of what was sent.
-func refusal(err error) error {
-	switch {
-	case errors.Is(err, ErrTooLarge):
-		return connect.NewError(connect.CodeResourceExhausted, ErrTooLarge)
-	case errors.Is(err, ErrTimeout):
-		return connect.NewError(connect.CodeDeadlineExceeded, ErrTimeout)
-	case errors.Is(err, dialect.ErrBadRequest):
-		return connect.NewError(connect.CodeInvalidArgument, errors.New("one message in the form of the service is expected"))
-	}
-	return connect.NewError(connect.CodeCanceled, errors.New("the client is gone"))
 }

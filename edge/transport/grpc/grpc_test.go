@@ -105,7 +105,7 @@ func serve(t testing.TB, cfg Config, fn handler) *bench {
 			}
 			return
 		}
-		err := tr.Serve(w, r, fn)
+		err := tr.Serve(w, r, refusal, fn)
 		if u.status == 0 {
 			t.Error("a call that was served looks as if it was not answered")
 		}

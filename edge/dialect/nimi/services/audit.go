@@ -46,14 +46,7 @@ func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 		return err
 	}
 	out := &chunks{id: c.NewRun("export_"), send: to.Send}
-	switch m.GetFormat() {
-	case "", "ndjson", "jsonl":
-		out.mime = "application/x-ndjson"
-	case "json":
-		out.mime, out.array = "application/json", true
-	default:
-		return nimi.Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "format is not ndjson, jsonl or json")
-	}
+	out.mime, out.array, _ = nimi.Format(m.GetFormat()) // it was looked at
 	out.to = &out.held
 	if m.GetCompress() {
 		out.mime += "+gzip"
@@ -68,7 +61,7 @@ func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 }
 
 func wantsAudit(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (w wantedAudit, err error) {
-	app := c.Request.Header.Get(headerApp)
+	app := appOf(c)
 	if app == "" && m.GetAppId() == "" {
 		return w, nimi.Refuse(runtimev1.ReasonCode_PRINCIPAL_UNAUTHORIZED, "an export is of an app")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -17,6 +18,7 @@ import (
 	"agentstream/edge/transport"
 	"agentstream/schema"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	"agentstream/schema/jsonscan"
 )
 
 // Metadata, in the form in which an edge has it.
@@ -54,7 +56,7 @@ func Protocol(cfg Config) protocol.Protocol {
 	}
 	return protocol.Protocol{
 		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, LastWords: lastWords,
-		Header: http.Header{headerVersion: {version(cfg.Version)}},
+		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream},
 			nimi.StreamJob:      reads(ofApp), nimi.StreamWorkflow: reads(ofApp), nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
@@ -62,6 +64,14 @@ func Protocol(cfg Config) protocol.Protocol {
 			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
 		},
 	}
+}
+
+// envelope returns what is wrong with the form of a call: its metadata, and its message.
+func envelope(in dialect.Input) error {
+	if _, err := protocol.Keyed(headerKey, in.Header[headerKey]); err != nil {
+		return err
+	}
+	return nimi.Envelope(in.Stream, in.Body)
 }
 
 // call is a unary method whose messages are I and O.
@@ -153,8 +163,12 @@ func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transpor
 	case why.Reason == dialect.ReasonConflict, why.Reason == dialect.ReasonShutdown:
 		end.GRPC = nimi.Unavailable
 	}
+	retry := why.Reason != dialect.ReasonTooLarge && (end.GRPC == nimi.Unavailable || end.GRPC == nimi.ResourceExhausted)
 	end.Code, end.Message = "", name
-	end.Details = []*anypb.Any{errorInfo(name, why.Message, end.GRPC)}
+	if why.Reason == dialect.ReasonTooLarge { // clients take its status for one after which they may try again
+		end.Message = string(jsonscan.Object("{").Str("reasonCode", name).Str("actionHint", why.Message).Str("traceId", why.RequestID).Bool("retryable", false).End())
+	}
+	end.Details = []*anypb.Any{errorInfo(name, why.Message, why.RequestID, retry)}
 }
 
 // notFound is the reason for what a method does not find.
@@ -169,16 +183,12 @@ func notFound(method string) string {
 }
 
 // errorInfo encodes a google.rpc.ErrorInfo.
-func errorInfo(reason, hint string, status int) *anypb.Any {
+func errorInfo(reason, hint, trace string, retry bool) *anypb.Any {
 	text := func(b []byte, field protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 	}
 	b := text(text(nil, 1, reason), 2, "nimi.runtime.v1")
-	retryable := "false"
-	if status == nimi.Unavailable || status == nimi.ResourceExhausted {
-		retryable = "true"
-	}
-	for _, m := range [][2]string{{"action_hint", hint}, {"retryable", retryable}} {
+	for _, m := range [][2]string{{"action_hint", hint}, {"trace_id", trace}, {"retryable", strconv.FormatBool(retry)}} {
 		b = protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), text(text(nil, 1, m[0]), 2, m[1]))
 	}
 	return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: b}
@@ -198,7 +208,7 @@ func admit(ctx context.Context, c *protocol.Call, run string) (nimi.Scenario, sc
 			break
 		}
 		s := nimi.ReadScenario(r.Payload())
-		if app := c.Request.Header.Get(headerApp); s.App != "" && s.App != app {
+		if app := appOf(c); s.App != "" && s.App != app {
 			return s, head, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "it is another app's")
 		}
 		return s, head, nil

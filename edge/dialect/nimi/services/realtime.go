@@ -96,7 +96,7 @@ func closeRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.CloseReal
 
 // ofMessages admits an app to its own messages.
 func ofMessages(c *protocol.Call, req *dialect.Request) error {
-	if app := c.Request.Header.Get(headerApp); app != "" && nimi.MessageRun(app) != req.Run {
+	if app := appOf(c); app != "" && nimi.MessageRun(app) != req.Run {
 		return nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "they are another app's")
 	}
 	return nil
@@ -107,10 +107,7 @@ const maxPayload = 32 << 10
 
 // sendMessage appends a message to the feed of the app that it is for.
 func sendMessage(ctx context.Context, c *protocol.Call, m *runtimev1.SendAppMessageRequest) (*runtimev1.SendAppMessageResponse, error) {
-	switch app := c.Request.Header.Get(headerApp); {
-	case m.GetFromAppId() == "" || m.GetToAppId() == "" || m.GetMessageType() == "":
-		return nil, nimi.Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "from_app_id, to_app_id and message_type are needed")
-	case app != "" && app != m.GetFromAppId():
+	if app := appOf(c); app != "" && app != m.GetFromAppId() {
 		return nil, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "from_app_id is not the caller's")
 	}
 	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])

@@ -69,20 +69,31 @@ func store(ctx context.Context, c *protocol.Call, method, app string, events []s
 	return run, err
 }
 
+// appOf is the app that a caller says to be. Several are none that there is.
+func appOf(c *protocol.Call) string { return strings.Join(c.Request.Header[headerApp], ",") }
+
+// checkCaller refuses a request that begins something for another app than the caller's, or with a key of a provider.
+func checkCaller(c *protocol.Call, app string) error {
+	if _, err := protocol.Keyed(headerKey, c.Request.Header[headerKey]); err != nil {
+		return err
+	}
+	if app == "" {
+		return nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_REQUIRED, "app_id is missing")
+	}
+	if said := appOf(c); said != "" && said != app {
+		return nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_CONFLICT, "app_id is not that of the metadata")
+	}
+	if len(c.Request.Header[headerProvider]) > 0 || strings.EqualFold(c.Request.Header.Get(headerSource), "inline") {
+		return nimi.Refuse(runtimev1.ReasonCode_AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN, "keys of providers are the worker's own")
+	}
+	return nil
+}
+
 // check refuses what cannot be asked for; the first fault wins (K-KEYSRC-004).
 func (w *wanted) check(ctx context.Context, c *protocol.Call) error {
 	h := w.head
-	if h == nil || w.as != "realtime" && w.spec == nil || h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_UNSPECIFIED || h.GetTimeoutMs() < 0 {
-		return nimi.Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "head, spec and route_policy are needed, and timeout_ms is not negative")
-	}
-	if h.GetAppId() == "" {
-		return nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_REQUIRED, "head.app_id is missing")
-	}
-	if app := c.Request.Header.Get(headerApp); app != "" && app != h.GetAppId() {
-		return nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_CONFLICT, "head.app_id is not that of the metadata")
-	}
-	if c.Request.Header.Get(headerProvider) != "" || c.Request.Header.Get(headerSource) == "inline" {
-		return nimi.Refuse(runtimev1.ReasonCode_AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN, "keys of providers are the worker's own")
+	if err := checkCaller(c, h.GetAppId()); err != nil {
+		return err
 	}
 	if h.GetConnectorId() != "" {
 		return nimi.Refuse(runtimev1.ReasonCode_AI_CONNECTOR_NOT_FOUND, "there are no connectors")

@@ -16,11 +16,8 @@ const noTask = runtimev1.ReasonCode_WF_TASK_NOT_FOUND
 
 // submitWorkflow stores a graph that a worker plays.
 func submitWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitWorkflowRequest) (*runtimev1.SubmitWorkflowResponse, error) {
-	if m.GetAppId() == "" {
-		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_REQUIRED, "app_id is missing")
-	}
-	if app := c.Request.Header.Get(headerApp); app != "" && app != m.GetAppId() {
-		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_CONFLICT, "app_id is not that of the metadata")
+	if err := checkCaller(c, m.GetAppId()); err != nil {
+		return nil, err
 	}
 	if err := checkGraph(m.GetDefinition()); err != nil {
 		return nil, err

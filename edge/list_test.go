@@ -62,7 +62,7 @@ func TestListRuns(t *testing.T) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	persistertest.Put(t, store, w.Texts("", 1), w.Pack("", persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
 	want := `{"run_id":"run_1","state":"","reason":null,"last_seq":2,"started_at":"2026-02-28T23:59:01.000Z",` +
-		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"usage":{"input_tokens":3,"output_tokens":7}}`
+		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"agent":null,"model":null,"cost_usd":null}`
 	if a := h.do("GET", "/v1/agent/runs", ""); a.body != `{"runs":[`+want+`],"next_cursor":null}`+"\n" {
 		t.Errorf("%s", a.body)
 	}

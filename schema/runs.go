@@ -23,6 +23,7 @@ type RunsQuery struct {
 	Limit  int        // most runs, at least 1
 	Oldest bool       // the other way round: oldest first
 	Waits  bool       // waiting for somebody now, as RunInfo.Waiting reports
+	Models bool       // with RunInfo.Session, Model and Cost
 
 	Sessions bool   // leave out runs whose session is archived or deleted
 	Archived bool   // with Sessions, archived ones are not left out
@@ -41,7 +42,10 @@ type RunInfo struct {
 	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
 	Stop    string          // with TurnClosed: what TurnOf returns, cut to MaxReason bytes
 	Asked   time.Time       // of the oldest question without an answer, see Ask; zero: there is none
-	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or no list of sessions was asked for
+	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or neither Sessions nor Models was asked for
+
+	Model string   // with Models: of the newest message that has ended and names one; "" when that is not known
+	Cost  *float64 // with Models: in US dollars, the sum of what providers reported; nil when none did
 }
 
 // Ended returns the time of the run's end, zero while it goes on.

@@ -165,6 +165,7 @@ func (s *sessionFields) append(dst []byte) []byte {
 // SessionFacts is what a list of sessions asks of a description.
 type SessionFacts struct {
 	Agent    string    // id of its agent; "" when it has none, or one by which it cannot be found: see FindableAgent
+	Title    string    // cut to MaxReason bytes; "" when it has none
 	Archived time.Time // zero: it is not archived
 	Deleted  time.Time // zero: it is not deleted
 }
@@ -186,6 +187,9 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 		if id := jsonscan.DecodeString(agent); FindableAgent(id) {
 			f.Agent = id
 		}
+	}
+	if title := s.get("title"); len(title) > 0 && title[0] == '"' {
+		f.Title = CutReason(jsonscan.DecodeString(title))
 	}
 	f.Archived, f.Deleted = sessionTime(s.get(sessionArchived)), sessionTime(s.get(sessionDeleted))
 	return f

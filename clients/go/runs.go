@@ -24,6 +24,10 @@ type Run struct {
 	WaitsFor  string          `json:"waits_for"` // in lists: answer, approval, resume; "": for nobody
 	AskedAt   string          `json:"asked_at"`  // in lists: of the oldest question that nobody has answered, "" for none
 	Usage     schema.Usage    `json:"usage"`     // in lists: sums by the provider's names
+	Title     string          `json:"title"`     // in lists: of its session, "" for none; so is Agent
+	Agent     string          `json:"agent"`
+	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when not known
+	Cost      *float64        `json:"cost_usd"` // in lists: what providers reported, nil when none did
 }
 
 // Run asks for a run's state. The error is ErrNotFound when it has no events.

@@ -31,6 +31,10 @@ type listedRun struct {
 	WaitsFor  *string         `json:"waits_for"` // answer, approval, resume; null: for nobody
 	AskedAt   *string         `json:"asked_at"`  // of the oldest question that is open
 	Usage     schema.Usage    `json:"usage"`
+	Title     *string         `json:"title"`    // of its session, as agent; null: it has none
+	Agent     *string         `json:"agent"`    // its id
+	Model     *string         `json:"model"`    // of the newest message that has ended; null: not known
+	Cost      *float64        `json:"cost_usd"` // as providers reported it; null: none did
 }
 
 // listedRuns is the answer of GET /v1/agent/runs.
@@ -58,6 +62,7 @@ func (a *API) listRuns(c *protocol.Call) error {
 	ctx, cancel := c.Bounded()
 	defer cancel()
 	limit := want.Limit
+	want.Models = true
 	want.Limit++ // is there another one?
 	runs, err := a.cfg.Runs.List(ctx, c.Caller.Tenant, want)
 	if err != nil {
@@ -81,17 +86,19 @@ func (a *API) listRuns(c *protocol.Call) error {
 
 func listed(r *schema.RunInfo) listedRun {
 	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
+	known := func(s string) *string {
+		if s == "" {
+			return nil
+		}
+		return &s
+	}
+	facts := schema.FactsOf(r.Session)
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
+		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
 	}
 	if out.Usage == nil {
 		out.Usage = schema.Usage{}
-	}
-	if r.Reason != "" {
-		out.Reason = &r.Reason
-	}
-	if waits := r.Waiting(); waits != "" {
-		out.WaitsFor = &waits
 	}
 	if !r.Asked.IsZero() {
 		text := stamp(r.Asked)

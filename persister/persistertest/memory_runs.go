@@ -3,6 +3,8 @@ package persistertest
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,6 +80,39 @@ func (r *memoryRun) asked() time.Time {
 	return time.Time{}
 }
 
+// spent returns the model of the newest message that has ended, and what messages are told to cost.
+func (r *memoryRun) spent() (model string, cost *float64) {
+	started := map[string]string{} // by lane
+	for _, seq := range slices.Sorted(maps.Keys(r.rows)) {
+		row := r.rows[seq]
+		line, err := schema.ScanLine(row.line)
+		if err != nil {
+			continue
+		}
+		var p struct {
+			Model string                     `json:"model"`
+			Usage map[string]json.RawMessage `json:"usage"`
+		}
+		if json.Unmarshal(line.Payload(), &p) != nil {
+			continue
+		}
+		switch row.typ {
+		case schema.TypeMessageStart:
+			started[row.child] = p.Model
+		case schema.TypeMessageEnd:
+			model = cmp.Or(started[row.child], model)
+			var n float64
+			if json.Unmarshal(p.Usage["cost_usd"], &n) == nil {
+				if cost == nil {
+					cost = new(float64)
+				}
+				*cost += n
+			}
+		}
+	}
+	return model, cost
+}
+
 // Runs returns one page of the tenant's runs.
 func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if err := ctx.Err(); err != nil {
@@ -93,8 +128,11 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 			info.Reason = r.digest.Reason
 		}
 		if key.Tenant == tenant && wanted(&info, q) {
-			if !q.Sessions {
+			if !q.Sessions && !q.Models {
 				info.Session = nil
+			}
+			if q.Models {
+				info.Model, info.Cost = r.spent()
 			}
 			runs = append(runs, info)
 		}

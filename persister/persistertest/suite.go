@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"usage", (*suite).usage},
 		{"usage under redelivery", (*suite).usageOnce},
 		{"usage and reason of hostile payloads", (*suite).hostileUsage},
+		{"title, model and cost of runs", (*suite).runModels},
 		{"start of a run", (*suite).runStart},
 		{"sessions", (*suite).sessions},
 		{"sessions in any order", (*suite).sessionsAnyOrder},

@@ -280,3 +280,27 @@ func (s *suite) parents() {
 	parent(acme, "kid", "root_a")
 	parent("globex", "kid", "root_x")
 }
+
+// runModels: a list that asks for it has what sessions are called, whose model they use, and what providers reported as cost.
+func (s *suite) runModels() {
+	w := NewWriter(key, day)
+	s.append(w.Pack("", Event(schema.TypeSessionCreated, `{"title":"Find it","agent":{"id":"finder"}}`), Event(schema.TypeMessageStart, `{"message_id":"m","model":"m-1"}`)))
+	asked := schema.RunsQuery{Models: true}
+	if r := s.list(acme, asked)[0]; r.Model != "" || r.Cost != nil || schema.FactsOf(r.Session).Title != "Find it" || schema.FactsOf(r.Session).Agent != "finder" {
+		s.Fatalf("before a message has ended: %+v", r)
+	}
+	s.append(w.Pack("", ended(`{"cost_usd":0.25}`)),
+		w.Pack("kid", Event(schema.TypeMessageStart, `{"message_id":"k","model":"m-2"}`), ended(`{"cost_usd":0.5}`)),
+		w.Pack("", Event(schema.TypeMessageStart, `{"message_id":"n"}`), ended(`{"output_tokens":3}`)))
+	if r := s.list(acme, asked)[0]; r.Model != "m-2" || r.Cost == nil || *r.Cost != 0.75 {
+		s.Fatalf("model %q, cost %v", r.Model, r.Cost)
+	}
+	asked.States = []schema.RunState{schema.StateDone}
+	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"done"}`)))
+	if r := s.list(acme, asked)[0]; r.Model != "m-2" || r.Cost == nil || len(r.Session) == 0 {
+		s.Fatalf("of one state: %+v", r)
+	}
+	if r := s.list(acme, schema.RunsQuery{})[0]; r.Model != "" || r.Cost != nil || r.Session != nil {
+		s.Fatalf("not asked for: %+v", r)
+	}
+}

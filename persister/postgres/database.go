@@ -16,6 +16,7 @@ import (
 var dialect = sqlstore.Dialect{
 	Name: "postgres", Now: "now()", ForUpdate: " for update",
 	Marks: markShared, Holds: holdAlone,
+	Usage:       "agent_run_usage",
 	Projections: []string{"agent_run_messages", "agent_run_tool_calls"},
 	Day:         func(day string) (any, error) { return time.Parse(dayLayout, day) },
 	Time:        func(t time.Time) any { return t },

@@ -20,6 +20,7 @@ var dialect = sqlstore.Dialect{
 	Position: func(n uint64) any { return fmt.Sprintf("%020d", n) },
 	IDs:      hexes,
 	Refused:  dataError,
+	Usage:    "agent_v_usage",
 	AnyID:    "id in (select unhex(value) from json_each(?))",
 }
 

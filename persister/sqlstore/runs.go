@@ -20,7 +20,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
 		var session sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, &session)
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, &session, &r.Model, &r.Cost)
 		if session.Valid {
 			r.Session = json.RawMessage(session.String)
 		}
@@ -64,12 +64,16 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Agent != "" {
 		w.and("session_agent = ?", q.Agent)
 	}
-	session := "cast(null as text)" // it may be long
-	if q.Sessions {
+	session, spent := "cast(null as text)", "'', cast(null as double precision)" // long, and a look into each run
+	if q.Models {
+		of := " from " + s.d.Usage + " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id = agent_runs.id"
+		spent = "coalesce((select u.model" + of + " and u.model <> '' order by u.seq desc limit 1), ''), (select sum(u.cost)" + of + ")"
+	}
+	if q.Sessions || q.Models {
 		session = "session"
 	}
 	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
-		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, ` + session + ` as session
+		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, ` + session + ` as session, ` + spent + `
 		from agent_runs`
 	if len(q.States) == 0 {
 		return columns + w.text() + order, w.args

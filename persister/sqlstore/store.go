@@ -41,6 +41,7 @@ type Dialect struct {
 	// there first and the run is not marked, or AddHold sees the mark. "" as above.
 	Marks, Holds string
 
+	Usage       string   // table with a row for each message.end: seq, model, cost
 	Projections []string // tables with rows that are made of events
 
 	Day      func(day string) (any, error)     // argument for a column of days; day is YYYYMMDD

@@ -73,6 +73,13 @@ export interface RunInfo {
   readonly waits_for?: "answer" | "approval" | "resume" | null;
   /** In lists: when the oldest question was asked that nobody has answered. */
   readonly asked_at?: string | null;
+  /** In lists: of its session; null when it has none. So is `agent`, the agent's id. */
+  readonly title?: string | null;
+  readonly agent?: string | null;
+  /** In lists: of the newest message that has ended and names one; null when that is not known. */
+  readonly model?: string | null;
+  /** In lists: what providers reported; null when none did. */
+  readonly cost_usd?: number | null;
   readonly [field: string]: unknown;
 }
 

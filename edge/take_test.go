@@ -93,11 +93,7 @@ func TestTakeAnswersAsHTTPDoes(t *testing.T) {
 			}
 			over := h.do("POST", "/v1/agent/runs/"+tt.run+"/events", tt.body)
 			p := over.problem(t)
-			want := p.Message
-			if p.Line > 0 {
-				want = fmt.Sprintf("line %d: %s", p.Line, p.Message)
-			}
-			if r == nil || r.Status != tt.status || over.status != tt.status || r.Code != p.Code || r.Message != want {
+			if r == nil || r.Status != tt.status || over.status != tt.status || r.Code != p.Code || r.Message != p.Message || r.Line != p.Line || r.Field != p.Field {
 				t.Errorf("%s, over HTTP %s", fate(got[0]), over.body)
 			}
 			if r != nil && (r.Number < 20001 || r.Number > 20098) {
@@ -129,7 +125,7 @@ func TestTakeStoresTogether(t *testing.T) {
 	for _, a := range got[1:] {
 		all = append(all, fate(a))
 	}
-	want := "1-1 of 1, again false; 2-3 of 2, again false; 400 20001 KAI-STREAM-PROTO-0001: line 1: " + got[3].Refusal.Message[len("line 1: "):] +
+	want := "1-1 of 1, again false; 2-3 of 2, again false; 400 20001 KAI-STREAM-PROTO-0001: " + got[3].Refusal.Message +
 		"; 4-4 of 1, again false; 5-5 of 1, again false"
 	if text := strings.Join(all, "; "); text != want {
 		t.Errorf("%s\nwant %s", text, want)

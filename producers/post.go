@@ -19,6 +19,7 @@ type Post struct {
 type Answer struct {
 	First, Last schema.Seq // of its events
 	Events      int
+	Root        string   // the run whose numbers these are, where the post named a child of it; "" otherwise
 	Replayed    bool     // the answer of an earlier post with the same idempotency key
 	Refusal     *Refusal // nil: its events are durable
 }
@@ -29,5 +30,7 @@ type Refusal struct {
 	Number  int    // of the reason; stable, and unlike JetStream's own error codes
 	Code    string // KAI-STREAM-… of native §8 where there is one; from a fixed set
 	Message string // for people; it may quote the post
+	Line    int    // of the post, from 1; 0: it is not about one
+	Field   string // of the event, as a JSON pointer; "" where that is not known
 	Retry   int    // seconds after which the same post may succeed; 0: trying again as it is does not help
 }

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
@@ -22,14 +22,25 @@ import (
 // what is over the tenant's limit, which is that of all that come behind it. It adds an answer for each to answers. Posts that fit one
 // pack are stored at once, which saves most of what each of them would cost. Whoever calls it has made sure that
 // the sender may write to the tenant's runs. It keeps nothing of posts.
-func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) (all []producers.Answer) {
-	before := len(answers)
+func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts}, answers)
+}
+
+// Lines is Take for a client's lines. Their events have been counted against the limits of its tenant. A caller of one
+// run alone may write that and nothing else of its tree.
+func (a *API) Lines(ctx context.Context, caller *auth.Caller, run string, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	key := schema.RunKey{Tenant: caller.Tenant, Run: run}
+	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true, oneLane: caller.Run != ""}, answers)
+}
+
+func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answer) {
+	before, posts := len(answers), t.posts
 	for range posts {
 		answers = append(answers, producers.Answer{})
 	}
 	in := a.cfg.Bodies.Batches.Get()
 	defer a.cfg.Bodies.Batches.Put(in)
-	t := &taking{a: a, ctx: ctx, key: key, posts: posts, answers: answers[before:], events: in.Events[:0]}
+	t.answers, t.events = answers[before:], in.Events[:0]
 	defer func() {
 		in.Events = t.events
 		if v := recover(); v != nil {
@@ -37,13 +48,14 @@ func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Pos
 			all = answers
 		}
 	}()
-	if err := key.Validate(); err != nil {
+	if err := t.key.Validate(); err != nil {
 		t.refuse(0, len(posts), err)
 		return answers
 	}
-	meter, over := a.cfg.Limits.Enter(key.Tenant, false)
-	defer a.cfg.Limits.Leave(meter, false)
-	t.meter, t.over = meter, over
+	if !t.lines {
+		t.meter, t.over = a.cfg.Limits.Enter(t.key.Tenant, false)
+		defer a.cfg.Limits.Leave(t.meter, false)
+	}
 	for i := range posts {
 		t.add(i)
 	}
@@ -55,10 +67,8 @@ func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Pos
 func (a *API) Refusal(err error) *producers.Refusal {
 	reason := ends.ReasonOf(err)
 	p := ends.Problem(reason, err)
-	if p.Line > 0 {
-		p.Message = "line " + strconv.Itoa(p.Line) + ": " + p.Message
-	}
-	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message, Retry: ends.RetryAfter(reason, err)}
+	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message, Line: p.Line, Field: p.Field,
+		Retry: ends.RetryAfter(reason, err)}
 }
 
 // numbers are what a refused post's reason is called in a number (docs/nats-ingest.md). They never change.
@@ -98,6 +108,8 @@ type taking struct {
 	key     schema.RunKey
 	posts   []producers.Post
 	answers []producers.Answer
+	lines   bool // of a client, which were counted
+	oneLane bool // producers.AppendOptions.OneLane
 
 	first  int
 	count  int // of posts in events
@@ -162,8 +174,7 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 		return opt, err
 	}
 	t.events, err = t.a.decode(t.events, t.key.Run, body)
-	t.over = t.a.cfg.Limits.Spend(t.meter, len(t.events)-held, int64(len(p.Body)))
-	if t.over != nil {
+	if t.over = t.a.cfg.Limits.Spend(t.meter, len(t.events)-held, int64(len(p.Body))); t.over != nil {
 		return opt, t.over
 	}
 	if err == nil {
@@ -182,13 +193,19 @@ func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 	if p.Unserved != "" {
 		return producers.AppendOptions{}, fmt.Errorf("header %q is not served here: %w", ends.Clip(p.Unserved), dialect.ErrBadRequest)
 	}
-	return protocol.Keyed("Nats-Msg-Id", p.Keys)
+	name := "Nats-Msg-Id"
+	if t.lines {
+		name = "the key"
+	}
+	opt, err := protocol.Keyed(name, p.Keys)
+	opt.OneLane = t.oneLane
+	return opt, err
 }
 
 // flush stores what waits: that of the posts before end.
 func (t *taking) flush(end int) {
 	if t.count > 0 {
-		t.store(t.first, end, t.events, producers.AppendOptions{})
+		t.store(t.first, end, t.events, producers.AppendOptions{OneLane: t.oneLane})
 		t.reset()
 	}
 }
@@ -274,7 +291,7 @@ func (t *taking) stored(i, end, events int, receipt producers.Receipt) {
 		if !t.waits(i) {
 			continue
 		}
-		a.First, a.Last, a.Replayed = next, next+schema.Seq(a.Events)-1, receipt.Replayed
+		a.First, a.Last, a.Root, a.Replayed = next, next+schema.Seq(a.Events)-1, receipt.Root, receipt.Replayed
 		if a.Events == events { // its packs may have those of others between them
 			a.Last = receipt.Last
 		}

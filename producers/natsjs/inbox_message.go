@@ -77,7 +77,11 @@ func appendAnswer(b []byte, stream string, a *producers.Answer) []byte {
 }
 
 func appendRefusal(b []byte, r *producers.Refusal) []byte {
-	words, err := json.Marshal(r.Code + ": " + r.Message)
+	text := r.Message
+	if r.Line > 0 {
+		text = "line " + strconv.Itoa(r.Line) + ": " + text
+	}
+	words, err := json.Marshal(r.Code + ": " + text)
 	if err != nil { // a text always has a form
 		words = []byte(`""`)
 	}

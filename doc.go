@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// An agent run speaks for minutes or hours: text, thoughts, tool calls, plans, sub-agents, questions
+// An agent run goes on for minutes or hours: text, thoughts, tool calls, plans, sub-agents, questions
 // to a person. agentstream is the ordered log behind it. Any agent publishes into it; any number of
 // clients watch, leave, come back on another node with the number of the last event they saw, and
 // get exactly the rest.

@@ -32,7 +32,7 @@ type call struct {
 	rpcs   *grpc.Transport
 	err    error // why it did not end well; nil when it did
 	late   error // why the caller may not, of a route that says so late
-	clean  bool  // the stream's client was told that it is complete
+	clean  bool  // the stream's client received a clean end
 	direct bool  // the connection was taken over from the HTTP server
 }
 
@@ -87,7 +87,7 @@ func (c *call) finish(v any) {
 				c.drain()
 			}
 		default:
-			// The other transports have said their last word.
+			// The other transports have sent their end.
 			abort = ends.OutcomeOf(reason).End == ends.EndBroken && c.route.transport() != dialect.GRPC && !c.direct && !c.clean
 		}
 	}

@@ -57,7 +57,7 @@ type Config struct {
 	Console http.Handler
 
 	Checks     []Check // what /readyz asks
-	Durability string  // what an acknowledgement promises here, said by /readyz (docs/guarantees.md)
+	Durability string  // what an acknowledgement promises here, as /readyz reports (docs/guarantees.md)
 
 	// IngestLimit bounds what each tenant may write here, over HTTP and by Take; TenantLimits are in its place for
 	// some of them. The zero IngestLimit is no bound. Commands are not counted: a run can be cancelled whatever

@@ -95,7 +95,7 @@ func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byt
 	if err := s.live.Enter(l); err != nil {
 		return err
 	}
-	c.Release = func() { s.live.Leave(l) } // a node that drains waits until the stream's end was said
+	c.Release = func() { s.live.Leave(l) } // a node that drains waits until the stream's end was sent
 	c.EndOf, c.Stream = c.lastWord, b
 	if _, err := sink.Flush(); err != nil { // a call that has no message yet has begun as well
 		return live.Ended(l.Ctx, err)

@@ -19,7 +19,7 @@ type Scenario string
 const (
 	FanOut   Scenario = "s1" // one run, many watchers, as fast as they take it
 	ManyRuns Scenario = "s2" // many runs, few watchers each, a fixed rate of single events
-	Idle     Scenario = "s3" // connections to which nothing is said
+	Idle     Scenario = "s3" // connections on which nothing is sent
 	Replay   Scenario = "s4" // many clients ask for one stored run at once
 	Publish  Scenario = "s5" // no watchers; what was stored is read back and checked
 )

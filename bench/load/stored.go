@@ -102,13 +102,13 @@ func (l *load) replayOnce(ctx context.Context, a *audience, times *Histogram) (b
 		}
 	}
 	l.account(a, l.cfg.Watchers)
-	if end == start { // nobody had all; account has said so
+	if end == start { // nobody had all; account has reported it
 		end = l.clock.now()
 	}
 	return before, time.Duration(end - start), nil
 }
 
-// idle holds connections to which nothing is said, and proves at the end that they are alive.
+// idle holds connections on which nothing is sent, and proves at the end that they are alive.
 func (l *load) idle(ctx context.Context) error {
 	conns := l.cfg.Runs * l.cfg.Watchers
 	a := &audience{clock: l.clock}

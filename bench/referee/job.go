@@ -36,7 +36,7 @@ const patience = 170 * time.Second
 
 // measureAll goes through the lines in rounds: within one, a line's targets follow each other, so that
 // the machine's drift falls on all alike. A measurement that fails does not stop the others; it is
-// said at the end, and tried again the next time.
+// reported at the end, and tried again the next time.
 func (r *referee) measureAll(ctx context.Context, lines []line) error {
 	var failed []error
 	for round := 1; round <= r.rounds; round++ {

@@ -183,7 +183,7 @@ func growth(short bool) (list []line) {
 	return list
 }
 
-// capacityNeeds are the scenarios without which a capacity cannot be told. What is already measured in
+// capacityNeeds are the scenarios without which a capacity cannot be computed. What is already measured in
 // the folder is not measured again.
 func capacityNeeds(lines []line) []line {
 	return slices.DeleteFunc(lines, func(l line) bool { return !slices.Contains([]string{"s2", "s3-sse-19000", "s3-ws-19000"}, l.id) })

@@ -23,7 +23,7 @@ type sample struct {
 type sampler struct {
 	state   string         // folder in which the target names its processes
 	apart   map[string]int // further processes, with all below them
-	metrics string         // address that tells the persister's lag
+	metrics string         // address that serves the persister's lag
 	samples []sample
 	lag     float64
 }

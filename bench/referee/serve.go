@@ -155,7 +155,7 @@ func startChild(name, log string, cmd *exec.Cmd) (*child.Child, error) {
 	return child.Start(name, out, cmd)
 }
 
-// watch looks whether the harness is still the parent: nothing else tells of its being killed.
+// watch looks whether the harness is still the parent: nothing else shows that it was killed.
 func (s *server) watch(ctx context.Context) error {
 	parent := os.Getppid()
 	tick := time.NewTicker(500 * time.Millisecond)

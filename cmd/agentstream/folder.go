@@ -14,7 +14,7 @@ var errLocked = errors.New("locked by another process")
 
 // ownFolder makes the folder and makes it this process's own until the file that is returned is closed. The
 // kernel releases the lock when the process ends, however it ends, so the file stays where it is: what is
-// written in it only tells others who has the lock.
+// written in it only shows others who has the lock.
 func ownFolder(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err

@@ -222,7 +222,7 @@ func (a *APIKeys) look() {
 	}
 }
 
-// settled is the age from which a file's time tells it apart from later states: clocks of file systems
+// settled is the age from which a file's time distinguishes it from later states: clocks of file systems
 // are coarse.
 const settled = 2 * time.Second
 

@@ -93,7 +93,7 @@ var (
 )
 
 // Refusal is an ErrUnauthorized that says which check failed. The text is for the log: it holds
-// nothing of the credential, and clients are not told.
+// nothing of the credential, and clients do not learn it.
 type Refusal struct{ Check string }
 
 func (r *Refusal) Error() string { return r.Check + ": " + ErrUnauthorized.Error() }

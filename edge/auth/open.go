@@ -27,7 +27,7 @@ func NewOpen(c Caller, origins []string) (*Open, error) {
 	return o, nil
 }
 
-// notOpen is why an open server refuses a request. There is no credential to blame, so its client is told.
+// notOpen is why an open server refuses a request. There is no credential to blame, so its client learns it.
 type notOpen string
 
 func (e notOpen) Error() string { return string(e) }

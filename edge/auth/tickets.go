@@ -24,7 +24,7 @@ type TicketStore interface {
 	// Put keeps a record, for ttl or somewhat longer.
 	Put(ctx context.Context, id string, record []byte, ttl time.Duration) error
 	// Take removes a record that is wanted and hands it to exactly one caller, over all nodes. The others get an
-	// error that wraps ErrNoTicket; so does everybody when it cannot be told who was first, and who does not
+	// error that wraps ErrNoTicket; so does everybody when it is unknown who was first, and who does not
 	// want the record, which stays. wanted must not block.
 	Take(ctx context.Context, id string, wanted func(record []byte) bool) error
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Memory   int64         // of all bodies at once, in bytes: as they arrive, inflated and decoded
 	Wait     time.Duration // for a place in Memory
 	Timeout  time.Duration // for a body to arrive
-	Held     func(int64)   // is told what bodies take of Memory, whenever that changes; nil: nobody is
+	Held     func(int64)   // is called with what bodies take of Memory, whenever that changes; may be nil
 }
 
 // Bodies reads the bodies of requests within bounds. It is safe for concurrent use.
@@ -51,7 +51,7 @@ type Incoming struct {
 	w      http.ResponseWriter // of the HTTP server
 	r      *http.Request
 	Share  share // what it takes of the memory for bodies
-	Most   int64 // bytes of a body whose size is said, where they may be more than Config.MaxBytes
+	Most   int64 // bytes of a body whose size is declared, where they may be more than Config.MaxBytes
 	Unread bool  // it may be answered before its end, which has not been read
 }
 
@@ -119,7 +119,7 @@ func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
 	}
 	c.Unread = true
 	from := c.r.Body
-	if c.r.ContentLength < 0 { // else it ends where it said
+	if c.r.ContentLength < 0 { // else it ends at its declared size
 		from = http.MaxBytesReader(c.w, from, bs.cfg.MaxBytes)
 	}
 	ctx := c.r.Context()
@@ -136,10 +136,10 @@ func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
 }
 
 // maxTrusted is how much space is made for a body on its word alone, in bytes. When so much of it has arrived, space
-// for all that its sender said is taken at once: a body that has begun is not to starve behind others that have.
+// for all that its sender declared is taken at once: a body that has begun is not to starve behind others that have.
 const MaxTrusted = 64 << 10
 
-// pieces are where a body waits whose size nobody has said: it takes what it is, whatever that turns out to be, and
+// pieces are where a body of undeclared size waits: it takes what it is, whatever that turns out to be, and
 // leaves nothing behind that must be collected.
 type pieces struct {
 	pool   sync.Pool     // of *[maxTrusted]byte
@@ -149,7 +149,7 @@ type pieces struct {
 // reading is a body on its way.
 type reading struct {
 	r    io.Reader
-	size int64             // -1: nobody has said
+	size int64             // -1: undeclared
 	need func(int64) error // asks for so many bytes more; its error ends the reading
 	bare bool              // errors of r are given as they are
 }

@@ -116,7 +116,7 @@ func sizeOf(coding string, packed []byte) int64 {
 	return 4 * int64(len(packed))
 }
 
-// gunzip reads one byte more than is allowed at most. What it needs beyond what the body said must be there at once.
+// gunzip reads one byte more than is allowed at most. What it needs beyond what the body declared must be there at once.
 func (f *inflater) gunzip(ctx context.Context, held *share, says int64, dst, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	r, ok := f.gzip.Get().(*gzip.Reader)

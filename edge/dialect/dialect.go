@@ -25,7 +25,7 @@ type Dialect interface {
 // else.
 type Projector interface {
 	// Project appends the frames of the next record, possibly none. They may share memory with the
-	// record. An error means that the record cannot be told in this protocol and that going on would
+	// record. An error means that the record cannot be expressed in this protocol and that going on would
 	// hide it; the stream ends with ReasonInternal.
 	Project(out *Frames, r schema.Record) error
 }

@@ -16,7 +16,7 @@ type Frame struct {
 	// Slot is the place of the frame among all that its record has for anybody (Place). It is used only where cursors are
 	// places, and grows within a record.
 	Slot int
-	// Again marks what a client must have heard to understand what comes: one that begins behind it is given it
+	// Again marks what a client must have received to understand what comes: one that begins behind it is given it
 	// once more (Frames.Again).
 	Again bool
 	// Lane is whose the frame is and Kind what it is, both in the dialect's own terms, for its Selections. No client sees

@@ -32,7 +32,7 @@ const (
 	ReasonForeignRun    // an event names another run
 	ReasonTooLarge
 	ReasonUnsupportedMedia
-	ReasonUpgrade // a version of WebSocket that is not spoken
+	ReasonUpgrade // a version of WebSocket that is not supported
 	ReasonURITooLong
 	ReasonTimeout // the request's body did not arrive in time
 	ReasonMethod

@@ -18,7 +18,7 @@ type Stream struct {
 	// Shared means that the frames of a record depend on that record, on the request and, where projectors are Stateful, on
 	// the records before, so that they may be built once for all who ask for the same.
 	Shared bool
-	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is spoken.
+	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is used.
 	Subprotocols []string
 	// MaxMessage is the largest request message over gRPC, and the largest message of a WebSocket's client, in bytes;
 	// 0: what the transport takes.

@@ -65,7 +65,7 @@ type Conversation struct {
 
 	begun    time.Time
 	busy     atomic.Int64 // when something was last sent or received, since begun; kept for the heartbeat
-	unheeded int          // heartbeats since the client was heard; changed within turns
+	unheeded int          // heartbeats since the client sent anything; changed within turns
 }
 
 // errUnsubscribed ends a subscription that its client has no use for.

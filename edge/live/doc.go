@@ -24,7 +24,7 @@
 //
 // # What it does not do
 //
-// It knows no protocol and no HTTP: requests, and what is said of them in logs, are its caller's ([Report]).
+// It knows no protocol and no HTTP: requests, and what logs record of them, are its caller's ([Report]).
 //
 // # Where to look next
 //

@@ -12,7 +12,7 @@ import (
 // of the stream any more.
 var ErrParked = errors.New("the stream goes on by itself")
 
-// place is where a session is parked, and what the group had said by then. The view's mu guards it.
+// place is where a session is parked, and what the group had sent by then. The view's mu guards it.
 type place struct {
 	at     *broadcastGroup // nil: nowhere
 	index  int

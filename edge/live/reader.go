@@ -51,7 +51,7 @@ type viewReader struct {
 	share  bool          // that is projected once for all who read it at the same time
 	of     projectionKey // by which
 	inside bool          // it reads history, and is counted
-	thin   bool          // a client that does not keep up is told less
+	thin   bool          // a client that does not keep up gets less
 	joined schema.Seq    // what was history when the client came, of which it is spared nothing
 	most   schema.Seq    // events that it may be behind what is live; 0: any number
 	had    bool          // everything that there was, once
@@ -65,7 +65,7 @@ type viewReader struct {
 	unread  func()                            // ends either
 	through schema.Seq
 
-	slow bool // the last writes made us wait: what is told is folded as far as it goes
+	slow bool // the last writes made us wait: what is sent is folded as far as it goes
 	out  []shape.Out
 	room []schema.Pack // memory for the next batch
 }

@@ -26,7 +26,7 @@ type Session struct {
 	first *shape.Out // snapshot that the stream begins with
 
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
-	again   *stretch          // what is told again first; nil: what the projector says
+	again   *stretch          // what is sent again first; nil: what the projector returns
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
 	missed  schema.Seq        // records that are no longer kept, of a client without a cursor
 	joint   *joint            // of several subscriptions, of which each frame comes once; nil: it is one
@@ -46,7 +46,7 @@ func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session
 		if err := v.Enter(l); err != nil {
 			return err
 		}
-		c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was said
+		c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was sent
 		l.expire()
 		return nil
 	})

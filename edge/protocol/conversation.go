@@ -31,7 +31,7 @@ type Conversation struct {
 	// Gather is how long a subscription waits for others to begin with it, so that their replays are one as well; 0: not.
 	Gather time.Duration
 	// Patience is how long a client may take, from the upgrade on, until a handler calls Talk.Await; 0: for ever. TimedOut
-	// is what it is told then; the zero value: what the table of ends has for a time-out.
+	// is what it gets then; the zero value: what the table of ends has for a time-out.
 	Patience time.Duration
 	TimedOut Close
 	// Heartbeat shows signs of life in the protocol's own frames, in place of the pings of WebSocket.
@@ -68,7 +68,7 @@ type Heartbeat struct {
 	Every  time.Duration     // of silence in both directions, after which Send is called
 	Send   func(*Talk) error // sends a frame; an error counts as one of Received
 	Misses int               // of them in a row that the client may leave without an answer; 0: any number
-	Lost   Close             // what it is told then; the zero value: 1001
+	Lost   Close             // what it gets then; the zero value: 1001
 	// Strict means that only Talk.Alive answers; else every message of the client does.
 	Strict bool
 }

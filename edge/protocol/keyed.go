@@ -71,7 +71,7 @@ func (c *Call) NewKeyedRun(prefix, kind string, opt producers.AppendOptions) str
 	return prefix + hex.EncodeToString(sum[:16])
 }
 
-// By adds to a command's payload, a JSON object, who gives it, as the credential says: agents go by that, so no client
+// By adds to a command's payload, a JSON object, who sent it, as the credential says: agents go by that, so no client
 // says it.
 func (c *Call) By(payload json.RawMessage) json.RawMessage {
 	subject := c.Caller.Subject

@@ -300,7 +300,7 @@ func (a *API) writeBlob(c *protocol.Call, blob schema.Blob, pieces iter.Seq2[[]b
 		return fmt.Errorf("%s of run %s lacks %d bytes: %w", blob.Ref, c.Run, left, ends.ErrDamaged)
 	}
 	if blob.Size == 0 {
-		c.Writer.WriteHeader(http.StatusOK) // nothing was written that would have said so
+		c.Writer.WriteHeader(http.StatusOK) // nothing was written that would have shown it
 	}
 	return out.Rest()
 }

@@ -111,7 +111,7 @@ func (e *exporting) run(ctx context.Context) error {
 
 // body writes the range. The walk is bounded by the newest event and not by the range, so that it
 // meets what is kept behind a hole. Nothing is sent before the first pack is there: until then a
-// refusal can be said.
+// refusal can be sent.
 func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 	defer func() {
 		if e.sink != nil {

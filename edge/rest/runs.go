@@ -57,7 +57,7 @@ func (a *API) createRun(c *protocol.Call) error {
 	case in.RunID != nil:
 		run = *in.RunID
 	case opt.IdempotencyKey != "":
-		// The key's scope is a run, so a repeat must name the same one without being told.
+		// The key's scope is a run, so a repeat must name the same one without knowing it.
 		sum := sha256.Sum256([]byte(c.Caller.Tenant + "\x00" + opt.IdempotencyKey))
 		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}

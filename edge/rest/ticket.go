@@ -9,7 +9,7 @@ import (
 )
 
 // createTicket makes a ticket: a token for `?ticket=` that opens one stream of the run, or of a
-// child by its own id, once. What it is for must exist: a typing error is told here and not by a
+// child by its own id, once. What it is for must exist: a typing error is reported here and not by a
 // stream that no page can read the refusal of.
 func (a *API) createTicket(c *protocol.Call) error {
 	key, err := c.Key()

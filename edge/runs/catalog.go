@@ -14,7 +14,7 @@ type Catalog interface {
 	// Runs returns one page of what has been persisted, in the order of schema.RunsQuery: a run that began
 	// a moment ago may be missing. The error wraps ErrNoRuns when nothing is persisted here.
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
-	// Parent returns the root run in whose log a child speaks, "" when none is known. Of several roots
+	// Parent returns the root run in whose log the events of a child are, "" when none is known. Of several roots
 	// that use one child id it returns the one that took it up last.
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
 }

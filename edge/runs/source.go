@@ -176,7 +176,7 @@ func (src Source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) 
 	return Position{Last: own.n, Ended: own.ended || head.State.Final()}, nil
 }
 
-// WhereIs returns what an id of the path names, a run or else a child of one that has spoken, and where it stands. The error
+// WhereIs returns what an id of the path names, a run or else a child of one that has events, and where it stands. The error
 // wraps fanout.ErrNotFound for what is neither.
 func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Position, error) {
 	src, head, err := rs.Locate(ctx, key)
@@ -233,7 +233,7 @@ func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor, a
 }
 
 // childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child either.
-// The log knows the children that were spawned within its window, the catalog those that have spoken.
+// The log knows the children that were spawned within its window, the catalog those that have events.
 func (rs *Runs) childOf(ctx context.Context, key schema.RunKey, why error) (src Source, ok bool, err error) {
 	if child := new(fanout.ChildError); errors.As(why, &child) {
 		return Source{Key: schema.RunKey{Tenant: key.Tenant, Run: child.Root}, Child: key.Run}, true, nil
@@ -271,7 +271,7 @@ func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor, awa
 		return o, err
 	}
 	if o.Pos, err = src.where(ctx, rs.Hub, head); await && errors.Is(err, ErrNoChild) {
-		o.Pos, err = Position{Ended: head.State.Final()}, nil // it was spawned, and has not spoken
+		o.Pos, err = Position{Ended: head.State.Final()}, nil // it was spawned, and has no event
 	}
 	if err != nil {
 		return o, err

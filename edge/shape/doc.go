@@ -13,7 +13,7 @@
 // member and first_seq of its first; events that a filter hides count as members of the next one that
 // is shown. So in every view the next record's first is the last one's seq + 1, and a client that
 // finds it otherwise has lost something: what [Folder.Drop] takes away is such a gap, is counted, and is
-// told by [Folder.Tell].
+// reported by [Folder.Tell].
 //
 // Deltas are merged when they are neighbours of one type and child, with a text that belongs to the same
 // place (schema.SharedFields). Texts are joined as they are written, escapes and all; of other fields

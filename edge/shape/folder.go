@@ -100,7 +100,7 @@ func (f *Folder) show(out []Out, o Out) []Out {
 	return append(out, o)
 }
 
-// Tell appends what Drop has left out since it was told last.
+// Tell appends what Drop has left out since the last call.
 func (f *Folder) Tell(out []Out) []Out {
 	if f.hole.n > 0 {
 		out = append(out, gap(f.hole.last, f.hole.first, f.hole.n))

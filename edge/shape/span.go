@@ -135,7 +135,7 @@ func (o Out) Since(first schema.Seq) Out {
 	return o
 }
 
-// gap makes what tells a client that it was spared n events from first on, of which r was the last. Its
+// gap makes the event that reports that a client was spared n events from first on, of which r was the last. Its
 // place is the one before the first of them: a client that goes on behind it gets them.
 func gap(r schema.Record, first schema.Seq, n int) Out {
 	at := r
@@ -152,7 +152,7 @@ func gap(r schema.Record, first schema.Seq, n int) Out {
 	return Out{Record: scan(line, r), First: at.Seq, From: at.Seq, Spared: true}
 }
 
-// Dropped adds the number of events that this client was not told to the payload of a final lifecycle
+// Dropped adds the number of events that this client did not get to the payload of a final lifecycle
 // (native §4 R4).
 func (o Out) Dropped(n int) Out {
 	payload := o.Payload()

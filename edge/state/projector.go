@@ -136,7 +136,7 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 				continue
 			}
 			found := Found{Seq: r.Seq, Index: i + 1, P: p}
-			if r.Seq == at.Seq && !f.Again { // with one that comes later all is told that it needs
+			if r.Seq == at.Seq && !f.Again { // with one that comes later everything is sent that it needs
 				found.From = from
 			}
 			for _, f := range frames.List[i+1:] {
@@ -149,7 +149,7 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	return Found{}, bad
 }
 
-// foundAt returns a place among the frames of its record, of which p was told last.
+// foundAt returns a place among the frames of its record, of which p was sent last.
 func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
 	n := sort.Search(len(list), func(i int) bool { return list[i].Slot > at.Slot })
 	f := Found{Seq: at.Seq, Index: n, P: p}

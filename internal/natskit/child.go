@@ -13,7 +13,7 @@ import (
 )
 
 // Adopt makes the log say that the run's id is that of a child of root, unless the run has packs: then it is a run of
-// its own, and stays that. Of several roots the last one counts. What the log says already is said anew once it is
+// its own, and stays that. Of several roots the last one counts. What the log says already is written anew once it is
 // older than again, before it leaves the log's window. Many may do so at once.
 func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) error {
 	js, err := jetstream.New(nc)

@@ -12,7 +12,7 @@
 // # Contract
 //
 // The number of partitions is fixed by the first Declare of a deployment; another number is
-// refused. ReadBatch ends without an error only when the server has said that the batch is
+// refused. ReadBatch ends without an error only when the server has reported that the batch is
 // complete: a page that was cut short is an error, never a short page. All but ReadBatch are asked again in
 // pieces of a [Try] at most ([Repeat]) until the caller's context ends.
 //

@@ -65,7 +65,7 @@ func (h *Host) Storing() error {
 	if s == nil {
 		return fmt.Errorf("natskit: the embedded server is down: %w", ErrStuck)
 	}
-	// The text is all that tells a write error from a stream that could not be read at start, which another start
+	// The text is all that distinguishes a write error from a stream that could not be read at start, which another start
 	// would not mend.
 	if health := s.Healthz(nil); strings.Contains(health.Error, "write error") {
 		return fmt.Errorf("natskit: %s: %w", health.Error, ErrStuck)

@@ -56,7 +56,7 @@ func room(s *jetstream.StreamInfo, stored uint64) (part float64, bounded bool) {
 }
 
 // loss counts messages that the stream dropped before they were read. Messages missing inside the stream were purged
-// and are no loss. At its front the two cannot be told apart.
+// and are no loss. At its front the two cannot be distinguished.
 type loss struct {
 	lost     uint64
 	identity string // of the stream that is read; "": Seek was not called

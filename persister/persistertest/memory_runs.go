@@ -80,7 +80,7 @@ func (r *memoryRun) asked() time.Time {
 	return time.Time{}
 }
 
-// spent returns the model of the newest message that has ended, and what messages are told to cost.
+// spent returns the model of the newest message that has ended, and what messages report to cost.
 func (r *memoryRun) spent() (model string, cost *float64) {
 	started := map[string]string{} // by lane
 	for _, seq := range slices.Sorted(maps.Keys(r.rows)) {

@@ -27,7 +27,7 @@ type script struct {
 	Acts []act  `json:"acts"`
 }
 
-// plan is a plan, with what is said before it.
+// plan is a plan, with the text before it.
 type plan struct {
 	First []part     `json:"first"`
 	Again string     `json:"again"` // instead, of another one; % is the reason for it

@@ -93,7 +93,7 @@ func (d *Decoder) tool(e *event) bool {
 	return true
 }
 
-// outputOf returns what a tool has said: the content of its message, in either of the forms in which LangChain writes one.
+// outputOf returns what a tool has returned: the content of its message, in either of the forms in which LangChain writes one.
 func outputOf(v json.RawMessage) json.RawMessage {
 	all, _ := provider.Parse(v)
 	if inner := all.Object("kwargs"); inner != nil {

@@ -97,7 +97,7 @@ func silent(ctx context.Context, _ *worker.Question, _ *producers.Message) error
 	return context.Cause(ctx)
 }
 
-// Of what is spoken: 16-bit samples, one channel.
+// Of speech: 16-bit samples, one channel.
 const (
 	sampleRate = 16000
 	wordSpeech = sampleRate / 10 // samples

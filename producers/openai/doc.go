@@ -26,7 +26,7 @@
 // Chat. A refusal is a block of kind refusal, and its text no text. Reasoning may be spelt
 // reasoning_content, reasoning or reasoning_details. Choice 0 is the message. The other choices are
 // alternatives to it, no messages of their own, and their calls are none that run: their pieces are
-// told live and untouched by custom.openai.choice, and the choices member of message.end holds each of
+// passed on live and untouched by custom.openai.choice, and the choices member of message.end holds each of
 // them with its index and the same members as message.end. Beyond 127 of them the pieces are all there
 // is. A message ends with [DONE], with the body or with the next message; it is incomplete when its
 // finish_reason is missing, and failed when a chunk or frame had an error. Another id begins another

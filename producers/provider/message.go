@@ -69,12 +69,12 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 // add emits an event of the message itself.
 func (m *Message) add(typ string, payload Fields) {
 	m.w.Add(typ, payload)
-	m.spoken()
+	m.speaker()
 }
 
-// spoken returns the actor of the newest event, where that is not the assistant: a view without the messages' borders
+// speaker returns the actor of the newest event, where that is not the assistant: a view without the messages' borders
 // must not take it for the assistant's.
-func (m *Message) spoken() { m.w.out[len(m.w.out)-1].Actor = m.actor }
+func (m *Message) speaker() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
 // Keep stores a member of the message for its end, unless it would take the name of one that the
 // catalogue has.
@@ -164,7 +164,7 @@ func (m *Message) End(more Fields) {
 	}
 	if m.full {
 		m.w.add(schema.TypeMessageEnd, end, "content", m.size)
-		m.spoken()
+		m.speaker()
 		return
 	}
 	m.add(schema.TypeMessageEnd, end)

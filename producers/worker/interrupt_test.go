@@ -167,7 +167,7 @@ func TestInjected(t *testing.T) {
 	}
 }
 
-// TestInjectedInOrder: a message that asks for a run of its own is not told, nor is one behind it; each is answered once.
+// TestInjectedInOrder: a message that asks for a run of its own is not passed on, nor is one behind it; each is answered once.
 func TestInjectedInOrder(t *testing.T) {
 	o := newOffice(t)
 	begun := make(chan struct{}, 4)

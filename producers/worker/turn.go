@@ -29,7 +29,7 @@ type Question struct {
 	// Told returns commands that come while the turn is under way, other than cancellations of the turn: answers to what
 	// was asked, decisions, pauses, messages, and all that is for children of the turn. The worker takes them, messages
 	// only if Take was called for them: else they are answered next. Of those that are not read, the first maxTold are
-	// kept. A message that asks for a run of its own is not told, nor is one behind it.
+	// kept. A message that asks for a run of its own is not passed on, nor is one behind it.
 	Told <-chan *command.Command
 
 	Session json.RawMessage // the payload of the run's first event: session.created, as a rule
@@ -118,7 +118,7 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 // did, if one did.
 func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
 	turn := q.Turn
-	waits := len(v.queue) > 0 // something does that the Answer is not told of
+	waits := len(v.queue) > 0 // something does that the Answer does not see
 	due := v.alarm()
 	defer due.stop()
 	for {

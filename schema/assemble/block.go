@@ -346,7 +346,7 @@ func beginsJSON(inner []byte) bool {
 }
 
 // blockOf returns the block that a piece belongs to, or begins one: the newest with its index that takes its kind, or
-// that of its call, or the last one if that is open and takes its kind. Two blocks with one index are told apart so.
+// that of its call, or the last one if that is open and takes its kind. So two blocks with one index are distinguished.
 func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.Fields) *Block {
 	var call []byte
 	if k == Call {
@@ -377,7 +377,7 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 	return b
 }
 
-// data reads a piece of an image, of sound or of a file. Only its block is told of: the record has the piece.
+// data reads a piece of an image, of sound or of a file. Only its block is returned: the record has the piece.
 func (a *Run) data(l *Lane) {
 	m := a.opened(l)
 	p := a.read()

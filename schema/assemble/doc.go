@@ -19,7 +19,7 @@
 //   - What a message's content has beyond what was streamed is streamed before the block closes. What comes for a block
 //     that has closed is in the content alone.
 //   - A piece without an index belongs to the last block of its kind, an input to the block of its call. Two blocks with
-//     one index are told apart by their kinds.
+//     one index are distinguished by their kinds.
 //   - An end without a beginning begins first; what begins again ends first. A final state ends what is open in its
 //     lane, that of the run in all lanes. A child begins with its first record, and those above it by its path.
 //

@@ -17,7 +17,7 @@ type Item struct {
 	Tool   string // of a call, where known
 	Server []byte // name of the MCP server that a call goes to, a JSON string; nil when there is none
 	Seq    schema.Seq
-	// Works reports that the tool of a call works: a CallRun has been told.
+	// Works reports that the tool of a call works: a CallRun has been returned.
 	Works bool
 
 	key jsonscan.Sum

@@ -224,7 +224,7 @@ func nameOf(v []byte) string {
 	return s
 }
 
-// keyOf returns what stands for such a string. Halves of surrogate pairs, which cannot be written again, are not told
+// keyOf returns what stands for such a string. Halves of surrogate pairs, which cannot be written again, are not
 // apart.
 func keyOf(v []byte) jsonscan.Sum {
 	if bytes.Contains(v, []byte(`\u`)) {

@@ -64,7 +64,7 @@ const (
 // valid until the next record is handed in, and must not be changed.
 type Transition struct {
 	Kind Kind
-	// Repaired reports that no producer said so: the Run concluded it.
+	// Repaired reports that no producer recorded it: the Run concluded it.
 	Repaired bool
 	Input    bool   // with BlockText: it is a piece of a call's input
 	First    bool   // with BlockText: it is the first piece that is not empty

@@ -255,7 +255,7 @@ func session(s *script) {
 	s.add(schema.TypeRunLifecycle, "state", schema.StateDone, "reason", nil, "session", true)
 }
 
-// late is a run that is over, to whose session something is said and done afterwards.
+// late is a run that is over, to whose session events are appended afterwards.
 func late(s *script) {
 	s.add(schema.TypeSessionCreated, "agent", "ring")
 	s.by("user", func() { s.add(schema.TypeCommandMessage, "content", "Read the log.") })

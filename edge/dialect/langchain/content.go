@@ -37,7 +37,7 @@ func (b *block) content(said, input []byte, free bool) []byte {
 	return o.End()
 }
 
-// callOf returns the block of a call with its whole input. One that is no JSON object is said to be invalid, but for free text.
+// callOf returns the block of a call with its whole input. One that is no JSON object is marked invalid, but for free text.
 func callOf(server bool, id, name string, said, input []byte, free, lost bool) []byte {
 	typ := "tool_call"
 	if server {

@@ -19,7 +19,7 @@ func (p *Projector) ownOf() []byte {
 	return p.field("data")
 }
 
-// own returns what ownOf has said, once: for the first frame that the record itself says.
+// own returns what ownOf has found, once: for the first frame that the record itself makes.
 func (p *Projector) own(slot int) []byte {
 	v := p.rec.own
 	if v == nil || slot != slotSays && slot != slotLast {

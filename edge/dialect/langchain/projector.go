@@ -21,7 +21,7 @@ import (
 type Projector struct {
 	story
 	req   dialect.Request
-	older *older // how a request of the older API is told; nil: it is of the protocol
+	older *older // how the events of a request of the older API are written; nil: it is of the protocol
 	rec   record // the one at hand
 	buf   []byte // the data of the frame at hand
 }
@@ -360,7 +360,7 @@ func (p *Projector) step(t *assemble.Transition) {
 	}
 }
 
-// slotOf is where the slots of a transition begin: begins and ends that nobody has said come first.
+// slotOf is where the slots of a transition begin: begins and ends that no record has come first.
 func slotOf(t *assemble.Transition, repaired int) int {
 	if t.Repaired {
 		return repaired

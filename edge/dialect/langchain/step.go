@@ -103,7 +103,7 @@ type request struct {
 	lane, id  string
 	namespace []byte
 	payload   []byte // null for one that is too long
-	told      bool   // a client has answered it, and the agent has not said so yet
+	told      bool   // a client has answered it, and the agent has not confirmed it yet
 }
 
 const (
@@ -169,7 +169,7 @@ func (p *Projector) tells() { p.says(string(p.rec.typ), p.rec.payload) }
 func (p *Projector) valued() {
 	v := p.field("values")
 	if v == nil || p.field("omitted") != nil && string(v) == "null" {
-		return // a loss tells of it
+		return // the record of a loss covers it
 	}
 	p.reaches()
 	s := p.from(p.lane(p.rec.child))
@@ -187,7 +187,7 @@ func (p *Projector) valued() {
 
 func (p *Projector) updated() {
 	if p.field("omitted") != nil && string(p.field("values")) == "null" {
-		return // a loss tells of it
+		return // the record of a loss covers it
 	}
 	p.runs()
 	p.emit(updates, "updates", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {

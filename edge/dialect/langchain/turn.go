@@ -29,7 +29,7 @@ type graphRun struct {
 	id      string // "" before the first
 	begin   schema.Seq
 	active  bool // it has begun and has no terminal
-	running bool // it has been said that it runs
+	running bool // its start was emitted
 	asked   bool // a command has begun it
 	taken   bool // and the agent has dealt with that
 	over    bool // its turn has ended, or it was cancelled before one began
@@ -72,7 +72,7 @@ func (p *Projector) begins(seq schema.Seq, asked bool) {
 	p.run = graphRun{id: RunID(p.thread, seq), begin: seq, active: true, asked: asked}
 }
 
-// commanded reads what clients command, before anything else of the record is told.
+// commanded reads what clients command, before anything else of the record is emitted.
 func (p *Projector) commanded() {
 	if p.is(typeAnswer) {
 		id := text(p.field("request_id"))

@@ -197,7 +197,7 @@ func appendMessage(o object, run, session string, t *assemble.Transition, m *mes
 	return appendMetadata(o, m, c.used, statuses[c.how], []byte(m.ts))
 }
 
-// appendSent appends what a person, or the system, has said to the session.
+// appendSent appends what a person, or the system, has sent to the session.
 func appendSent(o object, run, session string, seq schema.Seq, ts, payload []byte) object {
 	role := "user"
 	if text(schema.Field(payload, "role")) == "system" {

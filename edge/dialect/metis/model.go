@@ -13,7 +13,7 @@ import (
 // modelCall is a request to a model that has begun and has not ended.
 type modelCall struct {
 	serial  int
-	id      string // of the log's; "" where the message alone tells of it
+	id      string // of the log's; "" where only the message shows it
 	started dialect.Place
 	turn    schema.Seq
 	ts      string
@@ -100,7 +100,7 @@ func (p *Projector) parent(s *session, flag string) {
 }
 
 // routed appends the model of the turn's route, once: as it was published, or as the first request to a model shows. It
-// reports whether it was said.
+// reports whether it was emitted.
 func (p *Projector) routed(s *session, payload []byte) bool {
 	if s.turn.seq == 0 || s.turn.routed {
 		return false

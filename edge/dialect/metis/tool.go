@@ -26,10 +26,10 @@ type call struct {
 	asked    dialect.Place // llm.call_completed of that request
 	place    dialect.Place // tool.called
 	called   bool
-	due      bool // it works, which is said behind llm.call_completed
-	cut      bool // the request failed: nothing is said of it
+	due      bool // it works, which is emitted behind llm.call_completed
+	cut      bool // the request failed: nothing is emitted for it
 	denied   string
-	end      *ending // it has ended, which is said behind llm.call_completed
+	end      *ending // it has ended, which is emitted behind llm.call_completed
 }
 
 // ending is how a call ended.
@@ -141,7 +141,7 @@ func (p *Projector) called(s *session, c *call) {
 	}
 }
 
-// release lets go on what has waited for the end of a request; after a failure nothing is said of its calls.
+// release lets go on what has waited for the end of a request; after a failure nothing is emitted for its calls.
 func (p *Projector) release(s *session, serial int, ok bool, at dialect.Place) {
 	for i := 0; i < len(s.calls); i++ {
 		c := &s.calls[i]

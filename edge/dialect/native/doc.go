@@ -18,7 +18,7 @@
 // message has them as fields. The same request means the same over every transport.
 //
 // The stream ends behind the root's final run.lifecycle (mode B). A resume whose cursor is that event
-// is answered 204, which tells an EventSource to stay away, or with a clean end at once.
+// is answered 204, after which an EventSource does not come again, or with a clean end at once.
 //
 // # Concurrency
 //

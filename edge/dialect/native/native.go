@@ -203,7 +203,7 @@ type projector struct {
 // gapType is shape.GapType: it says what this client was spared, and is no event of the log.
 const gapType = "stream.gap"
 
-// Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource gives
+// Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource passes
 // a named event to the listeners of that name alone, and the one data line is all that the protocol knows (native §5.1).
 // What is no event of the log always has its name, so that it moves the cursor and onmessage does not hear it.
 func (p projector) Project(out *dialect.Frames, r schema.Record) error {

@@ -54,7 +54,7 @@ func ReadScenario(payload []byte) (s Scenario) {
 	return s
 }
 
-// heard is what the messages of a run said of themselves.
+// heard is what the messages of a run record of themselves.
 type heard struct {
 	model   string
 	stop    string

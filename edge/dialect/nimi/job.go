@@ -41,7 +41,7 @@ type Job struct {
 	fields           jsonscan.Fields
 }
 
-// output is what a run has said, without the bytes.
+// output is what a run has produced, without the bytes.
 type output struct {
 	media string
 	size  int64
@@ -105,7 +105,7 @@ func (j *Job) Over() bool {
 // Closed reports whether the run has ended or was asked to.
 func (j *Job) Closed() bool { return j.Over() || j.cancelled }
 
-// Project makes the frame of a record that changes what the client is told.
+// Project makes the frame of a record that changes what the client gets.
 func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 	changed, event := j.feed(r)
 	if out == nil {
@@ -292,7 +292,7 @@ func (j *Job) Job(run string) *runtimev1.ScenarioJob {
 	return m
 }
 
-// Artifacts returns what the run has said, without the bytes.
+// Artifacts returns what the run has produced, without the bytes.
 func (j *Job) Artifacts(run string) (list []*runtimev1.ScenarioArtifact) {
 	for _, o := range j.outputs {
 		list = append(list, &runtimev1.ScenarioArtifact{ArtifactId: run + "/" + o.media, MimeType: o.media, SizeBytes: o.size,

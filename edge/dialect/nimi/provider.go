@@ -27,7 +27,7 @@ const maxProviders = 256
 // maxModels bounds the models of a provider.
 const maxModels = 1024
 
-// providers are the newest states, in the order in which the providers were first heard of. None is changed once it is there.
+// providers are the newest states, in the order in which the providers first appeared. None is changed once it is there.
 type providers []announcement
 
 // announcement is the state of a provider, with the models that it serves.
@@ -62,7 +62,7 @@ func (l *providers) set(payload []byte) {
 	for i, p := range *l {
 		if p.GetProviderName() == m.GetProviderName() {
 			if list == nil {
-				a.models = p.models // of whom nothing new is said
+				a.models = p.models // about whom nothing is new
 			}
 			(*l)[i] = a
 			return

@@ -147,7 +147,7 @@ func (p *scenario) delta(out *dialect.Frames, kind protowire.Number, held []byte
 	return held[:0]
 }
 
-// audio makes deltas of what is spoken.
+// audio makes deltas of sound.
 func (p *scenario) audio(out *dialect.Frames, r schema.Record) {
 	p.fields = p.fields.Read(r.Payload())
 	media, data := Sound(p.fields)

@@ -14,7 +14,7 @@
 // stands in the log at that place, never by the request (seed 001).
 //
 // Appending the text_delta (thinking_delta) of a block gives the text of the same block of the agent.message
-// that follows; what the producer did not stream of it is said before the block stops, where that is still known.
+// that follows; what the producer did not stream of it is emitted before the block stops, where that is still known.
 //
 // # Concurrency
 //
@@ -23,7 +23,7 @@
 // # What it does not do
 //
 // No I/O and no clock. It does not know who calls. It runs no agents and keeps none: agent and environment ids
-// are what the client said.
+// are what the client sent.
 //
 // # Where to look next
 //

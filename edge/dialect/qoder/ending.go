@@ -109,7 +109,7 @@ func (p *Projector) thought(m *message, id string, said []byte) {
 	p.emit(emission{typ: "agent.thinking", id: id, turn: m.turn, body: p.body})
 }
 
-// whole emits agent.message: with increments all blocks, so that each stands where they said; without them what
+// whole emits agent.message: with increments all blocks, so that each stands where they announced it; without them what
 // there is to read, and nothing where there is nothing.
 func (p *Projector) whole(m *message, e *ending) {
 	body, said, first := []byte(`,"content":[`), m.previewed > 0 || e.content == nil, true
@@ -185,7 +185,7 @@ func (p *Projector) person(l *lane, m *message, s *assemble.Transition) {
 	}
 	for raw := range jsonscan.Elements(e.content) {
 		if c := assemble.ReadPart(raw); string(c.Type) == `"tool_result"` {
-			results++ // told as such
+			results++ // emitted as such
 			continue
 		}
 		if n++; n > 1 {

@@ -23,7 +23,7 @@ const (
 	slotLater = 1 << 23
 )
 
-// eventID is the id of a frame: 48 bits of seq, 24 of slot, 56 that only this session gives to them.
+// eventID is the id of a frame: 48 bits of seq, 24 of slot, 56 that only this session has.
 func eventID(session string, seq schema.Seq, slot int) string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], uint64(seq)<<16)

@@ -65,7 +65,7 @@ func (p *Projector) emitBlockStart(m *message, place int, start []byte) {
 	p.emitIncrement(m, "agent.content_block_start", append(append(o, `,"content_block":`...), start...))
 }
 
-// emitBlockStop emits the end of a block, and before it the end of the string that an input of free text is told as.
+// emitBlockStop emits the end of a block, and before it the end of the string that an input of free text is written as.
 func (p *Projector) emitBlockStop(m *message, b *assemble.Block) {
 	if b.Free && b.Inputs > 0 && p.emits(m, 1) {
 		o := p.deltaOf(m, b.Place, "input_json_delta", "partial_json")
@@ -83,7 +83,7 @@ func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
 	return append(append(o, name...), `":`...)
 }
 
-// emitPiece emits a piece of a block's text. An input that is free text is told as the JSON string that it is, which its
+// emitPiece emits a piece of a block's text. An input that is free text is written as the JSON string that it is, which its
 // first piece opens and its stop closes.
 func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
 	b := s.Block

@@ -80,7 +80,7 @@ func (t *tools) requested(id []byte) *call {
 	return c
 }
 
-// answer reads a command.answer: what a client of this protocol has sent, exactly, or what somebody else has said.
+// answer reads a command.answer: what a client of this protocol has sent, exactly, or what somebody else has sent.
 func (p *Projector) answer() {
 	c, said := p.asked(field(p.rec.payload, "request_id")), field(p.rec.payload, "answer")
 	switch typ := text(said, "type"); typ {
@@ -189,7 +189,7 @@ func (p *Projector) extra(names ...string) (b []byte) {
 // Names that every event has of its own, or that no event takes from a payload.
 var common = []string{
 	"id", "type", "session_id", "session_thread_id", "turn_id", "created_at", "processed_at", "schema_version",
-	"by", // who gave a command, as the credential says: no client says it, and none is told
+	"by", // who gave a command, as the credential says: no client sends it, and none receives it
 }
 
 // appendRest appends the fields of an object as fields of an event, each with a comma before it, as they are

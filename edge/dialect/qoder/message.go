@@ -155,7 +155,7 @@ func (p *Projector) open(l *lane, s *assemble.Transition) {
 }
 
 // messageID copies the id of a message that begins with the record at hand; one that is none, or too long to be
-// said again and again, is made up.
+// repeated again and again, is made up.
 func (p *Projector) messageID(v []byte) []byte {
 	named := len(jsonscan.Inner(v)) > 0
 	if named && len(v) <= maxMessageID {

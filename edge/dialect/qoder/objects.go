@@ -133,9 +133,9 @@ func valueOr(v []byte, begins byte, or string) []byte {
 	return v
 }
 
-// snapshot is what is known of an agent: what the client said of it.
+// snapshot is what is known of an agent: what the client sent about it.
 type snapshot struct {
-	object []byte // JSON; nil when only the id was said
+	object []byte // JSON; nil when only the id is known
 	id     []byte // a JSON string; nil when it is not known
 	name   string // of a child's
 }

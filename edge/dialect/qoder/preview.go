@@ -29,7 +29,7 @@ func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
 	}
 }
 
-// Open has no frames of its own. It lets a stream begin with what previews have told of the message that is under way where
+// Open has no frames of its own. It lets a stream begin with what previews have shown of the message that is under way where
 // this client looks, since clients put one together from its event_start on; and with the end of what is archived, or who
 // waits behind it would do so for ever.
 func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {

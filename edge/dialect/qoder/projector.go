@@ -100,7 +100,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		return err
 	}
 	p.arrive()
-	if string(r.Type) == schema.TypeToolStart { // what it ends is told before the agent works on
+	if string(r.Type) == schema.TypeToolStart { // what it ends is emitted before the agent works on
 		p.tell()
 		p.stir()
 	} else {

@@ -13,7 +13,7 @@ const maxTold = 64
 // told is a message that was shown when it was sent, and that the agent may repeat as one of its own framing.
 type told struct{ event, message, content jsonscan.Sum }
 
-// said is told that a user.message or system.message is shown for the record at hand, which is not message
+// said is called when a user.message or system.message is shown for the record at hand, which is not message
 // framing: when the agent's own message repeats it, that one is not shown. content and messageID are those of the
 // record's payload, as they stand there; messageID may be nil.
 func (m *messages) said(r *record, content, messageID []byte) {

@@ -281,7 +281,7 @@ func (p *Projector) fail(t *thread, message []byte, retry string) {
 // waiting counts something more that waits for the client, in a lane, and so in the session.
 func (p *Projector) waiting(t *thread) {
 	if p.tools.waits(t.child) == 0 {
-		return // it was ended before it was said
+		return // it was ended before it was emitted
 	}
 	if !t.running {
 		t = p.run(t)

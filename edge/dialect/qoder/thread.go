@@ -20,17 +20,17 @@ type thread struct {
 	order    int        // how many were known before
 	created  string     // time
 	updated  string     // time of its newest status
-	told     bool       // session.thread_created was said
+	told     bool       // session.thread_created was emitted
 
 	running    bool
 	terminated bool
-	asked      bool       // something was asked of it since it last ran: its next end is said even when it did not run
+	asked      bool       // something was asked of it since it last ran: its next end is emitted even when it did not run
 	cancelled  bool       // by a command, in this turn
 	owed       schema.Seq // newest message to it that nobody is known to have begun to answer; 0: there is none
 	takes      bool       // its agent says which commands it has taken
 	held       bool       // its state is one that waits: paused, awaiting approval
 	open       bool       // a message of the assistant is open
-	pending    bool       // something waits that is said when that message has ended
+	pending    bool       // something waits that is emitted when that message has ended
 	stop       stop       // why it is idle
 	turn       string     // turn_id of the open turn
 	since      time.Time  // when it began to run
@@ -140,7 +140,7 @@ func (p *Projector) parentID(t *thread) string {
 // maxName bounds the name of an agent, in bytes.
 const maxName = 256
 
-// spawn reads a child that is announced: that it is there, and what it is told to do.
+// spawn reads a child that is announced: that it is there, and what it is asked to do.
 func (p *Projector) spawn() {
 	child, from := text(p.rec.payload, "child_id"), p.rec.thread
 	if schema.ValidRunID(child) != nil || child == from.child {

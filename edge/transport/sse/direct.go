@@ -95,7 +95,7 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 }
 
 // ofNode reports whether a request is from Node's fetch, which has one of the headers that browsers send together. Where a connection is
-// said to close, it takes a body that is cut for a whole one. One that has a second to live it closes by itself, behind the end.
+// declared to close, it takes a body that is cut for a whole one. One that has a second to live it closes by itself, behind the end.
 func ofNode(h http.Header) bool {
 	return len(h["Sec-Fetch-Mode"]) > 0 && len(h["Sec-Fetch-Site"]) == 0
 }
@@ -165,7 +165,7 @@ func (d *Direct) read() {
 	for {
 		n, err := d.conn.Read(b[:])
 		if err == nil && n == len(b) && d.try != nil {
-			_, err = d.skim() // who talks gets a larger buffer
+			_, err = d.skim() // who sends gets a larger buffer
 		}
 		if err != nil {
 			d.mu.Lock()
@@ -304,7 +304,7 @@ func (d *Direct) lastWords(e transport.End) error {
 	return d.write(last)
 }
 
-// unread ends the reading, and drops what the client has said and nobody read: closing would reset the
+// unread ends the reading, and drops what the client has sent and nobody read: closing would reset the
 // connection over it, and throw away what is still on its way to the client.
 func (d *Direct) unread() {
 	if d.watch != nil {

@@ -17,7 +17,7 @@ const chunk = transport.Chunk
 type Config struct {
 	WriteTimeout time.Duration // for each write of at most 64 KiB; default 30 s
 	Retry        time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
-	Poll         *poll.Poller  // tells when the client of a Direct leaves; nil: a goroutine each reads
+	Poll         *poll.Poller  // reports when the client of a Direct leaves; nil: a goroutine each reads
 }
 
 func (c Config) withDefaults() Config {

@@ -34,7 +34,7 @@
 // # What it does not do
 //
 // It knows no origins and no credentials: whoever upgrades has checked them. It does not decide when a
-// stream ends. HTTP/2 (RFC 8441) is not spoken.
+// stream ends. HTTP/2 (RFC 8441) is not supported.
 //
 // # Where to look next
 //

@@ -22,7 +22,7 @@ type Config struct {
 	WriteTimeout time.Duration // for each write of at most 64 KiB, and for the answer to a ping; default 30 s
 	CloseTimeout time.Duration // how long a client may take to answer a close; default 2 s
 	MaxMessage   int           // the largest message taken from a client, bytes; default 64 KiB
-	Poll         *poll.Poller  // tells when a client has sent something; nil: a goroutine each reads
+	Poll         *poll.Poller  // reports when a client has sent something; nil: a goroutine each reads
 }
 
 func (c Config) withDefaults() Config {
@@ -47,7 +47,7 @@ func (c Config) validate() error {
 
 // Options are one connection's.
 type Options struct {
-	// Subprotocols are those that can be spoken; the first of them that the client offers is. A client that offers
+	// Subprotocols are those that are supported; the first of them that the client offers is. A client that offers
 	// only others is refused; one that offers none is served without.
 	Subprotocols []string
 	// MaxMessage is the largest message taken from this client, bytes; 0: Config.MaxMessage.
@@ -121,7 +121,7 @@ var _ transport.Sink = (*Sink)(nil)
 // is among them. Nothing has been written then. One that wraps dialect.ErrClientGone or
 // dialect.ErrSlowClient says that the connection broke while it was upgraded; it is closed then, and
 // the response must not be used. Headers that are set on w go out with the 101. After a success w and
-// r's body must not be used, and r's context no longer ends with the client: Closed tells.
+// r's body must not be used, and r's context no longer ends with the client: Closed reports it.
 func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Sink, error) {
 	h, err := check(r, o.Subprotocols)
 	if err != nil {

@@ -5,7 +5,7 @@ import "runtime/debug"
 // version is set by the linker (make build); a plain go build leaves it empty.
 var version string
 
-// Version is the version of this binary: what the linker was told, else the module's version,
+// Version is the version of this binary: what the linker has set, else the module's version,
 // else the commit, else "devel".
 func Version() string {
 	if version != "" {

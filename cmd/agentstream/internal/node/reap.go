@@ -56,7 +56,7 @@ type tenantsRuns interface {
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 }
 
-// quietRuns names the open runs of a store that have not been heard of.
+// quietRuns names the open runs of a store from which nothing has come.
 type quietRuns struct{ store tenantsRuns }
 
 // openStates are those of a run that is not over.

@@ -15,7 +15,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 )
 
-// DevMemory is what dev keeps to when nobody has said more. A laptop has other things to do.
+// DevMemory is what dev keeps to when no limit is set. A laptop has other things to do.
 const DevMemory = 400 << 20 // bytes
 
 // Budget divides the memory that a process may take. All in bytes; 0 is no bound.
@@ -41,7 +41,7 @@ func budgetOf(whole int64) Budget {
 	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20), State: min(whole/8, 128<<20), Log: max(whole/4, leastLog)}
 }
 
-// Keep finds how much the process may take and tells the runtime, unless GOMEMLIMIT has. most bounds what was found
+// Keep finds how much the process may take and sets the runtime's limit, unless GOMEMLIMIT has. most bounds what was found
 // by itself; 0: it does not.
 func (f *MemoryFlags) Keep(most int64, log *slog.Logger) (Budget, error) {
 	b, own, err := f.budget(most, memoryMax(os.DirFS("/")))

@@ -18,7 +18,7 @@ import (
 )
 
 // Door lets connections in, logs when it cannot, and refuses those that would take the descriptors that the rest of
-// the process needs. A new descriptor has the lowest number that is free, so its number tells how many are in use.
+// the process needs. A new descriptor has the lowest number that is free, so its number shows how many are in use.
 // Accept is for one goroutine.
 type Door struct {
 	net.Listener

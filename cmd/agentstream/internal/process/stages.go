@@ -13,7 +13,7 @@ type Part struct {
 	Run  func(context.Context) error
 }
 
-// RunStages runs all parts at once and ends them in the order of their stages: a stage is told to
+// RunStages runs all parts at once and ends them in the order of their stages: a stage is asked to
 // stop when everything in the stage before it has returned. The end begins when ctx ends or when any
 // part returns by itself. All errors are returned.
 //

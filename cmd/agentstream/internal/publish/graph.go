@@ -9,7 +9,7 @@ import (
 	"agentstream/producers/langgraph"
 )
 
-// graphEvents reads what a LangGraph agent sends, each line as it comes. A line that cannot be read is told of, and the next are
+// graphEvents reads what a LangGraph agent sends, each line as it comes. A line that cannot be read is reported, and the next are
 // read. The lines themselves say how the run goes.
 func graphEvents(ctx context.Context, p *publishing, in *opened, out emit) error {
 	cfg := langgraph.Config{RunID: p.runID, Lifecycle: !p.cmd.NoLifecycle}

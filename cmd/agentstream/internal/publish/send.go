@@ -36,7 +36,7 @@ type publishing struct {
 	kind   *format         // of the newest file; nil before the first
 	began  bool            // the run is begun here, or gone on with: it is for us to end it
 	fresh  bool            // it is begun here
-	steps  int             // that were told
+	steps  int             // that were printed
 	state  schema.RunState // how the newest model call went
 	reason string
 	damage error // the first recording that is not whole

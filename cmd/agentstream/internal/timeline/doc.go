@@ -3,7 +3,7 @@
 // # What it is
 //
 // tail follows a run of a server, replay plays a stored one with its own timing. Both print JSON lines, or a timeline:
-// a paragraph for each thing that was said or done.
+// a paragraph for each message, call and change of state.
 //
 // # Contract
 //

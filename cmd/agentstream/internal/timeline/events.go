@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// message shows framing: who speaks, and how a message ended. Its content is shown only when no
+// message shows framing: whose message it is, and how a message ended. Its content is shown only when no
 // delta showed it before.
 func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 	l := t.lane(e)

@@ -10,7 +10,7 @@ import (
 )
 
 // snapshot shows what a stream that was joined late begins with: how the run stands, the newest words
-// of each message that is still being said, and the calls that are still running. What follows goes
+// of each message that is still being written, and the calls that are still running. What follows goes
 // on from there.
 func (t *timeline) snapshot(e *schema.Event, at time.Time) {
 	var f schema.Fold

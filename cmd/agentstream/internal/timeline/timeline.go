@@ -10,7 +10,7 @@ import (
 	"agentstream/schema"
 )
 
-// timeline shows a run to a person: a paragraph per thing said or done, deltas flowing in as they
+// timeline shows a run to a person: a paragraph per message, call and change of state, deltas flowing in as they
 // come, children in a colour and indent of their own. Text from outside cannot act on the terminal.
 // It is a view, not a record: long inputs and outputs are shortened (tail --json has them whole).
 type timeline struct {
@@ -200,7 +200,7 @@ func (t *timeline) begin(e *schema.Event, at time.Time, glyph string, tint, text
 	if !at.IsZero() {
 		g.clock = clock(at.Sub(t.zero))
 	}
-	if e.ChildID != t.spoke { // once, until another lane speaks
+	if e.ChildID != t.spoke { // once, until an event of another lane comes
 		g.label = shortID(e.ChildID)
 	}
 	t.spoke = e.ChildID

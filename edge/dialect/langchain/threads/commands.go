@@ -18,7 +18,7 @@ func (a *api) commandRoutes() []protocol.Route {
 	return []protocol.Route{route("POST", "/threads/{run}/commands", auth.ScopeRead, a.command)}
 }
 
-// command is one that clients may give, whatever carries it. do answers, or returns a refusal; what else it returns is told as
+// command is one that clients may give, whatever carries it. do answers, or returns a refusal; what else it returns is sent as
 // the table of ends has it. params is a JSON value, nil when there is none.
 type command struct {
 	needs auth.Scope

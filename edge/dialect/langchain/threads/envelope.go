@@ -42,7 +42,7 @@ func readEnvelope(message []byte) (e envelope, err error) {
 // answer is what a command that was carried out says.
 type answer struct {
 	result  []byte // a JSON object; nil: {}
-	through int64  // meta.applied_through_seq, the number of an event; -1: not said
+	through int64  // meta.applied_through_seq, the number of an event; -1: absent
 }
 
 // appendAnswer writes the answer to a command.

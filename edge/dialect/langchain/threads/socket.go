@@ -76,7 +76,7 @@ func (a *api) received(t *protocol.Talk, message []byte) error {
 	return t.Send(slices.Concat([]dialect.Frame{{Data: appendAnswer(nil, e.ID, t.Path("run"), ans)}}, first)...)
 }
 
-// idPrefix begins the ids of subscriptions, which say their filters: "sub_NUMBER_FILTER". The number tells those of one filter
+// idPrefix begins the ids of subscriptions, which say their filters: "sub_NUMBER_FILTER". The number distinguishes those of one filter
 // on one connection apart.
 const idPrefix = "sub_"
 

@@ -68,7 +68,7 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 // message is what a person says.
 type message struct{ content, id, name []byte }
 
-// messageOf returns the newest message of a person in an input. An input of another shape is said as it is.
+// messageOf returns the newest message of a person in an input. An input of another shape is kept as it is.
 func messageOf(input []byte) (m message) {
 	messages := schema.Field(input, "messages")
 	if len(messages) > 0 && messages[0] == '{' {

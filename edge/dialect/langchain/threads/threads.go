@@ -233,7 +233,7 @@ func (a *api) change(ctx context.Context, c *protocol.Call, typ string, payload 
 	return err
 }
 
-// remove deletes a thread: its agent is told to end what it does, and in this protocol the thread is not there any more.
+// remove deletes a thread: its agent is asked to end what it does, and in this protocol the thread is not there any more.
 func (a *api) remove(ctx context.Context, c *protocol.Call) error {
 	busy := func(p *langchain.Projector) error {
 		if _, active := p.Run(); !active {

@@ -61,7 +61,7 @@ func Protocol(cfg Config) protocol.Protocol {
 
 func (a *api) routes() []protocol.Route {
 	route := func(method, path string, needs auth.Scope, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		// Commands are not counted, as those of the native protocol are not: an agent is told to stop whatever it has sent.
+		// Commands are not counted, as those of the native protocol are not: an agent can be stopped however much it has sent.
 		return protocol.Route{Pattern: method + " " + a.base + "/sessions" + path, Needs: needs, Writes: needs == auth.ScopeWrite, Serve: protocol.Bounded(serve)}
 	}
 	return []protocol.Route{

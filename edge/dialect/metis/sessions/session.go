@@ -130,7 +130,7 @@ const (
 	lastLook = 100 * time.Millisecond
 )
 
-// end ends a session, a turn in flight first: its agent is told, and has some time to say what became of it.
+// end ends a session, a turn in flight first: its agent is asked to stop, and has some time to record how it ended.
 func (a *api) end(ctx context.Context, c *protocol.Call) error {
 	opt, err := c.Keyed()
 	if err != nil {

@@ -56,7 +56,7 @@ func sendNonce(t *protocol.Talk, typ, nonce string) error {
 	return t.Send(dialect.Frame{Data: fmt.Appendf(nil, `{"type":%q,"nonce":%s}`, typ, text)})
 }
 
-// tooSlow is what a client is told whose queue is full (8.2).
+// tooSlow is the error that a client gets whose queue is full (8.2).
 const tooSlow = `{"code":"client_too_slow","message":"Outbound queue overflowed; reconnect with replay."}`
 
 // ended closes the socket when its subscription has ended: behind the session's end, or because it cannot go on.
@@ -161,7 +161,7 @@ func begin(t *protocol.Talk, message []byte) (first []dialect.Frame, over bool, 
 	if req, _, err = locate(ctx, t.Call, req); err != nil {
 		return nil, false, err
 	}
-	through := place.Last // as far as the ack speaks of what comes
+	through := place.Last // as far as the ack counts what comes
 	if req.Newest {
 		through = place.After
 	}

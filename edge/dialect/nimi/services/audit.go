@@ -147,7 +147,7 @@ func auditOf(run string, s nimi.Scenario, r schema.Record) *runtimev1.AuditEvent
 		return nil
 	}
 	id, ts, _ := r.Envelope()
-	at, _ := time.Parse(time.RFC3339Nano, string(ts)) // a zero time is told
+	at, _ := time.Parse(time.RFC3339Nano, string(ts)) // a zero time is sent
 	m := &runtimev1.AuditEventRecord{AuditId: string(id), AppId: s.App, SubjectUserId: s.Subject, Domain: "runtime.ai", Operation: typ, ReasonCode: reason,
 		TraceId: run, Timestamp: timestamppb.New(at), PrincipalId: f.Str("by")}
 	if state := f.Str("state"); state != "" {

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// [Protocol] returns what an edge mounts: streams that begin with a write, unary calls, and how their ends are told: a status, the
+// [Protocol] returns what an edge mounts: streams that begin with a write, unary calls, and how they end: a status, the
 // name of a reason as its message, and google.rpc.ErrorInfo.
 //
 // # Contract

@@ -64,7 +64,7 @@ func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenari
 // maxArtifacts bounds the bytes of an answer.
 const maxArtifacts = 16 << 20
 
-// artifacts answers with what a run has said.
+// artifacts answers with what a run has produced.
 func artifacts(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioArtifactsRequest) (*runtimev1.GetScenarioArtifactsResponse, error) {
 	run, head, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {

@@ -38,7 +38,7 @@ type Config struct {
 	Version string
 }
 
-// version is what clients are told.
+// version is what clients get.
 func version(own string) string {
 	if m := regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)`).FindStringSubmatch(own); m == nil {
 		return "0.0.0"
@@ -224,7 +224,7 @@ func ofApp(c *protocol.Call, req *dialect.Request) error {
 	return err
 }
 
-// ofRealtime admits a client to a session. One that has all of a session that was closed is told so.
+// ofRealtime admits a client to a session. One that has all of a session that was closed gets that as its end.
 func ofRealtime(c *protocol.Call, req *dialect.Request) error {
 	ctx, cancel := c.Bounded()
 	defer cancel()

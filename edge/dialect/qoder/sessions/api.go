@@ -54,7 +54,7 @@ func (a routes) all() []protocol.Route {
 	write := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(serve)}
 	}
-	// Not counted, as the commands of the native protocol are not: an agent is told to stop whatever it has sent.
+	// Not counted, as the commands of the native protocol are not: an agent can be stopped however much it has sent.
 	command := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: protocol.Bounded(serve)}
 	}

@@ -113,7 +113,7 @@ func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok boo
 	from := max(m.newest-protocol.MaxScan, 0)
 	p, err := protocol.StateAt[*qoder.Projector](ctx, m.x, from, qoder.Request(m.run, ""))
 	if err != nil {
-		return found, false // the refusal tells more
+		return found, false // the refusal says more
 	}
 	for r, err := range m.x.Records(ctx, m.run, from, m.newest) {
 		if err != nil {

@@ -125,7 +125,7 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	c.ends = !stopped // an agent that was told to stop may have something to say of it
+	c.ends = !stopped // an agent that was asked to stop may still record how it stopped
 	receipt, err := once(ctx, x, c)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 }
 
 // stop commands the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
-// runs until somebody has interrupted it, this is that interrupt: an agent that hears nothing would go on, and cost,
+// runs until somebody has interrupted it, this is that interrupt: an agent that receives nothing would go on, and cost,
 // for nobody. It says whether it did.
 func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
 	c := change{run: run, events: about(typeCancel, child, x.By([]byte(`{"reason":"it was closed"}`))), blind: true}

@@ -72,7 +72,7 @@ func (m *Message) add(typ string, payload Fields) {
 	m.speaker()
 }
 
-// speaker returns the actor of the newest event, where that is not the assistant: a view without the messages' borders
+// speaker sets the actor of the newest event, where that is not the assistant: a view without the messages' borders
 // must not take it for the assistant's.
 func (m *Message) speaker() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 

@@ -107,6 +107,18 @@ func (f *feed) offer(p schema.Pack) {
 	f.appendLocked(p)
 }
 
+// early takes a pack from its writer, whose copy is on its way. Only the next one is of use: behind a hole lies what others
+// have written, and the copies come in the order of the log. heard is set by what is delivered alone, so that the audit
+// looks at a run whose copies are lost.
+func (f *feed) early(p schema.Pack) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if hi := f.view.Load().hi; f.ready && p.First <= hi+1 && p.Last() > hi {
+		f.heard.Store(true)
+		f.appendLocked(p)
+	}
+}
+
 // adopted notes that the run, for which somebody waits, is a child of root.
 func (f *feed) adopted(root string) {
 	f.mu.Lock()

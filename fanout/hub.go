@@ -107,6 +107,14 @@ func (h *Hub) feed(key schema.RunKey) *feed {
 	return s.feeds[key]
 }
 
+// Stored takes a pack that this process has written, from its writer: readers need not wait for the copy, which is passed
+// over. It never blocks. Packs of a run may come in any order, and some may not come.
+func (h *Hub) Stored(p schema.Pack) {
+	if f := h.feed(p.Key); f != nil {
+		f.early(p)
+	}
+}
+
 // ring returns the newest packs of a run that is watched, nil when it is not.
 func (h *Hub) ring(key schema.RunKey) *view {
 	if f := h.feed(key); f != nil {

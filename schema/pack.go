@@ -35,6 +35,17 @@ func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
 // Ended reports whether the run is over after this pack.
 func (p *Pack) Ended() bool { return p.Head.State.Final() }
 
+// At returns the pack as a reader gets it from position stored of the log: what is not stored in packs is left out of the head.
+// The body is shared.
+func (p Pack) At(stored uint64) Pack {
+	h := p.Head
+	p.Head = Head{Last: p.Last(), LastID: h.LastID, Day: h.Day, State: h.State, Stored: stored}
+	if h.Lane.Owner != "" {
+		p.Head.Lane = h.Lane
+	}
+	return p
+}
+
 // Records walks the lines with seq > after. A line that does not scan, or whose number is not the
 // one its place gives it, yields an error that wraps ErrBadPack and ends the walk.
 func (p *Pack) Records(after Seq) iter.Seq2[Record, error] {

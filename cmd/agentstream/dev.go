@@ -99,7 +99,8 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	if err != nil {
 		return err
 	}
-	if err := c.Declare(ctx, js); err != nil {
+	alone := c.NATSListen == ""
+	if err := c.Declare(ctx, js, alone); err != nil {
 		return err
 	}
 	store, err := c.openStore(ctx)
@@ -113,7 +114,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Memory: memory, Archive: all, Runs: store, Offsets: store, Flags: &c.ListenFlags,
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Offsets: store, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Room: disk})
 	if err != nil {
 		return err

@@ -51,6 +51,23 @@ func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
 	return &Log{nc: nc, partitions: n, tail: newTail(nc, n), pages: make(chan struct{}, pagesAtOnce)}, nil
 }
 
+// OpenAlone is Open for the process that alone writes and reads the log, which was declared as such and makes no copies. What
+// is stored through writer is passed to Stored, and Missed is called when something was not. Until it is read Run, or the
+// next audit of a hub, finds it.
+func OpenAlone(ctx context.Context, nc, writer *nats.Conn) (*Log, error) {
+	l, err := Open(ctx, nc)
+	if err == nil {
+		l.tail.writer = writer
+	}
+	return l, err
+}
+
+// Stored passes a pack to those who watch its run, as its copy would be. It does not block.
+func (l *Log) Stored(p schema.Pack) { l.tail.give(p) }
+
+// Missed signals Lost.
+func (l *Log) Missed() { l.tail.signal() }
+
 // Run routes live copies until ctx ends.
 func (l *Log) Run(ctx context.Context) error { return l.tail.run(ctx) }
 

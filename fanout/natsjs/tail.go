@@ -24,6 +24,7 @@ const tailBuffer = 8192
 // that routes.
 type tail struct {
 	nc         *nats.Conn
+	writer     *nats.Conn // of this process, which alone writes the log, and hands over what is stored; nil: there are copies
 	partitions int
 	copies     chan *nats.Msg
 	lost       chan struct{}
@@ -61,11 +62,20 @@ func (t *tail) signal() {
 func (t *tail) run(ctx context.Context) error {
 	status := t.nc.StatusChanged(nats.CONNECTED)
 	defer t.nc.RemoveStatusListener(status)
+	var writer chan nats.Status
+	if t.writer != nil {
+		writer = t.writer.StatusChanged(nats.CONNECTED)
+		defer t.writer.RemoveStatusListener(writer)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case s := <-status:
+			if s == nats.CONNECTED {
+				t.signal()
+			}
+		case s := <-writer:
 			if s == nats.CONNECTED {
 				t.signal()
 			}
@@ -102,6 +112,11 @@ func (t *tail) route(m *nats.Msg) {
 		}
 		p = schema.Pack{Key: child, Head: schema.Head{Root: root, Stored: stored}}
 	}
+	t.give(p)
+}
+
+// give passes a pack to those who watch its run.
+func (t *tail) give(p schema.Pack) {
 	t.mu.Lock()
 	watches := t.watches[p.Key]
 	t.mu.Unlock()
@@ -116,6 +131,9 @@ func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack
 	t.mu.Lock()
 	t.watches[key] = append(slices.Clip(t.watches[key]), w)
 	t.mu.Unlock()
+	if t.writer != nil {
+		return func() { t.drop(key, w) }, nil
+	}
 	sub, err := t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
 	if err == nil { // a connection that breaks takes the interest to the next server by itself
 		err = natskit.Repeat(ctx, t.nc, func(ctx context.Context, wait time.Duration) error {

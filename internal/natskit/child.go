@@ -14,43 +14,50 @@ import (
 
 // Adopt makes the log say that the run's id is that of a child of root, unless the run has packs: then it is a run of
 // its own, and stays that. Of several roots the last one counts. What the log says already is written anew once it is
-// older than again, before it leaves the log's window. Many may do so at once.
-func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) error {
+// older than again, before it leaves the log's window. Many may do so at once. It returns the position of what
+// says so, 0 when the run has packs.
+func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (stored uint64, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return fmt.Errorf("adopt %s: %w", run.Key, err)
+		return 0, fmt.Errorf("adopt %s: %w", run.Key, err)
 	}
 	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) error {
-		after, said, err := ofChild(ctx, nc, run, root, again)
-		if err != nil || said {
+		after, packs, said, err := ofChild(ctx, nc, run, root, again)
+		if err != nil || packs || said {
+			if said {
+				stored = after
+			}
 			return err
 		}
 		once, cancel := context.WithTimeout(ctx, min(2*wait, Try))
 		defer cancel()
-		_, err = js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,
+		ack, err := js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,
 			jetstream.WithExpectLastSequenceForSubject(after, run.Filter()), jetstream.WithExpectStream(run.Stream()), jetstream.WithRetryAttempts(0))
 		if Refused(err) {
 			return errAgain // now there is what was first
 		}
+		if err == nil {
+			stored = ack.Sequence
+		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("adopt %s: %w", run.Key, err)
+		return 0, fmt.Errorf("adopt %s: %w", run.Key, err)
 	}
-	return nil
+	return stored, nil
 }
 
-// ofChild looks at what the log has newest of a run. said: packs, or not long ago that it is a child of root.
-func ofChild(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (after uint64, said bool, err error) {
+// ofChild looks at what the log has newest of a run: packs, or what said not long ago that it is a child of root.
+func ofChild(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (after uint64, packs, said bool, err error) {
 	m, err := LastFromLeader(ctx, nc, run.Stream(), run.Filter())
 	if errors.Is(err, ErrNoMessage) {
-		return 0, false, nil
+		return 0, false, false, nil
 	}
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, err
 	}
 	_, is, ok := schema.ParseChildSubject(m.Subject)
-	return m.Seq, !ok || is == root && time.Since(m.Time) < again, nil
+	return m.Seq, !ok, ok && is == root && time.Since(m.Time) < again, nil
 }
 
 // OfChild reports whether a message of a run is what the log says of a child, and no pack (schema.ChildSubject).

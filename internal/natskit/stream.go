@@ -22,6 +22,7 @@ type Layout struct {
 	MaxAge     time.Duration // window of the stream; default 72 h; older events live in the archive
 	MaxBytes   int64         // fuse per stream in bytes; default 0: none. It overrides MaxAge: alarm first
 	BlobBytes  int64         // that the blobs of all runs may take; default 0: no bound but the servers' own
+	Alone      bool          // one process writes and reads the log, and needs no copies of what is stored; default false, whatever is there
 }
 
 // or fills zero fields from what is there.
@@ -29,7 +30,7 @@ func (l Layout) or(have Layout) Layout {
 	return Layout{
 		Partitions: cmp.Or(l.Partitions, have.Partitions), Replicas: cmp.Or(l.Replicas, have.Replicas),
 		MaxAge: cmp.Or(l.MaxAge, have.MaxAge), MaxBytes: cmp.Or(l.MaxBytes, have.MaxBytes),
-		BlobBytes: cmp.Or(l.BlobBytes, have.BlobBytes),
+		BlobBytes: cmp.Or(l.BlobBytes, have.BlobBytes), Alone: l.Alone,
 	}
 }
 
@@ -156,7 +157,7 @@ func (l Layout) streams() []jetstream.StreamConfig {
 }
 
 func (l Layout) stream(p int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
+	cfg := jetstream.StreamConfig{
 		Name:        StreamName(p),
 		Description: "agentstream: packs of run events, partition " + strconv.Itoa(p),
 		Subjects:    []string{schema.PartitionFilter(p)},
@@ -167,13 +168,16 @@ func (l Layout) stream(p int) jetstream.StreamConfig {
 		Discard:     jetstream.DiscardOld,
 		Replicas:    l.Replicas,
 		AllowDirect: true,
-		// Copies of what has been stored, and of nothing else: a subscriber of the ingest subject
-		// would also see publishes that the compare-and-set refuses.
-		RePublish: &jetstream.RePublish{Source: schema.PartitionFilter(p), Destination: livePartition(p)},
 		// No duplicate window: publishing is compare-and-set, and the window costs memory.
 		Duplicates: 100 * time.Millisecond,
 		Metadata:   map[string]string{metaPartitions: strconv.Itoa(l.Partitions)},
 	}
+	if !l.Alone {
+		// Copies of what has been stored, and of nothing else: a subscriber of the ingest subject
+		// would also see publishes that the compare-and-set refuses.
+		cfg.RePublish = &jetstream.RePublish{Source: schema.PartitionFilter(p), Destination: livePartition(p)}
+	}
+	return cfg
 }
 
 func livePartition(p int) string {

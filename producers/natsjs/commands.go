@@ -24,8 +24,15 @@ var _ command.Waker = (*Log)(nil)
 
 // Watch listens to the copies of what is stored in a run, on the log's own connection; see
 // command.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
-// for each Watch. A reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
+// for each Watch, or Config.Copies do. A reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
 func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	if l.copies != nil {
+		return l.copies.Watch(ctx, key, func(p schema.Pack) {
+			if p.Count > 0 {
+				fn(p)
+			}
+		})
+	}
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	sub, err := l.nc.Subscribe(schema.LiveFilter(key, l.partitions), func(m *nats.Msg) {

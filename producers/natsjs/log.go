@@ -21,6 +21,7 @@ type Log struct {
 	partitions int
 	streams    []string // names, by partition
 	acks       acks
+	copies     Copies // nil: the log's own
 	compared   comparisons
 	silent     []silence // by partition
 	childAgain time.Duration
@@ -35,10 +36,33 @@ var _ producers.Log = (*Log)(nil)
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
 func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenCompared(ctx, nc, nil) }
 
-// OpenCompared is Open for a log that is stored elsewhere as well. Heads are read and packs are appended only after
-// compare has found the partition whole: at first, after each reconnect, after each append that was not answered, and
-// when the stream was made anew. A log that came back shorter would number events again otherwise.
+// OpenCompared is Open for a log that is stored elsewhere as well; see Config.Compare.
 func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, error) {
+	return OpenWith(ctx, nc, Config{Compare: compare})
+}
+
+// Config is what a Log may be given.
+type Config struct {
+	// Compare compares the log with what is stored of it elsewhere. Heads are read and packs are appended only after it
+	// has found the partition whole: at first, after each reconnect, after each append that was not answered, and when
+	// the stream was made anew. A log that came back shorter would number events again otherwise.
+	Compare Compare
+	// Stored is called with each pack that was appended here once the log has answered, as a copy of it would be, in
+	// the order of the answers; and by Adopt with a pack without events, whose Head has the Root. Missed is called when an
+	// answer comes after its caller has gone: what was stored is not passed to Stored. Neither may block.
+	Stored func(p schema.Pack)
+	Missed func()
+	// Copies are used by Watch instead of those of the log, which has none where one process writes and reads it.
+	Copies Copies
+}
+
+// Copies is where copies of a run's packs come from; see command.Waker.
+type Copies interface {
+	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
+}
+
+// OpenWith is Open with a configuration.
+func OpenWith(ctx context.Context, nc *nats.Conn, cfg Config) (*Log, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
@@ -47,11 +71,11 @@ func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, er
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc}, silent: make([]silence, n), childAgain: childAgain}
+	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed}, copies: cfg.Copies, silent: make([]silence, n), childAgain: childAgain}
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}
-	l.compared = comparisons{nc: nc, js: js, compare: compare, parts: make([]comparison, n)}
+	l.compared = comparisons{nc: nc, js: js, compare: cfg.Compare, parts: make([]comparison, n)}
 	return l, nil
 }
 
@@ -71,7 +95,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 	head.Generation = generation
 	if head.Root != "" && time.Since(head.RootAt) > l.childAgain {
 		// An error is that of a later read, or lost: the child is one for the rest of the window all the same.
-		_ = natskit.Adopt(ctx, l.nc, l.run(key), head.Root, l.childAgain)
+		_, _ = natskit.Adopt(ctx, l.nc, l.run(key), head.Root, l.childAgain)
 	}
 	return head, nil
 }
@@ -81,8 +105,11 @@ func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error
 	run := l.run(schema.RunKey{Tenant: root.Tenant, Run: child})
 	_, err := l.compared.pass(ctx, schema.Partition(child, l.partitions))
 	if err == nil {
-		if err = natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain); err != nil {
+		var said uint64
+		if said, err = natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain); err != nil {
 			err = classify(err)
+		} else if said > 0 && l.acks.stored != nil {
+			l.acks.stored(schema.Pack{Key: run.Key, Head: schema.Head{Root: root.Run, Stored: said}})
 		}
 	}
 	if err != nil {

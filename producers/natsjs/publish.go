@@ -21,8 +21,10 @@ const ackTimeout = natskit.Try
 // acks sends packs and waits for their acknowledgements. It does what jetstream.PublishMsg does, on one
 // subscription of its own and without its options, maps and reflection: an append of one event is mostly that.
 type acks struct {
-	nc  *nats.Conn
-	out sync.Pool // of *outgoing
+	nc     *nats.Conn
+	stored func(schema.Pack) // see Config
+	missed func()
+	out    sync.Pool // of *outgoing
 
 	mu      sync.Mutex
 	sub     *nats.Subscription // of all replies; nil until the first append
@@ -34,10 +36,12 @@ type acks struct {
 
 // outgoing is one message on its way. It is used again once its answer is in, or can no longer come.
 type outgoing struct {
-	msg   nats.Msg
-	slots map[string][]string // values of headers, kept for the next message
-	reply chan *nats.Msg      // holds one; nil: no answer will come
-	timer *time.Timer
+	pack   *schema.Pack
+	stream string
+	msg    nats.Msg
+	slots  map[string][]string // values of headers, kept for the next message
+	reply  chan *nats.Msg      // holds one; nil: no answer will come
+	timer  *time.Timer
 }
 
 // patience is how long an answer is waited for before the end of the context is, too. Nearly all answers are
@@ -88,7 +92,7 @@ func (a *acks) get() *outgoing {
 
 func (a *acks) put(o *outgoing) {
 	clear(o.msg.Header)
-	o.msg.Data = nil
+	o.msg.Data, o.pack = nil, nil
 	a.out.Put(o)
 }
 
@@ -108,7 +112,7 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	}
 	o := a.get()
 	defer a.put(o)
-	o.msg.Subject, o.msg.Data = subject, p.Body
+	o.msg.Subject, o.msg.Data, o.pack, o.stream = subject, p.Body, p, stream
 	p.EachHeader(o.set)
 	o.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
 	o.set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)
@@ -161,16 +165,36 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 // take hands an answer to the append that waits for it. The channel has room, because what is no longer
 // waited for is not in the map.
 func (a *acks) take(m *nats.Msg) {
+	p, stored, waited := a.answer(m)
+	switch {
+	case stored && a.stored != nil:
+		a.stored(p)
+	case !waited && a.missed != nil:
+		a.missed()
+	}
+}
+
+// answer is take. When it was waited for and the pack was stored, it returns that as a reader would get it. The
+// pack is its writer's again once the answer is in the channel.
+func (a *acks) answer(m *nats.Msg) (p schema.Pack, stored, waited bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id, err := strconv.ParseUint(m.Subject[min(len(a.prefix), len(m.Subject)):], 36, 64)
 	if err != nil {
-		return
+		return schema.Pack{}, false, false
 	}
-	if o := a.waiting[id]; o != nil {
-		delete(a.waiting, id)
-		o.reply <- m
+	o := a.waiting[id]
+	if o == nil {
+		return schema.Pack{}, false, false
 	}
+	delete(a.waiting, id)
+	if a.stored != nil {
+		if seq, err := ackOf(m, o.stream); err == nil {
+			p, stored = o.pack.At(seq), true
+		}
+	}
+	o.reply <- m
+	return p, stored, true
 }
 
 // giveUp ends the wait. late: the answer came at the same moment, and counts.

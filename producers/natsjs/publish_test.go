@@ -172,3 +172,30 @@ func TestPublishOnAClosedConnection(t *testing.T) {
 		}
 	}
 }
+
+// What is stored is handed over as it is stored; an answer that nobody waits for any more is reported.
+func TestStoredAndMissed(t *testing.T) {
+	late, missed := make(chan struct{}), make(chan struct{}, 1)
+	a := answering(t, func(m *nats.Msg) {
+		if m.Subject == "store" && m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "4" {
+			<-late
+		}
+		respond(t, m, `{"stream":"S","seq":12}`)
+	})
+	var stored []schema.Pack
+	a.stored = func(p schema.Pack) { stored = append(stored, p) }
+	a.missed = func() { missed <- struct{}{} }
+	if _, err := a.publish(t.Context(), onePack, "store", "filter", "S", 3); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.publish(ctx, onePack, "store", "filter", "S", 4); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	close(late)
+	<-missed
+	if len(stored) != 1 || stored[0].Head.Stored != 12 || stored[0].Head.Last != onePack.Last() || onePack.Head.Stored != 0 {
+		t.Errorf("%+v was handed over", stored)
+	}
+}

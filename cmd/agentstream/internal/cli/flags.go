@@ -67,12 +67,13 @@ func (f *LayoutFlags) Layout() (natskit.Layout, error) {
 	return l, nil
 }
 
-// Declare makes the log, or adjusts it.
-func (f *LayoutFlags) Declare(ctx context.Context, js jetstream.JetStream) error {
+// Declare makes the log, or adjusts it; see natskit.Layout for alone.
+func (f *LayoutFlags) Declare(ctx context.Context, js jetstream.JetStream, alone bool) error {
 	l, err := f.Layout()
 	if err != nil {
 		return err
 	}
+	l.Alone = alone
 	return natskit.Declare(ctx, js, l)
 }
 

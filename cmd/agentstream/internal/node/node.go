@@ -74,6 +74,7 @@ type Config struct {
 	Conn       *nats.Conn // for writing and for reading history
 	Live       *nats.Conn // for live copies: its error handler is the reader's
 	Embedded   bool       // the server of nc is in this process
+	Alone      bool       // this process alone writes and reads the log, which was declared as such
 	Archive    Archive
 	Runs       edge.Catalog  // the archive's list of runs
 	Offsets    perjs.Offsets // of the log, as the archive has them; nil: there is none
@@ -93,10 +94,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.Log, err = pubjs.OpenCompared(ctx, cfg.Conn, ComparedWith(js, cfg.Offsets)); err != nil {
-		return nil, err
-	}
-	if n.reader, err = fanjs.Open(ctx, cfg.Live); err != nil {
+	if err = n.openLog(ctx, cfg, js); err != nil {
 		return nil, err
 	}
 	keys, err := pubjs.OpenKeys(ctx, cfg.Conn)
@@ -112,6 +110,24 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.Checks = append(n.dependencies(cfg), n.gate.Checks...)
 	return n, n.listen(cfg, pace)
+}
+
+// openLog opens the log for writing and for reading. Readers get what is written here from the writer.
+func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) (err error) {
+	log := pubjs.Config{Compare: ComparedWith(js, cfg.Offsets)}
+	if cfg.Alone {
+		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
+			return err
+		}
+		log.Stored, log.Missed, log.Copies = n.reader.Stored, n.reader.Missed, n.reader
+	} else {
+		if n.reader, err = fanjs.Open(ctx, cfg.Live); err != nil {
+			return err
+		}
+		log.Stored = func(p schema.Pack) { n.hub.Stored(p) } // which is there before anything is written
+	}
+	n.Log, err = pubjs.OpenWith(ctx, cfg.Conn, log)
+	return err
 }
 
 // open makes the hub and the appender. The log's pace is nil where nothing bounds its memory.

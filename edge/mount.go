@@ -33,8 +33,8 @@ func (s *Server) mount(p *protocol.Protocol) error {
 		if own.Begin != nil && st.Transport == dialect.SSE && strings.HasPrefix(st.Pattern, "GET ") {
 			return fmt.Errorf("edge: protocol %s: stream %s: a GET begins with a write", info.Name, st.Name)
 		}
-		if own.KeepAlive < 0 || p.KeepAlive < 0 {
-			return fmt.Errorf("edge: protocol %s: stream %s: negative KeepAlive", info.Name, st.Name)
+		if own.KeepAlive < 0 || p.KeepAlive < 0 || p.Slow < 0 {
+			return fmt.Errorf("edge: protocol %s: stream %s: negative KeepAlive or Slow", info.Name, st.Name)
 		}
 		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name, KeepAlive: cmp.Or(own.KeepAlive, p.KeepAlive), Heartbeat: own.Heartbeat,
 			Missed: own.Missed, Replayed: own.Replayed}

@@ -141,9 +141,9 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
 	rt.late = rt.transport() == dialect.GRPC && p.Envelope != nil
-	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Coding.Encode != nil) {
+	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Slow > 0 || p.Coding.Encode != nil) {
 		var err error
-		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Coding.Encode); err != nil {
+		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Slow, p.Coding.Encode); err != nil {
 			return fmt.Errorf("edge: %s: %w", pattern, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/edge/state"
+	"agentstream/edge/transport"
 )
 
 // Config sets a Live up.
@@ -70,8 +71,8 @@ func (v *Live) list() []*Life {
 	return list
 }
 
-// Drain takes no more streams and ends those that are open one after another, spread over DrainWindow, so that their
-// clients do not arrive elsewhere all at once. The order is the map's, which is random enough.
+// Drain takes no more streams and ends those that are open one after another, behind transport.Notice and spread over DrainWindow, so
+// that their clients do not arrive elsewhere all at once. The order is the map's, which is random enough.
 func (v *Live) Drain(ctx context.Context) {
 	v.mu.Lock()
 	v.draining = true
@@ -84,11 +85,11 @@ func (v *Live) Drain(ctx context.Context) {
 	if len(left) == 0 {
 		return
 	}
-	begun := time.Now()
+	begun := time.Now().Add(transport.Notice)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i, l := range left {
-		// The first goes at once, the last at the end of the window.
+		// The first goes when the notice is over, the last at the end of the window.
 		due := time.Duration(float64(v.cfg.DrainWindow) * float64(i) / float64(len(left)))
 		timer.Reset(time.Until(begun.Add(due)))
 		select {

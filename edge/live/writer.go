@@ -264,6 +264,9 @@ func (w *writer) flush(begun time.Time, events int) error {
 	w.shown = 0
 	n, err := w.sink.Flush()
 	w.ss.c.Sent += n
+	if errors.Is(err, transport.ErrLate) {
+		return errors.Join(w.late(), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -273,6 +276,32 @@ func (w *writer) flush(begun time.Time, events int) error {
 		h(w.ss.bound.DialectName, events, n)
 	}
 	return w.over()
+}
+
+// late writes the frame that ends the stream, if the log has its record already, for a client to whom nothing else is sent any
+// more. It returns errOver when the client has that frame.
+func (w *writer) late() error {
+	ss := w.ss
+	if w.last {
+		return errOver
+	}
+	head, err := ss.live.cfg.Runs.Existing(ss.ctx, ss.Src.Key)
+	if err != nil || !head.State.Final() {
+		return err
+	}
+	for r, err := range ss.Src.Walk(ss.ctx, ss.live.cfg.Runs.Hub, max(ss.After, ss.c.Seq), head.Last) {
+		if err == nil {
+			err = w.own().Project(&w.frames, r)
+		}
+		if err != nil {
+			return err
+		}
+		if list, last := upToLast(w.frames.List); last {
+			return w.put(list[len(list)-1:])
+		}
+		w.frames.Reset()
+	}
+	return nil
 }
 
 // over returns errOver behind the stream's last frame.

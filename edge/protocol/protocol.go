@@ -39,6 +39,10 @@ type Protocol struct {
 	Ticket Ticket
 	// KeepAlive is the silence after which the protocol's streams and conversations show a sign of life; 0: edge.Config's.
 	KeepAlive time.Duration
+	// Slow is how long a write to a stream over gRPC may take. A client that takes longer gets the frame that ends the stream
+	// (dialect.Frame.Last), if the log has its record already, and the stream ends with dialect.ErrSlowClient. 0: there is only the
+	// time-out of writes, behind which the stream is reset.
+	Slow time.Duration
 	// RequestID is the header, in its canonical form, in which the protocol's clients look for the request's id, besides
 	// X-Request-Id; "" is none.
 	RequestID string

@@ -23,6 +23,7 @@ type Response struct {
 	rc      *http.ResponseController
 	timeout time.Duration
 	until   time.Time // deadline of the write under way
+	slowest time.Duration
 	written int64
 }
 
@@ -44,6 +45,7 @@ func (r *Response) Write(b []byte) (n int, err error) {
 		if err != nil {
 			return n, r.Failed(err)
 		}
+		r.took()
 		b = b[len(part):]
 	}
 	return n, nil
@@ -57,7 +59,18 @@ func (r *Response) Flush() error {
 	if err := r.rc.Flush(); err != nil {
 		return r.Failed(err)
 	}
+	r.took()
 	return r.Rest()
+}
+
+// took notes how long the write under way has waited for the client.
+func (r *Response) took() { r.slowest = max(r.slowest, r.timeout-time.Until(r.until)) }
+
+// Slowest returns how long the slowest write took since it was last called.
+func (r *Response) Slowest() time.Duration {
+	d := r.slowest
+	r.slowest = 0
+	return d
 }
 
 // Begin sets the deadline for what is written next.

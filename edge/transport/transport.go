@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"fmt"
 	"net/http"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -14,7 +16,7 @@ type Sink interface {
 	// used once Write has returned.
 	Write(frames []dialect.Frame) error
 	// Flush pushes what was written to the client and returns the number of bytes that went out since
-	// the last call, keep-alives included.
+	// the last call, keep-alives included. After ErrLate the stream is to be ended.
 	Flush() (int64, error)
 	// KeepAlive shows the client a sign of life that is no frame.
 	KeepAlive() error
@@ -22,6 +24,13 @@ type Sink interface {
 	// called after it. An error says that the word did not get through.
 	End(e End) error
 }
+
+// Notice is the time between the sign that a node goes away, which who watches its health gets, and the end of its first stream. Clients
+// may count on 100 ms.
+const Notice = 150 * time.Millisecond
+
+// ErrLate reports that the client has taken what was written, but too slowly. The end of the stream still gets through.
+var ErrLate = fmt.Errorf("a write took too long: %w", dialect.ErrSlowClient)
 
 // Commenter is a Sink whose clients can be sent what is no event.
 type Commenter interface {

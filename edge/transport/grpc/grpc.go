@@ -23,6 +23,7 @@ const chunk = transport.Chunk
 // Config sets a Transport up. The zero value works.
 type Config struct {
 	WriteTimeout   time.Duration // for each write of at most 64 KiB; default 30 s
+	Slow           time.Duration // a write that took longer is told by Flush (transport.ErrLate); 0: none is
 	RequestTimeout time.Duration // for the request message, all of it; default 10 s
 	MaxRequest     int           // largest request message, bytes, decompressed; default 64 KiB
 	// Encode appends the message that a frame's data becomes; nil: data are messages.
@@ -43,8 +44,8 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	if c.WriteTimeout < 0 || c.RequestTimeout < 0 || c.MaxRequest < 0 {
-		return fmt.Errorf("grpc: write time-out %v, request time-out %v, largest request %d: not positive", c.WriteTimeout, c.RequestTimeout, c.MaxRequest)
+	if c.WriteTimeout < 0 || c.Slow < 0 || c.RequestTimeout < 0 || c.MaxRequest < 0 {
+		return fmt.Errorf("grpc: write time-out %v, slow %v, request time-out %v, largest request %d: not positive", c.WriteTimeout, c.Slow, c.RequestTimeout, c.MaxRequest)
 	}
 	return nil
 }
@@ -73,11 +74,11 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, and whose messages are what
-// encode makes of frames' data (Config.Encode).
-func (t *Transport) For(n int, encode func(dst, data []byte) []byte) (*Transport, error) {
+// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, whose messages are what
+// encode makes of frames' data (Config.Encode), and whose clients are slow as Config.Slow says.
+func (t *Transport) For(n int, slow time.Duration, encode func(dst, data []byte) []byte) (*Transport, error) {
 	cfg := t.cfg
-	cfg.Encode = encode
+	cfg.Slow, cfg.Encode = slow, encode
 	if n != 0 {
 		cfg.MaxRequest = n
 	}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"agentstream/edge/transport"
 )
 
 // Names of the standard services.
@@ -36,8 +38,8 @@ type Services struct {
 	Files [][]byte
 	// Ready reports whether this node takes streams. It is asked often and must not block. nil: always.
 	Ready func() bool
-	// Closing is closed when this node goes away: health watches end then with CANCELLED, so that
-	// they do not hold its end up. nil: never.
+	// Closing is closed when this node goes away: health watches say so, and end with CANCELLED behind transport.Notice, so
+	// that they do not hold its end up. nil: never.
 	Closing <-chan struct{}
 	// Poll is how often Ready is asked for a watch; default 1 s.
 	Poll time.Duration
@@ -162,6 +164,7 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 	defer h.watches.Add(-1)
 	tick := time.NewTicker(h.Poll)
 	defer tick.Stop()
+	closing, stop := h.Closing, (<-chan time.Time)(nil)
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		now := h.status()
@@ -177,7 +180,9 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-h.Closing:
+		case <-closing:
+			closing, stop = nil, time.After(transport.Notice)
+		case <-stop:
 			return connect.NewError(connect.CodeCanceled, errors.New("this node is shutting down"))
 		case <-tick.C:
 		}

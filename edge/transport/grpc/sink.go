@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -113,6 +114,14 @@ func (s *Sink) frame(data []byte) error {
 // Flush writes what is collected and pushes it to the client. With nothing collected it sends the
 // headers, which tell the client that the call was accepted.
 func (s *Sink) Flush() (int64, error) {
+	n, err := s.flush()
+	if took, slow := s.out.Slowest(), s.c.t.cfg.Slow; err == nil && slow > 0 && took > slow {
+		err = fmt.Errorf("grpc: %w: %v", transport.ErrLate, took)
+	}
+	return n, err
+}
+
+func (s *Sink) flush() (int64, error) {
 	err := s.open()
 	if err == nil && s.buf != nil {
 		err = s.send(*s.buf)
@@ -130,7 +139,7 @@ func (s *Sink) KeepAlive() error {
 	if s.opened {
 		return s.failed
 	}
-	_, err := s.Flush()
+	_, err := s.flush()
 	return err
 }
 
@@ -151,7 +160,7 @@ func (s *Sink) finish(e transport.End) error {
 	if err := s.Write(e.Last); err != nil {
 		return err
 	}
-	_, err := s.Flush()
+	_, err := s.flush()
 	return err
 }
 

@@ -11,15 +11,12 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/nimi"
-	"agentstream/edge/ends"
 	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
 	"agentstream/fanout"
 	"agentstream/schema"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
-
-// lastLook is the time that clients have to read STOPPING before their stream ends.
-const lastLook = 100 * time.Millisecond
 
 // healthOf returns how this node is. What it does not know is 0.
 func healthOf(status runtimev1.RuntimeHealthStatus) *runtimev1.RuntimeHealthEvent {
@@ -46,26 +43,16 @@ func health(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 		return err
 	}
 	select {
-	case <-c.Request.Context().Done():
-		return context.Cause(c.Request.Context())
-	case <-c.Context().Done(): // its credential has ended, or the node goes away
-		select {
-		case <-to.Closing:
-		default:
-			return context.Cause(c.Context())
-		}
+	case <-c.Context().Done():
+		return context.Cause(c.Context())
 	case <-to.Closing:
 	}
 	if err := send(2, runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING); err != nil {
 		return err
 	}
-	timer := time.NewTimer(lastLook)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.Request.Context().Done():
-	}
-	return ends.ErrDraining
+	<-time.After(transport.Notice) // also when the stream's turn has come already
+	<-c.Context().Done()
+	return context.Cause(c.Context())
 }
 
 func getHealth(context.Context, *protocol.Call, *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {

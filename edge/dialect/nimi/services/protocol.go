@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -31,6 +32,9 @@ const (
 	headerVersion  = "X-Nimi-Runtime-Version"
 )
 
+// slow is how long a write to a client may take (K-STREAM-012).
+const slow = 5 * time.Second
+
 // Config sets the protocol up.
 type Config struct {
 	// Version is that of this server: a semantic version, with or without a "v". Clients refuse another major than 0, so they are
@@ -55,7 +59,7 @@ func Protocol(cfg Config) protocol.Protocol {
 		return protocol.Stream{Admit: admit}
 	}
 	return protocol.Protocol{
-		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, LastWords: lastWords,
+		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, Slow: slow, LastWords: lastWords,
 		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream},

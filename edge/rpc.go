@@ -84,7 +84,11 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 	if err != nil {
 		return err
 	}
-	return ss.Serve(sink)
+	serve := func() error { return ss.Serve(sink) }
+	if around := c.Protocol.Streams[b.Name].Around; around != nil {
+		return around(&c.Call, ss.Request(), serve)
+	}
+	return serve()
 }
 
 // send serves a stream that is no run's.

@@ -124,6 +124,11 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 	return ended, next, err
 }
 
+// Expire is the function of this name, for a run in the appender's log.
+func (a *Appender) Expire(ctx context.Context, key schema.RunKey) (ended bool, next time.Time, err error) {
+	return Expire(ctx, Config{Log: a.cfg.Log, Key: key, Archive: a.cfg.Archive, Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
+}
+
 // end closes all that is open in a run, if nothing was written behind last. Where it has children, the first event takes the run
 // over, and the rest follows.
 func end(ctx context.Context, cfg Config, open *Open, last schema.Seq, c Closing) (bool, error) {

@@ -67,6 +67,9 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 	return ss, Ended(ss.ctx, ss.open(ss.ctx, key))
 }
 
+// Request is what the stream was opened for.
+func (ss *Session) Request() dialect.Request { return ss.req }
+
 // projection names the projection of the stream's view.
 func (ss *Session) projection() projectionKey {
 	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, span: ss.req.Span, child: ss.req.Child}

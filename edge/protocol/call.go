@@ -277,6 +277,15 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	return receipt, nil
 }
 
+// Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). next is when to ask again; zero: never.
+func (c *Call) Expire(ctx context.Context, run string) (ended bool, next time.Time, err error) {
+	key, err := c.named(run)
+	if err != nil {
+		return false, next, err
+	}
+	return c.Node.cfg.Appender.Expire(ctx, key)
+}
+
 // Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
 // dialect.ErrBadRequest.
 func (c *Call) Keyed() (producers.AppendOptions, error) {

@@ -56,6 +56,6 @@ func (n *Node) Metered(serve func(*Call) error) func(*Call) error {
 }
 
 func (n *Node) serveMetered(c *Call, serve func(*Call) error) error {
-	defer n.cfg.Limits.Leave(c.meter, true)
+	defer func() { n.cfg.Limits.Leave(c.meter, true); c.meter = nil }()
 	return serve(c)
 }

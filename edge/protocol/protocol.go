@@ -80,6 +80,9 @@ type Stream struct {
 	// Admit decides whether a stream that is read may be opened, before anything is opened, and may change where it begins; nil: the
 	// dialect's Open has decided. Its error is answered as a route's.
 	Admit func(*Call, *dialect.Request) error
+	// Around serves a stream of gRPC that reads a run, by calling serve once, and returns its error. It may do something beside that and
+	// behind it. nil: serve is called.
+	Around func(c *Call, req dialect.Request, serve func() error) error
 	// Complete answers a client of SSE that has all that the stream would bring; nil: 204.
 	Complete func(*Call) error
 	// Format is how SSE is written; nil: sse.Plain.

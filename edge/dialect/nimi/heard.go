@@ -11,9 +11,11 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// Types and states that package schema has no names for.
+// Types that package schema has no names for.
 const (
 	typeCancel = "command.cancel"
+	// TypeClients is of clients of a scenario's stream that come again or leave: {"client": "came" or "left"}.
+	TypeClients = "custom.runtime.clients"
 )
 
 // Scenario is what the first record of a run says of it (docs/dialects/runtime.md, "In the log").
@@ -26,6 +28,7 @@ type Scenario struct {
 	Type     runtimev1.ScenarioType
 	Route    runtimev1.RoutePolicy
 	Separate bool // reasoning is shown
+	Leaves   bool // it is cancelled when the last of its streams' clients leaves
 	Timeout  int64
 	Workflow json.RawMessage
 }
@@ -39,6 +42,7 @@ func ReadScenario(payload []byte) (s Scenario) {
 	}
 	in := jsonscan.Fields(nil).Read(f.Object("runtime"))
 	s.As, s.Separate, s.Workflow = in.Str("as"), in.Str("trace") == "separate", in.Object("workflow")
+	s.Leaves = s.As == "stream" && in.Str("on_disconnect") == "cancel"
 	switch in.Str("route") {
 	case "local":
 		s.Route = runtimev1.RoutePolicy_ROUTE_POLICY_LOCAL

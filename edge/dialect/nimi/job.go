@@ -34,6 +34,7 @@ type Job struct {
 	done, total      int64
 	progress         bool
 	cancelled        bool // it was asked for
+	clients          int // of the scenario's streams
 	outputs          []output
 	nodes            []node
 	providers        providers
@@ -102,6 +103,9 @@ func (j *Job) Over() bool {
 	return j.status >= runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED
 }
 
+// Clients is how many streams of a scenario are open, as the run's records have it.
+func (j *Job) Clients() int { return j.clients }
+
 // Closed reports whether the run has ended or was asked to.
 func (j *Job) Closed() bool { return j.Over() || j.cancelled }
 
@@ -154,6 +158,7 @@ func (j *Job) feed(r schema.Record) (changed bool, event *runtimev1.WorkflowEven
 		if r.Child == nil && r.Seq == 1 {
 			j.scenario = ReadScenario(r.Payload())
 			j.scenario.Workflow = nil
+			j.clients = 1
 		}
 	case schema.TypeTaskStart, schema.TypeTaskEnd:
 		event = j.task(r, typ == schema.TypeTaskEnd)
@@ -216,6 +221,11 @@ func (j *Job) root(r schema.Record) {
 		}
 	case typeCancel:
 		j.cancelled = true
+	case TypeClients:
+		j.fields = j.fields.Read(r.Payload())
+		if j.clients++; j.fields.Str("client") == "left" {
+			j.clients -= 2
+		}
 	case typeProvider:
 		j.providers.set(r.Payload())
 	case typeAccount:

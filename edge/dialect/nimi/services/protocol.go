@@ -62,8 +62,8 @@ func Protocol(cfg Config) protocol.Protocol {
 		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, Slow: slow, LastWords: lastWords,
 		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
 		Streams: map[string]protocol.Stream{
-			nimi.StreamScenario: {Begin: stream},
-			nimi.StreamJob:      reads(ofApp), nimi.StreamWorkflow: reads(ofApp), nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
+			nimi.StreamScenario: {Begin: stream, Around: scenarioAlive},
+			nimi.StreamJob:      {Admit: ofApp, Around: alive}, nimi.StreamWorkflow: {Admit: ofApp, Around: alive}, nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
 			nimi.StreamMessage: reads(ofMessages), nimi.StreamAccount: reads(ofAccount),
 			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
 		},

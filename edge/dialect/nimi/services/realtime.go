@@ -36,7 +36,7 @@ func openRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.OpenRealti
 		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_OPTION_UNSUPPORTED, "sessions are of text")
 	}
 	w.spec = &runtimev1.ScenarioSpec{Spec: &runtimev1.ScenarioSpec_TextGenerate{TextGenerate: &runtimev1.TextGenerateScenarioSpec{SystemPrompt: m.GetSystemPrompt()}}}
-	run, err := store(ctx, c, "OpenRealtimeSession", m.GetHead().GetAppId(), []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user", Payload: w.created()}})
+	run, _, err := store(ctx, c, "OpenRealtimeSession", m.GetHead().GetAppId(), []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user", Payload: w.created()}})
 	if err != nil {
 		return nil, err
 	}

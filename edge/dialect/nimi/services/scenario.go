@@ -53,20 +53,34 @@ func begin(ctx context.Context, c *protocol.Call, w wanted) (run string, err err
 		return "", err
 	}
 	created, said := w.created(), w.said()
-	return store(ctx, c, w.method, w.head.GetAppId(), []schema.Event{
+	run, again, err := store(ctx, c, w.method, w.head.GetAppId(), []schema.Event{
 		{Type: schema.TypeSessionCreated, Actor: "user", Payload: created}, {Type: schema.TypeCommandMessage, Actor: "user", Payload: c.By(said)}})
+	if again && w.as == "stream" && w.leaves() {
+		err = join(ctx, c, run)
+	}
+	return run, err
 }
 
-// store appends what begins a run: all or none, and once for a key.
-func store(ctx context.Context, c *protocol.Call, method, app string, events []schema.Event) (run string, err error) {
+// store appends what begins a run: all or none, and once for a key. again reports whether it was there.
+func store(ctx context.Context, c *protocol.Call, method, app string, events []schema.Event) (run string, again bool, err error) {
 	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	run = c.NewKeyedRun("sc_", "runtime\x00"+method+"\x00"+app, opt)
 	opt.MustBeNew, opt.Whole = true, true
-	_, err = c.Append(ctx, run, events, opt)
-	return run, err
+	receipt, err := c.Append(ctx, run, events, opt)
+	return run, err == nil && receipt.Replayed, err
+}
+
+// leaves reports whether the run ends with the last of its clients.
+func (w *wanted) leaves() bool {
+	for _, e := range w.extensions {
+		if e.GetNamespace() == "agentstream" && e.GetPayload().GetFields()["on_disconnect"].GetStringValue() == "cancel" {
+			return true
+		}
+	}
+	return false
 }
 
 // appOf is the app that a caller says to be. Several are none that there is.
@@ -174,10 +188,8 @@ func (w *wanted) created() []byte {
 		route = "cloud"
 	}
 	in = in.Str("route", route)
-	for _, e := range w.extensions {
-		if e.GetNamespace() == "agentstream" && e.GetPayload().GetFields()["on_disconnect"].GetStringValue() == "cancel" {
-			in = in.Str("on_disconnect", "cancel")
-		}
+	if w.leaves() {
+		in = in.Str("on_disconnect", "cancel")
 	}
 	if len(w.labels) > 0 {
 		l := jsonscan.Object("{")

@@ -38,7 +38,7 @@ func submitWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitWo
 	created := jsonscan.Object("{").Bool("once", true).Str("model", modelOf(m.GetDefinition())).Str("app_id", m.GetAppId()).OptStr("subject", m.GetSubjectUserId()).
 		Raw("deadlines", jsonscan.Object("{").Int("total_ms", total).End()).Raw("runtime", in.End()).End()
 	said := []byte(jsonscan.Object("{").Str("content", "workflow "+m.GetDefinition().GetWorkflowType()).End())
-	run, err := store(ctx, c, "SubmitWorkflow", m.GetAppId(), []schema.Event{
+	run, _, err := store(ctx, c, "SubmitWorkflow", m.GetAppId(), []schema.Event{
 		{Type: schema.TypeSessionCreated, Actor: "user", Payload: []byte(created)}, {Type: schema.TypeCommandMessage, Actor: "user", Payload: c.By(said)}})
 	if err != nil {
 		return nil, err

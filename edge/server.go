@@ -152,7 +152,7 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 }
 
 // consolePaths are what Config.Console answers.
-var consolePaths = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/lib/{file}"}
+var consolePaths = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/{folder}/{file}"}
 
 func sameSegment(a, b string) bool {
 	return a == b || strings.HasPrefix(a, "{") && strings.HasPrefix(b, "{")

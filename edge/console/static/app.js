@@ -4,7 +4,7 @@ import { h, fill } from "./dom.js";
 import { failed } from "./screen.js";
 import { connect, keepToken, token, whoami } from "./server.js";
 import { runsScreen } from "./runs.js";
-import { runScreen } from "./run.js";
+import { runScreen } from "./run/run.js";
 import { sessionsScreen } from "./sessions.js";
 import { operationsScreen } from "./operations.js";
 import { signInScreen } from "./signin.js";

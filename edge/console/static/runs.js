@@ -1,7 +1,7 @@
 // The list of runs: what runs now on top, new ones as they appear.
 
 import { h, fill, setText, short } from "./dom.js";
-import { cost, count, duration, time, tokenText } from "./format.js";
+import { cost, count, duration, time, tokens } from "./format.js";
 import { badge, button, failed, notice } from "./screen.js";
 
 const states = ["running", "planning", "awaiting_approval", "paused", "redirecting", "done", "error", "aborted"];
@@ -17,15 +17,15 @@ export async function runsScreen(s) {
   let chosen = "";
 
   const body = h("tbody", {});
-  const search = h("input", { type: "search", id: "search", placeholder: "Filter by id", "aria-label": "Filter runs", on: { input } });
+  const search = h("input", { type: "search", id: "search", placeholder: "Search title, id, agent, model", "aria-label": "Search runs", on: { input, keydown: toList } });
   const state = h("select", { id: "state", "aria-label": "State", on: { change } }, h("option", { value: "" }, "All states"), h("option", { value: "waits" }, "Waits for a person"), states.map((v) => h("option", { value: v }, v.replaceAll("_", " "))));
   const byID = h("form", { class: "inline", on: { submit: openByID } }, h("label", { for: "by-id", class: "hidden" }, "Run id"), h("input", { id: "by-id", placeholder: "Open by id", maxlength: "128" }), h("button", { type: "submit" }, "Open"));
   const more = button("Show older runs", older, "", { hidden: true });
   const empty = h("div", {});
   const status = h("p", { class: "hint", role: "status" });
   fill(main, h("div", { class: "bar" }, h("h1", {}, "Runs"), h("span", { class: "grow" }), search, state, byID),
-    h("div", { class: "scroll" }, h("table", { class: "runs", "aria-label": "Runs", on: { keydown } },
-      h("thead", {}, h("tr", {}, ["State", "Run", "Started", "Took", "Events", "Tokens", "Cost"].map((t) => h("th", { scope: "col" }, t)))), body)),
+    h("div", { class: "scroll" }, h("table", { class: "runs", "aria-label": "Runs", on: { keydown, click } },
+      h("thead", {}, h("tr", {}, columns.map(([t, kind]) => h("th", { scope: "col", class: kind }, t)))), body)),
     empty, status, more);
 
   async function page(from) {
@@ -103,6 +103,24 @@ export async function runsScreen(s) {
     e.preventDefault();
   }
 
+  /** A click anywhere in a row opens its run; its link is what the keyboard and screen readers have. */
+  function click(e) {
+    const row = e.target.closest("tr[data-run]");
+    if (row !== null && e.target.closest("a") === null && getSelection().isCollapsed) go("run", row.dataset.run);
+  }
+
+  function toList(e) {
+    if (e.key !== "ArrowDown" && e.key !== "Enter") return;
+    body.querySelector("a.run")?.focus();
+    e.preventDefault();
+  }
+
+  function shortcut(e) {
+    if (e.key !== "/" || e.target.closest("input, textarea, select") !== null) return;
+    search.focus();
+    e.preventDefault();
+  }
+
   async function attempt(f) {
     try {
       await f();
@@ -112,6 +130,7 @@ export async function runsScreen(s) {
     }
   }
 
+  document.addEventListener("keydown", shortcut, { signal });
   const tick = setInterval(draw, 1000);
   signal.addEventListener("abort", () => clearInterval(tick));
   try {
@@ -130,13 +149,16 @@ export async function runsScreen(s) {
   }
 }
 
+// The columns behind the state and the name, with their class.
+const columns = [["State"], ["Run"], ["Agent", "c-agent"], ["Model", "c-model"], ["Started", "c-started"], ["Took", "num"], ["Events", "num"], ["Tokens in", "num"], ["out", "num"], ["Cost", "num c-cost"]];
+
 function matches(info, query) {
-  return query === "" || info.run_id.toLowerCase().includes(query);
+  return query === "" || [info.run_id, info.title, info.agent, info.model].some((t) => t?.toLowerCase().includes(query));
 }
 
 function rowOf(info) {
   const link = h("a", { class: "run", href: `#/run/${encodeURIComponent(info.run_id)}` });
-  return h("tr", { data: { run: info.run_id } }, h("td", { class: "state" }), h("td", {}, link), Array.from({ length: 5 }, () => h("td", {})));
+  return h("tr", { data: { run: info.run_id } }, h("td", { class: "state" }), h("td", { class: "name" }, link, h("span", { class: "id" })), columns.slice(2).map(([name, kind]) => h("td", { class: kind, data: { name } })));
 }
 
 function update(row, info) {
@@ -144,11 +166,14 @@ function update(row, info) {
   const shown = info.waits_for ? `waits: ${info.waits_for}` : info.state;
   if (row.dataset.state !== shown) {
     row.dataset.state = shown;
-    fill(cell[0], badge(info.state), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
+    fill(cell[0], badge(info.state || undefined), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
   }
-  setText(cell[1].firstChild, info.run_id);
+  const [link, id] = cell[1].children;
+  setText(link, short(info.title || info.run_id, 90));
+  setText(id, info.title ? info.run_id : "");
   const began = Date.parse(info.started_at ?? "");
   const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : Date.now();
-  const texts = [time(info.started_at), duration(ended - began), count(info.last_seq), tokenText(info.usage), cost(info.usage)];
-  texts.forEach((t, i) => setText(cell[i + 2], short(t, 60)));
+  const used = tokens(info.usage);
+  const texts = [info.agent ?? "", info.model ?? "", time(info.started_at), duration(ended - began), count(info.last_seq), used ? count(used.input) : "", used ? count(used.output) : "", cost({ cost_usd: info.cost_usd, ...info.usage })];
+  texts.forEach((t, i) => setText(cell[i + 2], t === "" ? "–" : short(t, 60)));
 }

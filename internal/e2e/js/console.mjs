@@ -139,14 +139,14 @@ const checks = {
     await open("#/runs");
     await post("list_a", life("running"), start("m"), say("hi"));
     await until("list_a", () => document.querySelector('tr[data-run="list_a"] .badge')?.innerText === "running");
-    const took = () => page.$eval('tr[data-run="list_a"]', (r) => r.children[3].innerText);
+    const took = () => page.$eval('tr[data-run="list_a"]', (r) => r.children[5].innerText);
     const before = await took();
-    await until("ticking", (b) => document.querySelector('tr[data-run="list_a"]').children[3].innerText !== b, before);
+    await until("ticking", (b) => document.querySelector('tr[data-run="list_a"]').children[5].innerText !== b, before);
     await post("list_b", life("running"));
     await until("list_b on top", () => [...document.querySelectorAll("tr[data-run]")].findIndex((r) => r.dataset.run === "list_b") < [...document.querySelectorAll("tr[data-run]")].findIndex((r) => r.dataset.run === "list_a"));
     await post("list_a", end("m"), life("done"));
     await until("done", () => document.querySelector('tr[data-run="list_a"] .badge')?.innerText === "done");
-    await shows("11 in · 7 out", 'tr[data-run="list_a"]');
+    await until("usage", () => document.querySelector('tr[data-run="list_a"] td:nth-child(8)').innerText === "11" && document.querySelector('tr[data-run="list_a"] td:nth-child(9)').innerText === "7");
     await page.type("#search", "list_b");
     await until("filtered", () => document.querySelectorAll("tr[data-run]").length === 1);
     await accessible("runs");
@@ -205,7 +205,7 @@ const checks = {
     await press("Pause", ".control");
     await shows("waiting for the agent: ", ".control");
     await post("steer", life("paused"));
-    await shows("paused", "h1 ~ span");
+    await shows("paused", "h1 ~ span:not(.id)");
     await press("Resume", ".control");
     await shows("Resume: stored", "#toasts");
     await post("steer", life("running"));
@@ -240,7 +240,7 @@ const checks = {
     await post("time", say("after all of it"));
     await shows("after all of it", ".conversation");
     await post("time", end("m"), life("done"));
-    await shows("done", "h1 ~ span");
+    await shows("done", "h1 ~ span:not(.id)");
   },
 
   async "connection: a cut is shown, and what was missed is counted, none lost"() {
@@ -333,7 +333,7 @@ for (const [name, check] of Object.entries(checks)) {
     console.log(`ok ${name} (${Date.now() - begun} ms)`);
   } catch (e) {
     failures++;
-    console.log(`FAILED ${name}: ${e.message}`);
+    console.log(`FAILED ${name}: ${[e.message, ...trouble].join("; ")}`);
     if (SHOTS !== "") await page.screenshot({ path: `${SHOTS}/failed-${failures}.png` });
   }
 }

@@ -1,10 +1,10 @@
 // What was said and done, as a person reads it. Of a long conversation only a part has elements: the part that is looked at.
 
-import { framed, h, fill, short, visible } from "./dom.js";
-import { bytes, duration } from "./format.js";
-import { json } from "./highlight.js";
-import { longest, markdown } from "./markdown.js";
-import { badge, button } from "./screen.js";
+import { framed, h, fill, short, visible } from "../dom.js";
+import { bytes, duration } from "../format.js";
+import { json } from "../highlight.js";
+import { longest, markdown } from "../markdown.js";
+import { badge, button } from "../screen.js";
 
 const page = 100; // entries that come and go together
 const most = 300; // entries that have elements at once

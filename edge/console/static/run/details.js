@@ -1,10 +1,10 @@
 // The events behind what is chosen, as they are stored, and how to fetch them.
 
-import { h, fill } from "./dom.js";
-import { bytes, time } from "./format.js";
-import { json } from "./highlight.js";
-import { button, toast } from "./screen.js";
-import { curl, explain } from "./server.js";
+import { h, fill } from "../dom.js";
+import { bytes, time } from "../format.js";
+import { json } from "../highlight.js";
+import { button, toast } from "../screen.js";
+import { curl, explain } from "../server.js";
 
 const most = 50; // events that are shown at once
 const longest = 64 << 10; // characters of one event that are shown

@@ -1,6 +1,6 @@
 // One run as a screen shows it: its sum at a place, which is the newest one or one in the past, and how it got there.
 
-import { Fold, ServerError } from "./lib/index.js";
+import { Fold, ServerError } from "../lib/index.js";
 import { Spans, spanTypes } from "./spans.js";
 
 /** Events that are read when a run is too large to be summed up. */

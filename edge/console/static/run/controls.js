@@ -1,7 +1,7 @@
 // Steering a run: what is possible in its state and with the token's scopes, and nothing else.
 
-import { h, fill, short, visible } from "./dom.js";
-import { button, toast } from "./screen.js";
+import { h, fill, short, visible } from "../dom.js";
+import { button, toast } from "../screen.js";
 
 const over = new Set(["done", "aborted", "error"]);
 

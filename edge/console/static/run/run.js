@@ -1,8 +1,8 @@
 // One run: its conversation, its timeline, its events, its controls, and the place in time that all of them show.
 
-import { h, fill, framed, setText, short } from "./dom.js";
-import { cost, count, duration, time, tokenText } from "./format.js";
-import { badge, button, failed, notice, toast } from "./screen.js";
+import { h, fill, framed, setText, short } from "../dom.js";
+import { cost, count, duration, time, tokenText } from "../format.js";
+import { badge, button, failed, notice, toast } from "../screen.js";
 import { controls } from "./controls.js";
 import { conversation } from "./conversation.js";
 import { details } from "./details.js";
@@ -17,6 +17,7 @@ export async function runScreen(s) {
   const signIn = () => go("sign-in", location.hash);
   const trouble = (e) => signal.aborted || failed(main, e, s.open, signIn);
 
+  const title = h("h1", {}, short(run, 128)), name = h("span", { class: "id" });
   const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {});
   const usage = h("details", { class: "usage" }, h("summary", {}, "Usage"), h("div", {}));
   const events = details(client, run, signal);
@@ -27,7 +28,7 @@ export async function runScreen(s) {
   const connection = document.getElementById("connection");
 
   fill(main, h("div", { class: "run-screen" },
-    h("div", { class: "bar" }, h("h1", {}, short(run, 128)), state, facts, h("span", { class: "grow" }), lanes),
+    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, state, facts, h("span", { class: "grow" }), lanes),
     gaps, time.element,
     h("div", { class: "panes" }, h("div", { class: "pane left" }, talk.element, steer.element), h("div", { class: "pane right" }, bars.element, usage, events.element))));
 
@@ -38,6 +39,8 @@ export async function runScreen(s) {
       fill(state, badge(snapshot.state));
     }
     const { spans } = model;
+    setText(title, short(spans.title ?? run, 128));
+    setText(name, spans.title === null ? "" : run);
     setText(facts, [Number.isFinite(spans.begin) ? duration(spans.end - spans.begin) : "", `${count(model.newest)} events`, tokenText(snapshot.usage.total), snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
     drawUsage(usage, snapshot.usage);
     talk.update();

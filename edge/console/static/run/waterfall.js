@@ -1,8 +1,8 @@
 // The bars of a run over time. Only what is seen is drawn: lanes and bars outside the view have no elements.
 
-import { framed, h, fill, short } from "./dom.js";
-import { duration } from "./format.js";
-import { button } from "./screen.js";
+import { framed, h, fill, short } from "../dom.js";
+import { duration } from "../format.js";
+import { button } from "../screen.js";
 
 const rowHeight = 18;
 const most = 600; // elements for bars at once

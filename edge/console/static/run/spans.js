@@ -17,6 +17,7 @@ export class Spans {
   size = 0;
   truncated = false;
   version = 0;
+  title = null; // of the run's session
   #open = new Map();
   #waiting = []; // events that came before the history was read
   #read = false;
@@ -54,6 +55,10 @@ export class Spans {
 
   #take(e, t, lane, p) {
     switch (e.type) {
+      case "session.created":
+      case "session.updated":
+        if (lane.id === null && p.title !== undefined) this.title = typeof p.title === "string" && p.title !== "" ? p.title : null;
+        return;
       case "turn.start":
         return this.#start(lane, "turn", p.turn_id, "turn", e, t);
       case "turn.end":

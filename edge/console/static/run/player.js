@@ -1,8 +1,8 @@
 // The place in a run that the screen shows: a slider over all of it, playing on, single steps, and back to now.
 
-import { h, setText } from "./dom.js";
-import { count, time } from "./format.js";
-import { button } from "./screen.js";
+import { h, setText } from "../dom.js";
+import { count, time } from "../format.js";
+import { button } from "../screen.js";
 
 /** Returns { element, update } with the controls of time. failed is called with what cannot be shown. */
 export function player(model, { failed, resume }) {

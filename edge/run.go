@@ -49,6 +49,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 // beside Config.BodyMemory.
 const unread = 256 << 10
 
+// together is how many requests a connection over HTTP/2 may have open. A gRPC client has one connection for all its streams, and one
+// too many would wait for another to end, which may never be.
+const together = 4096
+
 // httpServer has no write time-out: it would end streams. Each write to a client has its own.
 func (s *Server) httpServer(ctx context.Context) *http.Server {
 	var protocols http.Protocols
@@ -64,7 +68,7 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
 		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second,
-			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread},
+			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread, MaxConcurrentStreams: together},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)

@@ -211,11 +211,12 @@ func newRole(t *testing.T, name, nats, dsn string, args ...string) *role {
 		t.Fatal(err)
 	}
 	r := &role{admin: freeAddr(t)}
-	args = append([]string{name, "--nats", nats, "--admin-listen", r.admin}, args...)
+	own := []string{name, "--nats", nats, "--admin-listen", r.admin}
 	if name == "edge" {
 		r.addr = freeAddr(t)
-		args = append(args, "--listen", r.addr, "--drain", "100ms", "--auth-token", edgeToken)
+		own = append(own, "--listen", r.addr, "--drain", "100ms", "--auth-token", edgeToken)
 	}
+	args = append(own, args...) // of two the last one counts
 	r.service = newService(t, name, func() (string, []string, []string) {
 		return path, args, []string{"AGENTSTREAM_POSTGRES=" + dsn}
 	})

@@ -33,30 +33,24 @@ func runtimeConn(t testing.TB, addr string) *grpc.ClientConn {
 	return conn
 }
 
-// runtimeApp is the app of the tests' clients.
+// runtimeApp is the app of the tests' clients, as a rule.
 const runtimeApp = "app.e2e"
 
-// asApp adds the metadata of the app's clients. key may be "".
-func asApp(ctx context.Context, key string) context.Context {
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+edgeToken, "x-nimi-app-id", runtimeApp)
+// asApp adds the metadata of an app's clients. key may be "".
+func asApp(ctx context.Context, app, key string) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+edgeToken, "x-nimi-app-id", app)
 	if key != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "x-nimi-idempotency-key", key)
 	}
 	return ctx
 }
 
-// message is a pointer to T that is a message.
-type message[T any] interface {
-	*T
-	proto.Message
-}
-
-// runtimeStream is a stream whose messages are T.
-type runtimeStream[T any, M message[T]] struct{ grpc.ClientStream }
+// runtimeService begins the path of each method.
+const runtimeService = "/nimi.runtime.v1.Runtime"
 
 // openRuntime calls a streaming method of a service.
-func openRuntime[T any, M message[T]](ctx context.Context, conn *grpc.ClientConn, method string, in proto.Message) (s runtimeStream[T, M], err error) {
-	s.ClientStream, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/nimi.runtime.v1."+method)
+func openRuntime(ctx context.Context, conn *grpc.ClientConn, method string, in proto.Message) (s grpc.ClientStream, err error) {
+	s, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err == nil {
 		if err = s.SendMsg(in); errors.Is(err, io.EOF) {
 			err = nil // RecvMsg has the status
@@ -64,12 +58,6 @@ func openRuntime[T any, M message[T]](ctx context.Context, conn *grpc.ClientConn
 		err = errors.Join(err, s.CloseSend())
 	}
 	return s, err
-}
-
-// next returns the next message; io.EOF is the status OK.
-func (s runtimeStream[T, M]) next() (M, error) {
-	m := M(new(T))
-	return m, s.RecvMsg(m)
 }
 
 // textScenario is a request for the answer of a model to one message.
@@ -85,6 +73,12 @@ func textScenario(model, said string) *runtimev1.StreamScenarioRequest {
 	}
 }
 
+// jobOf is the same request for a job.
+func jobOf(in *runtimev1.StreamScenarioRequest) *runtimev1.SubmitScenarioJobRequest {
+	return &runtimev1.SubmitScenarioJobRequest{Head: in.GetHead(), ScenarioType: in.GetScenarioType(),
+		ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, Spec: in.GetSpec()}
+}
+
 // heardScenario is what one call of StreamScenario brought.
 type heardScenario struct {
 	run           string
@@ -97,13 +91,14 @@ type heardScenario struct {
 // hearScenario calls StreamScenario and reads to its end. each is called for each event. An error is about events that break the
 // protocol's rules, whatever has happened to the server.
 func hearScenario(ctx context.Context, conn *grpc.ClientConn, key string, in *runtimev1.StreamScenarioRequest, each func(*runtimev1.StreamScenarioEvent)) (h heardScenario, err error) {
-	s, err := openRuntime[runtimev1.StreamScenarioEvent](asApp(ctx, key), conn, "RuntimeAiService/StreamScenario", in)
+	s, err := openRuntime(asApp(ctx, in.GetHead().GetAppId(), key), conn, runtimeService+"AiService/StreamScenario", in)
 	if err != nil {
 		h.err = err
 		return h, nil
 	}
 	for n := uint64(1); ; n++ {
-		e, err := s.next()
+		e := &runtimev1.StreamScenarioEvent{}
+		err := s.RecvMsg(e)
 		over := h.completed != nil || h.failed != nil
 		switch {
 		case errors.Is(err, io.EOF) && over:

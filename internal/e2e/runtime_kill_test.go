@@ -27,8 +27,10 @@ import (
 	"agentstream/schema"
 )
 
-// oneByOne is an upstream that says ten pieces in half a second, and counts what it was asked by the text of the message.
+// oneByOne is an upstream that says ten pieces, one after the other, and counts what it was asked by the text of the message.
 type oneByOne struct {
+	pause time.Duration   // behind each piece
+	hold  <-chan struct{} // until it is closed there is one piece; nil: nothing is held
 	mu    sync.Mutex
 	asked map[string]int
 }
@@ -53,8 +55,15 @@ func (u *oneByOne) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i := range 10 {
 		_, _ = fmt.Fprintf(w, "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":%q}}]}\n\n", pieceOf(text, i))
 		w.(http.Flusher).Flush()
+		if i == 0 && u.hold != nil {
+			select {
+			case <-u.hold:
+			case <-r.Context().Done():
+				return
+			}
+		}
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(u.pause):
 		case <-r.Context().Done():
 			return
 		}
@@ -62,7 +71,8 @@ func (u *oneByOne) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 }
 
-// scenarioWorld is a deployment that answers scenarios: two edges, two workers, two persisters, PostgreSQL, NATS, and an upstream.
+// scenarioWorld is a deployment that answers scenarios: two edges, two workers, two persisters, PostgreSQL, NATS, and an upstream whose model m
+// answers.
 type scenarioWorld struct {
 	*archiveWorld
 	up    *oneByOne
@@ -72,15 +82,16 @@ type scenarioWorld struct {
 
 const upstreamKey = "sk-for-the-upstream"
 
-func newScenarioWorld(t *testing.T) *scenarioWorld {
-	w := &scenarioWorld{archiveWorld: newArchiveWorld(t), up: &oneByOne{asked: map[string]int{}}}
+func newScenarioWorld(t *testing.T, up *oneByOne, edge ...string) *scenarioWorld {
+	up.asked = map[string]int{}
+	w := &scenarioWorld{archiveWorld: newArchiveWorld(t), up: up}
 	srv := httptest.NewServer(w.up)
 	t.Cleanup(srv.Close)
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(upstreamKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range w.start(killEdge, "edge") {
+	for i, e := range w.start(killEdge, "edge", edge...) {
 		w.conns[i] = runtimeConn(t, e.addr)
 	}
 	w.start(killWorker, "worker", "--upstream", "openai="+srv.URL, "--upstream-key", "openai="+key, "--models", "m")
@@ -237,7 +248,7 @@ func TestRuntimeKilled(t *testing.T) {
 	if runtimeLong() {
 		n, faults, together, parts = 200, 25, 20, scenarioKills
 	}
-	w, seed := newScenarioWorld(t), uint64(time.Now().UnixNano())
+	w, seed := newScenarioWorld(t, &oneByOne{pause: 50 * time.Millisecond}), uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var all []*scenarioTrial
 	for i, c := range parts {

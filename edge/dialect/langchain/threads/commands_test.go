@@ -302,8 +302,13 @@ func TestFork(t *testing.T) {
 	if !strings.HasPrefix(e.id, "synth:"+run+":") {
 		t.Errorf("then %q, want run %s", e.id, run)
 	}
-	if got := n.ask("th", "state.fork", `{"checkpoint_id":"k1","input":{"messages":[{"role":"user","content":"go"}]}}`); got.Str("result", "run_id") == "" {
+	got := n.ask("th", "state.fork", `{"checkpoint_id":"k1","input":{"messages":[{"role":"user","content":"go"}]}}`)
+	if got.Str("result", "run_id") == "" {
 		t.Errorf("with input %v", got)
+	}
+	// Its message is that of a run.start: an agent finds whom it is for, and an id for its state.
+	if m := n.payloads(got.Str("result", "thread_id"), "command.message")[0]; m.Str("content") != "go" || m.Str("assistant_id") != "agent" || m.Str("message_id") == "" {
+		t.Errorf("the message of a fork is %v", m)
 	}
 }
 

@@ -42,10 +42,9 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 		event(schema.TypeCheckpoint, "", point.End()),
 		event(schema.TypeStateValues, "", jsonscan.Object{'{'}.Raw("values", pick(at.values, nil)).Str("source", "fork").End()),
 	}
-	if input := p.raw("input"); input != nil {
-		m := messageOf(input)
-		said := jsonscan.Object{'{'}.Raw("content", m.content).OptRaw("message_id", m.id).OptRaw("name", m.name).OptRaw("input", input).OptRaw("config", p.raw("config"))
-		events = append(events, event(schema.TypeCommandMessage, "", signed(c, said.End())))
+	if in := input(p.raw("input")); in != nil {
+		message := in.message(c, agent).OptRaw("config", p.raw("config"))
+		events = append(events, event(schema.TypeCommandMessage, "", signed(c, message.End())))
 	}
 	receipt, err := c.Append(ctx, made, events, producers.AppendOptions{MustBeNew: true, Whole: true})
 	return answer{jsonscan.Object{'{'}.Str("run_id", langchain.RunID(made, receipt.Last)).Str("thread_id", made).End(), -1}, err

@@ -24,7 +24,7 @@ const (
 type start struct {
 	thread     string
 	agent      []byte // JSON
-	input      []byte // JSON; nil for none
+	input      input
 	metadata   []byte
 	payload    jsonscan.Object // of the command.message
 	strategy   string          // "": injected while a run is under way
@@ -55,14 +55,22 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 		return s, refuse(langchain.CodeInvalidArgument, "there is no multitask_strategy %.100q", s.strategy)
 	}
 	s.checkpoint = jsonscan.DecodeString(schema.Field(schema.Field(config, "configurable"), "checkpoint_id"))
-	m := messageOf(s.input)
+	o := s.input.message(c, s.agent).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
+	s.payload = signed(c, o.End())
+	return s, nil
+}
+
+// input is that of a run, JSON; nil for none.
+type input []byte
+
+// message begins the command.message that starts a run of an agent, JSON as well.
+func (in input) message(c *protocol.Call, agent []byte) jsonscan.Object {
+	m := messageOf(in)
 	if m.id == nil {
 		m.id = jsonscan.AppendString(nil, c.NewRun("msg_")) // so that an agent can name it in its state
 	}
-	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", s.agent)
-	o = o.OptRaw("input", s.input).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
-	s.payload = signed(c, o.End())
-	return s, nil
+	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", agent)
+	return o.OptRaw("input", in)
 }
 
 // message is what a person says.

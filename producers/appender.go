@@ -26,6 +26,8 @@ type AppenderConfig struct {
 	IDs    *schema.IDs
 	Logger *slog.Logger
 	Hooks  Hooks
+	// Appended is called with what Append has stored, not with a repeat; nil is off. It must not keep the events.
+	Appended func(key schema.RunKey, events []schema.Event)
 }
 
 // Keys remembers what was begun and answered under an idempotency key, for as long as its owner
@@ -160,6 +162,9 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	}
 	receipt, err := a.append(ctx, key, events, opt, "")
 	if err == nil {
+		if h := a.cfg.Appended; h != nil && !receipt.Replayed {
+			h(key, events)
+		}
 		return receipt, nil
 	}
 	if child := new(childError); errors.As(err, &child) {

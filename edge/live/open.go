@@ -34,6 +34,12 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 			return err
 		}
 	}
+	if ss.req.Kept && cursor == (dialect.Cursor{}) {
+		if cursor.Seq, err = ss.kept(ctx, key, schema.MaxSeq); err != nil {
+			return err
+		}
+		ss.missed = cursor.Seq
+	}
 	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor, ss.req.Await); err != nil {
 		return err
 	}
@@ -162,6 +168,9 @@ func (ss *Session) kept(ctx context.Context, key schema.RunKey, last schema.Seq)
 	for _, err := range ss.live.cfg.Runs.Hub.Packs(ctx, key, 0, last) {
 		if gone := new(fanout.ExpiredError); errors.As(err, &gone) && gone.First > 0 {
 			return gone.First - 1, nil
+		}
+		if errors.Is(err, fanout.ErrNotFound) && ss.req.Await {
+			return 0, nil
 		}
 		return 0, err
 	}

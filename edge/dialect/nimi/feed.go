@@ -91,6 +91,24 @@ func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
 	return add(out, m, false)
 }
 
+// Bad returns the feed of which an event is that no client of it is shown, "" for none.
+func Bad(run string, e *schema.Event) string {
+	if !schema.IsFeed(run) {
+		return ""
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(run, schema.FeedRun("")), "-")
+	switch {
+	case e.Type != schema.FeedType(name):
+	case name == StreamProvider:
+		if readProvider(e.Payload) != nil {
+			return ""
+		}
+	case FeedJSON.Unmarshal(e.Payload, feedMessages[name]()) == nil:
+		return ""
+	}
+	return name
+}
+
 // wants reports whether the client asked for such a message.
 func (p *feed) wants(m proto.Message) bool {
 	if p.req.Form == "" {

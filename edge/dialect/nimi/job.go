@@ -34,7 +34,7 @@ type Job struct {
 	done, total      int64
 	progress         bool
 	cancelled        bool // it was asked for
-	clients          int // of the scenario's streams
+	clients          int  // of the scenario's streams
 	outputs          []output
 	nodes            []node
 	providers        providers

@@ -18,9 +18,6 @@ const (
 	typeAccount  = "custom.runtime." + StreamAccount
 )
 
-// Truncated is the Form of a request for an account's events whose cursor is older than what is kept.
-const Truncated = "truncated"
-
 // maxProviders bounds the providers of a tenant whose state is kept.
 const maxProviders = 256
 
@@ -101,13 +98,20 @@ func (j *Job) Account() *runtimev1.AccountSessionEvent {
 	return j.account
 }
 
+// Snapshot returns the Form of a request for an account's events behind a number: the message that they begin with.
+func Snapshot(a *runtimev1.AccountSessionEvent, after schema.Seq, truncated bool) (string, error) {
+	m := proto.CloneOf(a)
+	m.EventType, m.Sequence, m.ReplayTruncated = runtimev1.AccountEventType_ACCOUNT_EVENT_TYPE_ACCOUNT_STATUS, uint64(after), truncated
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return string(b), err
+}
+
 // Open appends the current states of providers, or that of the account.
-func (j *Job) Open(out *dialect.Frames, after schema.Seq) error {
+func (j *Job) Open(out *dialect.Frames, _ schema.Seq) error {
 	switch j.req.Stream {
 	case StreamAccount:
-		m := proto.CloneOf(j.Account())
-		m.EventType, m.Sequence, m.ReplayTruncated = runtimev1.AccountEventType_ACCOUNT_EVENT_TYPE_ACCOUNT_STATUS, uint64(after), j.req.Form == Truncated
-		return add(out, m, false)
+		out.Add(dialect.Frame{Event: []byte("event"), Data: []byte(j.req.Form)})
+		return nil
 	case StreamProvider:
 	default:
 		return nil

@@ -21,6 +21,7 @@ import (
 	"agentstream/edge/dialect/langchain/threads"
 	metis "agentstream/edge/dialect/metis/sessions"
 	"agentstream/edge/dialect/native"
+	"agentstream/edge/dialect/nimi"
 	runtime "agentstream/edge/dialect/nimi/services"
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
@@ -135,6 +136,13 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Pages)}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+	app.Appended = func(key schema.RunKey, events []schema.Event) {
+		for i := range events {
+			if feed := nimi.Bad(key.Run, &events[i]); feed != "" {
+				cfg.Metrics.BadFeed(feed)
+			}
+		}
+	}
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })
 		app.Log = pace

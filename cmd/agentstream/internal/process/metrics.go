@@ -31,6 +31,7 @@ type Metrics struct {
 	ingested   prometheus.Counter
 	refused    *prometheus.CounterVec
 	turnedAway *prometheus.CounterVec
+	badFeed    *prometheus.CounterVec
 
 	bodies      prometheus.Gauge
 	notAccepted prometheus.Counter
@@ -97,6 +98,7 @@ func (m *Metrics) clients(r instruments) {
 	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
 	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
 	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
+	m.badFeed = r.counters("feed_events_bad_total", "Events taken for a feed that are no message of it, and that no client is shown.", "feed")
 	m.bodies = r.gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
 	m.notAccepted = r.counter("accept_errors_total", "Connections that could not be accepted.")
 	m.notLetIn = r.counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
@@ -195,6 +197,9 @@ func (m *Metrics) EdgeHooks() edge.Hooks {
 		},
 	}
 }
+
+// BadFeed counts an event of a feed that no client is shown.
+func (m *Metrics) BadFeed(feed string) { m.badFeed.WithLabelValues(feed).Inc() }
 
 // InboxHooks returns what counts refusals over NATS.
 func (m *Metrics) InboxHooks() pubjs.InboxHooks {

@@ -91,20 +91,30 @@ func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccoun
 	return &runtimev1.GetAccountSessionStatusResponse{State: a.GetState(), AccountProjection: a.GetAccountProjection(), ReasonCode: a.GetReasonCode(), AccountReasonCode: a.GetAccountReasonCode()}, nil
 }
 
-// ofAccount lets a client begin with what is kept where its cursor is older.
+// ofAccount tells a client first how its account is now, then what is kept behind its number. One whose number is older than that, or is
+// none of this feed, is told that it has missed something, and only what comes from now on.
 func ofAccount(c *protocol.Call, req *dialect.Request) error {
-	if req.Cursor.Seq == 0 {
-		return nil
-	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	for _, err := range c.Records(ctx, req.Run, req.Cursor.Seq, req.Cursor.Seq+1) {
-		if errors.Is(err, fanout.ErrExpired) {
-			req.Cursor, req.Kept, req.Form = dialect.Cursor{}, true, nimi.Truncated
-		}
-		break
+	head, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: req.Run, Stream: nimi.StreamJob})
+	switch {
+	case errors.Is(err, fanout.ErrNotFound):
+		j = &nimi.Job{}
+	case err != nil:
+		return err
 	}
-	return nil
+	truncated := req.Cursor.Seq > head.Last
+	if after := req.Cursor.Seq; after > 0 && after < head.Last {
+		for _, err := range c.Records(ctx, req.Run, after, after+1) {
+			truncated = errors.Is(err, fanout.ErrExpired)
+			break
+		}
+	}
+	if truncated {
+		req.Cursor.Seq = head.Last
+	}
+	req.Form, err = nimi.Snapshot(j.Account(), req.Cursor.Seq, truncated)
+	return err
 }
 
 // maxTransfers is how many of the newest records are looked at for transfers.

@@ -290,7 +290,7 @@ func TestAccount(t *testing.T) {
 		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
 	}
 	o := subscribe(1)
-	if a, b := o.must(), o.must(); a.GetEventType() != 1 || a.GetState() != 2 || a.GetSequence() != 1 || a.GetReplayTruncated() || b.GetEventType() != 3 || b.GetSequence() != 2 {
+	if a, b := o.must(), o.must(); a.GetEventType() != 1 || a.GetState() != 3 || a.GetSequence() != 1 || a.GetReplayTruncated() || b.GetEventType() != 3 || b.GetSequence() != 2 {
 		t.Errorf("%v, %v", a, b)
 	}
 	o = subscribe(0)

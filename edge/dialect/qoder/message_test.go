@@ -93,7 +93,7 @@ var cases = []struct{ name, log string }{
 		block.end {"index":2,"call_id":"c","input":{}}
 		tool.input.delta {"call_id":"c","text":"{\"late\":1}"}
 		message.end {"message_id":"m","content":[{"type":"tool_use","id":"a","name":"x","input":{"x":1}},{"type":"tool_use","id":"b","name":"y","input":{}},{"type":"tool_use","id":"c","name":"ls","input":{}}]}`},
-	{"an input that is free text is written as the JSON string that it is", `
+	{"an input that is free text is told as the JSON string that it is", `
 		message.start {"message_id":"m","role":"assistant"}
 		block.start {"index":0,"kind":"tool_use","call_id":"a","tool":"patch","free_text":true}
 		tool.input.delta {"call_id":"a","text":"","index":0}

@@ -213,7 +213,7 @@ func TestScopes(t *testing.T) {
 		switch {
 		case rt.Needs == 0:
 			open = append(open, rt.Pattern)
-		case rt.Method == "GET" && rt.Needs != auth.ScopeRead:
+		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")):
 			t.Errorf("%s needs %s", rt.Pattern, rt.Needs)
 		}
 	}

@@ -34,6 +34,7 @@ type Config struct {
 
 	// Tickets opens streams by `?ticket=`, and makes tickets. nil: there are none.
 	Tickets *auth.Tickets
+	Shares  *auth.Shares // makes shares, which Authenticate accepts. nil: there are none
 	// Still checks the callers of open streams again, every Recheck; a stream whose caller it refuses is
 	// ended as expired. It must not block. nil: only expiry ends a caller.
 	Still   func(auth.Caller) error
@@ -52,6 +53,10 @@ type Config struct {
 	// Catalog knows the tenants' runs beyond what the log says of one. nil: there is no list of runs,
 	// and no stream of a child by its own id.
 	Catalog Catalog
+
+	// Operator knows of lag and dead letters. nil: they are not known here.
+	Operator Operator
+	Version  string // of the program, for operators
 
 	// Console answers / and what is below /console/, without a credential (edge/console). nil: nothing does.
 	Console http.Handler
@@ -95,6 +100,9 @@ type (
 	Catalog     = runs.Catalog
 	Blobs       = rest.Blobs
 	IngestLimit = limits.Limit
+	Operator    = rest.Operator
+	Partition   = rest.Partition
+	DeadLetter  = rest.DeadLetter
 )
 
 // ErrNoRuns reports that a node keeps no list of runs.
@@ -202,4 +210,13 @@ func (c Config) validate() error {
 		}
 	}
 	return nil
+}
+
+// facts are what operators are told of the configuration.
+func (c Config) facts() rest.Facts {
+	return rest.Facts{Version: c.Version, Durability: c.Durability, Limits: map[string]int64{
+		"tenant_events_per_second": int64(c.IngestLimit.Events), "tenant_bytes_per_second": c.IngestLimit.Bytes, "tenant_requests_at_once": int64(c.IngestLimit.Requests),
+		"streams": int64(c.MaxStreams), "body_bytes": c.MaxBodyBytes, "body_memory_bytes": c.BodyMemory, "event_bytes": schema.MaxEventBytes,
+		"blob_bytes": c.MaxBlobBytes, "run_blob_bytes": c.MaxRunBlobBytes, "tenant_blob_bytes": c.MaxTenantBlobBytes,
+	}}
 }

@@ -144,7 +144,12 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil }})
+	still := func(auth.Caller) error { return nil }
+	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: still})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	shares, err := auth.NewShares(auth.SharesConfig{Secret: make([]byte, 32), Still: still})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -161,7 +166,7 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 		}
 	})
 	s.house = newHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
-		c.Hub, c.Appender, c.Tickets, c.Catalog, c.Authenticate, c.Blobs = hub, app, tickets, runs, byName, s.blobs
+		c.Hub, c.Appender, c.Tickets, c.Shares, c.Catalog, c.Authenticate, c.Blobs = hub, app, tickets, shares, runs, byName, s.blobs
 	}}, change...)...)
 	return s
 }
@@ -293,7 +298,7 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 		writes := code == "CONFLICT" || code == "UNANSWERED" || code == "STORAGE-FULL"
 		for i, rt := range table {
 			list := rt.Path == runsPath && rt.Method == "GET"
-			if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" || rt.Transport == dialect.GRPC || writes && !bodied(rt) || list && code == "SHUTTING-DOWN" {
+			if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" || rt.Needs == auth.ScopeOperate || rt.Transport == dialect.GRPC || writes && !bodied(rt) || list && code == "SHUTTING-DOWN" {
 				continue
 			}
 			body, headers := asks(rt, fmt.Sprintf("run_%d", i))

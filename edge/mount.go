@@ -75,6 +75,7 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 		if err := s.add(rt.Pattern, plain, rt.Needs, nil, p); err != nil {
 			return err
 		}
+		s.routes[len(s.routes)-1].anywhere = rt.Anywhere
 	}
 	return nil
 }

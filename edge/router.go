@@ -28,6 +28,7 @@ type route struct {
 	stream    *live.Bound        // nil for routes of the server itself
 	hasStream bool               // the path has a stream for those who ask for one
 	protocol  *protocol.Protocol // in whose words it refuses; nil: the server's own
+	anywhere  bool               // is about no run, and answers also who may see one alone
 	late      bool               // who may not call is refused behind the upgrade, or when the message was read
 	rpcs      *grpc.Transport    // serves a gRPC method, within the size of its messages
 }

@@ -92,7 +92,7 @@ func (s *Server) rooms() error {
 		return err
 	}
 	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
-		Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
+		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
 	return err

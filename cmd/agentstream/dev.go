@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -112,9 +113,10 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	if err != nil {
 		return err
 	}
+	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
 	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Offsets: store, Flags: &c.ListenFlags,
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Offsets: store, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Room: disk})
 	if err != nil {
 		return err
@@ -123,7 +125,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	if err != nil {
 		return err
 	}
-	n.Storing = k.persister.Storing
+	n.Storing, n.Stored = k.persister.Storing, k.persister.Status
 	stages := append(n.Stages(ports.Clients), k.stages()...)
 	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: durability, Persister: k.persister})
 	c.AddKeeper(stages, m, log)

@@ -73,7 +73,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		cfg.Archive, cfg.Runs, cfg.Offsets, cfg.Tables = all, store, store, node.TablesCheck(store)
+		cfg.Archive, cfg.Runs, cfg.Letters, cfg.Offsets, cfg.Tables = all, store, store, store, node.TablesCheck(store)
 	}
 	n, err := node.New(ctx, cfg)
 	if err != nil {

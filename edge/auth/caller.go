@@ -30,14 +30,15 @@ const (
 	ScopeRead    Scope = 1 << iota // streams, snapshots, pages, lists
 	ScopeWrite                     // begin runs, append events
 	ScopeCommand                   // cancel, pause, approve, answer, …
+	ScopeOperate                   // how the node is, dead letters
 
-	ScopeAll = ScopeRead | ScopeWrite | ScopeCommand
+	ScopeAll = ScopeRead | ScopeWrite | ScopeCommand | ScopeOperate
 )
 
 var scopeNames = []struct {
 	scope Scope
 	name  string
-}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}}
+}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}, {ScopeOperate, "operate"}}
 
 // String returns the names, separated by commas; "" for none.
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
@@ -63,13 +64,13 @@ func scopeOf(name string) Scope {
 	return 0
 }
 
-// ParseScopes reads names of scopes: "read", "write", "command". At least one is needed.
+// ParseScopes reads names of scopes: "read", "write", "command", "operate". At least one is needed.
 func ParseScopes(names []string) (Scope, error) {
 	var all Scope
 	for _, name := range names {
 		s := scopeOf(name)
 		if s == 0 {
-			return 0, fmt.Errorf("auth: scope %q is none of read, write, command", name)
+			return 0, fmt.Errorf("auth: scope %q is none of read, write, command, operate", name)
 		}
 		all |= s
 	}

@@ -114,6 +114,7 @@ type Route struct {
 	MaxMessage int
 	Needs      auth.Scope // of the caller; not 0
 	Writes     bool       // counts against the tenant's limits
+	Anywhere   bool       // is about no run, and answers also who has a credential for one run alone
 	// Serve reads Call.Message and answers by Call.Reply, or returns an error that the table of ends knows.
 	Serve func(*Call) error
 }

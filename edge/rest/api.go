@@ -25,7 +25,10 @@ type Config struct {
 	Bodies   *body.Bodies
 	Limits   *limits.Limiter
 	Appender *producers.Appender
-	Blobs    Blobs // nil: none are kept
+	Blobs    Blobs    // nil: none are kept
+	Operator Operator // nil: lag and dead letters are not known here
+	Facts    Facts
+	Shares   *auth.Shares // nil: none are made
 
 	MaxBodyBytes       int64
 	BodyMemory         int64
@@ -62,7 +65,7 @@ func (a *API) Routes() []protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: serve}
 	}
 	list := []protocol.Route{
-		read("GET /v1/agent/whoami", whoami),
+		{Pattern: "GET /v1/agent/whoami", Needs: auth.ScopeRead, Anywhere: true, Serve: whoami},
 		read("GET /v1/agent/runs", a.listRuns),
 		write("POST /v1/agent/runs", a.createRun),
 		read("GET /v1/agent/runs/{run}", a.summary),
@@ -73,11 +76,13 @@ func (a *API) Routes() []protocol.Route {
 		read("GET /v1/agent/runs/{run}/snapshot", a.snapshot),
 		read("GET /v1/agent/runs/{run}/replay.jsonl", a.export),
 		read("POST /v1/agent/runs/{run}/tickets", a.createTicket),
+		read("POST /v1/agent/runs/{run}/shares", a.createShare),
 	}
 	for _, name := range commandNames {
 		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + name, Needs: auth.ScopeCommand,
 			Serve: func(c *protocol.Call) error { return a.command(c, name) }})
 	}
+	list = append(list, a.operationRoutes()...)
 	if a.cfg.Blobs != nil {
 		list = append(list, write("PUT /v1/agent/runs/{run}/blobs", a.putBlob), read("GET /v1/agent/runs/{run}/blobs/{ref}", a.getBlob))
 	}

@@ -130,7 +130,7 @@ func edgesFor(t *testing.T, page string) world {
 	migrate(t, dsn, w.nats)
 	for range 2 {
 		p := newProc(t, "edge", "--nats", w.nats, "--cors-origin", page)
-		p.env = []string{"AGENTSTREAM_POSTGRES=" + dsn}
+		p.env = []string{"AGENTSTREAM_POSTGRES=" + dsn, "AGENTSTREAM_SHARE_SECRET=" + strings.Repeat("e", 40)}
 		p.start()
 		w.edges = append(w.edges, p)
 	}

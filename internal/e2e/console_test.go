@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentstream/internal/natskit"
 )
 
 // TestConsole: in Chromium, what the console promises is on the screen: against dev with its demo agent, and signed in at two
@@ -27,6 +29,14 @@ func TestConsole(t *testing.T) {
 	})
 	t.Run("edges", func(t *testing.T) {
 		w := edgesFor(t, "http://page.example")
+		nc, err := natskit.Dial(w.nats, "console")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if _, err := nc.Request("agent.0.default.poisoned.-", []byte("no pack"), 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
 		consoleChecks(t, node, chromium, "TOKEN="+edgeToken, "EDGES="+w.edges[0].addr+","+w.edges[1].addr)
 	})
 }

@@ -7,13 +7,14 @@ import { runsScreen } from "./runs.js";
 import { runScreen } from "./run/run.js";
 import { sessionsScreen } from "./sessions.js";
 import { operationsScreen } from "./operations.js";
+import { shareScreen } from "./share.js";
 import { signInScreen } from "./signin.js";
 
 const main = document.getElementById("main");
 const account = document.getElementById("account");
 let close = new AbortController();
 
-const screens = { runs: runsScreen, run: runScreen, sessions: sessionsScreen, operations: operationsScreen, "sign-in": signInScreen };
+const screens = { runs: runsScreen, run: runScreen, sessions: sessionsScreen, operations: operationsScreen, share: shareScreen, "sign-in": signInScreen };
 
 /** Opens the screen of the address: #/name/argument. */
 async function open() {
@@ -30,13 +31,14 @@ async function open() {
   document.getElementById("connection").textContent = "";
   fill(main, h("p", { class: "loading" }, "Loading …"));
   try {
-    const who = name === "sign-in" ? undefined : await whoami(signal);
+    const who = name === "sign-in" || name === "share" ? undefined : await whoami(signal);
     if (signal.aborted) return;
     account.hidden = token() === "";
+    document.body.classList.toggle("shared", Boolean(who?.run));
     await show({ main, signal, argument: decode(argument), client: connect(), who, go, open });
   } catch (e) {
     if (signal.aborted) return;
-    if (e?.status === 401 && name !== "sign-in") return go("sign-in", location.hash);
+    if (e?.status === 401 && !e.shared && name !== "sign-in") return go("sign-in", location.hash);
     failed(main, e, open, () => go("sign-in", location.hash));
   }
 }

@@ -1,38 +1,126 @@
-// How the node is: what an acknowledgement promises, what it needs, and what is not known.
+// How the node is: what an acknowledgement promises, what it needs, how far the archive is, and what is not known.
 
-import { h, fill } from "./dom.js";
-import { notice } from "./screen.js";
-import { ask } from "./server.js";
+import { fill, h, short, visible } from "./dom.js";
+import { bytes, count, duration, time } from "./format.js";
+import { button, confirmed, notice, toast } from "./screen.js";
+import { ask, explain } from "./server.js";
 
-const promises = {
-  process: "An acknowledged event survives a kill of the server, not a power cut.",
-  disk: "An acknowledged event is on the disk of this machine.",
-  quorum: "An acknowledged event is on the disks of most of the log's servers.",
+const limits = {
+  tenant_events_per_second: "Events a second, for each tenant", tenant_bytes_per_second: "Bytes a second, for each tenant", tenant_requests_at_once: "Requests at once, for each tenant",
+  streams: "Open streams at this node", event_bytes: "An event", body_bytes: "A request", body_memory_bytes: "All requests at once", blob_bytes: "A blob", run_blob_bytes: "The blobs of a run", tenant_blob_bytes: "The blobs of a tenant",
 };
 
 /** Shows what the node reports, and reads it again every few seconds. */
 export async function operationsScreen({ main, signal, who }) {
-  const body = h("div", { class: "narrow" });
-  fill(main, body);
+  const node = h("div", {}), stored = h("div", {}), letters = h("div", {}), bounds = h("div", {});
+  fill(main, h("div", { class: "narrow" }, h("h1", {}, "Operations"), node,
+    card("Stored in the archive", stored), card("Dead letters", letters), card("Limits", bounds),
+    card("Access", h("dl", { class: "facts" }, fact("Tenant", who.tenant), fact("Scopes", who.scopes.join(", ")), fact("Ends", who.expires_at === null ? "never" : time(who.expires_at))))));
+  const may = who.scopes.includes("operate");
+  const unseen = h("p", { class: "hint" }, "Not known to you: the scope operate is needed to see it.");
+  if (!may) [stored, letters, bounds].forEach((e) => fill(e, unseen.cloneNode(true)));
+
+  /** Draws a part, or says why it is not known. */
+  async function part(e, path, draw) {
+    try {
+      const value = await ask(path, { signal });
+      if (e.dataset.sign !== JSON.stringify(value)) draw(value);
+      e.dataset.sign = JSON.stringify(value);
+    } catch (error) {
+      if (signal.aborted) return;
+      e.dataset.sign = "";
+      fill(e, h("p", { class: "hint" }, `Not known: ${error.status === 501 ? "this node has no archive." : explain(error).title + "."}`));
+    }
+  }
+
   for (;;) {
     const ready = await ask("/readyz", { signal, any: true });
     if (signal.aborted) return;
-    fill(body, h("h1", {}, "Operations"),
-      ready.draining === true && notice("This node is shutting down", "Its streams are ended; clients go on at another node."),
-      row("Ready", ready.ready ? "yes" : "no", ready.ready),
-      row("Durability", ready.durability ? `${ready.durability}. ${promises[ready.durability] ?? ""}` : "unknown"),
-      h("h2", {}, "Checks"),
-      h("table", {}, h("thead", {}, h("tr", {}, ["Check", "State", "Took"].map((t) => h("th", { scope: "col" }, t)))),
-        h("tbody", {}, (ready.checks ?? []).map((c) => h("tr", {}, h("td", {}, c.name), h("td", {}, h("span", { class: `dot ${c.ok ? "ok" : "failed"}` }), c.ok ? " ok" : " failed"), h("td", {}, `${c.duration_ms.toFixed(1)} ms`))))),
-      h("h2", {}, "Access"),
-      row("Tenant", who.tenant), row("Scopes", who.scopes.join(", ")), who.run && row("Only run", who.run),
-      h("h2", {}, "Not known here"),
-      h("p", { class: "hint" }, "Lag of partitions and limits are at /metrics of the operators' address; dead letters are listed by agentstream deadletters."));
-    await new Promise((r) => setTimeout(r, 5000));
+    let version = "not known to you";
+    if (may) {
+      await part(stored, "/v1/agent/operations", (o) => {
+        version = o.version;
+        drawPartitions(stored, o.partitions);
+        drawLimits(bounds, o.limits);
+        bounds.dataset.version = o.version;
+      });
+      version = bounds.dataset.version ?? version;
+      if (!letters.contains(document.activeElement)) await part(letters, "/v1/agent/deadletters", (v) => drawLetters(letters, v));
+    }
+    if (signal.aborted) return;
+    drawNode(node, ready, version);
+    await new Promise((r) => setTimeout(r, 3000));
     if (signal.aborted) return;
   }
 }
 
-function row(name, value, ok) {
-  return h("p", { class: "fact" }, h("span", { class: "hint" }, name), ok !== undefined && h("span", { class: `dot ${ok ? "ok" : "failed"}` }), ` ${value}`);
+function card(title, body) {
+  return h("section", { class: "card" }, h("h2", {}, title), body);
+}
+
+function fact(name, value, ok) {
+  return [h("dt", {}, name), h("dd", {}, ok !== undefined && h("span", { class: `dot ${ok ? "ok" : "failed"}` }), value)];
+}
+
+function table(names, rows) {
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": names[0] }, h("table", {}, h("thead", {}, h("tr", {}, names.map((t) => h("th", { scope: "col" }, t)))), h("tbody", {}, rows)));
+}
+
+function drawNode(e, ready, version) {
+  fill(e, ready.draining === true && notice("This node is shutting down", "Its streams are ended; clients go on at another node."),
+    h("section", { class: "card" }, h("h2", {}, "This node"), h("dl", { class: "facts" },
+      fact("Ready", ready.ready ? "yes" : "no", ready.ready === true),
+      fact("Durability", ready.durability || "unknown"),
+      fact("Version", version),
+      (ready.checks ?? []).map((c) => fact(c.name, `${c.ok ? "ok" : "failed"}, ${c.duration_ms.toFixed(1)} ms`, c.ok)))));
+}
+
+function drawPartitions(e, partitions) {
+  if (partitions === null) {
+    fill(e, h("p", { class: "hint" }, "Not known here: another process stores the log's events in the archive. Its operators' address has it, at /readyz and /metrics."));
+    return;
+  }
+  fill(e, table(["Partition", "State", "Behind by", "Oldest", "Seen"], partitions.map((p) => h("tr", {}, h("td", {}, p.stream),
+    h("td", {}, h("span", { class: `dot ${p.trouble === null ? "ok" : "failed"}` }), p.trouble === null ? p.state : short(p.trouble, 120)),
+    h("td", { class: "num" }, p.lag_at === null ? "unknown" : p.lag_messages === 0 ? "nothing" : `${count(p.lag_events_estimate)} events, about`),
+    h("td", { class: "num" }, p.lag_messages === 0 ? "–" : duration(p.lag_seconds * 1000)), h("td", {}, p.lag_at === null ? "never" : time(p.lag_at))))));
+}
+
+function drawLimits(e, given) {
+  fill(e, h("dl", { class: "facts" }, Object.entries(given).map(([name, n]) => fact(limits[name] ?? name, n === 0 ? "no bound" : name.includes("bytes") ? bytes(n) : count(n)))));
+}
+
+function drawLetters(e, { deadletters, all }) {
+  if (all === 0) {
+    fill(e, h("p", { class: "hint" }, "None: the archive has stored everything that the log has taken."));
+    return;
+  }
+  fill(e, h("p", { class: "hint" }, `${count(all)} of this tenant${all > deadletters.length ? `; the newest ${deadletters.length}` : ""}. The log has taken them, and the archive could not store them.`),
+    deadletters.map((l) => letterView(l, (text, bad) => {
+      toast(text, bad ? "bad" : "");
+      e.dataset.sign = "";
+      document.activeElement?.blur();
+    })));
+}
+
+function letterView(l, done) {
+  const at = `/v1/agent/deadletters/${encodeURIComponent(l.id)}`;
+  const act = async (f) => {
+    try {
+      done(...(await f()));
+    } catch (e) {
+      done(`${explain(e).title}: ${e.message}`, true);
+    }
+  };
+  const retry = () => act(async () => {
+    const r = await ask(`${at}/retry`, { method: "POST" });
+    return [r.stored ? "Stored" : `It stays: ${r.error}`, !r.stored];
+  });
+  const drop = () => confirmed("Drop this dead letter? What is dropped is gone.", () => act(async () => {
+    await ask(at, { method: "DELETE" });
+    return ["Dropped"];
+  }));
+  return h("details", { class: "letter" }, h("summary", {}, h("b", {}, l.reason.replaceAll("_", " ")), ` ${l.run_id || "no run"}${l.seq ? ` #${l.seq}` : ""} `, h("span", { class: "hint" }, `${time(l.since)} · ${bytes(l.bytes)}${l.tries ? ` · tried ${l.tries}×` : ""}`)),
+    h("p", {}, short(l.error || l.detail, 500)), h("pre", { tabindex: "0" }, visible(l.body)),
+    h("div", { class: "actions" }, button("Try again", retry, "primary"), button("Drop", drop, "danger"), h("code", { class: "id" }, l.id)));
 }

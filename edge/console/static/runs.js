@@ -17,7 +17,7 @@ export async function runsScreen(s) {
   let chosen = "";
 
   const body = h("tbody", {});
-  const search = h("input", { type: "search", id: "search", placeholder: "Search title, id, agent, model", "aria-label": "Search runs", on: { input, keydown: toList } });
+  const search = h("input", { type: "search", id: "search", placeholder: "Search", "aria-label": "Search runs", on: { input, keydown: toList } });
   const state = h("select", { id: "state", "aria-label": "State", on: { change } }, h("option", { value: "" }, "All states"), h("option", { value: "waits" }, "Waits for a person"), states.map((v) => h("option", { value: v }, v.replaceAll("_", " "))));
   const byID = h("form", { class: "inline", on: { submit: openByID } }, h("label", { for: "by-id", class: "hidden" }, "Run id"), h("input", { id: "by-id", placeholder: "Open by id", maxlength: "128" }), h("button", { type: "submit" }, "Open"));
   const more = button("Show older runs", older, "", { hidden: true });
@@ -172,7 +172,7 @@ function update(row, info) {
   setText(link, short(info.title || info.run_id, 90));
   setText(id, info.title ? info.run_id : "");
   const began = Date.parse(info.started_at ?? "");
-  const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : Date.now();
+  const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : info.state ? Date.now() : Date.parse(info.updated_at ?? "");
   const used = tokens(info.usage);
   const texts = [info.agent ?? "", info.model ?? "", time(info.started_at), duration(ended - began), count(info.last_seq), used ? count(used.input) : "", used ? count(used.output) : "", cost({ cost_usd: info.cost_usd, ...info.usage })];
   texts.forEach((t, i) => setText(cell[i + 2], t === "" ? "–" : short(t, 60)));

@@ -39,3 +39,25 @@ export function badge(state) {
   const text = (state ?? "unknown").replaceAll("_", " ");
   return h("span", { class: `badge s-${state ?? "unknown"}` }, text);
 }
+
+/** Asks for a line of text in a dialog. */
+export function asked(title, then) {
+  const field = h("textarea", { rows: "3", required: true, "aria-label": title });
+  dialog(title, field, "Send", () => field.value.trim() !== "" && then(field.value.trim()));
+  field.focus();
+}
+
+/** Asks whether something is to be done. */
+export function confirmed(title, then) {
+  dialog(title, null, "Yes", then);
+}
+
+/** Shows a dialog; then is called when it is agreed to. */
+export function dialog(title, content, yes, then, no = "No") {
+  const d = h("dialog", { "aria-label": title });
+  fill(d, h("form", { method: "dialog", on: { submit: () => then() } }, h("h2", {}, title), content,
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), button(no, () => d.close(), "quiet"))));
+  d.addEventListener("close", () => d.remove());
+  document.body.append(d);
+  d.showModal();
+}

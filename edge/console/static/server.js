@@ -1,6 +1,6 @@
 // The server as the console uses it: the TypeScript client, the credential of this tab, and requests that the client has not.
 
-import { Client, ServerError } from "./lib/index.js";
+import { Client, ProtocolError, ServerError } from "./lib/index.js";
 
 const key = "agentstream-token";
 
@@ -53,8 +53,10 @@ export function curl(run, first, last) {
 
 /** Returns what an error means to a person: a title, and what one can do. */
 export function explain(e) {
+  if (e instanceof SyntaxError || e instanceof ProtocolError) return { title: "The answer cannot be read", text: "It is not what this server sends: something between may have answered in its place.", retry: true };
   if (!(e instanceof ServerError)) return { title: "The server cannot be reached", text: "The page goes on by itself when it is back.", retry: true };
   const code = e.code;
+  if (e.shared && e.status === 401) return { title: "This link has ended", text: "It has expired, or whoever made it may no longer share the run. Ask for a new one." };
   if (e.status === 401) return { title: "Not signed in", text: "The token is missing, wrong or has expired.", signIn: true };
   if (e.status === 403) return { title: "Not allowed", text: "The token does not allow this. Sign in with one that has the scope.", signIn: true };
   if (e.status === 404) return { title: "No such run", text: "There is no run with this id, or it belongs to another tenant." };

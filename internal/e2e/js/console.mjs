@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import net from "node:net";
 import puppeteer from "puppeteer-core";
 
-const { EDGES = "", TOKEN = "", SHOTS = "", ONLY = "" } = process.env;
+const { EDGES = "", TOKEN = "", AGENT = "", SHOTS = "", ONLY = "" } = process.env;
 const wire = EDGES === "" ? undefined : await proxy(EDGES.split(","));
 const BASE = wire?.url ?? process.env.BASE;
 const require = createRequire(import.meta.url);
@@ -266,7 +266,7 @@ const checks = {
     await open("#/sessions");
     await accessible("sessions");
     await picture("sessions");
-    if (process.env.AGENT !== "true") return;
+    if (AGENT !== "true") return;
     await page.type("#first", "please use a tool");
     await press("Begin");
     await until("the session", () => location.hash.startsWith("#/run/"));
@@ -277,10 +277,59 @@ const checks = {
   async "operations: what is promised, what is checked, and what is not known"() {
     await open("#/operations");
     await shows("Durability");
-    await shows("nats", "table");
-    await shows("Not known here");
+    await shows("nats", ".facts");
+    await shows("An event", ".narrow");
+    if (AGENT === "true") await until("every partition", () => document.querySelectorAll(".card table tbody tr").length >= 8);
+    else await shows("another process stores");
+    if (AGENT !== "true") {
+      await shows("bad message", ".letter");
+      await page.click(".letter summary");
+      await shows("no pack", ".letter pre");
+      await accessible("dead letters");
+    }
     await accessible("operations");
     await picture("operations");
+    if (AGENT === "true") return shows("None: the archive has stored everything");
+    await press("Try again", ".letter");
+    await shows("It stays", "#toasts");
+    await shows("tried 1×", ".letter");
+    await page.click(".letter summary");
+    await press("Drop", ".letter");
+    await press("Yes", "dialog");
+    await shows("None: the archive has stored everything");
+  },
+
+  async "a share link reads one run, and nothing else"() {
+    await post("shared", life("running"), { type: "session.created", payload: { title: "Look at this" } }, start("m"), say("to be seen"));
+    await post("secret", life("running"));
+    await open("#/run/shared");
+    await shows("Look at this", "h1");
+    await press("Share");
+    await shows("reads this run, and nothing else", "dialog");
+    await accessible("share");
+    await press("Make the link", "dialog");
+    await until("the link", () => document.querySelector("#link")?.value.includes("/console/#/share/"));
+    await picture("share");
+    const link = await page.$eval("#link", (e) => e.value);
+    const token = link.split("/share/")[1];
+    const ask = (path, method = "GET") => fetch(BASE + path, { method, headers: { Authorization: `Bearer ${token}` } }).then((r) => r.status);
+    const statuses = [await ask("/v1/agent/runs/shared"), await ask("/v1/agent/runs/secret"), await ask("/v1/agent/runs/shared/cancel", "POST"), await ask("/v1/agent/runs/shared/shares", "POST"), await ask("/v1/agent/runs"), await ask("/v1/agent/operations")];
+    if (String(statuses) !== "200,404,403,403,404,403") throw new Error(`with the share: ${statuses}`);
+    await page.goto("about:blank");
+    await page.evaluate(() => 0);
+    await page.goto(link);
+    await shows("to be seen", ".conversation");
+    await until("the token is out of the address", () => location.hash === "#/run/shared");
+    if (await page.evaluate(() => !document.querySelector(".control").hidden || [...document.querySelectorAll("button")].some((b) => b.innerText === "Share"))) throw new Error("a reader is offered more than reading");
+    expected.push("404", "401");
+    await open("#/run/secret");
+    await shows("No such run");
+    await page.goto("about:blank");
+    await page.goto(link.slice(0, -3) + "xyz");
+    await shows("This link has ended");
+    await accessible("an ended link");
+    expected.splice(0);
+    await page.evaluate((t) => (t === "" ? sessionStorage.clear() : sessionStorage.setItem("agentstream-token", t)), TOKEN);
   },
 
   async "hostile content stays text, and breaks nothing"() {
@@ -312,13 +361,55 @@ const checks = {
     expected.splice(0);
     await open("#/run/read_kid");
     await shows("from the child", ".conversation");
-    const kids = Array.from({ length: 1000 }, (_, i) => ({ type: "child.spawn", payload: { child_id: `many_${i}`, prompt: `task ${i}` } }));
+    const kids = Array.from({ length: 10_000 }, (_, i) => ({ type: "child.spawn", payload: { child_id: `many_${i}`, prompt: `task ${i}` } }));
     await post("many", life("running"));
     for (let i = 0; i < kids.length; i += 500) await post("many", ...kids.slice(i, i + 500));
     await open("#/run/many");
-    await shows("many_999", ".conversation");
+    await shows("many_9999", ".conversation");
+    await until("its lanes", () => document.querySelectorAll(".w-lane").length > 3);
     const n = await page.evaluate(() => document.querySelectorAll("*").length);
-    if (n > 6000) throw new Error(`${n} elements for a thousand children`);
+    if (n > 6000) throw new Error(`${n} elements for ten thousand children`);
+  },
+
+  async "what the server refuses has a screen: no permission, an expired run, too many requests, a broken answer, a server that is away"() {
+    await page.setRequestInterception(true);
+    let answer;
+    const give = (r) => (answer === undefined || !r.url().includes("/runs/refused") ? r.continue() : answer === "away" ? r.abort("connectionrefused") : r.respond(answer)).catch(() => {});
+    page.on("request", give);
+    const problem = (status, code, message) => ({ status, contentType: "application/json", body: JSON.stringify({ error: { code, message } }) });
+    expected.push("403", "410", "429", "500", "ERR_CONNECTION_REFUSED", "ERR_FAILED");
+    for (const [given, title, action] of [
+      [problem(403, "FORBIDDEN", "not allowed"), "Not allowed", "Sign in"], [problem(410, "GONE", "the run was deleted"), "No longer kept", "All runs"],
+      [problem(500, "INTERNAL", "it broke"), "The server has a problem", "Try again"], [{ status: 200, contentType: "application/json", body: "<html>no JSON" }, "The answer cannot be read", "Try again"],
+      ["away", "The server cannot be reached", "Try again"]]) {
+      answer = given;
+      await open("#/run/refused");
+      await shows(title, "main");
+      await shows(action, "main .actions");
+      await accessible(title);
+    }
+    answer = undefined;
+    page.off("request", give);
+    await page.setRequestInterception(false);
+    await post("refused", life("running"), start("m"), say("back again"));
+    await press("Try again");
+    await shows("back again", ".conversation");
+    expected.splice(0);
+  },
+
+  async "payloads of any form are shown, and break nothing"() {
+    const odd = [null, 7, "text", [], [[]], {}, { payload: null }, { message_id: 7, role: [], model: {}, text: { a: 1 }, usage: [], content: 5, plan: 3, options: {}, call_id: [], input: "x", steps: {} }];
+    let taken = 0;
+    await post("odd", life("running"), start("m"), say("so far so good"));
+    for (const type of ["message.start", "text.delta", "message.end", "tool.start", "tool.end", "input.requested", "plan.proposal", "child.spawn", "turn.start", "session.updated", "custom.odd"])
+      for (const payload of odd) taken += await post("odd", { type, payload }).then(() => 1, () => 0);
+    if (taken === 0) throw new Error(`the server has taken ${taken} odd payloads`);
+    await post("odd", start("z"), say("and to the end"));
+    await open("#/run/odd");
+    await shows("and to the end", ".conversation");
+    await page.evaluate(() => document.querySelectorAll(".seq").forEach((b) => b.click()));
+    await until("bars", () => document.querySelector(".waterfall") !== null);
+    await accessible("odd payloads");
   },
 };
 

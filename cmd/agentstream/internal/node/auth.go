@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +28,7 @@ type AuthFlags struct {
 	ScopeClaim  string        `help:"Claim that holds the scopes: a text with spaces or a list." default:"scope" env:"AGENTSTREAM_SCOPE_CLAIM" placeholder:"NAME"`
 	ScopePrefix string        `help:"What stands before read, write and command in that claim; the plain names are accepted as well." default:"agentstream:" env:"AGENTSTREAM_SCOPE_PREFIX" placeholder:"TEXT"`
 	CORSOrigin  []string      `name:"cors-origin" help:"Exact origins of pages that may read answers and open WebSockets." env:"AGENTSTREAM_CORS_ORIGIN" placeholder:"https://HOST,…"`
+	ShareSecret string        `name:"share-secret" help:"Signs share links, the same at every node (32 bytes or more). Without it none are made; dev makes one for as long as it runs." env:"AGENTSTREAM_SHARE_SECRET" placeholder:"TEXT"`
 	TicketTTL   time.Duration `name:"ticket-ttl" help:"How long a stream ticket can be redeemed, 1s to 10m." default:"60s" env:"AGENTSTREAM_TICKET_TTL"`
 }
 
@@ -52,6 +54,9 @@ func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
 	}
 	if f.TicketTTL != 0 && (f.TicketTTL < time.Second || f.TicketTTL > auth.MaxTicketTTL) {
 		return fmt.Errorf("--ticket-ttl %v: 1s to %v is allowed", f.TicketTTL, auth.MaxTicketTTL)
+	}
+	if n := len(f.ShareSecret); n > 0 && n < 32 {
+		return fmt.Errorf("--share-secret: %d bytes, at least 32 are needed", n)
 	}
 	if _, err := f.jwt(nil); err != nil {
 		return err
@@ -101,8 +106,10 @@ type Gate struct {
 	Authenticate func(*http.Request) (auth.Caller, error)
 	Still        func(auth.Caller) error
 	Tickets      *auth.Tickets
+	Shares       *auth.Shares // nil: none are made
 	Checks       []edge.Check
-	jwt          *auth.JWT // nil when no tokens are accepted
+	jwt          *auth.JWT  // nil when no tokens are accepted
+	open         *auth.Open // nil when a credential is asked for
 }
 
 // NewGate puts the node's authentication together. Keys of an issuer are fetched once, so that a
@@ -110,6 +117,9 @@ type Gate struct {
 func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logger) (*Gate, error) {
 	g := &Gate{}
 	if err := g.schemes(ctx, f, log); err != nil {
+		return nil, err
+	}
+	if err := g.share(f.ShareSecret); err != nil {
 		return nil, err
 	}
 	store, err := authjs.OpenTickets(ctx, nc)
@@ -120,6 +130,36 @@ func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logge
 	return g, err
 }
 
+// share makes what signs shares, and accepts them beside what the node accepts otherwise.
+func (g *Gate) share(secret string) (err error) {
+	if secret == "" {
+		return nil
+	}
+	ask, still := g.Authenticate, g.Still
+	if g.Shares, err = auth.NewShares(auth.SharesConfig{Secret: []byte(secret), Still: still}); err != nil {
+		return fmt.Errorf("--share-secret: %w", err)
+	}
+	shared := auth.Bearer{g.Shares}
+	g.Authenticate = func(r *http.Request) (auth.Caller, error) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer shr_") {
+			return ask(r)
+		}
+		if g.open != nil { // whose checks of the request are not about a credential
+			if _, err := g.open.Authenticate(r); err != nil {
+				return auth.Caller{}, err
+			}
+		}
+		return shared.Authenticate(r)
+	}
+	g.Still = func(c auth.Caller) error {
+		if strings.HasPrefix(c.Credential, "share:") {
+			return g.Shares.Still(c)
+		}
+		return still(c)
+	}
+	return nil
+}
+
 func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) error {
 	all := auth.Caller{Tenant: f.Tenant, Scopes: auth.ScopeAll}
 	if f.Open() {
@@ -127,7 +167,7 @@ func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) er
 		if err != nil {
 			return fmt.Errorf("--cors-origin: %w", err)
 		}
-		g.Authenticate, g.Still = o.Authenticate, o.Still
+		g.open, g.Authenticate, g.Still = o, o.Authenticate, o.Still
 		log.Warn("no authentication: everybody on this machine may do everything", "tenant", f.Tenant)
 		return nil
 	}

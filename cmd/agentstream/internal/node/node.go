@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
@@ -28,6 +29,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
+	"agentstream/persister"
 	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/producers"
@@ -64,7 +66,8 @@ type Node struct {
 	inbox    *pubjs.Inbox // nil: events are not taken over NATS
 	gate     *Gate
 	Checks   []edge.Check
-	Storing  func() error // returns why the archive takes nothing; nil: another process writes it
+	Stored   func() []persister.Status // how far the archive has come; nil: another process writes it
+	Storing  func() error              // returns why the archive takes nothing; nil: another process writes it
 	files    process.Files
 	metrics  *process.Metrics
 	logger   *slog.Logger
@@ -77,10 +80,11 @@ type Config struct {
 	Embedded   bool       // the server of nc is in this process
 	Alone      bool       // this process alone writes and reads the log, which was declared as such
 	Archive    Archive
-	Runs       edge.Catalog  // the archive's list of runs
-	Offsets    perjs.Offsets // of the log, as the archive has them; nil: there is none
-	Tables     edge.Check    // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
-	Room       *Room         // of the disk below the log; nil: it is not ours
+	Letters    archive.DeadLetters // the archive's; nil: there is none
+	Runs       edge.Catalog        // the archive's list of runs
+	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
+	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
+	Room       *Room               // of the disk below the log; nil: it is not ours
 	Flags      *ListenFlags
 	Durability string
 	Memory     process.Budget
@@ -185,13 +189,23 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if cfg.Flags.Console {
 		page = console.Handler()
 	}
+	var op edge.Operator
+	if cfg.Letters != nil {
+		op = &operator{letters: cfg.Letters, status: func() []persister.Status {
+			if n.Stored == nil {
+				return nil
+			}
+			return n.Stored()
+		}}
+	}
 	n.server, err = edge.New(edge.Config{
+		Operator: op, Version: cli.Version(),
 		Console:     page,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis()),
 			threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})},
-		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Origins: cfg.Flags.CORSOrigin,
+		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,
 		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainWindow: cfg.Flags.Drain,

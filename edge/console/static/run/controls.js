@@ -1,7 +1,7 @@
 // Steering a run: what is possible in its state and with the token's scopes, and nothing else.
 
 import { h, fill, short, visible } from "../dom.js";
-import { button, toast } from "../screen.js";
+import { asked, button, confirmed, toast } from "../screen.js";
 
 const over = new Set(["done", "aborted", "error"]);
 
@@ -38,7 +38,7 @@ export function controls(model, { client, run, who }) {
 
   function update() {
     const s = model.fold.snapshot;
-    const live = model.mode === "live";
+    const live = model.mode === "live" && model.position > 0;
     element.hidden = !may || !live;
     if (!may || !live) return;
     const pending = s.commands.map((c) => c.command);
@@ -49,10 +49,10 @@ export function controls(model, { client, run, who }) {
     const done = over.has(s.state);
     const gate = s.plan !== null && s.plan.decided_seq === null && !done && s.plan.gate !== null;
     fill(row,
-      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => ask("Why is the plan rejected?", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
+      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => asked("Why is the plan rejected?", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
       !done && ["running", "planning", null].includes(s.state) && !pending.includes("pause") && button("Pause", () => act("Pause", () => client.pause(run))),
       !done && (s.state === "paused" || pending.includes("pause")) && !pending.includes("resume") && button("Resume", () => act("Resume", () => client.resume(run)), "primary"),
-      !done && button("Redirect", () => ask("What should it do instead?", (t) => act("Redirection", () => client.redirect(run, t)))),
+      !done && button("Redirect", () => asked("What should it do instead?", (t) => act("Redirection", () => client.redirect(run, t)))),
       !done && !pending.includes("cancel") && button("Cancel run", () => confirmed("Cancel this run? The agent is asked to stop.", () => act("Cancel", () => client.cancel(run))), "danger"),
       pending.length > 0 && h("span", { class: "hint" }, `waiting for the agent: ${pending.join(", ")}`));
     fill(questions, done ? [] : open.map((q) => question(q)));
@@ -82,23 +82,3 @@ function list(raw) {
 
 const labelOf = (o) => String(typeof o === "object" && o !== null ? o.label ?? o.title ?? o.id ?? o.value : o);
 const valueOf = (o) => (typeof o === "object" && o !== null ? o.value ?? o.id ?? o.label : o);
-
-/** Asks for a line of text in a dialog. */
-function ask(title, then) {
-  const field = h("textarea", { rows: "3", required: true, "aria-label": title });
-  dialog(title, field, "Send", () => field.value.trim() !== "" && then(field.value.trim()));
-  field.focus();
-}
-
-function confirmed(title, then) {
-  dialog(title, null, "Yes", then);
-}
-
-function dialog(title, content, yes, then) {
-  const d = h("dialog", { "aria-label": title });
-  fill(d, h("form", { method: "dialog", on: { submit: () => then() } }, h("h2", {}, title), content,
-    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), button("No", () => d.close(), "quiet"))));
-  d.addEventListener("close", () => d.remove());
-  document.body.append(d);
-  d.showModal();
-}

@@ -109,7 +109,7 @@ export function conversation(model, { choose, openLane, blob }) {
   }
 
   const views = {
-    message: (m) => [h("div", { class: `who r-${m.role}` }, m.role ?? "message", m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`), m.end_seq === null && h("span", { class: "live", "aria-label": "under way" })),
+    message: (m) => [h("div", { class: `who r-${m.role}` }, m.role ?? "message", m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`), m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
       m.blocks.map((b) => blockView(b, m)), m.error !== null && failure(m.error), m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")],
     tool: (c) => toolView(c),
     child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link")), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),

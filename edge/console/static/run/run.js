@@ -8,6 +8,7 @@ import { conversation } from "./conversation.js";
 import { details } from "./details.js";
 import { RunModel } from "./model.js";
 import { player } from "./player.js";
+import { share } from "./share.js";
 import { waterfall } from "./waterfall.js";
 
 /** Shows the run that the address names. */
@@ -18,7 +19,7 @@ export async function runScreen(s) {
   const trouble = (e) => signal.aborted || failed(main, e, s.open, signIn);
 
   const title = h("h1", {}, short(run, 128)), name = h("span", { class: "id" });
-  const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {});
+  const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {}), away = h("div", {});
   const usage = h("details", { class: "usage" }, h("summary", {}, "Usage"), h("div", {}));
   const events = details(client, run, signal);
   const talk = conversation(model, { choose: (entry) => choose(entry.seq, entry.it.end_seq ?? entry.it.answered_seq ?? entry.seq, "talk"), openLane, blob });
@@ -28,8 +29,8 @@ export async function runScreen(s) {
   const connection = document.getElementById("connection");
 
   fill(main, h("div", { class: "run-screen" },
-    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, state, facts, h("span", { class: "grow" }), lanes),
-    gaps, time.element,
+    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, state, facts, h("span", { class: "grow" }), lanes, who.run === null && button("Share", () => share(run))),
+    away, gaps, time.element,
     h("div", { class: "panes" }, h("div", { class: "pane left" }, talk.element, steer.element), h("div", { class: "pane right" }, bars.element, usage, events.element))));
 
   const draw = framed(() => {
@@ -53,6 +54,8 @@ export async function runScreen(s) {
     if (signal.aborted) return;
     if (what === "place") talk.reset();
     if (what === "gap") drawGaps();
+    const unseen = model.position === 0 && model.connection.state === "offline";
+    if (unseen !== away.hasChildNodes()) fill(away, unseen && notice("The server cannot be reached", "Nothing of the run has come yet. It is asked for again and again.", button("Try again", s.open, "primary")));
     setText(connection, model.connection.text);
     connection.dataset.state = model.connection.state;
     draw();

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/edge"
+	"agentstream/persister"
+	"agentstream/persister/deadletter"
+)
+
+// operator answers what operators ask about the archive.
+type operator struct {
+	letters archive.DeadLetters
+	status  func() []persister.Status // nothing where another process stores
+}
+
+var _ edge.Operator = (*operator)(nil)
+
+// longestLetter bounds what is shown of a dead letter, in bytes.
+const longestLetter = 16 << 10
+
+// Partitions returns what the persister of this process reports.
+func (o *operator) Partitions() (out []edge.Partition) {
+	for _, s := range o.status() {
+		p := edge.Partition{Stream: s.Stream, State: "active", LagMessages: s.Lag.Messages, LagEvents: s.LagEvents}
+		if s.Standby {
+			p.State = "standby"
+		}
+		if !s.Lag.Oldest.IsZero() {
+			p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
+		}
+		if !s.LagAt.IsZero() {
+			p.LagAt = &s.LagAt
+		}
+		switch {
+		case s.Alarm != "":
+			p.Trouble = &s.Alarm
+		case !s.RetryingSince.IsZero():
+			p.Trouble = &s.LastError
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// DeadLetters returns the newest dead letters of a tenant.
+func (o *operator) DeadLetters(ctx context.Context, tenant string, most int) ([]edge.DeadLetter, int, error) {
+	counts, err := o.letters.CountDeadLetters(ctx, deadletter.Query{Tenant: tenant})
+	if err != nil {
+		return nil, 0, err
+	}
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	stored, err := o.letters.FindDeadLetters(ctx, deadletter.Query{Tenant: tenant, Limit: most, Bodies: true})
+	out := make([]edge.DeadLetter, 0, len(stored))
+	for i := range stored {
+		l := &stored[i]
+		out = append(out, edge.DeadLetter{ID: l.Name, RunID: l.Key.Run, Seq: l.Seq, Stream: l.Stream, Reason: l.Reason, Detail: l.Detail,
+			Since: l.Since.UTC(), Tries: l.Tries, Error: l.Error, Bytes: l.Size, Body: string(l.Body[:min(len(l.Body), longestLetter)])})
+	}
+	return out, all, err
+}
+
+func (o *operator) named(ctx context.Context, tenant, id string, bodies bool) ([]deadletter.Stored, error) {
+	found, err := o.letters.FindDeadLetters(ctx, deadletter.Query{Names: []string{id}, Tenant: tenant, Limit: 1, Bodies: bodies})
+	if errors.Is(err, deadletter.ErrName) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// Retry decodes and stores a dead letter again.
+func (o *operator) Retry(ctx context.Context, tenant, id string) (stays string, found bool, err error) {
+	letters, err := o.named(ctx, tenant, id, true)
+	if err != nil || len(letters) == 0 {
+		return "", false, err
+	}
+	outcomes, err := deadletter.Redrive(ctx, o.letters, letters...)
+	if err != nil {
+		return "", true, err
+	}
+	return outcomes[0].Error, true, nil
+}
+
+// Drop removes a dead letter.
+func (o *operator) Drop(ctx context.Context, tenant, id string) (bool, error) {
+	letters, err := o.named(ctx, tenant, id, false)
+	if err != nil || len(letters) == 0 {
+		return false, err
+	}
+	n, err := o.letters.DropDeadLetters(ctx, []string{id})
+	return n > 0, err
+}

@@ -1,0 +1,153 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/ends"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	"agentstream/schema"
+)
+
+// Operator knows what operators ask about a node. It is safe for concurrent use.
+type Operator interface {
+	// Partitions returns how far each partition is stored; nil when another process stores them.
+	Partitions() []Partition
+	// DeadLetters returns the newest dead letters of a tenant, and the number of all.
+	DeadLetters(ctx context.Context, tenant string, most int) (letters []DeadLetter, all int, err error)
+	// Retry tries a tenant's dead letter again and returns why it stays, "" when it was stored. found is false when there is none.
+	Retry(ctx context.Context, tenant, id string) (stays string, found bool, err error)
+	// Drop removes a tenant's dead letter, and reports whether there was one.
+	Drop(ctx context.Context, tenant, id string) (found bool, err error)
+}
+
+// Partition is one partition of the log, as far as it is stored in the archive.
+type Partition struct {
+	Stream      string     `json:"stream"`
+	State       string     `json:"state"` // active, or standby while another process stores it
+	LagMessages uint64     `json:"lag_messages"`
+	LagEvents   uint64     `json:"lag_events_estimate"`
+	LagSeconds  float64    `json:"lag_seconds"`
+	LagAt       *time.Time `json:"lag_at"`  // when the log was last asked; null: never
+	Trouble     *string    `json:"trouble"` // the alarm, or the last error while it is retried; null: none
+}
+
+// DeadLetter is what the log has taken and the archive could not store.
+type DeadLetter struct {
+	ID     string     `json:"id"`
+	RunID  string     `json:"run_id"`
+	Seq    schema.Seq `json:"seq"` // 0: the whole message
+	Stream string     `json:"stream"`
+	Reason string     `json:"reason"`
+	Detail string     `json:"detail"`
+	Since  time.Time  `json:"since"`
+	Tries  int        `json:"tries"`
+	Error  string     `json:"error"` // of the last try
+	Bytes  int        `json:"bytes"`
+	Body   string     `json:"body"` // its beginning
+}
+
+// Facts are what a node says of itself to operators.
+type Facts struct {
+	Version    string           `json:"version"`
+	Durability string           `json:"durability"`
+	Limits     map[string]int64 `json:"limits"` // 0: no bound
+}
+
+// maxLetters bounds how many dead letters are listed. The command agentstream deadletters lists all.
+const maxLetters = 20
+
+func (a *API) operationRoutes() []protocol.Route {
+	route := func(pattern string, serve func(*protocol.Call) error) protocol.Route {
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeOperate, Serve: serve}
+	}
+	return []protocol.Route{
+		route("GET /v1/agent/operations", a.operations),
+		route("GET /v1/agent/deadletters", a.listDeadLetters),
+		route("POST /v1/agent/deadletters/{id}/retry", a.retryDeadLetter),
+		route("DELETE /v1/agent/deadletters/{id}", a.dropDeadLetter),
+	}
+}
+
+// operations returns what this node knows of itself. What it does not know is null.
+func (a *API) operations(c *protocol.Call) error {
+	out := struct {
+		Facts
+		Partitions []Partition `json:"partitions"`
+	}{Facts: a.cfg.Facts}
+	if a.cfg.Operator != nil {
+		out.Partitions = a.cfg.Operator.Partitions()
+	}
+	return reply(c, out)
+}
+
+func (a *API) listDeadLetters(c *protocol.Call) error {
+	if a.cfg.Operator == nil {
+		return ends.ErrNoRuns
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	letters, all, err := a.cfg.Operator.DeadLetters(ctx, c.Caller.Tenant, maxLetters)
+	if err != nil {
+		return fmt.Errorf("dead letters: %w: %w", fanout.ErrUnavailable, err)
+	}
+	return reply(c, struct {
+		Letters []DeadLetter `json:"deadletters"`
+		All     int          `json:"all"`
+	}{letters, all})
+}
+
+func (a *API) retryDeadLetter(c *protocol.Call) error {
+	var stays string
+	return a.onDeadLetter(c, func(ctx context.Context, id string) (found bool, err error) {
+		stays, found, err = a.cfg.Operator.Retry(ctx, c.Caller.Tenant, id)
+		return found, err
+	}, func() any {
+		return struct {
+			Stored bool   `json:"stored"`
+			Error  string `json:"error"` // why it stays
+		}{stays == "", stays}
+	})
+}
+
+func (a *API) dropDeadLetter(c *protocol.Call) error {
+	return a.onDeadLetter(c, func(ctx context.Context, id string) (bool, error) {
+		return a.cfg.Operator.Drop(ctx, c.Caller.Tenant, id)
+	}, func() any {
+		return struct {
+			Dropped bool `json:"dropped"`
+		}{true}
+	})
+}
+
+// onDeadLetter does something with the dead letter that the path names, and answers.
+func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id string) (bool, error), answer func() any) error {
+	if a.cfg.Operator == nil {
+		return ends.ErrNoRuns
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	found, err := do(ctx, c.Path("id"))
+	if err != nil {
+		return fmt.Errorf("dead letter: %w: %w", fanout.ErrUnavailable, err)
+	}
+	if !found {
+		return fmt.Errorf("dead letter %q: %w", ends.Clip(c.Path("id")), dialect.ErrNotFound)
+	}
+	return reply(c, answer())
+}
+
+func reply(c *protocol.Call, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.Reply(http.StatusOK, body)
+	return nil
+}

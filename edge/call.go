@@ -108,6 +108,9 @@ func (c *call) refuseCall() {
 
 // refuse writes the error in the words of the route's dialect.
 func (c *call) refuse(reason dialect.Reason) {
+	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.Entered() { // whose body may stay open: the answer does not wait for it
+		c.In.Unread = http.NewResponseController(c.Writer).EnableFullDuplex() == nil
+	}
 	p := ends.Problem(reason, c.err)
 	p.RequestID = c.ID
 	h := c.Writer.Header()

@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,49 @@ func (k *talk) writes(h *spoken) {
 	h.ask("POST", events, "mine", "", good+"\n"+`{"type":"progress","child_id":"kid"}`, "Agentstream-Atomic", "true").expect(k.t, 413, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", "{\"type\":\"progress\"}\n{\"type\":\"tool.end\",\"payload\":{\"call_id\":\"c\",\"ok\":1}}").expect(k.t, 400, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", `[{"type":"nonsense"}]`).expect(k.t, 400, schema.CodeUnknownType)
+}
+
+// publishes sends lines of several runs.
+func (k *talk) publishes(h *spoken) {
+	ask := func(h *spoken, body string, headers ...string) answer {
+		return h.ask("POST", publishPath, "", "", body, headers...)
+	}
+	if a := ask(h, lineOf("mine", "")+"\n"+lineOf("ended", "")); a.status != 200 || strings.Count(a.body, "\n") != 2 {
+		k.t.Errorf("%d %s", a.status, a.body)
+	}
+	ask(h, "\n").expect(k.t, 400, schema.CodeMalformed)
+	ask(h, lineOf("mine", ""), "Idempotency-Key", "").expect(k.t, 400, "BAD-REQUEST")
+	ask(h, lineOf("mine", ""), tenantHeader, "one run").expect(k.t, 404, "NOT-FOUND")
+	ask(h, "x", "Content-Type", "text/html").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+	ask(h, "x", "Content-Encoding", "br").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+	small := k.house(func(c *edge.Config) {
+		c.MaxBodyBytes, c.MaxBlobBytes, c.MaxStreams, c.IngestLimit.Requests, c.BodyTimeout = 200, 200, 1, 1, 20*time.Millisecond
+	})
+	ask(small, strings.Repeat(" ", 201)).expect(k.t, 413, schema.CodeMalformed)
+	send := func(length int64, headers ...string) answer {
+		r, w := io.Pipe()
+		req := small.request("POST", publishPath, "", headers...)
+		req.Body, req.ContentLength = r, length
+		resp, err := small.client.Do(req)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		_ = w.Close()
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		a := answer{resp.StatusCode, resp.Header, string(b), resp.Close}
+		k.heard(exchange{"POST", publishPath, a})
+		return a
+	}
+	send(10).expect(k.t, 408, "REQUEST-TIMEOUT")
+	small.publish(small.client) // takes the one place
+	send(-1).expect(k.t, 503, "BUSY")
+	once := k.house(func(c *edge.Config) { c.IngestLimit.Events = 1 })
+	ask(once, lineOf("mine", ""))
+	ask(once, lineOf("mine", "")).expect(k.t, 429, "RATE-LIMITED")
 }
 
 // large is what is kept beside events.

@@ -74,6 +74,7 @@ func TestServerKeepsItsContract(t *testing.T) {
 	k.faults(h, table)
 	k.reads(h)
 	k.writes(h)
+	k.publishes(h)
 	k.large(h)
 	k.commands(h)
 	k.limits(table)

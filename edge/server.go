@@ -94,7 +94,7 @@ func (s *Server) rooms() error {
 	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
 		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
-		LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
+		KeepAlive: cfg.KeepAlive, LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
 	return err
 }
 

@@ -63,6 +63,25 @@ func (bs *Bodies) Enter(c *Incoming, w http.ResponseWriter, r *http.Request, ten
 	}
 }
 
+// Share returns what a tenant's stream takes of the memory for bodies, which is to be given back.
+func (bs *Bodies) Share(tenant string) interface {
+	Take(ctx context.Context, n int64) error
+	Give(n int64)
+} {
+	return &share{room: bs.room, tenant: tenant}
+}
+
+// Plain holds a body that is a stream to its media types, and to no coding.
+func Plain(h http.Header, types ...string) error {
+	if err := mediaType(h, types); err != nil {
+		return err
+	}
+	if coding, err := CodingOf(h); err != nil || coding != "" {
+		return ends.ErrCoding
+	}
+	return nil
+}
+
 // Entered reports whether the body has a share of the memory for bodies.
 func (c *Incoming) Entered() bool { return c.Share.room != nil }
 

@@ -78,7 +78,7 @@ func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 		return nil, err
 	}
 	cfg.Report.Release = func() { v.Leave(cfg.Life) }
-	cfg.Life.expire()
+	cfg.Life.Expire()
 	c := &Conversation{live: v, cfg: cfg, life: cfg.Life, begun: time.Now()}
 	c.turn.Lock()
 	return c, nil

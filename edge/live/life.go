@@ -48,8 +48,8 @@ func (l *Life) Leave() {
 	l.apart = nil
 }
 
-// expire ends the stream with its credential.
-func (l *Life) expire() {
+// Expire ends the stream with its credential.
+func (l *Life) Expire() {
 	if at := l.Caller.Expires; !at.IsZero() {
 		timer := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
 		context.AfterFunc(l.Ctx, func() { timer.Stop() })

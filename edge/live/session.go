@@ -47,7 +47,7 @@ func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session
 			return err
 		}
 		c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was sent
-		l.expire()
+		l.Expire()
 		return nil
 	})
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"agentstream/edge/auth"
@@ -37,6 +38,7 @@ type Config struct {
 	MaxTenantBlobBytes int64
 	BodyTimeout        time.Duration
 	WriteTimeout       time.Duration
+	KeepAlive          time.Duration
 	LogTimeout         time.Duration
 	Logger             *slog.Logger
 	Hooks              live.Hooks
@@ -48,12 +50,13 @@ type API struct {
 	ids   *schema.IDs
 	jsonl *jsonl.Transport
 	blobs blobsUsed
+	large *sync.Pool // of memory in which streams are read
 }
 
 // New starts nothing.
 func New(cfg Config) (*API, error) {
 	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
-	return &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}, err
+	return &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files, large: newLarge()}, err
 }
 
 // Routes returns the paths.
@@ -71,6 +74,7 @@ func (a *API) Routes() []protocol.Route {
 		read("GET /v1/agent/runs/{run}", a.summary),
 		write("PUT /v1/agent/runs/{run}", a.putRun),
 		write("POST /v1/agent/runs/{run}/events", a.ingest),
+		{Pattern: "POST /v1/agent/events", Needs: auth.ScopeWrite, Serve: a.publish}, // a stream is no request at a time
 		read("GET /v1/agent/runs/{run}/events", a.page),
 		read("GET /v1/agent/runs/{run}/steps", a.listSteps),
 		read("GET /v1/agent/runs/{run}/snapshot", a.snapshot),

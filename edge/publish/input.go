@@ -1,0 +1,327 @@
+package publish
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/edge/ends"
+	"agentstream/edge/limits"
+	"agentstream/fanout"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// input is what the goroutine knows that feeds a stream.
+type input struct {
+	s     *Stream
+	n     int    // lines so far
+	rest  []byte // the beginning of a line
+	skip  int    // bytes of a line that is too large, so far; 0: there is none
+	fresh []*lane
+
+	meter   *limits.Meter
+	entered bool
+}
+
+// maxSkipped is how much of a line that is too large is passed over before its client is taken for one that sends no lines,
+// in bytes.
+const maxSkipped = 8 << 20
+
+// Feed takes bytes, in which lines begin and end anywhere, and waits while too much is unanswered. It may change p, and does
+// not keep it. An error ends the stream: ErrGarbage, or what Stop was called with.
+func (s *Stream) Feed(p []byte) error {
+	for len(p) > 0 {
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			return s.settled(s.in.begin(p))
+		}
+		if err := s.in.end(p[:end]); err != nil {
+			return s.settled(err)
+		}
+		p = p[end+1:]
+	}
+	return s.settled(nil)
+}
+
+// Message is Feed of whole lines; the last one needs no line feed.
+func (s *Stream) Message(p []byte) error {
+	err := s.Feed(p)
+	if err == nil && (len(s.in.rest) > 0 || s.in.skip > 0) {
+		err = s.settled(s.in.end(nil))
+	}
+	return err
+}
+
+// settled lets the workers have what was fed.
+func (s *Stream) settled(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.in.flush()
+	if err == nil {
+		err = s.stopped
+	}
+	return err
+}
+
+// begin keeps the beginning of a line.
+func (in *input) begin(p []byte) error {
+	if in.skip == 0 && len(in.rest)+len(p) <= in.s.cfg.MaxLine {
+		in.rest = append(in.rest, p...)
+		return nil
+	}
+	in.skip += len(in.rest) + len(p)
+	if in.rest = nil; in.skip > maxSkipped {
+		in.n++
+		return in.garbage(in.tooLarge())
+	}
+	return nil
+}
+
+// end takes the end of a line.
+func (in *input) end(p []byte) error {
+	in.n++
+	if in.skip > 0 {
+		in.skip = 0
+		return in.refuse(nil, in.tooLarge())
+	}
+	if len(in.rest) > 0 {
+		p = append(in.rest, p...)
+		if in.rest = p[:0]; cap(p) > keptRest {
+			in.rest = nil
+		}
+	}
+	if p = bytes.TrimSuffix(p, []byte{'\r'}); len(p) == 0 {
+		return nil
+	}
+	if len(p) > in.s.cfg.MaxLine {
+		return in.refuse(nil, in.tooLarge())
+	}
+	return in.line(p, true)
+}
+
+// keptRest is the largest beginning of a line whose memory is used again, in bytes.
+const keptRest = 1 << 10
+
+func (in *input) tooLarge() error {
+	return fmt.Errorf("more than %d bytes: %w", in.s.cfg.MaxLine, schema.ErrTooLarge)
+}
+
+// line takes a whole line. copied means that its bytes are copied.
+func (in *input) line(p []byte, copied bool) error {
+	at, err := schema.ReadAddress(p)
+	switch {
+	case errors.Is(err, schema.ErrNoObject) && in.s.client.Deliver != nil:
+		return in.garbage(err)
+	case err != nil:
+		return in.refuse(nil, inField(err))
+	}
+	if only := in.s.client.Caller.Run; only != "" && only != string(at.Run) {
+		return in.refuse(at.Run, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound))
+	}
+	if err := in.spend(len(p)); err != nil {
+		return in.refuse(at.Run, err)
+	}
+	at0 := place{line: in.n, size: len(p) + overhead}
+	post := producers.Post{Body: p}
+	switch {
+	case at.Key != "":
+		post.Keys = []string{at.Key}
+	case at.ID != nil && at.Seq > 0:
+		at0.seq, at0.id = at.Seq, string(at.ID)
+	case at.ID != nil:
+		post.Keys = []string{"id:" + string(at.ID)}
+	}
+	return in.enter(at.Run, post, at0, copied)
+}
+
+// inField adds to an error of an address which field is wrong.
+func inField(err error) error {
+	if errors.Is(err, schema.ErrBadID) || errors.Is(err, schema.ErrNoRun) {
+		return &ends.FieldError{Field: "/run_id", Err: err}
+	}
+	return err
+}
+
+// spend counts a line against the limits of the tenant.
+func (in *input) spend(size int) error {
+	for {
+		err := in.try(size)
+		over := new(ends.LimitError)
+		if err == nil || !in.s.client.Patient || !errors.As(err, &over) {
+			return err
+		}
+		in.s.mu.Lock()
+		in.flush()
+		in.s.mu.Unlock()
+		wait := time.NewTimer(max(over.Wait, time.Millisecond))
+		select {
+		case <-wait.C:
+		case <-in.s.halt:
+			wait.Stop()
+			return nil // enter returns why
+		}
+	}
+}
+
+func (in *input) try(size int) (err error) {
+	if !in.entered {
+		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Caller.Tenant, false); err != nil {
+			return err
+		}
+		in.entered = true
+	}
+	return in.s.cfg.Limits.Spend(in.meter, 1, int64(size))
+}
+
+// enter puts a post behind those of its run.
+func (in *input) enter(run []byte, post producers.Post, at place, copied bool) error {
+	s := in.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.client.Deliver != nil && s.stopped == nil && (s.lines >= s.cfg.MaxLines || s.bytes >= s.cfg.MaxBytes || len(s.out) >= keptOut) {
+		in.flush()
+		s.change.Wait()
+	}
+	if copied && s.stopped == nil {
+		var err error
+		if at.from, post.Body, err = s.keep(post.Body); err != nil {
+			return err
+		}
+	}
+	if s.stopped != nil {
+		s.free(at.from)
+		return s.stopped
+	}
+	l := s.lane(run)
+	s.lines++
+	s.bytes += at.size
+	l.posts, l.places = append(l.posts, post), append(l.places, at)
+	if l.refusal != nil {
+		s.turnAway(l)
+		return nil
+	}
+	if !l.busy {
+		l.busy = true
+		in.fresh = append(in.fresh, l)
+	}
+	return nil
+}
+
+// flush makes the runs ready that have got something. It needs mu.
+func (in *input) flush() {
+	for _, l := range in.fresh {
+		in.s.push(l)
+		in.s.start()
+	}
+	clear(in.fresh)
+	if in.fresh = in.fresh[:0]; cap(in.fresh) > keptLanes {
+		in.fresh = nil
+	}
+	in.s.flush()
+}
+
+// refuse answers the newest line. The stream goes on.
+func (in *input) refuse(run []byte, err error) error {
+	s := in.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.client.Deliver != nil && s.stopped == nil && len(s.out) >= keptOut {
+		in.flush()
+		s.change.Wait()
+	}
+	s.answer(&Receipt{Line: in.n, Run: string(run), Refusal: s.cfg.Refuse(err)})
+	return s.stopped
+}
+
+// garbage answers the newest line, and ends the stream.
+func (in *input) garbage(err error) error {
+	if stopped := in.refuse(nil, err); stopped != nil {
+		return stopped
+	}
+	in.s.Stop(ErrGarbage)
+	return ErrGarbage
+}
+
+// close lets go of what feeding has taken.
+func (in *input) close() {
+	if in.entered {
+		in.s.cfg.Limits.Leave(in.meter, false)
+		in.entered = false
+	}
+	in.rest = nil
+}
+
+// block is memory in which lines lie until they are answered.
+type block struct {
+	buf  []byte
+	refs int
+}
+
+// blockSize is that of a block, but for one with a larger line, in bytes.
+const blockSize = 64 << 10
+
+var blocks = sync.Pool{New: func() any { return &block{buf: make([]byte, 0, blockSize)} }}
+
+// keep copies a line. It needs mu, and gives it away while it waits for memory.
+func (s *Stream) keep(p []byte) (*block, []byte, error) {
+	b := s.cur
+	if b == nil || cap(b.buf)-len(b.buf) < len(p) {
+		if err := s.reserve(max(len(p), blockSize)); err != nil {
+			return nil, nil, err
+		}
+		if b = nil; len(p) > blockSize {
+			b = &block{buf: make([]byte, 0, len(p))}
+		} else {
+			b = blocks.Get().(*block)
+			s.cur = b
+		}
+	}
+	b.refs++
+	from := len(b.buf)
+	b.buf = append(b.buf, p...)
+	return b, b.buf[from:len(b.buf):len(b.buf)], nil
+}
+
+// reserve waits for memory. Nobody but the feeding goroutine calls it, so that no block is made meanwhile.
+func (s *Stream) reserve(n int) error {
+	if s.client.Memory == nil {
+		return nil
+	}
+	s.in.flush()
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	for {
+		err := s.client.Memory.Take(s.ctx, int64(n))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.halt:
+			return err
+		default: // it has waited
+		}
+	}
+}
+
+// free lets go of a line's block. It needs mu.
+func (s *Stream) free(b *block) {
+	if b == nil {
+		return
+	}
+	if b.refs--; b.refs > 0 {
+		return
+	}
+	if s.cur == b {
+		s.cur = nil
+	}
+	if s.client.Memory != nil {
+		s.client.Memory.Give(int64(cap(b.buf)))
+	}
+	if cap(b.buf) == blockSize {
+		b.buf = b.buf[:0]
+		blocks.Put(b)
+	}
+}

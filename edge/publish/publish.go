@@ -1,0 +1,110 @@
+package publish
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/limits"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// Config is what streams have in common. Store, Has and Refuse are required.
+type Config struct {
+	// Store appends posts of one run in their order and adds an answer for each. It must not keep posts.
+	Store func(ctx context.Context, caller *auth.Caller, run string, posts []producers.Post, answers []producers.Answer) []producers.Answer
+	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
+	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
+	// Refuse puts an error into words.
+	Refuse func(error) *producers.Refusal
+	// Limits are those of tenants; nil: there are none.
+	Limits *limits.Limiter
+
+	Workers  int // runs of a stream that are appended to at a time; default 64
+	MaxLines int // of a stream that are not answered; default 8,192
+	MaxBytes int // of the same; default 4 MiB
+	MaxLine  int // bytes of one line; default schema.MaxEventBytes
+}
+
+func (c Config) withDefaults() Config {
+	set := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	set(&c.Workers, 64)
+	set(&c.MaxLines, 8<<10)
+	set(&c.MaxBytes, 4<<20)
+	set(&c.MaxLine, schema.MaxEventBytes)
+	return c
+}
+
+// Memory is what the lines of a stream take of the memory for bodies.
+type Memory interface {
+	// Take waits a little for n bytes more.
+	Take(ctx context.Context, n int64) error
+	Give(n int64)
+}
+
+// Client is who publishes.
+type Client struct {
+	Caller auth.Caller
+	Memory Memory // nil: what is fed is counted already
+	// Patient clients wait while the limits of their tenant are used up; the lines of others are refused.
+	Patient bool
+	// Deliver writes answers, each in the form of Form. One goroutine calls it at a time. nil: they are kept for Answers.
+	Deliver func([]byte) error
+	// Form appends an answer; nil: AppendJSON.
+	Form func(dst []byte, r *Receipt) []byte
+	// KeepAlive is the silence after which Sign is delivered; 0: never.
+	KeepAlive time.Duration
+	Sign      []byte
+}
+
+// Receipt answers lines of one run: Last-First+1 of them, the newest of which is Line, are stored with these numbers. With
+// a Refusal it answers Line alone.
+type Receipt struct {
+	Line        int
+	Run         string // "" when the line does not name one
+	First, Last schema.Seq
+	Root        string // the run whose numbers these are, where Run is a child of it
+	Replayed    bool   // it is what was stored when the line came first
+	Refusal     *producers.Refusal
+}
+
+// AppendJSON appends the receipt as one line of NDJSON, with its line feed.
+func AppendJSON(dst []byte, r *Receipt) []byte {
+	dst = append(dst, '{')
+	if r.Line > 0 {
+		dst = append(strconv.AppendInt(append(dst, `"line":`...), int64(r.Line), 10), ',')
+	}
+	if r.Run != "" { // ids need no escaping
+		dst = append(append(append(dst, `"run_id":"`...), r.Run...), `",`...)
+	}
+	if r.Refusal != nil {
+		return append(appendRefusal(dst, r.Refusal), '}', '\n')
+	}
+	dst = strconv.AppendInt(append(dst, `"first_seq":`...), int64(r.First), 10)
+	dst = strconv.AppendInt(append(dst, `,"last_seq":`...), int64(r.Last), 10)
+	if r.Root != "" {
+		dst = append(append(append(dst, `,"root_run_id":"`...), r.Root...), '"')
+	}
+	if r.Replayed {
+		dst = append(dst, `,"replayed":true`...)
+	}
+	return append(dst, '}', '\n')
+}
+
+func appendRefusal(dst []byte, r *producers.Refusal) []byte {
+	dst = appendText(append(dst, `"error":{"code":`...), r.Code)
+	dst = appendText(append(dst, `,"message":`...), r.Message)
+	if r.Field != "" {
+		dst = appendText(append(dst, `,"field":`...), r.Field)
+	}
+	if r.Retry > 0 {
+		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), int64(r.Retry), 10)
+	}
+	return append(dst, '}')
+}

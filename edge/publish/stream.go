@@ -1,0 +1,278 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/producers"
+	"agentstream/schema"
+)
+
+// appendText appends a JSON string. What is not UTF-8 is replaced.
+func appendText(dst []byte, s string) []byte {
+	b, _ := json.Marshal(s) // a string always encodes
+	return append(dst, b...)
+}
+
+// Stream is one client that publishes.
+type Stream struct {
+	cfg    Config
+	client Client
+	ctx    context.Context // of appends; it ends with them
+
+	in input // of the goroutine that feeds
+
+	mu     sync.Mutex
+	work   sync.Cond // a run has work, or workers are to end
+	change sync.Cond // lines were answered, answers delivered, or the stream is over
+
+	lanes   map[string]*lane
+	ready   []*lane // with work, first come first
+	head    int     // of ready: what comes first
+	workers int
+	idle    int    // workers that wait
+	woken   int    // workers that waited and were given work
+	leave   int    // workers that wait and are to end
+	bad     int    // lanes with a refusal
+	cur     *block // that is being filled
+
+	lines int // that are not answered
+	bytes int // of them
+
+	out     []byte // answers that are not delivered
+	spare   []byte
+	writing bool
+	quiet   bool // nothing was delivered since the last beat
+	beat    *time.Timer
+
+	halt    chan struct{} // closed when stopped
+	stored  int           // lines
+	stopped error         // why nothing more is fed
+	failed  error         // of Deliver
+	over    bool          // workers end when nothing is left
+}
+
+// lane is a run's lines that wait.
+type lane struct {
+	run     string
+	posts   []producers.Post
+	places  []place
+	busy    bool               // with a worker, ready, or fresh
+	refusal *producers.Refusal // of all that comes
+}
+
+// place is where a post comes from.
+type place struct {
+	line  int
+	lines []int  // of a batch with one key; nil: the post is one line
+	from  *block // nil: its bytes are the caller's
+	size  int
+	seq   schema.Seq // that it brings together with an id
+	id    string
+}
+
+// overhead is about what a line that waits takes beside its text, in bytes.
+const overhead = 192
+
+// ErrGarbage reports that the client does not send lines of JSON. The client has been told.
+var ErrGarbage = errors.New("publish: not lines of JSON")
+
+// New makes a stream. It starts nothing but a timer. Appends go on when ctx has ended.
+func New(ctx context.Context, cfg Config, client Client) *Stream {
+	s := &Stream{cfg: cfg.withDefaults(), client: client, ctx: context.WithoutCancel(ctx), halt: make(chan struct{})}
+	if s.client.Form == nil {
+		s.client.Form = AppendJSON
+	}
+	s.work.L, s.change.L = &s.mu, &s.mu
+	s.in.s = s
+	if every := client.KeepAlive; every > 0 {
+		s.quiet = true
+		s.beat = time.AfterFunc(every, s.tick)
+	}
+	return s
+}
+
+// tick shows a sign of life and lets go of what an idle stream needs not.
+func (s *Stream) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || s.failed != nil {
+		return
+	}
+	if s.quiet && len(s.out) == 0 && !s.writing {
+		s.out = append(s.out, s.client.Sign...)
+		s.flush()
+	}
+	if s.lines == 0 {
+		s.leave = s.idle
+		s.work.Broadcast()
+		s.prune()
+		s.spare = nil
+	}
+	s.quiet = true
+	s.beat.Reset(s.client.KeepAlive)
+}
+
+// Stop lets nothing more be fed: Feed returns an error, also one that waits. The first reason counts.
+func (s *Stream) Stop(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop(err)
+}
+
+// stop needs mu.
+func (s *Stream) stop(err error) {
+	if s.stopped == nil {
+		s.stopped = err
+		close(s.halt)
+		s.change.Broadcast()
+	}
+}
+
+// Drop is Stop for a client that is gone: what waits and was not begun is not stored.
+func (s *Stream) Drop(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(err)
+}
+
+// drop needs mu.
+func (s *Stream) drop(err error) {
+	if s.failed != nil {
+		return
+	}
+	s.failed = err
+	s.stop(err)
+	for _, l := range s.lanes {
+		s.release(l.places)
+		l.posts, l.places = nil, nil
+	}
+	s.out = nil
+	s.change.Broadcast()
+}
+
+// Finish waits until every line is answered and every answer delivered, or that has failed, and ends what the stream has
+// started. Tell, if there is one, is the last answer. The error is Deliver's.
+func (s *Stream) Finish(tell *Receipt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.in.flush()
+	for s.lines > 0 || s.busy() {
+		s.change.Wait()
+	}
+	if s.over = true; s.beat != nil {
+		s.beat.Stop()
+	}
+	s.work.Broadcast()
+	if tell != nil && s.failed == nil {
+		s.out = s.client.Form(s.out, tell)
+		s.flush()
+	}
+	for s.workers > 0 || s.writing {
+		s.change.Wait()
+	}
+	s.in.close()
+	return s.failed
+}
+
+// End is Finish for a reason why nothing more is fed, an error of Feed or of what carries the stream; nil is the client's
+// end. A client that is gone is not waited for, any other is told the reason. The error is the client's failing.
+func (s *Stream) End(err error) error {
+	switch {
+	case errors.Is(err, dialect.ErrClientGone), errors.Is(err, dialect.ErrSlowClient):
+		s.Drop(err)
+		return cmp.Or(s.Finish(nil), err)
+	case err == nil, errors.Is(err, ErrGarbage):
+		return s.Finish(nil)
+	}
+	return s.Finish(&Receipt{Refusal: s.cfg.Refuse(err)})
+}
+
+// Stored returns how many lines were stored.
+func (s *Stream) Stored() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored
+}
+
+// busy reports whether a run is being appended to whose lines nobody waits for any more.
+func (s *Stream) busy() bool { return s.workers > s.idle }
+
+// lane returns the queue of a run. It needs mu.
+func (s *Stream) lane(run []byte) *lane {
+	l := s.lanes[string(run)]
+	if l != nil {
+		return l
+	}
+	if len(s.lanes) >= keptLanes {
+		s.prune()
+	}
+	if s.lanes == nil {
+		s.lanes = make(map[string]*lane)
+	}
+	l = &lane{run: string(run)}
+	s.lanes[l.run] = l
+	return l
+}
+
+// keptLanes is how many runs are remembered before those are forgotten for which nothing waits.
+const keptLanes = 1024
+
+// prune forgets runs for which nothing waits. It needs mu.
+func (s *Stream) prune() {
+	for run, l := range s.lanes {
+		if !l.busy && l.refusal == nil {
+			delete(s.lanes, run)
+		}
+	}
+	if len(s.lanes) == 0 {
+		s.lanes = nil
+	}
+}
+
+// answer adds an answer to those that are to be delivered. It needs mu.
+func (s *Stream) answer(r *Receipt) {
+	if s.failed == nil {
+		s.out = s.client.Form(s.out, r)
+	}
+}
+
+// flush lets what is answered be delivered. It needs mu.
+func (s *Stream) flush() {
+	if s.client.Deliver == nil || s.writing || len(s.out) == 0 || s.failed != nil {
+		return
+	}
+	s.writing = true
+	go s.deliver()
+}
+
+// deliver delivers until nothing is left.
+func (s *Stream) deliver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.out) > 0 && s.failed == nil {
+		b := s.out
+		s.out, s.spare = s.spare[:0], nil
+		s.quiet = false
+		s.mu.Unlock()
+		err := s.client.Deliver(b)
+		s.mu.Lock()
+		if s.spare = b[:0]; cap(b) > keptOut {
+			s.spare = nil
+		}
+		if err != nil {
+			s.drop(err)
+		}
+		s.change.Broadcast()
+	}
+	s.writing = false
+	s.change.Broadcast()
+}
+
+// keptOut is the largest buffer for answers that is used again, in bytes.
+const keptOut = 64 << 10

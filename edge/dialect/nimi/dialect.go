@@ -2,6 +2,7 @@ package nimi
 
 import (
 	"strconv"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -63,8 +64,9 @@ func (Dialect) Info() dialect.Info {
 	}}
 }
 
-// files returns the descriptors of the contract, with all that they import.
-func files() []byte {
+// files returns the descriptors of the contract, with all that they import. They are encoded once: what asks for the name of a dialect
+// asks for Info.
+var files = sync.OnceValue(func() []byte {
 	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
 	var add func(protoreflect.FileDescriptor)
 	add = func(f protoreflect.FileDescriptor) {
@@ -86,7 +88,7 @@ func files() []byte {
 	}
 	b, _ := proto.Marshal(set) // it was unmarshalled before
 	return b
-}
+})
 
 // RunID takes an id of a request. One that no run can have is answered as one that no run has.
 func RunID(id string, none runtimev1.ReasonCode) (string, error) {

@@ -51,13 +51,14 @@ func (u *oneByOne) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text := f.Messages[0].Content
 	u.mu.Lock()
 	u.asked[text]++
+	hold := u.hold
 	u.mu.Unlock()
 	for i := range 10 {
 		_, _ = fmt.Fprintf(w, "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":%q}}]}\n\n", pieceOf(text, i))
 		w.(http.Flusher).Flush()
-		if i == 0 && u.hold != nil {
+		if i == 0 && hold != nil {
 			select {
-			case <-u.hold:
+			case <-hold:
 			case <-r.Context().Done():
 				return
 			}

@@ -60,18 +60,25 @@ type Appender struct {
 	mu     sync.Mutex
 	runs   map[schema.RunKey]*keyLock
 	recent *list.List // of the same, the one left last in front
+	held   int        // bytes of the same, about
+	room   int        // most bytes that are kept between appends
 }
 
-// Bounds of what an Appender remembers: runs, and lanes of one run.
+// Bounds of what an Appender remembers. A run that is not remembered costs a read of its head, so that many runs that are
+// written slowly cost twice as much as a few.
 const (
-	rememberedRuns  = 4096
-	rememberedLanes = 256
+	rememberedBytes = 64 << 20
+	rememberedLanes = 256 // of one run
+
+	runBytes  = 1536 // of a run without lanes, about
+	laneBytes = 160
 )
 
 type keyLock struct {
 	key   schema.RunKey
 	turn  chan struct{} // holds one token
 	users int
+	bytes int // that it counts for in Appender.held
 	place *list.Element
 	job   appendJob // of whose turn it is
 	w     *writer   // of the last append, when that went well; used by whose turn it is
@@ -84,7 +91,7 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), recent: list.New()}, nil
+	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), recent: list.New(), room: rememberedBytes}, nil
 }
 
 // AppendOptions are the conditions of an append.
@@ -226,28 +233,38 @@ func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*keyLock, erro
 	case t.turn <- struct{}{}:
 		return t, nil
 	case <-ctx.Done():
-		a.drop(t)
+		a.drop(t, 0)
 		return nil, context.Cause(ctx)
 	}
 }
 
 // leave ends the turn.
 func (a *Appender) leave(t *keyLock) {
+	size := runBytes
+	if t.w != nil {
+		size += len(t.w.lanes) * laneBytes
+	}
 	<-t.turn
-	a.drop(t)
+	a.drop(t, size)
 }
 
-// drop releases a keyLock. One without users is kept for what it remembers, until too many are.
-func (a *Appender) drop(t *keyLock) {
+// drop releases a keyLock. size is what it holds now, 0: as much as before. One without users is kept for what it
+// remembers, until all of them hold too much.
+func (a *Appender) drop(t *keyLock, size int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t.users--
+	if size > 0 {
+		a.held += size - t.bytes
+		t.bytes = size
+	}
 	a.recent.MoveToFront(t.place)
-	for range a.recent.Len() - rememberedRuns {
+	for n := a.recent.Len(); a.held > a.room && n > 0; n-- {
 		last := a.recent.Back()
 		if old := last.Value.(*keyLock); old.users == 0 {
 			a.recent.Remove(last)
 			delete(a.runs, old.key)
+			a.held -= old.bytes
 			continue
 		}
 		a.recent.MoveToFront(last) // in use for longer than all others were: it is not idle

@@ -1,0 +1,82 @@
+package producers
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"agentstream/schema"
+)
+
+// agreeing is a Log that stores nothing and accepts every pack.
+type agreeing struct {
+	Log
+	stored uint64
+}
+
+func (l *agreeing) Head(context.Context, schema.RunKey, string) (schema.Head, error) {
+	return schema.Head{}, nil
+}
+
+func (l *agreeing) Append(context.Context, *schema.Pack, uint64) (uint64, error) {
+	l.stored++
+	return l.stored, nil
+}
+
+// appendTo appends an event to each of n runs, in turns.
+func appendTo(tb testing.TB, a *Appender, name string, n int) {
+	tb.Helper()
+	for i := range n {
+		key := schema.RunKey{Tenant: "acme", Run: fmt.Sprint(name, i)}
+		if _, err := a.Append(tb.Context(), key, []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"a"}`)}}, AppendOptions{}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// TestRemembersWithinItsMemory writes many more runs than fit. The ones that were written last are remembered.
+func TestRemembersWithinItsMemory(t *testing.T) {
+	a, err := NewAppender(AppenderConfig{Log: &agreeing{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fit = 50
+	a.room = fit * runBytes * 2
+	appendTo(t, a, "run_", 1000)
+	held := 0
+	for _, r := range a.runs {
+		held += r.bytes
+	}
+	if held != a.held || a.held > a.room || len(a.runs) < fit || len(a.runs) != a.recent.Len() {
+		t.Errorf("%d runs hold %d bytes, counted as %d, of %d; %d are in the list", len(a.runs), held, a.held, a.room, a.recent.Len())
+	}
+	if r := a.runs[schema.RunKey{Tenant: "acme", Run: "run_999"}]; r == nil || r.w == nil {
+		t.Error("the run that was written last is not remembered")
+	}
+}
+
+// TestCountsWhatItRemembers compares what is counted for runs with the memory that they take.
+func TestCountsWhatItRemembers(t *testing.T) {
+	a, err := NewAppender(AppenderConfig{Log: &agreeing{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, a, "warm_", 100)
+	before, counted := heap(), a.held
+	const n = 20_000
+	appendTo(t, a, "run_", n)
+	each, count := int(heap()-before)/n, (a.held-counted)/n
+	runtime.KeepAlive(a)
+	t.Logf("%d bytes a run, counted as %d", each, count)
+	if each > count*5/4 || each < count/2 {
+		t.Errorf("a run takes %d bytes and is counted as %d", each, count)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -95,7 +95,7 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 .PHONY: needs
 needs: ## Install what the tests need: a C compiler for -race, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl, nginx
 	@tools/needs $(if $(RACE),gcc) postgresql
-	tools/needs -o node npm chromium versitygw jq curl nginx
+	tools/needs -o node npm chromium versitygw jq curl nginx zsh fish
 
 JS_DIRS := clients/ts internal/e2e/js
 # Without npm what needs it is left out, loudly; CI must have it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge/auth"
 	"agentstream/schema"
 )
@@ -26,6 +28,9 @@ type NewKeyCmd struct {
 	TTL    time.Duration `name:"ttl" help:"How long the key lives; 0: until it is taken out of the file." default:"0"`
 	Note   string        `help:"A word about it, for people." placeholder:"TEXT"`
 	Append string        `help:"Add the line to this file (--api-keys of the server) instead of printing it." type:"path" placeholder:"FILE"`
+	JSON   bool          `name:"json" help:"Print one JSON object."`
+
+	cli.Streams `kong:"-"`
 }
 
 // Run prints the key to standard output, and the line for the file behind it.
@@ -51,14 +56,13 @@ func (c *NewKeyCmd) Run() error {
 		return err
 	}
 	if c.Append == "" {
-		fmt.Printf("key, shown this once:\n%s\n\nline for the file of --api-keys:\n%s", text, line)
-		return nil
+		return c.Print(c.JSON, map[string]string{"key": text, "line": string(line)},
+			"key, shown this once:\n%s\n\nline for the file of --api-keys:\n%s", text, bytes.TrimSuffix(line, []byte("\n")))
 	}
 	if err := appendLine(c.Append, line); err != nil {
 		return fmt.Errorf("--append: %w", err)
 	}
-	fmt.Println(text)
-	return nil
+	return c.Print(c.JSON, map[string]string{"key": text}, "%s", text)
 }
 
 // appendLine adds a line in one write, behind what may lack its newline.
@@ -89,6 +93,9 @@ type TokenCmd struct {
 	Scopes      []string      `help:"What the token allows." default:"read,write,command" placeholder:"NAME,…"`
 	Subject     string        `help:"Who it is for." default:"dev"`
 	TTL         time.Duration `name:"ttl" help:"How long it lives." default:"1h"`
+	JSON        bool          `name:"json" help:"Print one JSON object."`
+
+	cli.Streams `kong:"-"`
 }
 
 // Run prints the token.
@@ -111,6 +118,5 @@ func (c *TokenCmd) Run() error {
 	if err != nil {
 		return fmt.Errorf("sign a token: %w", err)
 	}
-	fmt.Println(token)
-	return nil
+	return c.Print(c.JSON, map[string]string{"token": token}, "%s", token)
 }

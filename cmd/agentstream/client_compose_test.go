@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -25,20 +24,15 @@ func compose(t *testing.T) string {
 
 func TestComposeSetsVariablesThatExist(t *testing.T) {
 	var cli CLI
-	parser, err := newParser(&cli, nil, func(string) (string, bool) { return "", false })
+	parser, err := newParser(&cli, &settings{env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	if err := kong.Visit(parser.Model.Node, func(n kong.Visitable, next kong.Next) error {
-		if f, ok := n.(*kong.Flag); ok {
-			for _, e := range f.Envs {
-				known[e] = true
-			}
+	for f := range flagsOf(parser.Model.Node) {
+		for _, e := range f.Envs {
+			known[e] = true
 		}
-		return next(nil)
-	}); err != nil {
-		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`AGENTSTREAM_[A-Z_]+`).FindAllString(compose(t), -1)
 	if len(names) < 5 {

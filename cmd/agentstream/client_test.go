@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,7 +13,38 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+// TestMain is the program itself where a test runs it as one.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	testkit.Main(m)
+}
+
+// asProgram makes the test's own binary the program.
+const asProgram = "BE_AGENTSTREAM"
+
+// program returns a folder in which the program is called agentstream, and a function that runs it.
+func program(t *testing.T) (folder string, call func(env []string, args ...string) (stdout, stderr string, status int)) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder = t.TempDir()
+	if err := os.Symlink(self, filepath.Join(folder, "agentstream")); err != nil {
+		t.Fatal(err)
+	}
+	return folder, func(env []string, args ...string) (string, string, int) {
+		var out, errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "agentstream"), args...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{asProgram + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + folder}, env...), &out, &errs
+		if err := cmd.Run(); cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+}
 
 func TestVersion(t *testing.T) {
 	var b bytes.Buffer

@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/oasdiff/yaml"
 )
 
 // settings sets flags to their values from the environment and the configuration file. kong lets a
@@ -38,23 +41,23 @@ func loadSettings(args []string, env func(string) (string, bool)) (*settings, er
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber() // JSON knows one kind of number, flags several: their text decides
-	if err := dec.Decode(&s.file); err != nil {
-		return nil, fmt.Errorf("--config: %s: not a JSON object: %w", s.path, err)
+	if data, err = yaml.YAMLToJSON(data); err == nil { // JSON is YAML
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.UseNumber() // JSON knows one kind of number, flags several: their text decides
+		err = dec.Decode(&s.file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--config: %s: not an object in YAML or JSON: %w", s.path, err)
 	}
 	return s, nil
 }
 
 // Validate refuses keys that are no flag: a misspelt one would be ignored otherwise.
 func (s *settings) Validate(app *kong.Application) error {
-	known := map[string]bool{"config": true}
-	_ = kong.Visit(app.Node, func(n kong.Visitable, next kong.Next) error {
-		if f, ok := n.(*kong.Flag); ok {
-			known[f.Name] = true
-		}
-		return next(nil)
-	})
+	known := map[string]bool{}
+	for f := range flagsOf(app.Node) {
+		known[f.Name] = true
+	}
 	var unknown []string
 	for key := range s.file {
 		if !known[key] {
@@ -66,6 +69,39 @@ func (s *settings) Validate(app *kong.Application) error {
 	}
 	slices.Sort(unknown)
 	return fmt.Errorf("--config: %s: no such flag: %s", s.path, strings.Join(unknown, ", "))
+}
+
+// flagsOf returns the flags of all commands below a node; some several times.
+func flagsOf(root *kong.Node) iter.Seq[*kong.Flag] {
+	return func(yield func(*kong.Flag) bool) {
+		_ = kong.Visit(root, func(n kong.Visitable, next kong.Next) error {
+			if f, ok := n.(*kong.Flag); ok && !yield(f) {
+				return errors.New("enough")
+			}
+			return next(nil)
+		})
+	}
+}
+
+// unknownVariables returns which variables of the environment are named as settings and are none. What Kubernetes sets for a
+// service of this name is left out.
+func unknownVariables(root *kong.Node, environ []string) (unknown []string) {
+	const prefix = "AGENTSTREAM_"
+	known := map[string]bool{}
+	for f := range flagsOf(root) {
+		for _, name := range f.Envs {
+			known[name], known[name+"_FILE"] = true, true
+		}
+	}
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		rest, ours := strings.CutPrefix(name, prefix)
+		if ours && !known[name] && !strings.HasPrefix(rest, "SERVICE_") && !(strings.HasPrefix(rest, "PORT") && strings.Contains(value, "://") || strings.HasPrefix(rest, "PORT_")) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
 }
 
 // Resolve returns the value of a flag that is not on the command line; nil leaves it as it is.

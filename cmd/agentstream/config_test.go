@@ -19,7 +19,11 @@ func parse(t *testing.T, env map[string]string, args ...string) (*CLI, error) {
 		t.Setenv(k, v)
 	}
 	var cli CLI
-	p, err := newParser(&cli, args, os.LookupEnv)
+	settings, err := loadSettings(args, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newParser(&cli, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +45,7 @@ func file(t *testing.T, content string) string {
 // Flag, environment, file of the environment, configuration file: the first that speaks wins.
 func TestPrecedence(t *testing.T) {
 	cfg := file(t, `{"listen":"127.0.0.1:4","demo-speed":0.5,"partitions":16,"demo":false}`)
+	asYAML := file(t, "# of a team\nlisten: 127.0.0.1:4\ndemo-speed: 0.5\npartitions: 16\ndemo: false\n")
 	secret := file(t, "127.0.0.1:3\n")
 	for _, c := range []struct {
 		name string
@@ -50,6 +55,7 @@ func TestPrecedence(t *testing.T) {
 	}{
 		{"default", nil, []string{"dev"}, "127.0.0.1:8080"},
 		{"file", nil, []string{"dev", "--config", cfg}, "127.0.0.1:4"},
+		{"YAML", nil, []string{"dev", "--config", asYAML}, "127.0.0.1:4"},
 		{"_FILE over file", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret}, []string{"--config=" + cfg, "dev"}, "127.0.0.1:3"},
 		{"environment over _FILE", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret, "AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg}, "127.0.0.1:2"},
 		{"flag over all", map[string]string{"AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg, "--listen", "127.0.0.1:1"}, "127.0.0.1:1"},
@@ -62,9 +68,11 @@ func TestPrecedence(t *testing.T) {
 			}
 		})
 	}
-	cli, err := parse(t, nil, "dev", "--config", cfg)
-	if err != nil || cli.Dev.DemoSpeed != 0.5 || cli.Dev.Partitions != 16 || cli.Dev.Demo {
-		t.Fatalf("%+v %v", cli.Dev, err)
+	for _, cfg := range []string{cfg, asYAML} {
+		cli, err := parse(t, nil, "dev", "--config", cfg)
+		if err != nil || cli.Dev.DemoSpeed != 0.5 || cli.Dev.Partitions != 16 || cli.Dev.Demo {
+			t.Fatalf("%s: %+v %v", cfg, cli.Dev, err)
+		}
 	}
 }
 
@@ -77,6 +85,8 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{[]string{"dev", "--config", filepath.Join(t.TempDir(), "none")}, "--config"},
 		{[]string{"dev", "--config", file(t, `[]`)}, "--config"},
 		{[]string{"dev", "--config", file(t, `{"lisen":"x"}`)}, "lisen"},
+		{[]string{"dev", "--config", file(t, "lisen: x\n")}, "lisen"},
+		{[]string{"dev", "--config", file(t, "a: [1\n")}, "--config"},
 		{[]string{"dev", "--demo-speed", "fast"}, "--demo-speed"},
 		{[]string{"dev", "--sync", "sometimes"}, "--sync"},
 		{[]string{"edge", "--drain", "soon"}, "--drain"},

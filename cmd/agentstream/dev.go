@@ -46,6 +46,9 @@ type DevCmd struct {
 	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved. Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
 	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
+
+	cli.Streams `kong:"-"`
+	made        bool // the token is this command's own
 }
 
 // Run serves until ctx ends, then drains, finishes persisting and stops NATS.
@@ -55,6 +58,7 @@ type DevCmd struct {
 //	         ▼      ▼ older runs         then NATS and SQLite below
 //	     persister ─▶ SQLite
 func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
+	c.makeToken()
 	if err := c.Check(true); err != nil {
 		return err
 	}
@@ -79,6 +83,9 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer own.Close()
+	if err := c.keepToken(); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
 	host, err := natskit.Start(embedded)
 	if err != nil {
 		return err
@@ -137,6 +144,8 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 		if stages[0], err = c.addDemo(stages[0], n, store, addr, m.ProducerHooks(log), log); err != nil {
 			return err
 		}
+	} else if err := c.greet(addr, ""); err != nil {
+		return err
 	}
 	return process.RunStages(ctx, stages...)
 }
@@ -226,9 +235,10 @@ func (c *DevCmd) runDemo(ctx context.Context, n *node.Node, addr net.Addr, hooks
 	if head, err := n.Log.Head(ctx, key, ""); err != nil || head.Exists() {
 		key.Run = schema.NewIDs().Run(time.Now())
 	}
-	log.Info("dev: a demo run is being published; watch it with",
-		"curl", fmt.Sprintf("curl -N http://%s/v1/agent/runs/%s/stream", addr, key.Run),
-		"command", fmt.Sprintf("curl -X POST http://%s/v1/agent/runs/%s/pause", addr, key.Run))
+	log.Info("dev: a demo run is being published", "run", key.Run)
+	if err := c.greet(addr, key.Run); err != nil {
+		return err
+	}
 	cfg := demo.Config{Script: c.DemoScript, Speed: c.DemoSpeed, PlanningGate: c.DemoGate}
 	if err := publishDemo(ctx, n, key, cfg, hooks, log); err != nil && ctx.Err() == nil {
 		log.Warn("dev: demo run", "run", key.String(), "err", err)

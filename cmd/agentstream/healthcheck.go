@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ type HealthcheckCmd struct {
 	AdminListen string        `help:"The --admin-listen of the process; of an address for all interfaces, the loopback one is asked." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	Live        bool          `help:"Ask whether the process serves (/healthz), and not whether it is ready (/readyz)."`
 	Timeout     time.Duration `help:"How long the answer may take." default:"5s"`
+	JSON        bool          `name:"json" help:"Print the answer of the process as one JSON object, also when it is not ready."`
 	cli.Streams `kong:"-"`
 }
 
@@ -56,9 +58,20 @@ func (c *HealthcheckCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %s: %w", path, err)
 	}
+	if c.JSON {
+		var answer any = json.RawMessage(said)
+		if !json.Valid(said) {
+			answer = map[string]int{"status": resp.StatusCode}
+		}
+		if err := c.Print(true, answer, ""); err != nil {
+			return err
+		}
+	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("healthcheck: %s: %w: %d %s", path, errNotHealthy, resp.StatusCode, strings.TrimSpace(string(said)))
 	}
-	fmt.Fprintln(c.Stdout(), "ok")
-	return nil
+	if c.JSON {
+		return nil
+	}
+	return c.Print(false, nil, "ok")
 }

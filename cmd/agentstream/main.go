@@ -2,61 +2,73 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/archive"
+	cmdline "agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/completion"
 	"agentstream/cmd/agentstream/internal/deadletters"
 	"agentstream/cmd/agentstream/internal/export"
 	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/cmd/agentstream/internal/retention"
 	"agentstream/cmd/agentstream/internal/runs"
-	"agentstream/cmd/agentstream/internal/timeline"
 )
 
 // CLI is the command line.
 type CLI struct {
-	Config string `help:"Configuration file: a JSON object whose keys are the names of flags." type:"path" env:"AGENTSTREAM_CONFIG" placeholder:"FILE"`
-	Log    string `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
-	Level  string `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
+	Config   string           `help:"Configuration file: YAML or JSON, an object whose keys are the names of flags." type:"path" env:"AGENTSTREAM_CONFIG" placeholder:"FILE"`
+	Log      string           `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
+	Level    string           `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
+	Revision kong.VersionFlag `name:"version" help:"Print the version of this program."`
 
-	Dev       DevCmd              `cmd:"" help:"Run everything in one process, on embedded parts, with a demo run."`
-	Edge      EdgeCmd             `cmd:"" help:"Serve clients from an outside NATS."`
-	Worker    WorkerCmd           `cmd:"" help:"Answer sessions and scenarios with models of providers."`
-	Persist   PersistCmd          `cmd:"" help:"Write the log of an outside NATS into PostgreSQL."`
-	Migrate   MigrateCmd          `cmd:"" help:"Create or update streams and tables."`
-	Retention retention.Cmd       `cmd:"" help:"Remove runs whose time is over, and say which those are."`
-	Hold      retention.HoldCmd   `cmd:"" help:"Legal holds: what they name is kept."`
-	Delete    retention.DeleteCmd `cmd:"" help:"Remove a run or a tenant everywhere."`
-	Publish   publish.Cmd         `cmd:"" help:"Publish files into a run."`
-	Proxy     ProxyCmd            `cmd:"" help:"Stand before model providers and write a run beside every call."`
-	Runs      runs.Cmd            `cmd:"" help:"List runs."`
-	Tail      timeline.TailCmd    `cmd:"" help:"Follow a run."`
-	Replay    timeline.ReplayCmd  `cmd:"" help:"Play a stored run with its original timing."`
-	Export    export.Cmd          `cmd:"" help:"Write runs out of the archive into files, JSONL or Parquet."`
+	Dev     DevCmd     `cmd:"" group:"server" help:"Run everything in one process, with a demo run to look at. Begin here."`
+	Edge    EdgeCmd    `cmd:"" group:"server" help:"Serve clients and the console. Needs NATS."`
+	Persist PersistCmd `cmd:"" group:"server" help:"Store events in PostgreSQL for good. Needs NATS."`
+	Worker  WorkerCmd  `cmd:"" group:"server" help:"Answer messages of sessions with language models. Needs NATS."`
+	Proxy   ProxyCmd   `cmd:"" group:"server" help:"Record the model calls of an agent without changing it: forward them and write them into a run."`
 
-	Approve  runs.ApproveCmd  `cmd:"" help:"Accept the plan of a run." group:"Commands to a run"`
-	Reject   runs.RejectCmd   `cmd:"" help:"Refuse the plan of a run." group:"Commands to a run"`
-	Pause    runs.PauseCmd    `cmd:"" help:"Ask a run to wait." group:"Commands to a run"`
-	Resume   runs.ResumeCmd   `cmd:"" help:"Let a paused run go on." group:"Commands to a run"`
-	Redirect runs.RedirectCmd `cmd:"" help:"Give a run another instruction." group:"Commands to a run"`
-	Cancel   runs.CancelCmd   `cmd:"" help:"Ask a run to end." group:"Commands to a run"`
-	Answer   runs.AnswerCmd   `cmd:"" help:"Answer a question of a run." group:"Commands to a run"`
-	Say      runs.SayCmd      `cmd:"" help:"Say something to a run; after its end, a follow-up." group:"Commands to a run"`
+	Run     RunCmds         `cmd:"" group:"watch" help:"List, watch and control runs."`
+	Publish publish.Cmd     `cmd:"" group:"watch" help:"Write events from files or standard input into a run."`
+	Demo    publish.DemoCmd `cmd:"" group:"watch" help:"Play a demo run into a server."`
 
-	Archive     archive.Cmd     `cmd:"" help:"List, check and write runs that are kept as objects."`
-	DeadLetters deadletters.Cmd `cmd:"" name:"deadletters" help:"Look into, retry and drop what the archive could not store."`
+	Export    export.Cmd          `cmd:"" group:"keep" help:"Write stored runs to files, as JSON lines or Parquet."`
+	Archive   archive.Cmd         `cmd:"" group:"keep" help:"List, check and write runs that are kept as objects."`
+	Retention retention.Cmd       `cmd:"" group:"keep" help:"Set how long runs are kept, and remove what is due."`
+	Hold      retention.HoldCmd   `cmd:"" group:"keep" help:"Keep runs whatever retention says (legal hold)."`
+	Delete    retention.DeleteCmd `cmd:"" group:"keep" help:"Remove a run or a tenant everywhere, at once."`
 
-	Healthcheck HealthcheckCmd `cmd:"" help:"Ask an edge or a persister on this machine whether it is ready; status 1 when it is not."`
+	Migrate     MigrateCmd        `cmd:"" group:"operate" help:"Create or update streams and tables."`
+	Auth        AuthCmd           `cmd:"" group:"operate" help:"Make API keys and development tokens."`
+	Healthcheck HealthcheckCmd    `cmd:"" group:"operate" help:"Ask a server on this machine whether it is ready; the status is 1 when it is not."`
+	Doctor      archive.DoctorCmd `cmd:"" group:"operate" help:"Compare the log with the archive, and name what one of them lacks."`
+	DeadLetters deadletters.Cmd   `cmd:"" group:"operate" name:"deadletters" help:"Show, retry and drop what could not be stored."`
 
-	Doctor  archive.DoctorCmd `cmd:"" help:"Compare the log with the archive, and name what one of them lacks."`
-	Auth    AuthCmd           `cmd:"" help:"Make credentials."`
-	Version VersionCmd        `cmd:"" help:"Print versions."`
+	Help       HelpCmd        `cmd:"" group:"program" help:"Print help for a command."`
+	Completion completion.Cmd `cmd:"" group:"program" help:"Print a script that completes commands in bash, zsh or fish."`
+	Version    VersionCmd     `cmd:"" group:"program" help:"Print the versions of this program and of its parts."`
+
+	// Short forms of run list, run tail …
+	Runs runs.Cmd `cmd:"" hidden:"" help:"Short for run list."`
+	RunVerbs
+}
+
+// groups are the headings of the help.
+var groups = []kong.Group{
+	{Key: "server", Title: "Server:"},
+	{Key: "watch", Title: "Watch and control:", Description: "Short forms: runs is run list, tail is run tail, pause is run pause, and so on."},
+	{Key: "keep", Title: "Keep:"},
+	{Key: "operate", Title: "Operate:"},
+	{Key: "program", Title: "This program:"},
 }
 
 func main() {
@@ -67,38 +79,111 @@ func main() {
 
 // run is the program without the process, for tests: it returns the exit status.
 func run(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	var cli CLI
-	parser, err := newParser(&cli, args, os.LookupEnv)
+	if args[0] == completion.Hook {
+		parser, err := newParser(&cli, &settings{env: os.LookupEnv})
+		if err != nil {
+			return 80
+		}
+		completion.Print(os.Stdout, parser.Model.Node, args[1:])
+		return 0
+	}
+	settings, err := loadSettings(args, os.LookupEnv)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "agentstream:", err)
-		return 80
+		return wrong(err)
+	}
+	parser, err := newParser(&cli, settings)
+	if err != nil {
+		return wrong(err)
 	}
 	kctx, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "agentstream:", err)
-		fmt.Fprintln(os.Stderr, "Run agentstream --help for usage.")
-		return 80
+		return wrong(err)
+	}
+	for _, name := range unknownVariables(parser.Model.Node, os.Environ()) {
+		cli.warn(name + " is set in the environment, and there is no such setting")
 	}
 	kctx.Bind(cli.logger())
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	if err := kctx.Run(); err != nil {
+	if err := kctx.Run(); errors.Is(err, errShown) {
+		return 80
+	} else if err != nil {
 		fmt.Fprintln(os.Stderr, "agentstream:", err)
+		if errors.Is(err, agentstream.ErrUnreachable) {
+			fmt.Fprintf(os.Stderr, "is the server running at %s? (--server)\n", serverOf(kctx))
+		}
 		return 1
 	}
 	return 0
 }
 
-func newParser(cli *CLI, args []string, env func(string) (string, bool)) (*kong.Kong, error) {
-	settings, err := loadSettings(args, env)
+// wrong reports wrong usage.
+func wrong(err error) int {
+	fmt.Fprintln(os.Stderr, "agentstream:", err)
+	if at := (*kong.ParseError)(nil); errors.As(err, &at) && at.Context != nil && at.Context.Selected() != nil {
+		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n", at.Context.Selected().FullPath())
+	} else {
+		fmt.Fprintln(os.Stderr, "Run agentstream help for usage.")
+	}
+	return 80
+}
+
+// serverOf returns the address that the command was told to ask.
+func serverOf(kctx *kong.Context) any {
+	for _, f := range kctx.Flags() {
+		if f.Name == "server" {
+			return kctx.FlagValue(f)
+		}
+	}
+	return "its address"
+}
+
+func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
+	k, err := kong.New(cli,
+		kong.Name("agentstream"),
+		kong.Description("Keeps every event of an AI agent's run, in order, and lets any number of people and programs watch the run and control it."),
+		kong.UsageOnError(), kong.Resolvers(s), kong.ExplicitGroups(groups),
+		kong.Vars{"version": "agentstream " + cmdline.Version() + "\n"},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+	)
 	if err != nil {
 		return nil, err
 	}
-	return kong.New(cli,
-		kong.Name("agentstream"),
-		kong.Description("The durable, replayable event stream behind AI agents."),
-		kong.UsageOnError(), kong.Resolvers(settings),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+	short := reflect.TypeFor[RunVerbs]()
+	for i := range short.NumField() {
+		for _, n := range k.Model.Children {
+			n.Hidden = n.Hidden || strings.EqualFold(n.Name, short.Field(i).Name)
+		}
+	}
+	return k, nil
+}
+
+// errShown reports wrong usage that was reported already.
+var errShown = errors.New("wrong usage")
+
+// HelpCmd prints help as --help does.
+type HelpCmd struct {
+	Command []string `arg:"" optional:"" help:"Command; without it, an overview."`
+}
+
+// Run prints the help of the command.
+func (c *HelpCmd) Run(ctx context.Context) error {
+	if status := run(ctx, append(c.Command, "--help")); status != 0 {
+		return errShown
+	}
+	return nil
+}
+
+// warn writes what does not stop the command.
+func (c *CLI) warn(text string) {
+	if c.Log == "json" {
+		c.logger().Warn(text)
+		return
+	}
+	fmt.Fprintln(os.Stderr, "agentstream:", text)
 }
 
 func (c *CLI) logger() *slog.Logger {

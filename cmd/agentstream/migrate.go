@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +70,7 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(c.Stdout()).Encode(done)
+		return c.Print(true, done, "")
 	}
 	done.print(c.Stdout())
 	return nil

@@ -217,7 +217,7 @@ func TestProxyFlags(t *testing.T) {
 		"open":           {"--edge", "http://127.0.0.1:1", "--upstream", "a=http://x", "--listen", "0.0.0.0:0"},
 	} {
 		var cli CLI
-		parser, err := newParser(&cli, nil, func(string) (string, bool) { return "", false })
+		parser, err := newParser(&cli, &settings{env: func(string) (string, bool) { return "", false }})
 		if err != nil {
 			t.Fatal(err)
 		}

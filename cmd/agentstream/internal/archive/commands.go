@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/persister/blob"
@@ -33,6 +34,7 @@ func (f *BlobFlags) needBlobs() (*Blobs, error) {
 type ListCmd struct {
 	BlobFlags
 	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+	JSON   bool   `name:"json" help:"Print one JSON object per line."`
 
 	cli.Streams `kong:"-"`
 }
@@ -43,15 +45,17 @@ func (c *ListCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	list := c.List(c.JSON, "no such objects", "STORED", "BYTES", "NAME")
 	for o, err := range b.List(ctx, c.Prefix) {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(c.Stdout(), "%s\t%d\t%s\n", o.Modified.UTC().Format("2006-01-02T15:04:05Z"), o.Size, printable(o.Name)); err != nil {
+		at := o.Modified.UTC().Format("2006-01-02T15:04:05Z")
+		if err := list.Add(map[string]any{"name": o.Name, "bytes": o.Size, "stored_at": at}, at, o.Size, printable(o.Name)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return list.Close()
 }
 
 // printable keeps what others have named from steering a terminal.
@@ -66,6 +70,7 @@ func printable(name string) string {
 type VerifyCmd struct {
 	BlobFlags
 	Prefix string `arg:"" optional:"" help:"Only objects whose names begin so: TENANT/DAY/RUN."`
+	JSON   bool   `name:"json" help:"Print one JSON object per object that was read."`
 
 	cli.Streams `kong:"-"`
 }
@@ -87,14 +92,17 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 				return ctx.Err()
 			}
 			bad++
-			_, err = fmt.Fprintf(c.Stdout(), "BAD\t%s\t%v\n", printable(o.Name), err)
+			err = c.Print(c.JSON, map[string]string{"name": o.Name, "error": err.Error()}, "BAD\t%s\t%v", printable(o.Name), err)
 		} else {
 			good++
-			_, err = fmt.Fprintf(c.Stdout(), "ok\t%s\t%s\n", o.Name, what)
+			err = c.Print(c.JSON, map[string]string{"name": o.Name, "holds": strings.ReplaceAll(what, "\t", ", ")}, "ok\t%s\t%s", o.Name, what)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if good+bad == 0 && !c.JSON {
+		fmt.Fprintln(c.Stderr(), "agentstream: no such objects")
 	}
 	if bad > 0 {
 		return fmt.Errorf("archive: %d objects are damaged or cannot be read, %d are whole", bad, good)
@@ -143,6 +151,7 @@ type RunCmd struct {
 	TablesFlags
 	Tenant string   `help:"Tenant of the runs." default:"default" env:"AGENTSTREAM_TENANT"`
 	Runs   []string `arg:"" name:"run" help:"Runs to archive; each must have ended."`
+	JSON   bool     `name:"json" help:"Print one JSON object per run."`
 }
 
 // Run archives each run and prints where it is.
@@ -172,7 +181,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if place.URI == "" || place.Archived != place.Last {
 			return fmt.Errorf("archive: run %s is not there, has not ended, or has expired", run)
 		}
-		if _, err := fmt.Fprintf(c.Stdout(), "%s\t%d events\t%s\n", run, place.Archived-place.Expired, place.URI); err != nil {
+		events := place.Archived - place.Expired
+		if err := c.Print(c.JSON, map[string]any{"run_id": run, "events": events, "uri": place.URI}, "%s\t%d events\t%s", run, events, place.URI); err != nil {
 			return err
 		}
 	}
@@ -183,6 +193,7 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 type AuditCmd struct {
 	TablesFlags
 	Remove bool `help:"Remove them. What may be the only copy of something stays."`
+	JSON   bool `name:"json" help:"Print one JSON object."`
 }
 
 // Run audits once.
@@ -196,6 +207,6 @@ func (c *AuditCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.Stdout(), "%d objects, %d that no run needs, %d of which the tables know nothing\n", r.Objects, r.Removed, r.Unknown)
-	return err
+	return c.Print(c.JSON, map[string]int{"objects": r.Objects, "unneeded": r.Removed, "unknown": r.Unknown},
+		"%d objects, %d that no run needs, %d of which the tables know nothing", r.Objects, r.Removed, r.Unknown)
 }

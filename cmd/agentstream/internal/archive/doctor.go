@@ -2,11 +2,9 @@ package archive
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,11 +77,7 @@ func (c *DoctorCmd) report(found *examined) error {
 	for _, s := range found.Streams {
 		bad = bad || s.Behind != "" || s.Dropped > 0
 	}
-	if c.JSON {
-		if err := json.NewEncoder(c.Stdout()).Encode(found); err != nil {
-			return err
-		}
-	} else if err := c.print(found); err != nil {
+	if err := c.print(found); err != nil {
 		return err
 	}
 	if bad {
@@ -93,16 +87,20 @@ func (c *DoctorCmd) report(found *examined) error {
 }
 
 func (c *DoctorCmd) print(found *examined) error {
-	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STREAM\tFIRST\tLAST\tSTORED\tWAITING\tDROPPED\tREFILLS\tSTATE")
+	if c.JSON {
+		return c.Print(true, found, "")
+	}
+	list := c.List(false, "the log has no streams", "STREAM", "FIRST", "LAST", "STORED", "WAITING", "DROPPED", "REFILLS", "STATE")
 	for _, s := range found.Streams {
 		state := "whole"
 		if s.Behind != "" {
 			state = "BEHIND: " + s.Behind
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", s.Name, s.First, s.Last, s.Stored, s.Unstored, s.Dropped, s.Refills, state)
+		if err := list.Add(nil, s.Name, s.First, s.Last, s.Stored, s.Unstored, s.Dropped, s.Refills, state); err != nil {
+			return err
+		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := list.Close(); err != nil {
 		return err
 	}
 	for _, g := range found.Gaps {

@@ -124,9 +124,10 @@ func total(counts map[string]int) (n int, text string) {
 type DropCmd struct {
 	archive.StoreFlags
 	Filter
-	IDs []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
-	All bool     `help:"Remove all that the filters name; --reason must be one of them."`
-	Yes bool     `help:"With --all: do it. Without, only their number is said."`
+	IDs  []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
+	All  bool     `help:"Remove all that the filters name; --reason must be one of them."`
+	Yes  bool     `help:"With --all: do it. Without, only their number is said."`
+	JSON bool     `name:"json" help:"Print one JSON object."`
 }
 
 // Run removes them.
@@ -152,18 +153,22 @@ func (c *DropCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		n, err := s.DropDeadLetters(ctx, names)
-		fmt.Fprintf(c.Stdout(), "dropped %d\n", n)
-		return err
+		return c.dropped(n, err)
 	}
 	counts, err := s.CountDeadLetters(ctx, q)
 	if err != nil {
 		return err
 	}
 	if n, text := total(counts); !c.Yes {
-		fmt.Fprintf(c.Stdout(), "would drop %d: %s\n", n, text)
-		return errors.New("nothing is dropped without --yes")
+		err := c.Print(c.JSON, map[string]any{"would_drop": n, "reasons": counts}, "would drop %d: %s", n, text)
+		return errors.Join(err, errors.New("nothing is dropped without --yes"))
 	}
 	return c.dropAll(ctx, s, q)
+}
+
+// dropped prints how many are gone, also when err ended it.
+func (c *DropCmd) dropped(n int, err error) error {
+	return errors.Join(err, c.Print(c.JSON, map[string]int{"dropped": n}, "dropped %d", n))
 }
 
 func (c *DropCmd) dropAll(ctx context.Context, s archive.DeadLetters, q deadletter.Query) error {
@@ -171,8 +176,7 @@ func (c *DropCmd) dropAll(ctx context.Context, s archive.DeadLetters, q deadlett
 	for dropped := 0; ; {
 		page, err := s.FindDeadLetters(ctx, q)
 		if err != nil || len(page) == 0 {
-			fmt.Fprintf(c.Stdout(), "dropped %d\n", dropped)
-			return err
+			return c.dropped(dropped, err)
 		}
 		names := make([]string, len(page))
 		for i := range page {

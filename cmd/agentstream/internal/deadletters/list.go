@@ -1,15 +1,11 @@
 package deadletters
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"syscall"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
@@ -46,11 +42,7 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(c.Stdout())
-	shown, err := c.list(ctx, s, q, w)
-	if ferr := w.Flush(); err == nil {
-		err = ferr
-	}
+	shown, err := c.list(ctx, s, q)
 	switch n, text := total(counts); {
 	case errors.Is(err, syscall.EPIPE):
 		return nil // the reader of our output has seen enough
@@ -65,11 +57,8 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.Query, out io.Writer) (shown int, err error) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if !c.JSON {
-		fmt.Fprintln(table, "ID\tREASON\tSET ASIDE\tRUN\tSEQ\tSTREAM\tPOSITION\tSIZE\tTRIES\tSUBJECT\tERROR")
-	}
+func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.Query) (shown int, err error) {
+	show := c.List(c.JSON, "no dead letters", "ID", "REASON", "SET ASIDE", "RUN", "SEQ", "STREAM", "POSITION", "SIZE", "TRIES", "SUBJECT", "ERROR")
 	for c.Limit == 0 || shown < c.Limit {
 		q.Limit = letterPage
 		if c.Limit > 0 {
@@ -81,15 +70,12 @@ func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.
 		}
 		for i := range page {
 			l := &page[i]
-			if c.JSON {
-				if err := writeDeadLetter(out, letterToJSON(l)); err != nil {
-					return shown, err
-				}
-				continue
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", l.Name[:12], terminal.Sanitize(l.Reason), l.Since.Format("2006-01-02 15:04:05"),
+			err := show.Add(letterToJSON(l), l.Name[:12], terminal.Sanitize(l.Reason), l.Since.Format("2006-01-02 15:04:05"),
 				runOf(l), seqOf(l), terminal.Sanitize(l.Stream), l.Position, terminal.ByteCount(int64(l.Size)), l.Tries, terminal.Shorten(terminal.Sanitize(l.Subject)),
 				terminal.Shorten(terminal.Sanitize(newestError(l))))
+			if err != nil {
+				return shown, err
+			}
 		}
 		shown += len(page)
 		if len(page) < q.Limit {
@@ -97,10 +83,7 @@ func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.
 		}
 		q.After = &page[len(page)-1]
 	}
-	if c.JSON {
-		return shown, nil
-	}
-	return shown, table.Flush()
+	return shown, show.Close()
 }
 
 func newestError(l *deadletter.Stored) string {
@@ -159,11 +142,4 @@ func letterToJSON(l *deadletter.Stored) letterJSON {
 		j.Headers64 = headers
 	}
 	return j
-}
-
-// writeDeadLetter writes one line.
-func writeDeadLetter(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

@@ -151,13 +151,13 @@ func (r *retrying) outcome(l *deadletter.Stored, o *deadletter.Outcome) error {
 	for i := range o.Became {
 		became[i] = fmt.Sprintf("%x", o.Became[i].ID())
 	}
-	return writeDeadLetter(r.cmd.Stdout(), struct {
+	return r.cmd.Print(true, struct {
 		ID      string   `json:"id"`
 		Outcome string   `json:"outcome"`
 		Became  []string `json:"became,omitempty"`
 		Error   string   `json:"error,omitempty"`
 		DryRun  bool     `json:"dry_run,omitempty"`
-	}{o.Name, what, became, o.Error, r.cmd.DryRun})
+	}{o.Name, what, became, o.Error, r.cmd.DryRun}, "")
 }
 
 // foresee reads the letters and looks at their places. Whether the store would refuse a line is not known

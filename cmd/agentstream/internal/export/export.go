@@ -40,6 +40,7 @@ type Cmd struct {
 	RowsPerFile int64  `help:"Rows after which another Parquet file begins, in a folder." default:"1000000"`
 	Resume      bool   `help:"Go on with a folder: what its manifest names stays, and what has come to runs since is exported too."`
 	Quiet       bool   `short:"q" help:"Show no progress and no summary."`
+	JSON        bool   `name:"json" help:"Print the summary as one JSON object; not together with -o -."`
 
 	cli.Streams `kong:"-"`
 	// Screen overrides what is found out about the standard error. Nil looks.
@@ -79,6 +80,12 @@ func (c *Cmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	m.summary(sum)
+	if c.JSON {
+		if err := c.Print(true, map[string]any{"runs": sum.Runs, "skipped": sum.Skipped, "gone": sum.Gone, "short": sum.Short, "rows": sum.Rows,
+			"events": sum.Events, "files": sum.Files, "bytes": sum.Bytes}, ""); err != nil {
+			return err
+		}
+	}
 	if sum.Short > 0 {
 		return fmt.Errorf("export: %d runs: %w", sum.Short, errExportShort)
 	}
@@ -182,6 +189,8 @@ func (c *Cmd) target(cfg *export.Config) error {
 		return fmt.Errorf("--table %s: is for --format parquet; JSONL is the events", cfg.Table)
 	case parquet && cfg.Compression != export.CompressNone:
 		return errors.New("--compress: Parquet is compressed inside")
+	case c.JSON && c.Out == "-":
+		return errors.New("--json: the standard output is for the events already")
 	case cfg.Resume && cfg.Target.Dir == "":
 		return errors.New("--resume: only a folder can be resumed")
 	case cfg.Selection.AllTenants && !parquet && cfg.Target.Dir == "":

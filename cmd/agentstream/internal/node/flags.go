@@ -1,9 +1,11 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/process"
@@ -13,7 +15,7 @@ import (
 
 // ListenFlags say where clients and operators are served.
 type ListenFlags struct {
-	Listen      string        `help:"Address for clients." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
+	Listen      string        `help:"Address for clients; without a port, 8080." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
 	WriteLimit  time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
@@ -61,9 +63,9 @@ func (f *ListenFlags) checkMetis() error {
 
 // Check refuses flags that cannot be served. mayBeOpen: authentication may be missing.
 func (f *ListenFlags) Check(mayBeOpen bool) error {
-	host, _, err := net.SplitHostPort(f.Listen)
+	host, err := f.host()
 	if err != nil {
-		return fmt.Errorf("--listen %q: %w", f.Listen, err)
+		return err
 	}
 	if err := schema.ValidTenant(f.Tenant); err != nil {
 		return fmt.Errorf("--tenant: %w", err)
@@ -84,6 +86,28 @@ func (f *ListenFlags) Check(mayBeOpen bool) error {
 		return fmt.Errorf("--admin-listen %q: %w", f.AdminListen, err)
 	}
 	return nil
+}
+
+// clientsPort is where clients are served when --listen names only a host.
+const clientsPort = "8080"
+
+// host returns the host of --listen, to which it adds a port that is missing.
+func (f *ListenFlags) host() (string, error) {
+	host, _, err := net.SplitHostPort(f.Listen)
+	if addr := new(net.AddrError); errors.As(err, &addr) && addr.Err == "missing port in address" && strings.Trim(f.Listen, "[]") != "" {
+		host = strings.Trim(f.Listen, "[]")
+		f.Listen, err = net.JoinHostPort(host, clientsPort), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("--listen %q: %w", f.Listen, err)
+	}
+	return host, nil
+}
+
+// Exposed reports whether others than this machine would be let in without a credential.
+func (f *ListenFlags) Exposed() bool {
+	host, err := f.host()
+	return err == nil && f.Open() && !Loopback(host)
 }
 
 // Loopback reports whether only this machine reaches a host.

@@ -21,6 +21,7 @@ type Cmd struct {
 	MaxGap      time.Duration `help:"Longest pause that --pace original keeps." default:"5s"`
 	Child       string        `help:"Child run that the events belong to, where they name none." placeholder:"ID"`
 	NoLifecycle bool          `help:"Do not add run.lifecycle events at the beginning and the end of recordings, do not let the server begin the run, and do not end it when a file is broken. What LangGraph says of the run itself is left out then."`
+	JSON        bool          `name:"json" help:"Print one JSON object."`
 	Files       []string      `arg:"" optional:"" name:"file" help:"Files to send, in order; - or none is standard input."`
 
 	cli.Streams `kong:"-"`
@@ -47,14 +48,14 @@ func (c *Cmd) Run(ctx context.Context) error {
 	if err := p.openRun(ctx); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
-	err = p.run(ctx)
+	err = p.run(ctx, p.source)
 	p.meter.Clear()
 	if err != nil {
 		return fmt.Errorf("publish to run %s: %w%s", p.runID, err, p.soFar())
 	}
-	fmt.Fprintf(c.Stdout(), "run=%s first_seq=%d last_seq=%d events=%d seconds=%.3f\n",
-		p.runID, p.first, p.last, p.events, time.Since(p.meter.Start).Seconds())
-	return nil
+	took := time.Since(p.meter.Start).Seconds()
+	return c.Print(c.JSON, map[string]any{"run_id": p.runID, "first_seq": p.first, "last_seq": p.last, "events": p.events, "seconds": took},
+		"run=%s first_seq=%d last_seq=%d events=%d seconds=%.3f", p.runID, p.first, p.last, p.events, took)
 }
 
 // check looks at everything that can be wrong before the first byte is sent.

@@ -69,14 +69,14 @@ func (p *publishing) openRun(ctx context.Context) error {
 	return nil
 }
 
-// run sends everything. What the source read before it failed is sent all the same.
-func (p *publishing) run(ctx context.Context) error {
+// run sends everything that source emits. What it emitted before it failed is sent all the same.
+func (p *publishing) run(ctx context.Context, source func(context.Context, emit) error) error {
 	items, batches := make(chan item), make(chan *batch)
 	var sourceErr error
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(items)
-		sourceErr = p.source(gctx, func(it item) error {
+		sourceErr = source(gctx, func(it item) error {
 			select {
 			case items <- it:
 				return nil
@@ -205,6 +205,11 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 			return fmt.Errorf("server acknowledged %d events of %d", got, len(b.items))
 		}
 		p.took(r, len(b.items))
+		for i := range b.items {
+			if b.items[i].stored != nil {
+				close(b.items[i].stored)
+			}
+		}
 		p.meter.show(p.events)
 	}
 	return nil

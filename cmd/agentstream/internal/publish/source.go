@@ -17,6 +17,8 @@ type item struct {
 	at   time.Time // its own ts; zero when it has none
 	file string    // where it comes from, for errors; "" for events made here
 	row  int       // line in the file, from 1; 0 where there is none
+
+	stored chan<- struct{} // closed once it is; nil: nobody waits for that
 }
 
 // emit hands an item on; its error ends the source.

@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/archive"
@@ -54,23 +52,20 @@ func (c *PlanCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return json.NewEncoder(c.Stdout()).Encode(plan)
-	}
 	return c.table(plan)
 }
 
 func (c *PlanCmd) table(plan retention.Plan) error {
-	if len(plan.Groups) == 0 {
-		_, err := fmt.Fprintln(c.Stdout(), "nothing is due")
-		return err
+	if c.JSON || len(plan.Groups) == 0 {
+		return c.Print(c.JSON, plan, "nothing is due")
 	}
-	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TENANT\tSTATE\tWHAT\tRUNS\tROWS\tBYTES\tBLOBS\tBLOB BYTES")
+	list := c.List(false, "", "TENANT", "STATE", "WHAT", "RUNS", "ROWS", "BYTES", "BLOBS", "BLOB BYTES")
 	for _, g := range plan.Groups {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Tenant, g.State, g.What, g.Runs, g.Rows, g.Bytes, g.Blobs, g.Blob)
+		if err := list.Add(nil, g.Tenant, g.State, g.What, g.Runs, g.Rows, g.Bytes, g.Blobs, g.Blob); err != nil {
+			return err
+		}
 	}
-	if err := w.Flush(); err != nil {
+	if err := list.Close(); err != nil {
 		return err
 	}
 	if len(plan.Days) > 0 {
@@ -112,12 +107,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = json.NewEncoder(c.Stdout()).Encode(r)
-	} else {
-		_, err = fmt.Fprintf(c.Stdout(), "removed: %d runs, %d events, %d partitions, %d blobs, %d messages, %d tombstones; rows of %d runs; %v\n",
-			r.Expired+r.Deleted, r.Events, r.Days, r.Blobs, r.Messages, r.Tombstones, r.Cooled, r.Took.Round(time.Millisecond))
-	}
+	err = c.Print(c.JSON, r, "removed: %d runs, %d events, %d partitions, %d blobs, %d messages, %d tombstones; rows of %d runs; %v",
+		r.Expired+r.Deleted, r.Events, r.Days, r.Blobs, r.Messages, r.Tombstones, r.Cooled, r.Took.Round(time.Millisecond))
 	switch {
 	case err != nil:
 		return err
@@ -169,22 +160,15 @@ func (c *ShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
-	if !c.JSON {
-		fmt.Fprintln(w, "TENANT\tCOMPLETED\tENDED")
-	}
+	list := c.List(c.JSON, "no tenant has times of its own", "TENANT", "COMPLETED", "ENDED")
 	for _, tenant := range slices.Sorted(maps.Keys(all)) {
 		o := all[tenant]
-		if c.JSON {
-			err := json.NewEncoder(c.Stdout()).Encode(map[string]string{"tenant": tenant, "completed": ownDays(o.Completed), "ended": ownDays(o.Ended)})
-			if err != nil {
-				return err
-			}
-			continue
+		done, ended := ownDays(o.Completed), ownDays(o.Ended)
+		if err := list.Add(map[string]string{"tenant": tenant, "completed": done, "ended": ended}, tenant, done, ended); err != nil {
+			return err
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", tenant, ownDays(o.Completed), ownDays(o.Ended))
 	}
-	return w.Flush()
+	return list.Close()
 }
 
 func ownDays(n *int) string {

@@ -3,7 +3,6 @@ package retention
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,12 +92,8 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = json.NewEncoder(c.Stdout()).Encode(r)
-	} else {
-		_, err = fmt.Fprintf(c.Stdout(), "removed: %d runs, %d events, %d blobs, %d messages, %d idempotency keys, %d dead letters\nleft: %s\n",
-			r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, leftOf(r))
-	}
+	err = c.Print(c.JSON, r, "removed: %d runs, %d events, %d blobs, %d messages, %d idempotency keys, %d dead letters\nleft: %s",
+		r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, leftOf(r))
 	if err == nil && !r.Clean() {
 		err = errors.New("something is left; run it again")
 		if cfg.Blobs == nil && r.Left.Scraps > 0 {

@@ -1,12 +1,12 @@
 package retention
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/archive"
@@ -98,23 +98,13 @@ func (c *HoldListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.Stdout(), 0, 0, 2, ' ', 0)
-	if !c.JSON {
-		fmt.Fprintln(w, "TENANT\tRUN\tPLACED\tREASON")
-	}
+	list := c.List(c.JSON, "no holds", "TENANT", "RUN", "PLACED", "REASON")
 	for _, h := range holds {
 		placed := h.Placed.UTC().Format(time.RFC3339)
-		if c.JSON {
-			if err := json.NewEncoder(c.Stdout()).Encode(map[string]string{"tenant": h.Key.Tenant, "run": h.Key.Run, "placed_at": placed, "reason": h.Reason}); err != nil {
-				return err
-			}
-			continue
+		v := map[string]string{"tenant": h.Key.Tenant, "run": h.Key.Run, "placed_at": placed, "reason": h.Reason}
+		if err := list.Add(v, h.Key.Tenant, cmp.Or(h.Key.Run, "(all)"), placed, strconv.Quote(h.Reason)); err != nil {
+			return err
 		}
-		run := h.Key.Run
-		if run == "" {
-			run = "(all)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%q\n", h.Key.Tenant, run, placed, h.Reason)
 	}
-	return w.Flush()
+	return list.Close()
 }

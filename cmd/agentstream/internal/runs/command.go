@@ -17,6 +17,7 @@ type CommandFlags struct {
 	cli.ServerFlags
 	RunID string `arg:"" name:"run" help:"Run to tell."`
 	Key   string `help:"Idempotency key: a command under a key that was used is not given again." placeholder:"KEY"`
+	JSON  bool   `name:"json" help:"Print one JSON object."`
 
 	cli.Streams `kong:"-"`
 }
@@ -42,8 +43,7 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 	if err != nil {
 		return fmt.Errorf("%s run %s: %w", name, c.RunID, err)
 	}
-	fmt.Fprintf(c.Stdout(), "run=%s seq=%d\n", c.RunID, r.Last)
-	return nil
+	return c.Print(c.JSON, map[string]any{"run_id": c.RunID, "seq": r.Last}, "run=%s seq=%d", c.RunID, r.Last)
 }
 
 // CancelCmd asks a run to end.
@@ -115,13 +115,13 @@ type AnswerCmd struct {
 	CommandFlags
 	Request string `arg:"" help:"Id of the question: request_id of input.requested."`
 	Answer  string `arg:"" help:"The answer."`
-	JSON    bool   `name:"json" help:"The answer is a JSON value, not a text."`
+	Value   bool   `name:"json-value" help:"The answer is a JSON value, not a text."`
 }
 
 // Run sends the command.
 func (c *AnswerCmd) Run(ctx context.Context) error {
 	payload := map[string]any{"request_id": c.Request}
-	if c.JSON {
+	if c.Value {
 		if !json.Valid([]byte(c.Answer)) {
 			return fmt.Errorf("ANSWER: not a JSON value: %s", terminal.Clip(terminal.Sanitize(c.Answer), 80))
 		}

@@ -1,15 +1,11 @@
 package runs
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	agentstream "agentstream/clients/go"
@@ -47,13 +43,10 @@ func (c *Cmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	var show runsView = newRunsTable(c.Stdout())
-	if c.JSON {
-		show = &runsLines{bufio.NewWriter(c.Stdout())}
-	}
-	more, err := c.list(ctx, cl, q, show)
-	if cerr := show.close(); err == nil {
-		err = cerr
+	show := c.List(c.JSON, c.none(), "RUN", "STATE", "STARTED", "TOOK", "EVENTS", "TOKENS", "REASON")
+	more, err := c.pages(ctx, cl, q, show)
+	if err == nil {
+		err = show.Close()
 	}
 	switch {
 	case errors.Is(err, syscall.EPIPE), err != nil && ctx.Err() != nil:
@@ -66,8 +59,16 @@ func (c *Cmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// list shows page after page and reports whether there are more than were wanted.
-func (c *Cmd) list(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show runsView) (more bool, err error) {
+// none returns what is told of an empty list.
+func (c *Cmd) none() string {
+	if len(c.State) > 0 || c.Since != "" || c.Until != "" || c.Waits {
+		return "no such runs"
+	}
+	return "no runs yet: agentstream demo plays one, agentstream publish writes one"
+}
+
+// pages shows page after page and reports whether there are more than were wanted.
+func (c *Cmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show *cli.List) (more bool, err error) {
 	for left := c.Limit; ; {
 		q.Limit = pageOfRuns
 		if c.Limit > 0 {
@@ -78,7 +79,7 @@ func (c *Cmd) list(ctx context.Context, cl *agentstream.Client, q agentstream.Ru
 			return false, err
 		}
 		for i := range page.Runs {
-			if err := show.run(&page.Runs[i]); err != nil {
+			if err := add(show, &page.Runs[i]); err != nil {
 				return false, err
 			}
 		}
@@ -102,36 +103,8 @@ func (c *Cmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	return q, err
 }
 
-// runsView shows runs.
-type runsView interface {
-	run(r *agentstream.Run) error
-	close() error
-}
-
-// runsLines prints one JSON object per line, with the fields of the API.
-type runsLines struct{ w *bufio.Writer }
-
-func (v *runsLines) run(r *agentstream.Run) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = v.w.Write(append(b, '\n'))
-	return err
-}
-
-func (v *runsLines) close() error { return v.w.Flush() }
-
-// runsTable prints columns. The widths are known when all runs are, so nothing shows before close.
-type runsTable struct{ w *tabwriter.Writer }
-
-func newRunsTable(out io.Writer) *runsTable {
-	t := &runsTable{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	fmt.Fprintln(t.w, "RUN\tSTATE\tSTARTED\tTOOK\tEVENTS\tTOKENS\tREASON") // errors show at the flush
-	return t
-}
-
-func (t *runsTable) run(r *agentstream.Run) error {
+// add adds a run to a list.
+func add(show *cli.List, r *agentstream.Run) error {
 	state := string(r.State)
 	switch {
 	case r.WaitsFor == schema.WaitsForAnswer:
@@ -143,12 +116,9 @@ func (t *runsTable) run(r *agentstream.Run) error {
 	if at, err := time.Parse(time.RFC3339Nano, started); err == nil {
 		started = at.UTC().Format("2006-01-02 15:04:05")
 	}
-	_, err := fmt.Fprintf(t.w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started),
-		took(r), r.LastSeq, tokens(r.Usage), terminal.Shorten(terminal.Sanitize(r.Reason)))
-	return err
+	return show.Add(r, terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started), took(r), r.LastSeq, tokens(r.Usage),
+		terminal.Shorten(terminal.Sanitize(r.Reason)))
 }
-
-func (t *runsTable) close() error { return t.w.Flush() }
 
 // took is the time from a run's first to its newest event; with a + while it goes on.
 func took(r *agentstream.Run) string {

@@ -85,8 +85,11 @@ func TestRunsTable(t *testing.T) {
 	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[5], "…") {
 		t.Errorf("%q", got[5])
 	}
-	if stdout, _, err := newListing(t).list(t, Cmd{Limit: 20}); err != nil || strings.Count(stdout, "\n") != 1 {
-		t.Errorf("%v %q", err, stdout)
+	for want, c := range map[string]Cmd{"no runs yet": {}, "no such runs": {Waits: true}, "": {JSON: true}} {
+		stdout, stderr, err := newListing(t).list(t, c)
+		if err != nil || stdout != "" || !strings.Contains(stderr, want) || want == "" && stderr != "" {
+			t.Errorf("none: %v %q %q, want %q", err, stdout, stderr, want)
+		}
 	}
 }
 

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"agentstream/cmd/agentstream/internal/node"
+)
+
+// makeToken makes a token when others than this machine would be served, and nobody has said who may come in.
+func (c *DevCmd) makeToken() {
+	if c.made = c.Exposed(); c.made {
+		c.AuthToken = rand.Text()
+	}
+}
+
+// keepToken keeps the token that was made beside the data, or returns to the one of an earlier start.
+func (c *DevCmd) keepToken() error {
+	if !c.made {
+		return nil
+	}
+	path := filepath.Join(c.Data, "token")
+	kept, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return os.WriteFile(path, []byte(c.AuthToken+"\n"), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	if c.AuthToken = strings.TrimSpace(string(kept)); c.AuthToken == "" {
+		return fmt.Errorf("%s: is empty; remove it, and another one is made", path)
+	}
+	return nil
+}
+
+// greet prints what a person needs: where the console is, how curl watches a run, and the token if one was made. It is not
+// for the log, which has no credentials.
+func (c *DevCmd) greet(addr net.Addr, run string) error {
+	base := strings.TrimSuffix(c.PublicURL, "/")
+	if base == "" {
+		host, port, err := net.SplitHostPort(addr.String())
+		if err != nil {
+			return err
+		}
+		if ip := net.ParseIP(host); !node.Loopback(host) && ip != nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+		}
+		base = "http://" + net.JoinHostPort(host, port)
+	}
+	var text strings.Builder
+	page, path, credential := "#/runs", "/v1/agent/runs", ""
+	if run != "" {
+		run = url.PathEscape(run)
+		page, path = "#/run/"+run, "/v1/agent/runs/"+run+"/stream"
+	}
+	if c.made {
+		credential = fmt.Sprintf("-H 'Authorization: Bearer %s' ", c.AuthToken)
+	}
+	if c.Console {
+		fmt.Fprintf(&text, "\n  console  %s/console/%s", base, page)
+	}
+	fmt.Fprintf(&text, "\n  curl     curl -N %s%s%s\n", credential, base, path)
+	if c.made {
+		fmt.Fprintf(&text, "  token    %s   the console asks for it once; it is kept in %s\n", c.AuthToken, filepath.Join(c.Data, "token"))
+	}
+	return c.Print(false, nil, "%s", text.String())
+}

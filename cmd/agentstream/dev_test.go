@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"agentstream/internal/testkit"
+)
+
+// dev starts the program as dev, and returns what it prints up to the line that begins with last.
+func dev(t *testing.T, last string, args ...string) (printed string) {
+	t.Helper()
+	folder, _ := program(t)
+	cmd := exec.Command(filepath.Join(folder, "agentstream"), append([]string{"dev", "--admin-listen", "off"}, args...)...)
+	cmd.Env = []string{asProgram + "=1", "PATH=" + os.Getenv("PATH")}
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("dev: %v\n%s", err, log.String())
+		}
+		if token := regexp.MustCompile(`token +(\S+)`).FindStringSubmatch(printed); token != nil && strings.Contains(log.String(), token[1]) {
+			t.Error("the log has the token")
+		}
+	})
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		printed += line
+		if err != nil {
+			_ = cmd.Process.Kill()
+			t.Fatalf("dev ended: %s", printed)
+		}
+		if strings.HasPrefix(strings.TrimSpace(line), last) {
+			return printed
+		}
+	}
+}
+
+// get asks a server with a bearer token.
+func get(t *testing.T, url, token string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	return resp.StatusCode
+}
+
+// TestDevForOthers: served to other machines, dev makes a token at the first start, prints it, and keeps it for the next.
+func TestDevForOthers(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	var tokens []string
+	for range 2 {
+		t.Run("start", func(t *testing.T) {
+			port := testkit.FreePort(t)
+			printed := dev(t, "token", "--no-demo", "--data", data, "--listen", fmt.Sprintf("0.0.0.0:%d", port))
+			m := regexp.MustCompile(`console +(\S+)\n +curl +curl -N -H 'Authorization: Bearer (\S+)' (\S+)\n +token +(\S+) `).FindStringSubmatch(printed)
+			if m == nil || m[2] != m[4] {
+				t.Fatalf("printed:\n%s", printed)
+			}
+			tokens = append(tokens, m[4])
+			if strings.Contains(m[1], m[4]) {
+				t.Error("the token is in an address")
+			}
+			if page, none, with := get(t, m[1], ""), get(t, m[3], ""), get(t, m[3], m[4]); page != 200 || none != 401 || with != 200 {
+				t.Errorf("page %d, without the token %d, with it %d", page, none, with)
+			}
+		})
+	}
+	if len(tokens) != 2 || tokens[0] != tokens[1] || len(tokens[0]) < 20 {
+		t.Errorf("tokens %q", tokens)
+	}
+	if info, err := os.Stat(filepath.Join(data, "token")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+}
+
+// TestDemoPlays: the demo is played into a server from outside, and obeys it.
+func TestDemoPlays(t *testing.T) {
+	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t)))
+	printed := dev(t, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at)
+	if !strings.Contains(printed, "http://"+at+"/console/#/runs\n") || strings.Contains(printed, "token") {
+		t.Errorf("printed %q", printed)
+	}
+	_, call := program(t)
+	server := []string{"AGENTSTREAM_SERVER=http://" + at}
+	if out, errs, status := call(server, "runs"); out != "" || status != 0 || !strings.Contains(errs, "no runs yet") {
+		t.Errorf("runs: %d %q %q", status, out, errs)
+	}
+	out, errs, status := call(server, "demo", "--run", "d1", "--script", "quick", "--speed", "50")
+	if status != 0 || !strings.HasPrefix(out, "run=d1\n") || !strings.Contains(out, "http://"+at+"/console/#/run/d1\n") {
+		t.Fatalf("demo: %d %q %q", status, out, errs)
+	}
+	listed := func(state, run string) { // the list lags a moment behind the log
+		for out := ""; !strings.Contains(out, `"run_id":"`+run+`","state":"`+state+`"`); {
+			out, _, _ = call(server, "run", "list", "--json")
+		}
+	}
+	listed("done", "d1")
+	if _, errs, status := call(server, "demo", "--run", "d1"); status != 1 || !strings.Contains(errs, "exists already") {
+		t.Errorf("again: %d %q", status, errs)
+	}
+	// It waits for its plan: the command is obeyed, and the run ends.
+	ended := make(chan string)
+	go func() {
+		out, errs, status := call(server, "demo", "--run", "d2", "--script", "plan", "--speed", "50", "--json")
+		ended <- fmt.Sprint(status, out, errs)
+	}()
+	listed("awaiting_approval", "d2")
+	if _, errs, status := call(server, "run", "approve", "d2"); status != 0 {
+		t.Fatalf("approve: %s", errs)
+	}
+	if said := <-ended; !strings.HasPrefix(said, `0{"console":`) {
+		t.Errorf("demo: %s", said)
+	}
+}

@@ -1,0 +1,6 @@
+# Completes agentstream in bash: source <(agentstream completion bash)
+_agentstream() {
+	local IFS=$'\n'
+	COMPREPLY=($("${COMP_WORDS[0]}" __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+}
+complete -o default -F _agentstream agentstream

@@ -70,6 +70,8 @@ var sentinels = map[string]struct {
 	"schema.ErrBadID":           {schema.ErrBadID, dialect.ReasonBadID},
 	"schema.ErrBadCursor":       {schema.ErrBadCursor, dialect.ReasonBadCursor},
 	"schema.ErrMalformed":       {schema.ErrMalformed, dialect.ReasonMalformed},
+	"schema.ErrNoObject":        {schema.ErrNoObject, dialect.ReasonMalformed},
+	"schema.ErrNoRun":           {schema.ErrNoRun, dialect.ReasonMalformed},
 	"schema.ErrUnknownType":     {schema.ErrUnknownType, dialect.ReasonUnknownType},
 	"schema.ErrTooLarge":        {schema.ErrTooLarge, dialect.ReasonTooLarge},
 	"schema.ErrForeignRun":      {schema.ErrForeignRun, dialect.ReasonForeignRun},

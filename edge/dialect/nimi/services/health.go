@@ -91,8 +91,8 @@ func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccoun
 	return &runtimev1.GetAccountSessionStatusResponse{State: a.GetState(), AccountProjection: a.GetAccountProjection(), ReasonCode: a.GetReasonCode(), AccountReasonCode: a.GetAccountReasonCode()}, nil
 }
 
-// ofAccount tells a client first how its account is now, then what is kept behind its number. One whose number is older than that, or is
-// none of this feed, is told that it has missed something, and only what comes from now on.
+// ofAccount sends a client first how its account is now, then what is kept behind its number. One whose number is older than that, or is
+// none of this feed, learns that it has missed something, and gets only what comes from now on.
 func ofAccount(c *protocol.Call, req *dialect.Request) error {
 	ctx, cancel := c.Bounded()
 	defer cancel()

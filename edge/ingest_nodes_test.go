@@ -232,7 +232,7 @@ func TestRunEndsBetweenPacksOfAPost(t *testing.T) {
 		t.Error(err)
 	}
 	answers := ends("taken").srv.Take(t.Context(), runOf("taken"), postsOf("\n\n"+large(1500)), nil)
-	if r := answers[0].Refusal; r == nil || r.Status != 409 || !strings.HasPrefix(r.Message, "line 1027: the first 1024 of 3000 events are stored") {
+	if r := answers[0].Refusal; r == nil || r.Status != 409 || r.Line != 1027 || !strings.HasPrefix(r.Message, "the first 1024 of 3000 events are stored") {
 		t.Errorf("%s", fate(answers[0]))
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
+	"agentstream/edge/transport"
 	"agentstream/fanout"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -258,6 +259,7 @@ func TestExportAtShutdown(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- h.stop() }()
 	eventually(t, "the drain has begun", func() bool { return h.draining() })
+	time.Sleep(5 * transport.Notice) // sockets do not hold the rest, so it waits until its turn to end has come
 	if n, err := io.Copy(io.Discard, r); err == nil {
 		t.Errorf("%d bytes and a clean end", n)
 	}

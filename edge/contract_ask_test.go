@@ -214,7 +214,7 @@ const runsPath = "/v1/agent/runs"
 func asks(rt edge.RouteRow, run string) (string, []string) {
 	_, last, _ := strings.Cut(rt.Path, "{run}/")
 	switch {
-	case rt.Method == "GET" || last == "tickets":
+	case rt.Method == "GET" || last == "tickets" || last == "shares":
 		return "", nil
 	case rt.Path == publishPath:
 		return lineOf(run, ""), []string{"Content-Type", "application/x-ndjson"}
@@ -233,7 +233,7 @@ func asks(rt edge.RouteRow, run string) (string, []string) {
 }
 
 func bodied(rt edge.RouteRow) bool {
-	return rt.Method != "GET" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets")
+	return rt.Method != "GET" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets") && !strings.HasSuffix(rt.Path, "/shares")
 }
 
 // isBlobs reports whether a route takes blobs, whose bodies are of any type.
@@ -388,6 +388,8 @@ func (k *talk) reads(h *spoken) {
 		k.t.Errorf("behind the end: %d", a.status)
 	}
 	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "")
+	h.ask("POST", runsPath+"/{run}/shares", "ended", "?ttl=1h", "")
+	h.ask("POST", runsPath+"/{run}/shares", "ended", "?ttl=721h", "").expect(k.t, 400, "BAD-REQUEST")
 	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "", tenantHeader, "late").expect(k.t, 401, "CREDENTIAL-EXPIRED")
 	for version, status := range map[string]int{"13": 101, "12": 426} {
 		a := h.raw("GET /v1/agent/runs/ended/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +

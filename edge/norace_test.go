@@ -73,6 +73,7 @@ func TestServerKeepsItsContract(t *testing.T) {
 	k.refusals(h, table)
 	k.faults(h, table)
 	k.reads(h)
+	k.operates()
 	k.writes(h)
 	k.publishes(h)
 	k.large(h)

@@ -128,13 +128,18 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 			t.Error(err)
 		}
 	})
-	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil }})
+	still := func(auth.Caller) error { return nil }
+	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: still})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares, err := auth.NewShares(auth.SharesConfig{Secret: make([]byte, 32), Still: still})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var cfg edge.Config
 	own := func(c *edge.Config) {
-		c.Hub, c.Appender, c.Catalog, c.Tickets, c.Blobs = hub, app, countedCatalog{m.work}, tickets, m.blobs
+		c.Hub, c.Appender, c.Catalog, c.Tickets, c.Shares, c.Blobs, c.Operator = hub, app, countedCatalog{m.work}, tickets, shares, m.blobs, &letterbox{}
 		for _, f := range change {
 			f(c)
 		}

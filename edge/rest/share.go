@@ -34,7 +34,7 @@ func (a *API) createShare(c *protocol.Call) error {
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	if _, err := a.cfg.Runs.Existing(ctx, key); err != nil {
+	if _, _, err := a.cfg.Runs.Locate(ctx, key); err != nil {
 		return err
 	}
 	if a.cfg.Shares == nil {

@@ -1,0 +1,85 @@
+package edge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"agentstream/edge"
+)
+
+// letterbox is an operator with the dead letters of two tenants, by id.
+type letterbox struct {
+	tenants map[string]string
+	err     error
+}
+
+func (o *letterbox) Partitions() []edge.Partition {
+	at := time.Unix(0, 0).UTC()
+	return []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: 2, LagSeconds: 1.5, LagAt: &at}}
+}
+
+func (o *letterbox) DeadLetters(_ context.Context, tenant string, _ int) (out []edge.DeadLetter, all int, err error) {
+	for id, whose := range o.tenants {
+		if whose == tenant {
+			out, all = append(out, edge.DeadLetter{ID: id, Reason: "conflict"}), all+1
+		}
+	}
+	return out, all, o.err
+}
+
+func (o *letterbox) Retry(_ context.Context, tenant, id string) (string, bool, error) {
+	return "still in conflict", o.tenants[id] == tenant, o.err
+}
+
+func (o *letterbox) Drop(_ context.Context, tenant, id string) (bool, error) {
+	if o.err != nil || o.tenants[id] != tenant {
+		return false, o.err
+	}
+	delete(o.tenants, id)
+	return true, nil
+}
+
+const (
+	letters   = "/v1/agent/deadletters"
+	letterOf  = letters + "/{id}"
+	retryOf   = letterOf + "/retry"
+	operation = "/v1/agent/operations"
+)
+
+// operates asks the routes of operators.
+func (k *talk) operates() {
+	box := &letterbox{tenants: map[string]string{"mine": "acme", "theirs": "rival"}}
+	h := k.house(func(c *edge.Config) { c.Operator, c.Version = box, "v1" })
+	on := func(method, path, id string) answer {
+		a := h.do(method, strings.Replace(path, "{id}", id, 1), "")
+		k.heard(exchange{method, path, a})
+		return a
+	}
+	if a := on("GET", operation, ""); a.status != 200 || !strings.Contains(a.body, `"version":"v1"`) || !strings.Contains(a.body, `"lag_messages":2`) {
+		k.t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := on("GET", letters, ""); !strings.Contains(a.body, `"id":"mine"`) || strings.Contains(a.body, "theirs") || !strings.Contains(a.body, `"all":1`) {
+		k.t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := on("POST", retryOf, "mine"); a.body != `{"stored":false,"error":"still in conflict"}`+"\n" {
+		k.t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, id := range []string{"theirs", "none"} {
+		on("POST", retryOf, id).expect(k.t, 404, "NOT-FOUND")
+		on("DELETE", letterOf, id).expect(k.t, 404, "NOT-FOUND")
+	}
+	box.err = errors.New("test: away")
+	on("GET", letters, "").expect(k.t, 503, "UNAVAILABLE")
+	on("POST", retryOf, "mine").expect(k.t, 503, "UNAVAILABLE")
+	on("DELETE", letterOf, "mine").expect(k.t, 503, "UNAVAILABLE")
+	box.err = nil
+	if a := on("DELETE", letterOf, "mine"); a.status != 200 || len(box.tenants) != 1 {
+		k.t.Errorf("%d %s, left %v", a.status, a.body, box.tenants)
+	}
+	h = k.house()
+	on("GET", letters, "").expect(k.t, 501, "NO-CATALOG")
+	on("POST", retryOf, "mine").expect(k.t, 501, "NO-CATALOG")
+	on("DELETE", letterOf, "mine").expect(k.t, 501, "NO-CATALOG")
+}

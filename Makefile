@@ -216,7 +216,7 @@ threads: needs js ## Hold threads to what LangGraph's clients need: every resume
 		/^(ok|FAIL|panic)/ { print }'
 
 .PHONY: runtime
-runtime: needs ## Hold the runtime protocol to its text: kills under 200 scenarios, a rolling restart under 1,000 streams, recordings, latency
+runtime: needs ## Hold the runtime protocol to its text: kills under 200 scenarios, a rolling restart under 1,000 streams, recordings, latency, slow clients, cost beside native
 	@AGENTSTREAM_RUNTIME=all go test -v -count=1 -timeout 30m -run 'TestRuntime' ./internal/e2e | awk '
 		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
 		/^ +runtime_[a-z]+_test.go:/ { sub(/^ +runtime_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }

@@ -37,7 +37,7 @@ func CallRaw(conn net.Conn, path string, message []byte, headers ...string) (*Ra
 	r.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	headers = append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "edge", "content-type", "application/grpc", "te", "trailers"}, headers...)
+	headers = append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", conn.RemoteAddr().String(), "content-type", "application/grpc", "te", "trailers"}, headers...)
 	for i := 0; i+1 < len(headers); i += 2 {
 		if err := enc.WriteField(hpack.HeaderField{Name: strings.ToLower(headers[i]), Value: headers[i+1]}); err != nil {
 			return nil, err
@@ -112,14 +112,40 @@ func (r *Raw) Done() <-chan struct{} { return r.done }
 
 // Messages returns those that have come whole since it was last called.
 func (r *Raw) Messages() (list [][]byte) {
+	for m := r.take(); m != nil; m = r.take() {
+		list = append(list, m)
+	}
+	return list
+}
+
+// Next waits for a message; nil: the call is over.
+func (r *Raw) Next() []byte {
+	for over := false; ; {
+		if m := r.take(); m != nil || over {
+			return m
+		}
+		over = r.wait()
+	}
+}
+
+// take returns a message that has come; nil: none has.
+func (r *Raw) take() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for {
-		b := r.got.Bytes()
-		if len(b) < 5 || len(b)-5 < int(binary.BigEndian.Uint32(b[1:])) {
-			return list
-		}
-		list = append(list, bytes.Clone(r.got.Next(5 + int(binary.BigEndian.Uint32(b[1:])))[5:]))
+	b := r.got.Bytes()
+	if len(b) < 5 || len(b)-5 < int(binary.BigEndian.Uint32(b[1:])) {
+		return nil
+	}
+	return bytes.Clone(r.got.Next(5 + int(binary.BigEndian.Uint32(b[1:])))[5:])
+}
+
+// wait waits until more has come, or the call is over.
+func (r *Raw) wait() (over bool) {
+	select {
+	case <-r.more:
+		return false
+	case <-r.done:
+		return true
 	}
 }
 
@@ -138,11 +164,7 @@ func (r *Raw) Until(text string) bool {
 		if i >= 0 || over {
 			return i >= 0
 		}
-		select {
-		case <-r.more:
-		case <-r.done:
-			over = true
-		}
+		over = r.wait()
 	}
 }
 

@@ -56,8 +56,8 @@ type node struct {
 	reason string
 }
 
-// maxNodes bounds the nodes of a workflow.
-const maxNodes = 256
+// MaxNodes bounds the nodes of a workflow.
+const MaxNodes = 256
 
 // For returns a copy.
 func (j *Job) For(req dialect.Request) dialect.Stateful {

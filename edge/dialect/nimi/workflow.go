@@ -30,7 +30,7 @@ func (j *Job) task(r schema.Record, end bool) *runtimev1.WorkflowEvent {
 			return e
 		}
 	}
-	if len(j.nodes) < maxNodes {
+	if len(j.nodes) < MaxNodes {
 		j.nodes = append(j.nodes, node{id: id, status: status})
 	}
 	return e

@@ -2,6 +2,7 @@ package services
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -68,13 +69,7 @@ func wantsAudit(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (w want
 	if app != "" && m.GetAppId() != "" && app != m.GetAppId() {
 		return w, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "app_id is not the caller's")
 	}
-	w = wantedAudit{app: m.GetAppId(), subject: m.GetSubjectUserId()}
-	if w.app == "" {
-		w.app = app
-	}
-	if t := m.GetFromTime(); t != nil {
-		w.since = t.AsTime()
-	}
+	w = wantedAudit{app: cmp.Or(app, m.GetAppId()), subject: m.GetSubjectUserId(), since: m.GetFromTime().AsTime()} // or 1970
 	if t := m.GetToTime(); t != nil {
 		w.until = t.AsTime()
 	}
@@ -92,7 +87,7 @@ func (w *wantedAudit) walk(ctx context.Context, c *protocol.Call, each func(*run
 		for i := range list {
 			r := &list[i]
 			s := nimi.ReadScenario(r.Session)
-			if s.App != w.app || w.subject != "" && s.Subject != w.subject || !w.since.IsZero() && r.Updated.Before(w.since) {
+			if s.App != w.app || w.subject != "" && s.Subject != w.subject || !r.Updated.IsZero() && r.Updated.Before(w.since) {
 				continue
 			}
 			if err := w.run(ctx, c, r.ID, s, each); err != nil {
@@ -126,7 +121,7 @@ func (w *wantedAudit) run(ctx context.Context, c *protocol.Call, run string, s n
 
 func (w *wantedAudit) within(m *runtimev1.AuditEventRecord) bool {
 	t := m.GetTimestamp().AsTime()
-	return (w.since.IsZero() || !t.Before(w.since)) && (w.until.IsZero() || t.Before(w.until))
+	return !t.Before(w.since) && (w.until.IsZero() || t.Before(w.until))
 }
 
 // auditOf returns the record of a control event: what began, what was commanded, what ended. nil: it is none. Content is left out.
@@ -169,10 +164,7 @@ type chunks struct {
 }
 
 func (o *chunks) record(m *runtimev1.AuditEventRecord) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err == nil {
-		text, err = canonical(text)
-	}
+	text, err := encodeMessage(m, protojson.MarshalOptions{UseProtoNames: true})
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,114 @@
 package services
 
 import (
-	"maps"
-	"slices"
+	"bytes"
+	"encoding/json"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
+	"agentstream/edge/dialect/nimi"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
-	"agentstream/schema/jsonscan"
 )
 
-func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+// session is the payload of session.created (docs/dialects/runtime.md, "In the log").
+type session struct {
+	Once       bool       `json:"once"`
+	Model      string     `json:"model"`
+	System     string     `json:"system,omitempty"`
+	Tools      []tool     `json:"tools,omitempty"`
+	Parameters parameters `json:"parameters,omitzero"`
+	App        string     `json:"app_id"`
+	Subject    string     `json:"subject,omitempty"`
+	Deadlines  deadlines  `json:"deadlines,omitzero"`
+	Runtime    view       `json:"runtime"`
+}
+
+type tool struct {
+	Name        string           `json:"name"`
+	InputSchema *structpb.Struct `json:"input_schema,omitempty"`
+}
+
+// parameters are those that are set.
+type parameters struct {
+	Temperature float32   `json:"temperature,omitzero"`
+	TopP        float32   `json:"top_p,omitzero"`
+	MaxTokens   int32     `json:"max_tokens,omitzero"`
+	Reasoning   reasoning `json:"reasoning,omitzero"`
+
+	Language   string  `json:"language,omitempty"`
+	Format     string  `json:"audio_format,omitempty"`
+	Emotion    string  `json:"emotion,omitempty"`
+	Speed      float32 `json:"speed,omitzero"`
+	Pitch      float32 `json:"pitch,omitzero"`
+	Volume     float32 `json:"volume,omitzero"`
+	SampleRate int32   `json:"sample_rate_hz,omitzero"`
+	Voice      string  `json:"voice,omitempty"`
+}
+
+type reasoning struct {
+	Mode   string `json:"mode"`
+	Budget int32  `json:"budget_tokens,omitzero"`
+}
+
+// deadlines are in milliseconds (K-STREAM-007).
+type deadlines struct {
+	First int64 `json:"first_ms,omitzero"`
+	Idle  int64 `json:"idle_ms,omitzero"`
+	Total int64 `json:"total_ms"`
+}
+
+// view is how the run is shown.
+type view struct {
+	As           string            `json:"as"` // stream, job, workflow, realtime
+	Type         string            `json:"type"`
+	Trace        string            `json:"trace,omitempty"`
+	Route        string            `json:"route"`
+	OnDisconnect string            `json:"on_disconnect,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Workflow     json.RawMessage   `json:"workflow,omitempty"`
+}
+
+// input is the payload of command.message.
+type input struct {
+	Content  string    `json:"content"`
+	Messages []message `json:"messages,omitempty"`
+}
+
+type message struct {
+	Role    string `json:"role"`
+	Name    string `json:"name,omitempty"`
+	Content any    `json:"content"` // a text, or parts
+}
+
+type part struct {
+	Type       string `json:"type"`
+	Text       string `json:"text,omitempty"`
+	URL        string `json:"url,omitempty"`
+	Detail     string `json:"detail,omitempty"`
+	ArtifactID string `json:"artifact_id,omitempty"`
+}
+
+// encode returns v as JSON. What JSON has no form for, a number that is none, is bad input.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_INPUT_INVALID, "%v", err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// encodeMessage returns a message as JSON without the spaces that protojson puts at random.
+func encodeMessage(m proto.Message, o protojson.MarshalOptions) ([]byte, error) {
+	text, err := o.Marshal(m)
+	if err != nil {
+		return nil, nimi.Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, "%v", err)
+	}
+	return encode(json.RawMessage(text))
+}
 
 // plain is the text of a message.
 func plain(m *runtimev1.ChatMessage) string {
@@ -21,112 +119,52 @@ func plain(m *runtimev1.ChatMessage) string {
 	return text
 }
 
-// message is one of the input, as a worker reads it.
-func message(m *runtimev1.ChatMessage) []byte {
-	role := m.GetRole()
-	if role == "" {
-		role = "user"
+// messageOf is one of the input, as a worker reads it.
+func messageOf(m *runtimev1.ChatMessage) message {
+	out := message{Role: m.GetRole(), Name: m.GetName(), Content: m.GetContent()}
+	if out.Role == "" {
+		out.Role = "user"
 	}
-	o := jsonscan.Object("{").Str("role", role).OptStr("name", m.GetName())
 	if len(m.GetParts()) == 0 {
-		return o.Str("content", m.GetContent()).End()
+		return out
 	}
-	list := []byte{'['}
-	add := func(b []byte) {
-		if len(list) > 1 {
-			list = append(list, ',')
-		}
-		list = append(list, b...)
-	}
+	var list []part
 	if m.GetContent() != "" {
-		add(jsonscan.Object("{").Str("type", "text").Str("text", m.GetContent()).End())
+		list = append(list, part{Type: "text", Text: m.GetContent()})
 	}
 	for _, p := range m.GetParts() {
 		switch c := p.GetContent().(type) {
 		case *runtimev1.ChatContentPart_Text:
-			add(jsonscan.Object("{").Str("type", "text").Str("text", c.Text).End())
+			list = append(list, part{Type: "text", Text: c.Text})
 		case *runtimev1.ChatContentPart_ImageUrl:
-			add(jsonscan.Object("{").Str("type", "image_url").Str("url", c.ImageUrl.GetUrl()).OptStr("detail", c.ImageUrl.GetDetail()).End())
+			list = append(list, part{Type: "image_url", URL: c.ImageUrl.GetUrl(), Detail: c.ImageUrl.GetDetail()})
 		case *runtimev1.ChatContentPart_VideoUrl:
-			add(jsonscan.Object("{").Str("type", "video_url").Str("url", c.VideoUrl).End())
+			list = append(list, part{Type: "video_url", URL: c.VideoUrl})
 		case *runtimev1.ChatContentPart_AudioUrl:
-			add(jsonscan.Object("{").Str("type", "audio_url").Str("url", c.AudioUrl).End())
+			list = append(list, part{Type: "audio_url", URL: c.AudioUrl})
 		case *runtimev1.ChatContentPart_ArtifactRef:
-			add(jsonscan.Object("{").Str("type", "artifact_ref").Str("artifact_id", c.ArtifactRef.GetArtifactId()).End())
+			list = append(list, part{Type: "artifact_ref", ArtifactID: c.ArtifactRef.GetArtifactId()})
 		}
 	}
-	return o.Raw("content", append(list, ']')).End()
+	out.Content = list
+	return out
 }
 
-// tools are those that the model may call; nil for none.
-func tools(list []*runtimev1.ToolSpec) []byte {
-	if len(list) == 0 {
-		return nil
-	}
-	b := []byte{'['}
-	for i, t := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		o := jsonscan.Object("{").Str("name", t.GetName())
-		if s := t.GetInputSchema(); s != nil {
-			if text, err := protojson.Marshal(s); err == nil {
-				o = o.Raw("input_schema", text)
-			}
-		}
-		b = append(b, o.End()...)
-	}
-	return append(b, ']')
-}
-
-// textParameters are those that are set; nil for none.
-func textParameters(t *runtimev1.TextGenerateScenarioSpec) []byte {
-	o := floats(jsonscan.Object("{"), field{"temperature", t.GetTemperature()}, field{"top_p", t.GetTopP()})
-	if n := t.GetMaxTokens(); n > 0 {
-		o = o.Int("max_tokens", int64(n))
-	}
+// textParameters are those of a text.
+func textParameters(t *runtimev1.TextGenerateScenarioSpec) parameters {
+	p := parameters{Temperature: t.GetTemperature(), TopP: t.GetTopP(), MaxTokens: max(0, t.GetMaxTokens())}
 	if r := t.GetReasoning(); r.GetMode() != runtimev1.ReasoningMode_REASONING_MODE_UNSPECIFIED {
-		mode := "off"
+		p.Reasoning = reasoning{"off", max(0, r.GetBudgetTokens())}
 		if r.GetMode() == runtimev1.ReasoningMode_REASONING_MODE_ON {
-			mode = "on"
+			p.Reasoning.Mode = "on"
 		}
-		in := jsonscan.Object("{").Str("mode", mode)
-		if n := r.GetBudgetTokens(); n > 0 {
-			in = in.Int("budget_tokens", int64(n))
-		}
-		o = o.Raw("reasoning", in.End())
 	}
-	return some(o)
+	return p
 }
 
-// speechParameters are those that are set; nil for none.
-func speechParameters(t *runtimev1.SpeechSynthesizeScenarioSpec) []byte {
-	o := jsonscan.Object("{").OptStr("language", t.GetLanguage()).OptStr("audio_format", t.GetAudioFormat()).OptStr("emotion", t.GetEmotion())
-	o = floats(o, field{"speed", t.GetSpeed()}, field{"pitch", t.GetPitch()}, field{"volume", t.GetVolume()})
-	if n := t.GetSampleRateHz(); n > 0 {
-		o = o.Int("sample_rate_hz", int64(n))
-	}
+// speechParameters are those of speech.
+func speechParameters(t *runtimev1.SpeechSynthesizeScenarioSpec) parameters {
 	v := t.GetVoiceRef()
-	return some(o.OptStr("voice", v.GetPresetVoiceId()+v.GetVoiceAssetId()+v.GetProviderVoiceRef()))
-}
-
-type field struct {
-	name  string
-	value float32
-}
-
-func floats(o jsonscan.Object, list ...field) jsonscan.Object {
-	for _, f := range list {
-		if f.value != 0 {
-			o = o.Float(f.name, float64(f.value))
-		}
-	}
-	return o
-}
-
-func some(o jsonscan.Object) []byte {
-	if len(o) == 1 {
-		return nil
-	}
-	return o.End()
+	return parameters{Language: t.GetLanguage(), Format: t.GetAudioFormat(), Emotion: t.GetEmotion(), Speed: t.GetSpeed(), Pitch: t.GetPitch(), Volume: t.GetVolume(),
+		SampleRate: max(0, t.GetSampleRateHz()), Voice: v.GetPresetVoiceId() + v.GetVoiceAssetId() + v.GetProviderVoiceRef()}
 }

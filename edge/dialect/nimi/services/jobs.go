@@ -13,23 +13,23 @@ import (
 )
 
 // job returns a run as it stands.
-func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.ReasonCode) (run string, head schema.Head, j *nimi.Job, err error) {
-	if run, err = nimi.RunID(id, none); err != nil {
-		return run, head, nil, err
+func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.ReasonCode) (head schema.Head, j *nimi.Job, err error) {
+	if id, err = nimi.RunID(id, none); err == nil {
+		head, j, err = protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: id, Stream: nimi.StreamJob})
 	}
-	if _, _, err = admit(ctx, c, run); err != nil {
-		return run, head, nil, err
+	if err == nil {
+		err = ofApp(c, j.Scenario())
 	}
-	head, j, err = protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: run, Stream: nimi.StreamJob})
-	return run, head, j, err
+	return head, j, err
 }
 
 func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenarioJobRequest) (*runtimev1.SubmitScenarioJobResponse, error) {
 	if key := m.GetIdempotencyKey(); key != "" && c.Request.Header.Get(headerKey) == "" {
 		c.Request.Header.Set(headerKey, key)
 	}
-	run, err := begin(ctx, c, wanted{as: "job", method: "SubmitScenarioJob", head: m.GetHead(), kind: m.GetScenarioType(), mode: m.GetExecutionMode(),
-		wantMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, spec: m.GetSpec(), extensions: m.GetExtensions(), labels: m.GetLabels()})
+	asked := &runtimev1.StreamScenarioRequest{Head: m.GetHead(), ScenarioType: m.GetScenarioType(), ExecutionMode: m.GetExecutionMode(), Spec: m.GetSpec(), Extensions: m.GetExtensions()}
+	w := wanted{StreamScenarioRequest: asked, as: "job", method: "SubmitScenarioJob", mode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, labels: m.GetLabels()}
+	run, _, err := w.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -43,22 +43,22 @@ func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenari
 const noJob = runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND
 
 func getJob(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioJobRequest) (*runtimev1.GetScenarioJobResponse, error) {
-	run, _, j, err := job(ctx, c, m.GetJobId(), noJob)
+	_, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.GetScenarioJobResponse{Job: j.Job(run)}, nil
+	return &runtimev1.GetScenarioJobResponse{Job: j.Job(m.GetJobId())}, nil
 }
 
 func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenarioJobRequest) (*runtimev1.CancelScenarioJobResponse, error) {
-	run, _, j, err := job(ctx, c, m.GetJobId(), noJob)
+	_, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err
 	}
-	if err := cancel(ctx, c, run, m.GetReason(), nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over")); err != nil {
+	if err := cancel(ctx, c, m.GetJobId(), m.GetReason()); err != nil {
 		return nil, err
 	}
-	return &runtimev1.CancelScenarioJobResponse{Job: j.Job(run)}, nil
+	return &runtimev1.CancelScenarioJobResponse{Job: j.Job(m.GetJobId())}, nil
 }
 
 // maxArtifacts bounds the bytes of an answer.
@@ -66,10 +66,11 @@ const maxArtifacts = 16 << 20
 
 // artifacts answers with what a run has produced.
 func artifacts(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioArtifactsRequest) (*runtimev1.GetScenarioArtifactsResponse, error) {
-	run, head, j, err := job(ctx, c, m.GetJobId(), noJob)
+	head, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err
 	}
+	run := m.GetJobId()
 	list := j.Artifacts(run)
 	bytes := map[string]*runtimev1.ScenarioArtifact{}
 	size := int64(0)

@@ -55,16 +55,14 @@ func version(own string) string {
 
 // Protocol returns the dialect with its calls.
 func Protocol(cfg Config) protocol.Protocol {
-	reads := func(admit func(*protocol.Call, *dialect.Request) error) protocol.Stream {
-		return protocol.Stream{Admit: admit}
-	}
 	return protocol.Protocol{
 		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, Slow: slow, LastWords: lastWords,
 		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream, Around: scenarioAlive},
-			nimi.StreamJob:      {Admit: ofApp, Around: alive}, nimi.StreamWorkflow: {Admit: ofApp, Around: alive}, nimi.StreamRealtime: reads(ofRealtime), nimi.StreamAgent: reads(ofAgent),
-			nimi.StreamMessage: reads(ofMessages), nimi.StreamAccount: reads(ofAccount),
+			nimi.StreamJob:      {Admit: admits(nil), Around: alive}, nimi.StreamWorkflow: {Admit: admits(nil), Around: alive},
+			nimi.StreamRealtime: {Admit: admits(ofRealtime)}, nimi.StreamAgent: {Admit: admits(ofAgent)},
+			nimi.StreamMessage: {Admit: ofMessages}, nimi.StreamAccount: {Admit: ofAccount},
 			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
 		},
 	}
@@ -78,8 +76,11 @@ func envelope(in dialect.Input) error {
 	return nimi.Envelope(in.Stream, in.Body)
 }
 
-// call is a unary method whose messages are I and O.
-func call[I, O proto.Message](method string, needs auth.Scope, in func() I, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
+// call is a unary method whose messages are an I and an O.
+func call[T any, I interface {
+	*T
+	proto.Message
+}, O proto.Message](method string, needs auth.Scope, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
 	return protocol.Route{
 		RPC: "/nimi.runtime.v1." + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
 		Serve: protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
@@ -87,7 +88,7 @@ func call[I, O proto.Message](method string, needs auth.Scope, in func() I, serv
 			if err != nil {
 				return err
 			}
-			m, err := nimi.Read(body, in())
+			m, err := nimi.Read(body, I(new(T)))
 			if err != nil {
 				return err
 			}
@@ -105,26 +106,24 @@ func call[I, O proto.Message](method string, needs auth.Scope, in func() I, serv
 }
 
 func routes() []protocol.Route {
-	submit := call("RuntimeAiService/SubmitScenarioJob", auth.ScopeWrite, func() *runtimev1.SubmitScenarioJobRequest { return &runtimev1.SubmitScenarioJobRequest{} }, submitJob)
-	submit.MaxMessage = nimi.MaxScenario
-	workflow := call("RuntimeWorkflowService/SubmitWorkflow", auth.ScopeWrite, func() *runtimev1.SubmitWorkflowRequest { return &runtimev1.SubmitWorkflowRequest{} }, submitWorkflow)
-	workflow.MaxMessage = nimi.MaxScenario
+	large := func(rt protocol.Route) protocol.Route { rt.MaxMessage = nimi.MaxScenario; return rt }
 	return []protocol.Route{
-		submit, workflow,
-		call("RuntimeAiService/GetScenarioJob", auth.ScopeRead, func() *runtimev1.GetScenarioJobRequest { return &runtimev1.GetScenarioJobRequest{} }, getJob),
-		call("RuntimeAiService/CancelScenarioJob", auth.ScopeCommand, func() *runtimev1.CancelScenarioJobRequest { return &runtimev1.CancelScenarioJobRequest{} }, cancelJob),
-		call("RuntimeAiService/GetScenarioArtifacts", auth.ScopeRead, func() *runtimev1.GetScenarioArtifactsRequest { return &runtimev1.GetScenarioArtifactsRequest{} }, artifacts),
-		call("RuntimeWorkflowService/GetWorkflow", auth.ScopeRead, func() *runtimev1.GetWorkflowRequest { return &runtimev1.GetWorkflowRequest{} }, getWorkflow),
-		call("RuntimeWorkflowService/CancelWorkflow", auth.ScopeCommand, func() *runtimev1.CancelWorkflowRequest { return &runtimev1.CancelWorkflowRequest{} }, cancelWorkflow),
-		call("RuntimeAiRealtimeService/OpenRealtimeSession", auth.ScopeWrite, func() *runtimev1.OpenRealtimeSessionRequest { return &runtimev1.OpenRealtimeSessionRequest{} }, openRealtime),
-		call("RuntimeAiRealtimeService/AppendRealtimeInput", auth.ScopeCommand, func() *runtimev1.AppendRealtimeInputRequest { return &runtimev1.AppendRealtimeInputRequest{} }, appendRealtime),
-		call("RuntimeAiRealtimeService/CloseRealtimeSession", auth.ScopeCommand, func() *runtimev1.CloseRealtimeSessionRequest { return &runtimev1.CloseRealtimeSessionRequest{} }, closeRealtime),
-		call("RuntimeAuditService/GetRuntimeHealth", auth.ScopeRead, func() *runtimev1.GetRuntimeHealthRequest { return &runtimev1.GetRuntimeHealthRequest{} }, getHealth),
-		call("RuntimeAuditService/ListAIProviderHealth", auth.ScopeRead, func() *runtimev1.ListAIProviderHealthRequest { return &runtimev1.ListAIProviderHealthRequest{} }, listProviders),
-		call("RuntimeAuditService/ListAuditEvents", auth.ScopeRead, func() *runtimev1.ListAuditEventsRequest { return &runtimev1.ListAuditEventsRequest{} }, listAudit),
-		call("RuntimeAccountService/GetAccountSessionStatus", auth.ScopeRead, func() *runtimev1.GetAccountSessionStatusRequest { return &runtimev1.GetAccountSessionStatusRequest{} }, accountStatus),
-		call("RuntimeLocalService/ListLocalTransfers", auth.ScopeRead, func() *runtimev1.ListLocalTransfersRequest { return &runtimev1.ListLocalTransfersRequest{} }, listTransfers),
-		call("RuntimeAppService/SendAppMessage", auth.ScopeWrite, func() *runtimev1.SendAppMessageRequest { return &runtimev1.SendAppMessageRequest{} }, sendMessage),
+		large(call("RuntimeAiService/SubmitScenarioJob", auth.ScopeWrite, submitJob)),
+		large(call("RuntimeWorkflowService/SubmitWorkflow", auth.ScopeWrite, submitWorkflow)),
+		call("RuntimeAiService/GetScenarioJob", auth.ScopeRead, getJob),
+		call("RuntimeAiService/CancelScenarioJob", auth.ScopeCommand, cancelJob),
+		call("RuntimeAiService/GetScenarioArtifacts", auth.ScopeRead, artifacts),
+		call("RuntimeWorkflowService/GetWorkflow", auth.ScopeRead, getWorkflow),
+		call("RuntimeWorkflowService/CancelWorkflow", auth.ScopeCommand, cancelWorkflow),
+		call("RuntimeAiRealtimeService/OpenRealtimeSession", auth.ScopeWrite, openRealtime),
+		call("RuntimeAiRealtimeService/AppendRealtimeInput", auth.ScopeCommand, appendRealtime),
+		call("RuntimeAiRealtimeService/CloseRealtimeSession", auth.ScopeCommand, closeRealtime),
+		call("RuntimeAuditService/GetRuntimeHealth", auth.ScopeRead, getHealth),
+		call("RuntimeAuditService/ListAIProviderHealth", auth.ScopeRead, listProviders),
+		call("RuntimeAuditService/ListAuditEvents", auth.ScopeRead, listAudit),
+		call("RuntimeAccountService/GetAccountSessionStatus", auth.ScopeRead, accountStatus),
+		call("RuntimeLocalService/ListLocalTransfers", auth.ScopeRead, listTransfers),
+		call("RuntimeAppService/SendAppMessage", auth.ScopeWrite, sendMessage),
 	}
 }
 
@@ -198,54 +197,50 @@ func errorInfo(reason, hint, trace string, retry bool) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: b}
 }
 
-// admit holds that a run is there and of the caller's app, and returns what it was begun with.
-func admit(ctx context.Context, c *protocol.Call, run string) (nimi.Scenario, schema.Head, error) {
-	head, err := c.Head(ctx, run)
-	if err != nil {
-		return nimi.Scenario{}, head, err
-	}
-	for r, err := range c.Records(ctx, run, 0, 1) {
+// admits lets the caller's app at a stream of a run, if then does; nil lets everyone.
+func admits(then func(head schema.Head, req *dialect.Request) error) func(*protocol.Call, *dialect.Request) error {
+	return func(c *protocol.Call, req *dialect.Request) error {
+		ctx, cancel := c.Bounded()
+		defer cancel()
+		head, err := c.Head(ctx, req.Run)
 		if err != nil {
-			return nimi.Scenario{}, head, err
+			return err
 		}
-		if string(r.Type) != schema.TypeSessionCreated {
-			break
+		for r, err := range c.Records(ctx, req.Run, 0, 1) {
+			if err == nil && string(r.Type) == schema.TypeSessionCreated {
+				err = ofApp(c, nimi.ReadScenario(r.Payload()))
+			}
+			if err != nil {
+				return err
+			}
 		}
-		s := nimi.ReadScenario(r.Payload())
-		if app := appOf(c); s.App != "" && s.App != app {
-			return s, head, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "it is another app's")
+		if then == nil {
+			return nil
 		}
-		return s, head, nil
+		return then(head, req)
 	}
-	return nimi.Scenario{}, head, nil
 }
 
-// ofApp admits a client to a stream of a run.
-func ofApp(c *protocol.Call, req *dialect.Request) error {
-	ctx, cancel := c.Bounded()
-	defer cancel()
-	_, _, err := admit(ctx, c, req.Run)
-	return err
-}
-
-// ofRealtime admits a client to a session. One that has all of a session that was closed gets that as its end.
-func ofRealtime(c *protocol.Call, req *dialect.Request) error {
-	ctx, cancel := c.Bounded()
-	defer cancel()
-	_, head, err := admit(ctx, c, req.Run)
-	if err == nil && head.State.Final() && req.Cursor.Seq >= head.Last {
-		err = nimi.Refuse(runtimev1.ReasonCode_AI_REALTIME_SESSION_CLOSED, "the session is closed")
+// ofApp refuses what another app than the caller's has begun.
+func ofApp(c *protocol.Call, s nimi.Scenario) error {
+	if s.App != "" && s.App != appOf(c) {
+		return nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "it is another app's")
 	}
-	return err
+	return nil
 }
 
-// ofAgent admits a client to an agent's events, from now on without a cursor.
-func ofAgent(c *protocol.Call, req *dialect.Request) error {
-	ctx, cancel := c.Bounded()
-	defer cancel()
-	_, head, err := admit(ctx, c, req.Run)
+// ofRealtime lets clients at a session. One that has all of a session that was closed gets that as its end.
+func ofRealtime(head schema.Head, req *dialect.Request) error {
+	if head.State.Final() && req.Cursor.Seq >= head.Last {
+		return nimi.Refuse(runtimev1.ReasonCode_AI_REALTIME_SESSION_CLOSED, "the session is closed")
+	}
+	return nil
+}
+
+// ofAgent lets clients at an agent's events, from now on without a cursor.
+func ofAgent(head schema.Head, req *dialect.Request) error {
 	if req.Newest {
 		req.Newest, req.Cursor.Seq = false, head.Last
 	}
-	return err
+	return nil
 }

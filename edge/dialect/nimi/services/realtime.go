@@ -1,9 +1,7 @@
 package services
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -19,47 +17,30 @@ import (
 
 const noSession = runtimev1.ReasonCode_AI_REALTIME_SESSION_NOT_FOUND
 
-// canonical is a JSON text without the spaces that protojson puts at random.
-func canonical(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	err := json.Compact(&b, text)
-	return b.Bytes(), err
-}
-
 // openRealtime begins a session, which takes messages until it is closed.
 func openRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.OpenRealtimeSessionRequest) (*runtimev1.OpenRealtimeSessionResponse, error) {
-	w := wanted{as: "realtime", head: m.GetHead(), extensions: m.GetExtensions()}
-	if err := w.check(ctx, c); err != nil {
-		return nil, err
-	}
-	if m.GetOutputAudioFormat() != "" || m.GetOutputSampleRateHz() != 0 {
-		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_OPTION_UNSUPPORTED, "sessions are of text")
-	}
-	w.spec = &runtimev1.ScenarioSpec{Spec: &runtimev1.ScenarioSpec_TextGenerate{TextGenerate: &runtimev1.TextGenerateScenarioSpec{SystemPrompt: m.GetSystemPrompt()}}}
-	run, _, err := store(ctx, c, "OpenRealtimeSession", m.GetHead().GetAppId(), []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user", Payload: w.created()}})
+	text := &runtimev1.ScenarioSpec_TextGenerate{TextGenerate: &runtimev1.TextGenerateScenarioSpec{SystemPrompt: m.GetSystemPrompt()}}
+	w := wanted{as: "realtime", method: "OpenRealtimeSession", StreamScenarioRequest: &runtimev1.StreamScenarioRequest{
+		Head: m.GetHead(), Extensions: m.GetExtensions(), Spec: &runtimev1.ScenarioSpec{Spec: text},
+	}, sound: m.GetOutputAudioFormat() != "" || m.GetOutputSampleRateHz() != 0}
+	run, _, err := w.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	return &runtimev1.OpenRealtimeSessionResponse{SessionId: run, TraceId: run, ModelResolved: m.GetHead().GetModelId(), RouteDecision: m.GetHead().GetRoutePolicy()}, nil
 }
 
-// change appends events to a session that is open.
-func change(ctx context.Context, c *protocol.Call, run string, events []schema.Event) error {
+// tell appends events to a session that is open.
+func tell(ctx context.Context, c *protocol.Call, run string, events ...schema.Event) error {
 	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return err
 	}
-	_, err = protocol.Change[*nimi.Job]{Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: events, Options: opt, Allow: func(j *nimi.Job) error {
-		if j.Over() {
-			return nimi.Refuse(runtimev1.ReasonCode_AI_REALTIME_SESSION_CLOSED, "the session is closed")
-		}
-		return nil
-	}}.Store(ctx, c)
-	return err
+	return change(ctx, c, run, nimi.Refuse(runtimev1.ReasonCode_AI_REALTIME_SESSION_CLOSED, "the session is closed"), opt, events...)
 }
 
 func appendRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.AppendRealtimeInputRequest) (*runtimev1.AppendRealtimeInputResponse, error) {
-	run, _, _, err := job(ctx, c, m.GetSessionId(), noSession)
+	_, _, err := job(ctx, c, m.GetSessionId(), noSession)
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +58,16 @@ func appendRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.AppendRe
 	if len(events) == 0 {
 		return nil, nimi.Refuse(runtimev1.ReasonCode_AI_INPUT_INVALID, "there are no items")
 	}
-	if err := change(ctx, c, run, events); err != nil {
+	if err := tell(ctx, c, m.GetSessionId(), events...); err != nil {
 		return nil, err
 	}
-	return &runtimev1.AppendRealtimeInputResponse{Ack: &runtimev1.Ack{Ok: true, ReasonCode: runtimev1.ReasonCode_ACTION_EXECUTED}, TraceId: run}, nil
+	return &runtimev1.AppendRealtimeInputResponse{Ack: &runtimev1.Ack{Ok: true, ReasonCode: runtimev1.ReasonCode_ACTION_EXECUTED}, TraceId: m.GetSessionId()}, nil
 }
 
 func closeRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.CloseRealtimeSessionRequest) (*runtimev1.CloseRealtimeSessionResponse, error) {
-	run, _, _, err := job(ctx, c, m.GetSessionId(), noSession)
+	_, _, err := job(ctx, c, m.GetSessionId(), noSession)
 	if err == nil {
-		err = change(ctx, c, run, []schema.Event{{Type: schema.TypeRunLifecycle, Actor: "user", Payload: []byte(`{"state":"done","reason":null}`)}})
+		err = tell(ctx, c, m.GetSessionId(), schema.Event{Type: schema.TypeRunLifecycle, Actor: "user", Payload: []byte(`{"state":"done","reason":null}`)})
 	}
 	if err != nil {
 		return nil, err
@@ -120,10 +101,7 @@ func sendMessage(ctx context.Context, c *protocol.Call, m *runtimev1.SendAppMess
 	if opt.IdempotencyKey == "" { // a repeat must be the same
 		e.Timestamp = timestamppb.New(time.Now())
 	}
-	text, err := protojson.Marshal(e)
-	if err == nil {
-		text, err = canonical(text)
-	}
+	text, err := encodeMessage(e, protojson.MarshalOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -23,15 +23,12 @@ const (
 
 // wanted is a scenario as a client asks for it.
 type wanted struct {
-	as         string // stream, job, realtime
-	method     string
-	head       *runtimev1.ScenarioRequestHead
-	kind       runtimev1.ScenarioType
-	mode       runtimev1.ExecutionMode
-	wantMode   runtimev1.ExecutionMode
-	spec       *runtimev1.ScenarioSpec
-	extensions []*runtimev1.ScenarioExtension
-	labels     map[string]string
+	*runtimev1.StreamScenarioRequest
+	as     string // stream, job, realtime
+	method string
+	mode   runtimev1.ExecutionMode // the only one in which the method executes
+	labels map[string]string
+	sound  bool // of a realtime session
 }
 
 // stream begins a scenario whose stream follows.
@@ -42,32 +39,43 @@ func stream(c *protocol.Call, in dialect.Input) (req dialect.Request, err error)
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	run, err := begin(ctx, c, wanted{as: "stream", method: "StreamScenario", head: m.GetHead(), kind: m.GetScenarioType(), mode: m.GetExecutionMode(),
-		wantMode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM, spec: m.GetSpec(), extensions: m.GetExtensions()})
+	w := wanted{StreamScenarioRequest: m, as: "stream", method: "StreamScenario", mode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM}
+	run, again, err := w.begin(ctx, c)
+	if again && w.leaves() {
+		err = join(ctx, c, run)
+	}
 	return dialect.Request{Run: run, Stream: nimi.StreamScenario}, err
 }
 
-// begin stores a scenario and returns its run.
-func begin(ctx context.Context, c *protocol.Call, w wanted) (run string, err error) {
+// begin stores a scenario and returns its run, and whether it was there.
+func (w *wanted) begin(ctx context.Context, c *protocol.Call) (run string, again bool, err error) {
 	if err := w.check(ctx, c); err != nil {
-		return "", err
+		return "", false, err
 	}
-	created, said := w.created(), w.said()
-	run, again, err := store(ctx, c, w.method, w.head.GetAppId(), []schema.Event{
-		{Type: schema.TypeSessionCreated, Actor: "user", Payload: created}, {Type: schema.TypeCommandMessage, Actor: "user", Payload: c.By(said)}})
-	if again && w.as == "stream" && w.leaves() {
-		err = join(ctx, c, run)
+	if w.as == "realtime" {
+		return store(ctx, c, w.method, w.created(), nil)
 	}
-	return run, err
+	return store(ctx, c, w.method, w.created(), w.said())
 }
 
-// store appends what begins a run: all or none, and once for a key. again reports whether it was there.
-func store(ctx context.Context, c *protocol.Call, method, app string, events []schema.Event) (run string, again bool, err error) {
+// store appends what begins a run, with a message unless it is nil: all or none, and once for a key. again reports whether it was there.
+func store(ctx context.Context, c *protocol.Call, method string, created session, said *input) (run string, again bool, err error) {
 	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return "", false, err
 	}
-	run = c.NewKeyedRun("sc_", "runtime\x00"+method+"\x00"+app, opt)
+	payload, err := encode(created)
+	if err != nil {
+		return "", false, err
+	}
+	events := []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user", Payload: payload}}
+	if said != nil {
+		if payload, err = encode(said); err != nil {
+			return "", false, err
+		}
+		events = append(events, schema.Event{Type: schema.TypeCommandMessage, Actor: "user", Payload: c.By(payload)})
+	}
+	run = c.NewKeyedRun("sc_", "runtime\x00"+method+"\x00"+created.App, opt)
 	opt.MustBeNew, opt.Whole = true, true
 	receipt, err := c.Append(ctx, run, events, opt)
 	return run, err == nil && receipt.Replayed, err
@@ -75,7 +83,7 @@ func store(ctx context.Context, c *protocol.Call, method, app string, events []s
 
 // leaves reports whether the run ends with the last of its clients.
 func (w *wanted) leaves() bool {
-	for _, e := range w.extensions {
+	for _, e := range w.GetExtensions() {
 		if e.GetNamespace() == "agentstream" && e.GetPayload().GetFields()["on_disconnect"].GetStringValue() == "cancel" {
 			return true
 		}
@@ -105,7 +113,7 @@ func checkCaller(c *protocol.Call, app string) error {
 
 // check refuses what cannot be asked for; the first fault wins (K-KEYSRC-004).
 func (w *wanted) check(ctx context.Context, c *protocol.Call) error {
-	h := w.head
+	h := w.GetHead()
 	if err := checkCaller(c, h.GetAppId()); err != nil {
 		return err
 	}
@@ -124,13 +132,16 @@ func (w *wanted) check(ctx context.Context, c *protocol.Call) error {
 // checkInput refuses what no worker answers.
 func (w *wanted) checkInput() error {
 	if w.as == "realtime" {
+		if w.sound {
+			return nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_OPTION_UNSUPPORTED, "sessions are of text")
+		}
 		return nil
 	}
-	if w.mode != w.wantMode {
-		return nimi.Refuse(runtimev1.ReasonCode_AI_ROUTE_UNSUPPORTED, "execution_mode is not %s", w.wantMode)
+	if w.GetExecutionMode() != w.mode {
+		return nimi.Refuse(runtimev1.ReasonCode_AI_ROUTE_UNSUPPORTED, "execution_mode is not %s", w.mode)
 	}
-	text, speech := w.spec.GetTextGenerate(), w.spec.GetSpeechSynthesize()
-	switch w.kind {
+	text, speech := w.GetSpec().GetTextGenerate(), w.GetSpec().GetSpeechSynthesize()
+	switch w.GetScenarioType() {
 	case runtimev1.ScenarioType_SCENARIO_TYPE_TEXT_GENERATE:
 		if text == nil || len(text.GetInput()) == 0 {
 			return nimi.Refuse(runtimev1.ReasonCode_AI_INPUT_INVALID, "text_generate.input is empty")
@@ -145,7 +156,7 @@ func (w *wanted) checkInput() error {
 			return nimi.Refuse(runtimev1.ReasonCode_AI_INPUT_INVALID, "speech_synthesize.text is empty")
 		}
 	default:
-		return nimi.Refuse(runtimev1.ReasonCode_AI_ROUTE_UNSUPPORTED, "no worker answers %s", w.kind)
+		return nimi.Refuse(runtimev1.ReasonCode_AI_ROUTE_UNSUPPORTED, "no worker answers %s", w.GetScenarioType())
 	}
 	return nil
 }
@@ -159,85 +170,73 @@ func announced(ctx context.Context, c *protocol.Call, model string) error {
 	return err
 }
 
-// created is the payload of session.created (docs/dialects/runtime.md, "In the log").
-func (w *wanted) created() []byte {
-	h := w.head
-	o := jsonscan.Object("{").Bool("once", w.as != "realtime").Str("model", h.GetModelId())
-	in := jsonscan.Object("{").Str("as", w.as)
-	total := int64(totalText)
-	if text := w.spec.GetTextGenerate(); text != nil {
-		o = o.OptStr("system", text.GetSystemPrompt()).OptRaw("tools", tools(text.GetTools())).OptRaw("parameters", textParameters(text))
-		in = in.Str("type", "text")
+func (w *wanted) created() session {
+	h := w.GetHead()
+	s := session{Once: w.as != "realtime", Model: h.GetModelId(), App: h.GetAppId(), Subject: h.GetSubjectUserId(), Runtime: view{As: w.as, Route: "local", Labels: w.labels}}
+	most := int64(totalText)
+	if text := w.GetSpec().GetTextGenerate(); text != nil {
+		s.System, s.Parameters, s.Runtime.Type = text.GetSystemPrompt(), textParameters(text), "text"
+		for _, t := range text.GetTools() {
+			s.Tools = append(s.Tools, tool{t.GetName(), t.GetInputSchema()})
+		}
 		if text.GetReasoning().GetTraceMode() == runtimev1.ReasoningTraceMode_REASONING_TRACE_MODE_SEPARATE {
-			in = in.Str("trace", "separate")
+			s.Runtime.Trace = "separate"
 		}
-	} else if speech := w.spec.GetSpeechSynthesize(); speech != nil {
-		o = o.OptRaw("parameters", speechParameters(speech))
-		in, total = in.Str("type", "speech"), totalSpeech
+	} else if speech := w.GetSpec().GetSpeechSynthesize(); speech != nil {
+		s.Parameters, s.Runtime.Type, most = speechParameters(speech), "speech", totalSpeech
 	}
-	if t := int64(h.GetTimeoutMs()); t > 0 {
-		total = t
+	if s.Once {
+		most = total(h.GetTimeoutMs(), most)
+		s.Deadlines = deadlines{min(firstDelta, most), min(idleDelta, most), most}
 	}
-	o = o.Str("app_id", h.GetAppId()).OptStr("subject", h.GetSubjectUserId())
-	if w.as != "realtime" {
-		d := jsonscan.Object("{").Int("first_ms", min(firstDelta, total)).Int("idle_ms", min(idleDelta, total)).Int("total_ms", total)
-		o = o.Raw("deadlines", d.End())
-	}
-	route := "local"
 	if h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD {
-		route = "cloud"
+		s.Runtime.Route = "cloud"
 	}
-	in = in.Str("route", route)
 	if w.leaves() {
-		in = in.Str("on_disconnect", "cancel")
+		s.Runtime.OnDisconnect = "cancel"
 	}
-	if len(w.labels) > 0 {
-		l := jsonscan.Object("{")
-		for _, name := range sorted(w.labels) {
-			l = l.Str(name, w.labels[name])
-		}
-		in = in.Raw("labels", l.End())
-	}
-	return o.Raw("runtime", in.End()).End()
+	return s
 }
 
-// said is the payload of command.message.
-func (w *wanted) said() []byte {
-	if speech := w.spec.GetSpeechSynthesize(); speech != nil {
-		return jsonscan.Object("{").Str("content", speech.GetText()).End()
+// total is the time for a run in all: what the client asks for, else most.
+func total(asked int32, most int64) int64 {
+	if asked > 0 {
+		return int64(asked)
 	}
-	input := w.spec.GetTextGenerate().GetInput()
-	last := ""
-	for _, m := range input {
-		if text := plain(m); m.GetRole() == "user" || m.GetRole() == "" {
-			last = text
+	return most
+}
+
+func (w *wanted) said() *input {
+	if speech := w.GetSpec().GetSpeechSynthesize(); speech != nil {
+		return &input{Content: speech.GetText()}
+	}
+	in := &input{}
+	for _, m := range w.GetSpec().GetTextGenerate().GetInput() {
+		in.Messages = append(in.Messages, messageOf(m))
+		if in.Messages[len(in.Messages)-1].Role == "user" {
+			in.Content = plain(m)
 		}
 	}
-	o := jsonscan.Object("{").Str("content", last)
-	if len(input) == 1 && (input[0].GetRole() == "user" || input[0].GetRole() == "") && len(input[0].GetParts()) == 0 {
-		return o.End()
+	if len(in.Messages) == 1 && in.Messages[0].Content == in.Content { // parts are no string
+		in.Messages = nil
 	}
-	list := []byte{'['}
-	for i, m := range input {
-		if i > 0 {
-			list = append(list, ',')
+	return in
+}
+
+// change appends events to a run, unless it is over.
+func change(ctx context.Context, c *protocol.Call, run string, over error, opt producers.AppendOptions, events ...schema.Event) error {
+	_, err := protocol.Change[*nimi.Job]{Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: events, Options: opt, Allow: func(j *nimi.Job) error {
+		if j.Over() {
+			return over
 		}
-		list = append(list, message(m)...)
-	}
-	return o.Raw("messages", append(list, ']')).End()
+		return nil
+	}}.Store(ctx, c)
+	return err
 }
 
 // cancel ends a run by request: a command to its worker.
-func cancel(ctx context.Context, c *protocol.Call, run, reason string, over error) error {
+func cancel(ctx context.Context, c *protocol.Call, run, reason string) error {
 	payload := c.By([]byte(jsonscan.Object("{").OptStr("reason", reason).End()))
-	_, err := protocol.Change[*nimi.Job]{
-		Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: []schema.Event{{Type: "command.cancel", Actor: "user", Payload: payload}},
-		Options: producers.AppendOptions{}, Allow: func(j *nimi.Job) error {
-			if j.Over() {
-				return over
-			}
-			return nil
-		},
-	}.Store(ctx, c)
-	return err
+	return change(ctx, c, run, nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over"), producers.AppendOptions{},
+		schema.Event{Type: "command.cancel", Actor: "user", Payload: payload})
 }

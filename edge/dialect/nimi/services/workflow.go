@@ -2,14 +2,14 @@ package services
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"agentstream/edge/dialect/nimi"
 	"agentstream/edge/protocol"
-	"agentstream/schema"
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
-	"agentstream/schema/jsonscan"
 )
 
 const noTask = runtimev1.ReasonCode_WF_TASK_NOT_FOUND
@@ -22,24 +22,14 @@ func submitWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitWo
 	if err := checkGraph(m.GetDefinition()); err != nil {
 		return nil, err
 	}
-	graph, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m.GetDefinition())
+	d := m.GetDefinition()
+	graph, err := encodeMessage(d, protojson.MarshalOptions{UseProtoNames: true})
 	if err != nil {
 		return nil, err
 	}
-	compact, err := canonical(graph)
-	if err != nil {
-		return nil, err
-	}
-	total := int64(totalText)
-	if t := m.GetTimeoutMs(); t > 0 {
-		total = int64(t)
-	}
-	in := jsonscan.Object("{").Str("as", "workflow").Str("type", "text").Str("route", "local").Raw("workflow", compact)
-	created := jsonscan.Object("{").Bool("once", true).Str("model", modelOf(m.GetDefinition())).Str("app_id", m.GetAppId()).OptStr("subject", m.GetSubjectUserId()).
-		Raw("deadlines", jsonscan.Object("{").Int("total_ms", total).End()).Raw("runtime", in.End()).End()
-	said := []byte(jsonscan.Object("{").Str("content", "workflow "+m.GetDefinition().GetWorkflowType()).End())
-	run, _, err := store(ctx, c, "SubmitWorkflow", m.GetAppId(), []schema.Event{
-		{Type: schema.TypeSessionCreated, Actor: "user", Payload: []byte(created)}, {Type: schema.TypeCommandMessage, Actor: "user", Payload: c.By(said)}})
+	created := session{Once: true, Model: modelOf(d), App: m.GetAppId(), Subject: m.GetSubjectUserId(), Deadlines: deadlines{Total: total(m.GetTimeoutMs(), totalText)},
+		Runtime: view{As: "workflow", Type: "text", Route: "local", Workflow: graph}}
+	run, _, err := store(ctx, c, "SubmitWorkflow", created, &input{Content: "workflow " + d.GetWorkflowType()})
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +52,8 @@ func checkGraph(d *runtimev1.WorkflowDefinition) error {
 		return nimi.Refuse(runtimev1.ReasonCode_WF_DAG_INVALID, format, a...)
 	}
 	before := map[string][]string{}
-	if len(d.GetNodes()) == 0 {
-		return bad("there are no nodes")
+	if n := len(d.GetNodes()); n == 0 || n > nimi.MaxNodes {
+		return bad("there are %d nodes; a workflow has up to %d", n, nimi.MaxNodes)
 	}
 	for _, n := range d.GetNodes() {
 		if _, twice := before[n.GetNodeId()]; twice || n.GetNodeId() == "" {
@@ -80,50 +70,33 @@ func checkGraph(d *runtimev1.WorkflowDefinition) error {
 		}
 		before[e.GetToNodeId()] = append(before[e.GetToNodeId()], e.GetFromNodeId())
 	}
-	const seen, done = 1, 2
-	state := map[string]int{}
-	var walk func(id string) error
-	walk = func(id string) error {
-		switch list, ok := before[id]; {
-		case !ok:
-			return bad("%q is no node", id)
-		case state[id] == seen:
-			return bad("node %q depends on itself", id)
-		case state[id] == done:
-			return nil
-		default:
-			state[id] = seen
-			for _, b := range list {
-				if err := walk(b); err != nil {
-					return err
-				}
+	for _, list := range before {
+		for _, id := range list {
+			if _, ok := before[id]; !ok {
+				return bad("%q is no node", id)
 			}
-			state[id] = done
-			return nil
 		}
 	}
-	for _, n := range d.GetNodes() {
-		if err := walk(n.GetNodeId()); err != nil {
-			return err
-		}
+	for n := 0; len(before) != n; { // those that wait for nothing any more go
+		n = len(before)
+		maps.DeleteFunc(before, func(_ string, list []string) bool {
+			return !slices.ContainsFunc(list, func(id string) bool { _, waits := before[id]; return waits })
+		})
+	}
+	if len(before) > 0 {
+		return bad("%d nodes wait for each other", len(before))
 	}
 	return checkNodes(d)
 }
 
 func checkNodes(d *runtimev1.WorkflowDefinition) error {
 	for _, n := range d.GetNodes() {
-		ok := false
-		switch n.GetNodeType() {
-		case runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_GENERATE:
-			ok = n.GetAiGenerateConfig() != nil
-		case runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_STREAM:
-			ok = n.GetAiStreamConfig() != nil
-		case runtimev1.WorkflowNodeType_WORKFLOW_NODE_TRANSFORM_TEMPLATE:
-			ok = n.GetTemplateConfig() != nil
-		case runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:
-			ok = true
-		}
-		if !ok {
+		if !map[runtimev1.WorkflowNodeType]bool{
+			runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_GENERATE:        n.GetAiGenerateConfig() != nil,
+			runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_STREAM:          n.GetAiStreamConfig() != nil,
+			runtimev1.WorkflowNodeType_WORKFLOW_NODE_TRANSFORM_TEMPLATE: n.GetTemplateConfig() != nil,
+			runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:       true,
+		}[n.GetNodeType()] {
 			return nimi.Refuse(runtimev1.ReasonCode_WF_NODE_CONFIG_MISMATCH, "node %q is of a type that is not played, or has not its config", n.GetNodeId())
 		}
 	}
@@ -131,17 +104,17 @@ func checkNodes(d *runtimev1.WorkflowDefinition) error {
 }
 
 func getWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.GetWorkflowRequest) (*runtimev1.GetWorkflowResponse, error) {
-	run, _, j, err := job(ctx, c, m.GetTaskId(), noTask)
+	_, j, err := job(ctx, c, m.GetTaskId(), noTask)
 	if err != nil {
 		return nil, err
 	}
-	return j.Workflow(run), nil
+	return j.Workflow(m.GetTaskId()), nil
 }
 
 func cancelWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.CancelWorkflowRequest) (*runtimev1.Ack, error) {
-	run, _, _, err := job(ctx, c, m.GetTaskId(), noTask)
+	_, _, err := job(ctx, c, m.GetTaskId(), noTask)
 	if err == nil {
-		err = cancel(ctx, c, run, "", nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over"))
+		err = cancel(ctx, c, m.GetTaskId(), "")
 	}
 	if err != nil {
 		return nil, err

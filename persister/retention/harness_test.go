@@ -37,6 +37,7 @@ type store struct {
 	graves
 	retention.Forgetting
 	retention.Settings
+	retention.Feeds
 	scales
 	holder
 	placer
@@ -80,7 +81,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		test(t, store{s, s, s, s, s, s, s, s, s, s})
+		test(t, store{s, s, s, s, s, s, s, s, s, s, s})
 	})
 	t.Run("postgres", func(t *testing.T) {
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: migrated(t), MaxConns: 8})
@@ -88,7 +89,7 @@ func both(t *testing.T, test func(t *testing.T, s store)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(t, store{s, s, s, s, s, s, s, s, s, s})
+		test(t, store{s, s, s, s, s, s, s, s, s, s, s})
 	})
 }
 
@@ -158,7 +159,7 @@ func newWorld(t *testing.T, s store) *world {
 }
 
 func (w *world) config() retention.Config {
-	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
+	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Feeds: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
 		Pause: -1, Now: func() time.Time { return w.now }}
 }
 

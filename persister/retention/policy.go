@@ -19,6 +19,7 @@ const (
 	DefaultCompleted  = 90 * persister.Day
 	DefaultEnded      = 30 * persister.Day
 	DefaultTombstones = 365 * persister.Day
+	DefaultFeeds      = 30 * persister.Day
 	DefaultGrace      = 10 * time.Minute
 )
 
@@ -27,6 +28,7 @@ type Policy struct {
 	Completed  time.Duration // runs in state done; default 90 days
 	Ended      time.Duration // runs in state error or aborted; default 30 days
 	Rows       time.Duration // rows of archived runs, which are replayed from their blobs afterwards; default Never
+	Feeds      time.Duration // events of feeds, but for the newest of each; default 30 days
 	Tombstones time.Duration // rows of expired runs, from which a reader with an old cursor learns that; default 365 days
 	Grace      time.Duration // marks of deleted runs: longer than a write may be under way; default 10 minutes
 }
@@ -41,6 +43,7 @@ func (p Policy) withDefaults() Policy {
 	def(&p.Ended, DefaultEnded)
 	def(&p.Rows, Never)
 	def(&p.Tombstones, DefaultTombstones)
+	def(&p.Feeds, DefaultFeeds)
 	def(&p.Grace, DefaultGrace)
 	return p
 }

@@ -257,7 +257,7 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
+		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 	t.Run("postgres", func(t *testing.T) {
 		s, err := postgres.Open(t.Context(), postgres.Config{DSN: migrated(t), MaxConns: 12})
@@ -265,7 +265,7 @@ func TestTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s}, s, s}).live()
+		newDeployment(t, archive{store{s, s, s, s, s, s, s, s, s, s, s}, s, s}).live()
 	})
 }
 

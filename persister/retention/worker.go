@@ -57,6 +57,11 @@ type Blobs interface {
 	Wipe(ctx context.Context, key schema.RunKey, day string) (int, error)
 }
 
+// Feeds trims feeds in a store, which have no end (schema.IsFeed).
+type Feeds interface {
+	TrimFeeds(ctx context.Context, before, now time.Time) (trimmed int, err error)
+}
+
 // Config configures a Worker. Runs, Trash and Tombstones must be set, to the same store.
 type Config struct {
 	Runs       Runs
@@ -64,6 +69,8 @@ type Config struct {
 	Tombstones Tombstones
 
 	Forgetting Forgetting // the same store; when it or Log is nil, runs whose session was deleted stay
+
+	Feeds Feeds // the same store; nil: feeds are not trimmed
 
 	Log    Log   // nil: nothing is purged from the log
 	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
@@ -112,6 +119,7 @@ func (c Config) withDefaults() Config {
 type Report struct {
 	Expired    int           // runs
 	Deleted    int           // runs whose session was deleted
+	Trimmed    int           // feeds of which old events were removed
 	Cooled     int           // runs whose rows were removed because their blobs have them
 	Events     int64         // rows removed, estimated for partitions
 	Days       int           // partitions dropped
@@ -182,7 +190,7 @@ func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
 		k.cfg.Logger.Error("retention: pass", "err", err)
 	}
 	if ran && !r.nothing() {
-		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
+		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "trimmed", r.Trimmed, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
 			"blobs", r.Blobs, "messages", r.Messages, "tombstones", r.Tombstones, "failed", r.Failed, "more", r.More, "took", r.Took)
 	}
 	if k.cfg.Hooks.Passed != nil && (ran || err != nil) {
@@ -219,6 +227,12 @@ func (k *Worker) pass(ctx context.Context, w *removal) error {
 	cool := marked(&w.report.Cooled, k.cfg.Runs.Cool)
 	if err := d.cold(ctx, k.cfg.Runs, func(runs []persister.EndedRun) error { return cool(w.sound(ctx, runs)) }); err != nil {
 		return err
+	}
+	if keep := k.cfg.Policy.Feeds; keep >= 0 && k.cfg.Feeds != nil {
+		n, err := k.cfg.Feeds.TrimFeeds(ctx, now.Add(-keep), now)
+		if w.report.Trimmed += n; err != nil {
+			return err
+		}
 	}
 	if err := w.sweep(ctx); err != nil {
 		return err

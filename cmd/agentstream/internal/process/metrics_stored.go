@@ -47,7 +47,7 @@ func (m *Metrics) RetentionHooks() retention.Hooks {
 		Buckets: []float64{.01, .1, 1, 10, 60, 300, 900}})
 	m.Registry.MustRegister(removed, failed, took)
 	return retention.Hooks{Passed: func(r retention.Report, err error) {
-		for kind, n := range map[string]int64{"runs": int64(r.Expired), "deleted": int64(r.Deleted), "cooled": int64(r.Cooled), "events": r.Events, "partitions": int64(r.Days),
+		for kind, n := range map[string]int64{"runs": int64(r.Expired), "deleted": int64(r.Deleted), "feeds": int64(r.Trimmed), "cooled": int64(r.Cooled), "events": r.Events, "partitions": int64(r.Days),
 			"blobs": int64(r.Blobs), "messages": int64(r.Messages), "tombstones": int64(r.Tombstones)} {
 			removed.WithLabelValues(kind).Add(float64(n))
 		}

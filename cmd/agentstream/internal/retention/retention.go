@@ -16,6 +16,7 @@ type RetentionFlags struct {
 	KeepCompleted  string `help:"How long a run is kept that has ended well (state done), from its last event: 90d, 36h, or never to keep all." default:"90d" env:"AGENTSTREAM_KEEP_COMPLETED" placeholder:"TIME"`
 	KeepEnded      string `help:"How long a run is kept that has ended in state error or aborted." default:"30d" env:"AGENTSTREAM_KEEP_ENDED" placeholder:"TIME"`
 	KeepTombstones string `help:"How long a cursor of an expired run is told that it has expired; then the run is unknown." default:"365d" env:"AGENTSTREAM_KEEP_TOMBSTONES" placeholder:"TIME"`
+	FeedsFor       string `help:"How long the events of feeds are kept, which have no end; the newest of each stays." default:"30d" env:"AGENTSTREAM_FEEDS_FOR" placeholder:"TIME"`
 	RowsFor        string `help:"How long archived runs keep their rows; then they are replayed from their blobs, and queries do not see their events. never: as long as the run." default:"never" env:"AGENTSTREAM_ROWS_FOR" placeholder:"TIME"`
 }
 
@@ -25,7 +26,7 @@ func (f *RetentionFlags) policy() (p retention.Policy, err error) {
 		into       *time.Duration
 	}{
 		{"--keep-completed", f.KeepCompleted, &p.Completed}, {"--keep-ended", f.KeepEnded, &p.Ended},
-		{"--keep-tombstones", f.KeepTombstones, &p.Tombstones}, {"--rows-for", f.RowsFor, &p.Rows},
+		{"--keep-tombstones", f.KeepTombstones, &p.Tombstones}, {"--rows-for", f.RowsFor, &p.Rows}, {"--feeds-for", f.FeedsFor, &p.Feeds},
 	} {
 		if flag.text == "" {
 			continue // the default
@@ -53,6 +54,7 @@ func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retentio
 // ConfigFor returns the configuration of retention on one store. log, b and logger may be nil.
 func ConfigFor(s archive.KeepStore, at blob.Places, log retention.Log, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
+	cfg.Feeds, _ = s.(retention.Feeds) // every store is one
 	if b != nil { // a nil pointer in an interface would not be nil
 		cfg.Blobs = blob.Remover{Store: b.Store, Places: at, Missing: func(uri string) {
 			if logger != nil {

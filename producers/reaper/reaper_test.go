@@ -411,7 +411,53 @@ func TestReaperOfOldRuns(t *testing.T) {
 	}
 }
 
-// A run that is answered once is ended when its deadline has passed, whether anybody has begun it or not; a feed never is.
+// quiet lists runs.
+type quiet []schema.RunKey
+
+func (q quiet) Quiet(context.Context, time.Time) iter.Seq2[schema.RunKey, error] {
+	return func(yield func(schema.RunKey, error) bool) {
+		for _, key := range q {
+			if !yield(key, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Feeds never end, however long nobody feeds them; a run beside them whose id only looks like theirs does.
+func TestReaperLeavesFeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, reaped := newWorld(), 0
+		app, err := producers.NewAppender(producers.AppenderConfig{Log: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list quiet
+		for _, run := range []string{"runtime-account", "runtime-provider", "runtime-message-00ff", "runtime-other"} {
+			list = append(list, schema.RunKey{Tenant: "acme", Run: run})
+			event := schema.Event{Type: schema.FeedType(schema.FeedAccount), Payload: []byte(`{}`)}
+			if err := event.Prepare(run); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := app.Append(t.Context(), list[len(list)-1], []schema.Event{event}, producers.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ended []string
+		r, err := reaper.New(reaper.Config{Log: w, Lister: list, Witness: w, Hooks: reaper.Hooks{Reaped: func(key schema.RunKey, _ bool) {
+			ended, reaped = append(ended, key.Run), reaped+1
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * 24 * time.Hour)
+		if err := r.Round(t.Context()); err != nil || reaped != 1 || ended[0] != "runtime-other" {
+			t.Errorf("%v, %v", ended, err)
+		}
+	})
+}
+
+// A run that is answered once is ended when its deadline has passed, whether anybody has begun it or not.
 func TestReaperAndDeadlines(t *testing.T) {
 	const created = `{"once":true,"deadlines":{"first_ms":60000,"idle_ms":30000,"total_ms":900000}}`
 	for name, begun := range map[string]bool{"nobody came": false, "silent": true} {

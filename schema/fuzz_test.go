@@ -194,6 +194,13 @@ func FuzzParsePack(f *testing.F) {
 		if p.Batch == "" {
 			p.Part = 0
 		}
+		if strings.ContainsAny(p.Writer+p.Head.Lane.Owner+p.Batch, " =") || lane == "/0" {
+			return // no writer has such a name, which only one header would show
+		}
+		short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
+		if one, err := schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, body, 3); err != nil || sketchPack(one) != sketchPack(again) {
+			t.Fatalf("one header %v: %v", short, err)
+		}
 		if a, b := sketchPack(p), sketchPack(again); a != b {
 			t.Fatalf("\nfirst %s\nthen  %s", a, b)
 		}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
-	"strconv"
-	"strings"
 )
 
 // Bounds of a pack, so that it fits the broker's largest message (1 MiB) with its headers. They are
@@ -108,111 +106,6 @@ func (p *Pack) Check() error {
 		return fmt.Errorf("run %s: %d lines where %d were said: %w", p.Key, n, p.Count, ErrBadPack)
 	}
 	return nil
-}
-
-// Names of the headers that travel beside the lines. Taps may rely on them.
-const (
-	HeaderSeq    = "Agent-Seq"     // seq of the first line
-	HeaderCount  = "Agent-Count"   // number of lines
-	HeaderWriter = "Agent-Writer"  // id of the writer
-	HeaderDay    = "Agent-Day"     // day on which the run's first pack was written, YYYYMMDD
-	HeaderState  = "Agent-State"   // lifecycle state of the run after this pack
-	HeaderLane   = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
-	HeaderLastID = "Agent-Last-Id" // id of the last line's event
-	HeaderBatch  = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
-)
-
-// Headers returns the pack's headers. Values hold nothing but printable ASCII.
-func (p *Pack) Headers() map[string][]string {
-	h := make(map[string][]string, 8)
-	p.EachHeader(func(name, value string) { h[name] = []string{value} })
-	return h
-}
-
-// EachHeader calls set with each of Headers.
-func (p *Pack) EachHeader(set func(name, value string)) {
-	// What must be written is written once, and cut.
-	b := strconv.AppendInt(make([]byte, 0, 128), int64(p.First), 10)
-	first := len(b)
-	b = strconv.AppendInt(b, int64(p.Count), 10)
-	count := len(b)
-	if p.Head.Lane.Owner != "" {
-		b = strconv.AppendUint(append(append(b, p.Head.Lane.Owner...), '/'), p.Head.Lane.Epoch, 10)
-	}
-	lane := len(b)
-	if p.Batch != "" {
-		b = strconv.AppendInt(append(append(b, p.Batch...), '/'), int64(p.Part), 10)
-	}
-	s := string(b)
-	set(HeaderSeq, s[:first])
-	set(HeaderCount, s[first:count])
-	set(HeaderWriter, p.Writer)
-	set(HeaderDay, p.Head.Day)
-	set(HeaderLastID, p.Head.LastID)
-	if p.Head.State != "" {
-		set(HeaderState, string(p.Head.State))
-	}
-	if lane > count {
-		set(HeaderLane, s[count:lane])
-	}
-	if p.Batch != "" {
-		set(HeaderBatch, s[lane:])
-	}
-}
-
-// ParsePack reads a stored or republished message. body is kept, not copied. It checks the headers
-// and that the body has as many lines as they say, but not the lines (Check does). The error wraps
-// ErrBadPack.
-func ParsePack(subject string, header map[string][]string, body []byte, stored uint64) (Pack, error) {
-	key, lane, err := ParseSubject(subject)
-	if err != nil {
-		return Pack{}, err
-	}
-	get := func(name string) string {
-		if v := header[name]; len(v) > 0 {
-			return v[0]
-		}
-		return ""
-	}
-	p := Pack{Key: key, Child: lane, Writer: get(HeaderWriter), Body: body}
-	p.Head = Head{LastID: get(HeaderLastID), Day: get(HeaderDay), State: RunState(get(HeaderState)), Stored: stored}
-	bad := func(name string) (Pack, error) {
-		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, name, quote(get(name)), ErrBadPack)
-	}
-	if p.First, err = ParseCursor(get(HeaderSeq)); err != nil || p.First == 0 {
-		return bad(HeaderSeq)
-	}
-	if p.Count, err = strconv.Atoi(get(HeaderCount)); err != nil || p.Count < 1 || p.Count > MaxPackEvents {
-		return bad(HeaderCount)
-	}
-	if n := bytes.Count(body, []byte{'\n'}); n != p.Count || body[len(body)-1] != '\n' {
-		return bad(HeaderCount)
-	}
-	if !validDay(p.Head.Day) {
-		return bad(HeaderDay)
-	}
-	if id := p.Head.LastID; id != "" && ValidEventID(id) != nil {
-		return bad(HeaderLastID)
-	}
-	if p.Head.State != "" && !p.Head.State.valid() {
-		return bad(HeaderState)
-	}
-	if s := get(HeaderLane); s != "" {
-		owner, epoch, _ := strings.Cut(s, "/")
-		p.Head.Lane.Owner = owner
-		if p.Head.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
-			return bad(HeaderLane)
-		}
-	}
-	if s := get(HeaderBatch); s != "" {
-		batch, part, _ := strings.Cut(s, "/")
-		p.Batch = batch
-		if p.Part, err = strconv.Atoi(part); err != nil || p.Part < 0 {
-			return bad(HeaderBatch)
-		}
-	}
-	p.Head.Last = p.Last()
-	return p, nil
 }
 
 func validDay(s string) bool {

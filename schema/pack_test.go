@@ -25,6 +25,10 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 			if !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d\nwant %+v\n got %+v", s.Name, i, p.Head, got.Head)
 			}
+			short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
+			if got, err = schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, p.Body, p.Head.Stored); err != nil || !reflect.DeepEqual(p, got) {
+				t.Fatalf("%s pack %d, one header: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
+			}
 			for name, values := range p.Headers() {
 				if v := strings.Join(values, ""); strings.ContainsFunc(v, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 					t.Errorf("header %s holds %q", name, v)
@@ -41,6 +45,32 @@ func TestHeaderLeavesOut(t *testing.T) {
 	for _, name := range []string{schema.HeaderState, schema.HeaderLane, schema.HeaderBatch} {
 		if _, ok := h[name]; ok {
 			t.Errorf("%s stands there without a value", name)
+		}
+	}
+}
+
+// TestPackHeaderRefuses: one header is refused for what the headers of its values are, and for another form.
+func TestPackHeaderRefuses(t *testing.T) {
+	p := schematest.Packs(acme, schematest.Named("tool"), 8)[1]
+	p.Writer, p.Head.Day, p.Head.LastID = "w", "20260102", "="
+	p.Head.State, p.Head.Lane, p.Batch = "running", schema.Lane{Owner: "o", Epoch: 3}, ""
+	parse := func(value string) (schema.Pack, error) {
+		return schema.ParsePack(schema.Subject(p.Key, p.Child, 4), map[string][]string{schema.HeaderPack: {value}}, p.Body, 1)
+	}
+	good := fmt.Sprintf("1 %d 8 w 20260102 running o/3 = =", p.First)
+	if got, err := parse(good); err != nil || got.First != p.First || got.Head.Lane != p.Head.Lane || got.Head.LastID != "" || got.Head.State != "running" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for old, new := range map[string]string{
+		"1 ": "2 ", " 8 ": " 7 ", " w ": " ", "20260102": "2026", "running": "finished", "o/3": "o", " = =": " =", "= =": "é =", "=": "", "8 w": "8  w",
+	} {
+		if _, err := parse(strings.Replace(good, old, new, 1)); !errors.Is(err, schema.ErrBadPack) {
+			t.Errorf("%q for %q: %v", new, old, err)
+		}
+	}
+	for _, value := range []string{"", "1", good + " ", " " + good} {
+		if _, err := parse(value); !errors.Is(err, schema.ErrBadPack) {
+			t.Errorf("%q: %v", value, err)
 		}
 	}
 }

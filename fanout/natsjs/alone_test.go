@@ -30,7 +30,7 @@ func alone(t *testing.T, k *testkit.Server) (*natsjs.Log, *pubjs.Log, *nats.Conn
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: l.Stored, Missed: l.Missed, Copies: l})
+	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: l.Stored, Missed: l.Missed, Copies: l, Short: true})
 	if err != nil {
 		t.Fatal(err)
 	}

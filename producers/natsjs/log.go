@@ -52,6 +52,8 @@ type Config struct {
 	// answer comes after its caller has gone: what was stored is not passed to Stored. Neither may block.
 	Stored func(p schema.Pack)
 	Missed func()
+	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
+	Short bool
 	// Copies are used by Watch instead of those of the log, which has none where one process writes and reads it.
 	Copies Copies
 }
@@ -71,7 +73,7 @@ func OpenWith(ctx context.Context, nc *nats.Conn, cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed}, copies: cfg.Copies, silent: make([]silence, n), childAgain: childAgain}
+	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed, short: cfg.Short}, copies: cfg.Copies, silent: make([]silence, n), childAgain: childAgain}
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}

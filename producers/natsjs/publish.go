@@ -24,6 +24,7 @@ type acks struct {
 	nc     *nats.Conn
 	stored func(schema.Pack) // see Config
 	missed func()
+	short  bool
 	out    sync.Pool // of *outgoing
 
 	mu      sync.Mutex
@@ -113,7 +114,11 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	o := a.get()
 	defer a.put(o)
 	o.msg.Subject, o.msg.Data, o.pack, o.stream = subject, p.Body, p, stream
-	p.EachHeader(o.set)
+	if a.short {
+		o.set(schema.HeaderPack, string(p.AppendHeader(make([]byte, 0, 160))))
+	} else {
+		p.EachHeader(o.set)
+	}
 	o.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
 	o.set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)
 	o.set(jetstream.ExpectedStreamHeader, stream)

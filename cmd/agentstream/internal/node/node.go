@@ -124,7 +124,7 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
-		log.Stored, log.Missed, log.Copies = n.reader.Stored, n.reader.Missed, n.reader
+		log.Stored, log.Missed, log.Copies, log.Short = n.reader.Stored, n.reader.Missed, n.reader, true
 	} else {
 		if n.reader, err = fanjs.Open(ctx, cfg.Live); err != nil {
 			return err

@@ -122,6 +122,11 @@ test-ts: js ## Build the TypeScript client and run its tests
 console: js ## Compile the TypeScript client into the console, which is part of the program
 	clients/ts/node_modules/.bin/tsc -p clients/ts --outDir edge/console/static/lib --declaration false --sourceMap false
 
+.PHONY: pictures
+pictures: js build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
+	@AGENTSTREAM_SHOTS=$$PWD/docs/pictures go test -count=1 -run 'TestConsole$$' ./internal/e2e
+	tools/moving-picture $(BIN) docs/pictures/console.gif
+
 .PHONY: check
 check: ## Format, vet, and the tests that start no other processes, without the race detector
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go'))

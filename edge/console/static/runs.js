@@ -166,7 +166,7 @@ function update(row, info) {
   const shown = info.waits_for ? `waits: ${info.waits_for}` : info.state;
   if (row.dataset.state !== shown) {
     row.dataset.state = shown;
-    fill(cell[0], badge(info.state || undefined), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
+    fill(cell[0], badge(info.state || "no state"), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
   }
   const [link, id] = cell[1].children;
   setText(link, short(info.title || info.run_id, 90));

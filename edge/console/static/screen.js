@@ -37,7 +37,7 @@ export function toast(text, kind = "") {
 /** Returns the name of a run's state with its colour. */
 export function badge(state) {
   const text = (state ?? "unknown").replaceAll("_", " ");
-  return h("span", { class: `badge s-${state ?? "unknown"}` }, text);
+  return h("span", { class: `badge s-${(state ?? "unknown").replaceAll(" ", "-")}` }, text);
 }
 
 /** Asks for a line of text in a dialog. */
@@ -56,7 +56,7 @@ export function confirmed(title, then) {
 export function dialog(title, content, yes, then, no = "No") {
   const d = h("dialog", { "aria-label": title });
   fill(d, h("form", { method: "dialog", on: { submit: () => then() } }, h("h2", {}, title), content,
-    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), button(no, () => d.close(), "quiet"))));
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), no !== "" && button(no, () => d.close(), "quiet"))));
   d.addEventListener("close", () => d.remove());
   document.body.append(d);
   d.showModal();

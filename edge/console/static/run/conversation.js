@@ -162,6 +162,7 @@ export function conversation(model, { choose, openLane, blob }) {
       chosen = entries[at]?.seq;
       if (at < from || at >= to) [from, to] = [Math.max(0, at - page), Math.min(entries.length, at + page)];
       render();
+      list.querySelector(".chosen > details")?.setAttribute("open", "");
       list.querySelector(".chosen")?.scrollIntoView({ block: "center" });
     },
     get lane() {

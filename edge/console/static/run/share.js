@@ -24,6 +24,6 @@ export function share(run) {
 function show(link, until) {
   const field = h("input", { id: "link", readonly: true, value: link, "aria-label": "Link" });
   const copy = button("Copy", () => navigator.clipboard?.writeText(link).then(() => toast("Copied")), "primary");
-  dialog("The link", h("div", { class: "share" }, h("div", { class: "inline" }, field, copy), h("p", { class: "hint" }, `Until ${time(until)}. It ends early when the credential that made it is revoked.`)), "Done", () => {}, "Close");
+  dialog("The link", h("div", { class: "share" }, h("div", { class: "inline" }, field, copy), h("p", { class: "hint" }, `Until ${time(until)}. It ends early when the credential that made it is revoked.`)), "Done", () => {}, "");
   field.select();
 }

@@ -43,11 +43,12 @@ func (a *api) legacyStreams() []stream {
 	of := func(name, pattern string) dialect.Stream {
 		return dialect.Stream{Name: name, Pattern: pattern, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
 	}
-	begun := of("run.begin", "POST /threads/{run}/runs/stream")
+	begun, joined := of("run.begin", "POST /threads/{run}/runs/stream"), of("run", "GET /threads/{run}/runs/{part}/stream")
 	begun.Body = []string{mediaType}
+	begun.Mode, joined.Mode = dialect.ModeA, dialect.ModeA // they end with what they are of
 	return []stream{
 		{Stream: begun, own: protocol.Stream{Begin: a.beginStream, Format: bare}},
-		{Stream: of("run", "GET /threads/{run}/runs/{part}/stream"), open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
+		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
 		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
 	}
 }

@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-// The short form runs with every test run; the long forms (AGENTSTREAM_KILLS, AGENTSTREAM_OUTAGE and
-// AGENTSTREAM_EVENTS; make campaign, kills, outage, archive-rate) are the same code with larger
+// The short form runs with every test run; the long forms (AGENTSTREAM_KILLS, AGENTSTREAM_OUTAGE,
+// AGENTSTREAM_EVENTS and AGENTSTREAM_RUNTIME; make campaign, kills, outage, archive-rate, runtime) are the same code with larger
 // numbers. Seeds are printed. A run in which no kill hit a publish that was under way fails, because
 // it proves nothing.
 //

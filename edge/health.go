@@ -36,6 +36,34 @@ func RunChecks(ctx context.Context, checks []Check) []CheckResult {
 	return out
 }
 
+// recent is how long the checks that have failed are believed to fail.
+const recent = 2 * time.Second
+
+// failures are the checks that have failed when they ran last.
+type failures struct {
+	mu    sync.Mutex
+	at    time.Time
+	names []string
+}
+
+// failing returns the names of the checks that are not optional and fail. They run once for all who ask at the same time.
+func (s *Server) failing(ctx context.Context) []string {
+	f := &s.failed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at) < recent {
+		return f.names
+	}
+	f.names = nil
+	for i, r := range RunChecks(context.WithoutCancel(ctx), s.cfg.Checks) {
+		if k := s.cfg.Checks[i]; r.Err != nil && !k.Optional {
+			f.names = append(f.names, k.Name)
+		}
+	}
+	f.at = time.Now()
+	return f.names
+}
+
 // health answers that the process serves requests, nothing about what it depends on.
 func (s *Server) health(c *call) error {
 	c.Reply(http.StatusOK, []byte(`{"status":"ok"}`))

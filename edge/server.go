@@ -37,6 +37,7 @@ type Server struct {
 	node   *protocol.Node
 	live   *live.Live
 	rest   *rest.API
+	failed failures
 	routes []*route
 	allow  string // headers that pages of other origins may send
 	expose string // and read
@@ -87,7 +88,7 @@ func (s *Server) rooms() error {
 	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing})
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ type Stream struct {
 	Body []string
 	// Children reports whether a child is opened by its own id as well, where the projectors are Stateful (Request.Child).
 	Children bool
+	// Latest is how many of the newest records a client is shown that is behind them; what is older its projector, a Stateful, is fed
+	// alone. 0: a client is shown all.
+	Latest int
 	// Backlog is how many events a client may be behind what is live, once it has had everything; its stream ends then
 	// with ReasonOverflow. 0: any number.
 	Backlog int

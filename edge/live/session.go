@@ -159,7 +159,7 @@ func (ss *Session) Close() {
 		return // it was refused before
 	}
 	if ss.read != nil {
-		ss.c.Dropped = ss.read.close()
+		ss.c.Dropped += ss.read.close()
 		if h := ss.live.cfg.Hooks.Dropped; h != nil && ss.c.Dropped > 0 {
 			h(ss.bound.DialectName, ss.c.Dropped)
 		}

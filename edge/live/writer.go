@@ -350,7 +350,7 @@ func (w *writer) record(r schema.Record) error {
 	if w.last { // nothing comes behind it
 		return nil
 	}
-	if err := w.own().Project(&w.frames, r); err != nil {
+	if err := w.own().Project(w.shows(r), r); err != nil {
 		return state.ProjectError(r, err)
 	}
 	if w.spared {
@@ -366,6 +366,17 @@ func (w *writer) record(r schema.Record) error {
 	w.ss.c.Seq = r.Seq
 	w.ss.c.Events++
 	return nil
+}
+
+// shows returns where the frames of a record go, nil when the client is too far behind to be shown it (dialect.Stream.Latest).
+func (w *writer) shows(r schema.Record) *dialect.Frames {
+	if most := schema.Seq(w.ss.bound.Latest); most > 0 {
+		if v, ok := w.ss.read.(*viewReader); ok && r.Seq+most <= v.v.now.Load().hi {
+			w.ss.c.Dropped++
+			return nil
+		}
+	}
+	return &w.frames
 }
 
 func (w *writer) keepAlive() error {

@@ -277,6 +277,9 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	return receipt, nil
 }
 
+// Failing returns the names of what the node needs and has not now, as it was found a moment ago at the earliest.
+func (c *Call) Failing(ctx context.Context) []string { return c.Node.cfg.Failing(ctx) }
+
 // Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). next is when to ask again; zero: never.
 func (c *Call) Expire(ctx context.Context, run string) (ended bool, next time.Time, err error) {
 	key, err := c.named(run)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"context"
 	"time"
 
 	"agentstream/edge/auth"
@@ -24,6 +25,7 @@ type NodeConfig struct {
 	Tickets    *auth.Tickets   // nil: there are none
 	LogTimeout time.Duration
 	Hooks      live.Hooks
+	Failing    func(context.Context) []string // names of what the node needs and has not now
 }
 
 // Node is what the routes of an edge node share. It is safe for concurrent use.

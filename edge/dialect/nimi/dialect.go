@@ -36,6 +36,9 @@ const (
 	MaxScenario = 1 << 20
 )
 
+// latestProviders is how many of the newest states of providers a client is shown that is behind them.
+const latestProviders = 16
+
 const service = "/nimi.runtime.v1."
 
 // Dialect is the runtime protocol.
@@ -48,6 +51,8 @@ func (Dialect) Info() dialect.Info {
 	}
 	scenario := stream(StreamScenario, "RuntimeAiService/StreamScenario", dialect.ModeA)
 	scenario.MaxMessage = MaxScenario
+	providers := stream(StreamProvider, "RuntimeAuditService/SubscribeAIProviderHealthEvents", dialect.ModeD)
+	providers.Latest = latestProviders
 	return dialect.Info{Name: "runtime", Files: [][]byte{files()}, Streams: []dialect.Stream{
 		scenario,
 		stream(StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB),
@@ -58,7 +63,7 @@ func (Dialect) Info() dialect.Info {
 		stream(StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD),
 		stream(StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD),
 		stream(StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD),
-		stream(StreamProvider, "RuntimeAuditService/SubscribeAIProviderHealthEvents", dialect.ModeD),
+		providers,
 		stream(StreamHealth, "RuntimeAuditService/SubscribeRuntimeHealthEvents", dialect.ModeD),
 		stream(StreamExport, "RuntimeAuditService/ExportAuditEvents", dialect.ModeC),
 	}}

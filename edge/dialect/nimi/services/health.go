@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/metrics"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -18,46 +19,97 @@ import (
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
+// latestHealth is how many states of a node wait for a client that is behind; older ones are left out.
+const latestHealth = 8
+
+// lookEvery is how often a node looks at how it is.
+const lookEvery = 2 * time.Second
+
 // healthOf returns how this node is. What it does not know is 0.
-func healthOf(status runtimev1.RuntimeHealthStatus) *runtimev1.RuntimeHealthEvent {
-	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
-	metrics.Read(used)
-	return &runtimev1.RuntimeHealthEvent{Status: status, MemoryBytes: int64(used[0].Value.Uint64()), SampledAt: timestamppb.New(time.Now())}
+func healthOf(ctx context.Context, c *protocol.Call) *runtimev1.RuntimeHealthEvent {
+	if failing := c.Failing(ctx); len(failing) > 0 {
+		return sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_DEGRADED, "not available: "+strings.Join(failing, ", "))
+	}
+	return sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY, "")
 }
 
-// health sends this node's state, then its changes.
+func sampled(status runtimev1.RuntimeHealthStatus, reason string) *runtimev1.RuntimeHealthEvent {
+	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
+	metrics.Read(used)
+	return &runtimev1.RuntimeHealthEvent{Status: status, Reason: reason, MemoryBytes: int64(used[0].Value.Uint64()), SampledAt: timestamppb.New(time.Now())}
+}
+
+// health sends this node's state, then its changes: the latest ones to a client that is behind.
 func health(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 	if _, err := nimi.Read(in.Body, &runtimev1.SubscribeRuntimeHealthEventsRequest{}); err != nil {
 		return err
 	}
-	send := func(n uint64, status runtimev1.RuntimeHealthStatus) error {
-		m := healthOf(status)
-		m.Sequence = n
-		b, err := proto.Marshal(m)
-		if err == nil {
-			err = to.Send(b)
+	ctx, stop := context.WithCancel(c.Context())
+	states, done := make(chan *runtimev1.RuntimeHealthEvent, latestHealth), make(chan struct{})
+	go func() {
+		defer close(done)
+		watchHealth(ctx, c, to.Closing, states)
+	}()
+	defer func() { stop(); <-done }()
+	for n := uint64(1); ; n++ {
+		select {
+		case m := <-states:
+			m.Sequence = n
+			b, err := proto.Marshal(m)
+			if err == nil {
+				err = to.Send(b)
+			}
+			if err != nil {
+				return err
+			}
+			if m.GetStatus() == runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING {
+				<-time.After(transport.Notice) // also when the stream's turn has come already
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		return err
 	}
-	if err := send(1, runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY); err != nil {
-		return err
-	}
-	select {
-	case <-c.Context().Done():
-		return context.Cause(c.Context())
-	case <-to.Closing:
-	}
-	if err := send(2, runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING); err != nil {
-		return err
-	}
-	<-time.After(transport.Notice) // also when the stream's turn has come already
-	<-c.Context().Done()
-	return context.Cause(c.Context())
 }
 
-func getHealth(context.Context, *protocol.Call, *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {
-	m := healthOf(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY)
-	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
+// watchHealth puts how the node is into states whenever it changes, until the node goes away or ctx ends.
+func watchHealth(ctx context.Context, c *protocol.Call, closing <-chan struct{}, states chan *runtimev1.RuntimeHealthEvent) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var last *runtimev1.RuntimeHealthEvent
+	for {
+		if m := healthOf(ctx, c); m.GetStatus() != last.GetStatus() || m.GetReason() != last.GetReason() {
+			last = m
+			note(states, m)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		case <-closing:
+			note(states, sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING, ""))
+			return
+		}
+	}
+}
+
+// note puts a state into a queue of which it is the only writer, in the place of the oldest when it is full.
+func note(states chan *runtimev1.RuntimeHealthEvent, m *runtimev1.RuntimeHealthEvent) {
+	for {
+		select {
+		case states <- m:
+			return
+		default:
+		}
+		select {
+		case <-states:
+		default:
+		}
+	}
+}
+
+func getHealth(ctx context.Context, c *protocol.Call, _ *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {
+	m := healthOf(ctx, c)
+	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), Reason: m.GetReason(), MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
 }
 
 // fold returns the state of a feed; nil when nobody has fed it.

@@ -13,36 +13,8 @@ import (
 
 // agent shows what a run's states say of its agent: at most one frame of a record.
 type agent struct {
-	run    string
-	wants  map[runtimev1.AgentEventType]bool // nil: all
-	fields jsonscan.Fields
-}
-
-func openAgent(req dialect.Request, body []byte) (dialect.Request, error) {
-	m, err := Read(body, &runtimev1.SubscribeAgentEventsRequest{})
-	if err != nil {
-		return req, err
-	}
-	if req.Run, err = RunID(m.GetAgentId(), runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND); err != nil {
-		return req, err
-	}
-	req.Cursor.Seq, err = cursor(m.GetCursor())
-	req.Newest = m.GetCursor() == ""
-	for _, t := range m.GetEventFilters() {
-		req.Form += string(rune('0' + t))
-	}
-	return req, err
-}
-
-func newAgent(req dialect.Request) *agent {
-	p := &agent{run: req.Run}
-	for _, c := range req.Form {
-		if p.wants == nil {
-			p.wants = map[runtimev1.AgentEventType]bool{}
-		}
-		p.wants[runtimev1.AgentEventType(c-'0')] = true
-	}
-	return p
+	run, form string
+	fields    jsonscan.Fields
 }
 
 // Project makes the frame of a record.
@@ -79,7 +51,7 @@ func (p *agent) Project(out *dialect.Frames, r schema.Record) error {
 			CurrentExecutionState: now, PreviousExecutionState: was, OriginatingTurnId: r.Attribute("turn_id"),
 		}}
 	}
-	if p.wants != nil && !p.wants[e.EventType] {
+	if !among(p.form, e.EventType) {
 		return nil
 	}
 	return add(out, e, false)

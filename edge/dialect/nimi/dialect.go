@@ -2,6 +2,7 @@ package nimi
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -103,35 +104,67 @@ func RunID(id string, none runtimev1.ReasonCode) (string, error) {
 	return id, nil
 }
 
-// Open reads a request for a stream that is read. Scenarios begin with a write and are not for it.
+// requests make the messages that ask for streams that are read.
+var requests = map[string]func() proto.Message{
+	StreamJob:      func() proto.Message { return &runtimev1.SubscribeScenarioJobEventsRequest{} },
+	StreamWorkflow: func() proto.Message { return &runtimev1.SubscribeWorkflowEventsRequest{} },
+	StreamRealtime: func() proto.Message { return &runtimev1.ReadRealtimeEventsRequest{} },
+	StreamAgent:    func() proto.Message { return &runtimev1.SubscribeAgentEventsRequest{} },
+	StreamAccount:  func() proto.Message { return &runtimev1.SubscribeAccountSessionEventsRequest{} },
+	StreamMemory:   func() proto.Message { return &runtimev1.SubscribeMemoryEventsRequest{} },
+	StreamMessage:  func() proto.Message { return &runtimev1.SubscribeAppMessagesRequest{} },
+	StreamTransfer: func() proto.Message { return &runtimev1.WatchLocalTransfersRequest{} },
+	StreamProvider: func() proto.Message { return &runtimev1.SubscribeAIProviderHealthEventsRequest{} },
+}
+
+// Open reads a request for a stream that is read: of a run, or of a feed, which is silent while nobody has fed it.
 func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
-	req.Stream = in.Stream
-	switch in.Stream {
-	case StreamJob:
-		m, err := Read(in.Body, &runtimev1.SubscribeScenarioJobEventsRequest{})
-		if err == nil {
-			req.Run, err = RunID(m.GetJobId(), runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND)
-		}
+	m, err := Read(in.Body, requests[in.Stream]())
+	if err != nil {
 		return req, err
-	case StreamWorkflow:
-		m, err := Read(in.Body, &runtimev1.SubscribeWorkflowEventsRequest{})
-		if err == nil {
-			req.Run, err = RunID(m.GetTaskId(), runtimev1.ReasonCode_WF_TASK_NOT_FOUND)
-		}
-		return req, err
-	case StreamRealtime:
-		m, err := Read(in.Body, &runtimev1.ReadRealtimeEventsRequest{})
-		if err == nil {
-			req.Cursor.Seq, err = sequence(m.GetAfterSequence())
-		}
-		if err == nil {
-			req.Run, err = RunID(m.GetSessionId(), runtimev1.ReasonCode_AI_REALTIME_SESSION_NOT_FOUND)
-		}
-		return req, err
-	case StreamAgent:
-		return openAgent(req, in.Body)
 	}
-	return openFeed(req, in)
+	req = dialect.Request{Stream: in.Stream, Run: schema.FeedRun(in.Stream), Await: true, Kept: true}
+	if m, ok := m.(interface{ GetAfterSequence() uint64 }); ok {
+		req.Cursor.Seq = schema.Seq(m.GetAfterSequence())
+	}
+	if m, ok := m.(interface{ GetCursor() string }); ok {
+		req.Cursor.Seq, _ = cursor(m.GetCursor()) // Read has looked at it
+	}
+	run := func(id string, none runtimev1.ReasonCode) {
+		req.Await, req.Kept = false, false
+		req.Run, err = RunID(id, none)
+	}
+	switch m := m.(type) {
+	case *runtimev1.SubscribeScenarioJobEventsRequest:
+		run(m.GetJobId(), runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND)
+	case *runtimev1.SubscribeWorkflowEventsRequest:
+		run(m.GetTaskId(), runtimev1.ReasonCode_WF_TASK_NOT_FOUND)
+	case *runtimev1.ReadRealtimeEventsRequest:
+		run(m.GetSessionId(), runtimev1.ReasonCode_AI_REALTIME_SESSION_NOT_FOUND)
+	case *runtimev1.SubscribeAgentEventsRequest:
+		run(m.GetAgentId(), runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND)
+		req.Newest, req.Form = m.GetCursor() == "", kinds(m.GetEventFilters())
+	case *runtimev1.SubscribeMemoryEventsRequest:
+		req.Form = kinds(m.GetScopeFilters())
+	case *runtimev1.SubscribeAppMessagesRequest:
+		req.Run, req.Form = MessageRun(m.GetAppId()), strings.Join(m.GetFromAppIds(), "\n")
+	case *runtimev1.SubscribeAIProviderHealthEventsRequest:
+		req.Newest, req.Kept = true, false
+	}
+	return req, err
+}
+
+// kinds is the Form of a request for some kinds of messages; "" is all.
+func kinds[E ~int32](list []E) (form string) {
+	for _, e := range list {
+		form += string(rune('0' + e))
+	}
+	return form
+}
+
+// among reports whether a kind is one of those of a Form.
+func among[E ~int32](form string, e E) bool {
+	return form == "" || strings.ContainsRune(form, rune('0'+e))
 }
 
 // sequence reads the number of the last message that a client has.
@@ -164,7 +197,7 @@ func (Dialect) Projector(req dialect.Request) dialect.Projector {
 	case StreamRealtime:
 		return &realtime{run: req.Run}
 	case StreamAgent:
-		return newAgent(req)
+		return &agent{run: req.Run, form: req.Form}
 	case StreamMemory, StreamMessage, StreamTransfer:
 		return newFeed(req)
 	}

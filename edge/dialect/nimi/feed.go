@@ -3,6 +3,7 @@ package nimi
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -18,41 +19,6 @@ import (
 func MessageRun(app string) string {
 	sum := sha256.Sum256([]byte(app))
 	return schema.FeedRun(StreamMessage) + "-" + hex.EncodeToString(sum[:16])
-}
-
-// openFeed reads a request for a feed. A feed that nobody has fed yet is silent.
-func openFeed(req dialect.Request, in dialect.Input) (_ dialect.Request, err error) {
-	req.Run, req.Await, req.Kept = schema.FeedRun(in.Stream), true, true
-	switch in.Stream {
-	case StreamAccount:
-		m, err := Read(in.Body, &runtimev1.SubscribeAccountSessionEventsRequest{})
-		if err == nil {
-			req.Cursor.Seq, err = sequence(m.GetAfterSequence())
-		}
-		return req, err
-	case StreamMemory:
-		m, err := Read(in.Body, &runtimev1.SubscribeMemoryEventsRequest{})
-		if err != nil {
-			return req, err
-		}
-		for _, s := range m.GetScopeFilters() {
-			req.Form += string(rune('0' + s))
-		}
-		req.Cursor.Seq, err = cursor(m.GetCursor())
-		return req, err
-	case StreamMessage:
-		m, err := Read(in.Body, &runtimev1.SubscribeAppMessagesRequest{})
-		if err != nil {
-			return req, err
-		}
-		req.Run, req.Form = MessageRun(m.GetAppId()), strings.Join(m.GetFromAppIds(), "\n")
-		req.Cursor.Seq, err = cursor(m.GetCursor())
-		return req, err
-	case StreamProvider:
-		req.Newest, req.Kept = true, false
-	}
-	_, err = Read(in.Body, &runtimev1.WatchLocalTransfersRequest{}) // no request here has a field
-	return req, err
 }
 
 // feed shows the messages of one kind.
@@ -111,19 +77,11 @@ func Bad(run string, e *schema.Event) string {
 
 // wants reports whether the client asked for such a message.
 func (p *feed) wants(m proto.Message) bool {
-	if p.req.Form == "" {
-		return true
-	}
 	switch m := m.(type) {
 	case *runtimev1.MemoryEvent:
-		return strings.ContainsRune(p.req.Form, rune('0'+m.GetBank().GetScope()))
+		return among(p.req.Form, m.GetBank().GetScope())
 	case *runtimev1.AppMessageEvent:
-		for from := range strings.SplitSeq(p.req.Form, "\n") {
-			if from == m.GetFromAppId() {
-				return true
-			}
-		}
-		return false
+		return p.req.Form == "" || slices.Contains(strings.Split(p.req.Form, "\n"), m.GetFromAppId())
 	}
 	return true
 }

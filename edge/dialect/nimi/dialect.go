@@ -193,9 +193,9 @@ func badCursor() error { return malformed("the cursor is not a sequence") }
 func (Dialect) Projector(req dialect.Request) dialect.Projector {
 	switch req.Stream {
 	case StreamScenario:
-		return &scenario{run: req.Run}
+		return &scenario{encoder: encoder{run: req.Run}}
 	case StreamRealtime:
-		return &realtime{run: req.Run}
+		return &realtime{encoder: encoder{run: req.Run}}
 	case StreamAgent:
 		return &agent{run: req.Run, form: req.Form}
 	case StreamMemory, StreamMessage, StreamTransfer:

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"agentstream/edge/dialect"
@@ -130,14 +129,6 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 			Timestamp: timestamppb.New(j.updated), Job: j.Job(j.req.Run)}
 		return add(out, m, j.Over())
 	}
-}
-
-func add(out *dialect.Frames, m proto.Message, last bool) error {
-	b, err := proto.Marshal(m)
-	if err == nil {
-		out.Add(dialect.Frame{Event: []byte("event"), Data: b, Last: last})
-	}
-	return err
 }
 
 // feed reports whether a record changed the job, and returns the event of the workflow that it is, without its number; nil for none.

@@ -3,7 +3,6 @@ package nimi
 import (
 	"bytes"
 	"encoding/base64"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -19,17 +18,8 @@ const (
 	maxAudio = 32 << 10 // in one delta
 )
 
-// Fields of StreamScenarioEvent and of what is in it.
+// Fields of a delta.
 const (
-	eventType      = 1
-	eventSequence  = 2
-	eventTrace     = 3
-	eventTime      = 4
-	eventStarted   = 10
-	eventDelta     = 11
-	eventCompleted = 15
-	eventFailed    = 16
-
 	deltaText      = 1
 	deltaArtifact  = 2
 	deltaReasoning = 3
@@ -37,18 +27,12 @@ const (
 
 // scenario shows the root lane of a run as one generation (mode A).
 type scenario struct {
-	run      string
+	encoder
 	sequence uint64
 	separate bool // reasoning is shown
 	text     []byte
 	thought  []byte
 	heard    heard
-
-	fields jsonscan.Fields
-	at     []byte // encoded time of the record
-	body   []byte
-	inner  []byte
-	frame  []byte
 }
 
 // Project makes the frames of a record.
@@ -58,31 +42,33 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	switch string(r.Type) {
 	case schema.TypeTextDelta:
-		p.fields = p.fields.Read(r.Payload())
-		if p.heard.refuses(p.fields) {
+		if p.heard.refuses(p.read(r)) {
 			return nil
 		}
 		if p.text = appendText(p.text, p.fields); len(p.text) >= minText {
-			p.time(r)
-			p.text = p.delta(out, deltaText, p.text)
+			p.text = p.delta(out, r, deltaText, p.text)
 		}
 	case schema.TypeReasoningDelta:
 		if !p.separate {
 			return nil
 		}
-		p.fields = p.fields.Read(r.Payload())
-		if p.thought = appendText(p.thought, p.fields); len(p.thought) >= minText {
-			p.time(r)
-			p.thought = p.delta(out, deltaReasoning, p.thought)
+		if p.thought = appendText(p.thought, p.read(r)); len(p.thought) >= minText {
+			p.thought = p.delta(out, r, deltaReasoning, p.thought)
 		}
 	case schema.TypeDataDelta:
-		p.time(r)
-		p.audio(out, r)
+		for media, data := Sound(p.read(r)); len(data) > 0; data = data[min(len(data), maxAudio):] {
+			p.inner = appendBytes(appendBytes(p.inner[:0], 1, data[:min(len(data), maxAudio)]), 2, media)
+			p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, appendBytes(p.body[:0], deltaArtifact, p.inner), false)
+		}
 	case schema.TypeSessionCreated:
-		p.time(r)
-		p.start(out, r)
+		if p.sequence > 0 {
+			return nil
+		}
+		s := ReadScenario(r.Payload())
+		p.separate = s.Separate
+		b := appendBytes(p.body[:0], 1, []byte(s.Model))
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_STARTED, eventStarted, appendNumber(b, 2, uint64(s.Route)), false)
 	case schema.TypeRunLifecycle:
-		p.time(r)
 		p.end(out, r)
 	default:
 		p.heard.hear(r)
@@ -102,62 +88,19 @@ func appendText(to []byte, payload jsonscan.Fields) []byte {
 	return append(to, jsonscan.DecodeString(v)...)
 }
 
-func (p *scenario) time(r schema.Record) {
-	_, ts, _ := r.Envelope()
-	p.at = appendTime(p.at[:0], ts)
-}
-
-// appendTime encodes a google.protobuf.Timestamp.
-func appendTime(b, ts []byte) []byte {
-	t, err := time.Parse(time.RFC3339Nano, string(ts))
-	if err != nil {
-		return b
-	}
-	b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), uint64(t.Unix()))
-	if n := t.Nanosecond(); n > 0 {
-		b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(n))
-	}
-	return b
-}
-
-// emit makes the next frame, with a payload that is encoded already.
-func (p *scenario) emit(out *dialect.Frames, typ runtimev1.StreamEventType, field protowire.Number, payload []byte, last bool) {
+// event makes the next frame.
+func (p *scenario) event(out *dialect.Frames, r schema.Record, typ runtimev1.StreamEventType, field protowire.Number, payload []byte, last bool) {
 	p.sequence++
-	p.frame = appendEvent(p.frame[:0], uint64(typ), p.sequence, p.run, p.at, field, len(payload))
-	out.Add(dialect.Frame{Event: []byte("event"), Data: out.Text(p.frame, payload), Last: last})
-}
-
-// appendEvent appends an event up to its payload, which has n bytes: the beginning is the same of both kinds of events.
-func appendEvent(b []byte, typ, sequence uint64, run string, at []byte, field protowire.Number, n int) []byte {
-	b = appendNumber(b, eventType, typ)
-	b = appendNumber(b, eventSequence, sequence)
-	b = appendBytes(b, eventTrace, []byte(run))
-	b = appendBytes(b, eventTime, at)
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
+	p.emit(out, r, uint64(typ), p.sequence, field, payload, last)
 }
 
 // delta makes a delta of what was held, and returns it emptied.
-func (p *scenario) delta(out *dialect.Frames, kind protowire.Number, held []byte) []byte {
-	if len(held) == 0 {
-		return held
+func (p *scenario) delta(out *dialect.Frames, r schema.Record, kind protowire.Number, held []byte) []byte {
+	if len(held) > 0 {
+		p.inner = appendBytes(p.inner[:0], 1, held)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, appendBytes(p.body[:0], kind, p.inner), false)
 	}
-	p.inner = appendBytes(p.inner[:0], 1, held)
-	p.body = appendBytes(p.body[:0], kind, p.inner)
-	p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, p.body, false)
 	return held[:0]
-}
-
-// audio makes deltas of sound.
-func (p *scenario) audio(out *dialect.Frames, r schema.Record) {
-	p.fields = p.fields.Read(r.Payload())
-	media, data := Sound(p.fields)
-	for len(data) > 0 {
-		n := min(len(data), maxAudio)
-		p.inner = appendBytes(appendBytes(p.inner[:0], 1, data[:n]), 2, media)
-		p.body = appendBytes(p.body[:0], deltaArtifact, p.inner)
-		p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, p.body, false)
-		data = data[n:]
-	}
 }
 
 // Sound returns the audio in the payload of a data.delta; nil for any other data.
@@ -173,51 +116,22 @@ func Sound(payload jsonscan.Fields) (media, data []byte) {
 	return media, data
 }
 
-func (p *scenario) start(out *dialect.Frames, r schema.Record) {
-	if p.sequence > 0 {
-		return
-	}
-	s := ReadScenario(r.Payload())
-	p.separate = s.Separate
-	b := appendBytes(p.body[:0], 1, []byte(s.Model))
-	p.body = appendNumber(b, 2, uint64(s.Route))
-	p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_STARTED, eventStarted, p.body, false)
-}
-
 // end makes the terminal frame, if the run is over.
 func (p *scenario) end(out *dialect.Frames, r schema.Record) {
-	p.fields = p.fields.Read(r.Payload())
-	state := schema.RunState(p.fields.Str("state"))
+	f := p.read(r)
+	state := schema.RunState(f.Str("state"))
 	switch {
 	case !state.Final():
 	case state == schema.StateDone:
-		p.thought = p.delta(out, deltaReasoning, p.thought)
-		p.text = p.delta(out, deltaText, p.text)
+		p.thought = p.delta(out, r, deltaReasoning, p.thought)
+		p.text = p.delta(out, r, deltaText, p.text)
 		b := appendNumber(p.body[:0], 1, uint64(p.heard.finish()))
-		p.body = appendBytes(b, 2, p.heard.appendUsage(nil))
-		p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_COMPLETED, eventCompleted, p.body, true)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_COMPLETED, eventCompleted, appendBytes(b, 2, p.heard.appendUsage(nil)), true)
 	default:
 		reason := runtimev1.ReasonCode_AI_STREAM_BROKEN
 		if state == schema.StateError {
-			reason = ReasonOf(p.fields.Str("reason"))
+			reason = ReasonOf(f.Str("reason"))
 		}
-		p.body = appendNumber(p.body[:0], 1, uint64(reason))
-		p.emit(out, runtimev1.StreamEventType_STREAM_EVENT_FAILED, eventFailed, p.body, true)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_FAILED, eventFailed, appendNumber(p.body[:0], 1, uint64(reason)), true)
 	}
-}
-
-// appendNumber appends an unsigned field; 0 is absent (proto3).
-func appendNumber(b []byte, field protowire.Number, n uint64) []byte {
-	if n == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
-}
-
-// appendBytes appends a field of text, bytes or a message; an empty one is absent.
-func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
-	if len(v) == 0 {
-		return b
-	}
-	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
 }

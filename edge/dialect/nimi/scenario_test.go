@@ -29,7 +29,7 @@ func record(t testing.TB, seq schema.Seq, typ, payload string) schema.Record {
 
 // TestDeltaIsTheMessage decodes what is encoded by hand.
 func TestDeltaIsTheMessage(t *testing.T) {
-	p, out := &scenario{run: "run"}, &dialect.Frames{}
+	p, out := &scenario{encoder: encoder{run: "run"}}, &dialect.Frames{}
 	for i, r := range []schema.Record{
 		record(t, 1, schema.TypeSessionCreated, `{"model":"demo","runtime":{"as":"stream","route":"cloud"}}`),
 		record(t, 2, schema.TypeTextDelta, `{"text":"a \"quoted\" piece of text, \u00e9 and more of it"}`),
@@ -65,7 +65,7 @@ func TestDeltaIsTheMessage(t *testing.T) {
 
 // TestNothingIsAllocated for a delta, once the projector has its buffers.
 func TestNothingIsAllocated(t *testing.T) {
-	p, out := &scenario{run: "run", sequence: 1}, &dialect.Frames{}
+	p, out := &scenario{encoder: encoder{run: "run"}, sequence: 1}, &dialect.Frames{}
 	r := record(t, 2, schema.TypeTextDelta, `{"text":"`+strings.Repeat("x", 100)+`"}`)
 	if n := testing.AllocsPerRun(1000, func() {
 		out.Reset()
@@ -79,7 +79,7 @@ func TestNothingIsAllocated(t *testing.T) {
 
 // BenchmarkDelta projects deltas of 100 bytes. BenchmarkProject of package native does the same for agent.v1.Event.
 func BenchmarkDelta(b *testing.B) {
-	p, out := &scenario{run: "run", sequence: 1}, &dialect.Frames{}
+	p, out := &scenario{encoder: encoder{run: "run"}, sequence: 1}, &dialect.Frames{}
 	r := record(b, 2, schema.TypeTextDelta, `{"text":"`+strings.Repeat("x", 100)+`"}`)
 	b.ReportAllocs()
 	b.SetBytes(100)

@@ -1,7 +1,7 @@
 package nimi
 
 import (
-	"encoding/json"
+	"cmp"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -20,7 +20,6 @@ const (
 
 // Scenario is what the first record of a run says of it (docs/dialects/runtime.md, "In the log").
 type Scenario struct {
-	Once     bool
 	Model    string
 	App      string
 	Subject  string
@@ -30,18 +29,17 @@ type Scenario struct {
 	Separate bool // reasoning is shown
 	Leaves   bool // it is cancelled when the last of its streams' clients leaves
 	Timeout  int64
-	Workflow json.RawMessage
 }
 
 // ReadScenario reads the payload of session.created. That of another kind of session has no app and no As.
 func ReadScenario(payload []byte) (s Scenario) {
 	f := jsonscan.Fields(nil).Read(payload)
-	s.Once, s.Model, s.App, s.Subject = f.Yes("once"), f.Str("model"), f.Str("app_id"), f.Str("subject")
+	s.Model, s.App, s.Subject = f.Str("model"), f.Str("app_id"), f.Str("subject")
 	if d := jsonscan.Fields(nil).Read(f.Object("deadlines")); d != nil {
 		s.Timeout, _ = d.Integer("total_ms")
 	}
 	in := jsonscan.Fields(nil).Read(f.Object("runtime"))
-	s.As, s.Separate, s.Workflow = in.Str("as"), in.Str("trace") == "separate", in.Object("workflow")
+	s.As, s.Separate = in.Str("as"), in.Str("trace") == "separate"
 	s.Leaves = s.As == "stream" && in.Str("on_disconnect") == "cancel"
 	switch in.Str("route") {
 	case "local":
@@ -63,40 +61,41 @@ type heard struct {
 	model   string
 	stop    string
 	refusal string // index of the block with the model's refusal; "": there is none
-	in, out int64
+	in, out tokens
 	counted bool // in and out are of messages, not of calls of a model
-	haveIn  bool
-	haveOut bool
+}
+
+// tokens is a count that may be unknown.
+type tokens struct {
+	n     int64
+	known bool
 }
 
 // hear reads a record that is no delta.
 func (h *heard) hear(r schema.Record) {
-	switch string(r.Type) {
+	typ := string(r.Type)
+	switch typ {
+	case schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeMessageEnd, schema.TypeModelEnd:
+	default:
+		return
+	}
+	f := jsonscan.Fields(nil).Read(r.Payload())
+	u := jsonscan.Fields(nil).Read(f.Object("usage"))
+	switch typ {
 	case schema.TypeMessageStart:
-		f := jsonscan.Fields(nil).Read(r.Payload())
-		if m := f.Str("model"); m != "" {
-			h.model = strings.Clone(m)
-		}
-		h.refusal = ""
+		h.model, h.refusal = cmp.Or(strings.Clone(f.Str("model")), h.model), ""
 	case schema.TypeBlockStart:
-		f := jsonscan.Fields(nil).Read(r.Payload())
 		if f.Str("kind") == "refusal" {
 			h.refusal = string(f.Raw("index"))
 		}
 	case schema.TypeMessageEnd:
-		f := jsonscan.Fields(nil).Read(r.Payload())
-		if s := f.Str("stop_reason"); s != "" {
-			h.stop = strings.Clone(s)
+		h.stop = cmp.Or(strings.Clone(f.Str("stop_reason")), h.stop)
+		if u != nil && !h.counted { // what was counted until now is of calls
+			h.in, h.out, h.counted = tokens{}, tokens{}, true
 		}
-		if u := jsonscan.Fields(nil).Read(f.Object("usage")); u != nil {
-			if !h.counted { // of calls until now
-				h.in, h.out, h.counted, h.haveIn, h.haveOut = 0, 0, true, false, false
-			}
-			h.count(u)
-		}
+		h.count(u)
 	case schema.TypeModelEnd:
-		f := jsonscan.Fields(nil).Read(r.Payload())
-		if u := jsonscan.Fields(nil).Read(f.Object("usage")); u != nil && !h.counted {
+		if !h.counted {
 			h.count(u)
 		}
 	}
@@ -109,26 +108,26 @@ func (h *heard) refuses(delta jsonscan.Fields) bool {
 
 // count adds what a provider has counted, under the names that each has for it.
 func (h *heard) count(u jsonscan.Fields) {
-	add := func(to *int64, have *bool, names ...string) {
+	add := func(to *tokens, names ...string) {
 		for _, name := range names {
 			if n, ok := u.Integer(name); ok {
-				*to, *have = *to+n, true
+				*to = tokens{to.n + n, true}
 				return
 			}
 		}
 	}
-	add(&h.in, &h.haveIn, "input_tokens", "prompt_tokens", "promptTokenCount")
-	add(&h.out, &h.haveOut, "output_tokens", "completion_tokens", "candidatesTokenCount")
+	add(&h.in, "input_tokens", "prompt_tokens", "promptTokenCount")
+	add(&h.out, "output_tokens", "completion_tokens", "candidatesTokenCount")
 }
 
 // usage returns the counts; -1 is unknown (K-STREAM-003).
 func (h *heard) usage() *runtimev1.UsageStats {
 	u := &runtimev1.UsageStats{InputTokens: -1, OutputTokens: -1, ComputeMs: -1}
-	if h.haveIn {
-		u.InputTokens = h.in
+	if h.in.known {
+		u.InputTokens = h.in.n
 	}
-	if h.haveOut {
-		u.OutputTokens = h.out
+	if h.out.known {
+		u.OutputTokens = h.out.n
 	}
 	return u
 }

@@ -1,6 +1,7 @@
 package nimi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding"
 	"encoding/hex"
@@ -30,8 +31,7 @@ type Job struct {
 	status           runtimev1.ScenarioJobStatus
 	reason           runtimev1.ReasonCode
 	detail           string
-	done, total      int64
-	progress         bool
+	progress         progress
 	cancelled        bool // it was asked for
 	clients          int  // of the scenario's streams
 	outputs          []output
@@ -40,6 +40,9 @@ type Job struct {
 	account          *runtimev1.AccountSessionEvent // the newest; nil: none was fed
 	fields           jsonscan.Fields
 }
+
+// progress is so many steps of a total, 0: of none that is known.
+type progress struct{ done, total int64 }
 
 // output is what a run has produced, without the bytes.
 type output struct {
@@ -52,7 +55,6 @@ type output struct {
 type node struct {
 	id     string
 	status runtimev1.WorkflowStatus
-	reason string
 }
 
 // MaxNodes bounds the nodes of a workflow.
@@ -62,9 +64,7 @@ const MaxNodes = 256
 func (j *Job) For(req dialect.Request) dialect.Stateful {
 	c := *j
 	c.req, c.fields, c.told = req, nil, 0
-	c.providers = slices.Clone(j.providers)
-	c.nodes = append([]node(nil), j.nodes...)
-	c.outputs = append([]output(nil), j.outputs...)
+	c.providers, c.nodes, c.outputs = slices.Clone(j.providers), slices.Clone(j.nodes), slices.Clone(j.outputs)
 	for i := range c.outputs {
 		c.outputs[i].sum = cloneSum(j.outputs[i].sum)
 	}
@@ -81,12 +81,12 @@ func cloneSum(h hash.Hash) hash.Hash {
 
 // Size is about what the copy holds.
 func (j *Job) Size() int {
-	n := 512 + len(j.detail) + len(j.scenario.Workflow) + 200*len(j.outputs)
+	n := 512 + len(j.detail) + 200*len(j.outputs)
 	for _, p := range j.providers {
 		n += 512 + 64*len(p.models)
 	}
 	for _, t := range j.nodes {
-		n += 64 + len(t.id) + len(t.reason)
+		n += 64 + len(t.id)
 	}
 	return n
 }
@@ -148,19 +148,17 @@ func (j *Job) feed(r schema.Record) (changed bool, event *runtimev1.WorkflowEven
 	case schema.TypeSessionCreated:
 		if r.Child == nil && r.Seq == 1 {
 			j.scenario = ReadScenario(r.Payload())
-			j.scenario.Workflow = nil
 			j.clients = 1
 		}
 	case schema.TypeTaskStart, schema.TypeTaskEnd:
 		event = j.task(r, typ == schema.TypeTaskEnd)
 	}
 	if r.Child == nil {
-		was, counts := j.status, j.progress
-		done, total := j.done, j.total
+		was, at := j.status, j.progress
 		j.root(r)
-		changed = changed || was != j.status || counts != j.progress || done != j.done || total != j.total
+		changed = changed || was != j.status || at != j.progress
 		if j.Over() && was != j.status {
-			event = &runtimev1.WorkflowEvent{EventType: j.ended(), ReasonCode: j.reason}
+			event = &runtimev1.WorkflowEvent{EventType: workflowEnds[j.status], ReasonCode: j.reason}
 		}
 	}
 	if changed {
@@ -175,17 +173,6 @@ func (j *Job) feed(r schema.Record) (changed bool, event *runtimev1.WorkflowEven
 	return changed, event
 }
 
-// ended is how a workflow's end is called.
-func (j *Job) ended() runtimev1.WorkflowEventType {
-	switch j.status {
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED:
-		return runtimev1.WorkflowEventType_WORKFLOW_EVENT_COMPLETED
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_CANCELED:
-		return runtimev1.WorkflowEventType_WORKFLOW_EVENT_CANCELED
-	}
-	return runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED
-}
-
 // root reads a record of the root lane.
 func (j *Job) root(r schema.Record) {
 	if j.Over() && string(r.Type) != schema.TypeRunLifecycle {
@@ -196,10 +183,10 @@ func (j *Job) root(r schema.Record) {
 		j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING
 	case schema.TypeProgress:
 		j.fields = j.fields.Read(r.Payload())
-		done, haveDone := j.fields.Integer("done")
-		total, haveTotal := j.fields.Integer("total")
-		if haveDone && haveTotal && total > 0 && done >= 0 && done <= total {
-			j.done, j.total, j.progress = done, total, true
+		done, ok := j.fields.Integer("done")
+		total, _ := j.fields.Integer("total")
+		if ok && total > 0 && done >= 0 && done <= total {
+			j.progress = progress{done, total}
 			j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING
 		}
 	case schema.TypeTextDelta:
@@ -239,9 +226,8 @@ func (j *Job) said(media string, data []byte) {
 		}
 	}
 	if len(data) > 0 && len(j.outputs) < 8 {
-		h := sha256.New()
-		h.Write(data)
-		j.outputs = append(j.outputs, output{strings.Clone(media), int64(len(data)), h})
+		j.outputs = append(j.outputs, output{strings.Clone(media), 0, sha256.New()})
+		j.said(media, data)
 	}
 }
 
@@ -273,18 +259,14 @@ func (j *Job) Job(run string) *runtimev1.ScenarioJob {
 	m := &runtimev1.ScenarioJob{
 		JobId: run, TraceId: run, ScenarioType: s.Type, ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB,
 		Head:          &runtimev1.ScenarioRequestHead{AppId: s.App, SubjectUserId: s.Subject, ModelId: s.Model, RoutePolicy: s.Route, TimeoutMs: int32(s.Timeout)},
-		RouteDecision: s.Route, ModelResolved: s.Model, Status: j.status, ReasonCode: j.reason, ReasonDetail: j.detail,
+		RouteDecision: s.Route, ModelResolved: cmp.Or(j.heard.model, s.Model), Status: j.status, ReasonCode: j.reason, ReasonDetail: j.detail,
 		CreatedAt: timestamppb.New(j.created), UpdatedAt: timestamppb.New(j.updated),
 	}
 	if s.As == "stream" {
 		m.ExecutionMode = runtimev1.ExecutionMode_EXECUTION_MODE_STREAM
 	}
-	if j.heard.model != "" {
-		m.ModelResolved = j.heard.model
-	}
-	if j.progress {
-		m.ProgressPercent = int32(100 * j.done / j.total)
-		m.ProgressCurrentStep, m.ProgressTotalSteps = int32(j.done), int32(j.total)
+	if p := j.progress; p.total > 0 {
+		m.ProgressPercent, m.ProgressCurrentStep, m.ProgressTotalSteps = int32(100*p.done/p.total), int32(p.done), int32(p.total)
 	}
 	if j.Over() {
 		m.Usage = j.heard.usage()

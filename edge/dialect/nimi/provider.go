@@ -3,7 +3,6 @@ package nimi
 import (
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"agentstream/edge/dialect"
@@ -36,7 +35,7 @@ type announcement struct {
 // readProvider reads what is fed; nil: it is no state of a provider.
 func readProvider(payload []byte) *runtimev1.AIProviderHealthEvent {
 	m := &runtimev1.AIProviderHealthEvent{}
-	if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(payload, m) != nil || m.GetProviderName() == "" {
+	if FeedJSON.Unmarshal(payload, m) != nil || m.GetProviderName() == "" {
 		return nil
 	}
 	return m
@@ -108,16 +107,11 @@ func Snapshot(a *runtimev1.AccountSessionEvent, after schema.Seq, truncated bool
 
 // Open appends the current states of providers, or that of the account.
 func (j *Job) Open(out *dialect.Frames, _ schema.Seq) error {
-	switch j.req.Stream {
-	case StreamAccount:
+	if j.req.Stream == StreamAccount {
 		out.Add(dialect.Frame{Event: []byte("event"), Data: []byte(j.req.Form)})
-		return nil
-	case StreamProvider:
-	default:
-		return nil
 	}
-	for _, m := range j.providers {
-		if err := j.state(out, m.AIProviderHealthEvent); err != nil {
+	for i := 0; i < len(j.providers) && j.req.Stream == StreamProvider; i++ {
+		if err := j.state(out, j.providers[i].AIProviderHealthEvent); err != nil {
 			return err
 		}
 	}
@@ -126,14 +120,10 @@ func (j *Job) Open(out *dialect.Frames, _ schema.Seq) error {
 
 // provider makes the frame of a change.
 func (j *Job) provider(out *dialect.Frames, r schema.Record) error {
-	if string(r.Type) != typeProvider || r.Child != nil {
-		return nil
+	if m := readProvider(r.Payload()); m != nil && string(r.Type) == typeProvider && r.Child == nil {
+		return j.state(out, m)
 	}
-	m := readProvider(r.Payload())
-	if m == nil {
-		return nil
-	}
-	return j.state(out, m)
+	return nil
 }
 
 // state makes a frame; the numbers are of the stream, from 1.

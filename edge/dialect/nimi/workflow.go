@@ -10,6 +10,24 @@ import (
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 )
 
+// workflowStatus is what the status of a job is of a workflow.
+var workflowStatus = map[runtimev1.ScenarioJobStatus]runtimev1.WorkflowStatus{
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_SUBMITTED: runtimev1.WorkflowStatus_WORKFLOW_STATUS_ACCEPTED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING:   runtimev1.WorkflowStatus_WORKFLOW_STATUS_RUNNING,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED: runtimev1.WorkflowStatus_WORKFLOW_STATUS_COMPLETED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_CANCELED:  runtimev1.WorkflowStatus_WORKFLOW_STATUS_CANCELED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_FAILED:    runtimev1.WorkflowStatus_WORKFLOW_STATUS_FAILED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT:   runtimev1.WorkflowStatus_WORKFLOW_STATUS_FAILED,
+}
+
+// workflowEnds are the last events of a workflow, by the status of the job.
+var workflowEnds = map[runtimev1.ScenarioJobStatus]runtimev1.WorkflowEventType{
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED: runtimev1.WorkflowEventType_WORKFLOW_EVENT_COMPLETED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_CANCELED:  runtimev1.WorkflowEventType_WORKFLOW_EVENT_CANCELED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_FAILED:    runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED,
+	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT:   runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED,
+}
+
 // task reads the beginning or the end of a node.
 func (j *Job) task(r schema.Record, end bool) *runtimev1.WorkflowEvent {
 	j.fields = j.fields.Read(r.Payload())
@@ -47,19 +65,9 @@ func (j *Job) workflowFrame(out *dialect.Frames, e *runtimev1.WorkflowEvent) err
 
 // Workflow returns the run as a workflow.
 func (j *Job) Workflow(run string) *runtimev1.GetWorkflowResponse {
-	m := &runtimev1.GetWorkflowResponse{TaskId: run, ReasonCode: j.reason, Status: runtimev1.WorkflowStatus_WORKFLOW_STATUS_ACCEPTED}
-	switch j.status {
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING:
-		m.Status = runtimev1.WorkflowStatus_WORKFLOW_STATUS_RUNNING
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED:
-		m.Status = runtimev1.WorkflowStatus_WORKFLOW_STATUS_COMPLETED
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_CANCELED:
-		m.Status = runtimev1.WorkflowStatus_WORKFLOW_STATUS_CANCELED
-	case runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_FAILED, runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT:
-		m.Status = runtimev1.WorkflowStatus_WORKFLOW_STATUS_FAILED
-	}
+	m := &runtimev1.GetWorkflowResponse{TaskId: run, ReasonCode: j.reason, Status: workflowStatus[j.status]}
 	for _, n := range j.nodes {
-		m.Nodes = append(m.Nodes, &runtimev1.WorkflowNodeStatus{NodeId: n.id, Status: n.status, Attempt: 1, Reason: n.reason})
+		m.Nodes = append(m.Nodes, &runtimev1.WorkflowNodeStatus{NodeId: n.id, Status: n.status, Attempt: 1})
 	}
 	return m
 }

@@ -162,25 +162,33 @@ func responsesRequest(d *description, input []message) any {
 	})
 }
 
+// systemOf returns the system prompt, with the messages of the system, and the other messages.
+func systemOf(d *description, input []message) (system string, rest []message) {
+	system = d.System
+	for _, m := range input {
+		if m.Role == "system" {
+			system = strings.TrimSpace(system + "\n" + m.text())
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	return system, rest
+}
+
 // anthropicTokens is the bound of an answer where the session has none: the API demands one.
 const anthropicTokens = 4096
 
 // messagesRequest is a request of https://docs.anthropic.com/en/api/messages.
 func messagesRequest(d *description, input []message) any {
-	system := d.System
-	var list []any
-	for _, m := range input {
-		if m.Role == "system" {
-			system = strings.TrimSpace(system + "\n" + m.text())
-			continue
-		}
-		list = append(list, fields{"role": m.Role, "content": each(m.Parts, func(p inputPart) any {
+	system, input := systemOf(d, input)
+	list := each(input, func(m message) any {
+		return fields{"role": m.Role, "content": each(m.Parts, func(p inputPart) any {
 			if p.URL != "" {
 				return fields{"type": "image", "source": fields{"type": "url", "url": p.URL}}
 			}
 			return fields{"type": "text", "text": p.Text}
-		})})
-	}
+		})}
+	})
 	f := fields{"model": d.Model, "messages": list, "stream": true, "max_tokens": anthropicTokens}
 	if system != "" {
 		f["system"] = system
@@ -197,20 +205,12 @@ func messagesRequest(d *description, input []message) any {
 // generateRequest is a request of https://ai.google.dev/api/generate-content.
 func generateRequest(d *description, input []message) any {
 	text := func(s string) fields { return fields{"parts": []any{fields{"text": s}}} }
-	var list []any
-	system := d.System
-	for _, m := range input {
-		if m.Role == "system" {
-			system = strings.TrimSpace(system + "\n" + m.text())
-			continue
-		}
+	system, input := systemOf(d, input)
+	list := each(input, func(m message) any {
 		f := text(m.text())
-		f["role"] = "user"
-		if m.Role == "assistant" {
-			f["role"] = "model"
-		}
-		list = append(list, f)
-	}
+		f["role"] = cmp.Or(map[string]string{"assistant": "model"}[m.Role], "user")
+		return f
+	})
 	f := fields{"contents": list, "generationConfig": fields{}.params(&d.Parameters, "maxOutputTokens")}
 	if system != "" {
 		f["systemInstruction"] = text(system)

@@ -35,12 +35,17 @@ type node struct {
 }
 
 type aiNode struct {
-	Model       string  `json:"model_id"`
-	System      string  `json:"system_prompt"`
-	Temperature float64 `json:"temperature"`
-	TopP        float64 `json:"top_p"`
-	MaxTokens   int     `json:"max_tokens"`
-	Prompt      string  `json:"prompt"`
+	Model  string `json:"model_id"`
+	System string `json:"system_prompt"`
+	Prompt string `json:"prompt"`
+	nodeParams
+}
+
+// nodeParams are those of a session's parameters that a node may have.
+type nodeParams struct {
+	Temperature float64 `json:"temperature,omitzero"`
+	TopP        float64 `json:"top_p,omitzero"`
+	MaxTokens   int     `json:"max_tokens,omitzero"`
 }
 
 // play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The text of a
@@ -57,11 +62,11 @@ func (s *Set) play(ctx context.Context, q *worker.Question, d description) (stri
 	}
 	texts := map[string]string{}
 	for _, n := range order {
-		task := func(typ string, f map[string]any) error {
+		task := func(typ string, f fields) error {
 			f["task_id"], f["name"] = n.ID, n.ID
 			return q.Run.Emit(ctx, typ, f)
 		}
-		if err := task(schema.TypeTaskStart, map[string]any{}); err != nil {
+		if err := task(schema.TypeTaskStart, fields{}); err != nil {
 			return "", err
 		}
 		text, err := s.node(ctx, q, n, d.Model, w.inputs(n, texts))
@@ -69,7 +74,7 @@ func (s *Set) play(ctx context.Context, q *worker.Question, d description) (stri
 			return "", err // the end of the turn ends the task
 		}
 		texts[n.ID] = text
-		if err := task(schema.TypeTaskEnd, map[string]any{"ok": true, "output": map[string]string{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
+		if err := task(schema.TypeTaskEnd, fields{"ok": true, "output": fields{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
 			return "", err
 		}
 	}
@@ -145,24 +150,9 @@ func (s *Set) generate(ctx context.Context, q *worker.Question, cfg aiNode, mode
 	if prompt == "" {
 		prompt = cmp.Or(joined(inputs), q.Text())
 	}
-	d := map[string]any{"once": true, "model": cmp.Or(cfg.Model, model), "system": cfg.System}
-	p := map[string]any{}
-	if cfg.Temperature != 0 {
-		p["temperature"] = cfg.Temperature
-	}
-	if cfg.TopP != 0 {
-		p["top_p"] = cfg.TopP
-	}
-	if cfg.MaxTokens != 0 {
-		p["max_tokens"] = cfg.MaxTokens
-	}
-	d["parameters"] = p
-	session, err := json.Marshal(d)
-	if err != nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
-	}
-	content, err := json.Marshal(map[string]string{"content": prompt})
-	if err != nil {
+	session, err := json.Marshal(fields{"once": true, "model": cmp.Or(cfg.Model, model), "system": cfg.System, "parameters": cfg.nodeParams})
+	content, cerr := json.Marshal(fields{"content": prompt})
+	if err := errors.Join(err, cerr); err != nil {
 		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
 	}
 	asked := &worker.Question{Message: q.Message.With(content), Run: q.Run, Turn: q.Turn, Told: q.Told, Session: session}

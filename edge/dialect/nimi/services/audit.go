@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -46,8 +47,11 @@ func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 	if err != nil {
 		return err
 	}
-	out := &chunks{id: c.NewRun("export_"), send: to.Send}
-	out.mime, out.array, _ = nimi.Format(m.GetFormat()) // it was looked at
+	out := &chunks{id: c.NewRun("export_"), send: to.Send, form: "%s\n", next: "%s\n"}
+	array := false
+	if out.mime, array, _ = nimi.Format(m.GetFormat()); array { // it was looked at
+		out.form, out.next, out.tail = "[%s", ",%s", "]"
+	}
 	out.to = &out.held
 	if m.GetCompress() {
 		out.mime += "+gzip"
@@ -154,7 +158,9 @@ func auditOf(run string, s nimi.Scenario, r schema.Record) *runtimev1.AuditEvent
 // chunks collects an export.
 type chunks struct {
 	id, mime string
-	array    bool
+	form     string // of the next record
+	next     string // of those behind it
+	tail     string // behind the last
 	n        uint64
 	records  int
 	held     bytes.Buffer
@@ -168,18 +174,11 @@ func (o *chunks) record(m *runtimev1.AuditEventRecord) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case !o.array:
-		text = append(text, '\n')
-	case o.records == 0:
-		text = append([]byte{'['}, text...)
-	default:
-		text = append([]byte{','}, text...)
-	}
-	o.records++
-	if _, err := o.to.Write(text); err != nil {
+	if _, err := fmt.Fprintf(o.to, o.form, text); err != nil {
 		return err
 	}
+	o.records++
+	o.form = o.next
 	if o.held.Len() >= auditChunk {
 		return o.flush(false)
 	}
@@ -202,10 +201,8 @@ func (o *chunks) end() error {
 		o.held.Reset()
 		return o.flush(true)
 	}
-	if o.array {
-		if _, err := o.to.Write([]byte{']'}); err != nil {
-			return err
-		}
+	if _, err := io.WriteString(o.to, o.tail); err != nil {
+		return err
 	}
 	if o.zip != nil {
 		if err := o.zip.Close(); err != nil {

@@ -112,17 +112,17 @@ func getHealth(ctx context.Context, c *protocol.Call, _ *runtimev1.GetRuntimeHea
 	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), Reason: m.GetReason(), MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
 }
 
-// fold returns the state of a feed; nil when nobody has fed it.
-func fold(ctx context.Context, c *protocol.Call, feed string) (*nimi.Job, error) {
-	_, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: schema.FeedRun(feed), Stream: nimi.StreamJob})
+// fold returns the state of a feed, an empty one when nobody has fed it.
+func fold(ctx context.Context, c *protocol.Call, feed string) (schema.Head, *nimi.Job, error) {
+	head, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: schema.FeedRun(feed), Stream: nimi.StreamJob})
 	if errors.Is(err, fanout.ErrNotFound) {
-		return &nimi.Job{}, nil
+		return head, &nimi.Job{}, nil
 	}
-	return j, err
+	return head, j, err
 }
 
 func listProviders(ctx context.Context, c *protocol.Call, _ *runtimev1.ListAIProviderHealthRequest) (*runtimev1.ListAIProviderHealthResponse, error) {
-	j, err := fold(ctx, c, nimi.StreamProvider)
+	_, j, err := fold(ctx, c, nimi.StreamProvider)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func listProviders(ctx context.Context, c *protocol.Call, _ *runtimev1.ListAIPro
 }
 
 func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccountSessionStatusRequest) (*runtimev1.GetAccountSessionStatusResponse, error) {
-	j, err := fold(ctx, c, nimi.StreamAccount)
+	_, j, err := fold(ctx, c, nimi.StreamAccount)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,8 @@ func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccoun
 func ofAccount(c *protocol.Call, req *dialect.Request) error {
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	head, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: req.Run, Stream: nimi.StreamJob})
-	switch {
-	case errors.Is(err, fanout.ErrNotFound):
-		j = &nimi.Job{}
-	case err != nil:
+	head, j, err := fold(ctx, c, nimi.StreamAccount)
+	if err != nil {
 		return err
 	}
 	truncated := req.Cursor.Seq > head.Last

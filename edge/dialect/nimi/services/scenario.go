@@ -163,7 +163,7 @@ func (w *wanted) checkInput() error {
 
 // announced refuses a model that no worker has announced, if any has announced models at all.
 func announced(ctx context.Context, c *protocol.Call, model string) error {
-	j, err := fold(ctx, c, nimi.StreamProvider)
+	_, j, err := fold(ctx, c, nimi.StreamProvider)
 	if err == nil && !j.Serves(model) {
 		err = nimi.Refuse(runtimev1.ReasonCode_AI_MODEL_NOT_FOUND, "no worker has announced the model")
 	}

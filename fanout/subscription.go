@@ -111,6 +111,9 @@ func (s *Subscription) Head() schema.Head { return s.head }
 // position as cursor.
 func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 	for {
+		if err := s.Wait(ctx); err != nil {
+			return Batch{}, err
+		}
 		if s.pull != nil {
 			b, err := s.nextReplayed()
 			if err != nil || len(b.Packs) > 0 {
@@ -127,17 +130,28 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 			return b, nil
 		case s.pos < v.hi:
 			s.replay(v.hi) // fell out of the ring, or never was in it
-			continue
 		case v.err != nil:
 			return Batch{}, v.err
+		}
+	}
+}
+
+// Wait waits until Next returns at once. It uses little stack: a goroutine that calls Next only behind it is small while it
+// waits, and of most watched runs it waits nearly always.
+func (s *Subscription) Wait(ctx context.Context) error {
+	for s.pull == nil {
+		v := s.feed.view.Load()
+		if s.pos < v.hi || v.err != nil {
+			return nil
 		}
 		if s.wake == nil {
 			s.wake = make(chan struct{}, 1)
 		}
 		if err := s.feed.wait(ctx, v, s.wake); err != nil {
-			return Batch{}, err
+			return err
 		}
 	}
+	return nil
 }
 
 func (s *Subscription) replay(through schema.Seq) {

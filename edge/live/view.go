@@ -193,40 +193,62 @@ func (v *view) run(ctx context.Context, t *runs.Tail, st stage, at schema.Seq) {
 }
 
 func (v *view) feed(ctx context.Context, t *runs.Tail, st stage, seen schema.Seq) error {
-	var out []shape.Out
+	n := &news{st: st, seen: seen, ended: v.now.Load().ended}
 	alarm, idle := alarm{}, idleClock{every: v.key.every - rand.N(1+v.key.every/5)}
 	defer alarm.stop()
 	defer idle.stop()
-	ended := v.now.Load().ended
 	for {
-		clear(out)
-		out = out[:0]
 		wait := idle.wait(ctx, v.spoke)
 		if due, ok := st.Due(); ok {
 			wait = alarm.at(ctx, due)
 		}
-		now := time.Time{}
-		over, err := t.Next(wait, func(r schema.Record) error {
-			if now.IsZero() {
-				now = time.Now()
-			}
-			seen = r.Seq
-			out = st.Add(out, now, r)
-			return nil
-		})
-		switch {
-		case err == nil:
-			ended = over
-		case ctx.Err() != nil || wait.Err() == nil: // an error of the log may come from a deadline too: of its own
+		err := t.Wait(wait)
+		if err == nil {
+			err = n.read(wait, t)
+		}
+		if err != nil && (ctx.Err() != nil || wait.Err() == nil) { // an error of the log may come from a deadline too: of its own
 			return err
 		}
-		out = st.Tick(out, time.Now())
-		settled := st.Settled(seen)
-		v.add(out, settled, ended && settled == seen)
+		v.show(n)
 		if time.Since(v.spoke) >= idle.every {
 			v.keepAlive()
 		}
 	}
+}
+
+// news is what a view's source has brought since it was shown last. The goroutine that feeds the view waits without it on its
+// stack.
+type news struct {
+	st    stage
+	out   []shape.Out
+	seen  schema.Seq
+	ended bool
+}
+
+// read takes what t has.
+func (n *news) read(ctx context.Context, t *runs.Tail) error {
+	now := time.Time{}
+	over, err := t.Next(ctx, func(r schema.Record) error {
+		if now.IsZero() {
+			now = time.Now()
+		}
+		n.seen = r.Seq
+		n.out = n.st.Add(n.out, now, r)
+		return nil
+	})
+	if err == nil {
+		n.ended = over
+	}
+	return err
+}
+
+// show publishes the news.
+func (v *view) show(n *news) {
+	n.out = n.st.Tick(n.out, time.Now())
+	settled := n.st.Settled(n.seen)
+	v.add(n.out, settled, n.ended && settled == n.seen)
+	clear(n.out)
+	n.out = n.out[:0]
 }
 
 // alarm returns contexts that end at a time. One serves for as long as the time stays.

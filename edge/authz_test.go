@@ -213,7 +213,7 @@ func TestScopes(t *testing.T) {
 		switch {
 		case rt.Needs == 0:
 			open = append(open, rt.Pattern)
-		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")):
+		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && rt.Path != publishPath && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")):
 			t.Errorf("%s needs %s", rt.Pattern, rt.Needs)
 		}
 	}
@@ -279,7 +279,7 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 		if rt.Transport == dialect.GRPC {
 			c = client
 		}
-		if rt.Transport == "" || rt.Transport == dialect.GRPC {
+		if rt.Transport == "" || rt.Transport == dialect.GRPC || rt.Path == publishPath {
 			answer := g.ask(c, rt, rt.Method, "run", "?ticket="+ticket)
 			if s := statusOf(answer); s != "401" && s != "grpc 16" {
 				t.Errorf("%s takes a ticket: %s", rt.Pattern, answer)

@@ -57,6 +57,13 @@ func (k *talk) publishes(h *spoken) {
 	if a := ask(h, lineOf("mine", "")+"\n"+lineOf("ended", "")); a.status != 200 || strings.Count(a.body, "\n") != 2 {
 		k.t.Errorf("%d %s", a.status, a.body)
 	}
+	for who, status := range map[string]int{"": 101, "nobody": 401, "reader": 403, "one run": 404} {
+		a := h.raw("GET " + publishPath + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+			"Sec-WebSocket-Protocol: koder-agent-stream-v1\r\nSec-WebSocket-Version: 13\r\n" + tenantHeader + ": " + who + "\r\n\r\n")
+		if k.heard(exchange{"GET", publishPath, a}); a.status != status {
+			k.t.Errorf("%q: %d", who, a.status)
+		}
+	}
 	ask(h, "\n").expect(k.t, 400, schema.CodeMalformed)
 	ask(h, lineOf("mine", ""), "Idempotency-Key", "").expect(k.t, 400, "BAD-REQUEST")
 	ask(h, lineOf("mine", ""), tenantHeader, "one run").expect(k.t, 404, "NOT-FOUND")

@@ -45,6 +45,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 		return err
 	}
 	options := ws.Options{
+		Bulk:     v.Publishes,
 		Received: func(_ *ws.Sink, message []byte) error { return t.Receive(message) },
 		Closed:   func(err error) { l.End(closed(err)) },
 	}

@@ -21,6 +21,12 @@ func (s *Server) mount(p *protocol.Protocol) error {
 		return err
 	}
 	for _, st := range info.Streams {
+		if st.Publishes {
+			if err := s.mountPublish(p, st); err != nil {
+				return err
+			}
+			continue
+		}
 		serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
 		if serve == nil {
 			return fmt.Errorf("edge: protocol %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)

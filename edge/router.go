@@ -57,7 +57,9 @@ func (rt *route) transport() dialect.Transport {
 
 // ticketed reports whether the route is one that a ticket may open. What is done there is checked against the caller's run
 // where the path does not name it.
-func (rt *route) ticketed() bool { return rt.stream != nil && rt.method == http.MethodGet }
+func (rt *route) ticketed() bool {
+	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes
+}
 
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
 // stands for nothing is no path: to who reads it, it would not have been given. Only an empty {run} is left to whoever

@@ -332,7 +332,7 @@ func (m *matrix) compare(client *http.Client, rt edge.RouteRow, method, query st
 	if !maps.Equal(foreignWork, missingWork) {
 		m.t.Errorf("%s: a foreign run takes %v, a missing one %v", name, foreignWork, missingWork)
 	}
-	if !strings.Contains(rt.Path, "{run}") && rt.Transport != dialect.GRPC || rt.Transport == dialect.WebSocket && query != "" {
+	if !strings.Contains(rt.Path, "{run}") && (rt.Transport != dialect.GRPC || strings.HasSuffix(rt.Path, "/Publish")) || rt.Transport == dialect.WebSocket && query != "" {
 		return
 	}
 	if strings.HasSuffix(rt.Path, "/events") && method == "POST" || method == "PUT" && strings.HasSuffix(rt.Path, "{run}") {

@@ -162,7 +162,7 @@ func TestServicesOfProtocols(t *testing.T) {
 		names = append(names, s.GetName())
 	}
 	slices.Sort(names)
-	if want := []string{"agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Sample"}; !slices.Equal(names, want) {
+	if want := []string{"agent.v1.AgentIngest", "agent.v1.AgentRun", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "sample.v1.Sample"}; !slices.Equal(names, want) {
 		t.Errorf("services %q, want %q", names, want)
 	}
 	for _, symbol := range []string{"sample.v1.Sample", "google.protobuf.StringValue", "agent.v1.AgentRun"} {

@@ -33,6 +33,9 @@ type Stream struct {
 	// Latest is how many of the newest records a client is shown that is behind them; what is older its projector, a Stateful, is fed
 	// alone. 0: a client is shown all.
 	Latest int
+	// Publishes means that the client sends events of any number of runs, one on each line, and gets receipts. Over gRPC the
+	// dialect is Publishing. The caller needs the scope write.
+	Publishes bool
 	// Backlog is how many events a client may be behind what is live, once it has had everything; its stream ends then
 	// with ReasonOverflow. 0: any number.
 	Backlog int

@@ -41,6 +41,8 @@ type ConversationConfig struct {
 	// Ended is called for a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
 	Ended func(id string, err error) error
+	// Closing is called when the conversation is over, in a turn, before its last word; nil does nothing.
+	Closing func(err error)
 }
 
 // Conversation is a connection on which a client sends messages and holds subscriptions, each of them a Session. It is
@@ -317,6 +319,9 @@ func (c *Conversation) finish() {
 	for _, s := range c.endAll(err) {
 		<-s.done
 		c.remove(s)
+	}
+	if c.cfg.Closing != nil {
+		c.cfg.Closing(err)
 	}
 	c.turn.Unlock()
 	report := c.cfg.Report

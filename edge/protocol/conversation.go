@@ -50,6 +50,8 @@ type Conversation struct {
 	// Ended is called when a subscription has ended by itself: err is nil at the end of its run. An error that it
 	// returns counts as one of Received. nil: the conversation ends with err, and goes on when that is nil.
 	Ended func(t *Talk, subscription string, err error) error
+	// Closing is called when the conversation is over, before the client is told: it may still Send. nil does nothing.
+	Closing func(t *Talk, err error)
 }
 
 // Validate checks what can be checked before anybody calls.

@@ -34,6 +34,9 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 	c.quiet = true
 	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.ended
 	cfg.Once, cfg.Gather = of.Once, of.Gather
+	if of.Closing != nil {
+		cfg.Closing = func(err error) { of.Closing(t, err) }
+	}
 	if b := &of.Heartbeat; b.Every > 0 {
 		cfg.Beat = live.Heartbeat{Every: b.Every, Misses: b.Misses, Lost: b.Lost.of(dialect.ErrClientGone, 1001),
 			Send: func() error { t.Beats++; return t.deal(nil, func() error { return b.Send(t) }) }}
@@ -137,7 +140,11 @@ func (t *Talk) deal(message []byte, handle func() error) error {
 	return t.Send(dialect.Frame{Data: t.Protocol.Dialect.AppendError(nil, p)})
 }
 
-// Send writes frames at once, each as a message, and waits for the client. An error ends the conversation.
+// Lasting returns a context that ends with the conversation.
+func (t *Talk) Lasting() context.Context { return t.life.Ctx }
+
+// Send writes frames at once, each as a message, and waits for the client. An error ends the conversation. Other goroutines
+// than the handlers' may call it until Closing has returned.
 func (t *Talk) Send(frames ...dialect.Frame) error { return t.conv.Send(frames) }
 
 // SendJSON sends a value, encoded, as one message.

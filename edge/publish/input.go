@@ -9,7 +9,6 @@ import (
 
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
-	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -53,6 +52,12 @@ func (s *Stream) Message(p []byte) error {
 		err = s.settled(s.in.end(nil))
 	}
 	return err
+}
+
+// Skip refuses a line that cannot be fed.
+func (s *Stream) Skip(err error) error {
+	s.in.n++
+	return s.settled(s.in.refuse(nil, err))
 }
 
 // settled lets the workers have what was fed.
@@ -118,9 +123,6 @@ func (in *input) line(p []byte, copied bool) error {
 	case err != nil:
 		return in.refuse(nil, inField(err))
 	}
-	if only := in.s.client.Caller.Run; only != "" && only != string(at.Run) {
-		return in.refuse(at.Run, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound))
-	}
 	if err := in.spend(len(p)); err != nil {
 		return in.refuse(at.Run, err)
 	}
@@ -168,7 +170,7 @@ func (in *input) spend(size int) error {
 
 func (in *input) try(size int) (err error) {
 	if !in.entered {
-		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Caller.Tenant, false); err != nil {
+		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Tenant, false); err != nil {
 			return err
 		}
 		in.entered = true

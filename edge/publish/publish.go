@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"agentstream/edge/auth"
 	"agentstream/edge/limits"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -14,7 +13,7 @@ import (
 // Config is what streams have in common. Store, Has and Refuse are required.
 type Config struct {
 	// Store appends posts of one run in their order and adds an answer for each. It must not keep posts.
-	Store func(ctx context.Context, caller *auth.Caller, run string, posts []producers.Post, answers []producers.Answer) []producers.Answer
+	Store func(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer
 	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
 	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
 	// Refuse puts an error into words.
@@ -50,7 +49,7 @@ type Memory interface {
 
 // Client is who publishes.
 type Client struct {
-	Caller auth.Caller
+	Tenant string
 	Memory Memory // nil: what is fed is counted already
 	// Patient clients wait while the limits of their tenant are used up; the lines of others are refused.
 	Patient bool

@@ -92,7 +92,7 @@ func (s *Stream) drain(w *worker) {
 	for l := s.pop(); l != nil; l = s.pop() {
 		if s.take(l, w); len(w.posts) > 0 {
 			s.mu.Unlock()
-			w.answers = s.cfg.Store(s.ctx, &s.client.Caller, l.run, w.posts, w.answers[:0])
+			w.answers = s.cfg.Store(s.ctx, s.key(l), w.posts, w.answers[:0])
 			s.recognise(l, w)
 			s.mu.Lock()
 			s.settle(l, w)
@@ -128,6 +128,10 @@ func shift[T any](list []T, n int) []T {
 	return list[:k]
 }
 
+func (s *Stream) key(l *lane) schema.RunKey {
+	return schema.RunKey{Tenant: s.client.Tenant, Run: l.run}
+}
+
 // recognise makes refusals of lines that are stored already, at their place and with their id, receipts.
 func (s *Stream) recognise(l *lane, w *worker) {
 	for i := range w.answers {
@@ -135,8 +139,7 @@ func (s *Stream) recognise(l *lane, w *worker) {
 		if a.Refusal == nil || at.seq == 0 || a.Refusal.Code != codeSeqMismatch {
 			continue
 		}
-		key := schema.RunKey{Tenant: s.client.Caller.Tenant, Run: l.run}
-		if s.cfg.Has(s.ctx, key, at.seq, at.id) {
+		if s.cfg.Has(s.ctx, s.key(l), at.seq, at.id) {
 			*a = producers.Answer{First: at.seq, Last: at.seq, Events: 1, Replayed: true}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"agentstream/edge/auth"
 	"agentstream/edge/body"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
@@ -61,7 +60,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	}
 	cfg := a.publishing()
 	cfg.MaxLine = int(a.movable())
-	answers := publish.New(c.Request.Context(), cfg, publish.Client{Caller: c.Caller}).Batch(in.Body, opt.IdempotencyKey)
+	answers := publish.New(c.Request.Context(), cfg, publish.Client{Tenant: c.Caller.Tenant}).Batch(in.Body, opt.IdempotencyKey)
 	if len(answers) == 0 {
 		return &schema.BatchError{Line: 1, Err: fmt.Errorf("no event: %w", schema.ErrMalformed)}
 	}
@@ -84,9 +83,9 @@ func (a *API) publishing() publish.Config {
 }
 
 // Publisher makes a stream for lines of a client, whose answers deliver writes.
-func (a *API) Publisher(ctx context.Context, caller auth.Caller, client publish.Client) *publish.Stream {
-	client.Caller, client.Patient = caller, true
-	client.Memory = a.cfg.Bodies.Share(caller.Tenant)
+func (a *API) Publisher(ctx context.Context, tenant string, client publish.Client) *publish.Stream {
+	client.Tenant, client.Patient = tenant, true
+	client.Memory = a.cfg.Bodies.Share(tenant)
 	return publish.New(ctx, a.publishing(), client)
 }
 
@@ -124,7 +123,7 @@ func (a *API) publishStream(c *protocol.Call) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	s := a.Publisher(c.Request.Context(), c.Caller, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: []byte{'\n'},
+	s := a.Publisher(c.Request.Context(), c.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: []byte{'\n'},
 		Deliver: func(b []byte) error {
 			_, err := out.Write(b)
 			if err == nil {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime/debug"
 
-	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
@@ -26,11 +25,9 @@ func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Pos
 	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts}, answers)
 }
 
-// Lines is Take for a client's lines. Their events have been counted against the limits of its tenant. A caller of one
-// run alone may write that and nothing else of its tree.
-func (a *API) Lines(ctx context.Context, caller *auth.Caller, run string, posts []producers.Post, answers []producers.Answer) []producers.Answer {
-	key := schema.RunKey{Tenant: caller.Tenant, Run: run}
-	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true, oneLane: caller.Run != ""}, answers)
+// Lines is Take for a client's lines. Their events have been counted against the limits of its tenant.
+func (a *API) Lines(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true}, answers)
 }
 
 func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answer) {
@@ -109,7 +106,6 @@ type taking struct {
 	posts   []producers.Post
 	answers []producers.Answer
 	lines   bool // of a client, which were counted
-	oneLane bool // producers.AppendOptions.OneLane
 
 	first  int
 	count  int // of posts in events
@@ -197,15 +193,13 @@ func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 	if t.lines {
 		name = "the key"
 	}
-	opt, err := protocol.Keyed(name, p.Keys)
-	opt.OneLane = t.oneLane
-	return opt, err
+	return protocol.Keyed(name, p.Keys)
 }
 
 // flush stores what waits: that of the posts before end.
 func (t *taking) flush(end int) {
 	if t.count > 0 {
-		t.store(t.first, end, t.events, producers.AppendOptions{OneLane: t.oneLane})
+		t.store(t.first, end, t.events, producers.AppendOptions{})
 		t.reset()
 	}
 }

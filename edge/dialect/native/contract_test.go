@@ -262,7 +262,7 @@ func TestBreakingChangesAreFound(t *testing.T) {
 		{name: "field gone, reserved", old: "string actor = 11;", now: `reserved 11; reserved "actor";`},
 		{name: "package", old: "package agent.v1;|agent.v1.", now: "package agent.v2;|agent.v2.", want: "package agent.v1 is now agent.v2"},
 		{name: "go package", old: ";agentv1", now: ";agentone", want: "go_package"},
-		{name: "message gone", old: "message Event {|(stream Event)", now: "message Happening {|(stream Happening)", want: "message Event is gone"},
+		{name: "message gone", old: "message Event {|(stream Event)|Event event", now: "message Happening {|(stream Happening)|Happening event", want: "message Event is gone"},
 		{name: "enum gone", old: "enum Detail|Detail detail", now: "enum Grain|Grain detail", want: "enum Detail is gone"},
 		{name: "value gone", old: "DETAIL_FULL = 1;", now: "DETAIL_WHOLE = 1;", want: "value DETAIL_FULL is gone"},
 		{name: "value number", old: "DETAIL_FULL = 1;", now: "DETAIL_FULL = 2;", want: "value DETAIL_FULL is now 2"},

@@ -15,7 +15,10 @@ import (
 // Dialect speaks the protocol. The zero value is ready.
 type Dialect struct{}
 
-var _ dialect.Dialect = Dialect{}
+var (
+	_ dialect.Dialect    = Dialect{}
+	_ dialect.Publishing = Dialect{}
+)
 
 // Names of the streams. They differ in what carries them and in nothing else.
 const (
@@ -23,6 +26,15 @@ const (
 	StreamWS   = "run.ws"
 	StreamGRPC = "run.grpc"
 )
+
+// Names of what clients publish on.
+const (
+	PublishWS   = "publish.ws"
+	PublishGRPC = "publish.grpc"
+)
+
+// maxPublished is the largest message of a client that publishes: an event, and what JSON or protobuf add to it.
+const maxPublished = 2 * schema.MaxEventBytes
 
 // Subprotocol is what a WebSocket client opts in with (native §5.2).
 const Subprotocol = "koder-agent-stream-v1"
@@ -40,6 +52,8 @@ func (Dialect) Info() dialect.Info {
 		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
 		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocols: []string{Subprotocol, Profile}},
 		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
+		{Name: PublishWS, Pattern: "GET /v1/agent/events", Transport: dialect.WebSocket, Mode: dialect.ModeD, Publishes: true, MaxMessage: maxPublished, Subprotocols: []string{Subprotocol}},
+		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD, Publishes: true, MaxMessage: maxPublished},
 	}}
 }
 

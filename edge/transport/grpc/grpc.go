@@ -122,7 +122,17 @@ func Speaks(r *http.Request) bool {
 // ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been answered in every case: where fn was not called,
 // with the end that refuse makes of the error.
 func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
-	c := &call{t: t, fn: fn, refuse: refuse, rc: http.NewResponseController(w), proto: r.ProtoMajor}
+	return t.serve(w, r, &call{fn: fn, refuse: refuse})
+}
+
+// ServeBoth serves a call whose client sends messages as long as it likes, as Serve serves others. receive waits for the next
+// one; its error is io.EOF when the client has sent all. It may be called beside the use of the sink.
+func (t *Transport) ServeBoth(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, receive func() ([]byte, error), sink transport.Sink) transport.End) error {
+	return t.serve(w, r, &call{both: fn})
+}
+
+func (t *Transport) serve(w http.ResponseWriter, r *http.Request, c *call) error {
+	c.t, c.rc, c.proto = t, http.NewResponseController(w), r.ProtoMajor
 	c.w = &response{ResponseWriter: w}
 	t.handler.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 	if !c.w.begun {
@@ -208,6 +218,7 @@ type call struct {
 	t      *Transport
 	fn     func(context.Context, []byte, transport.Sink) transport.End
 	refuse func(error) transport.End
+	both   func(context.Context, func() ([]byte, error), transport.Sink) transport.End // in place of fn
 	w      *response
 	rc     *http.ResponseController
 	proto  int
@@ -233,13 +244,21 @@ func (interceptor) WrapStreamingHandler(connect.StreamingHandlerFunc) connect.St
 
 func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) error {
 	c.served = true
-	request, err := c.receive(conn)
-	if err != nil {
-		c.err = err
-		return statusOf(c.refuse(err))
+	var request []byte
+	if c.both == nil {
+		var err error
+		if request, err = c.receive(conn); err != nil {
+			c.err = err
+			return statusOf(c.refuse(err))
+		}
 	}
 	s := &Sink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
-	e := c.fn(ctx, request, s)
+	e := transport.End{}
+	if c.both != nil {
+		e = c.both(ctx, func() ([]byte, error) { return next(conn) }, s)
+	} else {
+		e = c.fn(ctx, request, s)
+	}
 	if s.end != nil {
 		e = *s.end
 	} else if err := s.finish(e); err != nil {
@@ -255,6 +274,19 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 		merge(conn.ResponseTrailer(), e.Trailer)
 	}
 	return statusOf(e)
+}
+
+// next reads one message of many.
+func next(conn connect.StreamingHandlerConn) ([]byte, error) {
+	var m message
+	err := conn.Receive(&m)
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, readError(err)
+	}
+	return m.data, nil
 }
 
 // receive reads the request: one message, and the end of the client's side behind it.

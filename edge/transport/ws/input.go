@@ -15,6 +15,10 @@ import (
 const (
 	// readBuffer is what a connection reads at once, in bytes. Clients of a stream hardly ever send.
 	readBuffer = 128
+	// bulkBuffer is the same for those who send much, while they do.
+	bulkBuffer = 16 << 10
+	// keptMessage is the largest message whose memory is used for the next one, in bytes.
+	keptMessage = 4 << 10
 	// maxFragments bounds the frames of one message: empty ones would never end by its size.
 	maxFragments = 1024
 	// maxDrain bounds what is read and thrown away behind the last close frame, in bytes.
@@ -24,11 +28,13 @@ const (
 // input is what the reading goroutine knows.
 type input struct {
 	early []byte // read by the HTTP server, before the connection
-	buf   [readBuffer]byte
-	r, w  int // buf[r:w] is not consumed
+	small [readBuffer]byte
+	buf   []byte // small, or more while a bulk is read
+	r, w  int    // buf[r:w] is not consumed
 
 	text   utf8Check
 	msg    []byte // of the message under way, when somebody wants it
+	spare  []byte // memory for the next one
 	size   int    // of the message under way
 	frames int    // of the message under way; 0: none is
 	skip   bool   // the message under way is dropped
@@ -81,8 +87,10 @@ var errQuiet = errors.New("ws: nothing to read")
 
 // serve reads until the connection is over, or quiet with a poller watching it.
 func (s *Sink) serve() {
+	s.grow()
 	err := s.receive()
 	for errors.Is(err, errQuiet) {
+		s.shrink()
 		if s.in.state.CompareAndSwap(inputReading, inputQuiet) {
 			if s.watch.Again() == nil {
 				return
@@ -91,9 +99,27 @@ func (s *Sink) serve() {
 			return
 		}
 		s.in.state.Store(inputReading) // it was poked
+		s.grow()
 		err = s.receive()
 	}
 	s.over(err)
+}
+
+var bulks = sync.Pool{New: func() any { return new([bulkBuffer]byte) }}
+
+// grow takes memory for a bulk, which is given back while nothing comes.
+func (s *Sink) grow() {
+	if s.in.buf = s.in.small[:]; s.o.Bulk {
+		s.in.buf = bulks.Get().(*[bulkBuffer]byte)[:]
+	}
+}
+
+// shrink needs everything to be consumed.
+func (s *Sink) shrink() {
+	if s.o.Bulk {
+		bulks.Put((*[bulkBuffer]byte)(s.in.buf))
+		s.in.buf, s.in.spare = s.in.small[:], nil
+	}
 }
 
 // receive takes frames until an error, which it always returns. Between two frames it does not wait, where
@@ -215,6 +241,9 @@ func (s *Sink) dataFrame(h inHeader) error {
 		case !in.text.feed(part):
 			return s.refuse(notUTF8)
 		case want:
+			if in.msg == nil {
+				in.msg, in.spare = in.spare, nil
+			}
 			in.msg = append(in.msg, part...)
 		}
 		return nil
@@ -237,6 +266,9 @@ func (s *Sink) dataFrame(h inHeader) error {
 	in.size, in.frames, in.msg, in.skip = 0, 0, nil, false
 	if want && !skip {
 		s.deliver(func() error { return s.o.Received(s, msg) })
+		if s.o.Bulk && cap(msg) <= keptMessage {
+			in.spare = msg[:0]
+		}
 	}
 	return nil
 }
@@ -340,7 +372,7 @@ func (s *Sink) look() error {
 	if err := s.pong(); err != nil {
 		return err
 	}
-	n, err := s.try.Read(in.buf[:])
+	n, err := s.try.Read(in.buf)
 	if err != nil {
 		return err
 	}
@@ -372,7 +404,7 @@ func (s *Sink) fill() error {
 	in := &s.in
 	in.r, in.w = 0, 0
 	if len(in.early) > 0 {
-		in.w = copy(in.buf[:], in.early)
+		in.w = copy(in.buf, in.early)
 		if in.early = in.early[in.w:]; len(in.early) == 0 {
 			in.early = nil
 		}
@@ -381,7 +413,7 @@ func (s *Sink) fill() error {
 	if err := s.pong(); err != nil {
 		return err
 	}
-	n, err := s.conn.Read(in.buf[:])
+	n, err := s.conn.Read(in.buf)
 	in.w = n
 	if n > 0 {
 		return nil

@@ -80,7 +80,7 @@ func (s *Sink) drain() {
 		return
 	}
 	for total := 0; total < maxDrain; {
-		n, err := s.conn.Read(s.in.buf[:])
+		n, err := s.conn.Read(s.in.buf)
 		if total += n; err != nil {
 			return
 		}

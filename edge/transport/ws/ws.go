@@ -52,6 +52,9 @@ type Options struct {
 	Subprotocols []string
 	// MaxMessage is the largest message taken from this client, bytes; 0: Config.MaxMessage.
 	MaxMessage int
+	// Bulk means that the client sends much at a time: more is read at once then, and the bytes of a message are not
+	// Received's once that has returned.
+	Bulk bool
 	// Received gets each text message, complete and valid UTF-8, in order, one at a time, in the goroutine
 	// that reads, which may be before Open has returned. It may answer with Reply. While it runs nothing is read, no ping is answered, and no pong is
 	// late: who sends faster than messages are dealt with is slowed down by TCP, and nothing is queued. End

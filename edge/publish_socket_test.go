@@ -1,0 +1,223 @@
+package edge_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"agentstream/schema"
+)
+
+// receipts reads messages until so many lines are answered, and returns them in the order of their lines.
+func (k *tap) receipts(lines int) []string {
+	k.t.Helper()
+	var list []receipt
+	for done := 0; done < lines; {
+		text, err := k.event()
+		if err != nil {
+			k.t.Fatalf("%v behind %v", err, list)
+		}
+		for _, r := range receiptsOf(k.t, text) {
+			if list = append(list, r); r.Error != nil {
+				done++
+			} else {
+				done += int(r.Last-r.First) + 1
+			}
+		}
+	}
+	return texts(list)
+}
+
+// A WebSocket takes one line in a message, or several, and answers as they become durable.
+func TestPublishSocket(t *testing.T) {
+	h := newHouse(t)
+	k := h.mustTap("ws", publishPath, 0)
+	frame := func(s string) []byte { return clientFrame(0x81, s) }
+	for _, tt := range []struct {
+		send  []byte
+		lines int
+		want  string
+	}{
+		{frame(lineOf("a", "")), 1, "1 a: 1-1"},
+		{frame(lineOf("a", "") + "\n" + lineOf("b", "") + "\n" + lineOf("a", "") + "\n"), 3, "3 b: 1-1; 4 a: 2-3"},
+		{slices.Concat(frame(lineOf("a", `,"key":"k"`)), frame(lineOf("a", `,"key":"k"`))), 2, "5 a: 4-4; 6 a: 4-4 again"},
+		{slices.Concat(frame(lineOf("a", `,"x":"`+strings.Repeat("x", 2<<20)+`"`)), frame(lineOf("a", ""))), 2, "7 : KAI-STREAM-PROTO-0001; 8 a: 5-5"},
+		{frame(lineOf("a", `,"x":"`+strings.Repeat("x", 600<<10)+`"`)), 1, "9 : KAI-STREAM-PROTO-0001"},
+		{frame(`{"type":"progress"}`), 1, "10 : KAI-STREAM-PROTO-0001"},
+		{frame("\n\r\n"), 0, ""},
+		{frame(lineOf("a", "")), 1, "13 a: 6-6"},
+	} {
+		k.send(tt.send)
+		if got := strings.Join(k.receipts(tt.lines), "; "); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		frame []byte
+		code  int
+		told  string
+	}{
+		"text":   {frame("hello\nhello"), 1008, "2 : KAI-STREAM-PROTO-0001"},
+		"binary": {clientFrame(0x82, "\x00\x01"), 1003, ""},
+		"UTF-8":  {frame("\xff"), 1007, ""},
+	} {
+		k := h.mustTap("ws", publishPath, 0)
+		k.send(slices.Concat(frame(lineOf("g", "")), tt.frame, frame(lineOf("g", ""))))
+		var got []string
+		for {
+			text, err := k.event()
+			if err != nil {
+				if !errors.Is(err, errClosed) {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			got = append(got, texts(receiptsOf(t, text))...)
+		}
+		if slices.Sort(got); k.code != tt.code || len(got) == 0 || !strings.HasPrefix(got[0], "1 g: ") || tt.told != strings.Join(got[1:], "; ") {
+			t.Errorf("%s: %v, closed with %d %s", name, got, k.code, k.reason)
+		}
+	}
+	if n := len(h.inLog("g")); n != 3 {
+		t.Errorf("%d lines are stored, 3 were sent before garbage", n)
+	}
+}
+
+// Streams on which nothing comes hold little: no goroutine, and heap and stacks of both sides.
+func TestIdlePublishSocketsAreSmall(t *testing.T) {
+	const conns, most = 1000, 16 << 10
+	h := newHouse(t)
+	memory := func() uint64 {
+		for range 3 {
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	taps := []*tap{h.mustTap("ws", publishPath, 0)}
+	before, goroutines := memory(), runtime.NumGoroutine()
+	for range conns {
+		taps = append(taps, h.mustTap("ws", publishPath, 0))
+	}
+	eventually(t, "no goroutine is held", func() bool { return runtime.NumGoroutine() < goroutines+20 })
+	each := (memory() - before) / conns
+	t.Logf("%d bytes for each of %d streams", each, conns)
+	if each > most {
+		t.Errorf("%d bytes for each stream, want at most %d", each, most)
+	}
+	for i, k := range taps {
+		if i%100 == 0 {
+			k.send(clientFrame(0x81, lineOf(fmt.Sprint("r", i), "")))
+			if got := k.receipts(1); got[0] != fmt.Sprintf("1 r%d: 1-1", i) {
+				t.Error(got)
+			}
+		}
+		_ = k.tcp.Close()
+	}
+	h.vacant()
+}
+
+// request is an encoded agent.v1.PublishRequest.
+func publishRequest(run, typ, payload, key string) []byte {
+	var e, b []byte
+	for n, v := range map[protowire.Number]string{3: typ, 4: run, 13: payload} {
+		e = protowire.AppendString(protowire.AppendTag(e, n, protowire.BytesType), v)
+	}
+	b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), e)
+	return protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), key)
+}
+
+// A bidirectional call does the same.
+func TestPublishCall(t *testing.T) {
+	h := newHouse(t)
+	conn, err := grpc.NewClient(h.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	open := func() (send func(b []byte), next func() (string, error), done func() error) {
+		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/agent.v1.AgentIngest/Publish", grpc.ForceCodec(rawCodec{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Header(); err != nil {
+			t.Fatal(err)
+		}
+		send = func(b []byte) {
+			if err := s.SendMsg(&b); err != nil && !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+		next = func() (string, error) {
+			var b []byte
+			if err := s.RecvMsg(&b); err != nil {
+				return "", err
+			}
+			nums, texts := fields(t, b)
+			r := receipt{Line: int(nums[1]), Run: texts[2], First: schema.Seq(nums[3]), Last: schema.Seq(nums[4]), Root: texts[5], Replayed: nums[6] == 1}
+			if no := texts[7]; no != "" {
+				_, said := fields(t, []byte(no))
+				r.Error = &problem{Code: said[1], Message: said[2]}
+			}
+			return r.String(), nil
+		}
+		return send, next, s.CloseSend
+	}
+	send, next, done := open()
+	for _, tt := range []struct {
+		send []byte
+		want string
+	}{
+		{publishRequest("a", "text.delta", `{"text":"a"}`, ""), "1 a: 1-1"},
+		{publishRequest("b", "text.delta", "{\n\"text\":\"a\"}", ""), "2 b: 1-1"},
+		{publishRequest("a", "text.deltas", `{"text":"a"}`, ""), "3 a: KAI-STREAM-PROTO-0002"},
+		{publishRequest("a.>", "text.delta", `{"text":"a"}`, ""), "4 : BAD-ID"},
+		{publishRequest("a", "text.delta", `{"text":"a"}`, "k"), "5 a: 2-2"},
+		{publishRequest("a", "text.delta", `{"text":"a"}`, "k"), "6 a: 2-2 again"},
+		{[]byte("\xff\xff"), "7 : BAD-REQUEST"},
+	} {
+		send(tt.send)
+		if got, err := next(); err != nil || got != tt.want {
+			t.Errorf("%s, %v, want %s", got, err, tt.want)
+		}
+	}
+	send(publishRequest("a", "text.delta", `{"text":"a"}`, ""))
+	if err := done(); err != nil {
+		t.Error(err)
+	}
+	if got, err := next(); err != nil || got != "8 a: 3-3" {
+		t.Error(got, err)
+	}
+	if _, err := next(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	send, next, _ = open()
+	send(publishRequest("a", "text.delta", `nothing`, "")) // no JSON object becomes of it
+	if got, err := next(); err != nil || got != "1 : KAI-STREAM-PROTO-0001" {
+		t.Error(got, err)
+	}
+	if _, err := next(); status.Code(err) != codes.InvalidArgument {
+		t.Error(err)
+	}
+	send, next, _ = open()
+	send(publishRequest("a", "text.delta", `{"text":"a"}`, ""))
+	if got, err := next(); err != nil || got != "1 a: 4-4" {
+		t.Error(got, err)
+	}
+	go func() { _ = h.stop() }()
+	if _, err := next(); status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+	_ = h.stop()
+}

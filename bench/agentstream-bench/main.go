@@ -53,7 +53,7 @@ type options struct {
 	Duration  time.Duration `help:"Length of what is measured." default:"10s"`
 	Warm      time.Duration `help:"What goes before it and is not measured, though accounted for." default:"1s"`
 
-	Mode   string `help:"http: publish by POST. sdk: publish into NATS as an agent does; needs --nats with --url." enum:"http,sdk" default:"http"`
+	Mode   string `help:"http: publish by POST. stream: publish lines of many runs in requests that stay open. sdk: publish into NATS as an agent does; needs --nats with --url." enum:"http,stream,sdk" default:"http"`
 	NATS   string `name:"nats" help:"NATS servers of the deployment; implies --mode=sdk." placeholder:"URL,…"`
 	Creds  string `name:"nats-creds" help:"NATS credentials file." type:"path" placeholder:"FILE"`
 	Tenant string `help:"Tenant to publish as with --mode=sdk; that of the token." default:"default"`
@@ -148,7 +148,7 @@ func (o *options) config() (cfg load.Config, err error) {
 	}
 	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario), Transport: load.Transport(o.Transport),
 		Runs: o.Runs, Watchers: o.Watchers, Rate: o.Rate, Batch: o.Batch, Size: o.Size, Events: o.Events, Writers: o.Writers,
-		Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
+		Stream: o.Mode == "stream", Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
 }
 
 // progress prints how far the load is.

@@ -47,12 +47,12 @@ func flags(t *testing.T, args ...string) *options {
 	return &c
 }
 
-// The command alone: it starts a server, loads it by HTTP and by the SDK, and leaves nothing behind.
+// The command alone: it starts a server, loads it by HTTP, by a stream and by the SDK, and leaves nothing behind.
 func TestStartsItsOwnServer(t *testing.T) {
 	t.Setenv("AGENTSTREAM_AUTH_TOKEN", "of another server")
 	binary, temp := program(t), t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	for _, mode := range []string{"http", "sdk"} {
+	for _, mode := range []string{"http", "stream", "sdk"} {
 		dir := t.TempDir()
 		asJSON, svg := filepath.Join(dir, "r.json"), filepath.Join(dir, "r.svg")
 		c := flags(t, "--mode", mode, "--runs=5", "--rate=200", "--duration=500ms", "--warm=100ms", "--json", asJSON, "--svg", svg)

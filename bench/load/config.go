@@ -60,6 +60,9 @@ type Config struct {
 	Log    producers.Log
 	Tenant string // default "default"
 
+	// Stream makes writers publish lines in a request that stays open, each with up to 4,096 events unanswered.
+	Stream bool
+
 	// Probe reads the server's use of CPU and memory; nil: not known.
 	Probe Probe
 	Hooks Hooks

@@ -13,7 +13,7 @@ import (
 type Result struct {
 	Scenario  Scenario  `json:"scenario"`
 	Transport Transport `json:"transport"`
-	Publisher string    `json:"publisher"` // http or sdk
+	Publisher string    `json:"publisher"` // http, stream or sdk
 	Runs      int       `json:"runs"`
 	Watchers  int       `json:"watchers_per_run"`
 	Rate      int       `json:"rate"` // asked for; 0: as fast as taken
@@ -122,6 +122,8 @@ func newResult(cfg Config) *Result {
 		CPUs: runtime.NumCPU(), Began: time.Now().UTC()}
 	if cfg.Log != nil {
 		r.Publisher = "sdk"
+	} else if cfg.Stream {
+		r.Publisher = "stream"
 	}
 	return r
 }

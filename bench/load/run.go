@@ -176,6 +176,14 @@ func (l *load) writers(ctx context.Context) ([]writer, error) {
 			list = append(list, newPublishers(ctx, l.cfg, l.answers))
 			continue
 		}
+		if l.cfg.Stream {
+			s, err := newStreamer(ctx, l.srv, l.cfg, l.answers)
+			if err != nil {
+				return nil, errors.Join(err, l.closeWriters(ctx, list))
+			}
+			list = append(list, s)
+			continue
+		}
 		p, err := newPoster(ctx, l.srv, l.cfg, heads, l.answers)
 		if err != nil {
 			return nil, errors.Join(err, l.closeWriters(ctx, list))

@@ -113,6 +113,23 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// Lines of all runs go into requests that stay open.
+func TestStream(t *testing.T) {
+	for _, s := range []Scenario{ManyRuns, Publish} {
+		to := newTarget(t)
+		cfg := quick(s, to.url)
+		cfg.Stream, cfg.Settle, cfg.Probe = true, settled, own
+		r, err := Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, cfg.withDefaults(), r)
+		if r.Publisher != "stream" {
+			t.Errorf("published over %s", r.Publisher)
+		}
+	}
+}
+
 // The SDK writes into the log itself.
 func TestSDK(t *testing.T) {
 	for _, s := range []Scenario{ManyRuns, Publish} {

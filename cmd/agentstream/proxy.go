@@ -150,8 +150,9 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--edge: %w", err)
 		}
+		publisher := client.Publisher()
 		open = func(_ context.Context, key schema.RunKey) (proxy.Sink, error) {
-			return &edgeSink{client: client, run: key.Run}, nil
+			return &edgeSink{client: client, publisher: publisher, run: key.Run}, nil
 		}
 		return open, nil, client.Close, nil
 	}
@@ -182,8 +183,9 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 
 // edgeSink writes to a run through the HTTP API.
 type edgeSink struct {
-	client *agentstream.Client
-	run    string
+	client    *agentstream.Client
+	publisher *agentstream.Publisher // of all runs
+	run       string
 }
 
 // Send stores the events in order, in batches that are each stored whole or not at all. Of several, the
@@ -200,7 +202,7 @@ func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
 			body = more
 			n++
 		}
-		if _, err := s.client.AppendLines(ctx, s.run, "", body); err != nil {
+		if _, err := s.publisher.AppendLines(ctx, s.run, body); err != nil {
 			return ofEdge(err)
 		}
 		events = events[n:]

@@ -99,6 +99,7 @@ func AppendJSON(dst []byte, r *Receipt) []byte {
 func appendRefusal(dst []byte, r *producers.Refusal) []byte {
 	dst = appendText(append(dst, `"error":{"code":`...), r.Code)
 	dst = appendText(append(dst, `,"message":`...), r.Message)
+	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(r.Status), 10)
 	if r.Field != "" {
 		dst = appendText(append(dst, `,"field":`...), r.Field)
 	}

@@ -37,6 +37,48 @@ test("an append is repeated under its key until it is answered", async (t) => {
   assert.equal(asked[2].url, "/v1/agent/runs/run_1/events");
 });
 
+test("appends to several runs at a time are one request, and each has its own answer", async (t) => {
+  const answers = (body) => {
+    const runs = new Map();
+    body.trimEnd().split("\n").forEach((l, i) => {
+      const { run_id, type } = JSON.parse(l);
+      if (type === "nonsense") runs.set(run_id, { line: i + 1, run_id, error: { code: "KAI-STREAM-PROTO-0002", message: "m", status: 400 } });
+      else if (!runs.get(run_id)?.error) runs.set(run_id, { line: i + 1, run_id, first_seq: 7, last_seq: 7 + (runs.get(run_id)?.n ?? 0), n: (runs.get(run_id)?.n ?? 0) + 1 });
+    });
+    return [...runs.values()].map((r) => JSON.stringify(r) + "\n").join("");
+  };
+  let busy = true;
+  const { url, asked } = await scripted(t, (res, n) => {
+    const { body } = asked[n - 1];
+    if (n === 1) return res.destroy();
+    const text = answers(body);
+    if (busy) {
+      busy = false;
+      return res.end(text.replace('"first_seq":7,"last_seq":8', '"error":{"code":"UNAVAILABLE","message":"m","status":503,"retry_after":0.001}'));
+    }
+    res.end(text);
+  });
+  const client = new Client({ url, ...fast });
+  const event = { type: "custom.x" };
+  const [a, b, c] = await Promise.allSettled([client.append("a", [event]), client.append("b", [event, event]), client.append("c", [event, { type: "nonsense" }])]);
+  assert.deepEqual(a.value, { first_seq: 7, last_seq: 7, replayed: false });
+  assert.deepEqual(b.value, { first_seq: 7, last_seq: 8, replayed: false });
+  assert.ok(c.reason instanceof ServerError && c.reason.status === 400 && c.reason.problem.line === 2, String(c.reason));
+  assert.deepEqual(new Set(asked.map((q) => q.url + q.key)).size, 1);
+  assert.equal(asked[0].url, "/v1/agent/events");
+  assert.equal(asked[0].body.split("\n")[1], '{"run_id":"b","type":"custom.x","payload":{}}');
+});
+
+test("a server that has no request for several runs gets one for each", async (t) => {
+  const { url, asked } = await scripted(t, (res, n) => {
+    if (asked[n - 1].url === "/v1/agent/events") return json(res, 404, { error: { code: "NOT-FOUND", message: "m" } });
+    json(res, 200, { first_seq: 1, last_seq: 1 });
+  });
+  const client = new Client({ url, ...fast });
+  for (let i = 0; i < 2; i++) await Promise.all(["a", "b"].map((run) => client.append(run, [{ type: "custom.x" }])));
+  assert.deepEqual(asked.map((q) => q.url).sort(), ["/v1/agent/events", ...["a", "a", "b", "b"].map((r) => `/v1/agent/runs/${r}/events`)]);
+});
+
 test("a blob is put and fetched as it is", async (t) => {
   const { url, asked } = await scripted(t, (res, n, req) => {
     if (n === 1) return res.destroy();

@@ -108,7 +108,7 @@ func load(root fs.FS) (tree, error) {
 		}
 		if d.IsDir() {
 			switch {
-			case p == "bin", p == "data", d.Name() == "node_modules", d.Name() == ".git":
+			case p == "bin", p == "data", p == "dist", d.Name() == "node_modules", d.Name() == ".git":
 				return fs.SkipDir
 			}
 			return nil
@@ -150,6 +150,7 @@ var floors = []floor{
 	{".", nil, "the root holds rules, no code"},
 	{"schema", []string{"schema/jsonscan"}, "it is what all sides agree on"},
 	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
+	{"schema/contracts", nil, "contracts are files"},
 	{"schema/contracts/nimi/**", nil, "a contract says what is on the wire and imports nothing of the project"},
 	{"schema/assemble", []string{"schema", "schema/jsonscan"}, "the reading of a run knows events, no protocol"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
@@ -195,6 +196,7 @@ var floors = []floor{
 	{"edge/dialect/nimi/*", []string{"edge/auth", "edge/dialect", "edge/dialect/nimi", "edge/ends", "edge/protocol", "edge/transport", "fanout", "internal/backoff", "producers", "schema", "schema/contracts/nimi/runtime/v1", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
+	{"edge/reference", []string{"schema/contracts"}, "the page shows the contracts, whoever keeps them"},
 	{"edge/edgetest", []string{"edge", "edge/auth", "edge/dialect/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},

@@ -20,6 +20,12 @@ import (
 	"agentstream/schema"
 )
 
+// Page is what a handler of its own answers.
+type Page struct {
+	Patterns []string // "GET /console/{file}"
+	Handler  http.Handler
+}
+
 // Config sets a Server up. Hub and Appender are needed; everything else has a default.
 type Config struct {
 	Hub       *fanout.Hub
@@ -58,8 +64,8 @@ type Config struct {
 	Operator Operator
 	Version  string // of the program, for operators
 
-	// Console answers / and what is below /console/, without a credential (edge/console). nil: nothing does.
-	Console http.Handler
+	// Pages are answered without a credential: the console, the contracts.
+	Pages []Page
 
 	Checks     []Check // what /readyz asks
 	Durability string  // what an acknowledgement promises here, as /readyz reports (docs/guarantees.md)

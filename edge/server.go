@@ -104,13 +104,13 @@ func (s *Server) bind() error {
 	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil, nil), s.add("GET /readyz", s.ready, 0, nil, nil), s.mountRoutes(nil, s.rest.Routes())); err != nil {
 		return err
 	}
-	if s.cfg.Console != nil {
-		page := func(c *call) error {
-			s.cfg.Console.ServeHTTP(c.Writer, c.Request)
+	for _, page := range s.cfg.Pages {
+		serve := func(c *call) error {
+			page.Handler.ServeHTTP(c.Writer, c.Request)
 			return nil
 		}
-		for _, pattern := range consolePaths {
-			if err := s.add(pattern, page, 0, nil, nil); err != nil {
+		for _, pattern := range page.Patterns {
+			if err := s.add(pattern, serve, 0, nil, nil); err != nil {
 				return err
 			}
 		}
@@ -151,9 +151,6 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 	s.routes = append(s.routes, rt)
 	return nil
 }
-
-// consolePaths are what Config.Console answers.
-var consolePaths = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/{folder}/{file}"}
 
 func sameSegment(a, b string) bool {
 	return a == b || strings.HasPrefix(a, "{") && strings.HasPrefix(b, "{")

@@ -27,6 +27,9 @@ type file struct {
 	kind    string // its media type
 }
 
+// Patterns are what Handler answers.
+var Patterns = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/{folder}/{file}"}
+
 // Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/ and answers everybody else there
 // 404.
 func Handler() http.Handler {

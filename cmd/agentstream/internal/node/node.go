@@ -8,7 +8,6 @@ import (
 	"iter"
 	"log/slog"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +26,7 @@ import (
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
 	"agentstream/edge/protocol"
+	"agentstream/edge/reference"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/persister"
@@ -184,10 +184,9 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
-	session := qoder.Dialect{Increments: cfg.Flags.Increments}
-	var page http.Handler
-	if cfg.Flags.Console {
-		page = console.Handler()
+	pages, err := cfg.Flags.pages()
+	if err != nil {
+		return err
 	}
 	var op edge.Operator
 	if cfg.Letters != nil {
@@ -200,11 +199,10 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	}
 	n.server, err = edge.New(edge.Config{
 		Operator: op, Version: cli.Version(),
-		Console:     page,
+		Pages:       pages,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
-		Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(session), metis.Protocol(cfg.Flags.metis()),
-			threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})},
+		Protocols:    cfg.Flags.protocols(),
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,
@@ -216,6 +214,25 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.Take, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
 	return err
+}
+
+// protocols returns all that clients may speak.
+func (f *ListenFlags) protocols() []protocol.Protocol {
+	return []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(qoder.Dialect{Increments: f.Increments}), metis.Protocol(f.metis()),
+		threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})}
+}
+
+// pages returns what is served to everybody.
+func (f *ListenFlags) pages() ([]edge.Page, error) {
+	contracts, err := reference.Handler(cli.Version())
+	if err != nil {
+		return nil, err
+	}
+	pages := []edge.Page{{Patterns: reference.Patterns, Handler: contracts}}
+	if f.Console {
+		pages = append(pages, edge.Page{Patterns: console.Patterns, Handler: console.Handler()})
+	}
+	return pages, nil
 }
 
 // dependencies are the checks of what the node stands on.

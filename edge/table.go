@@ -5,7 +5,7 @@ import (
 	"agentstream/edge/dialect"
 )
 
-// RouteRow is a route as the tests of who may do what see it.
+// RouteRow is a route: what it answers, and what it takes to ask.
 type RouteRow struct {
 	Pattern   string
 	Method    string
@@ -14,8 +14,8 @@ type RouteRow struct {
 	Transport dialect.Transport
 }
 
-// Table returns the routes of a server, so that a route that is added later is tested without anybody
-// thinking of it.
+// Table returns the routes of a server. Tests hold contracts, scopes and tenants to it, so that a route that is added
+// later is tested without anybody thinking of it.
 func (s *Server) Table() []RouteRow {
 	var rows []RouteRow
 	for _, rt := range s.routes {
@@ -23,6 +23,3 @@ func (s *Server) Table() []RouteRow {
 	}
 	return rows
 }
-
-// OriginAllowed is the check before a WebSocket is opened.
-var OriginAllowed = (*Server).originAllowed

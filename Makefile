@@ -40,13 +40,41 @@ help: ## Print this help
 
 .PHONY: run
 run: ## Run everything in one process, with a demo run (ARGS="--listen …")
-	@go build -o $(BIN) ./cmd/agentstream
+	@echo "building $(BIN); the first time takes a minute or two"
+	go build -v -o $(BIN) ./cmd/agentstream 2>&1 | awk '
+		/^[a-z0-9][^ :]*$$/ { printf "\r  %d packages compiled", ++n; fflush(); next }
+		{ print }
+		END { if (n) print "" }' >&2
 	exec $(BIN) dev $(ARGS)
 
 .PHONY: build
 build: ## Build the static binary bin/agentstream
 	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
 	echo "$(BIN) $(VERSION)"
+
+PREFIX ?= /usr/local
+
+.PHONY: install
+install: build ## Build agentstream, and install it with its completion below PREFIX (/usr/local)
+	@install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/agentstream
+	for at in bash:bash-completion/completions/agentstream zsh:zsh/site-functions/_agentstream fish:fish/vendor_completions.d/agentstream.fish; do
+		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$${at#*:}")"
+		$(BIN) completion "$${at%%:*}" >"$(DESTDIR)$(PREFIX)/share/$${at#*:}"
+	done
+	echo "$(DESTDIR)$(PREFIX)/bin/agentstream"
+
+SYSTEMS ?=
+
+.PHONY: release
+release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm package, check sums, image (SYSTEMS="linux/amd64")
+	@tools/release $(VERSION) $(SYSTEMS)
+
+.PHONY: first-run
+first-run: ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
+	@tools/first-run $(ARCHIVE)
+
+ARCHIVE ?=
 
 .PHONY: build-bench
 build-bench: build ## Build bin/agentstream-bench, which loads a server and checks every delivery
@@ -267,5 +295,5 @@ archive-rate: needs ## Rows a second of the persister beside bare COPY and bare 
 
 .PHONY: clean
 clean: ## Remove what was built
-	@rm -rf bin clients/ts/dist
+	@rm -rf bin dist clients/ts/dist
 	go clean -testcache

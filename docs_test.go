@@ -1,6 +1,7 @@
 package agentstream_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -105,4 +106,62 @@ func TestFiguresAgree(t *testing.T) {
 			t.Errorf("%s: %d pages name it, want %d: the pattern is out of date", f.what, pages, f.pages)
 		}
 	}
+}
+
+// TestLinks: what a page names by a relative link is there, and so is the heading that it names.
+func TestLinks(t *testing.T) {
+	pages := []string{"README.md", "CHANGELOG.md", "clients/ts/README.md", "schema/contracts/README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, more...)
+	}
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	seen := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			seen++
+			path, heading, _ := strings.Cut(m[1], "#")
+			at := filepath.Join(filepath.Dir(page), path)
+			if path == "" {
+				at = page
+			}
+			if _, err := os.Stat(at); err != nil {
+				t.Errorf("%s: %s is not there", page, m[1])
+			} else if heading != "" && filepath.Ext(at) == ".md" && !headingsOf(t, at)[heading] {
+				t.Errorf("%s: %s has no such heading", page, m[1])
+			}
+		}
+	}
+	if seen < 200 {
+		t.Errorf("only %d links were found", seen)
+	}
+}
+
+// headingsOf returns the names by which links lead to the headings of a page.
+func headingsOf(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#+ +(.+)$`).FindAllStringSubmatch(string(text), -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N}\s_-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		name = strings.ReplaceAll(name, " ", "-")
+		for n := 1; names[name]; n++ { // the second of that name
+			name = strings.TrimSuffix(name, fmt.Sprint("-", n-1)) + fmt.Sprint("-", n)
+		}
+		names[name] = true
+	}
+	return names
 }

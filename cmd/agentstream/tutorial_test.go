@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"agentstream/internal/testkit"
+)
+
+// part returns the program that the tutorial has in a file of that name.
+func part(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)`" + regexp.QuoteMeta(name) + "`[^\n]*\n(?:[^\n`]+[^\n]*\n)*\n```[a-z]+\n(.*?)```\n").FindStringSubmatch(string(page))
+	if m == nil {
+		t.Fatalf("docs/tutorial.md has no program %s", name)
+	}
+	return m[1]
+}
+
+// TestTutorial runs the three programs of docs/tutorial.md as they stand there.
+func TestTutorial(t *testing.T) {
+	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t)))
+	shop := httptest.NewServer(http.FileServer(http.Dir(chatFolder(t))))
+	defer shop.Close()
+	dev(t, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at, "--cors-origin", shop.URL)
+	folder, call := program(t)
+	server := []string{"AGENTSTREAM_SERVER=http://" + at}
+	spoken := func(run string) (text, state string) {
+		out, errs, status := call(server, "run", "tail", run, "--json")
+		if status != 0 {
+			t.Fatalf("tail %s: %s", run, errs)
+		}
+		for line := range strings.Lines(out) {
+			var e struct {
+				Type    string
+				Payload struct{ Text, State string }
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == "text.delta" {
+				text += e.Payload.Text
+			}
+			if e.Type == "run.lifecycle" {
+				state = e.Payload.State
+			}
+		}
+		return text, state
+	}
+
+	agent(t, server)
+	if text, state := spoken("tutorial"); text != "Pelicans fish together, in a half circle." || state != "done" {
+		t.Errorf("the agent said %q and is %s", text, state)
+	}
+
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, modelAnswer)
+	}))
+	defer model.Close()
+	script := strings.ReplaceAll(part(t, "proxied.sh"), "127.0.0.1:8090", net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t))))
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
+	cmd.Env = append(server, asProgram+"=1", "PATH="+folder+":"+os.Getenv("PATH"), "MODEL_URL="+model.URL, "ANTHROPIC_API_KEY=k")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "Good day") {
+		t.Errorf("proxied.sh: %v\n%s", err, out)
+	}
+	if text, state := spoken("proxied"); text != "HelloGood day" || state != "done" { // the question, and the answer
+		t.Errorf("through the proxy the model said %q and the run is %s", text, state)
+	}
+
+	for range 2 { // opened, and opened again
+		if page := seen(t, shop.URL+"/chat.html?run=tutorial&server=http://"+at); !strings.Contains(page, "Pelicans fish together, in a half circle.") || !strings.Contains(page, `<p id="state">done</p>`) {
+			t.Errorf("the page shows\n%s", page)
+		}
+	}
+}
+
+// agent compiles the tutorial's agent within this tree, and runs it.
+func agent(t *testing.T, env []string) {
+	t.Helper()
+	folder := t.TempDir()
+	source := filepath.Join(folder, "agent.go")
+	if err := os.WriteFile(source, []byte(part(t, "agent.go")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "my", "agent.go"): source}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "overlay"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(folder, "overlay"), "-o", filepath.Join(folder, "agent"), "./my")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("agent.go: %v\n%s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), filepath.Join(folder, "agent"))
+	run.Env = env
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("agent: %v\n%s", err, out)
+	}
+}
+
+// chatFolder returns a folder with the tutorial's page, and the client library as the console has it.
+func chatFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.CopyFS(filepath.Join(folder, "agentstream"), os.DirFS("../../edge/console/static/lib")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "chat.html"), []byte(part(t, "chat.html")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// seen returns what a browser has made of a page.
+func seen(t *testing.T, url string) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
+			"--virtual-time-budget=20000", "--dump-dom", url).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return string(out)
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("there is no Chromium")
+	}
+	t.Skip("there is no Chromium")
+	return ""
+}
+
+const modelAnswer = `event: message_start
+data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Good day"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+`

@@ -71,7 +71,7 @@ release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm packa
 	@tools/release $(VERSION) $(SYSTEMS)
 
 .PHONY: first-run
-first-run: ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
+first-run: js ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
 	@tools/first-run $(ARCHIVE)
 
 ARCHIVE ?=

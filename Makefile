@@ -43,7 +43,7 @@ run: ## Run everything in one process, with a demo run (ARGS="--listen …")
 	@echo "building $(BIN); the first time takes a minute or two"
 	go build -v -o $(BIN) ./cmd/agentstream 2>&1 | awk '
 		/^[a-z0-9][^ :]*$$/ { printf "\r  %d packages compiled", ++n; fflush(); next }
-		{ print }
+		{ if (n) print ""; n = 0; print }
 		END { if (n) print "" }' >&2
 	exec $(BIN) dev $(ARGS)
 
@@ -52,7 +52,8 @@ build: ## Build the static binary bin/agentstream
 	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X agentstream/cmd/agentstream/internal/cli.version=$(VERSION)" -o $(BIN) ./cmd/agentstream
 	echo "$(BIN) $(VERSION)"
 
-PREFIX ?= /usr/local
+PREFIX  ?= /usr/local
+DESTDIR ?=
 
 .PHONY: install
 install: build ## Build agentstream, and install it with its completion below PREFIX (/usr/local)

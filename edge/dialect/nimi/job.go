@@ -126,7 +126,7 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 			return nil
 		}
 		m := &runtimev1.ScenarioJobEvent{EventType: runtimev1.ScenarioJobEventType(j.status), Sequence: j.sequence, TraceId: j.req.Run,
-			Timestamp: timestamppb.New(j.updated), Job: j.Job(j.req.Run)}
+			Timestamp: timestamppb.New(j.updated), Job: j.Job()}
 		return add(out, m, j.Over())
 	}
 }
@@ -254,10 +254,10 @@ func (j *Job) lifecycle(r schema.Record) {
 }
 
 // Job returns the snapshot, the same for a stream and for who asks.
-func (j *Job) Job(run string) *runtimev1.ScenarioJob {
+func (j *Job) Job() *runtimev1.ScenarioJob {
 	s := j.scenario
 	m := &runtimev1.ScenarioJob{
-		JobId: run, TraceId: run, ScenarioType: s.Type, ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB,
+		JobId: j.req.Run, TraceId: j.req.Run, ScenarioType: s.Type, ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB,
 		Head:          &runtimev1.ScenarioRequestHead{AppId: s.App, SubjectUserId: s.Subject, ModelId: s.Model, RoutePolicy: s.Route, TimeoutMs: int32(s.Timeout)},
 		RouteDecision: s.Route, ModelResolved: cmp.Or(j.heard.model, s.Model), Status: j.status, ReasonCode: j.reason, ReasonDetail: j.detail,
 		CreatedAt: timestamppb.New(j.created), UpdatedAt: timestamppb.New(j.updated),
@@ -270,15 +270,15 @@ func (j *Job) Job(run string) *runtimev1.ScenarioJob {
 	}
 	if j.Over() {
 		m.Usage = j.heard.usage()
-		m.Artifacts = j.Artifacts(run)
+		m.Artifacts = j.Artifacts()
 	}
 	return m
 }
 
 // Artifacts returns what the run has produced, without the bytes.
-func (j *Job) Artifacts(run string) (list []*runtimev1.ScenarioArtifact) {
+func (j *Job) Artifacts() (list []*runtimev1.ScenarioArtifact) {
 	for _, o := range j.outputs {
-		list = append(list, &runtimev1.ScenarioArtifact{ArtifactId: run + "/" + o.media, MimeType: o.media, SizeBytes: o.size,
+		list = append(list, &runtimev1.ScenarioArtifact{ArtifactId: j.req.Run + "/" + o.media, MimeType: o.media, SizeBytes: o.size,
 			Sha256: hex.EncodeToString(cloneSum(o.sum).Sum(nil))})
 	}
 	return list

@@ -120,7 +120,10 @@ func (j *Job) Open(out *dialect.Frames, _ schema.Seq) error {
 
 // provider makes the frame of a change.
 func (j *Job) provider(out *dialect.Frames, r schema.Record) error {
-	if m := readProvider(r.Payload()); m != nil && string(r.Type) == typeProvider && r.Child == nil {
+	if string(r.Type) != typeProvider || r.Child != nil {
+		return nil
+	}
+	if m := readProvider(r.Payload()); m != nil {
 		return j.state(out, m)
 	}
 	return nil

@@ -64,8 +64,8 @@ func (j *Job) workflowFrame(out *dialect.Frames, e *runtimev1.WorkflowEvent) err
 }
 
 // Workflow returns the run as a workflow.
-func (j *Job) Workflow(run string) *runtimev1.GetWorkflowResponse {
-	m := &runtimev1.GetWorkflowResponse{TaskId: run, ReasonCode: j.reason, Status: workflowStatus[j.status]}
+func (j *Job) Workflow() *runtimev1.GetWorkflowResponse {
+	m := &runtimev1.GetWorkflowResponse{TaskId: j.req.Run, ReasonCode: j.reason, Status: workflowStatus[j.status]}
 	for _, n := range j.nodes {
 		m.Nodes = append(m.Nodes, &runtimev1.WorkflowNodeStatus{NodeId: n.id, Status: n.status, Attempt: 1})
 	}

@@ -37,7 +37,7 @@ func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenari
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.SubmitScenarioJobResponse{Job: j.Job(run)}, nil
+	return &runtimev1.SubmitScenarioJobResponse{Job: j.Job()}, nil
 }
 
 const noJob = runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND
@@ -47,7 +47,7 @@ func getJob(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioJobRe
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.GetScenarioJobResponse{Job: j.Job(m.GetJobId())}, nil
+	return &runtimev1.GetScenarioJobResponse{Job: j.Job()}, nil
 }
 
 func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenarioJobRequest) (*runtimev1.CancelScenarioJobResponse, error) {
@@ -58,7 +58,7 @@ func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenari
 	if err := cancel(ctx, c, m.GetJobId(), m.GetReason()); err != nil {
 		return nil, err
 	}
-	return &runtimev1.CancelScenarioJobResponse{Job: j.Job(m.GetJobId())}, nil
+	return &runtimev1.CancelScenarioJobResponse{Job: j.Job()}, nil
 }
 
 // maxArtifacts bounds the bytes of an answer.
@@ -71,7 +71,7 @@ func artifacts(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioAr
 		return nil, err
 	}
 	run := m.GetJobId()
-	list := j.Artifacts(run)
+	list := j.Artifacts()
 	bytes := map[string]*runtimev1.ScenarioArtifact{}
 	size := int64(0)
 	for _, a := range list {

@@ -108,7 +108,7 @@ func getWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.GetWorkflow
 	if err != nil {
 		return nil, err
 	}
-	return j.Workflow(m.GetTaskId()), nil
+	return j.Workflow(), nil
 }
 
 func cancelWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.CancelWorkflowRequest) (*runtimev1.Ack, error) {

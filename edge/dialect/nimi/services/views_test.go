@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -144,7 +145,11 @@ func TestWorkflow(t *testing.T) {
 	submit := func(nodes []*runtimev1.WorkflowNode, edges ...*runtimev1.WorkflowEdge) (*runtimev1.SubmitWorkflowResponse, error) {
 		return invoke(with(t), n, "RuntimeWorkflowService/SubmitWorkflow", &runtimev1.SubmitWorkflowRequest{AppId: "app", Definition: &runtimev1.WorkflowDefinition{Nodes: nodes, Edges: edges}}, &runtimev1.SubmitWorkflowResponse{})
 	}
-	for name, nodes := range map[string][]*runtimev1.WorkflowNode{"cycle": {noop("a", "b"), noop("b", "a")}, "twice": {noop("a"), noop("a")}, "unknown": {noop("a", "x")}, "none": nil} {
+	var many []*runtimev1.WorkflowNode
+	for i := range 257 {
+		many = append(many, noop(fmt.Sprint(i)))
+	}
+	for name, nodes := range map[string][]*runtimev1.WorkflowNode{"many": many, "cycle": {noop("a", "b"), noop("b", "a")}, "twice": {noop("a"), noop("a")}, "unknown": {noop("a", "x")}, "none": nil} {
 		_, err := submit(nodes)
 		refused(t, name, err, codes.InvalidArgument, "WF_DAG_INVALID")
 	}

@@ -14,11 +14,11 @@ try {
     await page.evaluate((t, s) => [...document.querySelectorAll(`${s} button`)].find((b) => b.innerText.trim() === t).click(), text, at);
   };
   await page.goto(link);
-  await until(() => document.querySelector("h1 ~ span")?.innerText !== undefined && document.querySelector(".conversation")?.innerText.length > 100);
-  step(`the run is seen: ${await page.evaluate(() => document.querySelector("h1 ~ span").innerText)}`);
+  await until(() => document.querySelector(".conversation")?.innerText.length > 100);
+  step(`the run is seen: ${await page.evaluate(() => document.querySelector(".bar .badge").innerText)}`);
   await press("Cancel run", ".control");
   await press("Yes", "dialog");
-  await until(() => document.querySelector("h1 ~ span").innerText.includes("aborted"));
+  await until(() => document.querySelector(".bar .badge").innerText.includes("aborted"));
   step("cancelled");
 } finally {
   await browser.close();

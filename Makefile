@@ -151,6 +151,10 @@ test-ts: js ## Build the TypeScript client and run its tests
 console: js ## Compile the TypeScript client into the console, which is part of the program
 	clients/ts/node_modules/.bin/tsc -p clients/ts --outDir edge/console/static/lib --declaration false --sourceMap false
 
+.PHONY: console-figures
+console-figures: js ## Open a run of a million events in the console, and follow 200 events/s for ten minutes (LONG=events,seconds,rate)
+	@AGENTSTREAM_LONG=$${LONG:-1000000,600,200} go test -v -count=1 -timeout 30m -run 'TestConsoleOfALongRun' ./internal/e2e | sed -n 's/^ *console_test.go:[0-9]*: //p; s/^        //p'
+
 .PHONY: pictures
 pictures: js build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
 	@AGENTSTREAM_SHOTS=$$PWD/docs/pictures go test -count=1 -run 'TestConsole$$' ./internal/e2e

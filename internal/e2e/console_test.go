@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,18 +45,42 @@ func TestConsole(t *testing.T) {
 // consoleChecks runs console.mjs, which prints a line for each of its checks.
 func consoleChecks(t *testing.T, node, chromium string, env ...string) {
 	t.Helper()
+	out, err := runNode(t, node, chromium, "console.mjs", env...)
+	if err != nil || strings.Count(out, "\nok ")+1 < 13 {
+		t.Errorf("the console: %v", err)
+	}
+}
+
+// runNode runs a script with a browser of its own, and logs what it prints.
+func runNode(t *testing.T, node, chromium, script string, env ...string) (string, error) {
+	t.Helper()
 	profile, err := os.MkdirTemp(binDir, "profile") // Chromium may still write there when it is told to end
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), node, "console.mjs") //nolint:gosec // node
+	cmd := exec.CommandContext(t.Context(), node, script) //nolint:gosec // node
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Dir = jsDir
 	cmd.Env = append(append(os.Environ(), "CHROMIUM="+chromium, "PROFILE="+profile, "SHOTS="+os.Getenv("AGENTSTREAM_SHOTS")), env...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
-	if err != nil || strings.Count(string(out), "\nok ")+1 < 10 {
-		t.Errorf("the console: %v", err)
+	return string(out), err
+}
+
+// TestConsoleOfALongRun: a long run is opened from its newest events on, and followed, with a bounded number of elements.
+// AGENTSTREAM_LONG is events,seconds,rate (make console-figures).
+func TestConsoleOfALongRun(t *testing.T) {
+	beside(t)
+	node, chromium := needNode(t)
+	long := strings.Split(cmp.Or(os.Getenv("AGENTSTREAM_LONG"), "60000,3,200"), ",")
+	if len(long) != 3 {
+		t.Fatal("AGENTSTREAM_LONG is not events,seconds,rate")
+	}
+	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
+	p.start()
+	out, err := runNode(t, node, chromium, "long.mjs", "BASE="+p.url(""), "EVENTS="+long[0], "SECONDS="+long[1], "RATE="+long[2])
+	if err != nil || strings.Count(out, "heap ") != 2 {
+		t.Errorf("a long run: %v", err)
 	}
 }

@@ -6,6 +6,9 @@ import { Spans, spanTypes } from "./spans.js";
 /** Events that are read when a run is too large to be summed up. */
 const tail = 2000;
 
+/** Most events of a run that the server is asked to sum up while a person waits. */
+const summed = 50_000;
+
 /** Most events that are read for the timeline at once; the person may ask for more. */
 const history = 50_000;
 
@@ -40,15 +43,28 @@ export class RunModel {
     const signal = this.#begin("live");
     this.fold = new Fold();
     this.partial = false;
+    let known = {};
     try {
+      known = await this.client.run(this.run, signal);
+    } catch (e) {
+      if (signal.aborted) return;
+      if (e instanceof ServerError) throw e;
+      // The server is away: the stream tries again until it is there.
+    }
+    try {
+      if (known.last_seq > summed) return await this.#newest(known.last_seq, signal);
       await this.#watch({ snapshot: true }, signal);
     } catch (e) {
       if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
       const { last_seq = 0 } = await this.client.run(this.run, signal);
-      const first = e.problem.first_seq ?? 1;
-      this.partial = true;
-      await this.#watch({ after: Math.max(first - 1, last_seq - tail, 0) }, signal);
+      await this.#newest(last_seq, signal, e.problem.first_seq);
     }
+  }
+
+  /** Follows a run that is not summed up, from its newest events on. */
+  #newest(last, signal, first = 1) {
+    this.partial = true;
+    return this.#watch({ after: Math.max(first - 1, last - tail, 0) }, signal);
   }
 
   /** Goes to the sum at a seq. */

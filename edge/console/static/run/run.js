@@ -15,8 +15,13 @@ import { waterfall } from "./waterfall.js";
 export async function runScreen(s) {
   const { main, signal, argument: run, client, who, go } = s;
   const model = new RunModel(client, run, signal, changed);
+  const connection = document.getElementById("connection");
   const signIn = () => go("sign-in", location.hash);
-  const trouble = (e) => signal.aborted || failed(main, e, s.open, signIn);
+  const trouble = (e) => {
+    if (signal.aborted) return;
+    connection.textContent = "";
+    failed(main, e, s.open, signIn);
+  };
 
   const title = h("h1", {}, short(run, 128)), name = h("span", { class: "id" });
   const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {}), away = h("div", {});
@@ -26,7 +31,6 @@ export async function runScreen(s) {
   const time = player(model, { failed: trouble, resume: follow });
   const bars = waterfall(model, { choose: (bar) => choose(bar.seq, bar.last ?? model.newest, "bars", bar.lane.id), openLane, signal });
   const steer = controls(model, { client, run, who });
-  const connection = document.getElementById("connection");
 
   fill(main, h("div", { class: "run-screen" },
     h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, state, facts, h("span", { class: "grow" }), lanes, who.run === null && button("Share", () => share(run))),
@@ -42,8 +46,8 @@ export async function runScreen(s) {
     const { spans } = model;
     setText(title, short(spans.title ?? run, 128));
     setText(name, spans.title === null ? "" : run);
-    setText(facts, [Number.isFinite(spans.begin) ? duration(spans.end - spans.begin) : "", `${count(model.newest)} events`, tokenText(snapshot.usage.total), snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
-    drawUsage(usage, snapshot.usage);
+    setText(facts, [Number.isFinite(spans.begin) ? duration(spans.end - spans.begin) : "", `${count(model.newest)} events`, model.partial ? "without its beginning: too long to be summed up here" : tokenText(snapshot.usage.total), snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
+    drawUsage(usage, model.partial ? { total: {}, by_model: {} } : snapshot.usage);
     talk.update();
     time.update();
     bars.update();
@@ -104,7 +108,7 @@ export async function runScreen(s) {
   }
 
   talk.reset(null);
-  model.readSpans().catch((e) => signal.aborted || (model.spans.ready(), toast(`The timeline could not be read: ${e.message}`, "bad")));
+  model.readSpans().catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${e.message}`, "bad")));
   await follow();
 }
 

@@ -1,0 +1,88 @@
+// A long run in the console: EVENTS events are there before it is opened, then RATE events a second come for SECONDS. It
+// prints how long the first screen took, frames, memory and elements; it fails when something is not shown, or when the
+// page's elements grow with the run.
+import puppeteer from "puppeteer-core";
+
+const { BASE, CHROMIUM, PROFILE } = process.env;
+const [EVENTS, SECONDS, RATE] = ["EVENTS", "SECONDS", "RATE"].map((n) => Number(process.env[n]));
+const run = "long";
+const post = async (lines) => {
+  const r = await fetch(`${BASE}/v1/agent/runs/${run}/events`, { method: "POST", headers: { "Content-Type": "application/x-ndjson" }, body: lines.map((e) => JSON.stringify(e)).join("\n") });
+  if (!r.ok) throw new Error(`${r.status} ${await r.text()}`);
+  return (await r.json()).last_seq;
+};
+const say = (n) => ({ type: "text.delta", payload: { text: `word${n} and some more ` } });
+
+/** Yields events as agents write them: turns with a message of 180 pieces and a call of a tool. */
+function* events() {
+  yield { type: "run.lifecycle", payload: { state: "running" } };
+  for (let n = 0; ; n++) {
+    yield { type: "turn.start", payload: { turn_id: `t${n}` } };
+    yield { type: "message.start", payload: { message_id: `m${n}`, role: "assistant", model: "m-1" } };
+    for (let i = 0; i < 180; i++) yield say(n * 180 + i);
+    yield { type: "message.end", payload: { message_id: `m${n}`, stop_reason: "end_turn", usage: { input_tokens: 10, output_tokens: 180 } } };
+    yield { type: "tool.start", payload: { call_id: `c${n}`, tool: "read_file", input: { n } } };
+    yield { type: "tool.end", payload: { call_id: `c${n}`, ok: true, output: { n } } };
+    yield { type: "turn.end", payload: { turn_id: `t${n}`, stop_reason: "end_turn" } };
+  }
+}
+
+const source = events();
+const take = (n) => Array.from({ length: n }, () => source.next().value);
+let begun = performance.now();
+let last = 0;
+for (let left = EVENTS; left > 0; left -= 1000) last = await post(take(Math.min(1000, left)));
+console.log(`${last} events stored in ${((performance.now() - begun) / 1000).toFixed(1)} s`);
+
+const browser = await puppeteer.launch({ executablePath: CHROMIUM, headless: true, pipe: true, userDataDir: PROFILE, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--enable-precise-memory-info"] });
+const page = await browser.newPage();
+await page.setViewport({ width: 1360, height: 860 });
+const trouble = [];
+page.on("pageerror", (e) => trouble.push(e.message));
+const opened = async (what) => {
+  await page.goto("about:blank");
+  begun = performance.now();
+  await page.goto(`${BASE}/console/#/run/${run}`);
+  await page.waitForFunction((n) => document.querySelector(".conversation .entry") && document.querySelector(".place")?.innerText.includes(`#${n.toLocaleString("en-US")} of`), { polling: "raf", timeout: 120_000 }, last);
+  console.log(`${what}: the newest of ${last} events is on the screen after ${Math.round(performance.now() - begun)} ms`);
+};
+await opened("first time");
+await opened("again");
+
+await page.evaluate(() => {
+  globalThis.gaps = [];
+  let before = performance.now();
+  requestAnimationFrame(function frame(t) {
+    globalThis.gaps.push(t - before);
+    before = t;
+    requestAnimationFrame(frame);
+  });
+});
+const heap = async () => {
+  const c = await page.createCDPSession();
+  await c.send("HeapProfiler.collectGarbage");
+  const n = (await page.metrics()).JSHeapUsedSize;
+  await c.detach();
+  return `${(n / (1 << 20)).toFixed(1)} MiB`;
+};
+console.log(`heap ${await heap()}, ${await page.evaluate(() => document.querySelectorAll("*").length)} elements`);
+await page.evaluate(() => globalThis.gaps.splice(0));
+const t0 = performance.now();
+for (let sent = 0; sent < SECONDS * RATE; ) {
+  const due = Math.min(SECONDS * RATE, Math.floor(((performance.now() - t0) / 1000) * RATE)) - sent;
+  if (due > 0) {
+    last = await post(take(due));
+    sent += due;
+  }
+  await new Promise((r) => setTimeout(r, 20));
+}
+await page.waitForFunction((n) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`), { timeout: 60_000 }, last);
+const { frames, late, worst, elements } = await page.evaluate(() => {
+  const g = globalThis.gaps;
+  return { frames: g.length, late: g.filter((x) => x > 25).length, worst: Math.round(Math.max(...g)), elements: document.querySelectorAll("*").length };
+});
+console.log(`${RATE} events/s for ${SECONDS} s: ${frames} frames (${(frames / ((performance.now() - t0) / 1000)).toFixed(1)}/s), ${late} over 25 ms, the longest ${worst} ms`);
+console.log(`heap ${await heap()}, ${elements} elements`);
+await browser.close();
+if (elements > 6000) trouble.push(`${elements} elements`);
+if (trouble.length > 0) throw new Error(trouble.join("; "));

@@ -5,9 +5,12 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -16,8 +19,25 @@ import (
 //go:embed static
 var static embed.FS
 
+// OIDC is how people sign in at an OpenID Connect issuer, by authorization code and PKCE. The zero OIDC offers none.
+type OIDC struct {
+	Issuer   string `json:"issuer"`
+	ClientID string `json:"client_id"` // of a public client, whose redirect URI is the console's address
+	Scope    string `json:"scope"`
+	Audience string `json:"audience,omitempty"` // sent along for issuers that ask for one
+}
+
+// origin returns what the page may connect to besides its own server.
+func (o OIDC) origin() string {
+	u, err := url.Parse(o.Issuer)
+	if err != nil || o.ClientID == "" || u.Host == "" {
+		return ""
+	}
+	return " " + u.Scheme + "://" + u.Host
+}
+
 // policy allows what the page is made of, and nothing else. Images of runs are blobs that the page has fetched, or data.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'%s; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // file is one file of the page.
@@ -32,8 +52,10 @@ var Patterns = []string{"GET /", "GET /console", "GET /console/", "GET /console/
 
 // Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/ and answers everybody else there
 // 404.
-func Handler() http.Handler {
+func Handler(sign OIDC) http.Handler {
 	files := load()
+	policy := fmt.Sprintf(policy, sign.origin())
+	files["sign-in.json"] = signIn(sign)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, below := strings.CutPrefix(r.URL.Path, "/console/")
 		switch {
@@ -62,6 +84,20 @@ func Handler() http.Handler {
 	})
 }
 
+// signIn returns the file that tells the page how people sign in: null, or an OIDC.
+func signIn(o OIDC) file {
+	content := []byte("null")
+	if o.origin() != "" {
+		content, _ = json.Marshal(o) // texts always encode
+	}
+	return newFile("sign-in.json", content)
+}
+
+func newFile(name string, content []byte) file {
+	sum := sha256.Sum256(content)
+	return file{content: content, tag: `"` + hex.EncodeToString(sum[:12]) + `"`, kind: mediaType(name)}
+}
+
 // load reads the files that are part of the program, by their names below /console/.
 func load() map[string]file {
 	out := map[string]file{}
@@ -74,8 +110,7 @@ func load() map[string]file {
 			return err
 		}
 		content, err := fs.ReadFile(root, name)
-		sum := sha256.Sum256(content)
-		out[name] = file{content: content, tag: `"` + hex.EncodeToString(sum[:12]) + `"`, kind: mediaType(name)}
+		out[name] = newFile(name, content)
 		return err
 	})
 	if err != nil {
@@ -89,6 +124,8 @@ func mediaType(name string) string {
 	switch ext := path.Ext(name); ext {
 	case ".js":
 		return "text/javascript; charset=utf-8"
+	case ".json":
+		return "application/json"
 	case ".css":
 		return "text/css; charset=utf-8"
 	case ".html":

@@ -24,7 +24,7 @@ func get(t *testing.T, at string, header ...string) *http.Response {
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	console.Handler().ServeHTTP(w, r)
+	console.Handler(console.OIDC{}).ServeHTTP(w, r)
 	return w.Result()
 }
 
@@ -54,6 +54,22 @@ func TestHandler(t *testing.T) {
 	tag := get(t, "/console/app.js").Header.Get("Etag")
 	if res := get(t, "/console/app.js", "If-None-Match", tag); res.StatusCode != http.StatusNotModified {
 		t.Errorf("with its ETag: %d", res.StatusCode)
+	}
+}
+
+// TestSignInElsewhere: the page may connect to the issuer where one is configured, and to nobody else.
+func TestSignInElsewhere(t *testing.T) {
+	ask := func(o console.OIDC, path string) (policy, body string) {
+		w := httptest.NewRecorder()
+		console.Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Header().Get("Content-Security-Policy"), w.Body.String()
+	}
+	if policy, body := ask(console.OIDC{Issuer: "https://id.example/realm"}, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
+		t.Errorf("without a client: %s, %s", policy, body)
+	}
+	o := console.OIDC{Issuer: "https://id.example/realm", ClientID: "console", Scope: "openid"}
+	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self' https://id.example;") || body != `{"issuer":"https://id.example/realm","client_id":"console","scope":"openid"}` {
+		t.Errorf("with one: %s, %s", policy, body)
 	}
 }
 

@@ -1,12 +1,13 @@
 // Opens the screen that the address names, and closes the one before.
 
 import { h, fill } from "./dom.js";
-import { failed } from "./screen.js";
+import { failed, toast } from "./screen.js";
 import { connect, keepToken, token, whoami } from "./server.js";
 import { runsScreen } from "./runs.js";
 import { runScreen } from "./run/run.js";
 import { sessionsScreen } from "./sessions.js";
 import { operationsScreen } from "./operations.js";
+import { arrive } from "./oidc.js";
 import { shareScreen } from "./share.js";
 import { signInScreen } from "./signin.js";
 
@@ -60,5 +61,7 @@ account.addEventListener("click", () => {
   keepToken("");
   go("sign-in");
 });
-addEventListener("hashchange", open);
-open();
+arrive().catch((e) => toast(`Not signed in: ${e.message}`, "bad")).then(() => {
+  addEventListener("hashchange", open);
+  open();
+});

@@ -1,6 +1,8 @@
 // Signing in by a token or an API key, which this tab keeps until it is closed.
 
 import { h, fill } from "./dom.js";
+import { button } from "./screen.js";
+import { issuer, leave } from "./oidc.js";
 import { keepToken, whoami } from "./server.js";
 
 /** Asks for a token, tries it, and goes on to where the person was going. */
@@ -13,6 +15,7 @@ export function signInScreen({ main, argument, open }) {
     h("label", { for: "token" }, "Token"), field, error,
     h("button", { class: "primary", type: "submit" }, "Sign in"));
   fill(main, form);
+  issuer().then((o) => o !== null && form.append(h("p", { class: "hint" }, "or"), button(`Sign in at ${new URL(o.issuer).host}`, () => leave(o, target(argument)).catch((e) => (error.textContent = `The issuer cannot be asked: ${e.message}`))))).catch(() => {});
   field.focus();
 
   async function submit(e) {
@@ -27,8 +30,10 @@ export function signInScreen({ main, argument, open }) {
       field.focus();
       return;
     }
-    const to = argument.startsWith("#/") && !argument.startsWith("#/sign-in") ? argument : "#/runs";
+    const to = target(argument);
     if (location.hash === to) open();
     else location.hash = to;
   }
 }
+
+const target = (argument) => (argument.startsWith("#/") && !argument.startsWith("#/sign-in") ? argument : "#/runs");

@@ -20,6 +20,8 @@ import (
 type AuthFlags struct {
 	APIKeys     string        `name:"api-keys" help:"File of hashed API keys (agentstream auth new-key). Changes take effect by themselves." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
 	OIDCIssuer  string        `name:"oidc-issuer" help:"Accept JSON Web Tokens of this OpenID Connect issuer; its keys are discovered." env:"AGENTSTREAM_OIDC_ISSUER" placeholder:"URL"`
+	OIDCClient  string        `name:"oidc-client-id" help:"With --oidc-issuer: people sign in to the console there, as this public client; its redirect URI is the console's address." env:"AGENTSTREAM_OIDC_CLIENT_ID" placeholder:"ID"`
+	OIDCScope   string        `name:"oidc-scope" help:"Scopes that the console asks the issuer for." default:"openid" env:"AGENTSTREAM_OIDC_SCOPE" placeholder:"TEXT"`
 	JWKSURL     string        `name:"jwks-url" help:"Accept JSON Web Tokens signed with a key of this set." env:"AGENTSTREAM_JWKS_URL" placeholder:"URL"`
 	HMACSecret  string        `name:"hmac-secret" help:"Accept JSON Web Tokens signed with this secret (HS256, 32 bytes or more). For development: who can check such tokens can make them." env:"AGENTSTREAM_HMAC_SECRET" placeholder:"TEXT"`
 	Issuer      string        `help:"Issuer that tokens must name. --oidc-issuer is one already; default agentstream with --hmac-secret." env:"AGENTSTREAM_ISSUER" placeholder:"URL"`
@@ -51,6 +53,9 @@ func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
 	}
 	if !f.tokens() && (f.Issuer != "" || len(f.Audience) > 0) {
 		return errors.New("--issuer, --audience: there are no tokens to check: give --oidc-issuer, --jwks-url or --hmac-secret as well")
+	}
+	if f.OIDCClient != "" && f.OIDCIssuer == "" {
+		return errors.New("--oidc-client-id: there is no --oidc-issuer to sign in at")
 	}
 	if f.TicketTTL != 0 && (f.TicketTTL < time.Second || f.TicketTTL > auth.MaxTicketTTL) {
 		return fmt.Errorf("--ticket-ttl %v: 1s to %v is allowed", f.TicketTTL, auth.MaxTicketTTL)

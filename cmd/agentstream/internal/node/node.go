@@ -230,7 +230,8 @@ func (f *ListenFlags) pages() ([]edge.Page, error) {
 	}
 	pages := []edge.Page{{Patterns: reference.Patterns, Handler: contracts}}
 	if f.Console {
-		pages = append(pages, edge.Page{Patterns: console.Patterns, Handler: console.Handler()})
+		sign := console.OIDC{Issuer: f.OIDCIssuer, ClientID: f.OIDCClient, Scope: f.OIDCScope, Audience: cmp.Or(f.Audience...)}
+		pages = append(pages, edge.Page{Patterns: console.Patterns, Handler: console.Handler(sign)})
 	}
 	return pages, nil
 }

@@ -55,7 +55,7 @@ func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retentio
 func ConfigFor(s archive.KeepStore, at blob.Places, log retention.Log, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
 	cfg.Feeds, _ = s.(retention.Feeds) // every store is one
-	if b != nil { // a nil pointer in an interface would not be nil
+	if b != nil {                      // a nil pointer in an interface would not be nil
 		cfg.Blobs = blob.Remover{Store: b.Store, Places: at, Missing: func(uri string) {
 			if logger != nil {
 				logger.Warn("retention: a blob that was to be removed is not there", "uri", uri)

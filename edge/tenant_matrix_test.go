@@ -393,7 +393,7 @@ func TestOneRunCredential(t *testing.T) {
 		if rt.Transport == dialect.GRPC {
 			client = h2c()
 		}
-		if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" { // which is about no run
+		if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" { // it says which run the credential is for
 			continue
 		}
 		other, never := fmt.Sprintf("other_%04d", i), fmt.Sprintf("never_%04d", i)

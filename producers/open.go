@@ -21,7 +21,11 @@ type Open struct {
 	run *assemble.Run
 	// inputs are those of the calls that have started, for who made them; nil for others.
 	inputs map[*assemble.Item]json.RawMessage
+	begun  bool // a turn was begun
 }
+
+// Begun reports whether a turn was ever begun in what ReadOpen has read.
+func (o *Open) Begun() bool { return o.begun }
 
 // kept bounds what is kept for the content of the messages that are open. The input of a call may be there twice: in
 // pieces and as a whole.

@@ -24,6 +24,7 @@ func ReadOpen(ctx context.Context, log Log, key schema.RunKey) (o *Open, last sc
 				return nil, 0, fmt.Errorf("producers: read what is open in %s behind %d: %w", key, last, err)
 			}
 			last = r.Seq
+			o.begun = o.begun || string(r.Type) == schema.TypeTurnStart
 			if _, err := o.reading().Next(r); err != nil {
 				return nil, 0, fmt.Errorf("producers: read what is open in %s: event %d: %w", key, r.Seq, err)
 			}

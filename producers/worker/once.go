@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -30,18 +29,10 @@ func ended(err error) error {
 	return err
 }
 
-// cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked again. What that
-// worker wrote is read, and it writes no more: the run is ours.
-func (v *visit) cut(ctx context.Context) error {
-	last, begun := schema.Seq(0), false
-	for r, err := range v.records(ctx, 0) {
-		if err != nil {
-			return fmt.Errorf("read whether %s was begun: %w", v.key, err)
-		}
-		last = r.Seq
-		begun = begun || string(r.Type) == schema.TypeTurnStart
-	}
-	if !begun {
+// cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked again. open
+// and last are what that worker wrote, and it writes no more: the run is ours.
+func (v *visit) cut(ctx context.Context, open *producers.Open, last schema.Seq) error {
+	if !open.Begun() {
 		return nil
 	}
 	why := producers.Closing{Failed: true, Reason: producers.ReasonBroken + ": the worker that answered is gone"}

@@ -271,7 +271,7 @@ func (v *visit) open(ctx context.Context) error {
 		}
 		there = append(there, c)
 	}
-	open, _, err := producers.ReadOpen(ctx, v.d.cfg.Log, v.key)
+	open, last, err := producers.ReadOpen(ctx, v.d.cfg.Log, v.key)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (v *visit) open(ctx context.Context) error {
 		return err
 	}
 	if v.once.Once {
-		if err := v.cut(ctx); err != nil {
+		if err := v.cut(ctx, open, last); err != nil {
 			return err
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -53,6 +55,12 @@ func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	if f := m.ProtoReflect().Descriptor().Fields().ByName("sequence"); f != nil {
 		m.ProtoReflect().Set(f, protoreflect.ValueOfUint64(uint64(r.Seq)))
+	}
+	if a, ok := m.(*runtimev1.AppMessageEvent); ok && a.GetTimestamp() == nil {
+		_, ts, _ := r.Envelope()
+		if at, err := time.Parse(time.RFC3339Nano, string(ts)); err == nil {
+			a.Timestamp = timestamppb.New(at)
+		}
 	}
 	return add(out, m, false)
 }

@@ -39,7 +39,7 @@ func (p *realtime) Project(out *dialect.Frames, r schema.Record) error {
 			b = appendBytes(b, 2, (&heard{}).appendUsage(nil))
 			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED), uint64(r.Seq), realtimeCompleted, b, true)
 		case schema.StateError:
-			b = appendNumber(b, 1, uint64(ReasonOf(f.Str("reason"))))
+			b = appendFailed(b, f.Str("reason"))
 			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED), uint64(r.Seq), realtimeFailed, b, true)
 		}
 	}

@@ -49,6 +49,16 @@ func Refuse(reason runtimev1.ReasonCode, format string, args ...any) error {
 	return dialect.RefuseAs(reason.String(), kind, format, args...)
 }
 
+// appendFailed appends the fields of a message that says why a run failed: the code, and the words behind a code that is known.
+func appendFailed(b []byte, reason string) []byte {
+	code := ReasonOf(reason)
+	b = appendNumber(b, 1, uint64(code))
+	if name, words, _ := strings.Cut(reason, ":"); strings.TrimSpace(name) == code.String() {
+		b = appendBytes(b, 2, []byte(strings.ToValidUTF8(strings.TrimSpace(words), "")))
+	}
+	return b
+}
+
 // ReasonOf returns the code that the reason of a run's end begins with; any other is AI_STREAM_BROKEN.
 func ReasonOf(reason string) runtimev1.ReasonCode {
 	name, _, _ := strings.Cut(reason, ":")

@@ -128,10 +128,10 @@ func (p *scenario) end(out *dialect.Frames, r schema.Record) {
 		b := appendNumber(p.body[:0], 1, uint64(p.heard.finish()))
 		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_COMPLETED, eventCompleted, appendBytes(b, 2, p.heard.appendUsage(nil)), true)
 	default:
-		reason := runtimev1.ReasonCode_AI_STREAM_BROKEN
+		reason := ""
 		if state == schema.StateError {
-			reason = ReasonOf(f.Str("reason"))
+			reason = f.Str("reason")
 		}
-		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_FAILED, eventFailed, appendNumber(p.body[:0], 1, uint64(reason)), true)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_FAILED, eventFailed, appendFailed(p.body[:0], reason), true)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/nimi"
 	"agentstream/edge/protocol"
+	"agentstream/edge/transport"
 	"agentstream/internal/backoff"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -32,7 +33,21 @@ func alive(c *protocol.Call, req dialect.Request, serve func() error) error {
 		expire(ctx, c, req.Run)
 	}()
 	defer func() { stop(); <-done }()
-	return serve()
+	err := serve()
+	if errors.Is(err, dialect.ErrSlowClient) {
+		<-time.After(transport.Notice)
+	}
+	return err
+}
+
+// closing serves the stream of a session. Clients lose what they have not read when an error comes, so that comes a little later than
+// the last event.
+func closing(_ *protocol.Call, _ dialect.Request, serve func() error) error {
+	err := serve()
+	if err == nil {
+		<-time.After(transport.Notice)
+	}
+	return err
 }
 
 // expire looks after the deadlines of a run until it is over or ctx ends. What cannot be read now is looked at again.
@@ -58,7 +73,7 @@ func scenarioAlive(c *protocol.Call, req dialect.Request, serve func() error) er
 	err := alive(c, req, serve)
 	if err != nil && !errors.Is(err, dialect.ErrComplete) {
 		said := c.Report
-		leave(c, req.Run, errors.Is(err, dialect.ErrClientGone))
+		leave(c, req.Run, errors.Is(err, dialect.ErrClientGone) || errors.Is(err, context.DeadlineExceeded)) // that of the client's call
 		c.Report = said
 	}
 	return err

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -97,4 +99,28 @@ func TestLastClientLeaves(t *testing.T) {
 	if types := m.Types(over); len(types) != 3 {
 		t.Error(types)
 	}
+}
+
+// TestClosedSession: an error makes clients forget what they have not read, so it comes at least 100 ms behind the last event.
+func TestClosedSession(t *testing.T) {
+	slowly(t, func(t *testing.T, n *node) {
+		n.Says("s", edgetest.Event(schema.TypeSessionCreated, `{"app_id":"app","model":"demo","runtime":{"as":"realtime"}}`))
+		r := n.raw("RuntimeAiRealtimeService/ReadRealtimeEvents", &runtimev1.ReadRealtimeEventsRequest{SessionId: "s"})
+		synctest.Wait()
+		n.Says("s", over("done", ""))
+		synctest.Wait()
+		list := read(t, r, liveEvent)
+		if len(list) != 2 || list[1].GetCompleted() == nil {
+			t.Fatalf("%v", list)
+		}
+		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-r.Done():
+			t.Error("ended at once")
+		default:
+		}
+		if end := r.End(time.Minute); end != "1 the session is closed" {
+			t.Errorf("ended with %q", end)
+		}
+	})
 }

@@ -61,7 +61,7 @@ func Protocol(cfg Config) protocol.Protocol {
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream, Around: scenarioAlive},
 			nimi.StreamJob:      {Admit: admits(nil), Around: alive}, nimi.StreamWorkflow: {Admit: admits(nil), Around: alive},
-			nimi.StreamRealtime: {Admit: admits(ofRealtime)}, nimi.StreamAgent: {Admit: admits(ofAgent)},
+			nimi.StreamRealtime: {Admit: admits(ofRealtime), Around: closing}, nimi.StreamAgent: {Admit: admits(ofAgent)},
 			nimi.StreamMessage: {Admit: ofMessages}, nimi.StreamAccount: {Admit: ofAccount},
 			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
 		},

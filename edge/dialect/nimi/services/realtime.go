@@ -2,10 +2,8 @@ package services
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/nimi"
@@ -98,9 +96,6 @@ func sendMessage(ctx context.Context, c *protocol.Call, m *runtimev1.SendAppMess
 	id := c.NewKeyedRun("msg_", "runtime\x00message\x00"+m.GetFromAppId(), opt)
 	e := &runtimev1.AppMessageEvent{EventType: runtimev1.AppMessageEventType_APP_MESSAGE_EVENT_RECEIVED, MessageId: id, FromAppId: m.GetFromAppId(), ToAppId: m.GetToAppId(),
 		SubjectUserId: m.GetSubjectUserId(), MessageType: m.GetMessageType(), Payload: m.GetPayload(), TraceId: id}
-	if opt.IdempotencyKey == "" { // a repeat must be the same
-		e.Timestamp = timestamppb.New(time.Now())
-	}
 	text, err := encodeMessage(e, protojson.MarshalOptions{})
 	if err != nil {
 		return nil, err

@@ -137,7 +137,12 @@ func TestKStream007(t *testing.T) {
 	o, run := n.scenario(with(t), ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.TimeoutMs = 40_000 }))
 	n.Says(run, over("error", "AI_PROVIDER_TIMEOUT: no delta for 30s"))
 	list, err := o.rest()
-	if err != nil || len(list) != 1 || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT {
+	if err != nil || len(list) != 1 || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT || list[0].GetFailed().GetActionHint() != "no delta for 30s" {
+		t.Errorf("%v, %v", list, err)
+	}
+	o, run = n.scenario(with(t), ask())
+	n.Says(run, over("error", "words without a code: of the inside"))
+	if list, err := o.rest(); err != nil || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_STREAM_BROKEN || list[0].GetFailed().GetActionHint() != "" {
 		t.Errorf("%v, %v", list, err)
 	}
 }

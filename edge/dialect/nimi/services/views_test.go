@@ -240,7 +240,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	first, second := live.must(), live.must()
-	if first.GetSequence() != 1 || second.GetSequence() != 2 || first.GetMessageId() == second.GetMessageId() || first.GetPayload().GetFields()["a"].GetNumberValue() != 1 {
+	if first.GetSequence() != 1 || second.GetSequence() != 2 || first.GetMessageId() == second.GetMessageId() || first.GetTimestamp().GetSeconds() == 0 || first.GetPayload().GetFields()["a"].GetNumberValue() != 1 {
 		t.Errorf("%v, %v", first, second)
 	}
 	if e := subscribe("1", "app").must(); !proto.Equal(e, second) {

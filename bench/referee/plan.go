@@ -68,7 +68,7 @@ func scenarios(short bool) []line {
 	if short {
 		watch, rate = 2*time.Second, 2*time.Second
 	}
-	return slices.Concat(fanOut(watch), manyRuns(rate), idle(), replays(), publishing(watch))
+	return slices.Concat(fanOut(watch), paced(rate), manyRuns(rate), idle(), replays(), single(watch), publishing(watch))
 }
 
 func fanOut(dur time.Duration) []line {
@@ -82,6 +82,34 @@ func fanOut(dur time.Duration) []line {
 		{id: "s1-ws", what: "1 run, 1,000 WebSockets", args: args("ws"), window: dur, show: show,
 			refs: []reference{{target: "limit-wslog"}}, bars: []bar{times("cpu_s_per_M", 2, "limit-wslog")}},
 	}
+}
+
+// paced are lines at a rate that leaves the machine room: what counts is the delay.
+func paced(dur time.Duration) (list []line) {
+	at := func(id, what string, runs, subs, rate int, bars ...bar) line {
+		return line{id: id, what: fmt.Sprintf("%s, %s ev/s, a POST each", what, thousands(rate)), window: dur,
+			args: []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(subs), "-rate", strconv.Itoa(rate), "-dur", dur.String()},
+			show: []string{"acked_s", "p50_ms", "p99_ms", "cpu_s_per_M", "harness_cores"}, refs: []reference{{target: "nats-js"}}, bars: bars}
+	}
+	for _, rate := range []int{100, 1000} {
+		list = append(list, at(fmt.Sprintf("pace-1000-%d", rate), "1 run, 1,000 SSE", 1, 1000, rate))
+	}
+	return append(list,
+		at("pace-500-2000", "500 runs × 2 watchers", 500, 2, 2000, atMost("p99_ms", 10)),
+		at("pace-500-5000", "500 runs × 2 watchers", 500, 2, 5000, times("cpu_s_per_M", 1.6, "nats-js"), atMost("p50_ms", 1), atMost("p99_ms", 25)))
+}
+
+// single are acknowledged POSTs of one event, the publisher's worst case.
+func single(dur time.Duration) (list []line) {
+	for _, l := range []struct {
+		runs int
+		bars []bar
+	}{{1, nil}, {64, []bar{atLeast("acked_s", 25_000)}}} {
+		list = append(list, line{id: fmt.Sprintf("s5-one-%d", l.runs), what: fmt.Sprintf("acknowledged publish, %d run(s), a POST an event", l.runs),
+			args: []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", "1", "-dur", dur.String()}, window: dur,
+			show: []string{"acked_s", "cpu_s_per_M"}, refs: []reference{{target: "nats-js"}}, bars: l.bars})
+	}
+	return list
 }
 
 func manyRuns(dur time.Duration) (list []line) {

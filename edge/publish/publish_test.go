@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// store keeps posts, and may be made to wait or to refuse.
-type store struct {
+// till stores posts, and may be told to wait or to refuse.
+type till struct {
 	mu    sync.Mutex
 	runs  map[string][]string
 	packs map[string]int
@@ -31,11 +31,11 @@ type store struct {
 	held  atomic.Int64                  // appends that wait
 }
 
-func newStore() *store {
-	return &store{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{}, no: map[string]*producers.Refusal{}}
+func newTill() *till {
+	return &till{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{}, no: map[string]*producers.Refusal{}}
 }
 
-func (d *store) store(_ context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (d *till) store(_ context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	gate := d.hold[key.Run]
 	d.mu.Unlock()
@@ -60,7 +60,7 @@ func (d *store) store(_ context.Context, key schema.RunKey, posts []producers.Po
 	return answers
 }
 
-func (d *store) config() Config {
+func (d *till) config() Config {
 	return Config{Store: d.store, Has: func(context.Context, schema.RunKey, schema.Seq, string) bool { return false },
 		Refuse: func(err error) *producers.Refusal {
 			return &producers.Refusal{Status: 400, Code: "BAD", Message: err.Error()}
@@ -100,7 +100,7 @@ func line(run string, n int) string { return fmt.Sprintf(`{"run_id":%q,"n":%d}`,
 func TestAnyPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
-		d, r, m := newStore(), &reader{}, &room{}
+		d, r, m := newTill(), &reader{}, &room{}
 		s := New(t.Context(), d.config(), Client{Tenant: "acme", Memory: m, Deliver: r.deliver})
 		var text strings.Builder
 		want := map[string][]string{}
@@ -157,7 +157,7 @@ func TestAnyPieces(t *testing.T) {
 // TestSlowRun: a run that is not answered holds no other up, what comes for it meanwhile is one pack, and the window ends the
 // reading.
 func TestSlowRun(t *testing.T) {
-	d, r := newStore(), &reader{more: make(chan struct{}, 1000)}
+	d, r := newTill(), &reader{more: make(chan struct{}, 1000)}
 	gate := make(chan struct{})
 	d.hold["slow"] = gate
 	cfg := d.config()
@@ -205,7 +205,7 @@ func TestSlowRun(t *testing.T) {
 
 // TestGone: of a client that has left, what was not begun is not stored, and a reader that waits goes on.
 func TestGone(t *testing.T) {
-	d, r := newStore(), &reader{}
+	d, r := newTill(), &reader{}
 	gate := make(chan struct{})
 	d.hold["a"] = gate
 	cfg := d.config()
@@ -229,7 +229,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("%d stored, %d bytes held, %q", n, m.held.Load(), &r.text)
 	}
 	// One that does not take its answers is the same.
-	d, r = newStore(), &reader{fails: dialect.ErrSlowClient}
+	d, r = newTill(), &reader{fails: dialect.ErrSlowClient}
 	s = New(t.Context(), d.config(), Client{Deliver: r.deliver})
 	var err error
 	for err == nil {
@@ -242,7 +242,7 @@ func TestGone(t *testing.T) {
 
 // TestTroubleOfARun: behind a refusal that may pass, nothing of the run is stored.
 func TestTroubleOfARun(t *testing.T) {
-	d, r := newStore(), &reader{}
+	d, r := newTill(), &reader{}
 	d.no[line("a", 1)] = &producers.Refusal{Status: 503, Code: "UNAVAILABLE", Message: "m", Retry: 2}
 	d.no[line("b", 1)] = &producers.Refusal{Status: 409, Code: "RUN-ENDED", Message: "m"}
 	s := New(t.Context(), d.config(), Client{Deliver: r.deliver, KeepAlive: 1, Sign: []byte("\n")})
@@ -269,7 +269,7 @@ func TestTroubleOfARun(t *testing.T) {
 }
 
 func BenchmarkStream(b *testing.B) {
-	d := newStore()
+	d := newTill()
 	cfg := d.config()
 	cfg.Store = func(_ context.Context, _ schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
 		for i := range posts {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,21 +121,23 @@ func (s *lineStream) answer(t *testing.T, text []byte, lines []keyedLine) {
 		}
 		return // it is sent again
 	}
-	l := lines[r.Line-1]
-	if l.run != r.Run || r.First != r.Last {
-		t.Errorf("%s for %+v", text, l)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was, twice := s.acked[l.key]; twice && was != r.First {
-		t.Errorf("%s had seq %d and has %d", l.key, was, r.First)
-	}
-	s.acked[l.key] = r.First
-	for i := range s.open {
-		if s.open[i].key == l.key {
-			s.open = append(s.open[:i], s.open[i+1:]...)
-			break
+	for at, seq := r.Line-1, r.Last; seq >= r.First; at-- { // the newest is named, those before it are of the same run
+		if at < 0 {
+			t.Errorf("%s is for more than was sent", text)
+			return
 		}
+		if lines[at].run != r.Run {
+			continue
+		}
+		key := lines[at].key
+		if was, twice := s.acked[key]; twice && was != seq {
+			t.Errorf("%s had seq %d and has %d", key, was, seq)
+		}
+		s.acked[key] = seq
+		seq--
+		s.open = slices.DeleteFunc(s.open, func(l keyedLine) bool { return l.key == key })
 	}
 }
 

@@ -178,7 +178,7 @@ func TestEdgeSinkBatches(t *testing.T) {
 	for range publish.MaxBatchEvents + 1 {
 		add("run_child", 1)
 	}
-	sink := &edgeSink{client: client, run: "run_batches"}
+	sink := &edgeSink{client: client, publisher: client.Publisher(), run: "run_batches"}
 	if err := sink.Send(t.Context(), events...); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import { formatEvent, parseEvent } from "./event.js";
 import { EventSourceTransport } from "./eventsource.js";
 import { FetchTransport } from "./fetch.js";
 import { eachField, elements, stringify } from "./json.js";
+import { Publisher } from "./publisher.js";
 import { follow } from "./stream.js";
 import { parseSnapshot } from "./snapshot.js";
 import { WebSocketTransport } from "./websocket.js";
@@ -15,12 +16,19 @@ export class Client {
     base;
     credentials;
     fetch;
+    publisher;
     constructor(o) {
         this.o = o;
         this.base = new URL(o.url).href.replace(/\/+$/, "");
         this.credentials = new Credentials(o.token);
         // The page's fetch must be called as a function of the window, not of this object.
         this.fetch = o.fetch ?? ((input, init) => fetch(input, init));
+        this.publisher = new Publisher({
+            alone: (run, lines) => this.receipt(this.write(path(run, "events"), lines.join("\n") + "\n", "application/x-ndjson", {})),
+            all: async (body, key) => (await this.call(this.write("/v1/agent/events", body, "application/x-ndjson", { idempotencyKey: key }))).text,
+            key: randomKey,
+            backoff: { first: 200, most: 5000, attempts: 5, ...o.backoff },
+        });
     }
     /** Yields what a run says, over as many connections as it takes; see follow. */
     watch(run, o = {}) {
@@ -41,9 +49,17 @@ export class Client {
     createRun(run = {}, w = {}) {
         return this.json(this.write("/v1/agent/runs", JSON.stringify(run), "application/json", w));
     }
-    /** Appends events; resolves when all of them are durable. After a cut it is repeated under the same key. */
+    /**
+     * Appends events; resolves when all of them are durable. After a cut it is repeated under the same key. What is appended to
+     * several runs at a time goes into one request, where there is neither a key nor a signal.
+     */
     async append(run, events, w = {}) {
-        const body = Array.from(events, (e) => formatEvent(e) + "\n").join("");
+        const list = Array.from(events);
+        const lines = list.map(formatEvent);
+        const own = list.some((e) => e.run_id !== undefined || (e.extra?.has("key") ?? false));
+        if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined)
+            return this.publisher.append(run, lines);
+        const body = lines.map((l) => l + "\n").join("");
         return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
     }
     /** One page of a run's events, as they are stored. */

@@ -45,7 +45,7 @@ type audience struct {
 	clock    *clock
 	from, to atomic.Int64 // latency is counted of events that were due in [from, to) ns
 	watchers []*watcher
-	seen     atomic.Int64 // events that came, over all watchers
+	seen     atomic.Int64 // events that came, each once, over all watchers
 	wholes   atomic.Int64 // watchers that have had as many as whole says
 	whole    int64        // events that make a watcher complete; 0: not asked
 	resumed  atomic.Int64 // connections that ended by themselves and were taken up again
@@ -219,7 +219,7 @@ func (w *watcher) feeder(sh *shard) func([]byte) error {
 	data := func(b []byte) { w.scan.scan(b, see) }
 	return func(b []byte) error {
 		w.now = w.all.clock.now()
-		before := w.acct.had + w.acct.dup
+		before := w.acct.had
 		err := w.frames.feed(b, data)
 		if len(w.lats) > 0 {
 			sh.mu.Lock()
@@ -229,7 +229,7 @@ func (w *watcher) feeder(sh *shard) func([]byte) error {
 			sh.mu.Unlock()
 			w.lats = w.lats[:0]
 		}
-		if n := w.acct.had + w.acct.dup - before; n > 0 {
+		if n := w.acct.had - before; n > 0 {
 			w.all.seen.Add(n)
 		}
 		return err

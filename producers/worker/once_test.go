@@ -96,9 +96,9 @@ func TestOnce(t *testing.T) {
 		"well":   {"", "done "},
 		"failed": {`,"how":"fail"`, "error AI_PROVIDER_INTERNAL: the model has failed"},
 		"open":   {`,"how":"open"`, "error AI_STREAM_BROKEN: "},
-		"first":  {`,"how":"silent","deadlines":{"first_ms":200}`, "error AI_PROVIDER_TIMEOUT: no delta within 200ms"},
+		"first":  {`,"how":"silent","deadlines":{"first_ms":1500}`, "error AI_PROVIDER_TIMEOUT: no delta within 1.5s"},
 		"idle":   {`,"how":"waits","deadlines":{"first_ms":60000,"idle_ms":150}`, "error AI_PROVIDER_TIMEOUT: no delta for 150ms"},
-		"total":  {`,"how":"waits","deadlines":{"idle_ms":60000,"total_ms":250}`, "error AI_PROVIDER_TIMEOUT: not over within 250ms"},
+		"total":  {`,"how":"waits","deadlines":{"idle_ms":60000,"total_ms":1500}`, "error AI_PROVIDER_TIMEOUT: not over within 1.5s"},
 	} {
 		o.once(name, c.more)
 		end, pack := o.ended(name)

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -15,7 +16,8 @@ import (
 	"agentstream/schema"
 )
 
-// Operator knows what operators ask about a node. It is safe for concurrent use.
+// Operator knows what operators ask about a node. Errors of dead letters wrap ErrNoRuns where this node has none, or may not see
+// them. It is safe for concurrent use.
 type Operator interface {
 	// Partitions returns how far each partition is stored; nil when another process stores them.
 	Partitions() []Partition
@@ -95,12 +97,19 @@ func (a *API) listDeadLetters(c *protocol.Call) error {
 	defer cancel()
 	letters, all, err := a.cfg.Operator.DeadLetters(ctx, c.Caller.Tenant, maxLetters)
 	if err != nil {
-		return fmt.Errorf("dead letters: %w: %w", fanout.ErrUnavailable, err)
+		return lettersError("dead letters", err)
 	}
 	return reply(c, struct {
 		Letters []DeadLetter `json:"deadletters"`
 		All     int          `json:"all"`
 	}{letters, all})
+}
+
+func lettersError(doing string, err error) error {
+	if errors.Is(err, ends.ErrNoRuns) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w: %w", doing, fanout.ErrUnavailable, err)
 }
 
 func (a *API) retryDeadLetter(c *protocol.Call) error {
@@ -135,7 +144,7 @@ func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id str
 	defer cancel()
 	found, err := do(ctx, c.Path("id"))
 	if err != nil {
-		return fmt.Errorf("dead letter: %w: %w", fanout.ErrUnavailable, err)
+		return lettersError("dead letter", err)
 	}
 	if !found {
 		return fmt.Errorf("dead letter %q: %w", ends.Clip(c.Path("id")), dialect.ErrNotFound)

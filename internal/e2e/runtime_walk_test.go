@@ -206,10 +206,17 @@ func (w *walk) grpc(st walkedStream, run string, over bool) <-chan string {
 	case native.StreamGRPC:
 		in = &runtimev1.SubscribeScenarioJobEventsRequest{JobId: run} // field 1, as there
 	}
-	if in == nil {
+	if in == nil && !st.Publishes {
 		w.t.Fatalf("%s: nobody knows how to ask for it", st.Name)
 	}
-	s, err := openRuntime(asApp(w.t.Context(), runtimeApp, ""), conn, pathOf(st), in)
+	ctx := asApp(w.t.Context(), runtimeApp, "")
+	open := func() (grpc.ClientStream, error) { return openRuntime(ctx, conn, pathOf(st), in) }
+	if st.Publishes { // which goes on as long as its client may send
+		open = func() (grpc.ClientStream, error) {
+			return conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, pathOf(st))
+		}
+	}
+	s, err := open()
 	if err == nil {
 		_, err = s.Header()
 	}

@@ -118,6 +118,9 @@ func copyRefused(err error) bool {
 	return false
 }
 
+// Denied reports whether the database has refused what its role may not do.
+func Denied(err error) bool { return sqlState(err) == "42501" }
+
 // sqlState returns the SQLSTATE of an error, "" when it is not an error of the database.
 func sqlState(err error) string {
 	var pe *pgconn.PgError

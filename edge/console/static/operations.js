@@ -29,7 +29,7 @@ export async function operationsScreen({ main, signal, who }) {
     } catch (error) {
       if (signal.aborted) return;
       e.dataset.sign = "";
-      fill(e, h("p", { class: "hint" }, `Not known: ${error.status === 501 ? "this node has no archive." : explain(error).title + "."}`));
+      fill(e, h("p", { class: "hint" }, `Not known: ${error.status === 501 ? "this node has no archive, or its database role may only read runs." : explain(error).title + "."}`));
     }
   }
 

@@ -9,8 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// readerTables are the tables that an edge reads: the list of runs, their heads, their rows.
-var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events"}
+// readerTables are the tables that an edge reads: the list of runs and what their models were, their heads, their rows.
+var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage"}
 
 // GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role is
 // trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.

@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/edge"
 	"agentstream/persister"
 	"agentstream/persister/deadletter"
+	"agentstream/persister/postgres"
 )
 
 // operator answers what operators ask about the archive.
@@ -50,7 +52,7 @@ func (o *operator) Partitions() (out []edge.Partition) {
 func (o *operator) DeadLetters(ctx context.Context, tenant string, most int) ([]edge.DeadLetter, int, error) {
 	counts, err := o.letters.CountDeadLetters(ctx, deadletter.Query{Tenant: tenant})
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, denied(err)
 	}
 	all := 0
 	for _, n := range counts {
@@ -71,7 +73,16 @@ func (o *operator) named(ctx context.Context, tenant, id string, bodies bool) ([
 	if errors.Is(err, deadletter.ErrName) {
 		return nil, nil
 	}
-	return found, err
+	return found, denied(err)
+}
+
+// denied makes an error of the database that refuses its reader (migrate --grant-reader) one that says that this node has no
+// dead letters.
+func denied(err error) error {
+	if postgres.Denied(err) {
+		return fmt.Errorf("%w: %w", edge.ErrNoRuns, err)
+	}
+	return err
 }
 
 // Retry decodes and stores a dead letter again.
@@ -82,7 +93,7 @@ func (o *operator) Retry(ctx context.Context, tenant, id string) (stays string, 
 	}
 	outcomes, err := deadletter.Redrive(ctx, o.letters, letters...)
 	if err != nil {
-		return "", true, err
+		return "", true, denied(err)
 	}
 	return outcomes[0].Error, true, nil
 }
@@ -94,5 +105,5 @@ func (o *operator) Drop(ctx context.Context, tenant, id string) (bool, error) {
 		return false, err
 	}
 	n, err := o.letters.DropDeadLetters(ctx, []string{id})
-	return n > 0, err
+	return n > 0, denied(err)
 }

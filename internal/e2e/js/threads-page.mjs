@@ -32,15 +32,17 @@ async function until(page, what, wanted) {
 const spoken = (s) => s.messages.filter(([, text]) => text !== "");
 const quiet = (s) => !s.loading;
 
+// A reload takes a browser on a busy machine a while, in which the answer must not end.
+const slowly = "slow slow slow slow slow all";
 const page = await open(BASE);
 await until(page, "the page", quiet);
-await act(page, "say", "slow all");
+await act(page, "say", slowly);
 await until(page, "a part of the answer", (s) => s.loading && s.messages.some(([type, text]) => type === "ai" && text.startsWith("You say")));
 await page.reload();
 const during = await until(page, "the run after the reload", (s) => s.loading && s.messages.some(([type, text]) => type === "ai" && text.startsWith("You say")));
-assert.ok(!during.messages.some(([, text]) => text === said("slow all")), "it was reloaded in the middle of the run");
+assert.ok(!during.messages.some(([, text]) => text === said(slowly)), "it was reloaded in the middle of the run");
 const after = await until(page, "the end", (s) => quiet(s) && spoken(s).length >= 3);
-const want = [["human", "slow all"], ["tool", "told"], ["ai", said("slow all")]];
+const want = [["human", slowly], ["tool", "told"], ["ai", said(slowly)]];
 assert.deepEqual(spoken(after), want);
 assert.equal(after.error, "");
 assert.deepEqual(after.calls.map(([name]) => name), ["task"]);

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -166,8 +167,14 @@ func (s *spoken) begun(run string, see func(name, line string)) {
 // TestLastWordKeepsTheContract: when its credential ends, a stream says so in the words of a refusal.
 func TestLastWordKeepsTheContract(t *testing.T) {
 	k := &talk{t: t, c: readContract(t)}
+	var begun atomic.Bool // a credential that has ended before the first byte is refused instead
 	h := k.house(func(c *edge.Config) {
-		c.Still = func(auth.Caller) error { return auth.ErrUnauthorized }
+		c.Still = func(auth.Caller) error {
+			if !begun.Load() {
+				return nil
+			}
+			return auth.ErrUnauthorized
+		}
 		c.Recheck = 1e6
 	})
 	h.store("open", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
@@ -179,6 +186,7 @@ func TestLastWordKeepsTheContract(t *testing.T) {
 			break
 		}
 		last = text
+		begun.Store(true)
 	}
 	data, ok := strings.CutPrefix(last, "event: stream.error\ndata: ")
 	var value any

@@ -74,33 +74,6 @@ func TestFullBatchesDoNotLinger(t *testing.T) {
 	})
 }
 
-// TestOnlySmallBatchesArePaced: a backlog, and what is stored at shutdown, takes no time beyond its own.
-func TestOnlySmallBatchesArePaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, store := newQueue("AGENT_0"), newLedger()
-		var got []string
-		store.fault = func(_ context.Context, t *persister.Transfer) error {
-			if t != nil && len(t.Chunks) > 0 {
-				got = append(got, fmt.Sprint(t.Chunks[0].Rows[0].Seq, t.Paced))
-			}
-			return nil
-		}
-		w := persistertest.NewWriter(key("r"), day)
-		q.put(w.Texts("", 1), w.Texts("", 1), w.Texts("", 1), w.Texts("", 1), w.Texts("", 1))
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 4, Linger: time.Hour})
-		for range 2 {
-			time.Sleep(3 * time.Hour)
-			q.put(w.Texts("", 1))
-			synctest.Wait()
-		}
-		q.put(w.Texts("", 1)) // it waits for an hour, or for the end
-		stop()
-		if got, want := fmt.Sprint(got), "[1 false 5 true 6 true 7 true 8 false]"; got != want {
-			t.Errorf("transactions by first seq, and whether they were paced: %s, want %s", got, want)
-		}
-	})
-}
-
 // TestShutdownStoresWhatLingers: what has come since the last batch is stored before Run returns, and
 // at once.
 func TestShutdownStoresWhatLingers(t *testing.T) {

@@ -42,7 +42,6 @@ type Transfer struct {
 	From        Offset       // when the store has another one, the transaction fails with ErrOvertaken
 	To          Offset       // without a Stream the offset is neither compared nor moved
 	Owner       string       // the persister that moves it
-	Paced       bool         // nothing waits behind it: a store that runs in this process leaves time for others in between
 }
 
 // Moves reports whether the transfer moves the offset of its stream.

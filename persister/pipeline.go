@@ -60,7 +60,6 @@ type batch struct {
 	msgs  []Message
 	items []item
 	full  bool // the fetch returned as many messages as it may: more may be waiting
-	paced bool // Transfer.Paced
 }
 
 func newPipeline(cfg *Config, i int, s *share) *pipeline {

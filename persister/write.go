@@ -27,7 +27,6 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 			return errAway
 		}
 		n, rows := p.take(b.items[at:])
-		b.paced = !b.full && p.cfg.Linger > 0 && ctx.Err() == nil
 		begin := time.Now()
 		done, err := p.commit(work, b, at, at+n)
 		s.release(b.items[at : at+done])
@@ -106,7 +105,7 @@ func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, 
 
 // transferOf returns the transaction of some messages.
 func (p *pipeline) transferOf(b *batch, first, end int) *Transfer {
-	t := &Transfer{Chunks: make([]Chunk, 0, end-first), Owner: p.share.me, Paced: b.paced}
+	t := &Transfer{Chunks: make([]Chunk, 0, end-first), Owner: p.share.me}
 	for i := first; i < end; i++ {
 		t.DeadLetters = append(t.DeadLetters, b.items[i].bad...)
 		if len(b.items[i].chunk.Rows) > 0 {

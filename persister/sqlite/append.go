@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ const rowColumns = 9
 // another constraint, and SQLite copies each page before it changes it.
 func insertRows(n int) string {
 	return `insert or ignore into agent_run_events (koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line) values ` +
-		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,?,?,?,?),", n), ",")
+		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",")
 }
 
 const countRow = `select count(*) from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
@@ -85,7 +86,6 @@ func (d database) Write(ctx context.Context, w *sqlstore.Work) (res persister.Re
 	if err != nil {
 		return res, err
 	}
-	tx.pace.rests = w.Paced
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
 	if err := tx.moveOffset(ctx, w.Transfer); err != nil {
 		return res, err
@@ -103,7 +103,6 @@ func (d database) Write(ctx context.Context, w *sqlstore.Work) (res persister.Re
 	}
 	err = tx.putDeadLetters(ctx, w.Aside(res.Conflicts))
 	if err == nil {
-		tx.pace.yield(ctx) // a commit cannot be divided
 		err = tx.Commit()
 	}
 	if err != nil {
@@ -270,10 +269,7 @@ func rowArgs(args []any, rows []persister.BatchRow) []any {
 		r := &rows[i]
 		if r.Chunk != chunk {
 			chunk = r.Chunk
-			tenant, run, day, child = chunk.Key.Tenant, chunk.Key.Run, chunk.Head.Day, nil
-			if chunk.Child != "" {
-				child = chunk.Child
-			}
+			tenant, run, day, child = chunk.Key.Tenant, chunk.Key.Run, chunk.Head.Day, chunk.Child
 		}
 		args = append(args, tenant, run, int64(r.Seq), day, r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano), string(r.Line))
 	}
@@ -286,6 +282,7 @@ func (tx *transaction) insert(ctx context.Context, which statement, rows []persi
 	if err != nil {
 		return err
 	}
+	runtime.Gosched() // a statement takes milliseconds: who waits for a core goes first
 	res.Inserted += n
 	if n == len(rows) {
 		return nil

@@ -14,8 +14,7 @@
 // # Concurrency
 //
 // A Store is safe for concurrent use: one connection writes, and a pool reads, which the writer never blocks. Other
-// processes may use the file at the same time; writers wait for each other. A paced transfer rests between slices of its
-// work, so that the rest of the process goes on beside it.
+// processes may use the file at the same time; writers wait for each other.
 //
 // # What it does not do
 //

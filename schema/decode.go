@@ -298,3 +298,103 @@ const (
 	CodeToolCancelled = "KAI-TOOL-CANCEL-0001" // it was ended before its time, by a request
 	CodeToolLost      = "KAI-TOOL-LOST-0001"   // its result is unknown: its agent is gone, or nothing was recorded
 )
+
+// Address is where a line that names its run goes, and how its repeat is recognised.
+type Address struct {
+	Run []byte // a valid id; a part of the line
+	Key string // what the line has as its key; "" for none
+	ID  []byte // of the event, unchecked; a part of the line; nil for none
+	Seq Seq    // that the event brings; 0 for none
+}
+
+// Errors of ReadAddress, which wrap ErrMalformed.
+var (
+	ErrNoObject = fmt.Errorf("not a JSON object: %w", ErrMalformed)
+	ErrNoRun    = fmt.Errorf("run_id is missing: %w", ErrMalformed)
+)
+
+// ReadAddress reads the address of one event on a line of its own. "key", which is not the event's, is overwritten with
+// spaces in line. All else is left to DecodeBatch. The error wraps ErrNoObject, ErrNoRun, ErrBadID or ErrMalformed.
+func ReadAddress(line []byte) (a Address, err error) {
+	if i := jsonscan.SkipSpace(line, 0); i == len(line) || line[i] != '{' || !jsonscan.Valid(line, maxDepth) {
+		return a, ErrNoObject
+	}
+	key, end, twice := []byte(nil), 0, false // the member's name, where it ends, whether there are two
+	_ = eachRawField(line, func(name, value []byte) error {
+		if string(name) == `"key"` {
+			twice = twice || key != nil
+			key, end = name, cap(line)-cap(value)+len(value) // both are parts of line
+		}
+		if fault := a.set(name, value); err == nil {
+			err = fault
+		}
+		return nil
+	})
+	switch {
+	case twice:
+		return a, fmt.Errorf("field key stands twice: %w", ErrMalformed)
+	case err == nil && a.Run == nil:
+		err = ErrNoRun
+	}
+	if key != nil {
+		blank(line, cap(line)-cap(key), end)
+	}
+	return a, err
+}
+
+// set reads one member. What is wrong with others than run_id and key, DecodeBatch says.
+func (a *Address) set(name, value []byte) (err error) {
+	switch string(name) {
+	case `"run_id"`:
+		if a.Run, err = plainID(value); err != nil {
+			return fmt.Errorf("run_id: %w", err)
+		}
+	case `"key"`:
+		if a.Key, err = unquote(value); err == nil && a.Key == "" {
+			err = fmt.Errorf("it is empty: %w", ErrMalformed)
+		}
+		if err != nil {
+			return fmt.Errorf("key: %w", err)
+		}
+	case `"id"`:
+		if value[0] == '"' {
+			a.ID = value[1 : len(value)-1]
+		}
+	case `"seq"`:
+		a.Seq, _ = parseSeq(value)
+	}
+	return nil
+}
+
+// plainID returns the id of a run in a JSON value.
+func plainID(value []byte) ([]byte, error) {
+	if value[0] != '"' {
+		return nil, fmt.Errorf("not a string: %w", ErrMalformed)
+	}
+	id := value[1 : len(value)-1]
+	for _, c := range id {
+		if !tokenByte[c] {
+			return id, ValidRunID(string(id))
+		}
+	}
+	if len(id) < 2 || len(id) > MaxRunID { // only then is it to be looked at as a text
+		return id, ValidRunID(string(id))
+	}
+	return id, nil
+}
+
+// blank overwrites the member line[from:to], and the comma that divides it from another.
+func blank(line []byte, from, to int) {
+	if i := jsonscan.SkipSpace(line, to); line[i] == ',' {
+		to = i + 1
+	} else {
+		for i = from - 1; line[i] != '{' && line[i] != ','; i-- {
+		}
+		if line[i] == ',' {
+			from = i
+		}
+	}
+	for ; from < to; from++ {
+		line[from] = ' '
+	}
+}

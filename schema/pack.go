@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 )
 
 // Bounds of a pack, so that it fits the broker's largest message (1 MiB) with its headers. They are
@@ -106,6 +108,172 @@ func (p *Pack) Check() error {
 		return fmt.Errorf("run %s: %d lines where %d were said: %w", p.Key, n, p.Count, ErrBadPack)
 	}
 	return nil
+}
+
+// Names of the headers that travel beside the lines. Taps may rely on them.
+const (
+	HeaderSeq    = "Agent-Seq"     // seq of the first line
+	HeaderCount  = "Agent-Count"   // number of lines
+	HeaderWriter = "Agent-Writer"  // id of the writer
+	HeaderDay    = "Agent-Day"     // day on which the run's first pack was written, YYYYMMDD
+	HeaderState  = "Agent-State"   // lifecycle state of the run after this pack
+	HeaderLane   = "Agent-Lane"    // owner and epoch of the lane: <owner>/<epoch>
+	HeaderLastID = "Agent-Last-Id" // id of the last line's event
+	HeaderBatch  = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
+)
+
+// Headers returns the pack's headers. Values hold nothing but printable ASCII.
+func (p *Pack) Headers() map[string][]string {
+	h := make(map[string][]string, 8)
+	p.EachHeader(func(name, value string) { h[name] = []string{value} })
+	return h
+}
+
+// HeaderPack holds all of these in one: a version, then their values in the order in which they stand above, with a space
+// between them and "=" for what is left out. It is read as they are. It costs less to write, to keep and to read, and is for
+// logs that no program but this one reads.
+const HeaderPack = "Agent-Pack"
+
+const (
+	packVersion = "1"
+	noValue     = "="
+)
+
+// AppendHeader appends the value of HeaderPack.
+func (p *Pack) AppendHeader(b []byte) []byte {
+	text := func(s string) {
+		if b = append(b, ' '); s == "" {
+			s = noValue
+		}
+		b = append(b, s...)
+	}
+	b = strconv.AppendInt(append(append(b, packVersion...), ' '), int64(p.First), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(p.Count), 10)
+	text(p.Writer)
+	text(p.Head.Day)
+	text(string(p.Head.State))
+	text(p.Head.Lane.Owner)
+	if p.Head.Lane.Owner != "" {
+		b = strconv.AppendUint(append(b, '/'), p.Head.Lane.Epoch, 10)
+	}
+	text(p.Head.LastID)
+	text(p.Batch)
+	if p.Batch != "" {
+		b = strconv.AppendInt(append(b, '/'), int64(p.Part), 10)
+	}
+	return b
+}
+
+// packHeaders are the values of a pack's headers, in the order of their names above.
+type packHeaders [8]string
+
+func readHeaders(header map[string][]string) (h packHeaders, err error) {
+	if one := header[HeaderPack]; len(one) > 0 {
+		version, rest, _ := strings.Cut(one[0], " ")
+		for i := range h {
+			var more bool
+			if h[i], rest, more = strings.Cut(rest, " "); h[i] == "" || more != (i < len(h)-1) {
+				err = ErrBadPack
+			} else if h[i] == noValue {
+				h[i] = ""
+			}
+		}
+		if version != packVersion {
+			err = ErrBadPack
+		}
+		return h, err
+	}
+	for i, name := range [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, HeaderState, HeaderLane, HeaderLastID, HeaderBatch} {
+		if v := header[name]; len(v) > 0 {
+			h[i] = v[0]
+		}
+	}
+	return h, nil
+}
+
+// EachHeader calls set with each of Headers.
+func (p *Pack) EachHeader(set func(name, value string)) {
+	// What must be written is written once, and cut.
+	b := strconv.AppendInt(make([]byte, 0, 128), int64(p.First), 10)
+	first := len(b)
+	b = strconv.AppendInt(b, int64(p.Count), 10)
+	count := len(b)
+	if p.Head.Lane.Owner != "" {
+		b = strconv.AppendUint(append(append(b, p.Head.Lane.Owner...), '/'), p.Head.Lane.Epoch, 10)
+	}
+	lane := len(b)
+	if p.Batch != "" {
+		b = strconv.AppendInt(append(append(b, p.Batch...), '/'), int64(p.Part), 10)
+	}
+	s := string(b)
+	set(HeaderSeq, s[:first])
+	set(HeaderCount, s[first:count])
+	set(HeaderWriter, p.Writer)
+	set(HeaderDay, p.Head.Day)
+	set(HeaderLastID, p.Head.LastID)
+	if p.Head.State != "" {
+		set(HeaderState, string(p.Head.State))
+	}
+	if lane > count {
+		set(HeaderLane, s[count:lane])
+	}
+	if p.Batch != "" {
+		set(HeaderBatch, s[lane:])
+	}
+}
+
+// ParsePack reads a stored or republished message. body is kept, not copied. It checks the headers
+// and that the body has as many lines as they say, but not the lines (Check does). The error wraps
+// ErrBadPack.
+func ParsePack(subject string, header map[string][]string, body []byte, stored uint64) (Pack, error) {
+	key, lane, err := ParseSubject(subject)
+	if err != nil {
+		return Pack{}, err
+	}
+	h, err := readHeaders(header)
+	if err != nil {
+		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, HeaderPack, quote(header[HeaderPack][0]), err)
+	}
+	seq, count, day, state, owner, lastID, batch := h[0], h[1], h[3], h[4], h[5], h[6], h[7]
+	p := Pack{Key: key, Child: lane, Writer: h[2], Body: body}
+	p.Head = Head{LastID: lastID, Day: day, State: RunState(state), Stored: stored}
+	bad := func(name, value string) (Pack, error) {
+		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, name, quote(value), ErrBadPack)
+	}
+	if p.First, err = ParseCursor(seq); err != nil || p.First == 0 {
+		return bad(HeaderSeq, seq)
+	}
+	if p.Count, err = strconv.Atoi(count); err != nil || p.Count < 1 || p.Count > MaxPackEvents {
+		return bad(HeaderCount, count)
+	}
+	if n := bytes.Count(body, []byte{'\n'}); n != p.Count || body[len(body)-1] != '\n' {
+		return bad(HeaderCount, count)
+	}
+	if !validDay(day) {
+		return bad(HeaderDay, day)
+	}
+	if lastID != "" && ValidEventID(lastID) != nil {
+		return bad(HeaderLastID, lastID)
+	}
+	if state != "" && !p.Head.State.valid() {
+		return bad(HeaderState, state)
+	}
+	if owner != "" {
+		name, epoch, _ := strings.Cut(owner, "/")
+		p.Head.Lane.Owner = name
+		if p.Head.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
+			return bad(HeaderLane, owner)
+		}
+	}
+	if batch != "" {
+		id, part, _ := strings.Cut(batch, "/")
+		p.Batch = id
+		if p.Part, err = strconv.Atoi(part); err != nil || p.Part < 0 {
+			return bad(HeaderBatch, batch)
+		}
+	}
+	p.Head.Last = p.Last()
+	return p, nil
 }
 
 func validDay(s string) bool {

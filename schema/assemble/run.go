@@ -224,8 +224,8 @@ func nameOf(v []byte) string {
 	return s
 }
 
-// keyOf returns what stands for such a string. Halves of surrogate pairs, which cannot be written again, are not
-// apart.
+// keyOf returns what stands for such a string. Halves of surrogate pairs, which cannot be written again, are
+// not distinguished.
 func keyOf(v []byte) jsonscan.Sum {
 	if bytes.Contains(v, []byte(`\u`)) {
 		if s, _ := jsonscan.Unquote(v); strings.ContainsRune(s, utf8.RuneError) {

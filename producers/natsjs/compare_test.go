@@ -23,7 +23,7 @@ func compared(t *testing.T, url string, answer natsjs.Compare) *natsjs.Log {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	l, err := natsjs.OpenCompared(t.Context(), nc, answer)
+	l, err := natsjs.OpenWith(t.Context(), nc, natsjs.Config{Compare: answer})
 	if err != nil {
 		t.Fatal(err)
 	}

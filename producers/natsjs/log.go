@@ -12,6 +12,7 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/producers"
+	"agentstream/producers/command"
 	"agentstream/schema"
 )
 
@@ -21,7 +22,7 @@ type Log struct {
 	partitions int
 	streams    []string // names, by partition
 	acks       acks
-	copies     Copies // nil: the log's own
+	copies     command.Waker // nil: the log's own
 	compared   comparisons
 	silent     []silence // by partition
 	childAgain time.Duration
@@ -34,12 +35,7 @@ const childAgain = time.Hour
 var _ producers.Log = (*Log)(nil)
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
-func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenCompared(ctx, nc, nil) }
-
-// OpenCompared is Open for a log that is stored elsewhere as well; see Config.Compare.
-func OpenCompared(ctx context.Context, nc *nats.Conn, compare Compare) (*Log, error) {
-	return OpenWith(ctx, nc, Config{Compare: compare})
-}
+func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenWith(ctx, nc, Config{}) }
 
 // Config is what a Log may be given.
 type Config struct {
@@ -55,12 +51,7 @@ type Config struct {
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
 	Short bool
 	// Copies are used by Watch instead of those of the log, which has none where one process writes and reads it.
-	Copies Copies
-}
-
-// Copies is where copies of a run's packs come from; see command.Waker.
-type Copies interface {
-	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
+	Copies command.Waker
 }
 
 // OpenWith is Open with a configuration.

@@ -196,7 +196,7 @@ func (w *scenarioWorld) judge(r *scenarioTrial) schema.RunState {
 	return state
 }
 
-// scenarioKills says for each part of the campaign what is killed.
+// scenarioKills are the parts of the campaign, with what is killed in each.
 var scenarioKills = []struct {
 	name  string
 	kinds []string

@@ -111,11 +111,7 @@ func (c *copyRows) writeRow(r *persister.BatchRow) {
 
 // copyRefused reports whether the database does not allow this role to COPY into partitions. Then rows are inserted.
 func copyRefused(err error) bool {
-	switch sqlState(err) {
-	case "42501", "0A000": // no privilege; COPY FROM with row security
-		return true
-	}
-	return false
+	return Denied(err) || sqlState(err) == "0A000" // COPY FROM with row security
 }
 
 // Denied reports whether the database has refused what its role may not do.

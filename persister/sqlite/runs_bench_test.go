@@ -11,7 +11,7 @@ import (
 	"agentstream/schema"
 )
 
-// BenchmarkRuns stores single events of so many live runs in paced transactions of 250, and prints the CPU time of a
+// BenchmarkRuns stores single events of so many live runs in transactions of 250, and prints the CPU time of a
 // row. Each run grows at a place of its own in the table.
 func BenchmarkRuns(b *testing.B) {
 	for _, runs := range []int{100, 1_000, 5_000, 10_000, 20_000} {

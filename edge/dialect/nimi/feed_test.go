@@ -6,7 +6,7 @@ import (
 	"agentstream/schema"
 )
 
-// TestBadEventsOfFeeds tells what no client of a feed is shown.
+// TestBadEventsOfFeeds feeds what no client of a feed is shown.
 func TestBadEventsOfFeeds(t *testing.T) {
 	for _, tt := range []struct{ run, typ, payload, bad string }{
 		{"runtime-account", "custom.runtime.account", `{"eventType":2,"unknown":1}`, ""},

@@ -1,9 +1,7 @@
 package rest
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -76,12 +74,7 @@ func (a *API) listRuns(c *protocol.Call) error {
 		next := runs[limit-1].Cursor().String()
 		out.NextCursor = &next
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	c.Reply(http.StatusOK, body)
-	return nil
+	return c.ReplyJSON(out)
 }
 
 func listed(r *schema.RunInfo) listedRun {

@@ -2,10 +2,8 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"agentstream/edge/auth"
@@ -86,7 +84,7 @@ func (a *API) operations(c *protocol.Call) error {
 	if a.cfg.Operator != nil {
 		out.Partitions = a.cfg.Operator.Partitions()
 	}
-	return reply(c, out)
+	return c.ReplyJSON(out)
 }
 
 func (a *API) listDeadLetters(c *protocol.Call) error {
@@ -99,7 +97,7 @@ func (a *API) listDeadLetters(c *protocol.Call) error {
 	if err != nil {
 		return lettersError("dead letters", err)
 	}
-	return reply(c, struct {
+	return c.ReplyJSON(struct {
 		Letters []DeadLetter `json:"deadletters"`
 		All     int          `json:"all"`
 	}{letters, all})
@@ -149,14 +147,5 @@ func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id str
 	if !found {
 		return fmt.Errorf("dead letter %q: %w", ends.Clip(c.Path("id")), dialect.ErrNotFound)
 	}
-	return reply(c, answer())
-}
-
-func reply(c *protocol.Call, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	c.Reply(http.StatusOK, body)
-	return nil
+	return c.ReplyJSON(answer())
 }

@@ -185,12 +185,7 @@ func (a *API) summary(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	c.Reply(http.StatusOK, body)
-	return nil
+	return c.ReplyJSON(out)
 }
 
 func (a *API) rootSummary(ctx context.Context, key schema.RunKey, head schema.Head) (out runSummary, err error) {

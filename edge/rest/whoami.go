@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
-	"net/http"
 	"time"
 
 	"agentstream/edge/protocol"
@@ -27,10 +25,5 @@ func whoami(c *protocol.Call) error {
 		at := c.Caller.Expires.UTC()
 		out.Expires = &at
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	c.Reply(http.StatusOK, body)
-	return nil
+	return c.ReplyJSON(out)
 }

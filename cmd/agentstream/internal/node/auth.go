@@ -113,8 +113,9 @@ type Gate struct {
 	Tickets      *auth.Tickets
 	Shares       *auth.Shares // nil: none are made
 	Checks       []edge.Check
-	jwt          *auth.JWT  // nil when no tokens are accepted
-	open         *auth.Open // nil when a credential is asked for
+	jwt          *auth.JWT   // nil when no tokens are accepted
+	open         *auth.Open  // nil when a credential is asked for
+	bearer       auth.Bearer // else these are accepted
 }
 
 // NewGate puts the node's authentication together. Keys of an issuer are fetched once, so that a
@@ -140,27 +141,26 @@ func (g *Gate) share(secret string) (err error) {
 	if secret == "" {
 		return nil
 	}
-	ask, still := g.Authenticate, g.Still
-	if g.Shares, err = auth.NewShares(auth.SharesConfig{Secret: []byte(secret), Still: still}); err != nil {
+	if g.Shares, err = auth.NewShares(auth.SharesConfig{Secret: []byte(secret), Still: g.Still}); err != nil {
 		return fmt.Errorf("--share-secret: %w", err)
 	}
-	shared := auth.Bearer{g.Shares}
+	schemes := append(auth.Bearer{g.Shares}, g.bearer...)
+	if g.open == nil {
+		g.Authenticate, g.Still = schemes.Authenticate, schemes.Still
+		return nil
+	}
 	g.Authenticate = func(r *http.Request) (auth.Caller, error) {
-		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer shr_") {
-			return ask(r)
+		c, err := g.open.Authenticate(r) // whose checks of the request are not about a credential
+		if err == nil && g.Shares.Owns(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")) {
+			return schemes.Authenticate(r)
 		}
-		if g.open != nil { // whose checks of the request are not about a credential
-			if _, err := g.open.Authenticate(r); err != nil {
-				return auth.Caller{}, err
-			}
-		}
-		return shared.Authenticate(r)
+		return c, err
 	}
 	g.Still = func(c auth.Caller) error {
-		if strings.HasPrefix(c.Credential, "share:") {
-			return g.Shares.Still(c)
+		if err := g.Shares.Still(c); err == nil {
+			return nil
 		}
-		return still(c)
+		return g.open.Still(c)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) er
 		}
 		bearer = append(bearer, s)
 	}
-	g.Authenticate, g.Still = bearer.Authenticate, bearer.Still
+	g.bearer, g.Authenticate, g.Still = bearer, bearer.Authenticate, bearer.Still
 	return nil
 }
 

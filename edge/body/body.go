@@ -50,7 +50,7 @@ func New(cfg Config) (*Bodies, error) {
 type Incoming struct {
 	w      http.ResponseWriter // of the HTTP server
 	r      *http.Request
-	Share  share // what it takes of the memory for bodies
+	Share  Share // what it takes of the memory for bodies
 	Most   int64 // bytes of a body whose size is declared, where they may be more than Config.MaxBytes
 	Unread bool  // it may be answered before its end, which has not been read
 }
@@ -59,16 +59,13 @@ type Incoming struct {
 func (bs *Bodies) Enter(c *Incoming, w http.ResponseWriter, r *http.Request, tenant string) {
 	c.w, c.r = w, r
 	if c.Share.room == nil { // else an earlier one of the request
-		c.Share = share{room: bs.room, tenant: tenant}
+		c.Share = Share{room: bs.room, tenant: tenant}
 	}
 }
 
 // Share returns what a tenant's stream takes of the memory for bodies, which is to be given back.
-func (bs *Bodies) Share(tenant string) interface {
-	Take(ctx context.Context, n int64) error
-	Give(n int64)
-} {
-	return &share{room: bs.room, tenant: tenant}
+func (bs *Bodies) Share(tenant string) *Share {
+	return &Share{room: bs.room, tenant: tenant}
 }
 
 // Plain holds a body that is a stream to its media types, and to no coding.

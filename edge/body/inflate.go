@@ -68,7 +68,7 @@ func newInflater(most int64, p *pieces) (*inflater, error) {
 
 // inflate puts what packed expands to into dst, which is empty but for its space, or into what it needs instead. It
 // holds a place while it works, so it waits for room before that: for as much as the body says that it needs.
-func (f *inflater) inflate(ctx context.Context, held *share, coding string, dst, packed []byte) ([]byte, error) {
+func (f *inflater) inflate(ctx context.Context, held *Share, coding string, dst, packed []byte) ([]byte, error) {
 	says := min(sizeOf(coding, packed), f.max+1)
 	if err := held.Take(ctx, says); err != nil {
 		return dst, err
@@ -117,7 +117,7 @@ func sizeOf(coding string, packed []byte) int64 {
 }
 
 // gunzip reads one byte more than is allowed at most. What it needs beyond what the body declared must be there at once.
-func (f *inflater) gunzip(ctx context.Context, held *share, says int64, dst, packed []byte) ([]byte, error) {
+func (f *inflater) gunzip(ctx context.Context, held *Share, says int64, dst, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	r, ok := f.gzip.Get().(*gzip.Reader)
 	if !ok {

@@ -26,8 +26,8 @@ func newRoom(cfg Config) *room {
 	return &room{total: cfg.Memory, wait: cfg.Wait, told: cfg.Held, tenants: make(map[string]int64)}
 }
 
-// share is what one request holds of a room. One goroutine uses it.
-type share struct {
+// Share is what one request holds of a room. It is safe for concurrent use once it has a room.
+type Share struct {
 	room   *room
 	tenant string
 	bytes  int64
@@ -35,7 +35,7 @@ type share struct {
 
 // Take waits a little until n bytes more are there. What is more than one request can ever have counts as what it can
 // have: then it has the tenant's whole part for itself.
-func (s *share) Take(ctx context.Context, n int64) error {
+func (s *Share) Take(ctx context.Context, n int64) error {
 	change, err := s.room.enter(s, n)
 	if err == nil {
 		return nil
@@ -56,13 +56,13 @@ func (s *share) Take(ctx context.Context, n int64) error {
 }
 
 // try is take without waiting.
-func (s *share) try(n int64) error {
+func (s *Share) try(n int64) error {
 	_, err := s.room.enter(s, n)
 	return err
 }
 
 // enter counts n bytes more into a share, or returns why not, and a channel for the next change.
-func (r *room) enter(s *share, n int64) (change <-chan struct{}, err error) {
+func (r *room) enter(s *Share, n int64) (change <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = min(n, r.total/2-s.bytes); n <= 0 {
@@ -85,13 +85,16 @@ func (r *room) enter(s *share, n int64) (change <-chan struct{}, err error) {
 }
 
 // Give returns n bytes to the room.
-func (s *share) Give(n int64) {
-	if n = min(n, s.bytes); n <= 0 {
+func (s *Share) Give(n int64) {
+	if n <= 0 { // as one that has no room holds nothing
 		return
 	}
 	r := s.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if n = min(n, s.bytes); n == 0 {
+		return
+	}
 	s.bytes -= n
 	if r.tenants[s.tenant] -= n; r.tenants[s.tenant] == 0 {
 		delete(r.tenants, s.tenant)

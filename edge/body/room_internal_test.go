@@ -3,6 +3,7 @@ package body
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,14 +18,14 @@ func newTestRoom(total int64) *room {
 // One tenant has half, two have a third each, and what nobody may have is left for the next.
 func TestRoomIsShared(t *testing.T) {
 	r := newTestRoom(120)
-	a, b, c := share{room: r, tenant: "a"}, share{room: r, tenant: "b"}, share{room: r, tenant: "c"}
+	a, b, c := Share{room: r, tenant: "a"}, Share{room: r, tenant: "b"}, Share{room: r, tenant: "c"}
 	if err := a.try(60); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.try(1); err != nil || a.bytes != 60 { // more than it can ever have
 		t.Fatalf("%v, %d", err, a.bytes)
 	}
-	if err := (&share{room: r, tenant: "a"}).try(1); !errors.Is(err, ends.ErrLimited) {
+	if err := (&Share{room: r, tenant: "a"}).try(1); !errors.Is(err, ends.ErrLimited) {
 		t.Fatalf("a tenant that holds half: %v", err)
 	}
 	if err := b.try(31); !errors.Is(err, ends.ErrNoRoom) && !errors.Is(err, ends.ErrLimited) {
@@ -39,7 +40,7 @@ func TestRoomIsShared(t *testing.T) {
 	if err := c.try(8); !errors.Is(err, ends.ErrNoRoom) {
 		t.Fatalf("a small tenant in a full room: %v", err)
 	}
-	for _, s := range []*share{&a, &b, &c} {
+	for _, s := range []*Share{&a, &b, &c} {
 		s.Give(s.bytes + 5)
 	}
 	if r.used != 0 || len(r.tenants) != 0 {
@@ -47,11 +48,28 @@ func TestRoomIsShared(t *testing.T) {
 	}
 }
 
+// A stream takes for what it reads while what it has stored is given back.
+func TestShareOfAStream(t *testing.T) {
+	r := newTestRoom(1 << 20)
+	s := (&Bodies{room: r}).Share("a")
+	var giving sync.WaitGroup
+	for range 1000 {
+		if err := s.Take(t.Context(), 7); err != nil {
+			t.Fatal(err)
+		}
+		giving.Go(func() { s.Give(7) })
+	}
+	giving.Wait()
+	if r.used != 0 || s.bytes != 0 {
+		t.Errorf("%d are used, %d held", r.used, s.bytes)
+	}
+}
+
 // Who waits gets what is given back in time, and is refused otherwise.
 func TestRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestRoom(100)
-		a, next, late := share{room: r, tenant: "a"}, share{room: r, tenant: "a"}, share{room: r, tenant: "a"}
+		a, next, late := Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}
 		if err := a.Take(t.Context(), 50); err != nil {
 			t.Fatal(err)
 		}

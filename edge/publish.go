@@ -92,13 +92,11 @@ func (s *Server) publishCall(c *call) error {
 }
 
 func (s *Server) publishOver(ctx context.Context, c *call, receive func() ([]byte, error), sink transport.Sink) error {
-	l := &live.Life{Caller: c.Caller}
-	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	l := c.lifeIn(ctx)
 	defer l.End(nil)
-	if err := s.live.Enter(l); err != nil {
+	if err := s.live.Join(l, &c.Report); err != nil {
 		return err
 	}
-	c.Release = func() { s.live.Leave(l) }
 	l.Expire()
 	c.Stream = c.route.stream
 	rc := http.NewResponseController(c.Writer)
@@ -120,7 +118,7 @@ func (s *Server) publishOver(ctx context.Context, c *call, receive func() ([]byt
 			}
 			return err
 		},
-		Form: func(dst []byte, r *publish.Receipt) []byte { return appendMessage(dst, words, r) },
+		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, words, r) },
 	})
 	unwatch := context.AfterFunc(l.Ctx, func() {
 		stream.Stop(context.Cause(l.Ctx))
@@ -165,13 +163,9 @@ func publishMessages(stream *publish.Stream, words dialect.Publishing, receive f
 }
 
 // appendMessage appends a receipt as a message behind its length, so that several can be delivered together.
-func appendMessage(dst []byte, words dialect.Publishing, r *publish.Receipt) []byte {
-	w := dialect.Receipt{Line: r.Line, Run: r.Run, Root: r.Root, First: r.First, Last: r.Last, Replayed: r.Replayed}
-	if no := r.Refusal; no != nil {
-		w.Code, w.Message, w.Field, w.Retry = no.Code, no.Message, no.Field, no.Retry
-	}
+func appendMessage(dst []byte, words dialect.Publishing, r *dialect.Receipt) []byte {
 	at := len(dst)
-	dst = words.AppendReceipt(append(dst, 0, 0, 0, 0), w)
+	dst = words.AppendReceipt(append(dst, 0, 0, 0, 0), *r)
 	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	return dst
 }

@@ -11,13 +11,16 @@ type Publishing interface {
 	AppendReceipt(dst []byte, r Receipt) []byte
 }
 
-// Receipt answers what a client has published: see publish.Receipt. With a Code it is a refusal.
+// Receipt answers lines of one run: Last-First+1 of them, the newest of which is Line, are stored with these numbers. With
+// a Code it refuses Line alone.
 type Receipt struct {
 	Line        int
-	Run, Root   string
+	Run         string // "" when the line does not name one
 	First, Last schema.Seq
-	Replayed    bool
+	Root        string // the run whose numbers these are, where Run is a child of it
+	Replayed    bool   // it is what was stored when the line came first
 
+	Status               int // of HTTP
 	Code, Message, Field string
 	Retry                int // seconds
 }

@@ -234,7 +234,7 @@ func (in *input) refuse(run []byte, err error) error {
 		in.flush()
 		s.change.Wait()
 	}
-	s.answer(&Receipt{Line: in.n, Run: string(run), Refusal: s.cfg.Refuse(err)})
+	s.answer(refused(in.n, string(run), s.cfg.Refuse(err)))
 	return s.stopped
 }
 

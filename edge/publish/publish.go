@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/limits"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -56,25 +57,18 @@ type Client struct {
 	// Deliver writes answers, each in the form of Form. One goroutine calls it at a time. nil: they are kept for Answers.
 	Deliver func([]byte) error
 	// Form appends an answer; nil: AppendJSON.
-	Form func(dst []byte, r *Receipt) []byte
+	Form func(dst []byte, r *dialect.Receipt) []byte
 	// KeepAlive is the silence after which Sign is delivered; 0: never.
 	KeepAlive time.Duration
 	Sign      []byte
 }
 
-// Receipt answers lines of one run: Last-First+1 of them, the newest of which is Line, are stored with these numbers. With
-// a Refusal it answers Line alone.
-type Receipt struct {
-	Line        int
-	Run         string // "" when the line does not name one
-	First, Last schema.Seq
-	Root        string // the run whose numbers these are, where Run is a child of it
-	Replayed    bool   // it is what was stored when the line came first
-	Refusal     *producers.Refusal
+func refused(line int, run string, no *producers.Refusal) *dialect.Receipt {
+	return &dialect.Receipt{Line: line, Run: run, Status: no.Status, Code: no.Code, Message: no.Message, Field: no.Field, Retry: no.Retry}
 }
 
 // AppendJSON appends the receipt as one line of NDJSON, with its line feed.
-func AppendJSON(dst []byte, r *Receipt) []byte {
+func AppendJSON(dst []byte, r *dialect.Receipt) []byte {
 	dst = append(dst, '{')
 	if r.Line > 0 {
 		dst = append(strconv.AppendInt(append(dst, `"line":`...), int64(r.Line), 10), ',')
@@ -82,8 +76,8 @@ func AppendJSON(dst []byte, r *Receipt) []byte {
 	if r.Run != "" { // ids need no escaping
 		dst = append(append(append(dst, `"run_id":"`...), r.Run...), `",`...)
 	}
-	if r.Refusal != nil {
-		return append(appendRefusal(dst, r.Refusal), '}', '\n')
+	if r.Code != "" {
+		return append(appendRefusal(dst, r), '}', '\n')
 	}
 	dst = strconv.AppendInt(append(dst, `"first_seq":`...), int64(r.First), 10)
 	dst = strconv.AppendInt(append(dst, `,"last_seq":`...), int64(r.Last), 10)
@@ -96,7 +90,7 @@ func AppendJSON(dst []byte, r *Receipt) []byte {
 	return append(dst, '}', '\n')
 }
 
-func appendRefusal(dst []byte, r *producers.Refusal) []byte {
+func appendRefusal(dst []byte, r *dialect.Receipt) []byte {
 	dst = appendText(append(dst, `"error":{"code":`...), r.Code)
 	dst = appendText(append(dst, `,"message":`...), r.Message)
 	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(r.Status), 10)

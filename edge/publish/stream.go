@@ -158,7 +158,7 @@ func (s *Stream) drop(err error) {
 
 // Finish waits until every line is answered and every answer delivered, or that has failed, and ends what the stream has
 // started. Tell, if there is one, is the last answer. The error is Deliver's.
-func (s *Stream) Finish(tell *Receipt) error {
+func (s *Stream) Finish(tell *dialect.Receipt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.flush()
@@ -190,7 +190,7 @@ func (s *Stream) End(err error) error {
 	case err == nil, errors.Is(err, ErrGarbage):
 		return s.Finish(nil)
 	}
-	return s.Finish(&Receipt{Refusal: s.cfg.Refuse(err)})
+	return s.Finish(refused(0, "", s.cfg.Refuse(err)))
 }
 
 // Stored returns how many lines were stored.
@@ -236,7 +236,7 @@ func (s *Stream) prune() {
 }
 
 // answer adds an answer to those that are to be delivered. It needs mu.
-func (s *Stream) answer(r *Receipt) {
+func (s *Stream) answer(r *dialect.Receipt) {
 	if s.failed == nil {
 		s.out = s.client.Form(s.out, r)
 	}

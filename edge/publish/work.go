@@ -3,6 +3,7 @@ package publish
 import (
 	"fmt"
 
+	"agentstream/edge/dialect"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -169,7 +170,7 @@ func (s *Stream) settle(l *lane, w *worker) {
 // receipt answers lines from the i-th on that have got numbers one behind another, and returns how far it has come.
 func (s *Stream) receipt(l *lane, w *worker, i int) int {
 	a, at := &w.answers[i], &w.places[i]
-	r := Receipt{Line: at.line, Run: l.run, First: a.First, Last: a.Last, Root: a.Root, Replayed: a.Replayed, Refusal: a.Refusal}
+	r := dialect.Receipt{Line: at.line, Run: l.run, First: a.First, Last: a.Last, Root: a.Root, Replayed: a.Replayed}
 	if a.Refusal != nil {
 		if n := a.Refusal.Line; n > 0 && n <= len(at.lines) {
 			r.Line = at.lines[n-1]
@@ -178,7 +179,7 @@ func (s *Stream) receipt(l *lane, w *worker, i int) int {
 			l.refusal = a.Refusal
 			s.bad++
 		}
-		s.answer(&r)
+		s.answer(refused(r.Line, r.Run, a.Refusal))
 		return i + 1
 	}
 	for i++; i < len(w.answers) && at.lines == nil; i++ {
@@ -199,7 +200,7 @@ const maxBad = 4096
 // turnAway refuses what waits for a run with which there was trouble. It needs mu.
 func (s *Stream) turnAway(l *lane) {
 	for i := range l.places {
-		s.answer(&Receipt{Line: l.places[i].line, Run: l.run, Refusal: l.refusal})
+		s.answer(refused(l.places[i].line, l.run, l.refusal))
 	}
 	s.release(l.places)
 	clear(l.posts)

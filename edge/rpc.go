@@ -37,6 +37,13 @@ func (s *Server) rpc(c *call) error {
 	return err
 }
 
+// lifeIn begins the life of a stream within a gRPC call.
+func (c *call) lifeIn(ctx context.Context) *live.Life {
+	l := &live.Life{Caller: c.Caller}
+	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	return l
+}
+
 // calls returns what reads the call's message. That of a caller who may not call is small.
 func (s *Server) calls(c *call) *grpc.Transport {
 	if c.late != nil {
@@ -61,8 +68,7 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 	if serve := c.Protocol.Streams[b.Name].Serve; serve != nil {
 		return s.send(ctx, c, b, request, sink, serve)
 	}
-	l := &live.Life{Caller: c.Caller}
-	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	l := c.lifeIn(ctx)
 	in := dialect.Input{Stream: b.Name, Header: c.Request.Header}
 	var err error
 	if in.Body, err = c.Protocol.Text(request); err != nil {
@@ -93,13 +99,11 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 
 // send serves a stream that is no run's.
 func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink, serve func(*protocol.Call, dialect.Input, protocol.Sending) error) error {
-	l := &live.Life{Caller: c.Caller}
-	l.Ctx, l.Cancel = context.WithCancelCause(ctx)
+	l := c.lifeIn(ctx)
 	defer l.End(nil)
-	if err := s.live.Enter(l); err != nil {
+	if err := s.live.Join(l, &c.Report); err != nil {
 		return err
 	}
-	c.Release = func() { s.live.Leave(l) } // a node that drains waits until the stream's end was sent
 	c.EndOf, c.Stream = c.lastWord, b
 	if _, err := sink.Flush(); err != nil { // a call that has no message yet has begun as well
 		return live.Ended(l.Ctx, err)

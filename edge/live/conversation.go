@@ -76,10 +76,9 @@ var errUnsubscribed = errors.New("the client has ended the subscription")
 // Converse takes a place among the streams, which Report.Release releases. The first turn is Begin's: those of messages
 // that come earlier wait.
 func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
-	if err := v.Enter(cfg.Life); err != nil {
+	if err := v.Join(cfg.Life, cfg.Report); err != nil {
 		return nil, err
 	}
-	cfg.Report.Release = func() { v.Leave(cfg.Life) }
 	cfg.Life.Expire()
 	c := &Conversation{live: v, cfg: cfg, life: cfg.Life, begun: time.Now()}
 	c.turn.Lock()

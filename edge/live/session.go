@@ -43,13 +43,22 @@ type Session struct {
 // dialect.ErrComplete when the run has ended and the client has all of it.
 func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session, error) {
 	return v.session(l, c, b, req, func() error {
-		if err := v.Enter(l); err != nil {
-			return err
+		err := v.Join(l, c)
+		if err == nil {
+			l.Expire()
 		}
-		c.Release = func() { v.Leave(l) } // a node that drains waits until the stream's end was sent
-		l.Expire()
-		return nil
+		return err
 	})
+}
+
+// Join is Enter for a call that reports to c. It leaves when the call is over: a node that drains waits until the stream's end was
+// sent.
+func (v *Live) Join(l *Life, c *Report) error {
+	err := v.Enter(l)
+	if err == nil {
+		c.Release = func() { v.Leave(l) }
+	}
+	return err
 }
 
 // session opens what a request asks for, when its run may be seen and enter takes it in.

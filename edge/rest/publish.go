@@ -106,10 +106,9 @@ func (a *API) publishStream(c *protocol.Call) error {
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
 	defer l.End(nil)
-	if err := a.cfg.Live.Enter(l); err != nil {
+	if err := a.cfg.Live.Join(l, &c.Report); err != nil {
 		return err
 	}
-	c.Release = func() { a.cfg.Live.Leave(l) }
 	l.Expire()
 	rc := http.NewResponseController(c.Writer)
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {

@@ -79,7 +79,7 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 		commands := make(chan schema.Event)
 		go func() {
 			defer close(commands)
-			if err := told(ctx, cl, id, created.Last, commands); err != nil {
+			if err := follow(ctx, cl, id, created.Last, commands); err != nil {
 				stop(err)
 			}
 		}()
@@ -95,8 +95,8 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 	})
 }
 
-// told hands over the commands to a run behind an event, until the run has ended.
-func told(ctx context.Context, cl *agentstream.Client, run string, after schema.Seq, to chan<- schema.Event) error {
+// follow hands over the commands to a run behind an event, until the run has ended.
+func follow(ctx context.Context, cl *agentstream.Client, run string, after schema.Seq, to chan<- schema.Event) error {
 	for e, err := range cl.Watch(ctx, run, agentstream.Options{After: after, Types: []string{"command.*"}}).All(ctx) {
 		if gap := new(agentstream.GapError); errors.As(err, &gap) {
 			continue // other types are in between

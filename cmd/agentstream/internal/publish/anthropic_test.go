@@ -238,12 +238,21 @@ func TestPublishAnthropicInterruptedBeforeTheFirstAnswer(t *testing.T) {
 		fmt.Fprint(w, `{"first_seq":9,"last_seq":9}`)
 	}))
 	defer server.Close()
+	begun, _, _ := strings.Cut(stream("m", "hello", "end_turn"), "event: message_stop") // the end could be in the first request, too
 	cmd := Cmd{ServerFlags: cli.ServerFlags{Server: server.URL}, RunID: "r1", Format: "anthropic",
-		Streams: cli.Streams{In: strings.NewReader(stream("m", "hello", "end_turn")), Out: io.Discard, Err: io.Discard}}
+		Streams: cli.Streams{In: io.MultiReader(strings.NewReader(begun), until{ctx}), Out: io.Discard, Err: io.Discard}}
 	if err := cmd.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	if len(bodies) != 2 || !strings.Contains(bodies[1], `"aborted"`) {
 		t.Errorf("requests %q", bodies)
 	}
+}
+
+// until is an input in which nothing more comes until a context ends.
+type until struct{ ctx context.Context }
+
+func (u until) Read([]byte) (int, error) {
+	<-u.ctx.Done()
+	return 0, io.EOF
 }

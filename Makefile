@@ -184,11 +184,26 @@ rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virt
 
 RESULTS ?= bin/referee
 ROUNDS  ?= 3
+BEFORE  ?=
+# Lines of the referee, and shapes of the product, that single events are judged by.
+SINGLE  := pace-,s2,stream-,s5-one-,s5-16,s5-sync,s5-stream,s5-http-64,s1-sse,s3-sse-5000,s4-10000-1,s4-100000-1,disk
+SHAPES  = $(if $(BEFORE),dev-before$(comma))dev,split
+comma   := ,
 
 .PHONY: referee
 referee: build ## Measure beside the references; REFEREE=harness or BENCH_SRC=its source, RESULTS=folder
 	@go build -C bench -o ../bin/bench-referee ./referee
 	bin/bench-referee run -out $(RESULTS) -rounds $(ROUNDS) $(ARGS)
+
+.PHONY: single
+single: ARGS += -before '$(BEFORE)' -shapes $(SHAPES) -only $(SINGLE)
+single: referee ## Measure single events at a rate, acknowledged, on disk; BEFORE=an earlier binary to take turns with
+	@cat $(RESULTS)/table.md
+
+.PHONY: profile
+profile: build ## Print what an event costs by parts of the product, from CPU profiles; BEFORE=an earlier binary, RESULTS=folder
+	@go build -C bench -o ../bin/bench-referee ./referee
+	bin/bench-referee profile -out $(RESULTS) -rounds $(ROUNDS) -before '$(BEFORE)' -shapes $(if $(BEFORE),dev-before$(comma))dev $(ARGS)
 
 .PHONY: capacity
 capacity: build ## Measure how cost grows, simulate 100,000 runs and more, and fill in docs/capacity.md

@@ -58,8 +58,8 @@ func (r *results) costsOf() (c costs, err error) {
 	return c, err
 }
 
-// load is a deployment that is asked for.
-type load struct {
+// deployment is what is asked for.
+type deployment struct {
 	watchers, runs int
 	perRun         float64 // events a second of each run
 }
@@ -84,7 +84,7 @@ type demand struct {
 }
 
 // demandOf assumes single events, which is the most that they can cost, and watchers spread evenly.
-func (c costs) demandOf(l load) demand {
+func (c costs) demandOf(l deployment) demand {
 	d := demand{events: float64(l.runs) * l.perRun, deliveries: float64(l.watchers) * l.perRun}
 	d.edge = (d.events*c.post + d.deliveries*c.deliver) / 1e6
 	d.nats = replicas * d.events * c.nats / 1e6
@@ -123,7 +123,7 @@ func (c costs) ceilings(n node, watchersPerRun float64) []ceiling {
 
 // What the page is asked for.
 var (
-	million   = load{watchers: 1_000_000, runs: 100_000}
+	million   = deployment{watchers: 1_000_000, runs: 100_000}
 	plainNode = node{cores: 8, share: 0.6, gib: 16}
 	rates     = []float64{0.1, 0.5, 2, 10}
 )

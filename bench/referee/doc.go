@@ -6,9 +6,12 @@
 // The harness is a program of its own that is named by a flag or by the variable REFEREE (built) or
 // BENCH_SRC (its source): it starts a target, loads it, counts every delivery, and prints a line of
 // JSON. referee offers it two shapes of the product as targets, dev (one process) and split
-// (nats-server, edge and persist beside a PostgreSQL), and the harness' own reference targets.
+// (nats-server, edge and persist beside a PostgreSQL), and the harness' own reference targets. Either shape may also be made
+// of an earlier binary, dev-before and split-before, so that both take turns. What the harness has no publisher for, publish
+// streams, is loaded by package load.
 //
 //	referee run      the scenarios, with a bar and a verdict each
+//	referee profile  what an event costs by parts of the product, from CPU profiles
 //	referee growth   how cost grows with watchers and with runs, and what that means for capacity
 //	referee report   the tables and pictures anew, from what has been measured
 //	referee serve    one shape of the product as one process tree, for the harness

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"agentstream/bench/load"
 	"agentstream/internal/localpg"
 )
 
@@ -203,13 +204,45 @@ func TestRefereeMeasuresBothShapes(t *testing.T) {
 	if err := again.measureAll(t.Context(), []line{l, sdk}); err != nil {
 		t.Errorf("a measurement is repeated: %v", err)
 	}
-	if _, err := again.results.report(false, r.shapes, ""); err != nil {
+	if _, err := again.results.report(false, r.shapes, "", ""); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"table.md", "s2-p50_ms.svg"} {
 		if b, err := os.ReadFile(filepath.Join(again.results.dir, name)); err != nil || len(b) == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// What the harness has no publisher for is loaded by the project's own: a stream, what it leaves on disk, and a profile. An
+// earlier binary takes turns, but for streams.
+func TestRefereeLoadsByItself(t *testing.T) {
+	r := realReferee(t, shapeDev+beforeSuffix, shapeDev)
+	r.before = r.agentstream
+	small := func(id string, stream bool) line {
+		return line{id: id, what: id, window: time.Second, load: &load.Config{Scenario: load.ManyRuns, Runs: 5, Watchers: 1, Rate: 200, Stream: stream,
+			Duration: time.Second, Warm: 100 * time.Millisecond}}
+	}
+	stream, stored, profile := small("stream", true), small("stored", false), small("profile", false)
+	stored.disk, stored.sync, profile.profile = true, true, true
+	if err := r.measureAll(t.Context(), []line{stream, stored, profile}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.results.of(stream.id, r.shapes[0])); n != 0 {
+		t.Errorf("a stream is published %d times to an earlier binary", n)
+	}
+	if recs := r.results.of(stream.id, shapeDev); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].Metrics["delivered_s"] < 150 || recs[0].CPU == "" {
+		t.Errorf("stream: %+v", recs)
+	}
+	for _, shape := range r.shapes {
+		recs := r.results.of(stored.id, shape)
+		if len(recs) != 1 || recs[0].Metrics["log_bytes_per_event"] < 240 || recs[0].Metrics["archive_bytes_per_event"] < 240 {
+			t.Errorf("%s: on disk: %+v", shape, recs)
+		}
+	}
+	var table strings.Builder
+	if err := r.results.writeProfiles(t.Context(), &table, profile, r.shapes); err != nil || !strings.Contains(table.String(), "| profile: CPU µs an event | dev-before | dev |") {
+		t.Errorf("%v:\n%s", err, &table)
 	}
 }
 

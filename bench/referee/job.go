@@ -22,6 +22,7 @@ import (
 // referee runs measurements one after another.
 type referee struct {
 	self, harness, agentstream, natsServer string
+	before                                 string // an earlier binary of the product, or ""
 	lock                                   string // file; "" takes no lock
 	ports                                  ports
 	shapes                                 []string
@@ -46,10 +47,12 @@ func (r *referee) measureAll(ctx context.Context, lines []line) error {
 				if r.results.has(k) {
 					continue
 				}
+				busy := r.busy()
 				rec, err := r.measure(ctx, l, k)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
+				rec.CPU, rec.Others = cpuModel(), r.busy().others(busy)
 				if err != nil {
 					rec = record{jobKey: k, Err: err.Error()}
 					failed = append(failed, fmt.Errorf("round %d, %s on %s: %w", k.Round, k.Line, k.Target, err))
@@ -69,7 +72,14 @@ func (r *referee) targets(l line) (list []string) {
 	for _, ref := range l.refs {
 		list = append(list, ref.target)
 	}
-	return append(list, r.shapes...)
+	for _, s := range r.shapes {
+		// An earlier binary may have no streams to publish over, and only one process keeps everything in one folder.
+		if isBefore(s) && l.load != nil && l.load.Stream || l.disk && strings.HasPrefix(s, shapeSplit) {
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func brief(l line, rec record) string {
@@ -119,7 +129,12 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 	defer os.RemoveAll(state)
 	s := &sampler{state: state, metrics: r.ports.admin(), apart: map[string]int{}}
 	env := os.Environ()
-	if k.Target == shapeSplit {
+	shape, old := strings.CutSuffix(k.Target, beforeSuffix)
+	agentstream := r.agentstream
+	if old {
+		agentstream = r.before
+	}
+	if shape == shapeSplit {
 		dsn, err := r.database(ctx)
 		if err != nil {
 			return record{}, err
@@ -127,16 +142,19 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 		env = append(env, "AGENTSTREAM_POSTGRES="+dsn)
 		s.apart["postgres"], s.metrics = r.postgres.proc.PID(), r.ports.persistAdmin()
 	}
-	serveArgs := []string{"serve", "-shape", k.Target, "-agentstream", r.agentstream, "-nats-server", r.natsServer,
+	serveArgs := []string{"serve", "-shape", shape, "-agentstream", agentstream, "-nats-server", r.natsServer,
 		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first), "-nats=" + strconv.FormatBool(l.sdk > 0 || l.nats),
-		"-ingest=" + strconv.FormatBool(l.nats)}
+		"-ingest=" + strconv.FormatBool(l.nats), "-sync=" + strconv.FormatBool(l.sync)}
 	sampling, stop := context.WithCancel(ctx)
 	sampled := make(chan struct{})
 	go func() { s.run(sampling); close(sampled) }()
 	var m map[string]float64
-	if l.sdk > 0 {
+	switch {
+	case l.sdk > 0:
 		m, err = r.measureSDK(ctx, l, k, env, serveArgs)
-	} else {
+	case l.load != nil:
+		m, err = r.measureLoad(ctx, l, k, env, serveArgs, state)
+	default:
 		m, err = r.harnessRun(ctx, k, env, slices.Concat(l.args, r.custom(l, serveArgs)))
 	}
 	stop()

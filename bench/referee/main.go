@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-const usage = "referee run|growth|report [flags], or serve and sdk, which these start; -h after the command lists its flags"
+const usage = "referee run|growth|profile|report [flags], or serve and sdk, which these start; -h after the command lists its flags"
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -38,7 +38,7 @@ func command(ctx context.Context, args []string) error {
 		return serve(ctx, args[1:])
 	case "sdk":
 		return sdk(ctx, args[1:], os.Stdout)
-	case "run", "growth", "report":
+	case "run", "growth", "profile", "report":
 		return judge(ctx, args[0], args[1:])
 	}
 	return errors.New(usage)
@@ -46,9 +46,9 @@ func command(ctx context.Context, args []string) error {
 
 // options of the commands that people give.
 type options struct {
-	out, harness, source, agentstream, natsServer, lock, only, shapes, page string
-	rounds, port                                                            int
-	short, strict                                                           bool
+	out, harness, source, agentstream, before, natsServer, lock, only, shapes, page string
+	rounds, port                                                                    int
+	short, strict                                                                   bool
 }
 
 func parse(name string, args []string) (o options, err error) {
@@ -57,11 +57,12 @@ func parse(name string, args []string) (o options, err error) {
 	f.StringVar(&o.harness, "harness", os.Getenv("REFEREE"), "built harness ($REFEREE)")
 	f.StringVar(&o.source, "source", os.Getenv("BENCH_SRC"), "source of the harness, built when there is no built one ($BENCH_SRC)")
 	f.StringVar(&o.agentstream, "agentstream", filepath.Join("bin", "agentstream"), "the product's binary")
+	f.StringVar(&o.before, "before", os.Getenv("REFEREE_BEFORE"), "an earlier binary of the product, for the shapes dev-before and split-before ($REFEREE_BEFORE)")
 	f.StringVar(&o.natsServer, "nats-server", os.Getenv("NATS_SERVER"), "nats-server binary; built from the module when there is none ($NATS_SERVER)")
 	f.StringVar(&o.lock, "lock", os.Getenv("REFEREE_LOCK"), "file to lock for each measurement ($REFEREE_LOCK)")
-	f.StringVar(&o.only, "only", "", "lines to measure, by commas; the beginning of a name is enough")
+	f.StringVar(&o.only, "only", "", "lines to measure, by commas: names, or beginnings of names")
 	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit, "shapes of the product, by commas")
-	f.StringVar(&o.page, "page", "", "page that gets the capacity between its marks")
+	f.StringVar(&o.page, "page", "", "page that gets the tables between its marks; those of how cost grows with growth")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds")
 	f.IntVar(&o.port, "port", 18080, "first of four ports")
 	f.BoolVar(&o.short, "short", false, "short timed parts: shows that it works; the figures are worth nothing")
@@ -90,8 +91,12 @@ func judge(ctx context.Context, name string, args []string) error {
 	}
 	shapes := strings.Split(o.shapes, ",")
 	for _, s := range shapes {
-		if s != shapeDev && s != shapeSplit {
+		base, old := strings.CutSuffix(s, beforeSuffix)
+		if base != shapeDev && base != shapeSplit {
 			return fmt.Errorf("no shape %q", s)
+		}
+		if old && o.before == "" && name != "report" {
+			return fmt.Errorf("shape %s: set REFEREE_BEFORE to an earlier binary", s)
 		}
 	}
 	var measured error
@@ -100,7 +105,14 @@ func judge(ctx context.Context, name string, args []string) error {
 			return ctx.Err()
 		}
 	}
-	passed, err := res.report(o.short, shapes, o.page)
+	if name == "profile" {
+		return errors.Join(measured, res.reportProfiles(ctx, profileLine(o.short), shapes))
+	}
+	scenariosPage, growthPage := o.page, ""
+	if name == "growth" {
+		scenariosPage, growthPage = "", o.page
+	}
+	passed, err := res.report(o.short, shapes, scenariosPage, growthPage)
 	if err := errors.Join(measured, err); err != nil {
 		return err
 	}
@@ -116,6 +128,9 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	if name == "growth" {
 		lines = slices.Concat(growth(o.short), capacityNeeds(lines))
 	}
+	if name == "profile" {
+		lines = []line{profileLine(o.short)}
+	}
 	if lines = o.chosen(lines); len(lines) == 0 {
 		return fmt.Errorf("no line begins with %q", o.only)
 	}
@@ -127,7 +142,11 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	var err1, err2 error
 	of.Agentstream, err1 = hashOf(r.agentstream)
 	of.Harness, err2 = hashOf(r.harness)
-	if err := errors.Join(err1, err2); err != nil {
+	var err3 error
+	if r.before != "" {
+		of.Before, err3 = hashOf(r.before)
+	}
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	if err := res.claim(of); err != nil {
@@ -145,9 +164,13 @@ func (o options) chosen(lines []line) []line {
 	if o.only == "" {
 		return lines
 	}
+	names := make(map[string]bool)
+	for _, l := range lines {
+		names[l.id] = true
+	}
 	wanted := strings.Split(o.only, ",")
 	return slices.DeleteFunc(lines, func(l line) bool {
-		return !slices.ContainsFunc(wanted, func(w string) bool { return strings.HasPrefix(l.id, w) })
+		return !slices.ContainsFunc(wanted, func(w string) bool { return l.id == w || !names[w] && strings.HasPrefix(l.id, w) })
 	})
 }
 
@@ -158,6 +181,11 @@ func (o options) binaries(ctx context.Context, r *referee) (err error) {
 	}
 	if r.agentstream, err = filepath.Abs(o.agentstream); err != nil {
 		return err
+	}
+	if r.before = o.before; r.before != "" {
+		if r.before, err = filepath.Abs(o.before); err != nil {
+			return err
+		}
 	}
 	if o.harness == "" && o.source == "" {
 		return errors.New("no harness: set REFEREE to the built program or BENCH_SRC to its source")

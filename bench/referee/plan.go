@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"agentstream/bench/load"
 )
 
 // Shapes of the product.
@@ -13,12 +16,35 @@ const (
 	shapeSplit = "split" // nats-server, edge and persist; PostgreSQL apart
 )
 
+// beforeSuffix ends the name of a shape that is made of an earlier binary.
+const beforeSuffix = "-before"
+
+// shapeBefore as a bar's reference is the same shape made of the earlier binary.
+const shapeBefore = "before"
+
+func isBefore(shape string) bool { return strings.HasSuffix(shape, beforeSuffix) }
+
+// isReference reports whether a bar compares with a target of the harness, and not with another shape.
+func (b bar) isReference() bool { return b.of != shapeBefore && b.of != shapeDev }
+
+// beside is the target that a shape is compared with.
+func (b bar) beside(shape string) string {
+	if b.of == shapeBefore {
+		return shape + beforeSuffix
+	}
+	return b.of
+}
+
 // line is one thing that is measured, on the product and on its references.
 type line struct {
 	id, what string
 	args     []string      // of the harness
 	window   time.Duration // length of its timed part, for the CPU of single processes
 	sdk      int           // not the harness: so many runs published through the SDK
+	load     *load.Config  // not the harness: this load
+	profile  bool          // a CPU profile is taken of the measured part
+	disk     bool          // what an event takes on disk is measured as well
+	sync     bool          // the log is written to the disk before it acknowledges
 	nats     bool          // the harness publishes over NATS, as it does to the reference, not over HTTP
 	refs     []reference
 	bars     []bar
@@ -68,7 +94,7 @@ func scenarios(short bool) []line {
 	if short {
 		watch, rate = 2*time.Second, 2*time.Second
 	}
-	return slices.Concat(fanOut(watch), paced(rate), manyRuns(rate), idle(), replays(), single(watch), publishing(watch))
+	return slices.Concat(fanOut(watch), paced(rate), manyRuns(rate), streamed(rate), idle(), replays(), single(watch), publishing(watch))
 }
 
 func fanOut(dur time.Duration) []line {
@@ -78,36 +104,55 @@ func fanOut(dur time.Duration) []line {
 	show := []string{"delivered_s", "events_per_read", "wire_bytes_per_event", "p99_ms"}
 	return []line{
 		{id: "s1-sse", what: "1 run, 1,000 SSE", args: args("sse"), window: dur, show: show,
-			refs: []reference{{target: "limit-log"}}, bars: []bar{times("cpu_s_per_M", 1.5, "limit-log")}},
+			refs: []reference{{target: "limit-log"}}, bars: []bar{times("cpu_s_per_M", 1.5, "limit-log"), times("cpu_s_per_M", 1.03, shapeBefore)}},
 		{id: "s1-ws", what: "1 run, 1,000 WebSockets", args: args("ws"), window: dur, show: show,
 			refs: []reference{{target: "limit-wslog"}}, bars: []bar{times("cpu_s_per_M", 2, "limit-wslog")}},
 	}
 }
 
+func manyRunsAt(runs, subs, rate int, dur time.Duration) []string {
+	return []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(subs), "-rate", strconv.Itoa(rate), "-dur", dur.String()}
+}
+
+// besideDev are the bars of what a split shape may take longer than dev.
+var besideDev = []bar{times("p50_ms", 1.5, shapeDev), times("p99_ms", 1.5, shapeDev)}
+
 // paced are lines at a rate that leaves the machine room: what counts is the delay.
 func paced(dur time.Duration) (list []line) {
 	at := func(id, what string, runs, subs, rate int, bars ...bar) line {
 		return line{id: id, what: fmt.Sprintf("%s, %s ev/s, a POST each", what, thousands(rate)), window: dur,
-			args: []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(subs), "-rate", strconv.Itoa(rate), "-dur", dur.String()},
+			args: manyRunsAt(runs, subs, rate, dur),
 			show: []string{"acked_s", "p50_ms", "p99_ms", "cpu_s_per_M", "harness_cores"}, refs: []reference{{target: "nats-js"}}, bars: bars}
 	}
 	for _, rate := range []int{100, 1000} {
 		list = append(list, at(fmt.Sprintf("pace-1000-%d", rate), "1 run, 1,000 SSE", 1, 1000, rate))
 	}
 	return append(list,
-		at("pace-500-2000", "500 runs × 2 watchers", 500, 2, 2000, atMost("p99_ms", 10)),
-		at("pace-500-5000", "500 runs × 2 watchers", 500, 2, 5000, times("cpu_s_per_M", 1.6, "nats-js"), atMost("p50_ms", 1), atMost("p99_ms", 25)))
+		at("pace-500-2000", "500 runs × 2 watchers", 500, 2, 2000, append(besideDev, atMost("p99_ms", 10))...),
+		at("pace-500-5000", "500 runs × 2 watchers", 500, 2, 5000,
+			append(besideDev, times("cpu_s_per_M", 1.6, "nats-js"), atMost("p50_ms", 1), atMost("p99_ms", 25))...))
 }
 
-// single are acknowledged POSTs of one event, the publisher's worst case.
+// single are acknowledged POSTs of one event, the publisher's worst case, and of few.
 func single(dur time.Duration) (list []line) {
 	for _, l := range []struct {
-		runs int
-		bars []bar
-	}{{1, nil}, {64, []bar{atLeast("acked_s", 25_000)}}} {
-		list = append(list, line{id: fmt.Sprintf("s5-one-%d", l.runs), what: fmt.Sprintf("acknowledged publish, %d run(s), a POST an event", l.runs),
-			args: []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", "1", "-dur", dur.String()}, window: dur,
-			show: []string{"acked_s", "cpu_s_per_M"}, refs: []reference{{target: "nats-js"}}, bars: l.bars})
+		id, what    string
+		runs, batch int
+		sync        bool
+		bars        []bar
+	}{
+		{"one-1", "a POST an event", 1, 1, false, nil},
+		{"one-64", "a POST an event", 64, 1, false, []bar{atLeast("acked_s", 25_000)}},
+		{"16-64", "16 events a POST", 64, 16, false, []bar{atLeast("acked_s", 100_000)}},
+		{"sync-64", "a POST an event, --sync always", 64, 1, true, nil},
+	} {
+		ref := "nats-js"
+		if l.sync {
+			ref = "nats-jssync"
+		}
+		list = append(list, line{id: "s5-" + l.id, what: fmt.Sprintf("acknowledged publish, %d run(s), %s", l.runs, l.what), sync: l.sync,
+			args: []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", strconv.Itoa(l.batch), "-dur", dur.String()}, window: dur,
+			show: []string{"acked_s", "cpu_s_per_M"}, refs: []reference{{target: ref}}, bars: l.bars})
 	}
 	return list
 }
@@ -117,10 +162,13 @@ func manyRuns(dur time.Duration) (list []line) {
 		id, how string
 		nats    bool
 	}{{"s2", "a POST each", false}, {"s2-nats", "over NATS", true}} {
+		bars := []bar{times("p50_ms", 2, "nats-js"), times("p99_ms", 2, "nats-js"), times("cpu_s_per_M", 2, "nats-js")}
+		if !over.nats {
+			bars = append(append(bars, besideDev...), atLeast("acked_s", 9990), atMost("p50_ms", 4), atMost("p99_ms", 90))
+		}
 		list = append(list, line{id: over.id, what: "500 runs × 2 watchers, 10,000 ev/s, " + over.how, window: dur, nats: over.nats,
-			args: []string{"-s", "s2", "-channels", "500", "-subs", "2", "-rate", "10000", "-dur", dur.String()},
-			show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}},
-			bars: []bar{times("p50_ms", 2, "nats-js"), times("p99_ms", 2, "nats-js"), times("cpu_s_per_M", 2, "nats-js")}})
+			args: manyRunsAt(500, 2, 10_000, dur), bars: bars,
+			show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}}})
 	}
 	return list
 }
@@ -130,7 +178,8 @@ func idle() (list []line) {
 		limit := map[string]float64{"sse": 8, "ws": 10}[mode]
 		for _, n := range []int{5000, 19000} {
 			list = append(list, line{id: fmt.Sprintf("s3-%s-%d", mode, n), what: fmt.Sprintf("%s idle %s", thousands(n), transport(mode)),
-				args: []string{"-s", "s3", "-n", strconv.Itoa(n), "-mode", mode}, bars: []bar{atMost("rss_KiB_per_conn", limit)},
+				args: []string{"-s", "s3", "-n", strconv.Itoa(n), "-mode", mode},
+				bars: []bar{atMost("rss_KiB_per_conn", limit), times("rss_KiB_per_conn", 1.03, shapeBefore)},
 				show: []string{"idle_cores", "cpu_us_per_connect", "connects_s"}})
 		}
 	}
@@ -158,7 +207,7 @@ func replays() (list []line) {
 			what: fmt.Sprintf("replay of %s events, %d client(s)", thousands(r.events), r.clients),
 			args: append([]string{"-s", "s4"}, args...), show: []string{"replayed_s", "ttlb_ms", "cpu_s_per_M"},
 			refs: []reference{{target: "nats-js", args: []string{"-s", "jsread"}}},
-			bars: []bar{r.bar, atLeast("complete_conns", float64(r.clients))}})
+			bars: []bar{r.bar, {metric: "replayed_s", limit: 0.97, of: shapeBefore, atLeast: true}, atLeast("complete_conns", float64(r.clients))}})
 	}
 	return list
 }

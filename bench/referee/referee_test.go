@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -45,11 +46,17 @@ func TestPlanIsWhole(t *testing.T) {
 				t.Errorf("two lines are %s", l.id)
 			}
 			seen[l.id] = true
-			if (l.sdk > 0) == (len(l.args) > 0) {
-				t.Errorf("%s is loaded by both or by nobody", l.id)
+			loads := 0
+			for _, by := range []bool{l.sdk > 0, l.load != nil, len(l.args) > 0} {
+				if by {
+					loads++
+				}
+			}
+			if loads != 1 {
+				t.Errorf("%s is loaded by %d", l.id, loads)
 			}
 			for _, b := range l.bars {
-				if b.of != "" && !slices.ContainsFunc(l.refs, func(r reference) bool { return r.target == b.of }) {
+				if b.of != "" && b.isReference() && !slices.ContainsFunc(l.refs, func(r reference) bool { return r.target == b.of }) {
 					t.Errorf("%s is compared with %s, which is not measured", l.id, b.of)
 				}
 			}
@@ -191,7 +198,7 @@ func TestCostsComeOutAsTheyWent(t *testing.T) {
 			t.Errorf("cost %d is %v, not %v", i, pair[0], pair[1])
 		}
 	}
-	d := want.demandOf(load{watchers: 1_000_000, runs: 100_000, perRun: 2})
+	d := want.demandOf(deployment{watchers: 1_000_000, runs: 100_000, perRun: 2})
 	for what, pair := range map[string][2]float64{"events": {d.events, 200_000}, "deliveries": {d.deliveries, 2_000_000}, "edge": {d.edge, 32},
 		"nats": {d.nats, 18}, "persist": {d.persist, 1}, "postgres": {d.postgres, 1.6}, "memory": {d.edgeGiB, 6e6 / (1 << 20)}} {
 		if math.Abs(pair[0]-pair[1]) > 1e-6 {
@@ -305,6 +312,81 @@ func TestBusiestWindow(t *testing.T) {
 	}
 	if cores, peak := s.busiest(0); len(cores) != 0 || peak["edge"] != 70 {
 		t.Errorf("without a window %v %v", cores, peak)
+	}
+}
+
+// A shape is held against what it was made of before, and one process against many; what was before is shown and decides
+// nothing.
+func TestBarsBetweenShapes(t *testing.T) {
+	was := shapeDev + beforeSuffix
+	metrics := func(v float64) map[string]float64 { return map[string]float64{"p50_ms": v} }
+	r := with(t, rec(1, "x", was, metrics(10)), rec(1, "x", shapeDev, metrics(2)), rec(1, "x", shapeSplit, metrics(4)))
+	l := line{id: "x", what: "x", bars: []bar{times("p50_ms", 1.5, shapeDev), times("p50_ms", 1.03, shapeBefore), atMost("p50_ms", 4)}}
+	var table strings.Builder
+	if r.writeBars(&table, []line{l}, []string{was, shapeDev}); !strings.Contains(table.String(), "| – | 2 = 0.2 × pass |") {
+		t.Errorf("beside before:\n%s", &table)
+	}
+	if !strings.Contains(table.String(), "| 10 **FAIL** | 2 pass |") {
+		t.Errorf("before is not shown:\n%s", &table)
+	}
+	table.Reset()
+	if r.writeBars(&table, []line{l}, []string{shapeDev, shapeSplit}) || !strings.Contains(table.String(), "| – | 4 = 2 × **FAIL** |") {
+		t.Errorf("beside dev:\n%s", &table)
+	}
+	l.bars = l.bars[1:]
+	if !r.writeBars(&table, []line{l}, []string{was, shapeDev}) {
+		t.Errorf("what was before decides:\n%s", &table)
+	}
+	if lines := (options{only: "s2,pace-"}).chosen(scenarios(false)); len(lines) != 5 || lines[len(lines)-1].id != "s2" {
+		t.Errorf("%d lines, of which one is s2 and four begin with pace-", len(lines))
+	}
+}
+
+func TestWhatOthersTook(t *testing.T) {
+	from := used{machine: 5, ours: 2, possible: 20}
+	if v := (used{machine: 12, ours: 8, possible: 40}).others(from); v != 0.05 {
+		t.Errorf("one second of twenty is %v", v)
+	}
+	if v := (used{machine: 12, ours: 10, possible: 40}).others(from); v != 0 {
+		t.Errorf("less than nothing is %v", v)
+	}
+	if u := (&referee{}).busy(); u.possible <= 0 || u.machine <= 0 || u.machine > u.possible {
+		t.Errorf("the machine was used for %+v", u)
+	}
+}
+
+// A stack is of the innermost group that it passes through, and of the runtime if it passes through none and begins there.
+func TestProfilesAreGrouped(t *testing.T) {
+	sums, err := grouped(strings.NewReader(`File: agentstream
+Duration: 5s, Total samples = 100ms ( 2%)
+-----------+----------------------------------------------------
+   10000us   runtime.futex /go/src/runtime/sys_linux_amd64.s:557
+             github.com/nats-io/nats%2ego.(*Conn).publish nats.go@v1.55.0/nats.go:4000
+             agentstream/producers.(*Appender).Append agentstream/producers/appender.go:10
+             net/http.(*conn).serve net/http/server.go:2
+-----------+----------------------------------------------------
+   20000us   agentstream/schema.DecodeBatch agentstream/schema/decode.go:10
+             agentstream/edge/rest.(*API).ingest agentstream/edge/rest/ingest.go:10
+             net/http.(*conn).serve net/http/server.go:2
+-----------+----------------------------------------------------
+   30000us   runtime.findRunnable runtime/proc.go:1
+             runtime.mcall runtime/asm_amd64.s:1
+-----------+----------------------------------------------------
+              stream:  AGENT_7
+   40000us   syscall.write syscall/x.go:1
+             agentstream/edge.(*View).flush agentstream/edge/view.go:7
+             agentstream/edge.(*Server).serve agentstream/edge/server.go:7
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]time.Duration{groups[1].name: 10 * time.Millisecond, "routing and decoding": 20 * time.Millisecond,
+		runtimeGroup: 30 * time.Millisecond, "delivery": 40 * time.Millisecond}
+	if !maps.Equal(sums, want) {
+		t.Errorf("%v, not %v", sums, want)
+	}
+	if _, err := grouped(strings.NewReader("-----\n  much f\n")); err == nil {
+		t.Error("a stack without a time is one")
 	}
 }
 

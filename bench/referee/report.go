@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
 	"agentstream/bench/plot"
@@ -18,24 +19,37 @@ import (
 const markBegin, markEnd = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 // report writes the tables and pictures of what has been measured so far, and says whether all bars
-// that were measured on all shapes hold.
-func (r *results) report(short bool, shapes []string, page string) (passed bool, err error) {
+// that were measured on all shapes hold. A page gets the scenarios, or how cost grows.
+func (r *results) report(short bool, shapes []string, scenariosPage, growthPage string) (passed bool, err error) {
 	lines, curves := scenarios(short), growth(short)
-	var text bytes.Buffer
 	passed = true
 	if r.measured(lines) {
-		fmt.Fprint(&text, "# Referee\n\n")
-		passed = r.writeBars(&text, lines, shapes)
-		fmt.Fprint(&text, "\n## All figures\n\n")
-		r.writeAll(&text, lines, shapes)
-		fmt.Fprint(&text, "\n"+machine(short))
-		err = os.WriteFile(filepath.Join(r.dir, "table.md"), text.Bytes(), 0o644)
+		var text bytes.Buffer
+		passed = r.writeScenarios(&text, lines, shapes, short)
+		err = os.WriteFile(filepath.Join(r.dir, "table.md"), slices.Concat([]byte("# Referee\n\n"), text.Bytes()), 0o644)
+		if scenariosPage != "" {
+			text.Reset()
+			r.writeScenarios(&text, slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !r.measured([]line{l}) }), shapes, short)
+			err = errors.Join(err, putInto(scenariosPage, text.String()))
+		}
 	}
 	if r.measured(curves) {
-		flat, err2 := r.reportGrowth(curves, short, shapes, page)
+		flat, err2 := r.reportGrowth(curves, short, shapes, growthPage)
 		passed, err = passed && flat, errors.Join(err, err2)
 	}
 	return passed, errors.Join(err, r.draw(lines, curves, shapes))
+}
+
+// writeScenarios prints what there is of bars, figures and profiles. It says whether every bar holds on every shape.
+func (r *results) writeScenarios(w io.Writer, lines []line, shapes []string, short bool) bool {
+	passed := r.writeBars(w, lines, shapes)
+	fmt.Fprint(w, "\nAll figures:\n\n")
+	r.writeAll(w, lines, shapes)
+	if b, err := os.ReadFile(filepath.Join(r.dir, profilesFile)); err == nil {
+		fmt.Fprintf(w, "\n%s", b)
+	}
+	fmt.Fprint(w, "\n"+machine(short))
+	return passed
 }
 
 func (r *results) measured(lines []line) bool {
@@ -111,8 +125,10 @@ func machine(short bool) string {
 		length = " Short rounds: the figures show that it works, nothing else."
 	}
 	return fmt.Sprintf("%d cores of %s, %s, %s. Load, servers and broker share them; loopback, file store, default sync.%s\n",
-		runtime.NumCPU(), procField("/proc/cpuinfo", "model name"), kernel(), runtime.Version(), length)
+		runtime.NumCPU(), cpuModel(), kernel(), runtime.Version(), length)
 }
+
+func cpuModel() string { return procField("/proc/cpuinfo", "model name") }
 
 func procField(file, name string) string {
 	b, _ := os.ReadFile(file)
@@ -139,6 +155,9 @@ func (r *results) draw(lines, curves []line, shapes []string) error {
 	pictures := map[string]drawing{}
 	for _, l := range lines {
 		for _, b := range l.bars {
+			if b.of == shapeBefore || b.of == shapeDev {
+				continue
+			}
 			pictures[l.id+"-"+b.metric] = r.bars(l, b, shapes)
 		}
 	}

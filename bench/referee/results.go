@@ -32,6 +32,8 @@ type record struct {
 	Cores   map[string]float64 `json:"cores,omitempty"`   // by process, in the busiest window
 	PeakMiB map[string]float64 `json:"peakMiB,omitempty"` // resident memory by process
 	Lag     float64            `json:"lag,omitempty"`     // most packs that waited for the persister
+	CPU     string             `json:"cpu,omitempty"`     // model of the machine's
+	Others  float64            `json:"others,omitempty"`  // share of the machine that processes took which are no part of this
 }
 
 // spoiled returns why a figure must not count, or "".
@@ -122,6 +124,7 @@ func (r *results) add(rec record) error {
 // subject is what a folder's figures are of.
 type subject struct {
 	Agentstream string `json:"agentstream"` // SHA-256 of the binary
+	Before      string `json:"before,omitempty"`
 	Harness     string `json:"harness"`
 	Short       bool   `json:"short"`
 }

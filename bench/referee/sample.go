@@ -118,6 +118,41 @@ func (s *sampler) busiest(window time.Duration) (cores, peakMiB map[string]float
 	return cores, peakMiB
 }
 
+// used is CPU time in seconds: of the whole machine, and of this process and all that it has started.
+type used struct{ machine, ours, possible float64 }
+
+// busy reads what has been used until now. Children count when they have ended, but for PostgreSQL, which stays.
+func (r *referee) busy() (u used) {
+	u.ours = cpuOf(os.Getpid(), true)
+	if r.postgres != nil {
+		for _, pid := range tree(r.postgres.proc.PID()) {
+			u.ours += cpuOf(pid, true)
+		}
+	}
+	b, _ := os.ReadFile("/proc/stat")
+	text, _, _ := strings.Cut(string(b), "\n")
+	for i, v := range strings.Fields(text) {
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil || i > 8 { // a guest's time is part of the user's
+			continue
+		}
+		u.possible += n / userHZ
+		if i != 4 && i != 5 { // idle, and waiting for a disk
+			u.machine += n / userHZ
+		}
+	}
+	return u
+}
+
+// others returns the share of the machine that other processes took since then; 0 where nothing can be read.
+func (u used) others(since used) float64 {
+	possible := u.possible - since.possible
+	if possible <= 0 {
+		return 0
+	}
+	return max(0, u.machine-since.machine-u.ours+since.ours) / possible
+}
+
 // lagOf adds up the packs that wait in all streams; 0 when nobody answers.
 func lagOf(ctx context.Context, client *http.Client, addr string) float64 {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)

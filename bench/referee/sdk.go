@@ -104,27 +104,20 @@ func publishFor(ctx context.Context, pubs []*producers.Publisher, dur time.Durat
 }
 
 // measureSDK loads a shape from a publishing process.
-func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env []string, serveArgs []string) (map[string]float64, error) {
-	target := exec.Command(r.self, serveArgs...)
-	target.Env = env
-	c, err := startChild("target", r.log(k, "target"), target)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Stop(os.Interrupt, 5*time.Second) }()
-	if err := awaitReady(ctx, r.ports.edge(), c.Done()); err != nil {
-		return nil, err
-	}
-	pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur", l.window.String())
-	var said strings.Builder
-	pub.Stderr = &said
-	b, err := pub.Output()
-	if err != nil {
-		return nil, fmt.Errorf("sdk: %w: %s", err, said.String())
-	}
+func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env, serveArgs []string) (map[string]float64, error) {
 	var res sdkResult
-	if err := json.Unmarshal(b, &res); err != nil {
-		return nil, fmt.Errorf("sdk: %w", err)
+	err := r.under(ctx, k, env, serveArgs, func(int) error {
+		pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur", l.window.String())
+		var said strings.Builder
+		pub.Stderr = &said
+		b, err := pub.Output()
+		if err != nil {
+			return fmt.Errorf("sdk: %w: %s", err, said.String())
+		}
+		return json.Unmarshal(b, &res)
+	})
+	if err != nil {
+		return nil, err
 	}
 	perM := 1e6 / float64(res.Events)
 	return map[string]float64{"acked_s": float64(res.Events) / res.Seconds, "publisher_cpu_s_per_M": res.CPU * perM}, nil

@@ -35,6 +35,8 @@ type server struct {
 	ports                          ports
 	openNATS                       bool // dev: other processes may publish
 	ingest                         bool // events are taken over plain NATS
+	sync                           bool // the log is written to the disk before it acknowledges
+	gentle                         bool // what has been taken is stored before the end
 	children                       []*child.Child
 }
 
@@ -54,12 +56,14 @@ func serve(ctx context.Context, args []string) error {
 	flags.IntVar(&s.ports.first, "port", 18080, "first of four ports")
 	flags.BoolVar(&s.openNATS, "nats", false, "dev: open the embedded NATS to other processes")
 	flags.BoolVar(&s.ingest, "ingest", false, "take events over plain NATS")
+	flags.BoolVar(&s.sync, "sync", false, "write the log to the disk before it acknowledges")
+	flags.BoolVar(&s.gentle, "gentle", false, "let the processes end in order, which takes some seconds")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer s.kill()
+	defer s.stop()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
@@ -101,6 +105,9 @@ func (s *server) dev() error {
 	if s.openNATS {
 		args = append(args, "--nats-listen", s.ports.nats())
 	}
+	if s.sync {
+		args = append(args, "--sync", "always")
+	}
 	return s.run("agentstream", s.agentstream, s.withIngest(args)...)
 }
 
@@ -109,7 +116,11 @@ func (s *server) split(ctx context.Context) error {
 		return errors.New("split needs AGENTSTREAM_POSTGRES")
 	}
 	conf := filepath.Join(s.state, "nats.conf")
-	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q }\n", s.ports.nats(), filepath.Join(s.state, "js"))
+	sync := ""
+	if s.sync {
+		sync = ", sync_interval: always"
+	}
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q%s }\n", s.ports.nats(), filepath.Join(s.state, "js"), sync)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -179,11 +190,15 @@ func (s *server) watch(ctx context.Context) error {
 	}
 }
 
-// kill ends everything at once: the harness waits for a third of a second, and the state is not
-// kept.
-func (s *server) kill() {
-	for _, c := range s.children {
-		c.Kill()
+// stop ends everything at once, unless it is to be gentle: the harness waits for a third of a second, and the state is
+// not kept.
+func (s *server) stop() {
+	for i := len(s.children) - 1; i >= 0; i-- {
+		if c := s.children[i]; s.gentle {
+			_ = c.Stop(os.Interrupt, 15*time.Second) // it is over in any case
+		} else {
+			c.Kill()
+		}
 	}
 	for _, c := range s.children {
 		<-c.Done()

@@ -3,21 +3,19 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 )
 
-// metrics of a line in the order of its table, each once.
+// metrics of a line, each once.
 func (l line) metrics() (list []string) {
 	for _, b := range l.bars {
 		list = append(list, b.metric)
 	}
-	for _, name := range l.show {
-		if !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
+	list = append(list, l.show...)
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // verdict is the judgement of one bar on one shape.
@@ -40,8 +38,9 @@ func (r *results) judge(l line, b bar, shape string) verdict {
 	limit := b.limit
 	out := verdict{value: v}
 	if b.of != "" {
-		ref, ok := r.metric(l.id, b.of, b.metric)
-		if why := r.spoiled(l.id, b.of); why != "" || !ok || ref.median == 0 {
+		of := b.beside(shape)
+		ref, ok := r.metric(l.id, of, b.metric)
+		if why := r.spoiled(l.id, of); why != "" || !ok || ref.median == 0 {
 			return verdict{value: v, why: "no reference " + why}
 		}
 		limit *= ref.median
@@ -78,13 +77,20 @@ func (r *results) writeBars(w io.Writer, lines []line, shapes []string) (all boo
 	rule(w, 4+len(shapes))
 	for _, l := range lines {
 		for _, b := range l.bars {
+			if b.of == shapeBefore && !slices.ContainsFunc(shapes, isBefore) {
+				continue
+			}
 			cells := []string{l.what, unitOf(b.metric), b.String(), "–"}
 			if ref, ok := r.metric(l.id, b.of, b.metric); ok {
 				cells[3] = ref.String()
 			}
 			for _, shape := range shapes {
+				if b.of != "" && (b.beside(shape) == shape || isBefore(shape) && !b.isReference()) {
+					cells = append(cells, "–")
+					continue
+				}
 				v := r.judge(l, b, shape)
-				all = all && v.passed
+				all = all && (v.passed || isBefore(shape))
 				cells = append(cells, v.String())
 			}
 			row(w, cells...)
@@ -95,8 +101,8 @@ func (r *results) writeBars(w io.Writer, lines []line, shapes []string) (all boo
 
 // writeAll prints every metric of every line that has been measured.
 func (r *results) writeAll(w io.Writer, lines []line, shapes []string) {
-	row(w, "line", "target", "figures", "CPU by process, cores", "peak memory, MiB", "packs behind")
-	rule(w, 6)
+	row(w, "line", "target", "figures", "CPU by process, cores", "peak memory, MiB", "packs behind", "CPU", "taken by others")
+	rule(w, 8)
 	for _, l := range lines {
 		var targets []string
 		for _, ref := range l.refs {
@@ -116,13 +122,16 @@ func (r *results) writeAll(w io.Writer, lines []line, shapes []string) {
 			if why := r.spoiled(l.id, target); why != "" {
 				figures = append(figures, "DOES NOT COUNT: "+why)
 			}
-			lag := 0.0
+			lag, model := 0.0, ""
+			var others []float64
 			for _, rec := range list {
-				lag = max(lag, rec.Lag)
+				lag, model = max(lag, rec.Lag), rec.CPU
+				others = append(others, math.Round(100*rec.Others))
 			}
+			meanwhile, _ := spreadOf(others)
 			row(w, l.what, target, strings.Join(figures, "; "),
 				r.byProcess(list, func(rec record) map[string]float64 { return rec.Cores }),
-				r.byProcess(list, func(rec record) map[string]float64 { return rec.PeakMiB }), figure(lag))
+				r.byProcess(list, func(rec record) map[string]float64 { return rec.PeakMiB }), figure(lag), model, meanwhile.String()+" %")
 		}
 	}
 }
@@ -153,6 +162,7 @@ var units = map[string]string{
 	"rss_KiB_per_conn": "KiB per connection", "idle_cores": "idle cores", "cpu_us_per_connect": "CPU µs per connect", "connects_s": "connects/s",
 	"replayed_s": "replayed ev/s", "ttlb_ms": "time to last byte ms", "complete_conns": "complete clients",
 	"publisher_cpu_s_per_M": "publisher's CPU s per million",
+	"log_bytes_per_event":   "bytes per event in the log", "archive_bytes_per_event": "bytes per event in the archive",
 }
 
 func unitOf(metric string) string {

@@ -34,7 +34,7 @@ type feed struct {
 	stood   time.Time       // when it was last asked why the stream has less than the readers
 	root    string          // the run is a child of it
 	back    chan struct{}   // holds one token: the reader of what precedes the ring; nil until there is one
-	waiting []chan struct{} // of subscriptions that have everything; each holds one token
+	waiting []*Subscription // that have everything; each is told once
 }
 
 // view is a feed at one moment. It is never changed; the next one may share its backing array.
@@ -268,34 +268,31 @@ func (f *feed) without(v *view, seq schema.Seq) *view {
 // publish makes n the view and wakes those who wait for it. Under the lock.
 func (f *feed) publish(n *view) {
 	f.view.Store(n)
-	for _, w := range f.waiting {
-		w <- struct{}{} // has room: who waits has taken the last one
+	for i, s := range f.waiting {
+		f.waiting[i] = nil
+		s.tell()
 	}
 	f.waiting = f.waiting[:0]
 }
 
-// wait waits for a view other than v. wake is the caller's own, and empty.
-func (f *feed) wait(ctx context.Context, v *view, wake chan struct{}) error {
-	f.mu.Lock()
-	if f.view.Load() != v {
-		f.mu.Unlock()
-		return nil
-	}
-	f.waiting = append(f.waiting, wake)
-	f.mu.Unlock()
-	select {
-	case <-wake:
-		return nil
-	case <-ctx.Done():
-	}
+// wait has tell called once when there is a view other than v, for s. It reports whether v is the newest.
+func (f *feed) wait(s *Subscription, v *view, tell func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i := slices.Index(f.waiting, wake); i >= 0 {
-		f.waiting = slices.Delete(f.waiting, i, i+1)
-	} else {
-		<-wake
+	if f.view.Load() != v {
+		return false
 	}
-	return context.Cause(ctx)
+	if s.tell = tell; !slices.Contains(f.waiting, s) {
+		f.waiting = append(f.waiting, s)
+	}
+	return true
+}
+
+// leave takes s from those who wait.
+func (f *feed) leave(s *Subscription) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = slices.DeleteFunc(f.waiting, func(o *Subscription) bool { return o == s })
 }
 
 // fillLocked makes sure that events up to seq are read from history, unless they are there.

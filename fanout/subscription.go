@@ -30,7 +30,7 @@ type Subscription struct {
 	ctx  context.Context // of the reader: a replay that is under way ends with it
 	head schema.Head
 	pos  schema.Seq // last event delivered
-	wake chan struct{}
+	tell func()     // what waits for more is told by; the feed's mu guards it
 
 	// The replay under way; nil when live.
 	pull    func() (schema.Pack, error, bool)
@@ -136,23 +136,40 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 	}
 }
 
-// Wait waits until Next returns at once. It uses little stack: a goroutine that calls Next only behind it is small while it
-// waits, and of most watched runs it waits nearly always.
+// Wait waits until Next returns at once.
 func (s *Subscription) Wait(ctx context.Context) error {
-	for s.pull == nil {
-		v := s.feed.view.Load()
-		if s.pos < v.hi || v.err != nil {
-			return nil
-		}
-		if s.wake == nil {
-			s.wake = make(chan struct{}, 1)
-		}
-		if err := s.feed.wait(ctx, v, s.wake); err != nil {
-			return err
+	if s.ready() {
+		return nil
+	}
+	wake := make(chan struct{}, 1)
+	tell := func() { wake <- struct{}{} }
+	for !s.Notify(tell) {
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			s.feed.leave(s)
+			return context.Cause(ctx)
 		}
 	}
 	return nil
 }
+
+// Notify reports whether Next returns at once. When it does not, tell is called once when it may: it must not block, nor call
+// the subscription. So nothing but the subscription is held by who waits.
+func (s *Subscription) Notify(tell func()) bool {
+	for !s.ready() {
+		if v := s.feed.view.Load(); !s.behind(v) && s.feed.wait(s, v, tell) {
+			return false
+		}
+	}
+	return true
+}
+
+// ready reports whether Next returns at once.
+func (s *Subscription) ready() bool { return s.pull != nil || s.behind(s.feed.view.Load()) }
+
+// behind reports whether v has something for the reader.
+func (s *Subscription) behind(v *view) bool { return s.pos < v.hi || v.err != nil }
 
 func (s *Subscription) replay(through schema.Seq) {
 	s.through = through
@@ -208,6 +225,7 @@ func (s *Subscription) endReplay() {
 func (s *Subscription) Close() {
 	s.endReplay()
 	if s.feed != nil {
+		s.feed.leave(s)
 		s.hub.release(s.feed)
 		s.feed = nil
 	}

@@ -18,7 +18,7 @@
 // # Concurrency
 //
 // A Live is safe for concurrent use. One goroutine serves a session, or none while it is parked. Each live view has one
-// goroutine, shared by its watchers. A slow client holds its own goroutine, one buffer and one batch.
+// goroutine, shared by its watchers, while there is something to show. A slow client holds its own goroutine, one buffer and one batch.
 // A Conversation deals with one message at a time; its subscriptions are sessions like others, of which one at a time
 // collects frames.
 //

@@ -45,14 +45,14 @@ const (
 	minRing    = 4 << 10
 )
 
-// view is one live view: a goroutine that shapes what the log brings, and the newest of it. The same
-// goroutine writes to all watchers that have everything and whose connections never make it wait.
+// view is one live view: it shapes what the log brings, and keeps the newest of it. It writes to all watchers that have
+// everything and whose connections never make it wait. While nothing comes it has no goroutine.
 type view struct {
-	key    viewKey
-	all    *views
-	refs   int // guarded by views.mu
-	cancel context.CancelFunc
-	now    atomic.Pointer[viewState]
+	key  viewKey
+	all  *views
+	refs int // guarded by views.mu
+	now  atomic.Pointer[viewState]
+	turn turn
 
 	replays replays
 
@@ -111,7 +111,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 		cancel()
 		return nil, err
 	}
-	v := &view{key: key, all: vs, cancel: cancel, last: at, refs: 1, spoke: time.Now(), replays: replays{all: vs}}
+	v := &view{key: key, all: vs, last: at, refs: 1, spoke: time.Now(), replays: replays{all: vs}}
 	v.now.Store(&viewState{lo: at, hi: at, ended: o.Pos.Ended})
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -130,7 +130,10 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 	if key.shaped {
 		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
 	}
-	vs.work.Go(func() { v.run(ctx, t, st, at); vs.forget(v) })
+	vs.work.Add(1)
+	v.turn = turn{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
+	v.turn.wake = v.wake
+	v.wake()
 	return v, nil
 }
 
@@ -149,7 +152,7 @@ func (vs *views) leave(v *view) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	if v.refs--; v.refs == 0 {
-		v.cancel()
+		v.stop()
 		vs.drop(v)
 	}
 }
@@ -177,101 +180,10 @@ func (vs *views) forget(v *view) {
 func (vs *views) close() {
 	vs.mu.Lock()
 	for _, v := range vs.open {
-		v.cancel()
+		v.stop()
 	}
 	vs.mu.Unlock()
 	vs.work.Wait()
-}
-
-// run shapes what follows at until ctx ends or the log fails.
-func (v *view) run(ctx context.Context, t *runs.Tail, st stage, at schema.Seq) {
-	err := v.feed(ctx, t, st, at)
-	t.Close()
-	s := *v.now.Load()
-	s.err = err
-	v.publish(&s, nil)
-}
-
-func (v *view) feed(ctx context.Context, t *runs.Tail, st stage, seen schema.Seq) error {
-	n := &news{st: st, seen: seen, ended: v.now.Load().ended}
-	alarm, idle := alarm{}, idleClock{every: v.key.every - rand.N(1+v.key.every/5)}
-	defer alarm.stop()
-	defer idle.stop()
-	for {
-		wait := idle.wait(ctx, v.spoke)
-		if due, ok := st.Due(); ok {
-			wait = alarm.at(ctx, due)
-		}
-		err := t.Wait(wait)
-		if err == nil {
-			err = n.read(wait, t)
-		}
-		if err != nil && (ctx.Err() != nil || wait.Err() == nil) { // an error of the log may come from a deadline too: of its own
-			return err
-		}
-		v.show(n)
-		if time.Since(v.spoke) >= idle.every {
-			v.keepAlive()
-		}
-	}
-}
-
-// news is what a view's source has brought since it was shown last. The goroutine that feeds the view waits without it on its
-// stack.
-type news struct {
-	st    stage
-	out   []shape.Out
-	seen  schema.Seq
-	ended bool
-}
-
-// read takes what t has.
-func (n *news) read(ctx context.Context, t *runs.Tail) error {
-	now := time.Time{}
-	over, err := t.Next(ctx, func(r schema.Record) error {
-		if now.IsZero() {
-			now = time.Now()
-		}
-		n.seen = r.Seq
-		n.out = n.st.Add(n.out, now, r)
-		return nil
-	})
-	if err == nil {
-		n.ended = over
-	}
-	return err
-}
-
-// show publishes the news.
-func (v *view) show(n *news) {
-	n.out = n.st.Tick(n.out, time.Now())
-	settled := n.st.Settled(n.seen)
-	v.add(n.out, settled, n.ended && settled == n.seen)
-	clear(n.out)
-	n.out = n.out[:0]
-}
-
-// alarm returns contexts that end at a time. One serves for as long as the time stays.
-type alarm struct {
-	due    time.Time
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func (a *alarm) at(ctx context.Context, due time.Time) context.Context {
-	if a.ctx != nil && a.due.Equal(due) && a.ctx.Err() == nil {
-		return a.ctx
-	}
-	a.stop()
-	a.due = due
-	a.ctx, a.cancel = context.WithDeadline(ctx, due)
-	return a.ctx
-}
-
-func (a *alarm) stop() {
-	if a.cancel != nil {
-		a.cancel()
-	}
 }
 
 // add publishes what has gone out.

@@ -1,0 +1,171 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentstream/edge/runs"
+	"agentstream/edge/shape"
+	"agentstream/schema"
+)
+
+// turn is the work of a view: it shapes what its source brings. It is done by a goroutine that begins when there is something,
+// or when something is due, and ends when there is nothing more, so that a view which waits is nothing but its memory. There is
+// one at a time.
+type turn struct {
+	state  atomic.Int32
+	ctx    context.Context // of the view
+	cancel context.CancelFunc
+	wake   func() // the view's, made once
+
+	// One goroutine at a time uses what follows.
+	tail  *runs.Tail
+	st    stage
+	seen  schema.Seq    // everything up to it is in st
+	ended bool          // the source is over at seen
+	every time.Duration // of silence, between signs of life
+	timer *time.Timer
+	due   time.Time // when the timer fires
+}
+
+// States of a turn.
+const (
+	resting int32 = iota
+	working
+	woken // working, and woken meanwhile
+	over
+)
+
+// wake begins a turn, or lets the one that is under way look again. It never blocks.
+func (v *view) wake() {
+	for {
+		switch state := v.turn.state.Load(); state {
+		case resting:
+			if v.turn.state.CompareAndSwap(resting, working) {
+				go v.work()
+				return
+			}
+		case working:
+			if v.turn.state.CompareAndSwap(working, woken) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// stop ends the view.
+func (v *view) stop() {
+	v.turn.cancel()
+	v.wake()
+}
+
+// work is a turn.
+func (v *view) work() {
+	t := &v.turn
+	for {
+		if err := v.follow(); err != nil {
+			v.end(err)
+			return
+		}
+		if t.state.CompareAndSwap(working, resting) {
+			return
+		}
+		t.state.Store(working)
+	}
+}
+
+// end ends what follow has begun. The watchers learn why.
+func (v *view) end(err error) {
+	t := &v.turn
+	t.state.Store(over)
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.tail.Close()
+	s := *v.now.Load()
+	s.err = err
+	v.publish(&s, nil)
+	v.all.forget(v)
+	v.all.work.Done()
+}
+
+// outs is memory for what a view shows at once, of up to keptOuts records.
+var outs = sync.Pool{New: func() any { return new([]shape.Out) }}
+
+const keptOuts = 256
+
+// follow shows what there is, until there is nothing more. Then the view will be woken.
+func (v *view) follow() error {
+	t := &v.turn
+	out := outs.Get().(*[]shape.Out)
+	defer func() {
+		clear(*out)
+		if *out = (*out)[:0]; cap(*out) <= keptOuts {
+			outs.Put(out)
+		}
+	}()
+	for {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		if t.tail.Notify(t.wake) {
+			if err := t.read(out); err != nil {
+				return err
+			}
+			v.show(out)
+			continue
+		}
+		v.show(out) // what was held back until now
+		if time.Since(v.spoke) >= t.every {
+			v.keepAlive()
+		}
+		t.arm(v.spoke.Add(t.every))
+		return nil
+	}
+}
+
+// read takes what the source has.
+func (t *turn) read(out *[]shape.Out) error {
+	now := time.Time{}
+	ended, err := t.tail.Next(t.ctx, func(r schema.Record) error {
+		if now.IsZero() {
+			now = time.Now()
+		}
+		t.seen = r.Seq
+		*out = t.st.Add(*out, now, r)
+		return nil
+	})
+	if err == nil {
+		t.ended = ended
+	}
+	return err
+}
+
+// arm lets the view be woken at the latest when it must say something, or when the stage has something due. A timer that fires
+// too early serves as well, and is not set anew for every event.
+func (t *turn) arm(at time.Time) {
+	if due, ok := t.st.Due(); ok && due.Before(at) {
+		at = due
+	}
+	now := time.Now()
+	if t.timer == nil {
+		t.due, t.timer = at, time.AfterFunc(at.Sub(now), t.wake)
+	} else if !now.Before(t.due) || at.Before(t.due) {
+		t.due = at
+		t.timer.Reset(at.Sub(now))
+	}
+}
+
+// show publishes what was shaped.
+func (v *view) show(out *[]shape.Out) {
+	t := &v.turn
+	list := t.st.Tick(*out, time.Now())
+	settled := t.st.Settled(t.seen)
+	v.add(list, settled, t.ended && settled == t.seen)
+	clear(list)
+	*out = list[:0]
+}

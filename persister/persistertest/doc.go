@@ -1,10 +1,10 @@
-// Package persistertest is the suite that every store passes.
+// Package persistertest has the suite that every store passes, and what tests need to fill a store.
 //
 // # What it is
 //
-// [Run] takes a function that opens an empty store and checks everything that persister.Store and
-// the reads promise. [Writer] returns packs as a log's writer does. [Memory] is a store in
-// memory, for tests of the persister itself.
+// The suite is in the tests of this package: every store passes what persister.Store and the reads promise. [Writer] returns
+// packs as a log's writer does, [Put] and [FillRuns] store them, and [Memory] is a store in memory, for tests of the
+// persister and of what reads runs.
 //
 // # Contract
 //
@@ -12,13 +12,13 @@
 //
 // # Concurrency
 //
-// Run uses the store from several goroutines. A Writer belongs to one.
+// A Memory is safe for concurrent use. A Writer belongs to one goroutine.
 //
 // # What it does not do
 //
-// It does not test outages: each store's own tests do, with a real database.
+// What only one store has is tested in its own package.
 //
 // # Where to look next
 //
-// persister.Store for the contract.
+// persister.Store for the contract; TestConformance for the suite.
 package persistertest

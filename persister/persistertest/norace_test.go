@@ -1,16 +1,15 @@
 //go:build !race
 
-package persistertest_test
+package persistertest
 
-import (
-	"testing"
+import "testing"
 
-	"agentstream/persister/persistertest"
-)
-
-func TestMemoryFloors(t *testing.T) {
-	persistertest.Floors(t, func(*testing.T) (persistertest.Store, persistertest.SetFloor) {
-		m := persistertest.NewMemory()
-		return m, m.SetFloor
-	})
+// TestFloors compares each store with Memory after every batch, of eight random orders.
+func TestFloors(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) (Store, setFloor){
+		"sqlite": sqliteFloor, "postgres": postgresFloor,
+		"memory": func(*testing.T) (Store, setFloor) { m := NewMemory(); return m, m.SetFloor },
+	} {
+		t.Run(name, func(t *testing.T) { runFloors(t, open) })
+	}
 }

@@ -32,6 +32,9 @@ func NewWriter(key schema.RunKey, day string) *Writer {
 	}
 }
 
+// At sets the writer's clock. The time of its next event is one second later.
+func (w *Writer) At(now time.Time) { w.now = now }
+
 // Pack returns the next pack of a lane. The events need Type and Payload only.
 func (w *Writer) Pack(child string, events ...schema.Event) schema.Pack {
 	p := schema.Pack{Key: w.Key, Child: child, First: w.Head.Last + 1, Count: len(events), Writer: "w1"}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"agentstream/internal/testkit"
-	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/persister/postgres/tables"
 )
@@ -44,10 +43,4 @@ func migrated(t testing.TB) string {
 		_, err := tables.Migrate(ctx, dsn, false)
 		return err
 	})
-}
-
-func TestConformance(t *testing.T) {
-	fresh := func(t *testing.T) persistertest.Store { return open(t, migrated(t)) }
-	persistertest.Run(t, fresh)
-	persistertest.RunArchive(t, fresh)
 }

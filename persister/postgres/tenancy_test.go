@@ -19,16 +19,6 @@ import (
 	"agentstream/schema"
 )
 
-// TestConformanceAsOwner: row security holds the owner, and everything works under it.
-func TestConformanceAsOwner(t *testing.T) {
-	fresh := func(t *testing.T) persistertest.Store {
-		_, owner := ownedMigrated(t)
-		return open(t, owner)
-	}
-	persistertest.Run(t, fresh)
-	persistertest.RunArchive(t, fresh)
-}
-
 // deployment is a database with two tenants, whose texts say whose they are, and the roles that a deployment has.
 type deployment struct {
 	admin, owner, reader, analyst string // DSNs

@@ -13,22 +13,6 @@ import (
 	"agentstream/schema"
 )
 
-func TestLetters(t *testing.T) {
-	persistertest.DeadLetterSuite(t, func(t *testing.T) (persistertest.Store, func(string) func()) {
-		s := temp(t)
-		exec := func(statement string) {
-			t.Helper()
-			if _, err := s.write.Exec(statement); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return s, func(text string) func() {
-			exec(`create trigger refuse before insert on agent_run_events when new.line like '%` + text + `%' begin select raise(abort, 'refused'); end`)
-			return func() { exec(`drop trigger refuse`) }
-		}
-	})
-}
-
 // TestRedriveBelowFloor: a dead letter whose place has left the table stays, and the others beside it go.
 func TestRedriveBelowFloor(t *testing.T) {
 	s := temp(t)

@@ -34,14 +34,14 @@ var empty = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// Migrated returns the path of a fresh, migrated file.
-func Migrated(t testing.TB, name string) string {
+// migrated returns the path of a fresh, migrated file.
+func migrated(t testing.TB) string {
 	t.Helper()
 	text, err := empty()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), name)
+	path := filepath.Join(t.TempDir(), "s.db")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func Migrated(t testing.TB, name string) string {
 
 func temp(t testing.TB) *Store {
 	t.Helper()
-	path := Migrated(t, "s.db")
+	path := migrated(t)
 	s, err := Open(t.Context(), Config{Path: path})
 	if err != nil {
 		t.Fatal(err)

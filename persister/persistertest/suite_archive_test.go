@@ -10,29 +10,29 @@ import (
 	"agentstream/schema"
 )
 
-// Archiving is what the suite tests of a store that records where runs are and which must be archived.
-type Archiving interface {
+// archiver is what the suite tests of a store that records where runs are and which must be archived.
+type archiver interface {
 	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
 	Claim(ctx context.Context, settle, lease time.Duration, limit int) ([]schema.RunKey, error)
 	Backlog(ctx context.Context, settle time.Duration, limit int) (int, error)
 	SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error)
 }
 
-// deferring is the rest of Archiving: an interface has at most four methods.
+// deferring is the rest of archiver: an interface has at most four methods.
 type deferring interface {
 	Defer(ctx context.Context, key schema.RunKey, wait time.Duration) error
 }
 
-// RunArchive tests stores whose runs become objects. open is as for Run.
-func RunArchive(t *testing.T, open func(t *testing.T) Store) {
+// runArchive tests stores whose runs become objects. open is as for runSuite.
+func runArchive(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("claims to archive", func(t *testing.T) { (&suite{T: t, store: open(t)}).claims() })
 	t.Run("places", func(t *testing.T) { (&suite{T: t, store: open(t)}).places() })
 }
 
-// archiving returns the store as Archiving.
-func (s *suite) archiving() Archiving {
+// archiving returns the store as an archiver.
+func (s *suite) archiving() archiver {
 	s.Helper()
-	a, ok := s.store.(Archiving)
+	a, ok := s.store.(archiver)
 	if !ok {
 		s.Fatal("this store does not archive")
 	}

@@ -153,10 +153,6 @@ func (s *suite) runFilters() {
 	s.wantRuns(acme, schema.RunsQuery{Until: first(11).Add(time.Microsecond), Since: first(11), States: []schema.RunState{schema.StatePaused}}, "run_06")
 }
 
-func ended(usage string) schema.Event {
-	return Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"\u0000"}],"usage":`+usage+`}`)
-}
-
 func (s *suite) wantUsage(tenant string, want ...string) {
 	s.Helper()
 	runs := s.list(tenant, schema.RunsQuery{})

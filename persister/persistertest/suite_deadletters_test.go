@@ -16,17 +16,17 @@ import (
 	"agentstream/schema"
 )
 
-// DeadLetters is what DeadLetterSuite tests of a store beside Store, with what deadletter.Redriver names.
-type DeadLetters interface {
+// deadLetterStore is what runDeadLetters tests of a store beside Store, with what deadletter.Redriver names.
+type deadLetterStore interface {
 	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
 	CountDeadLetters(ctx context.Context, q deadletter.Query) (map[string]int, error)
 	DropDeadLetters(ctx context.Context, names []string) (int, error)
 	NoteTries(ctx context.Context, failed []deadletter.FailedTry) error
 }
 
-// DeadLetterSuite tests the dead letters of a store, and deadletter.Redrive with it. refuse makes the store refuse
+// runDeadLetters tests the dead letters of a store, and deadletter.Redrive with it. refuse makes the store refuse
 // lines that contain a text, until the function that it returns is called.
-func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
+func runDeadLetters(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
 		name string
 		test func(*deadLetterSuite)
@@ -45,14 +45,14 @@ func DeadLetterSuite(t *testing.T, open func(t *testing.T) (store Store, refuse 
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, deadLetters: store.(DeadLetters), redriver: store.(deadletter.Redriver), refuse: refuse})
+			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, deadLetters: store.(deadLetterStore), redriver: store.(deadletter.Redriver), refuse: refuse})
 		})
 	}
 }
 
 type deadLetterSuite struct {
 	suite
-	deadLetters DeadLetters
+	deadLetters deadLetterStore
 	redriver    deadletter.Redriver
 	refuse      func(text string) (accept func())
 }
@@ -217,14 +217,5 @@ func (s *deadLetterSuite) hostileDeadLetters() {
 	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) || got[1].Size != len(big) ||
 		!bytes.Equal(got[1].HeaderBytes(), deadLetters[0].HeaderBytes()) {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))
-	}
-}
-
-// ViewedDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
-func ViewedDeadLetters() []persister.DeadLetter {
-	return []persister.DeadLetter{
-		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s", Header: map[string][]string{"H": {"v"}},
-			Body: []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
-		{Stream: "B", Position: 8, Subject: "t", Header: map[string][]string{"H": {"\xff"}}, Body: []byte("\x00\xff"), Reason: persister.ReasonBadMessage, Detail: "no pack"},
 	}
 }

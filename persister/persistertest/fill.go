@@ -43,6 +43,19 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 	return packs
 }
 
+func ended(usage string) schema.Event {
+	return Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"\u0000"}],"usage":`+usage+`}`)
+}
+
+// ViewedDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
+func ViewedDeadLetters() []persister.DeadLetter {
+	return []persister.DeadLetter{
+		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s", Header: map[string][]string{"H": {"v"}},
+			Body: []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
+		{Stream: "B", Position: 8, Subject: "t", Header: map[string][]string{"H": {"\xff"}}, Body: []byte("\x00\xff"), Reason: persister.ReasonBadMessage, Detail: "no pack"},
+	}
+}
+
 // Put stores packs, as a persister does.
 func Put(t testing.TB, s Store, packs ...schema.Pack) {
 	t.Helper()

@@ -12,12 +12,12 @@ import (
 	"agentstream/schema"
 )
 
-// SetFloor removes the rows up to floor from a store; with schema.MaxSeq the run is deleted. It stands for what
+// setFloor removes the rows up to floor from a store; with schema.MaxSeq the run is deleted. It stands for what
 // archives and retention do.
-type SetFloor func(key schema.RunKey, floor schema.Seq)
+type setFloor func(key schema.RunKey, floor schema.Seq)
 
-// Floors tests rows that arrive again after they were removed, against Memory.
-func Floors(t *testing.T, open func(t *testing.T) (Store, SetFloor)) {
+// runFloors tests rows that arrive again after they were removed, against Memory.
+func runFloors(t *testing.T, open func(t *testing.T) (Store, setFloor)) {
 	t.Run("dropped", func(t *testing.T) {
 		store, set := open(t)
 		s := &suite{T: t, store: store}
@@ -42,7 +42,7 @@ func Floors(t *testing.T, open func(t *testing.T) (Store, SetFloor)) {
 	}
 }
 
-func (s *suite) dropped(set SetFloor) {
+func (s *suite) dropped(set setFloor) {
 	w := NewWriter(key, day)
 	a, b, c := w.Pack("", ended(`{"n":1}`)), w.Texts("kid", 4), w.Pack("", ended(`{"n":10}`))
 	s.append(a, b, c)
@@ -74,7 +74,7 @@ type floors struct {
 	*testing.T
 	store  Store
 	memory *Memory
-	set    SetFloor
+	set    setFloor
 	random *rand.Rand
 }
 

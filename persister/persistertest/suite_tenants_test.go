@@ -113,7 +113,7 @@ func (s *suite) changedSince() {
 }
 
 // changedNotForgotten: a deleted run is left out.
-func (s *suite) changedNotForgotten(set SetFloor) {
+func (s *suite) changedNotForgotten(set setFloor) {
 	other := schema.RunKey{Tenant: key.Tenant, Run: "run_2"}
 	s.append(NewWriter(key, day).Texts("", 3), NewWriter(other, day).Texts("", 3))
 	set(key, 2)

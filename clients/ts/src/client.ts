@@ -192,24 +192,26 @@ export class Client {
 
   /** One page of a run's events, as they are stored. */
   async page(run: string, q: EventsQuery = {}, signal?: AbortSignal): Promise<AgentEvent[]> {
-    const query = { ...q, types: q.types?.join(","), child: q.child?.join(",") };
-    const { text } = await this.call({ method: "GET", path: path(run, "events"), query, signal });
-    let list: string[] = [];
-    eachField(text, (name, raw) => {
-      if (name === "events") list = elements(raw);
-    });
-    return list.map(parseEvent);
+    return (await this.pageAndMore(run, q, signal)).events;
   }
 
   /** All events behind `after` that are stored by now, page by page. */
   async *events(run: string, q: Omit<EventsQuery, "order" | "before"> = {}, signal?: AbortSignal): AsyncGenerator<AgentEvent, void, void> {
-    for (let after = q.after ?? 0; ; ) {
-      const page = await this.page(run, { ...q, after }, signal);
-      const last = page.at(-1);
-      if (last === undefined) return;
-      yield* page;
-      after = last.seq;
+    for (let after = q.after ?? 0, more = true; more; ) {
+      const page = await this.pageAndMore(run, { ...q, after }, signal);
+      yield* page.events;
+      ({ next: after, more } = page);
     }
+  }
+
+  /** A page, where the next one begins, and whether there is one: a page may be empty where `types` or `child` hide much. */
+  private async pageAndMore(run: string, q: EventsQuery, signal?: AbortSignal): Promise<{ events: AgentEvent[]; next: number; more: boolean }> {
+    const query = { ...q, types: q.types?.join(","), child: q.child?.join(",") };
+    const { text } = await this.call({ method: "GET", path: path(run, "events"), query, signal });
+    const fields = new Map<string, string>();
+    eachField(text, (name, raw) => fields.set(name, raw));
+    const events = elements(fields.get("events") ?? "[]").map(parseEvent);
+    return { events, next: Number(fields.get("next_after") ?? 0), more: fields.get("has_more") === "true" };
   }
 
   /** State, newest seq and times of a run. */

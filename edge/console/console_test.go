@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"compress/gzip"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -54,6 +55,40 @@ func TestHandler(t *testing.T) {
 	tag := get(t, "/console/app.js").Header.Get("Etag")
 	if res := get(t, "/console/app.js", "If-None-Match", tag); res.StatusCode != http.StatusNotModified {
 		t.Errorf("with its ETag: %d", res.StatusCode)
+	}
+}
+
+// TestPacked: who takes gzip gets it, with a tag of its own, and it is the same file.
+func TestPacked(t *testing.T) {
+	plain, packed := get(t, "/console/app.js"), get(t, "/console/app.js", "Accept-Encoding", "br, gzip")
+	zip, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(zip)
+	want, _ := io.ReadAll(plain.Body)
+	if err != nil || !bytes.Equal(got, want) || packed.Header.Get("Content-Encoding") != "gzip" || packed.Header.Get("Etag") == plain.Header.Get("Etag") || packed.Header.Get("Vary") == "" {
+		t.Errorf("%d bytes, want %d: %v, %v", len(got), len(want), packed.Header, err)
+	}
+	if res := get(t, "/console/app.js", "Accept-Encoding", "gzip", "If-None-Match", packed.Header.Get("Etag")); res.StatusCode != http.StatusNotModified {
+		t.Errorf("with its ETag: %d", res.StatusCode)
+	}
+}
+
+// TestPreloads: the page names every module, so that a browser fetches all of them at once.
+func TestPreloads(t *testing.T) {
+	html, err := io.ReadAll(get(t, "/console/").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fs.WalkDir(os.DirFS("static"), ".", func(name string, _ fs.DirEntry, err error) error {
+		if path.Ext(name) == ".js" && !bytes.Contains(html, []byte(`<link rel="modulepreload" href="`+name+`">`)) {
+			t.Errorf("%s is not preloaded", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -19,12 +19,11 @@ import (
 	"agentstream/schema"
 )
 
-// TestConformance runs the suite on every store, and on PostgreSQL also as the tables' owner, whom row security holds.
+// TestConformance runs the suite on every store, and on PostgreSQL as the tables' owner, whom row security holds.
 func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) Store{
-		"sqlite":            func(t *testing.T) Store { s, _ := freshSQLite(t); return s },
-		"postgres":          func(t *testing.T) Store { s, _ := freshPostgres(t); return s },
-		"postgres as owner": func(t *testing.T) Store { return openPostgres(t, ownedPostgres(t)) },
+		"sqlite":   func(t *testing.T) Store { s, _ := freshSQLite(t); return s },
+		"postgres": func(t *testing.T) Store { return openPostgres(t, ownedPostgres(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

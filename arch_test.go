@@ -185,6 +185,7 @@ var floors = []floor{
 	{"persister/postgres/projection", []string{"schema", "schema/jsonscan"}, "rows of views are made of events alone"},
 	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
 	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/export", []string{"persister", "schema", "schema/jsonscan"}, "files are made of events alone"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"edge/dialect/dialecttest/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},

@@ -107,7 +107,7 @@ func (t *events) describe(row *EventRow, r schema.Record) {
 	row.Index, row.Text = p.whole("index"), p.str("text")
 	row.CallID, row.Tool, row.OK, row.DurationMS = p.str("call_id"), p.str("tool"), p.bool("ok"), p.float("duration_ms")
 	row.State, row.StopReason = p.str("state"), p.str("stop_reason")
-	if usage := p.object("usage"); usage != nil {
+	if usage := p.Object("usage"); usage != nil {
 		row.Usage = new(string(usage))
 		t.inner = t.inner.read(usage)
 		row.InputTokens, row.OutputTokens = tokens(t.inner)

@@ -252,7 +252,7 @@ func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRo
 			}
 		}
 		row.Text, row.Reasoning = []byte(text.String()), []byte(thought.String())
-		row.InputTokens, row.OutputTokens = tokens(fields(nil).read(m.Usage))
+		row.InputTokens, row.OutputTokens = tokens(fields{}.read(m.Usage))
 		dst = append(dst, sized[MessageRow]{row, m.Start, len(row.Text) + len(row.Reasoning) + len(m.Usage) + len(m.Error) + 300})
 	}
 	return dst

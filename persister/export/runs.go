@@ -33,7 +33,7 @@ func (t *runs) begin(r *run) error {
 	if len(r.info.Usage) > 0 {
 		usage := r.info.Usage.String()
 		row.Usage = &usage
-		row.InputTokens, row.OutputTokens = tokens(fields(nil).read([]byte(usage)))
+		row.InputTokens, row.OutputTokens = tokens(fields{}.read([]byte(usage)))
 	}
 	t.rows.begin(r.key)
 	return t.rows.add(row, len(r.info.Reason)+100*len(r.info.Usage)+200)

@@ -9,11 +9,12 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
-// goMigrations holds the names of the migrations that are Go.
-var goMigrations = map[int64]string{3: "digest_runs", 18: "collect_asks"}
+// known are the migrations of this program.
+var known = sqlstore.NewMigrations(migrations, map[int64]string{3: "digest_runs", 18: "collect_asks"})
 
 // digestMigration fills in the time of the first event, the usage and the reason of runs that are stored already. It
 // is Go, not SQL, so that one place decides what counts as usage.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +30,7 @@ var (
 // ErrOlder or ErrNewer when the version is the reason.
 func (s *Store) Ping(ctx context.Context) error {
 	have, err := versionOf(ctx, s.read)
-	switch want := newestVersion(); {
+	switch want := known.Newest(); {
 	case err != nil:
 		return fmt.Errorf("sqlite: ping: %w", err)
 	case have == 0:
@@ -78,11 +77,11 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	if err != nil && !(dryRun && isCode(err, sqlite3.SQLITE_CANTOPEN)) && !isCode(err, sqlite3.SQLITE_BUSY) {
 		return nil, err
 	}
-	if newest := newestVersion(); have > newest {
+	if newest := known.Newest(); have > newest {
 		return nil, fmt.Errorf("%w: they are at %d, this program knows up to %d", ErrNewer, have, newest)
 	}
 	if dryRun {
-		return pending(provider, have), nil
+		return known.Behind(have), nil
 	}
 	return up(ctx, db, provider)
 }
@@ -105,7 +104,7 @@ func up(ctx context.Context, db *sql.DB, provider *goose.Provider) (names []stri
 			results = partial.Applied
 		}
 		for _, r := range results {
-			names = append(names, nameOf(r.Source))
+			names = append(names, known[r.Source.Version])
 		}
 		if err == nil {
 			return names, nil
@@ -133,23 +132,6 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration(), asksMigration()))
 }
 
-// nameOf returns the name of a migration. One that is code has no path.
-func nameOf(s *goose.Source) string {
-	if s.Path != "" {
-		return s.Path
-	}
-	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
-}
-
-func pending(provider *goose.Provider, have int64) (names []string) {
-	for _, s := range provider.ListSources() {
-		if s.Version > have {
-			names = append(names, nameOf(s))
-		}
-	}
-	return names
-}
-
 // versionOf reads the version table itself, because the provider would create it. Without one it returns 0.
 func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
 	err = db.QueryRowContext(ctx, `select coalesce(max(version_id), 0) from `+versionTable+` where is_applied`).Scan(&have)
@@ -157,19 +139,4 @@ func versionOf(ctx context.Context, db *sql.DB) (have int64, err error) {
 		return 0, nil
 	}
 	return have, err
-}
-
-// newestVersion returns the version of the tables that this program was written for.
-func newestVersion() (newest int64) {
-	files, _ := fs.ReadDir(migrations, "migrations") // embedded: it is there
-	for _, f := range files {
-		number, _, _ := strings.Cut(f.Name(), "_")
-		if v, err := strconv.ParseInt(number, 10, 64); err == nil {
-			newest = max(newest, v)
-		}
-	}
-	for v := range goMigrations {
-		newest = max(newest, v)
-	}
-	return newest
 }

@@ -90,11 +90,11 @@ func migrate(ctx context.Context, db *sql.DB, dryRun bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if newest := newestOf(provider); have > newest {
+	if newest := Version(); have > newest {
 		return nil, fmt.Errorf("%w: they are at %d, this program knows up to %d", ErrNewer, have, newest)
 	}
 	if dryRun {
-		return pending(provider, have), nil
+		return known.Behind(have), nil
 	}
 	names, err := up(ctx, provider)
 	if err == nil {
@@ -114,7 +114,7 @@ func up(ctx context.Context, provider *goose.Provider) (names []string, err erro
 			results = partial.Applied
 		}
 		for _, r := range results {
-			names = append(names, nameOf(r.Source))
+			names = append(names, known[r.Source.Version])
 		}
 		if !lockNotAvailable(err) {
 			return names, err
@@ -175,26 +175,4 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(VersionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration()))
-}
-
-// nameOf returns the name of a migration. One that is code has no path.
-func nameOf(s *goose.Source) string {
-	if s.Path != "" {
-		return s.Path
-	}
-	return fmt.Sprintf("%05d_%s", s.Version, goMigrations[s.Version])
-}
-
-func newestOf(provider *goose.Provider) int64 {
-	sources := provider.ListSources()
-	return sources[len(sources)-1].Version
-}
-
-func pending(provider *goose.Provider, have int64) (names []string) {
-	for _, s := range provider.ListSources() {
-		if s.Version > have {
-			names = append(names, nameOf(s))
-		}
-	}
-	return names
 }

@@ -5,9 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -55,19 +52,7 @@ func CheckVersion(ctx context.Context, db Querier) error {
 const selectReadableFrom = `select agent_readable_from()`
 
 // Version returns the version of the tables that this program was written for.
-func Version() (newest int64) {
-	files, _ := fs.ReadDir(migrations, "migrations") // embedded: it is there
-	for _, f := range files {
-		number, _, _ := strings.Cut(f.Name(), "_")
-		if v, err := strconv.ParseInt(number, 10, 64); err == nil {
-			newest = max(newest, v)
-		}
-	}
-	for v := range goMigrations {
-		newest = max(newest, v)
-	}
-	return newest
-}
+func Version() int64 { return known.Newest() }
 
 const selectVersion = `select coalesce(max(version_id), 0) from ` + VersionTable + ` where is_applied`
 

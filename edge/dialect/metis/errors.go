@@ -3,7 +3,6 @@ package metis
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 
 	"agentstream/edge/dialect"
@@ -37,33 +36,22 @@ var kinds = map[Code]error{
 	CodeCursorExpired: schema.ErrBadCursor,
 }
 
-// Error is a refusal with its code. It wraps dialect.ErrNotFound (404), dialect.ErrGone (409), schema.ErrBadCursor or
-// dialect.ErrBadRequest (400).
-type Error struct {
-	Code Code
-	text string
-}
-
-// Refuse makes an Error. Its text is for the client.
+// Refuse makes an error with a code. It wraps dialect.ErrNotFound (404), dialect.ErrGone (409), schema.ErrBadCursor or
+// dialect.ErrBadRequest (400). Its text is for the client.
 func Refuse(code Code, format string, args ...any) error {
-	return &Error{Code: code, text: fmt.Sprintf(format, args...)}
+	return dialect.RefuseAs(string(code), cmp.Or(kinds[code], dialect.ErrBadRequest), format, args...)
 }
 
-// Error begins with the code.
-func (e *Error) Error() string { return string(e.Code) + ": " + e.text }
-
-// Words are for the client.
-func (e *Error) Words() string { return e.text }
-
-// Named is the code, for dialect.Problem.Named.
-func (e *Error) Named() string { return string(e.Code) }
-
-// Unwrap returns the sentinel.
-func (e *Error) Unwrap() error {
-	if kind := kinds[e.Code]; kind != nil {
-		return kind
+// CodeOf returns the code of an error that Refuse made; "" for another one.
+func CodeOf(err error) Code {
+	var named interface {
+		error
+		Named() string
 	}
-	return dialect.ErrBadRequest
+	if errors.As(err, &named) {
+		return Code(named.Named())
+	}
+	return ""
 }
 
 // codes are those of reasons that have one in this protocol.
@@ -71,14 +59,6 @@ var codes = map[dialect.Reason]Code{
 	dialect.ReasonNotFound: CodeSessionNotFound, dialect.ReasonBadID: CodeSessionNotFound,
 	dialect.ReasonExpired: CodeCursorExpired, dialect.ReasonFuture: CodeCursorExpired, dialect.ReasonBadCursor: CodeCursorExpired,
 	dialect.ReasonRunEnded: CodeSessionEnded, dialect.ReasonBadRequest: CodeInvalidRequest, dialect.ReasonMalformed: CodeInvalidRequest,
-}
-
-// CodeOf returns the code for an error and the reason that it stands for; "" when the protocol has none.
-func CodeOf(reason dialect.Reason, err error) Code {
-	if named := new(Error); errors.As(err, &named) {
-		return named.Code
-	}
-	return codes[reason]
 }
 
 // AppendError writes {"error":{"code","message","details"}} (server API). Where the protocol has no code it is the name of

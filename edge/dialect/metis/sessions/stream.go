@@ -203,7 +203,7 @@ func kept(t *protocol.Talk, run string) metis.Records {
 	}
 }
 
-// missed returns how many events lie between the place of a request and a state. The error is a *metis.Error when they are
+// missed returns how many events lie between the place of a request and a state. The error is of metis.Refuse when they are
 // too many.
 func missed(t *protocol.Talk, req dialect.Request, now *metis.Projector) (n int64, err error) {
 	at := req.Cursor.Place
@@ -230,10 +230,9 @@ func missed(t *protocol.Talk, req dialect.Request, now *metis.Projector) (n int6
 
 // codeOf returns the protocol's code for an error, "" when it has none: then the request could be right another time.
 func codeOf(err error) metis.Code {
-	said := new(metis.Error)
-	switch {
-	case errors.As(err, &said):
-		return said.Code
+	switch code := metis.CodeOf(err); {
+	case code != "":
+		return code
 	case errors.Is(err, fanout.ErrNotFound), errors.Is(err, dialect.ErrNotFound), errors.Is(err, schema.ErrBadID):
 		return metis.CodeSessionNotFound
 	case errors.Is(err, schema.ErrBadCursor), errors.Is(err, fanout.ErrExpired), errors.Is(err, fanout.ErrFuture):

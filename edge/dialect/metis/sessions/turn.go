@@ -129,7 +129,7 @@ func (a *api) cancel(ctx context.Context, c *protocol.Call) error {
 	return nil
 }
 
-// stop stores that a turn is to be cancelled, if it is in flight and was not cancelled before. The error is an *metis.Error for a
+// stop stores that a turn is to be cancelled, if it is in flight and was not cancelled before. The error is of metis.Refuse for a
 // turn that is over or was never there.
 func stop(ctx context.Context, c *protocol.Call, id, turn, reason string, opt producers.AppendOptions) error {
 	s, err := find(ctx, c, metis.EventsRequest(id, metis.Filter{}))

@@ -233,14 +233,14 @@ func (p *History) shorten(err error) error {
 // stretch adds the events of the records behind lo and up to hi that lie in front of p.Next, the newest first. cut
 // says that the page was full before it had them all, so that there is a next one.
 func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err error) {
-	kept := tail{most: p.Limit - len(p.Items), room: maxPageBytes - p.bytes}
+	kept := Tail[Spot]{Most: p.Limit - len(p.Items), Room: maxPageBytes - p.bytes}
 	err = p.walk(ctx, lo, hi, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
 			if r.Seq == p.Next.Seq && i >= p.Next.N {
 				break
 			}
 			if p.wants(f, r) {
-				kept.push(Spot{r.Seq, i}, f)
+				kept.Push(Spot{r.Seq, i}, string(f.Token), f.Data)
 			}
 		}
 		return true, nil
@@ -248,11 +248,11 @@ func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err
 	if err != nil {
 		return false, err
 	}
-	for i := len(kept.list) - 1; i >= 0; i-- {
-		p.Add(kept.list[i].id, kept.list[i].data)
-		p.Next = kept.list[i].at
+	for _, f := range slices.Backward(kept.List) {
+		p.Add(f.ID, f.Data)
+		p.Next = f.At
 	}
-	if kept.cut {
+	if kept.Cut {
 		p.More = true
 		return true, nil
 	}
@@ -290,26 +290,28 @@ func (p *History) walk(ctx context.Context, lo, hi schema.Seq, fn func(schema.Re
 	return nil
 }
 
-// tail holds the newest frames of what passes, in its order: at most so many, and about so many bytes.
-type tail struct {
-	most, room int
-	list       []tailFrame
+// Tail holds the newest of what passes, in its order: at most so many, and about so many bytes. P is a place.
+type Tail[P any] struct {
+	Most, Room int
+	List       []Passed[P]
+	Cut        bool // older ones were let go
 	bytes      int
-	cut        bool // older ones were let go
 }
 
-type tailFrame struct {
-	at   Spot
-	id   string
-	data []byte
+// Passed is one of a Tail.
+type Passed[P any] struct {
+	At   P
+	ID   string
+	Data []byte
 }
 
-func (t *tail) push(at Spot, f dialect.Frame) {
-	t.list = append(t.list, tailFrame{at, string(f.Token), bytes.Clone(f.Data)})
-	t.bytes += len(f.Data)
-	for len(t.list) > t.most || len(t.list) > 1 && t.bytes-len(t.list[0].data) > t.room {
-		t.bytes -= len(t.list[0].data)
-		t.list[0].data = nil
-		t.list, t.cut = t.list[1:], true
+// Push adds a copy of data: a part would keep its whole pack.
+func (t *Tail[P]) Push(at P, id string, data []byte) {
+	t.List = append(t.List, Passed[P]{at, id, bytes.Clone(data)})
+	t.bytes += len(data)
+	for len(t.List) > t.Most || len(t.List) > 1 && t.bytes-len(t.List[0].Data) > t.Room {
+		t.bytes -= len(t.List[0].Data)
+		t.List[0].Data = nil
+		t.List, t.Cut = t.List[1:], true
 	}
 }

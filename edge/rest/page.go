@@ -1,11 +1,11 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"agentstream/edge/dialect"
@@ -211,7 +211,7 @@ func (p *page) down(ctx context.Context) error {
 // stretch adds the events behind lo and in front of next, the newest first, until the page is full.
 func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 	hi := p.next - 1
-	kept := tailLines{most: p.query.limit - p.found, room: maxPageBytes - len(p.body)}
+	kept := protocol.Tail[schema.Seq]{Most: p.query.limit - p.found, Room: maxPageBytes - len(p.body)}
 	pos := lo
 	for r, err := range p.src.Walk(ctx, p.a.cfg.Runs.Hub, lo, p.newest) { // by newest, not hi: as in up
 		if err != nil {
@@ -221,7 +221,7 @@ func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 			break
 		}
 		if pos = r.Seq; p.query.filter.Match(r) {
-			kept.push(r)
+			kept.Push(r.Seq, "", r.Line)
 		}
 		if pos == hi {
 			break
@@ -230,36 +230,12 @@ func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 	if pos < hi {
 		return fmt.Errorf("events end at %d, %d exists: %w", pos, hi, fanout.ErrUnavailable)
 	}
-	for i := len(kept.lines) - 1; i >= 0; i-- {
-		p.add(kept.lines[i].line)
+	for _, e := range slices.Backward(kept.List) {
+		p.add(e.Data)
 	}
 	p.next = lo + 1
-	if kept.cut {
-		p.next = kept.lines[0].seq
+	if kept.Cut {
+		p.next = kept.List[0].At
 	}
 	return nil
-}
-
-// tailLines holds the newest lines of what passes, in its order: at most so many, and about so many
-// bytes.
-type tailLines struct {
-	most, room int
-	lines      []tailLine
-	bytes      int
-	cut        bool // older ones were let go
-}
-
-type tailLine struct {
-	seq  schema.Seq
-	line []byte
-}
-
-func (t *tailLines) push(r schema.Record) {
-	t.lines = append(t.lines, tailLine{r.Seq, bytes.Clone(r.Line)}) // a part would keep its whole pack
-	t.bytes += len(r.Line)
-	for len(t.lines) > t.most || len(t.lines) > 1 && t.bytes-len(t.lines[0].line) > t.room {
-		t.bytes -= len(t.lines[0].line)
-		t.lines[0].line = nil
-		t.lines, t.cut = t.lines[1:], true
-	}
 }

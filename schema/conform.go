@@ -201,30 +201,17 @@ func (c *conform) listed(v []byte) bool {
 func (c *conform) allowsFields(obj []byte) bool {
 	var seen uint64
 	for i := jsonscan.SkipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
-		end := jsonscan.SkipValue(obj, i)
-		if end < 0 {
-			return false
-		}
-		name := obj[i:end]
-		if len(name) < 2 || bytes.IndexByte(name, '\\') >= 0 {
-			return false
-		}
-		if i = jsonscan.SkipSpace(obj, end); i >= len(obj) || obj[i] != ':' {
-			return false
-		}
-		i = jsonscan.SkipSpace(obj, i+1)
-		if end = jsonscan.SkipValue(obj, i); end < 0 {
+		name, value, end := jsonscan.RawMember(obj, i)
+		if end < 0 || bytes.IndexByte(name, '\\') >= 0 {
 			return false
 		}
 		if f, known := c.fields[string(name[1:len(name)-1])]; known {
-			if !f.schema.allows(obj[i:end]) {
+			if !f.schema.allows(value) {
 				return false
 			}
 			seen |= f.bit
 		}
-		if i = jsonscan.SkipSpace(obj, end); i < len(obj) && obj[i] == ',' {
-			i = jsonscan.SkipSpace(obj, i+1)
-		}
+		i = jsonscan.Behind(obj, end)
 	}
 	return seen&c.required == c.required
 }
@@ -235,9 +222,7 @@ func (c *conform) allowsItems(list []byte) bool {
 		if end < 0 || !c.items.allows(list[i:end]) {
 			return false
 		}
-		if i = jsonscan.SkipSpace(list, end); i < len(list) && list[i] == ',' {
-			i = jsonscan.SkipSpace(list, i+1)
-		}
+		i = jsonscan.Behind(list, end)
 	}
 	return true
 }

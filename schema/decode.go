@@ -63,7 +63,14 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 		if err := checkJSON(body); err != nil {
 			return &BatchError{Line: 1, Err: err}
 		}
-		return eachElement(body, start, fn)
+		n := 0
+		for raw := range jsonscan.Elements(body) {
+			n++
+			if err := fn(n, raw); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if isObject := start < len(body) && body[start] == '{'; isObject && bytes.IndexByte(body[start:], '\n') >= 0 {
 		first, _, _ := bytes.Cut(body[start:], []byte{'\n'})
@@ -81,23 +88,6 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 		}
 		if err := fn(line, raw); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func eachElement(body []byte, start int, fn func(int, []byte) error) error {
-	i := jsonscan.SkipSpace(body, start+1)
-	for n := 1; i < len(body) && body[i] != ']'; n++ {
-		end := jsonscan.SkipValue(body, i)
-		if end < 0 {
-			return &BatchError{Line: n, Err: fmt.Errorf("cut short: %w", ErrMalformed)}
-		}
-		if err := fn(n, body[i:end]); err != nil {
-			return err
-		}
-		if i = jsonscan.SkipSpace(body, end); i < len(body) && body[i] == ',' {
-			i = jsonscan.SkipSpace(body, i+1)
 		}
 	}
 	return nil

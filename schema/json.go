@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -31,26 +30,7 @@ func checkNested(data []byte, most int) error {
 	if !json.Valid(data) {
 		return fmt.Errorf("%s: %w", syntaxError(data), ErrMalformed)
 	}
-	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= most {
-		return nil // too few brackets to be nested too deep: nearly every event
-	}
-	depth, inString := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > most {
-				return fmt.Errorf("nested deeper than %d: %w", most, ErrMalformed)
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
+	return fmt.Errorf("nested deeper than %d: %w", most, ErrMalformed)
 }
 
 // syntaxError returns the parser's error text for data that is known to be invalid.
@@ -98,9 +78,7 @@ func eachRawField(obj []byte, fn func(name, value []byte) error) error {
 		if err := fn(name, obj[i:end]); err != nil {
 			return err
 		}
-		if i = jsonscan.SkipSpace(obj, end); i < len(obj) && obj[i] == ',' {
-			i = jsonscan.SkipSpace(obj, i+1)
-		}
+		i = jsonscan.Behind(obj, end)
 	}
 	return nil
 }

@@ -103,32 +103,17 @@ func SplitText(payload []byte) (before, text, after []byte, ok bool) {
 		if i = jsonscan.SkipSpace(payload, i); i < len(payload) && payload[i] == '}' {
 			break
 		}
-		nameEnd := jsonscan.SkipValue(payload, i)
-		if nameEnd < 0 {
-			return nil, nil, nil, false
-		}
-		name := payload[i:nameEnd]
-		if i = jsonscan.SkipSpace(payload, nameEnd); i >= len(payload) || payload[i] != ':' {
-			return nil, nil, nil, false
-		}
-		i = jsonscan.SkipSpace(payload, i+1)
-		valueEnd := jsonscan.SkipValue(payload, i)
-		if valueEnd < 0 {
-			return nil, nil, nil, false
-		}
-		// A name with an escape may be another spelling of text.
-		if bytes.IndexByte(name, '\\') >= 0 {
+		name, value, next := jsonscan.RawMember(payload, i)
+		if next < 0 || bytes.IndexByte(name, '\\') >= 0 { // a name with an escape may be another spelling of text
 			return nil, nil, nil, false
 		}
 		if string(name) == `"text"` {
-			if start >= 0 || payload[i] != '"' {
+			if start >= 0 || !jsonscan.IsString(value) {
 				return nil, nil, nil, false
 			}
-			start, end = i+1, valueEnd-1
+			start, end = next-len(value)+1, next-1
 		}
-		if i = jsonscan.SkipSpace(payload, valueEnd); i < len(payload) && payload[i] == ',' {
-			i++
-		}
+		i = jsonscan.Behind(payload, next)
 	}
 	if start < 0 {
 		return nil, nil, nil, false
@@ -210,25 +195,7 @@ func allIn(list []byte, i int, one, other []byte) bool {
 // nextField returns the field at i or behind the comma there, and the index behind it; -1 when there is
 // none that is whole.
 func nextField(b []byte, i int) (name, value []byte, next int) {
-	if i = jsonscan.SkipSpace(b, i); i < len(b) && b[i] == ',' {
-		i = jsonscan.SkipSpace(b, i+1)
-	}
-	if i >= len(b) || b[i] != '"' {
-		return nil, nil, -1
-	}
-	end := jsonscan.SkipValue(b, i)
-	if end < 0 {
-		return nil, nil, -1
-	}
-	name = b[i:end]
-	if i = jsonscan.SkipSpace(b, end); i >= len(b) || b[i] != ':' {
-		return nil, nil, -1
-	}
-	i = jsonscan.SkipSpace(b, i+1)
-	if end = jsonscan.SkipValue(b, i); end < 0 {
-		return nil, nil, -1
-	}
-	return name, b[i:end], end
+	return jsonscan.RawMember(b, jsonscan.Behind(b, i))
 }
 
 // AppendBundle appends a line of the run itself with the record's id, time and number, another type,

@@ -24,21 +24,35 @@ func Members(object []byte) iter.Seq2[[]byte, []byte] {
 
 // member returns the field of an object that begins at an index, and the index of the next one; -1 when it is damaged.
 func member(object []byte, i int) (name, value []byte, next int) {
-	end := SkipValue(object, i)
+	raw, value, end := RawMember(object, i)
 	if end < 0 {
 		return nil, nil, -1
 	}
-	if name = object[i+1 : end-1]; bytes.IndexByte(name, '\\') >= 0 {
-		name = []byte(DecodeString(object[i:end]))
+	if name = raw[1 : len(raw)-1]; bytes.IndexByte(name, '\\') >= 0 {
+		name = []byte(DecodeString(raw))
 	}
-	if i = SkipSpace(object, end); i >= len(object) || object[i] != ':' {
+	return name, value, Behind(object, end)
+}
+
+// RawMember returns the field of an object that begins at an index: the name as it stands, in its quotes, the value, and the
+// index behind it; -1 when it is damaged.
+func RawMember(object []byte, i int) (name, value []byte, end int) {
+	if i >= len(object) || object[i] != '"' {
 		return nil, nil, -1
 	}
-	i = SkipSpace(object, i+1)
-	if end = SkipValue(object, i); end < 0 {
+	nameEnd := SkipString(object, i)
+	if nameEnd < 0 {
 		return nil, nil, -1
 	}
-	return name, object[i:end], behind(object, end)
+	colon := SkipSpace(object, nameEnd)
+	if colon >= len(object) || object[colon] != ':' {
+		return nil, nil, -1
+	}
+	start := SkipSpace(object, colon+1)
+	if end = SkipValue(object, start); end < 0 {
+		return nil, nil, -1
+	}
+	return object[i:nameEnd], object[start:end], end
 }
 
 // Elements returns the elements of a valid list, as they stand. Anything else has none. What is damaged ends early.
@@ -53,13 +67,13 @@ func Elements(list []byte) iter.Seq[[]byte] {
 			if end < 0 || !yield(list[i:end]) {
 				return
 			}
-			i = behind(list, end)
+			i = Behind(list, end)
 		}
 	}
 }
 
-// behind returns the index of what follows a value that ends at an index, and a comma.
-func behind(b []byte, end int) int {
+// Behind returns the index of what follows a value that ends at an index, and a comma.
+func Behind(b []byte, end int) int {
 	i := SkipSpace(b, end)
 	if i < len(b) && b[i] == ',' {
 		i = SkipSpace(b, i+1)

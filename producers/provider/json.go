@@ -21,35 +21,17 @@ type Field struct {
 
 // Parse reads an object that is valid JSON. ok is false for anything else than an object.
 func Parse(data []byte) (list Fields, ok bool) {
+	for name, value := range jsonscan.Members(data) {
+		list = append(list, Field{string(name), value})
+	}
 	i := jsonscan.SkipSpace(data, 0)
-	if i >= len(data) || data[i] != '{' {
-		return nil, false
-	}
-	for i = jsonscan.SkipSpace(data, i+1); data[i] != '}'; {
-		end := jsonscan.SkipValue(data, i)
-		name := string(Unescape(data[i+1 : end-1]))
-		i = jsonscan.SkipSpace(data, jsonscan.SkipSpace(data, end)+1) // the colon
-		end = jsonscan.SkipValue(data, i)
-		list = append(list, Field{name, json.RawMessage(data[i:end])})
-		if i = jsonscan.SkipSpace(data, end); data[i] == ',' {
-			i = jsonscan.SkipSpace(data, i+1)
-		}
-	}
-	return list, true
+	return list, i < len(data) && data[i] == '{'
 }
 
 // Elements reads a list that is valid JSON; nil for anything else.
 func Elements(data []byte) (list []json.RawMessage) {
-	i := jsonscan.SkipSpace(data, 0)
-	if i >= len(data) || data[i] != '[' {
-		return nil
-	}
-	for i = jsonscan.SkipSpace(data, i+1); data[i] != ']'; {
-		end := jsonscan.SkipValue(data, i)
-		list = append(list, json.RawMessage(data[i:end]))
-		if i = jsonscan.SkipSpace(data, end); data[i] == ',' {
-			i = jsonscan.SkipSpace(data, i+1)
-		}
+	for value := range jsonscan.Elements(data) {
+		list = append(list, value)
 	}
 	return list
 }
@@ -136,16 +118,12 @@ func (l Fields) Size() (n int) {
 
 // Encode writes the object.
 func (l Fields) Encode() json.RawMessage {
-	n := len("{}")
-	for _, f := range l {
-		n += len(f.Name) + len(f.Value) + len(`"":,`)
-	}
-	b := append(make([]byte, 0, n), '{')
+	b := append(make([]byte, 0, len("{}")+l.Size()), '{')
 	for i, f := range l {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendQuoted(b, f.Name), ':')
+		b = append(jsonscan.AppendDecoded(b, f.Name), ':')
 		b = append(b, f.Value...)
 	}
 	return append(b, '}')
@@ -187,25 +165,7 @@ func List(values []json.RawMessage) json.RawMessage {
 }
 
 // Quote writes a string as JSON.
-func Quote(s string) json.RawMessage { return appendQuoted(make([]byte, 0, len(s)+2), s) }
-
-// appendQuoted writes a string as JSON. What needs no escape, as names and ids do not, is only copied.
-func appendQuoted(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			return append(b, escape(s)...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-func escape(s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always encodes
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-}
+func Quote(s string) json.RawMessage { return jsonscan.AppendString(make([]byte, 0, len(s)+2), s) }
 
 // Inner takes the quotes off a string.
 func Inner(s json.RawMessage) []byte { return s[1 : len(s)-1] }
@@ -319,29 +279,12 @@ const maxDepth = 100
 // Problem returns why data cannot be carried as JSON, or "".
 func Problem(data []byte) string {
 	switch {
+	case jsonscan.Valid(data, maxDepth):
+		return ""
 	case !utf8.Valid(data):
 		return "invalid UTF-8"
 	case !json.Valid(data):
 		return "invalid JSON"
-	case depth(data) > maxDepth:
-		return "nested too deeply"
 	}
-	return ""
-}
-
-// depth counts the deepest nesting of valid JSON.
-func depth(data []byte) (deepest int) {
-	now := 0
-	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '"':
-			i = jsonscan.SkipString(data, i) - 1
-		case '{', '[':
-			now++
-			deepest = max(deepest, now)
-		case '}', ']':
-			now--
-		}
-	}
-	return deepest
+	return "nested too deeply"
 }

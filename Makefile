@@ -14,7 +14,7 @@ RACE    ?= -race
 export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
 # (arch_race_test.go holds them to it), and the one that drives the program as a process of its own.
-UNRACED := . producers/anthropic producers/gemini producers/openai producers/provider producers/transcript
+UNRACED := . producers/anthropic producers/gemini producers/openai producers/provider producers/transcript schema/jsonscan
 PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
@@ -90,6 +90,7 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	# The detector looks at every package but UNRACED and PROCESSES, and at every test but those of one
 	# goroutine that compute much: they are in files of norace's.
 	race='$(if $(RACE),$(RACE) $(UNRACED_DEPS:%=-gcflags=%=-race=false))'
+	processes=$$([ -z '$(RACE)' ] || of $(PROCESSES))
 	unraced=$$([ -z '$(RACE)' ] || of $(PROCESSES) $(UNRACED))
 	raced=$$({ of $(LONGEST); echo "$$all"; } | grep -vxF -e "$$unraced" | awk '!seen[$$0]++') || true
 	norace=$$([ -z '$(RACE)' ] || tools/norace $$raced)
@@ -97,8 +98,10 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts) ## Run all tests o
 	flags=(-v -count=1 -timeout 20m -vet=off $(if $(RUN),-run '$(RUN)'))
 	without() {
 		ended=0
+		[ -z "$$processes" ] || CGO_ENABLED=1 go test "$${flags[@]}" $$processes || ended=1
 		[ -z "$$alone" ] || CGO_ENABLED=1 go test "$${flags[@]}" -run "^($$alone)$$" -p 1 $$(cut -d' ' -f1 <<<"$$norace" | sort -u) || ended=1
-		[ -z "$$unraced" ] || CGO_ENABLED=1 go test "$${flags[@]}" -p 1 $$unraced || ended=1
+		rest=$$(grep -vxF -e "$$processes" <<<"$$unraced") || true
+		[ -z "$$rest" ] || CGO_ENABLED=1 go test "$${flags[@]}" -p 1 $$rest || ended=1
 		return $$ended
 	}
 	{
@@ -251,8 +254,8 @@ campaign: needs ## Kill processes at random KILLS times and compare what was pro
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m ./internal/e2e
 
 .PHONY: proofs
-proofs: needs js ## Resume real processes behind every cursor, and cut each client 50 times
-	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy' ./internal/e2e
+proofs: needs js ## Resume real processes behind every cursor, cut each client 50 times, compare the delay of control events
+	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy|TestControlEventsAreNotDelayed' ./internal/e2e
 
 .PHONY: metis
 metis: needs js ## Hold the metis protocol to its text: required tests, cancellations, every resume, slow clients, cost

@@ -104,9 +104,9 @@ func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 	fewest := func() int64 {
 		return slices.MinFunc(clients, func(a, b *viewer) int { return int(a.proxy.cuts.Load() - b.proxy.cuts.Load()) }).proxy.cuts.Load()
 	}
-	awaitCuts(ctx, t, fewest, 12, clients)
+	awaitCuts(ctx, t, fewest, 5, clients)
 	w.edges[0].kill()
-	awaitCuts(ctx, t, fewest, 24, clients)
+	awaitCuts(ctx, t, fewest, 10, clients)
 	w.edges[0].start()
 	awaitCuts(ctx, t, fewest, wantCuts(), clients)
 	close(enough)

@@ -26,6 +26,7 @@ import (
 // started while writers write, shared and on lanes of their own, and readers read from the middle
 // of it. Everything acknowledged is there once, in each writer's order, for every reader.
 func TestClusterKeepsItsPromisesWhileLeadersChange(t *testing.T) {
+	beside(t)
 	c := testkit.NATSCluster(t)
 	key := schema.RunKey{Tenant: "acme", Run: "run_1"}
 	var conflicts, retries atomic.Int64

@@ -30,6 +30,7 @@ type snapshotOf struct {
 // TestDemoObeys gives commands to the demo run of a real process while it is watched: the agent reads
 // them in its log, obeys, and every one of them is on the stream.
 func TestDemoObeys(t *testing.T) {
+	beside(t)
 	p := newProc(t, "dev", "--data", t.TempDir(), "--demo-speed", "2", "--demo-gate", "required")
 	p.start()
 	base := "http://" + p.addr + "/v1/agent/runs/demo"

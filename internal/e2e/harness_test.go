@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,9 +42,9 @@ func TestMain(m *testing.M) {
 	}
 	http.DefaultTransport = withToken{http.DefaultTransport}
 	flag.Parse()
-	// Tests that run beside each other wait for processes: three at a time, also on two cores.
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 3 {
-		if err := f.Value.Set("3"); err != nil {
+	// Tests mostly wait for processes: six at a time, also on two cores.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 6 {
+		if err := f.Value.Set("6"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -55,16 +56,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// beside lets a test that mostly waits, and judges no time, run beside the others that do: by them the
-// whole takes half as long. Long forms measure, and run alone.
+// long reports whether this is a long form: it measures, and so its tests run one after the other and may judge time.
+func long() bool {
+	return slices.ContainsFunc([]string{"KILLS", "OUTAGE", "EVENTS", "METIS", "THREADS", "RUNTIME", "PROOFS"}, func(form string) bool {
+		return os.Getenv("AGENTSTREAM_"+form) != ""
+	})
+}
+
+// beside lets a test run beside the others: they mostly wait.
 func beside(t *testing.T) {
 	t.Helper()
-	for _, long := range []string{"AGENTSTREAM_KILLS", "AGENTSTREAM_OUTAGE", "AGENTSTREAM_EVENTS", "AGENTSTREAM_METIS", "AGENTSTREAM_THREADS", "AGENTSTREAM_RUNTIME"} {
-		if os.Getenv(long) != "" {
-			return
-		}
+	if !long() {
+		t.Parallel()
 	}
-	t.Parallel()
 }
 
 // binary builds the program once per test process.

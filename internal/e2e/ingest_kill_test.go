@@ -16,6 +16,7 @@ import (
 // TestKillBetweenPacks kills the process while it stores a batch of many packs: what is left is a beginning of the
 // batch, and the same request with its key stores the rest, once and in order.
 func TestKillBetweenPacks(t *testing.T) {
+	beside(t)
 	n := kills(t, 5)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d kills", seed, n)

@@ -182,6 +182,7 @@ func (l *keyedLoad) finish() {
 
 // A NATS server of one node restarts under keyed appends: none is refused, and they go on when it is back.
 func TestKeyedAppendsThroughARestart(t *testing.T) {
+	beside(t)
 	server := startNATS(t, t.TempDir())
 	migrate(t, "", server.url())
 	edge := newRole(t, "edge", server.url(), "")
@@ -200,7 +201,7 @@ func TestKeyedAppendsThroughARestart(t *testing.T) {
 		<-time.After(time.Second)
 		load.report("restart", span{from: from, to: time.Now()})
 		t.Logf("the last lane went on %s after the server was back", late.Round(time.Millisecond))
-		if late > 5*time.Second {
+		if long() && late > 5*time.Second {
 			t.Errorf("a lane went on %s after the server was back", late)
 		}
 	}
@@ -211,6 +212,7 @@ func TestKeyedAppendsThroughARestart(t *testing.T) {
 // can be stored: after a roll one is there at once, after a kill when the servers have noticed it, which takes
 // them 4 to 9 s, and appends go on as soon as it is.
 func TestKeyedAppendsWhileNodesGo(t *testing.T) {
+	beside(t)
 	c := startNATSCluster(t, t.TempDir())
 	migrate(t, "", c.url(), "--replicas", "3")
 	streams := []string{"KV_AGENT_KEYS"}
@@ -245,8 +247,8 @@ func TestKeyedAppendsWhileNodesGo(t *testing.T) {
 	load.finish()
 }
 
-// disturbKeyed ends a node by a signal, waits for leaders, and starts it again. What is judged is how soon appends
-// go on once there are leaders; how soon those are there is the servers' own.
+// disturbKeyed ends a node by a signal, waits for leaders, and starts it again. The long form, which has the machine to
+// itself, judges how soon appends go on once there are leaders; how soon those are there is the servers' own.
 func disturbKeyed(t *testing.T, c *natsCluster, load *keyedLoad, streams []string, what string, by syscall.Signal, node int, calm time.Duration) span {
 	t.Helper()
 	c.lead(node, streams[0]) // the worst case: every append waits
@@ -265,7 +267,7 @@ func disturbKeyed(t *testing.T, c *natsCluster, load *keyedLoad, streams []strin
 	longest := load.report(fmt.Sprintf("%s n%d", what, node), s)
 	late := longest.ended.Sub(led)
 	t.Logf("leaders after %s, the longest append ended %s later", led.Sub(s.from).Round(time.Millisecond), late.Round(time.Millisecond))
-	if longest.began.Before(led) && late > 3*time.Second {
+	if long() && longest.began.Before(led) && late > 3*time.Second {
 		t.Errorf("%s: an append ended %s after there were leaders", what, late)
 	}
 	return s

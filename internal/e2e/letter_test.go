@@ -215,6 +215,7 @@ func (w foreseen) check(t *testing.T, got letterLane) {
 // it: what was said and printed, what was thought, each call with its end, steps, plan, children and how it ended. So it
 // does when its connection is cut behind every single event.
 func TestLetterClient(t *testing.T) {
+	beside(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()
 	want := map[string]map[string]*letterLane{}
@@ -235,6 +236,7 @@ func TestLetterClient(t *testing.T) {
 
 // TestLetterClientReadsTheDemo: it sees the runs of the demo's agent as their logs tell them, too.
 func TestLetterClientReadsTheDemo(t *testing.T) {
+	beside(t)
 	for script, gate := range map[string]string{"quick": "", "tour": "preview", "plan": "preview", "failure": ""} {
 		t.Run(script, func(t *testing.T) {
 			p := newProc(t, "dev", "--demo-script", script, "--demo-gate", gate, "--demo-speed", "50", "--data", t.TempDir())

@@ -160,6 +160,7 @@ func (p *proc) profile(name, begins string) string {
 
 // TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form only.
 func TestMetisMillion(t *testing.T) {
+	beside(t)
 	events := 20_000
 	if metisLong() {
 		events = 1_000_000

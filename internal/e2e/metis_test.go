@@ -479,6 +479,7 @@ func metisSeam(t *testing.T, m metis) {
 
 // TestMetisConformance holds the fold in TypeScript to the suite (11.3) that the one in Go is held to.
 func TestMetisConformance(t *testing.T) {
+	beside(t)
 	node := program(t, "node")
 	tsc := filepath.Join(tsClient, "node_modules/typescript/bin/tsc")
 	if _, err := os.Stat(tsc); err != nil {

@@ -128,6 +128,7 @@ func payloads(t testing.TB, url string) map[string][]string {
 // 10,000 events of 52 runs from four connections that wait for nothing: each is acknowledged with its own
 // number, and stored once, in the order in which it was published.
 func TestNATSIngestKeepsOrder(t *testing.T) {
+	beside(t)
 	const runs, events, conns = 52, 10_000, 4
 	k := testkit.NATS(t)
 	var stored atomic.Int64
@@ -184,6 +185,7 @@ func TestNATSIngestKeepsOrder(t *testing.T) {
 // Every way to be wrong, between good neighbours of the same run: the error says what and where, and nobody
 // else pays for it.
 func TestNATSIngestRefuses(t *testing.T) {
+	beside(t)
 	k := testkit.NATS(t)
 	listenOverNATS(t, k.Dial(t), edge.Hooks{})
 	js := agentOn(t, k)
@@ -244,6 +246,7 @@ func TestNATSIngestRefuses(t *testing.T) {
 // A message that nobody wants an answer to is stored as any other; one with an id is stored once, whoever
 // takes the repeat.
 func TestNATSIngestRepeats(t *testing.T) {
+	beside(t)
 	k := testkit.NATS(t)
 	for range 2 {
 		listenOverNATS(t, k.Dial(t), edge.Hooks{})
@@ -281,6 +284,7 @@ func TestNATSIngestRepeats(t *testing.T) {
 // Two edges share the messages of the same runs; one ends and comes back again and again. What was acknowledged
 // is there once, at the place that was told. What was not may be there, once at most.
 func TestNATSIngestSurvivesShutdowns(t *testing.T) {
+	beside(t)
 	k := testkit.NATS(t)
 	var by [2]atomic.Int64
 	node := func(i int) func() {
@@ -352,6 +356,7 @@ func TestNATSIngestSurvivesShutdowns(t *testing.T) {
 
 // The program's own edge, ended by a signal under load: it answers what it took and exits with 0.
 func TestNATSIngestProgram(t *testing.T) {
+	beside(t)
 	k := testkit.NATS(t)
 	path, err := binary()
 	if err != nil {
@@ -400,6 +405,7 @@ func TestNATSIngestProgram(t *testing.T) {
 
 // The rights of docs/nats-ingest.md are what an agent and an edge need, and keep a tenant from another's runs.
 func TestNATSIngestRights(t *testing.T) {
+	beside(t)
 	page, err := os.ReadFile("../../docs/nats-ingest.md")
 	if err != nil {
 		t.Fatal(err)

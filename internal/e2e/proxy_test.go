@@ -18,7 +18,7 @@ func wantCuts() int64 {
 	if proofs() {
 		return 50
 	}
-	return 30
+	return 15
 }
 
 // cutter is a TCP proxy in front of several servers: each connection goes to the next of them and is

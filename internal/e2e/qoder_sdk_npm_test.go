@@ -12,6 +12,7 @@ import (
 // that it can do with sessions works, over either address that its users come from. Requests go to two edges in
 // turns, and the agents know nothing of the protocol.
 func TestSessionsLibraryForNode(t *testing.T) {
+	beside(t)
 	node := needSDKs(t)
 	w := sessionsFor(t)
 	for _, c := range []struct {

@@ -131,6 +131,7 @@ const pageReply = "You say “Reply with exactly one short sentence.”."
 // The page's own steps, in the form of its own commands, against the built binary: with increments and without, for
 // whoever comes and for those who show a token. An agent answers by itself (dev).
 func TestPageOnIncrementalStreaming(t *testing.T) {
+	beside(t)
 	shell(t)
 	for name, args := range map[string][]string{"open": nil, "token": {"--auth-token", edgeToken}} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 // A worker that is killed in the middle of its answers ends those turns as failed when it comes back, and answers
 // again from the beginning; what was said while it was away is answered; what was answered is not answered twice.
 func TestSessionsAreAnsweredAfterAKill(t *testing.T) {
+	beside(t)
 	data := t.TempDir()
 	p := newProc(t, "dev", "--data", data, "--demo-script", "quick")
 	p.start()

@@ -22,7 +22,7 @@ import (
 const rateBar = 0.60
 
 // The short form shows that the measuring works; below this many events nothing is judged.
-const rateShort, rateJudged = 50_000, 1_000_000
+const rateShort, rateJudged = 20_000, 1_000_000
 
 // measure is one measurement of one round.
 type measure struct {
@@ -122,8 +122,8 @@ func TestArchiveRate(t *testing.T) {
 	if events >= rateJudged && mine/one < rateBar {
 		t.Errorf("the persister reaches %.2f of bare COPY, %.2f is the least", mine/one, rateBar)
 	}
-	r.live(max(events/10, 20_000), 0)
-	r.live(max(events/10, 20_000), 0.7*mine)
+	r.live(max(events/10, 5_000), 0)
+	r.live(max(events/10, 5_000), 0.7*mine)
 }
 
 func newPGRate(t *testing.T) *pgRate {

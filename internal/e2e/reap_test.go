@@ -11,6 +11,7 @@ import (
 
 // A run over HTTP whose client is gone is ended, and says why; one that goes on is not.
 func TestRunsOfClientsThatAreGone(t *testing.T) {
+	beside(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--reap-unowned-after", "3s")
 	p.start()
 	defer p.kill()

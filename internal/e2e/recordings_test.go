@@ -63,6 +63,7 @@ func recorded(t *testing.T) map[string]checked {
 // reasoning, tool calls with their parsed input, stop reason, usage, errors. What the server exports and
 // what it sums up say the same. A client that was written from the protocol's text alone sees it, too.
 func TestRecordingsThroughTheProduct(t *testing.T) {
+	beside(t)
 	all := recorded(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()

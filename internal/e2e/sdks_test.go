@@ -66,6 +66,7 @@ type sdkTool struct {
 // The providers' own client libraries, which know nothing but another address, stream recorded answers
 // through the proxy. What each of them has put together is what the run folds to.
 func TestClientLibrariesThroughTheProxy(t *testing.T) {
+	beside(t)
 	node := needSDKs(t)
 	nats := freeAddr(t)
 	server := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats)

@@ -14,6 +14,7 @@ import (
 // SIGTERM under an open stream: the process ends with status 0 within its limit, the stream is cut
 // and not ended, no terminal event is invented, and the client goes on where it was after a restart.
 func TestTermination(t *testing.T) {
+	beside(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()
 	run := p.url("/v1/agent/runs/run_term")

@@ -151,7 +151,7 @@ func (p *topologyProc) ask(method, addr, path, body string) (int, string) {
 // another's password. AGENTSTREAM_TOPOLOGY is how often.
 func TestTopology(t *testing.T) {
 	beside(t)
-	rounds := 2
+	rounds := 1
 	if n, err := strconv.Atoi(os.Getenv("AGENTSTREAM_TOPOLOGY")); err == nil {
 		rounds = n
 	}

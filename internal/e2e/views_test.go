@@ -22,6 +22,7 @@ import (
 
 // TestViewsOfRecordings: what the analysts' views say of real providers' streams is what their folds say.
 func TestViewsOfRecordings(t *testing.T) {
+	beside(t)
 	dsn := testkit.Postgres(t)
 	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ const watchedRuns = 10_000
 // One edge watches 10,000 runs: consumers at the broker do not grow with watchers, a subscription
 // per watched run is all there is, and whatever is published arrives.
 func TestTenThousandWatchedRuns(t *testing.T) {
+	beside(t)
 	raiseDescriptors(t, watchedRuns+2000)
 	k := testkit.NATS(t)
 	url := k.Server.ClientURL()

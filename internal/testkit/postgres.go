@@ -201,7 +201,7 @@ func (s *PostgresServer) Start() error {
 		return errors.New("testkit: start postgres: it runs")
 	}
 	args := []string{"-D", s.data(), "-k", s.dir, "-h", "", "-p", "5432",
-		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100", "-c", "log_min_messages=warning",
+		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=400", "-c", "log_min_messages=warning",
 		"-c", "shared_buffers=128MB", "-c", "max_wal_size=4GB"}
 	for _, setting := range s.set {
 		args = append(args, "-c", setting)

@@ -189,7 +189,7 @@ RESULTS ?= bin/referee
 ROUNDS  ?= 3
 BEFORE  ?=
 # Lines of the referee, and shapes of the product, that single events are judged by.
-SINGLE  := pace-,s2,stream-,s5-one-,s5-16,s5-sync,s5-stream,s5-http-64,s1-sse,s3-sse-5000,s4-10000-1,s4-100000-1,disk
+SINGLE  := pace-,s2,stream-,s5-one-,s5-16,s5-sync,s5-stream,s5-http-64,s5-memory-64,s1-sse,s3-sse-5000,s4-10000-1,s4-100000-1,disk
 SHAPES  = $(if $(BEFORE),dev-before$(comma))dev,split
 comma   := ,
 

@@ -74,7 +74,7 @@ func (r *referee) targets(l line) (list []string) {
 	}
 	for _, s := range r.shapes {
 		// An earlier binary may have no streams to publish over, and only one process keeps everything in one folder.
-		if isBefore(s) && l.load != nil && l.load.Stream || l.disk && strings.HasPrefix(s, shapeSplit) {
+		if isBefore(s) && l.load != nil && l.load.Stream || (l.disk || l.bounded) && strings.HasPrefix(s, shapeSplit) {
 			continue
 		}
 		list = append(list, s)
@@ -129,6 +129,9 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 	defer os.RemoveAll(state)
 	s := &sampler{state: state, metrics: r.ports.admin(), apart: map[string]int{}}
 	env := os.Environ()
+	if !l.bounded {
+		env = append(env, "AGENTSTREAM_MEMORY=off") // what comparisons of speed use, decision 0033; an earlier binary has no bound
+	}
 	shape, old := strings.CutSuffix(k.Target, beforeSuffix)
 	agentstream := r.agentstream
 	if old {

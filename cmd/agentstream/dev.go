@@ -65,7 +65,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.NATSIngest && c.NATSListen == "" {
 		return errors.New("--nats-ingest: nobody can reach the embedded NATS without --nats-listen")
 	}
-	memory, err := c.Keep(process.DevMemory, log)
+	memory, err := c.Keep(process.DevMemory(), log)
 	if err != nil {
 		return err
 	}

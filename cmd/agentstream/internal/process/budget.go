@@ -15,8 +15,28 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 )
 
-// DevMemory is what dev keeps to when no limit is set. A laptop has other things to do.
-const DevMemory = 400 << 20 // bytes
+// Bounds of what dev keeps to when no limit is set, in bytes.
+const (
+	leastDevMemory = 400 << 20
+	mostDevMemory  = 2 << 30
+)
+
+// DevMemory returns what dev keeps to when no limit is set: a twelfth of the machine's memory, within bounds. A laptop has
+// other things to do.
+func DevMemory() int64 { return devMemory(os.DirFS("/")) }
+
+// devMemory is DevMemory; root is "/". Where the machine's memory is not known it is the least.
+func devMemory(root fs.FS) int64 {
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return leastDevMemory
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kib); err != nil {
+		return leastDevMemory
+	}
+	return min(max(kib<<10/12, leastDevMemory), mostDevMemory)
+}
 
 // Budget divides the memory that a process may take. All in bytes; 0 is no bound.
 type Budget struct {

@@ -17,11 +17,11 @@ func TestMemoryBudget(t *testing.T) {
 	}{
 		{"nothing is known", "", "", 0, 0, 0, false},
 		{"a container", "", "", 0, 1000 << 20, 900 << 20, true},
-		{"dev", "", "", DevMemory, 0, DevMemory, true},
-		{"dev in a large container", "", "", DevMemory, 8 << 30, DevMemory, true},
-		{"dev in a small container", "", "", DevMemory, 200 << 20, 180 << 20, true},
-		{"the flag", "2GiB", "", DevMemory, 1 << 30, 2 << 30, true},
-		{"off", "off", "", DevMemory, 1 << 30, 0, false},
+		{"dev", "", "", 400 << 20, 0, 400 << 20, true},
+		{"dev in a large container", "", "", 400 << 20, 8 << 30, 400 << 20, true},
+		{"dev in a small container", "", "", 400 << 20, 200 << 20, 180 << 20, true},
+		{"the flag", "2GiB", "", 400 << 20, 1 << 30, 2 << 30, true},
+		{"off", "off", "", 400 << 20, 1 << 30, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("GOMEMLIMIT", tt.env)
@@ -44,6 +44,24 @@ func TestMemoryBudget(t *testing.T) {
 		if bad != "" && (err == nil || !strings.HasPrefix(err.Error(), "--memory ")) {
 			t.Errorf("%q: %+v, %v", bad, b, err)
 		}
+	}
+}
+
+func TestDevMemory(t *testing.T) {
+	for text, want := range map[string]int64{
+		"":                              400 << 20,
+		"MemFree: 1 kB\n":               400 << 20,
+		"MemTotal: all\n":               400 << 20,
+		"MemTotal:        4194304 kB\n": 400 << 20,
+		"MemTotal:       12582912 kB\n": 1 << 30,
+		"MemTotal:      100000000 kB\nMemFree: 1 kB\n": 2 << 30,
+	} {
+		if got := devMemory(fstest.MapFS{"proc/meminfo": {Data: []byte(text)}}); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+	if got := devMemory(fstest.MapFS{}); got != 400<<20 {
+		t.Errorf("unknown: %d", got)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // MemoryFlags say how much memory the process may take, and who looks after it.
 type MemoryFlags struct {
-	Memory       string `help:"Memory that the process keeps to, about: 400MiB, 2GiB, off. Default: GOMEMLIMIT, or nine tenths of what the container may have; dev: 400MiB at most." env:"AGENTSTREAM_MEMORY" placeholder:"SIZE"`
+	Memory       string `help:"Memory that the process keeps to, about: 400MiB, 2GiB, off. Default: GOMEMLIMIT, or nine tenths of what the container may have; dev: a twelfth of the machine's at most, within 400MiB and 2GiB." env:"AGENTSTREAM_MEMORY" placeholder:"SIZE"`
 	MemoryKeeper bool   `name:"memory-keeper" help:"Let a small heap grow before it is collected, and give memory back when there is nothing to do. GOGC and GOMEMLIMIT are respected." default:"true" negatable:"" env:"AGENTSTREAM_MEMORY_KEEPER"`
 }
 

@@ -46,7 +46,7 @@ func TestConsole(t *testing.T) {
 func consoleChecks(t *testing.T, node, chromium string, env ...string) {
 	t.Helper()
 	out, err := runNode(t, node, chromium, "console.mjs", env...)
-	if err != nil || strings.Count(out, "\nok ")+1 < 13 {
+	if err != nil || strings.Count(out, "\nok ")+1 < 15 {
 		t.Errorf("the console: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 // Opens the screen that the address names, and closes the one before.
 
-import { h, fill } from "./dom.js";
-import { failed, toast } from "./screen.js";
+import { h, fill, keys, keysOn } from "./dom.js";
+import { dialog, failed, toast } from "./screen.js";
 import { connect, keepToken, token, whoami } from "./server.js";
 import { runsScreen } from "./runs.js";
 import { runScreen } from "./run/run.js";
@@ -22,7 +22,7 @@ async function open() {
   close.abort();
   close = new AbortController();
   const { signal } = close;
-  const [, name = "", argument = ""] = /^#\/([\w-]*)\/?([^?]*)/.exec(location.hash) ?? [];
+  const [, name = "", argument = "", query = ""] = /^#\/([\w-]*)\/?([^?]*)\??(.*)/.exec(location.hash) ?? [];
   const show = screens[name] ?? screens.runs;
   for (const a of document.querySelectorAll("nav a")) {
     const here = a.hash.startsWith(`#/${name === "run" ? "runs" : name || "runs"}`);
@@ -36,7 +36,7 @@ async function open() {
     if (signal.aborted) return;
     account.hidden = token() === "";
     document.body.classList.toggle("shared", Boolean(who?.run));
-    await show({ main, signal, argument: decode(argument), client: connect(), who, go, open });
+    await show({ main, signal, argument: decode(argument), event: Number(new URLSearchParams(query).get("event")), client: connect(), who, go, open });
   } catch (e) {
     if (signal.aborted) return;
     if (e?.status === 401 && !e.shared && name !== "sign-in") return go("sign-in", location.hash);
@@ -57,10 +57,22 @@ function decode(text) {
   }
 }
 
+const help = [["/", "Search the runs, or find in a run"], ["↑ ↓ Enter", "Choose and open a run, or a bar of the timeline"], ["j k", "Next and previous entry of a run"], [", .", "One event back, one event on"], ["p", "Play from here, or pause"], ["l", "Back to now"], ["Ctrl Enter", "Send the message"], ["?", "This list"]];
+
+function showKeys() {
+  const on = h("input", { type: "checkbox", id: "keys-on", checked: keysOn(), on: { change: () => keysOn(on.checked) } });
+  dialog("Keys", [h("dl", { class: "facts" }, help.map(([k, t]) => [h("dt", {}, h("kbd", {}, k)), h("dd", {}, t)])), h("label", { for: "keys-on" }, on, " Single keys do something")], "Close", () => {}, "");
+}
+
+keys({ "?": showKeys });
+document.getElementById("keys").addEventListener("click", showKeys);
 account.addEventListener("click", () => {
   keepToken("");
   go("sign-in");
 });
+// A browser may keep a page that was left, with its stream, and it has six connections to a server that speaks HTTP/1.1.
+addEventListener("pagehide", () => close.abort());
+addEventListener("pageshow", (e) => e.persisted && open());
 arrive().catch((e) => toast(`Not signed in: ${e.message}`, "bad")).then(() => {
   addEventListener("hashchange", open);
   open();

@@ -33,6 +33,13 @@ export function fill(e, ...children) {
   return e;
 }
 
+/** Makes nodes the children of an element. Those that are there already stay where they are, with focus and selection. */
+export function patch(e, nodes) {
+  const wanted = new Set(nodes);
+  for (const c of [...e.childNodes]) if (!wanted.has(c)) c.remove();
+  nodes.forEach((n, i) => e.childNodes[i] === n || e.insertBefore(n, e.childNodes[i] ?? null));
+}
+
 /** Sets the text of an element if it is another one, so that a screen reader is not told of nothing. */
 export function setText(e, text) {
   if (e.textContent !== text) e.textContent = text;
@@ -48,6 +55,31 @@ export function framed(f) {
   return () => {
     if (asked === 0) asked = requestAnimationFrame(run);
   };
+}
+
+/** Saves content as a file of the reader's. */
+export function save(content, name) {
+  const url = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+const off = "agentstream-keys-off";
+
+/** Whether keys without Ctrl do something; given a value, sets it. */
+export function keysOn(on) {
+  if (on !== undefined) on ? localStorage.removeItem(off) : localStorage.setItem(off, "yes");
+  return localStorage.getItem(off) === null;
+}
+
+/** Does what a pressed key stands for, unless somebody types, until the signal. */
+export function keys(what, signal) {
+  const pressed = (e) => {
+    if (what[e.key] === undefined || e.ctrlKey || e.metaKey || e.altKey || e.target.closest?.("input, textarea, select, dialog") || !keysOn()) return;
+    e.preventDefault();
+    what[e.key]();
+  };
+  document.addEventListener("keydown", pressed, signal === undefined ? {} : { signal });
 }
 
 // Control characters, and the ones that turn the direction of a line, are shown as what they are.

@@ -11,9 +11,15 @@ export function duration(ms) {
   return m < 2880 ? `${Math.floor(m / 60)} h ${m % 60} min` : `${Math.round(m / 1440)} days`;
 }
 
+// Made once: making one takes longer than all else of a frame.
+const numbers = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const calendar = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+
 /** Returns a whole number with its thousands apart. */
 export function count(n) {
-  return n === undefined || n === null ? "–" : Math.round(n).toLocaleString("en-US");
+  return n === undefined || n === null ? "–" : numbers.format(n);
 }
 
 /** Returns a number of bytes as text. */
@@ -26,8 +32,13 @@ export function bytes(n) {
 export function time(ts) {
   const d = new Date(ts);
   if (Number.isNaN(d.getTime())) return "–";
-  const today = d.toDateString() === new Date().toDateString();
-  return d.toLocaleString(undefined, today ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "short" });
+  return (d.toDateString() === new Date().toDateString() ? clock : calendar).format(d);
+}
+
+/** Returns a time in full: the reader's day, clock and zone, and UTC as it is stored. */
+export function moment(ts) {
+  const d = new Date(ts);
+  return Number.isNaN(d.getTime()) ? "" : `${exact.format(d)} · ${d.toISOString()}`;
 }
 
 /** Returns tokens in and out of usage counts, under any of the providers' names; undefined for none. */

@@ -1,6 +1,7 @@
 // Code and JSON with colours: strings, numbers, comments and the words that most languages share.
 
 import { h, visible } from "./dom.js";
+import { copier } from "./screen.js";
 
 /** Most characters that are coloured; the rest is plain. */
 const most = 40_000;
@@ -11,8 +12,7 @@ const token = /("(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|`[^`]*`?)|(\/\/[^\n]*|
 
 /** Returns a block of code with a button that copies it. */
 export function code(text, language = "") {
-  const copy = h("button", { class: "quiet copy", type: "button", on: { click: () => navigator.clipboard?.writeText(text) } }, "Copy");
-  return h("figure", { class: "code" }, h("figcaption", {}, language || "text", copy), h("pre", { tabindex: "0" }, h("code", {}, colour(text))));
+  return h("figure", { class: "code" }, h("figcaption", {}, language || "text", copier(text)), h("pre", { tabindex: "0" }, h("code", {}, colour(text))));
 }
 
 /** Returns a JSON text, indented if that is possible and not too long. */

@@ -6,13 +6,20 @@ import { h, visible } from "./dom.js";
 /** Most characters that are read as Markdown; longer text is shown as it is. */
 export const longest = 64 << 10;
 
-/** Returns nodes that show text. Links lead outside, and only by http, https and mailto. */
-export function markdown(text) {
-  if (text.length > longest) return [h("pre", { class: "plain", tabindex: "0" }, visible(text))];
-  return blocks(text.split("\n"));
+/**
+ * Shows a text in an element that shows its beginning, or nothing: only what is behind the last blank line between two blocks
+ * is made anew. Links lead outside, and only by http, https and mailto.
+ */
+export function grow(e, text) {
+  const { at, kept } = e.shown ?? { at: 0, kept: 0 };
+  while (e.childNodes.length > kept) e.lastChild.remove();
+  const lines = text.slice(at).split("\n");
+  const done = { lines: 0, nodes: 0 };
+  e.append(...blocks(lines, done));
+  e.shown = { at: at + lines.slice(0, done.lines).reduce((n, l) => n + l.length + 1, 0), kept: kept + done.nodes };
 }
 
-function blocks(lines) {
+function blocks(lines, done = {}) {
   const out = [];
   for (let i = 0; i < lines.length; ) {
     const line = lines[i];
@@ -22,8 +29,9 @@ function blocks(lines) {
       while (end < lines.length && !lines[end].trimStart().startsWith(fence[1])) end++;
       out.push(code(lines.slice(i + 1, end).join("\n"), fence[2]));
       i = end + 1;
-    } else if (line.trim() === "") i++;
-    else i = block(lines, i, out);
+    } else if (line.trim() === "") {
+      if (++i < lines.length) Object.assign(done, { lines: i, nodes: out.length });
+    } else i = block(lines, i, out);
   }
   return out;
 }
@@ -65,7 +73,7 @@ function list(lines) {
     if (item.test(l) && indent(l) <= base) items.push([l.replace(item, "")]);
     else items.at(-1)?.push(l.slice(Math.min(indent(l), base + 2)));
   }
-  return h(ordered ? "ol" : "ul", {}, items.map(([first, ...rest]) => h("li", {}, inline(first), rest.length > 0 && blocks(rest))));
+  return h(ordered ? "ol" : "ul", ordered ? { start: parseInt(lines[0], 10) } : {}, items.map(([first, ...rest]) => h("li", {}, inline(first), rest.length > 0 && blocks(rest))));
 }
 
 function table([head, , ...rows]) {

@@ -1,8 +1,8 @@
 // The list of runs: what runs now on top, new ones as they appear.
 
-import { h, fill, setText, short } from "./dom.js";
-import { cost, count, duration, time, tokens } from "./format.js";
-import { badge, button, failed, notice } from "./screen.js";
+import { h, fill, keys, patch, setText, short } from "./dom.js";
+import { cost, count, duration, moment, time, tokens } from "./format.js";
+import { badge, button, copier, failed, notice } from "./screen.js";
 
 const states = ["running", "planning", "awaiting_approval", "paused", "redirecting", "done", "error", "aborted"];
 const final = new Set(["done", "aborted", "error"]);
@@ -50,15 +50,10 @@ export async function runsScreen(s) {
       update(row, info);
       if (matches(info, query)) rows.push(row);
     }
-    const here = document.activeElement;
-    rows.forEach((r, i) => {
-      if (body.children[i] !== r) body.insertBefore(r, body.children[i] ?? null);
-    });
-    while (body.children.length > rows.length) body.lastChild.remove();
-    if (here instanceof HTMLElement && here.isConnected && document.activeElement !== here) here.focus();
+    patch(body, rows);
     more.hidden = cursor === null;
-    fill(empty, rows.length === 0 && (list.size === 0 && query === "" && chosen === ""
-      ? notice("No runs yet", "A run appears here with its first event. Start one with: curl -d '{\"type\":\"run.lifecycle\",\"payload\":{\"state\":\"running\"}}' " + location.origin + "/v1/agent/runs/hello/events")
+    if (empty.hasChildNodes() !== (rows.length === 0)) fill(empty, rows.length === 0 && (list.size === 0 && query === "" && chosen === ""
+      ? notice("No runs yet", "A run appears here with its first event. This command begins one:", h("code", {}, first), copier(first))
       : notice("No run fits", "Nothing of what is loaded fits the filter.")));
   }
 
@@ -77,6 +72,7 @@ export async function runsScreen(s) {
     chosen = state.value;
     list.clear();
     fill(body);
+    fill(empty);
     await attempt(() => refresh(true));
   }
 
@@ -115,12 +111,6 @@ export async function runsScreen(s) {
     e.preventDefault();
   }
 
-  function shortcut(e) {
-    if (e.key !== "/" || e.target.closest("input, textarea, select") !== null) return;
-    search.focus();
-    e.preventDefault();
-  }
-
   async function attempt(f) {
     try {
       await f();
@@ -130,7 +120,7 @@ export async function runsScreen(s) {
     }
   }
 
-  document.addEventListener("keydown", shortcut, { signal });
+  keys({ "/": () => search.focus() }, signal);
   const tick = setInterval(draw, 1000);
   signal.addEventListener("abort", () => clearInterval(tick));
   try {
@@ -149,8 +139,10 @@ export async function runsScreen(s) {
   }
 }
 
+const first = `curl -d '{"type":"run.lifecycle","payload":{"state":"running"}}' ${location.origin}/v1/agent/runs/hello/events`;
+
 // The columns behind the state and the name, with their class.
-const columns = [["State"], ["Run"], ["Agent", "c-agent"], ["Model", "c-model"], ["Started", "c-started"], ["Took", "num"], ["Events", "num"], ["Tokens in", "num"], ["out", "num"], ["Cost", "num c-cost"]];
+const columns = [["State"], ["Run"], ["Agent", "c-agent"], ["Model", "c-model"], ["Started", "c-started"], ["Took", "num"], ["Events", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Cost", "num c-cost"]];
 
 function matches(info, query) {
   return query === "" || [info.run_id, info.title, info.agent, info.model].some((t) => t?.toLowerCase().includes(query));
@@ -175,5 +167,9 @@ function update(row, info) {
   const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : info.state ? Date.now() : Date.parse(info.updated_at ?? "");
   const used = tokens(info.usage);
   const texts = [info.agent ?? "", info.model ?? "", time(info.started_at), duration(ended - began), count(info.last_seq), used ? count(used.input) : "", used ? count(used.output) : "", cost({ cost_usd: info.cost_usd, ...info.usage })];
-  texts.forEach((t, i) => setText(cell[i + 2], t === "" ? "–" : short(t, 60)));
+  texts.forEach((t, i) => {
+    setText(cell[i + 2], t === "" ? "–" : short(t, 60));
+    cell[i + 2].classList.toggle("unknown", t === "" || t === "–");
+  });
+  cell[4].title = moment(info.started_at);
 }

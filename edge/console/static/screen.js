@@ -25,6 +25,12 @@ export function button(text, click, kind = "", props = {}) {
   return h("button", { type: "button", class: kind, ...props, on: { click } }, text);
 }
 
+/** Returns a button that copies a text; null where pages may not. */
+export function copier(text, name = "Copy", props = {}) {
+  if (navigator.clipboard === undefined) return null;
+  return button(name, () => navigator.clipboard.writeText(text).then(() => toast("Copied"), () => toast("The browser does not allow it.", "bad")), "quiet", props);
+}
+
 /** Shows a short message at the edge of the page; it goes away by itself. */
 export function toast(text, kind = "") {
   let at = document.getElementById("toasts");

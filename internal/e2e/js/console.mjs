@@ -96,8 +96,11 @@ async function press(text, at = "main") {
 async function accessible(what) {
   await until("a heading", () => document.querySelector("h1"));
   await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  if (violations.length > 0) throw new Error(`${what}: ${JSON.stringify(violations.map((v) => ({ id: v.id, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)) })))}`);
+  for (const scheme of ["dark", "light"]) {
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    if (violations.length > 0) throw new Error(`${what}, ${scheme}: ${JSON.stringify(violations.map((v) => ({ id: v.id, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)) })))}`);
+  }
 }
 
 async function picture(name) {
@@ -182,8 +185,11 @@ const checks = {
       { type: "plan.proposal", payload: { plan: { id: "p", steps: [{ id: "1", title: "First step" }] } } },
       { type: "child.spawn", payload: { child_id: "read_kid", prompt: "help" } });
     await post("read", { type: "run.lifecycle", child_id: "read_kid", payload: { state: "running" } }, { ...start("k"), child_id: "read_kid" }, { ...say("from the child"), child_id: "read_kid" });
+    await post("read", start("f"), { type: "data.delta", payload: { media_type: "image/svg+xml", name: "a.svg", data: btoa('<svg xmlns="http://www.w3.org/2000/svg" width="20" height="10"><script>parent.hacked=1</script></svg>') } }, { type: "data.delta", payload: { media_type: "text/csv", name: "a.csv", data: btoa("1,2") } }, end("f"));
     await open("#/run/read");
     await shows("Title", ".conversation");
+    await shows("a.csv · text/csv · 3 B", ".conversation");
+    await until("the image", () => document.querySelector('img.content[alt="a.svg"]')?.naturalWidth === 20 && window.hacked === undefined);
     for (const text of ["What is it?", "read_file", "half of it", "no such thing", "First step", "read_kid"]) await shows(text, ".conversation");
     const has = await page.evaluate(() => ["pre code", "strong", "li li, ul li", "td", ".t-keyword"].map((s) => document.querySelector(`.conversation ${s}`) !== null));
     if (has.includes(false)) throw new Error(`Markdown is not shown as such: ${has}`);
@@ -212,6 +218,60 @@ const checks = {
     await shows("from the child", ".conversation");
     await press("Back to the run");
     await shows("Title", ".conversation");
+  },
+
+  async "Markdown that grows is that of the whole"() {
+    const differs = await page.evaluate(async () => {
+      const { grow } = await import("/console/markdown.js");
+      const text = "# a\n\npara *b*\nline\n\n \n1. x\n2. y\n\n3. z\n   - in\n\n```js\nlet a;\n\nlet b;\n```\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> q\n\n> r\n***\n~~~\nopen\n\nend";
+      const grown = document.createElement("div");
+      for (let n = 1; n <= text.length; n++) {
+        const whole = document.createElement("div");
+        grow(grown, text.slice(0, n));
+        grow(whole, text.slice(0, n));
+        if (!grown.isEqualNode(whole)) return [text.slice(0, n), grown.outerHTML, whole.outerHTML];
+      }
+      return grown.shown.kept > 5 ? null : `${grown.shown.kept} nodes are kept`;
+    });
+    if (differs !== null) throw new Error(String(differs));
+  },
+
+  async "finding: in a run, what failed, an event by its address, and by keys"() {
+    await open("#/run/run_leak");
+    await shows("Find the leak", "h1");
+    await shows("8,620 in · 600 out · $0.0348", ".bar");
+    const few = (text, n) => until(`${n} entries with ${text}`, (t, n) => document.querySelectorAll(".entry").length === n && document.querySelector(".conversation").innerText.includes(t), text, n);
+    await page.keyboard.press("/");
+    await page.keyboard.type("CART.sessionCache");
+    await few("heap_diff", 1);
+    await shows("1 of ", ".find");
+    await page.$eval("#find", (e) => ((e.value = ""), e.dispatchEvent(new Event("input")), e.blur()));
+    await page.select('[aria-label="What is shown"]', "failed");
+    await few("TestSessionCacheIsBounded", 1);
+    await accessible("what failed");
+    await page.select('[aria-label="What is shown"]', "all");
+    await until("all of it", () => document.querySelectorAll(".entry").length > 5);
+    await page.keyboard.press("j");
+    await until("the last entry, and its address", () => document.querySelector(".entry:last-child.chosen") && location.hash.endsWith(`?event=${document.querySelector(".entry.chosen").dataset.seq}`));
+    await page.keyboard.press("k");
+    await until("the one before", () => document.querySelector(".entry:nth-last-child(2).chosen"));
+    await press("Unfold all");
+    await until("thoughts", () => document.querySelectorAll(".conversation details:not([open])").length === 0);
+    const child = (await api("GET", "/v1/agent/runs/run_leak/events?types=tool.start&limit=10")).events.find((e) => e.child_id === "run_leak_reader");
+    await open(`#/run/run_leak?event=${child.seq}`);
+    await shows(`#${child.seq} tool.start`, ".details");
+    await until("the child's entry", () => document.querySelector(".entry.chosen")?.innerText.includes("git_log"));
+    await page.keyboard.press("?");
+    await shows("Next and previous entry", "dialog");
+    await accessible("keys");
+    await page.click("#keys-on");
+    await press("Close", "dialog");
+    await until("closed", () => document.querySelector("dialog") === null);
+    await page.keyboard.press("?");
+    if (await page.$("dialog")) throw new Error("keys that are off do something");
+    await page.click("#keys");
+    await page.click("#keys-on");
+    await press("Close", "dialog");
   },
 
   async "control: questions, plan, pause, message, cancel; what others do appears; nothing in a state that forbids it"() {
@@ -288,12 +348,11 @@ const checks = {
     await open("#/sessions");
     await accessible("sessions");
     await picture("sessions");
-    if (AGENT !== "true") return;
     await page.type("#first", "please use a tool");
     await press("Begin");
     await until("the session", () => location.hash.startsWith("#/run/"));
     await shows("please use a tool", ".conversation");
-    await until("an answer", () => document.querySelectorAll(".entry.message .r-assistant").length > 0);
+    if (AGENT === "true") await until("an answer", () => document.querySelectorAll(".entry.message .r-assistant").length > 0);
   },
 
   async "operations: what is promised, what is checked, and what is not known"() {
@@ -360,15 +419,19 @@ const checks = {
       { type: "command.message", payload: { content: [{ type: "text", text: bad }, { type: "image", source: { type: "base64", media_type: "image/svg+xml", data: "PHN2Zz4=" } }] } },
       { type: "tool.start", payload: { call_id: bad, tool: bad, input: { [bad]: bad } } }, { type: "tool.end", payload: { call_id: bad, ok: true, output: bad } },
       { type: "input.requested", payload: { request_id: "q", prompt: bad, options: [bad, { label: bad }] } }, { type: "plan.proposal", payload: { plan: { id: "p", steps: [{ id: "1", title: bad }] } } },
-      { type: `custom.${"x".repeat(40)}`, payload: { bad } }, start("m2"), say("x".repeat(400_000)), say("[".repeat(30_000)), say("`*_".repeat(9_000)), end("m2"));
+      { type: "tool.start", payload: { call_id: "line", tool: "one_line" } }, { type: "tool.end", payload: { call_id: "line", ok: true, output: "y".repeat(2_000_000) } },
+      { type: `custom.${"x".repeat(40)}`, payload: { bad } }, start("m2"), say("x".repeat(500_000)), say("x".repeat(500_000)), say("[".repeat(30_000)), say("`*_".repeat(9_000)), end("m2"));
     await open("#/run/bad");
     await shows("gnp.exe", ".conversation");
     await shows("⟨U+202E⟩", ".conversation");
+    await until("the result that is kept apart", () => document.querySelector(".conversation").textContent.includes("Fetch the whole result"));
     await until("bars", () => document.querySelector(".w-bar") !== null);
     await page.evaluate(() => document.querySelectorAll(".seq").forEach((b) => b.click()));
     await shows("curl -s", ".details");
     const state = await page.evaluate(() => ({ hacked: window.hacked, scripts: document.querySelectorAll("main script, main style, main iframe").length, links: [...document.querySelectorAll("main a")].filter((a) => a.protocol === "javascript:").length, hidden: getComputedStyle(document.body).display === "none" }));
     if (state.hacked !== undefined || state.scripts > 0 || state.links > 0 || state.hidden) throw new Error(JSON.stringify(state));
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    if (wide > 0) throw new Error(`the page is ${wide} pixels wider than the window`);
     await accessible("hostile content");
   },
 

@@ -1,6 +1,6 @@
 // A long run in the console: EVENTS events are there before it is opened, then RATE events a second come for SECONDS. It
-// prints how long the first screen took, frames, memory and elements; it fails when something is not shown, or when the
-// page's elements grow with the run.
+// prints how long the first screen took, frames, memory and elements; it fails when something is not shown, when the usage of
+// the whole run is not, or when the page's elements grow with the run.
 import puppeteer from "puppeteer-core";
 
 const { BASE, CHROMIUM, PROFILE } = process.env;
@@ -11,6 +11,7 @@ const post = async (lines) => {
   if (!r.ok) throw new Error(`${r.status} ${await r.text()}`);
   return (await r.json()).last_seq;
 };
+let used = 0; // output tokens so far
 const say = (n) => ({ type: "text.delta", payload: { text: `word${n} and some more ` } });
 
 /** Yields events as agents write them: turns with a message of 180 pieces and a call of a tool. */
@@ -20,6 +21,7 @@ function* events() {
     yield { type: "turn.start", payload: { turn_id: `t${n}` } };
     yield { type: "message.start", payload: { message_id: `m${n}`, role: "assistant", model: "m-1" } };
     for (let i = 0; i < 180; i++) yield say(n * 180 + i);
+    used += 180;
     yield { type: "message.end", payload: { message_id: `m${n}`, stop_reason: "end_turn", usage: { input_tokens: 10, output_tokens: 180 } } };
     yield { type: "tool.start", payload: { call_id: `c${n}`, tool: "read_file", input: { n } } };
     yield { type: "tool.end", payload: { call_id: `c${n}`, ok: true, output: { n } } };
@@ -48,9 +50,13 @@ const opened = async (what) => {
 };
 await opened("first time");
 await opened("again");
+await page.waitForFunction((n) => document.querySelector(".run-screen").innerText.includes(`${n.toLocaleString("en-US")} out`), { polling: 100, timeout: 120_000 }, used);
+console.log(`the usage of all of it is on the screen after ${Math.round(performance.now() - begun)} ms`);
 
 await page.evaluate(() => {
   globalThis.gaps = [];
+  globalThis.slow = 0; // frames of 50 ms and more, by what the browser tells
+  new PerformanceObserver((l) => (globalThis.slow += l.getEntries().length)).observe({ type: "long-animation-frame" });
   let before = performance.now();
   requestAnimationFrame(function frame(t) {
     globalThis.gaps.push(t - before);
@@ -66,7 +72,14 @@ const heap = async () => {
   return `${(n / (1 << 20)).toFixed(1)} MiB`;
 };
 console.log(`heap ${await heap()}, ${await page.evaluate(() => document.querySelectorAll("*").length)} elements`);
-await page.evaluate(() => globalThis.gaps.splice(0));
+await page.evaluate(() => ((globalThis.slow = 0), globalThis.gaps.splice(0)));
+await page.tracing.start({ categories: ["disabled-by-default-devtools.timeline.frame"] });
+const traced = async () => {
+  const { traceEvents } = JSON.parse(Buffer.from(await page.tracing.stop()).toString());
+  const n = (name) => traceEvents.filter((e) => e.name === name).length;
+  return `${n("BeginFrame")} frames begun, ${n("DroppedFrame")} dropped`;
+};
+let drawn;
 const t0 = performance.now();
 for (let sent = 0; sent < SECONDS * RATE; ) {
   const due = Math.min(SECONDS * RATE, Math.floor(((performance.now() - t0) / 1000) * RATE)) - sent;
@@ -74,14 +87,15 @@ for (let sent = 0; sent < SECONDS * RATE; ) {
     last = await post(take(due));
     sent += due;
   }
+  if (drawn === undefined && performance.now() - t0 > Math.min(20, SECONDS - 1) * 1000) drawn = await traced();
   await new Promise((r) => setTimeout(r, 20));
 }
 await page.waitForFunction((n) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`), { timeout: 60_000 }, last);
-const { frames, late, worst, elements } = await page.evaluate(() => {
+const { frames, late, worst, slow, elements } = await page.evaluate(() => {
   const g = globalThis.gaps;
-  return { frames: g.length, late: g.filter((x) => x > 25).length, worst: Math.round(Math.max(...g)), elements: document.querySelectorAll("*").length };
+  return { frames: g.length, late: g.filter((x) => x > 25).length, worst: Math.round(Math.max(...g)), slow: globalThis.slow, elements: document.querySelectorAll("*").length };
 });
-console.log(`${RATE} events/s for ${SECONDS} s: ${frames} frames (${(frames / ((performance.now() - t0) / 1000)).toFixed(1)}/s), ${late} over 25 ms, the longest ${worst} ms`);
+console.log(`${RATE} events/s for ${SECONDS} s: ${frames} frames (${(frames / ((performance.now() - t0) / 1000)).toFixed(1)}/s), ${late} over 25 ms, ${slow} with work of over 50 ms, the longest ${worst} ms; traced for ${Math.min(20, SECONDS - 1)} s: ${drawn ?? (await traced())}`);
 console.log(`heap ${await heap()}, ${elements} elements`);
 await browser.close();
 if (elements > 6000) trouble.push(`${elements} elements`);

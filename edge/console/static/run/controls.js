@@ -9,7 +9,7 @@ const over = new Set(["done", "aborted", "error"]);
 export function controls(model, { client, run, who }) {
   const may = who?.scopes?.includes("command");
   const row = h("div", { class: "controls", role: "group", "aria-label": "Control" });
-  const say = h("textarea", { id: "say", rows: "2", placeholder: "Say something", "aria-label": "Message", on: { keydown } });
+  const say = h("textarea", { id: "say", rows: "1", placeholder: "Say something (Ctrl Enter sends)", "aria-label": "Message", on: { keydown } });
   const form = h("form", { class: "say", on: { submit } }, say, h("button", { type: "submit", class: "primary" }, "Send"));
   const questions = h("div", {});
   const element = h("section", { class: "control", "aria-label": "Control" }, questions, row, form);

@@ -1,29 +1,67 @@
 // What was said and done, as a person reads it. Of a long conversation only a part has elements: the part that is looked at.
 
-import { framed, h, fill, short, visible } from "../dom.js";
-import { bytes, duration } from "../format.js";
+import { framed, h, fill, patch, save, setText, short, visible } from "../dom.js";
+import { bytes, count, duration } from "../format.js";
 import { json } from "../highlight.js";
-import { longest, markdown } from "../markdown.js";
-import { badge, button } from "../screen.js";
+import { grow, longest } from "../markdown.js";
+import { badge, button, toast } from "../screen.js";
 
 const page = 100; // entries that come and go together
 const most = 300; // entries that have elements at once
-const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+const share = 20; // of the time, one part at most goes into showing one entry anew
+// As the source of an img element none of them runs a script or loads anything, image/svg+xml neither.
+const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"]);
 
 /** Returns { element, update, reset, select } for one lane of a model. */
-export function conversation(model, { choose, openLane, blob }) {
+export function conversation(model, { choose, openLane, blob, signal }) {
   let lane = null;
-  let entries = []; // { seq, kind, it }
+  let all = []; // { seq, kind, it }
+  let entries = []; // those that are looked for
   let taken = {}; // how much of each list of the snapshot is in entries
   let from = 0, to = 0; // the entries that have elements
-  let chosen;
-  const list = h("ol", { class: "entries" });
+  let chosen, timer;
+  let stick = true; // the end is followed
+  const texts = new WeakMap(); // block → the element that shows its text
+  const list = h("ol", { class: "entries", on: { click: touched } });
   const earlier = button("Earlier", () => move(-page), "quiet wide"), later = button("Later", () => move(page), "quiet wide");
   const scroll = h("div", { class: "conversation", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Conversation", on: { scroll: scrolled } }, earlier, list, later);
+  const query = h("input", { type: "search", id: "find", placeholder: "Find in this run", "aria-label": "Find in this run", on: { input: look } });
+  const kind = h("select", { "aria-label": "What is shown", on: { change: look } }, Object.entries(kinds).map(([value, [name]]) => h("option", { value }, name)));
+  const found = h("span", { class: "hint", role: "status" });
+  const unfold = button("Unfold all", () => {
+    const open = list.querySelector("details:not([open])") !== null;
+    for (const d of list.querySelectorAll("details")) (d.open = open), (d.closest(".entry").touched = true);
+  }, "quiet unfold");
+  const element = h("section", { class: "talk", "aria-label": "What was said and done" }, h("div", { class: "bar small find" }, query, kind, found, h("span", { class: "grow" }), unfold), scroll);
   const update = framed(draw);
+  // Entries get their sizes when they come into view. Who is at the end stays there.
+  const sized = new ResizeObserver(() => stick && (scroll.scrollTop = scroll.scrollHeight));
+  sized.observe(list);
+  signal.addEventListener("abort", () => sized.disconnect());
+
+  /** What a person opens or closes stays so, and stays where it is. */
+  function touched(e) {
+    if (e.target.closest("summary") === null) return;
+    e.target.closest(".entry").touched = true;
+    stick = false;
+  }
+
+  const narrowed = () => query.value.trim() !== "" || kind.value !== "all";
+
+  function fits(entry) {
+    const text = query.value.trim().toLowerCase();
+    return kinds[kind.value][1](entry) && (text === "" || textOf(entry).toLowerCase().includes(text));
+  }
+
+  function look() {
+    entries = narrowed() ? all.filter(fits) : [...all];
+    from = -1;
+    update();
+  }
 
   function reset(to = lane) {
     lane = to;
+    all = [];
     entries = [];
     taken = { messages: 0, tool_calls: 0, children: 0, inputs: 0, plan: null };
     list.replaceChildren();
@@ -32,7 +70,7 @@ export function conversation(model, { choose, openLane, blob }) {
   }
 
   /** Takes what is new in the sum; the lists only grow. */
-  function grow() {
+  function takeNew() {
     const s = model.fold.snapshot;
     const fresh = [];
     const of = (name, kind, seq) => {
@@ -46,42 +84,59 @@ export function conversation(model, { choose, openLane, blob }) {
     if (s.plan !== null && s.plan !== taken.plan && s.plan.child_id === lane) fresh.push({ seq: s.plan.seq, kind: "plan", it: s.plan });
     taken.plan = s.plan;
     fresh.sort((a, b) => a.seq - b.seq);
-    entries.push(...fresh);
+    all.push(...fresh);
+    if (!narrowed()) entries.push(...fresh);
+    else if (fresh.length > 0 || kind.value === "failed") entries = all.filter(fits);
+    setText(found, narrowed() ? `${count(entries.length)} of ${count(all.length)}${model.partial ? " of its newest events" : ""}` : "");
   }
 
   function draw() {
-    const stick = from < 0 || (to === entries.length && scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80);
+    if (from < 0) stick = true;
     const before = entries.length;
-    grow();
+    takeNew();
     if (from < 0) [from, to] = [Math.max(0, entries.length - page), entries.length];
     else if (to === before) to = stick ? entries.length : Math.min(entries.length, Math.max(to, from + most));
     if (to - from > most && stick) from = to - most;
     render();
-    if (stick) scroll.scrollTop = scroll.scrollHeight;
   }
 
   function render() {
     const kept = new Map([...list.children].map((e) => [e.entry, e]));
-    const wanted = entries.slice(from, to);
-    wanted.forEach((entry, i) => {
+    let next = Infinity;
+    patch(list, entries.slice(from, to).map((entry) => {
       let e = kept.get(entry);
       if (e === undefined) {
         e = h("li", { class: `entry ${entry.kind}`, data: { seq: entry.seq } });
         e.entry = entry;
       }
-      const sign = signature(entry);
-      if (e.sign !== sign) {
-        e.sign = sign;
-        show(e, entry);
-      }
+      if (!e.sealed) next = Math.min(next, refresh(e, entry));
       e.classList.toggle("chosen", entry.seq === chosen);
-      if (list.children[i] !== e) list.insertBefore(e, list.children[i] ?? null);
-    });
-    while (list.children.length > wanted.length) list.lastChild.remove();
+      return e;
+    }));
     earlier.hidden = from === 0;
     later.hidden = to >= entries.length;
-    earlier.textContent = `${from.toLocaleString("en-US")} earlier`;
-    later.textContent = `${(entries.length - to).toLocaleString("en-US")} later`;
+    earlier.textContent = `${count(from)} earlier`;
+    later.textContent = `${count(entries.length - to)} later`;
+    clearTimeout(timer);
+    if (next < Infinity) timer = setTimeout(update, next - performance.now());
+  }
+
+  /**
+   * Shows an entry anew if it has changed, and returns when that is due if it is too early: a long message that grows must not
+   * take all of the page's time.
+   */
+  function refresh(e, entry) {
+    const { kind, it } = entry;
+    const sign = signature(entry);
+    const now = performance.now();
+    if (e.sign === sign) return Infinity;
+    if (e.due > now) return e.due;
+    e.sign = sign;
+    show(e, entry);
+    e.sealed = kind === "message" ? it.end_seq !== null : kind === "tool" && it.state !== "running";
+    const end = performance.now();
+    e.due = end + (end - now) * share;
+    return Infinity;
   }
 
   function move(n) {
@@ -99,36 +154,54 @@ export function conversation(model, { choose, openLane, blob }) {
   }
 
   function scrolled() {
+    stick = to === entries.length && scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
     if (scroll.scrollTop < 200 && from > 0) move(-page);
     else if (scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 200 && to < entries.length) move(page);
   }
 
+  /** Shows an entry. What a person has opened or closed in it stays so. */
   function show(e, entry) {
-    const raw = h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`);
-    fill(e, raw, views[entry.kind](entry.it, e));
+    const were = e.touched ? [...e.querySelectorAll("details")].map((d) => d.open) : [];
+    const raw = e.firstChild ?? h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`);
+    patch(e, [raw, views[entry.kind](entry.it, e)].flat(Infinity).filter(Boolean));
+    e.querySelectorAll("details").forEach((d, i) => (d.open = were[i] ?? d.open));
   }
 
   const views = {
-    message: (m) => [h("div", { class: `who r-${m.role}` }, m.role ?? "message", m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`), m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
-      m.blocks.map((b) => blockView(b, m)), m.error !== null && failure(m.error), m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")],
+    message: (m, e) => [h("div", { class: `who r-${m.role}` }, m.role ?? "message", m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`), m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
+      m.blocks.map((b, i) => part(e, i, b, m)), m.error !== null && failure(m.error), m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")],
     tool: (c) => toolView(c),
     child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link")), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
-    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, q.state === "open" ? "waits for an answer" : "answered"), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && json(q.options.text), q.answer !== null && json(q.answer.text)),
+    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, q.state === "open" ? "waits for an answer" : "answered"), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
     plan: (p) => planView(p),
   };
 
-  function blockView(b, m) {
-    if (b.kind === "reasoning") return h("details", { class: "thought", open: b.open && m.end_seq === null }, h("summary", {}, b.open ? "Thinking …" : `Thought, ${b.text.length.toLocaleString("en-US")} characters`), text(b));
-    if (b.kind === "text") return text(b);
-    if (b.kind === "data") return dataView(b);
-    if (b.kind === "tool_use" || b.call_id !== undefined) return b.open ? h("p", { class: "hint" }, `prepares ${short(b.tool ?? "a call", 60)} … ${bytes(b.text.length)}`) : null;
-    return h("details", {}, h("summary", {}, short(b.kind ?? "content", 60)), b.block !== undefined ? imageOf(b.block) ?? json(b.block.text) : text(b));
+  /** Returns the view of a message's block: the one that is there, if the block is as it was. */
+  function part(e, i, b, m) {
+    const parts = (e.parts ??= []);
+    const sign = `${b.text.length}|${b.open}|${b.data?.length}|${m.end_seq !== null}`;
+    if (parts[i]?.sign !== sign) parts[i] = { sign, view: blockView(b, m) };
+    return parts[i].view;
   }
 
+  function blockView(b, m) {
+    if (b.kind === "reasoning") return h("details", { class: "thought", open: b.open && m.end_seq === null }, h("summary", {}, b.open ? "Thinking …" : `Thought, ${count(b.text.length)} characters`), text(b));
+    if (b.kind === "text") return text(b);
+    if (b.data !== undefined) return dataView(b);
+    if (b.kind === "tool_use" || b.call_id !== undefined) return b.open ? h("p", { class: "hint" }, `prepares ${short(b.tool ?? "a call", 60)} … ${bytes(b.text.length)}`) : null;
+    const image = b.block !== undefined && imageOf(b.block);
+    return image || h("details", {}, h("summary", {}, short(b.kind ?? "content", 60)), b.block !== undefined ? json(b.block.text) : text(b));
+  }
+
+  /** Returns a text of a block. While it grows, one element shows it. */
   function text(b) {
-    if (b.text.length <= longest) return h("div", { class: "text", dir: "auto" }, markdown(b.text));
+    if (b.text.length <= longest) {
+      const e = (texts.get(b) ?? texts.set(b, h("div", { class: "text", dir: "auto" })).get(b));
+      grow(e, b.text);
+      return e;
+    }
     const rest = h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(b.text.slice(0, longest)));
-    const all = button(`Show all ${b.text.length.toLocaleString("en-US")} characters`, () => (fill(rest, visible(b.text)), all.remove()), "quiet");
+    const all = button(`Show all ${count(b.text.length)} characters`, () => (fill(rest, visible(b.text)), all.remove()), "quiet");
     return [rest, all];
   }
 
@@ -136,7 +209,7 @@ export function conversation(model, { choose, openLane, blob }) {
     const took = c.duration_ms === null ? "" : ` · ${duration(Number(c.duration_ms.text))}`;
     const output = c.output !== null ? json(c.output.text) : c.streamed !== "" ? h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(c.streamed.slice(-longest))) : null;
     return h("details", { class: `call ${c.state}`, open: c.state === "running" || c.state === "failed" },
-      h("summary", {}, h("span", { class: `dot ${c.state}` }), h("b", {}, short(c.tool ?? "tool", 80)), h("span", { class: "hint" }, ` ${c.state}${took} `, c.input !== null && short(c.input.text, 120))),
+      h("summary", {}, h("span", { class: `dot ${c.state}` }), h("b", {}, short(c.tool ?? "tool", 80)), h("span", { class: "hint" }, ` ${c.state}${took} `, c.input !== null && h("span", { class: "args" }, short(c.input.text, 120)))),
       c.input !== null && [h("p", { class: "hint" }, "input"), json(c.input.text)], output && [h("p", { class: "hint" }, c.state === "running" ? "output so far" : "result"), output],
       c.blob_ref !== null && button("Fetch the whole result", () => blob(c.blob_ref), "quiet"), c.error !== null && failure(c.error));
   }
@@ -149,17 +222,24 @@ export function conversation(model, { choose, openLane, blob }) {
       // Shown without steps.
     }
     const steps = Array.isArray(plan.steps) ? plan.steps : [];
-    return h("div", { class: "card plan" }, h("div", { class: "who" }, "plan ", h("span", { class: "hint" }, p.decision ?? (p.gate === "required" ? "waits for approval" : "open"))),
+    return h("div", { class: "card plan" }, h("div", { class: "who" }, "plan ", h("span", { class: "hint" }, p.decision ?? (p.gate === "required" ? "waits for approval" : "proposed"))),
       h("ol", {}, steps.slice(0, 500).map((s) => h("li", { dir: "auto" }, short(String(s?.title ?? ""), 300), s?.intent && h("span", { class: "hint" }, ` ${short(String(s.intent), 30)}`)))));
   }
 
   return {
-    element: scroll, update, reset,
+    element, update, reset,
+    /** Chooses the entry that is n further on. */
+    step(n) {
+      const at = entries.findIndex((e) => e.seq === chosen);
+      const next = entries[at < 0 ? entries.length - 1 : Math.min(entries.length - 1, Math.max(0, at + n))];
+      if (next !== undefined) choose(next);
+    },
     /** Marks the entry that begins at a seq, or the last one before it, and brings it into view. */
     select(seq) {
       let at = entries.findLastIndex((e) => e.seq <= seq);
       if (at < 0) at = 0;
       chosen = entries[at]?.seq;
+      stick = false;
       if (at < from || at >= to) [from, to] = [Math.max(0, at - page), Math.min(entries.length, at + page)];
       render();
       list.querySelector(".chosen > details")?.setAttribute("open", "");
@@ -169,6 +249,33 @@ export function conversation(model, { choose, openLane, blob }) {
       return lane;
     },
   };
+}
+
+// What may be looked for: its name, and whether an entry is that.
+const kinds = {
+  all: ["Everything", () => true], said: ["Messages", (e) => e.kind === "message"], tools: ["Tools", (e) => e.kind === "tool"], children: ["Children", (e) => e.kind === "child"],
+  asked: ["Questions and plans", (e) => e.kind === "input" || e.kind === "plan"],
+  failed: ["What failed", ({ kind, it }) => (kind === "tool" && it.state === "failed") || (kind === "message" && it.error !== null) || (kind === "child" && it.state === "error")],
+};
+
+/** Returns the text of an entry that is looked through. */
+function textOf({ kind, it }) {
+  if (kind === "message") return it.blocks.map((b) => b.text || b.block?.text || "").join("\n");
+  if (kind === "tool") return [it.tool, it.call_id, it.input?.text, it.streamed, it.output?.text, it.error?.text].join("\n");
+  if (kind === "child") return `${it.child_id}\n${it.prompt}\n${it.reason}`;
+  return kind === "input" ? `${it.prompt}\n${it.answer?.text}` : it.payload.text;
+}
+
+/** Returns JSON as a person says it: a text as it is, texts side by side, anything else as JSON. */
+function spoken(raw) {
+  let v;
+  try {
+    v = raw.value();
+  } catch {
+    return json(raw.text);
+  }
+  const texts = Array.isArray(v) ? v : [v];
+  return texts.every((t) => typeof t === "string") ? h("p", { dir: "auto" }, visible(texts.join(" · "))) : json(raw.text);
 }
 
 /** Returns what an entry's view depends on. */
@@ -186,7 +293,14 @@ function failure(error) {
 function dataView(b) {
   const data = b.data?.join("") ?? "";
   if (images.has(b.media_type)) return h("img", { class: "content", src: `data:${b.media_type};base64,${data}`, alt: b.name ?? "image of the run" });
-  return h("p", { class: "hint" }, `${short(b.name ?? "data", 80)} · ${short(b.media_type ?? "", 60)} · ${bytes(Math.floor(data.length * 0.75))}`);
+  const file = button("Save", () => {
+    try {
+      save(Uint8Array.from(atob(data), (c) => c.charCodeAt(0)), b.name ?? "data");
+    } catch {
+      toast("It is not base64.", "bad");
+    }
+  }, "quiet");
+  return h("p", { class: "hint" }, `${short(b.name ?? "data", 80)} · ${short(b.media_type ?? "", 60)} · ${bytes(Math.floor(data.length * 0.75))} `, file);
 }
 
 /** Returns an image that a block of a person's message holds; undefined when it holds none. */

@@ -1,9 +1,9 @@
 // The events behind what is chosen, as they are stored, and how to fetch them.
 
 import { h, fill } from "../dom.js";
-import { bytes, time } from "../format.js";
+import { bytes, moment, time } from "../format.js";
 import { json } from "../highlight.js";
-import { button, toast } from "../screen.js";
+import { copier } from "../screen.js";
 import { curl, explain } from "../server.js";
 
 const most = 50; // events that are shown at once
@@ -18,7 +18,7 @@ export function details(client, run, signal) {
   async function show(first, last = first) {
     fill(body, h("p", { class: "hint" }, "Reading …"));
     const command = curl(run, first, last);
-    const head = h("div", { class: "curl" }, h("code", {}, command), button("Copy", () => navigator.clipboard?.writeText(command).then(() => toast("Copied")), "quiet"));
+    const head = h("div", { class: "curl" }, h("code", {}, command), copier(command));
     try {
       const events = await client.page(run, { after: first - 1, limit: Math.min(most, Math.max(1, last - first + 1)) }, signal);
       fill(body, head, events.filter((e) => e.seq <= last).map((e) => eventView(e)), last - first >= most && h("p", { class: "hint" }, `the first ${most} of ${last - first + 1}`));
@@ -33,6 +33,6 @@ export function details(client, run, signal) {
 function eventView(e) {
   const text = e.json.text;
   const shown = text.length > longest ? h("p", {}, `${bytes(text.length)}; the beginning:`) : null;
-  return h("article", { class: "event" }, h("div", { class: "who" }, h("b", {}, `#${e.seq} ${e.type}`), h("span", { class: "hint" }, ` ${time(e.ts)}${e.child_id === null ? "" : ` · ${e.child_id}`}${e.actor ? ` · ${e.actor}` : ""}`)),
+  return h("article", { class: "event" }, h("div", { class: "who" }, h("b", {}, `#${e.seq} ${e.type}`), h("span", { class: "hint", title: moment(e.ts) }, ` ${time(e.ts)}${e.child_id === null ? "" : ` · ${e.child_id}`}${e.actor ? ` · ${e.actor}` : ""}`), copier(text, "Copy", { "aria-label": `Copy event ${e.seq}` })),
     shown, json(text.slice(0, longest)));
 }

@@ -9,8 +9,11 @@ const tail = 2000;
 /** Most events of a run that the server is asked to sum up while a person waits. */
 const summed = 50_000;
 
-/** Most events that are read for the timeline at once; the person may ask for more. */
+/** Most events that are read for the timeline at once. */
 const history = 50_000;
+
+/** Milliseconds between two looks at what the list of runs knows of a long run. */
+const relook = 10_000;
 
 /**
  * Follows a run, and goes back in it. `changed(what)` is called after every change: "event" when the sum has grown, "place"
@@ -22,14 +25,17 @@ export class RunModel {
   mode = "live"; // "live", "past", "playing"
   newest = 0; // the newest seq that is known
   partial = false; // the sum begins behind the run's first event
+  start = 0; // then: behind this one
+  listed = null; // then: what the list of runs knows, of the whole run
   connection = { state: "connecting", text: "connecting" };
   gaps = [];
   ended = false;
   #work = new AbortController();
   #cut; // while a cut connection catches up: { from, target, lost }
 
-  constructor(client, run, signal, changed) {
-    Object.assign(this, { client, run, signal, changed });
+  /** lists: whether the credential may read the list of runs. */
+  constructor(client, run, signal, changed, lists) {
+    Object.assign(this, { client, run, signal, changed, lists });
     signal.addEventListener("abort", () => this.#work.abort());
   }
 
@@ -64,7 +70,25 @@ export class RunModel {
   /** Follows a run that is not summed up, from its newest events on. */
   #newest(last, signal, first = 1) {
     this.partial = true;
-    return this.#watch({ after: Math.max(first - 1, last - tail, 0) }, signal);
+    this.start = Math.max(first - 1, last - tail, 0);
+    if (this.lists) this.#look(signal);
+    return this.#watch({ after: this.start }, signal);
+  }
+
+  /** Reads what the list of runs knows of this one, again and again: its title, and the usage of all of it. */
+  async #look(signal) {
+    for (; !signal.aborted; await new Promise((r) => setTimeout(r, relook))) {
+      if (this.listed !== null && (this.ended || document.visibilityState === "hidden")) continue;
+      try {
+        const { started_at: since } = await this.client.run(this.run, signal);
+        const until = new Date(Date.parse(since) + 1).toISOString();
+        const { runs } = await this.client.runsPage({ since, until, limit: 200 }, signal);
+        this.listed = runs.find((r) => r.run_id === this.run) ?? null;
+        this.changed("event");
+      } catch (e) {
+        if (e instanceof ServerError) return; // this server keeps no list
+      }
+    }
   }
 
   /** Goes to the sum at a seq. */
@@ -73,22 +97,29 @@ export class RunModel {
     const at = Math.max(1, Math.min(seq, this.newest));
     let fold;
     try {
-      fold = new Fold(await this.client.snapshot(this.run, signal, at));
-      this.partial = false;
+      if (at > summed) fold = await this.#tail(at, signal);
+      else fold = new Fold(await this.client.snapshot(this.run, signal, at));
+      this.partial = at > summed;
     } catch (e) {
       if (signal.aborted) return;
       if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
-      fold = new Fold();
+      fold = await this.#tail(at, signal, e.problem.first_seq);
       this.partial = true;
-      const first = e.problem.first_seq ?? 1;
-      for await (const event of this.client.events(this.run, { after: Math.max(first - 1, at - tail, 0), limit: 1000 }, signal)) {
-        if (event.seq > at) break;
-        fold.add(event);
-      }
     }
     if (signal.aborted) return;
     this.fold = fold;
     this.changed("place");
+  }
+
+  /** Returns the sum of the events up to one, from not too many before it on. */
+  async #tail(at, signal, first = 1) {
+    const fold = new Fold();
+    this.start = Math.max(first - 1, at - tail, 0);
+    for await (const event of this.client.events(this.run, { after: this.start, limit: 1000 }, signal)) {
+      if (event.seq > at) break;
+      fold.add(event);
+    }
+    return fold;
   }
 
   /** Goes n events on, or back. */
@@ -113,15 +144,22 @@ export class RunModel {
     this.changed("connection");
   }
 
-  /** Reads what the timeline needs of the events up to the sum's, oldest first. */
-  async readSpans() {
-    const { spans } = this;
-    for await (const e of this.client.events(this.run, { types: spanTypes, limit: 1000 }, this.signal)) {
-      if (spans !== this.spans) return;
-      spans.add(e);
-      if (spans.size % 1000 === 0) this.changed("spans");
-      if (spans.size >= history) {
-        spans.truncated = true;
+  /** Reads what the timeline needs: of a long run its newest steps, unless all are asked for, and 50,000 at most. */
+  async readSpans(all = false) {
+    if (all) this.spans = new Spans();
+    const { spans, run, signal } = this;
+    const { last_seq } = await this.client.run(run, signal);
+    const query = { types: spanTypes, limit: 1000 };
+    if (!all && last_seq > summed) {
+      for (const e of (await this.client.page(run, { ...query, order: "desc" }, signal)).reverse()) spans.add(e);
+      spans.left = "its newest steps";
+    } else {
+      for await (const e of this.client.events(run, query, signal)) {
+        if (spans !== this.spans) return;
+        spans.add(e);
+        if (spans.size % 1000 === 0) this.changed("spans");
+        if (spans.size < history) continue;
+        spans.left = `the first ${history.toLocaleString("en-US")} steps`;
         break;
       }
     }

@@ -1,7 +1,7 @@
 // The place in a run that the screen shows: a slider over all of it, playing on, single steps, and back to now.
 
 import { h, setText } from "../dom.js";
-import { count, time } from "../format.js";
+import { count, moment, time } from "../format.js";
 import { button } from "../screen.js";
 
 /** Returns { element, update } with the controls of time. failed is called with what cannot be shown. */
@@ -12,8 +12,8 @@ export function player(model, { failed, resume }) {
   const play = button("▶ Play", toggle, "", { "aria-label": "Play" });
   const speed = h("select", { "aria-label": "Speed", on: { change: () => model.mode === "playing" && start() } }, [1, 4, 16].map((n) => h("option", { value: n }, `${n}×`)));
   const element = h("div", { class: "player", role: "group", "aria-label": "Time" },
-    button("|◀", () => go(model.jump(1)), "quiet", { "aria-label": "First event" }), button("◀", () => go(model.step(-1)), "quiet", { "aria-label": "One event back" }),
-    play, button("▶|", () => go(model.step(1)), "quiet", { "aria-label": "One event on" }), speed, slider, place, live);
+    button("|◀", () => go(model.jump(1)), "quiet steps", { "aria-label": "First event" }), button("◀", () => go(model.step(-1)), "quiet steps", { "aria-label": "One event back" }),
+    play, button("▶|", () => go(model.step(1)), "quiet steps", { "aria-label": "One event on" }), speed, slider, place, live);
   let wait = 0;
 
   function moved() {
@@ -42,11 +42,12 @@ export function player(model, { failed, resume }) {
     slider.setAttribute("aria-valuetext", `event ${position} of ${newest}`);
     const at = model.fold.snapshot.last_ts;
     setText(place, `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`);
+    place.title = at === null ? "" : moment(at);
     live.setAttribute("aria-pressed", String(mode === "live"));
     setText(live, model.ended && mode === "live" ? "Newest" : "Live");
     setText(play, mode === "playing" ? "❚❚ Pause" : "▶ Play");
     play.setAttribute("aria-label", mode === "playing" ? "Pause playing" : "Play");
   }
 
-  return { element, update };
+  return { element, update, toggle, step: (n) => go(model.step(n)) };
 }

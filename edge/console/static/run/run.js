@@ -1,8 +1,8 @@
 // One run: its conversation, its timeline, its events, its controls, and the place in time that all of them show.
 
-import { h, fill, framed, setText, short } from "../dom.js";
-import { cost, count, duration, time, tokenText } from "../format.js";
-import { badge, button, failed, notice, toast } from "../screen.js";
+import { h, fill, framed, keys, save, setText, short } from "../dom.js";
+import { cost, count, duration, moment, time, tokenText } from "../format.js";
+import { badge, button, copier, failed, notice, toast } from "../screen.js";
 import { controls } from "./controls.js";
 import { conversation } from "./conversation.js";
 import { details } from "./details.js";
@@ -14,7 +14,7 @@ import { waterfall } from "./waterfall.js";
 /** Shows the run that the address names. */
 export async function runScreen(s) {
   const { main, signal, argument: run, client, who, go } = s;
-  const model = new RunModel(client, run, signal, changed);
+  const model = new RunModel(client, run, signal, changed, who.run === null);
   const connection = document.getElementById("connection");
   const signIn = () => go("sign-in", location.hash);
   const trouble = (e) => {
@@ -25,17 +25,20 @@ export async function runScreen(s) {
 
   const title = h("h1", {}, short(run, 128)), name = h("span", { class: "id" });
   const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {}), away = h("div", {});
-  const usage = h("details", { class: "usage" }, h("summary", {}, "Usage"), h("div", {}));
+  const usage = h("details", { class: "usage", open: innerWidth > 800 }, h("summary", {}, "Usage"), h("div", {}));
   const events = details(client, run, signal);
-  const talk = conversation(model, { choose: (entry) => choose(entry.seq, entry.it.end_seq ?? entry.it.answered_seq ?? entry.seq, "talk"), openLane, blob });
-  const time = player(model, { failed: trouble, resume: follow });
-  const bars = waterfall(model, { choose: (bar) => choose(bar.seq, bar.last ?? model.newest, "bars", bar.lane.id), openLane, signal });
+  const talk = conversation(model, { choose: (entry) => choose(entry.seq, entry.it.end_seq ?? entry.it.answered_seq ?? entry.seq, "talk"), openLane, blob, signal });
+  const place = player(model, { failed: trouble, resume: follow });
+  const bars = waterfall(model, { choose: (bar) => choose(bar.seq, bar.last ?? model.newest, "bars", bar.lane.id), openLane, all: () => readSpans(true), signal });
   const steer = controls(model, { client, run, who });
+  const panes = h("div", { class: "panes", data: { shows: "left" } }, h("div", { class: "pane left" }, talk.element, steer.element), h("div", { class: "pane right" }, bars.element, usage, events.element));
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Part of the screen" }, [["left", "Conversation"], ["right", "Timeline and events"]].map(([at, name]) => button(name, () => turn(at), "", { data: { at }, "aria-pressed": String(at === "left") })));
+  let wanted = s.event; // the event that the address names, until it is shown
 
   fill(main, h("div", { class: "run-screen" },
-    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, state, facts, h("span", { class: "grow" }), lanes, who.run === null && button("Share", () => share(run))),
-    away, gaps, time.element,
-    h("div", { class: "panes" }, h("div", { class: "pane left" }, talk.element, steer.element), h("div", { class: "pane right" }, bars.element, usage, events.element))));
+    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, copier(run, "Copy id"), state, facts, h("span", { class: "grow" }), lanes, who.run === null && button("Share", () => share(run))),
+    away, gaps, place.element, tabs,
+    panes));
 
   const draw = framed(() => {
     const { snapshot } = model.fold;
@@ -44,12 +47,17 @@ export async function runScreen(s) {
       fill(state, badge(snapshot.state));
     }
     const { spans } = model;
-    setText(title, short(spans.title ?? run, 128));
-    setText(name, spans.title === null ? "" : run);
-    setText(facts, [Number.isFinite(spans.begin) ? duration(spans.end - spans.begin) : "", `${count(model.newest)} events`, model.partial ? "without its beginning: too long to be summed up here" : tokenText(snapshot.usage.total), snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
-    drawUsage(usage, model.partial ? { total: {}, by_model: {} } : snapshot.usage);
+    const named = spans.title ?? model.listed?.title ?? null;
+    setText(title, short(named ?? run, 128));
+    setText(name, named === null ? "" : run);
+    const sum = model.partial ? { total: { ...model.listed?.usage, cost_usd: model.listed?.cost_usd }, by_model: {} } : priced(snapshot);
+    const began = Number.isFinite(spans.begin) && spans.left === "" ? spans.begin : Date.parse(model.listed?.started_at ?? "");
+    const until = model.mode === "live" && !model.ended ? Date.now() : spans.end;
+    setText(facts, [time(began), duration(until - began), `${count(model.newest)} events`, tokenText(sum.total), cost(sum.total), model.partial ? `shown from #${count(model.start + 1)} on` : "", snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
+    facts.title = moment(began);
+    drawUsage(usage, sum);
     talk.update();
-    time.update();
+    place.update();
     bars.update();
     steer.update();
   });
@@ -62,7 +70,23 @@ export async function runScreen(s) {
     if (unseen !== away.hasChildNodes()) fill(away, unseen && notice("The server cannot be reached", "Nothing of the run has come yet. It is asked for again and again.", button("Try again", s.open, "primary")));
     setText(connection, model.connection.text);
     connection.dataset.state = model.connection.state;
+    if (wanted > 0 && model.position > 0) arrive().catch(trouble);
     draw();
+  }
+
+  /** Shows the event that the address names. */
+  async function arrive() {
+    const seq = wanted;
+    wanted = 0;
+    if (model.partial && seq <= model.start) await model.jump(seq);
+    const [e] = await client.page(run, { after: seq - 1, limit: 1 }, signal);
+    if (e?.seq === seq) choose(seq, seq, "bars", e.child_id);
+  }
+
+  /** Turns to a pane, where there is room for one alone. */
+  function turn(at) {
+    panes.dataset.shows = at;
+    for (const b of tabs.children) b.setAttribute("aria-pressed", String(b.dataset.at === at));
   }
 
   function drawGaps() {
@@ -77,6 +101,8 @@ export async function runScreen(s) {
   function choose(first, last, from, lane) {
     events.show(first, Math.max(first, last));
     bars.select(first);
+    history.replaceState(null, "", `#/run/${encodeURIComponent(run)}?event=${first}`);
+    if (from === "talk") turn("right");
     if (from === "bars") {
       if (lane !== talk.lane) openLane(lane);
       requestAnimationFrame(() => requestAnimationFrame(() => talk.select(first)));
@@ -90,10 +116,7 @@ export async function runScreen(s) {
 
   async function blob(ref) {
     try {
-      const { content, contentType } = await client.blob(run, ref, signal);
-      const url = URL.createObjectURL(new Blob([content], { type: contentType }));
-      h("a", { href: url, download: ref }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+      save((await client.blob(run, ref, signal)).content, ref);
     } catch (e) {
       toast(`The content could not be fetched: ${e.message}`, "bad");
     }
@@ -107,9 +130,30 @@ export async function runScreen(s) {
     }
   }
 
+  function readSpans(all) {
+    return model.readSpans(all).catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${e.message}`, "bad")));
+  }
+
   talk.reset(null);
-  model.readSpans().catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${e.message}`, "bad")));
+  readSpans();
+  const tick = setInterval(() => model.mode === "live" && !model.ended && draw(), 1000);
+  signal.addEventListener("abort", () => clearInterval(tick));
+  keys({ "/": () => document.getElementById("find").focus(), j: () => talk.step(1), k: () => talk.step(-1), ",": () => place.step(-1), ".": () => place.step(1), p: place.toggle, l: () => follow() }, signal);
   await follow();
+}
+
+const costs = new WeakMap(); // what a message's usage says → its cost in US dollars
+
+/** Returns the usage of a sum with what its messages cost. Sums have whole numbers alone, and prices are none. */
+function priced({ usage: { total, by_model }, messages }) {
+  const sum = { total: { ...total }, by_model: {} };
+  for (const [name, own] of Object.entries(by_model)) sum.by_model[name] = { ...own };
+  for (const m of messages) {
+    if (m.usage === null) continue;
+    if (!costs.has(m.usage)) costs.set(m.usage, Number(m.usage.value()?.cost_usd) || 0);
+    for (const of of [sum.total, sum.by_model[m.model ?? ""]]) if (of !== undefined && costs.get(m.usage) > 0) of.cost_usd = (of.cost_usd ?? 0) + costs.get(m.usage);
+  }
+  return sum;
 }
 
 function drawUsage(e, { total, by_model }) {
@@ -117,7 +161,7 @@ function drawUsage(e, { total, by_model }) {
   if (e.dataset.sign === sign) return;
   e.dataset.sign = sign;
   const names = Object.keys(by_model);
-  e.hidden = names.length === 0;
+  e.hidden = Object.values(total).every((n) => n === undefined || n === null);
   fill(e.lastChild, h("table", {}, h("thead", {}, h("tr", {}, ["Model", "Tokens", "Cost"].map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, names.map((n) => h("tr", {}, h("td", {}, short(n || "unknown", 80)), h("td", {}, tokenText(by_model[n])), h("td", {}, cost(by_model[n])))),
       h("tr", { class: "sum" }, h("td", {}, "all"), h("td", {}, tokenText(total)), h("td", {}, cost(total))))));

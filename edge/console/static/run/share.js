@@ -2,7 +2,7 @@
 
 import { h, fill } from "../dom.js";
 import { time } from "../format.js";
-import { button, dialog, toast } from "../screen.js";
+import { copier, dialog, toast } from "../screen.js";
 import { ask, explain } from "../server.js";
 
 const lives = [["1h", "an hour"], ["24h", "a day"], ["168h", "a week"], ["720h", "30 days"]];
@@ -23,7 +23,6 @@ export function share(run) {
 
 function show(link, until) {
   const field = h("input", { id: "link", readonly: true, value: link, "aria-label": "Link" });
-  const copy = button("Copy", () => navigator.clipboard?.writeText(link).then(() => toast("Copied")), "primary");
-  dialog("The link", h("div", { class: "share" }, h("div", { class: "inline" }, field, copy), h("p", { class: "hint" }, `Until ${time(until)}. It ends early when the credential that made it is revoked.`)), "Done", () => {}, "");
+  dialog("The link", h("div", { class: "share" }, h("div", { class: "inline" }, field, copier(link)), h("p", { class: "hint" }, `Until ${time(until)}. It ends early when the credential that made it is revoked.`)), "Done", () => {}, "");
   field.select();
 }

@@ -15,7 +15,7 @@ export class Spans {
   begin = Infinity;
   end = -Infinity;
   size = 0;
-  truncated = false;
+  left = ""; // what of the run is here, when it is not all
   version = 0;
   title = null; // of the run's session
   #open = new Map();

@@ -1,14 +1,15 @@
 // The bars of a run over time. Only what is seen is drawn: lanes and bars outside the view have no elements.
 
-import { framed, h, fill, short } from "../dom.js";
+import { framed, h, fill, patch, setText, short } from "../dom.js";
 import { duration } from "../format.js";
 import { button } from "../screen.js";
 
 const rowHeight = 18;
 const most = 600; // elements for bars at once
+const every = 250; // milliseconds between two looks at what grows
 
 /** Returns { element, update, select } for the bars of a model. */
-export function waterfall(model, { choose, openLane, signal }) {
+export function waterfall(model, { choose, openLane, all, signal }) {
   let zoom = 1;
   let chosen; // a seq
   const labels = h("div", { class: "w-labels" });
@@ -18,18 +19,23 @@ export function waterfall(model, { choose, openLane, signal }) {
   const view = h("div", { class: "w-view", tabindex: "-1" }, inner);
   const axis = h("div", { class: "w-axis" });
   const note = h("span", { class: "hint" });
+  const whole = button("Show all", all, "link", { hidden: true });
+  const frame = h("div", { class: "w-frame" }, h("div", { class: "w-side" }, labels), h("div", { class: "w-main" }, axis, view));
   const element = h("section", { class: "waterfall", "aria-label": "Waterfall" },
-    h("div", { class: "bar small" }, h("h2", {}, "Timeline"), note, h("span", { class: "grow" }), legend(),
+    h("div", { class: "bar small" }, h("h2", {}, "Timeline"), note, whole, h("span", { class: "grow" }), legend(),
       button("−", () => setZoom(zoom / 2), "quiet", { "aria-label": "Zoom out" }), button("+", () => setZoom(zoom * 2), "quiet", { "aria-label": "Zoom in" }), button("Fit", () => setZoom(1), "quiet")),
-    h("div", { class: "w-frame" }, h("div", { class: "w-side" }, labels), h("div", { class: "w-main" }, axis, view)));
-  const update = framed(draw);
+    frame);
+  const known = new Map(); // bar or lane → its element
+  let scale = 1; // milliseconds that are shown
+  let stale = true;
+  const redraw = framed(draw);
   view.addEventListener("scroll", () => {
     labels.parentElement.scrollTop = view.scrollTop;
-    update();
+    redraw();
   });
-  const resized = new ResizeObserver(update);
+  const resized = new ResizeObserver(redraw);
   resized.observe(view);
-  const tick = setInterval(() => !model.ended && model.mode === "live" && update(), 500);
+  const tick = setInterval(() => (stale || (!model.ended && model.mode === "live")) && redraw(), every);
   signal.addEventListener("abort", () => (resized.disconnect(), clearInterval(tick)));
 
   function setZoom(z) {
@@ -37,44 +43,66 @@ export function waterfall(model, { choose, openLane, signal }) {
     zoom = Math.min(4096, Math.max(1, z));
     inner.style.width = `${zoom * 100}%`;
     view.scrollLeft = middle * inner.offsetWidth - view.clientWidth / 2;
-    update();
+    redraw();
   }
 
   function draw() {
+    stale = false;
     const { spans } = model;
     const began = spans.begin;
     if (!Number.isFinite(began)) return;
     const until = Math.max(spans.end, model.mode === "live" && !model.ended ? Date.now() : spans.end, began + 1);
+    // While the run goes on there is some room behind it: its bars stay where they are until that is used up.
+    if (until - began > scale || until - began < scale * 0.9 || model.ended) scale = (until - began) * (model.ended ? 1 : 1.04);
     const width = inner.offsetWidth || 1;
-    const at = (t) => ((t - began) / (until - began)) * width;
+    const at = (t) => ((t - began) / scale) * width;
+    const { scrollTop, clientHeight } = view;
     let y = 0;
     const rows = [];
     for (const lane of spans.lanes.values()) {
       const height = Math.max(1, Math.min(8, lane.free.length)) * rowHeight + 6;
-      if (y + height >= view.scrollTop && y <= view.scrollTop + view.clientHeight) rows.push({ lane, y, height });
+      if (y + height >= scrollTop && y <= scrollTop + clientHeight) rows.push({ lane, y, height });
       y += height;
     }
-    inner.style.height = `${Math.max(y, view.clientHeight - 2)}px`;
+    const left = view.scrollLeft - 2, right = view.scrollLeft + view.clientWidth + 2;
+    drawAxis(width);
+    inner.style.height = `${Math.max(y, clientHeight - 2)}px`;
     labels.style.height = `${y}px`;
-    fill(labels, rows.map(({ lane, y, height }) => laneLabel(lane, y, height)));
-    fill(bars, rows.flatMap(({ lane, y }) => laneBars(lane, y, at, until)).slice(0, most));
+    frame.style.height = `${Math.min(240, Math.max(110, y + 40))}px`;
+    patch(labels, rows.map(({ lane, y, height }) => laneLabel(lane, y, height)));
+    patch(bars, rows.flatMap(({ lane, y }) => laneBars(lane, y, at, until, left, right)).slice(0, most));
+    const seen = new Set([...labels.children, ...bars.children]);
+    for (const [what, e] of known) if (!seen.has(e)) known.delete(what);
     now.style.left = `${at(timeOf(model))}px`;
-    drawAxis(began, until, width);
-    note.textContent = spans.truncated ? "the first 50,000 steps" : "";
+    setText(note, spans.left);
+    whole.hidden = !spans.left.includes("newest");
     const first = bars.querySelector('[aria-selected="true"]') ?? bars.firstChild;
     if (first) first.tabIndex = 0;
   }
 
-  function laneLabel(lane, y, height) {
-    const name = lane.id ?? "run";
-    const e = h("button", { type: "button", class: "w-lane", title: lane.prompt ?? name, on: { click: () => openLane(lane.id) } }, short(name, 60));
-    Object.assign(e.style, { top: `${y}px`, height: `${height}px`, paddingInlineStart: `${8 + Math.min(8, lane.depth) * 12}px` });
+  /** Returns the element of a bar or a lane: the one that is there, with another place if that has changed. */
+  function kept(what, sign, place, make) {
+    let e = known.get(what);
+    if (e?.sign !== sign) {
+      const fresh = make();
+      fresh.sign = sign;
+      if (e !== undefined && e === document.activeElement) requestAnimationFrame(() => fresh.focus());
+      known.set(what, (e = fresh));
+    }
+    const at = JSON.stringify(place);
+    if (e.place !== at) Object.assign(e.style, place);
+    e.place = at;
     return e;
   }
 
-  function laneBars(lane, y, at, until) {
+  function laneLabel(lane, y, height) {
+    const name = lane.id ?? "run";
+    return kept(lane, lane.prompt, { top: `${y}px`, height: `${height}px`, paddingInlineStart: `${8 + Math.min(8, lane.depth) * 12}px` }, () =>
+      h("button", { type: "button", class: "w-lane", title: lane.prompt ?? name, on: { click: () => openLane(lane.id) } }, short(name, 60)));
+  }
+
+  function laneBars(lane, y, at, until, left, right) {
     const out = [];
-    const left = view.scrollLeft - 2, right = view.scrollLeft + view.clientWidth + 2;
     const dense = []; // right edge of the last bar of each row
     for (const bar of lane.bars) {
       const a = at(bar.from), b = Math.max(a + 2, at(bar.to ?? until));
@@ -89,21 +117,23 @@ export function waterfall(model, { choose, openLane, signal }) {
   function barOf(bar, a, b, top, until) {
     const took = duration((bar.to ?? until) - bar.from);
     const how = bar.to === undefined ? "under way" : bar.ok ? "" : "failed";
-    const e = h("div", {
-      class: `w-bar k-${bar.kind} ${bar.ok ? "" : "bad"} ${bar.to === undefined ? "open" : ""}`, role: "option", tabindex: "-1", data: { seq: bar.seq },
-      "aria-selected": bar.seq === chosen ? "true" : "false", "aria-label": `${bar.kind} ${bar.label}, ${took} ${how}`, title: `${bar.label} · ${took} ${how}`,
-    }, b - a > 24 ? short(bar.label, 40) : "");
-    e.bar = bar;
-    Object.assign(e.style, { left: `${a}px`, width: `${b - a}px`, top: `${top}px` });
-    return e;
+    const text = b - a > 24 ? short(bar.label, 40) : "";
+    return kept(bar, `${took} ${how} ${text} ${bar.seq === chosen}`, { left: `${a}px`, width: `${b - a}px`, top: `${top}px` }, () => {
+      const e = h("div", {
+        class: `w-bar k-${bar.kind} ${bar.ok ? "" : "bad"} ${bar.to === undefined ? "open" : ""}`, role: "option", tabindex: "-1", data: { seq: bar.seq },
+        "aria-selected": bar.seq === chosen ? "true" : "false", "aria-label": `${bar.kind} ${bar.label}, ${took} ${how}`, title: `${bar.label} · ${took} ${how}`,
+      }, text);
+      e.bar = bar;
+      return e;
+    });
   }
 
-  function drawAxis(began, until, width) {
+  function drawAxis(width) {
     const shown = view.clientWidth || 1;
     const n = Math.max(2, Math.floor(shown / 120));
     fill(axis, Array.from({ length: n }, (_, i) => {
       const x = (shown * i) / n;
-      const e = h("span", {}, duration(((view.scrollLeft + x) / width) * (until - began)));
+      const e = h("span", {}, duration(((view.scrollLeft + x) / width) * scale));
       e.style.left = `${x}px`;
       return e;
     }));
@@ -125,10 +155,12 @@ export function waterfall(model, { choose, openLane, signal }) {
   }
 
   return {
-    element, update,
+    element,
+    /** Something may have changed: it is drawn at the next look. */
+    update: () => (stale = true),
     select(seq) {
       chosen = seq;
-      update();
+      redraw();
     },
   };
 }

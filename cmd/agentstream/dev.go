@@ -135,7 +135,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	n.Storing, n.Stored = k.persister.Storing, k.persister.Status
 	stages := append(n.Stages(ports.Clients), k.stages()...)
 	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: durability, Persister: k.persister})
-	c.AddKeeper(stages, m, log)
+	c.AddKeeper(stages, m, memory, log)
 	stages[len(stages)-1] = append(stages[len(stages)-1], process.Part{Name: "disk", Run: disk.Run})
 	addr := ports.Clients.Addr()
 	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))

@@ -53,7 +53,8 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
 		return cli.ErrNoPostgres
 	}
-	if _, err := c.Keep(0, log); err != nil {
+	memory, err := c.Keep(0, log)
+	if err != nil {
 		return err
 	}
 	nc, err := c.Dial("persist", log)
@@ -91,7 +92,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer ports.Close()
 	ports.AddAdmin(stages, a)
-	c.AddKeeper(stages, m, log)
+	c.AddKeeper(stages, m, memory, log)
 	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)
 }

@@ -41,6 +41,7 @@ func devMemory(root fs.FS) int64 {
 // Budget divides the memory that a process may take. All in bytes; 0 is no bound.
 type Budget struct {
 	whole  int64
+	soft   bool  // nobody asked for it, and nothing ends a process that takes more
 	heap   int64 // of Go's runtime: the rest is the program itself, what it has mapped, and what a collection is late for
 	Bodies int64 // of requests under way; 0: the edge's own default
 	Pages  int64 // of history that are kept for the next request; 0: the default
@@ -68,7 +69,7 @@ func (f *MemoryFlags) Keep(most int64, log *slog.Logger) (Budget, error) {
 	if err != nil || b.whole == 0 {
 		return b, err
 	}
-	if own {
+	if b.soft = own && most > 0 && b.whole == most && f.Memory == ""; own {
 		debug.SetMemoryLimit(b.heap)
 	}
 	log.Info("memory: the process keeps to a limit", "bytes", b.whole, "bodies", b.Bodies)

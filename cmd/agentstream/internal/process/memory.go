@@ -17,12 +17,15 @@ type MemoryFlags struct {
 	MemoryKeeper bool   `name:"memory-keeper" help:"Let a small heap grow before it is collected, and give memory back when there is nothing to do. GOGC and GOMEMLIMIT are respected." default:"true" negatable:"" env:"AGENTSTREAM_MEMORY_KEEPER"`
 }
 
-// AddKeeper adds the memory keeper, unless it is off, to the last stage.
-func (f *MemoryFlags) AddKeeper(stages [][]Part, m *Metrics, log *slog.Logger) {
+// AddKeeper adds the memory keeper of a process with the budget b, unless it is off, to the last stage.
+func (f *MemoryFlags) AddKeeper(stages [][]Part, m *Metrics, b Budget, log *slog.Logger) {
 	if !f.MemoryKeeper {
 		return
 	}
 	k := newMemoryKeeper(m.memoryHooks(), m.ended.Load, log)
+	if b.soft {
+		k.limit = b.heap
+	}
 	last := len(stages) - 1
 	stages[last] = append(stages[last], Part{"memory", k.run})
 }
@@ -70,6 +73,10 @@ type memoryKeeper struct {
 	giveBack   func()
 	breathe    bool // GOGC is ours to set
 
+	limit    int64 // of the runtime's memory, when it is soft; 0: it is not
+	setLimit func(int64) int64
+	lifted   int64 // limit that is set; 0: limit
+
 	percent int // that is set; 0: the runtime's
 	before  memoryState
 	quiet   int       // ticks
@@ -87,7 +94,7 @@ func newMemoryKeeper(hooks memoryHooks, ended func() int64, log *slog.Logger) *m
 	now := read()
 	return &memoryKeeper{
 		hooks: hooks, log: log, read: read, setPercent: debug.SetGCPercent, giveBack: giveMemoryBack,
-		breathe: os.Getenv("GOGC") == "", before: now, given: now.garbage,
+		breathe: os.Getenv("GOGC") == "", before: now, given: now.garbage, setLimit: debug.SetMemoryLimit,
 	}
 }
 
@@ -134,6 +141,7 @@ func (k *memoryKeeper) run(ctx context.Context) error {
 
 // adapt sets GOGC after a collection. The runtime keeps to GOMEMLIMIT whatever GOGC is.
 func (k *memoryKeeper) adapt(s memoryState) {
+	k.lift(s)
 	if !k.breathe {
 		return
 	}
@@ -146,7 +154,24 @@ func (k *memoryKeeper) adapt(s memoryState) {
 	}
 }
 
+// lift keeps a soft limit so far above what is in use that heapRoom can be allocated before the next collection. Near the limit a
+// process does nothing but collect, which is right only where the system would end it.
+func (k *memoryKeeper) lift(s memoryState) {
+	if k.limit == 0 {
+		return
+	}
+	was, want := max(k.limit, k.lifted), max(k.limit, s.base+s.base/4+heapRoom)
+	if d := want - was; d != 0 && (want == k.limit || d*10 > was || d*-10 > was) {
+		k.log.Debug("memory: more is in use than the limit has room for", "used", s.base, "limit", want)
+		k.setLimit(want)
+		k.lifted = want
+	}
+}
+
 func (k *memoryKeeper) restore() {
+	if k.lifted > k.limit {
+		k.setLimit(k.limit)
+	}
 	if k.percent != 0 {
 		k.setPercent(100)
 	}

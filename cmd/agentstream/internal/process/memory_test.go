@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	rtmetrics "runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +230,27 @@ func TestPercentOfHeap(t *testing.T) {
 			t.Errorf("%d MiB: %d, want %d", tt.base, got, tt.want)
 		}
 	}
+}
+
+// A soft limit makes room for what is in use, and comes back to itself.
+func TestSoftLimit(t *testing.T) {
+	set := []int64{}
+	k := &memoryKeeper{log: slog.New(slog.DiscardHandler), limit: 300 << 20,
+		setLimit: func(n int64) int64 { set = append(set, n>>20); return 0 }}
+	for _, base := range []int64{10, 188, 200, 210, 240, 400, 390, 100, 50} { // MiB
+		k.adapt(memoryState{base: base << 20})
+	}
+	if want := []int64{364, 564, 300}; !slices.Equal(set, want) {
+		t.Errorf("limits were set to %d MiB, want %d", set, want)
+	}
+	k.adapt(memoryState{base: 400 << 20})
+	k.restore()
+	if want := []int64{364, 564, 300, 564, 300}; !slices.Equal(set, want) {
+		t.Errorf("limits were set to %d MiB, want %d", set, want)
+	}
+	hard := &memoryKeeper{setLimit: func(int64) int64 { t.Error("a limit was changed that is not ours"); return 0 }}
+	hard.adapt(memoryState{base: 400 << 20})
+	hard.restore()
 }
 
 // When memory is given back: after a second of quiet, when something was done, when there is

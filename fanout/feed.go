@@ -169,8 +169,8 @@ func (f *feed) appendLocked(p schema.Pack) {
 	}
 	p = p.Trim(v.hi) // packs of the ring never overlap
 	packs := v.packs
-	if len(packs) == cap(packs) { // as the ring moves on, a copy for as many packs as it holds
-		packs = append(make([]schema.Pack, 0, 2*len(packs)+1), packs...)
+	if len(packs) == cap(packs) { // as the ring moves on, a copy for half as many packs as it holds
+		packs = append(make([]schema.Pack, 0, len(packs)+len(packs)/2+1), packs...)
 	}
 	packs = append(packs, p)
 	n := &view{packs: packs, bytes: v.bytes + ringBytes(&p), lo: v.lo, hi: p.Last(), head: &packs[len(packs)-1].Head}
@@ -191,6 +191,9 @@ func ringBytes(p *schema.Pack) int { return len(p.Body) + packOverhead }
 
 // extendEvents is how far behind the ring a reader may begin and still be served by it.
 const extendEvents = 2048
+
+// fewEvents are read into the ring and not kept as a page of history too: a page of one event is mostly its own description.
+const fewEvents = 16
 
 // extend reads what lies between after and the ring into it, once for all who want it: clients that
 // come back together ask for nearly the same. It reports whether the ring now begins at or before
@@ -221,7 +224,11 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 	}
 	var packs []schema.Pack
 	bytes, hi := 0, after
-	_, err := f.hub.history(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
+	read := f.hub.history
+	if v.lo-1-after <= fewEvents {
+		read = f.hub.uncached
+	}
+	_, err := read(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
 		fits := v.bytes+bytes <= f.hub.ringLimit()
 		if !fits { // nor will it ever: the ring only moves on

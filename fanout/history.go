@@ -38,6 +38,11 @@ func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through sch
 	if h.cache != nil {
 		return h.cache.packs(ctx, key, after, through, yield)
 	}
+	return h.uncached(ctx, key, after, through, yield)
+}
+
+// uncached is history of which nothing is kept.
+func (h *Hub) uncached(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
 	w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
 	err := w.run()
 	if errors.Is(err, errStopped) {

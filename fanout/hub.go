@@ -21,7 +21,7 @@ type Config struct {
 	Archive History // what is older; nil: nothing is
 
 	RingBytes  int           // newest packs kept per watched run; default 256 KiB
-	RingsBytes int           // the same for all watched runs together, down to 8 KiB for each; default 16 MiB
+	RingsBytes int           // the same for all watched runs together, down to 4 KiB for each; default 16 MiB
 	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
 	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
@@ -124,7 +124,7 @@ func (h *Hub) ring(key schema.RunKey) *view {
 }
 
 // minRing is what each watched run has of the newest packs, however many are watched, in bytes.
-const minRing = 8 << 10
+const minRing = 4 << 10
 
 // ringLimit returns the bytes that one ring may hold now: readers that fall out of it read history, which is cheaper
 // than the newest of everything in memory for everybody.

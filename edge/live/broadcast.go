@@ -30,7 +30,6 @@ type projectionKey struct {
 type projection struct {
 	projectionKey
 	project dialect.Projector // one with a state was fed all that the view has shown
-	frames  dialect.Frames
 	groups  []*broadcastGroup
 	over    bool // the streams end with what was projected last
 }
@@ -42,7 +41,7 @@ type broadcastGroup struct {
 	enc    *transport.Encoding
 	choice dialect.Selection // nil: all frames
 	chosen string            // its key
-	buf    []byte            // memory for the next write
+	buf    *[]byte           // what is being framed; nil: nothing is
 
 	parked []parked
 	spoke  time.Time // when something was written
@@ -114,10 +113,13 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 		return nil
 	}
 	for _, p := range v.projections {
-		err := p.encode(out)
+		err := v.encode(p, out)
 		for _, g := range p.groups {
 			if err == nil {
 				left = v.write(left, g, len(out))
+			}
+			v.all.buffers.Put(g.buf)
+			if g.buf = nil; err == nil {
 				continue
 			}
 			for _, p := range g.parked {
@@ -133,31 +135,38 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 
 // encode projects new records, and frames for each group what it is shown. A projector that panics ends the streams that
 // it serves, as it would on a goroutine of their own, and not the process.
-func (p *projection) encode(out []shape.Out) (err error) {
+func (v *view) encode(p *projection, out []shape.Out) (err error) {
+	frames := framesPool.Get().(*dialect.Frames)
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack())
 		}
-		p.frames.Reset()
+		if frames.Reset(); cap(frames.List) <= keptOuts {
+			framesPool.Put(frames)
+		}
 	}()
 	for _, g := range p.groups {
-		g.buf = g.enc.Begin(g.buf)
+		g.buf = v.all.buffers.Get()
+		*g.buf = g.enc.Begin(*g.buf)
 	}
 	for i := range out {
-		if err := p.project.Project(&p.frames, out[i].Record); err != nil {
+		if err := p.project.Project(frames, out[i].Record); err != nil {
 			return state.ProjectError(out[i].Record, err)
 		}
 		if !p.over {
 			var list []dialect.Frame
-			list, p.over = upToLast(p.frames.List)
+			list, p.over = upToLast(frames.List)
 			for _, g := range p.groups {
 				g.add(list)
 			}
 		}
-		p.frames.Reset()
+		frames.Reset()
 	}
 	return nil
 }
+
+// framesPool is memory for the frames of what a view shows at once.
+var framesPool = sync.Pool{New: func() any { return new(dialect.Frames) }}
 
 // upToLast returns the frames up to the one that ends the stream, and whether there is one.
 func upToLast(list []dialect.Frame) ([]dialect.Frame, bool) {
@@ -172,7 +181,7 @@ func upToLast(list []dialect.Frame) ([]dialect.Frame, bool) {
 func (g *broadcastGroup) add(list []dialect.Frame) {
 	for i := range list {
 		if g.choice == nil || g.choice.Shows(&list[i]) {
-			g.buf = g.enc.Append(g.buf, list[i])
+			*g.buf = g.enc.Append(*g.buf, list[i])
 		}
 	}
 }
@@ -180,10 +189,7 @@ func (g *broadcastGroup) add(list []dialect.Frame) {
 // write writes what was framed of so many records. It needs mu.
 func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 	g.events += events
-	b, before := g.enc.End(g.buf), len(left)
-	if cap(g.buf) > 2*transport.Chunk {
-		g.buf = nil
-	}
+	b, before := g.enc.End(*g.buf), len(left)
 	if len(b) == 0 { // nothing of it is shown here
 		if left = v.quiet(left, g); g.of.over {
 			left = g.dismiss(left, before)

@@ -42,6 +42,21 @@ func (l *Life) End(err error) {
 	}
 }
 
+// Upon has do called when the stream ends, unless stop was called before. stop waits while do is under way, so that it may use
+// what lasts as long as its caller.
+func (l *Life) Upon(do func()) (stop func()) {
+	done := make(chan struct{})
+	unwatch := context.AfterFunc(l.Ctx, func() {
+		defer close(done)
+		do()
+	})
+	return func() {
+		if !unwatch() {
+			<-done
+		}
+	}
+}
+
 // Leave lets the stream outlive the request.
 func (l *Life) Leave() {
 	l.apart()
@@ -71,24 +86,38 @@ func (l *Life) key(run string) (schema.RunKey, error) {
 // idleClock returns a context that ends when a keep-alive may be due. One timer serves many waits: it
 // is set anew when it has fired, not for every event.
 type idleClock struct {
-	every  time.Duration
-	ctx    context.Context
-	cancel context.CancelFunc
+	every time.Duration
+	now   *idleWait
 }
 
 func (k *idleClock) wait(ctx context.Context, idle time.Time) context.Context {
-	if k.ctx != nil && k.ctx.Err() == nil {
-		return k.ctx
+	if k.now == nil || k.now.Err() != nil {
+		k.stop()
+		k.now = &idleWait{Context: ctx, at: idle.Add(k.every)}
 	}
-	k.stop()
-	k.ctx, k.cancel = context.WithDeadline(ctx, idle.Add(k.every))
-	return k.ctx
+	return k.now
 }
 
 func (k *idleClock) stop() {
-	if k.cancel != nil {
-		k.cancel()
+	if k.now != nil && k.now.cancel != nil {
+		k.now.cancel()
 	}
+}
+
+// idleWait is a context that ends at a time. Its timer, and what its parent must know of it, begin when somebody waits for
+// the end: a stream that is parked never has. One goroutine uses it.
+type idleWait struct {
+	context.Context // the parent, until Done was called
+	at              time.Time
+	cancel          context.CancelFunc
+}
+
+// Done begins the timer.
+func (w *idleWait) Done() <-chan struct{} {
+	if w.cancel == nil {
+		w.Context, w.cancel = context.WithDeadline(w.Context, w.at)
+	}
+	return w.Context.Done()
 }
 
 // Ended replaces an error by what ended the stream's context, when that is what it comes from.

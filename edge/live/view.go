@@ -10,6 +10,7 @@ import (
 
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
+	"agentstream/edge/transport"
 	"agentstream/fanout"
 	"agentstream/schema"
 )
@@ -34,6 +35,7 @@ type views struct {
 	ring atomic.Int64 // bytes for each of the open
 
 	replayed atomic.Int64 // bytes of what is kept of replays
+	buffers  transport.Buffers
 }
 
 // How much of a live view is kept for watchers that are a little behind, in bytes of lines: up to
@@ -42,7 +44,7 @@ type views struct {
 const (
 	ringBytes  = 128 << 10
 	ringsBytes = 8 << 20
-	minRing    = 4 << 10
+	minRing    = 2 << 10
 )
 
 // view is one live view: it shapes what the log brings, and keeps the newest of it. It writes to all watchers that have

@@ -25,14 +25,14 @@ type Folder struct {
 
 	spans []span
 	size  int
-	hole  hole
+	hole  *hole // nil: there is none
 }
 
 // hole is what Drop has left out and the client was not informed of.
 type hole struct {
 	first schema.Seq
 	last  schema.Record
-	n     int // 0: there is none
+	n     int
 }
 
 // maxWaiting bounds how many deltas that cannot be joined wait, for one bundle or for their turn.
@@ -45,8 +45,8 @@ func (f *Folder) Add(out []Out, r schema.Record) []Out {
 	}
 	if f.Drop > DropNothing && f.spared(r) {
 		out = f.Flush(out)
-		if f.hole.n == 0 {
-			f.hole.first = r.Seq
+		if f.hole == nil {
+			f.hole = &hole{first: r.Seq}
 		}
 		f.hole.last = r
 		f.hole.n++
@@ -102,9 +102,9 @@ func (f *Folder) show(out []Out, o Out) []Out {
 
 // Tell appends what Drop has left out since the last call.
 func (f *Folder) Tell(out []Out) []Out {
-	if f.hole.n > 0 {
+	if f.hole != nil {
 		out = append(out, gap(f.hole.last, f.hole.first, f.hole.n))
-		f.hole = hole{}
+		f.hole = nil
 	}
 	return out
 }

@@ -36,8 +36,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // faultyLog is a log that can be told to fail.
 type faultyLog struct {
 	*memory.Log
-	down atomic.Bool // reads and writes fail
-	bad  atomic.Bool // what is read is not a log
+	down   atomic.Bool // reads and writes fail
+	bad    atomic.Bool // what is read is not a log
+	copies atomic.Bool // watchers get copies of the bytes, as those of a log that is elsewhere
 }
 
 func (l *faultyLog) err() error {
@@ -55,6 +56,15 @@ func (l *faultyLog) Head(ctx context.Context, key schema.RunKey, lane string) (s
 		return schema.Head{}, err
 	}
 	return l.Log.Head(ctx, key, lane)
+}
+
+func (l *faultyLog) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	return l.Log.Watch(ctx, key, func(p schema.Pack) {
+		if l.copies.Load() {
+			p.Body = bytes.Clone(p.Body)
+		}
+		fn(p)
+	})
 }
 
 func (l *faultyLog) Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error) {

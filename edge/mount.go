@@ -76,7 +76,11 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 		}
 		plain := func(c *call) error {
 			c.MaxMessage = rt.MaxMessage
-			return serve(&c.Call)
+			err := serve(&c.Call)
+			if p, ok := err.(*protocol.Parting); ok { //nolint:errorlint // it is handed over, never wrapped
+				return s.part(c, p)
+			}
+			return err
 		}
 		if err := s.add(rt.Pattern, plain, rt.Needs, nil, p); err != nil {
 			return err

@@ -29,6 +29,29 @@ func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 	return s.add(st.Pattern, s.publishCall, auth.ScopeWrite, bound, p)
 }
 
+// part lets an answer go on on its connection.
+func (s *Server) part(c *call, p *protocol.Parting) error {
+	d, err := transport.OpenDuplex(c.Writer.ResponseWriter, c.Request, s.cfg.WriteTimeout)
+	c.taken(http.StatusOK)
+	if err != nil {
+		p.Life.End(nil)
+		return err
+	}
+	p.Life.Leave()
+	c.forget()
+	s.live.Took(p.Life, d)
+	go func() {
+		err := ends.ErrPanic // until it has returned
+		defer func() {
+			v := recover()
+			p.Life.End(nil)
+			c.over(v, err)
+		}()
+		err = p.Carry(d)
+	}()
+	return live.ErrParked
+}
+
 // publishOn makes the stream of a WebSocket. Each message is one line, or several.
 func (s *Server) publishOn(t *protocol.Talk) error {
 	stream := s.rest.Publisher(t.Lasting(), t.Caller.Tenant, publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: func(b []byte) error {
@@ -120,7 +143,7 @@ func (s *Server) publishOver(ctx context.Context, c *call, receive func() ([]byt
 		},
 		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, words, r) },
 	})
-	unwatch := context.AfterFunc(l.Ctx, func() {
+	unwatch := l.Upon(func() {
 		stream.Stop(context.Cause(l.Ctx))
 		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the client is gone
 	})

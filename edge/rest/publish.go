@@ -71,10 +71,14 @@ func (a *API) publishBatch(c *protocol.Call) error {
 }
 
 func beginLines(c *protocol.Call) {
+	linesHeader(c)
+	c.Writer.WriteHeader(http.StatusOK)
+}
+
+func linesHeader(c *protocol.Call) {
 	h := c.Writer.Header()
 	h["Content-Type"] = headerLines
 	h.Set("Cache-Control", "no-store")
-	c.Writer.WriteHeader(http.StatusOK)
 }
 
 // publishing is what all streams have in common.
@@ -105,41 +109,54 @@ func (a *API) publishStream(c *protocol.Call) error {
 		return err
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
-	defer l.End(nil)
 	if err := a.cfg.Live.Join(l, &c.Report); err != nil {
+		l.End(nil)
 		return err
 	}
 	l.Expire()
+	if transport.Duplexes(c.Writer.ResponseWriter, c.Request) {
+		linesHeader(c)
+		return &protocol.Parting{Life: l, Carry: func(d *transport.Duplex) error {
+			return d.End(a.publishOver(l, &c.Report, d, d.Stop, func(b []byte) error { _, err := d.Write(b); return err }))
+		}}
+	}
+	defer l.End(nil)
 	rc := http.NewResponseController(c.Writer)
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("full duplex: %w", err)
-	}
-	if c.Request.ProtoMajor == 1 && c.Request.Header.Get("Expect") != "" {
-		c.Writer.WriteHeader(http.StatusContinue)
 	}
 	out := transport.NewResponse("publish", c.Writer, rc, a.cfg.WriteTimeout)
 	beginLines(c)
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	s := a.Publisher(c.Request.Context(), c.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: []byte{'\n'},
+	stop := func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is gone
+	return a.publishOver(l, &c.Report, c.Request.Body, stop, func(b []byte) error {
+		_, err := out.Write(b)
+		if err == nil {
+			err = out.Flush()
+		}
+		return err
+	})
+}
+
+// publishOver serves a stream. stop ends the reading of lines, and write sends receipts.
+func (a *API) publishOver(l *live.Life, report *live.Report, lines io.Reader, stop func(), write func([]byte) error) error {
+	s := a.Publisher(l.Ctx, l.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: []byte{'\n'},
 		Deliver: func(b []byte) error {
-			_, err := out.Write(b)
-			if err == nil {
-				err = out.Flush()
-			}
+			err := write(b)
 			if err != nil {
 				l.End(err)
 			}
 			return err
 		}})
-	unwatch := context.AfterFunc(l.Ctx, func() {
+	unwatch := l.Upon(func() {
 		s.Stop(context.Cause(l.Ctx))
-		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the connection is gone
+		stop()
 	})
 	defer unwatch()
-	err := s.End(live.Ended(l.Ctx, a.feed(s, c.Request.Body)))
-	c.Events = s.Stored()
+	err := s.End(live.Ended(l.Ctx, a.feed(s, lines)))
+	report.Events = s.Stored()
 	return err
 }
 

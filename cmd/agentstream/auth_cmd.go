@@ -23,7 +23,7 @@ type AuthCmd struct {
 // NewKeyCmd makes an API key. The key is printed once and kept nowhere; the file gets its hash.
 type NewKeyCmd struct {
 	Tenant string        `help:"Tenant of the key." required:"" placeholder:"ID"`
-	Scopes []string      `help:"What the key may do: read, write, command, operate." default:"read" placeholder:"NAME,…"`
+	Scopes []string      `help:"What the key may do: read, write, command, operate." default:"read" placeholder:"NAME"`
 	ID     string        `name:"id" help:"Name of the key, [a-z0-9-]; it is part of the key and in logs. Random when absent." placeholder:"ID"`
 	TTL    time.Duration `name:"ttl" help:"How long the key lives; 0: until it is taken out of the file." default:"0"`
 	Note   string        `help:"A word about it, for people." placeholder:"TEXT"`
@@ -90,7 +90,7 @@ type TokenCmd struct {
 	TenantClaim string        `help:"The server's." env:"AGENTSTREAM_TENANT_CLAIM" default:"tenant"`
 	ScopeClaim  string        `help:"The server's." env:"AGENTSTREAM_SCOPE_CLAIM" default:"scope"`
 	Tenant      string        `help:"Tenant of the token." required:"" placeholder:"ID"`
-	Scopes      []string      `help:"What the token allows." default:"read,write,command" placeholder:"NAME,…"`
+	Scopes      []string      `help:"What the token allows." default:"read,write,command" placeholder:"NAME"`
 	Subject     string        `help:"Who it is for." default:"dev"`
 	TTL         time.Duration `name:"ttl" help:"How long it lives." default:"1h"`
 	JSON        bool          `name:"json" help:"Print one JSON object."`

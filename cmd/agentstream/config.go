@@ -47,6 +47,9 @@ func loadSettings(args []string, env func(string) (string, bool)) (*settings, er
 		err = dec.Decode(&s.file)
 	}
 	if err != nil {
+		if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+			err = errors.New("it is a " + wrong.Value) // the rest is about Go
+		}
 		return nil, fmt.Errorf("--config: %s: not an object in YAML or JSON: %w", s.path, err)
 	}
 	return s, nil

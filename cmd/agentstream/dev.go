@@ -43,7 +43,7 @@ type DevCmd struct {
 	Demo       bool    `help:"Publish a demo run at start, and answer the sessions that people create." default:"true" negatable:""`
 	DemoSpeed  float64 `help:"Speed of the demo run and of answers in sessions; 1 is natural." default:"1" env:"AGENTSTREAM_DEMO_SPEED"`
 	DemoScript string  `help:"What the demo run tells: tour, plan (it waits until its plan is approved), failure, or quick (two seconds)." enum:"tour,plan,failure,quick" default:"tour" env:"AGENTSTREAM_DEMO_SCRIPT"`
-	DemoGate   string  `help:"What the plan of the demo run needs. required: it waits until it is approved. Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
+	DemoGate   string  `help:"What the plan of the demo run needs: preview (nothing), or required (it waits until it is approved). Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
 	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
 

@@ -11,7 +11,7 @@
 //
 // A flag wins over its environment variable (AGENTSTREAM_…, or the same name with _FILE for a file
 // that holds the value), which wins over the configuration file. Exit status is 0 after a requested
-// shutdown, 1 after a failure, 80 for wrong usage.
+// shutdown, 1 after a failure, 2 for wrong usage.
 //
 // # Concurrency
 //

@@ -27,8 +27,8 @@ import (
 // CLI is the command line.
 type CLI struct {
 	Config   string           `help:"Configuration file: YAML or JSON, an object whose keys are the names of flags." type:"path" env:"AGENTSTREAM_CONFIG" placeholder:"FILE"`
-	Log      string           `help:"Log format." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
-	Level    string           `help:"Log level." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
+	Log      string           `help:"Log format: text or json." enum:"text,json" default:"text" env:"AGENTSTREAM_LOG"`
+	Level    string           `help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" env:"AGENTSTREAM_LEVEL"`
 	Revision kong.VersionFlag `name:"version" help:"Print the version of this program."`
 
 	Dev     DevCmd     `cmd:"" group:"server" help:"Run everything in one process, with a demo run to look at. Begin here."`
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string) int {
 	if args[0] == completion.Hook {
 		parser, err := newParser(&cli, &settings{env: os.LookupEnv})
 		if err != nil {
-			return 80
+			return statusUsage
 		}
 		completion.Print(os.Stdout, parser.Model.Node, args[1:])
 		return 0
@@ -109,26 +109,42 @@ func run(ctx context.Context, args []string) int {
 	kctx.Bind(cli.logger())
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	if err := kctx.Run(); errors.Is(err, errShown) {
-		return 80
+		return statusUsage
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, "agentstream:", err)
-		if errors.Is(err, agentstream.ErrUnreachable) {
-			fmt.Fprintf(os.Stderr, "is the server running at %s? (--server)\n", serverOf(kctx))
+		if hint := hintOf(kctx, err); hint != "" {
+			fmt.Fprintln(os.Stderr, hint)
 		}
 		return 1
 	}
 	return 0
 }
 
+// statusUsage is the exit status of a command line that cannot be read, as that of other programs.
+const statusUsage = 2
+
+// hintOf returns what a person may do about an error; "" for what says it itself.
+func hintOf(kctx *kong.Context, err error) string {
+	switch {
+	case errors.Is(err, agentstream.ErrUnreachable):
+		return fmt.Sprintf("is the server running at %s? (--server)", serverOf(kctx))
+	case errors.Is(err, agentstream.ErrUnauthorized):
+		return "give a token that the server accepts: --token-file, or AGENTSTREAM_TOKEN"
+	case errors.Is(err, agentstream.ErrNotFound):
+		return "agentstream runs lists the runs that this credential may see"
+	}
+	return ""
+}
+
 // wrong reports wrong usage.
 func wrong(err error) int {
 	fmt.Fprintln(os.Stderr, "agentstream:", err)
 	if at := (*kong.ParseError)(nil); errors.As(err, &at) && at.Context != nil && at.Context.Selected() != nil {
-		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n", at.Context.Selected().FullPath())
+		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n", strings.ReplaceAll(at.Context.Selected().FullPath(), " (ls)", ""))
 	} else {
 		fmt.Fprintln(os.Stderr, "Run agentstream help for usage.")
 	}
-	return 80
+	return statusUsage
 }
 
 // serverOf returns the address that the command was told to ask.

@@ -35,7 +35,7 @@ type ProxyCmd struct {
 	InsecureOpen bool   `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
 	UpstreamFlags
 	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
-	Requests    string        `help:"What is kept of requests. all: the user's last message, and results of tools." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
+	Requests    string        `help:"What is kept of requests: all (the user's last message, and results of tools) or none." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
 	IdleEnd     time.Duration `help:"End a named run that nobody has written to for so long; 0 never." default:"0" env:"AGENTSTREAM_PROXY_IDLE_END"`
 	CallBuffer  int           `help:"Bytes of one call that may wait for the log." default:"4194304" env:"AGENTSTREAM_PROXY_CALL_BUFFER"`
 	TotalBuffer int           `help:"The same of all calls." default:"67108864" env:"AGENTSTREAM_PROXY_TOTAL_BUFFER"`

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	neturl "net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -49,6 +50,16 @@ func Serve(e Embedded) (*server.Server, error) {
 // or three of them.
 const pingEvery = 2 * time.Second
 
+// hosts returns the servers of a list of addresses, without users and passwords.
+func hosts(urls string) string {
+	var names []string
+	for _, at := range strings.Split(urls, ",") {
+		at = strings.TrimSpace(at)
+		names = append(names, at[strings.LastIndexAny(at, "/@")+1:])
+	}
+	return strings.Join(names, ", ")
+}
+
 // Dial connects and reconnects for ever. name shows in the server's list of connections.
 func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 	base := []nats.Option{
@@ -62,7 +73,7 @@ func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("natskit: connect %s: the address cannot be read as a URL", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("natskit: connect %s: %w", name, err)
+		return nil, fmt.Errorf("natskit: connect %s to %s: %w", name, hosts(url), err)
 	}
 	return nc, nil
 }

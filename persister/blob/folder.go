@@ -32,6 +32,12 @@ func OpenFolder(root string) (*Folder, error) {
 	return &Folder{root: root}, nil
 }
 
+// ExistingFolder opens a folder that exists.
+func ExistingFolder(root string) (*Folder, error) {
+	f := &Folder{root: root}
+	return f, f.Ping(context.Background())
+}
+
 // Ping returns nil when the folder exists.
 func (f *Folder) Ping(context.Context) error {
 	if info, err := os.Stat(f.root); err != nil {

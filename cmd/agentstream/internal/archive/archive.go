@@ -49,8 +49,10 @@ type Blobs struct {
 	base string
 }
 
-// OpenBlobs opens what --blobs names; nil when it names nothing.
-func (f *BlobFlags) OpenBlobs() (*Blobs, error) {
+// OpenBlobs opens what --blobs names; nil when it names nothing. A folder is created when it does not exist.
+func (f *BlobFlags) OpenBlobs() (*Blobs, error) { return f.open(blob.OpenFolder) }
+
+func (f *BlobFlags) open(openFolder func(string) (*blob.Folder, error)) (*Blobs, error) {
 	if f.Blobs == "" {
 		return nil, nil
 	}
@@ -81,7 +83,7 @@ func (f *BlobFlags) OpenBlobs() (*Blobs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--blobs: %w", err)
 	}
-	s, err := blob.OpenFolder(folder)
+	s, err := openFolder(folder)
 	if err != nil {
 		return nil, fmt.Errorf("--blobs: %w", err)
 	}

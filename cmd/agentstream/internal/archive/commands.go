@@ -22,8 +22,8 @@ type Cmd struct {
 
 var errNoBlobs = errors.New("--blobs (or AGENTSTREAM_BLOBS) is required")
 
-func (f *BlobFlags) needBlobs() (*Blobs, error) {
-	b, err := f.OpenBlobs()
+// needed holds that --blobs was given.
+func needed(b *Blobs, err error) (*Blobs, error) {
 	if err == nil && b == nil {
 		err = errNoBlobs
 	}
@@ -41,7 +41,7 @@ type ListCmd struct {
 
 // Run lists.
 func (c *ListCmd) Run(ctx context.Context) error {
-	b, err := c.needBlobs()
+	b, err := needed(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ type VerifyCmd struct {
 
 // Run reads all objects, prints which are damaged, and fails when one is.
 func (c *VerifyCmd) Run(ctx context.Context) error {
-	b, err := c.needBlobs()
+	b, err := needed(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ type TablesFlags struct {
 
 // openArchiver opens tables and objects.
 func (f *TablesFlags) openArchiver(ctx context.Context, log *slog.Logger) (*blob.Archiver, blob.Tables, func(), error) {
-	b, err := f.Beside(f.Data).needBlobs()
+	b, err := needed(f.Beside(f.Data).OpenBlobs())
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -17,7 +17,7 @@ import (
 type NATSFlags struct {
 	NATS     string `name:"nats" help:"NATS servers." env:"AGENTSTREAM_NATS" default:"nats://127.0.0.1:4222" placeholder:"URL,…"`
 	Creds    string `name:"nats-creds" help:"NATS credentials file." env:"AGENTSTREAM_NATS_CREDS" type:"path" placeholder:"FILE"`
-	NATSSync string `name:"nats-sync" help:"What the servers' sync_interval is; a client cannot see it. It decides which durability claim is made." enum:"always,interval,unknown" default:"unknown" env:"AGENTSTREAM_NATS_SYNC"`
+	NATSSync string `name:"nats-sync" help:"What the servers' sync_interval is: always, interval or unknown. A client cannot see it. It decides which durability claim is made." enum:"always,interval,unknown" default:"unknown" env:"AGENTSTREAM_NATS_SYNC"`
 }
 
 // Dial connects as the role. Errors of the connection are logged.

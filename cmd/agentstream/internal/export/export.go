@@ -29,7 +29,7 @@ type Cmd struct {
 	Runs       []string          `arg:"" optional:"" name:"run" help:"Runs to export; none: all that the filters name."`
 	Tenant     string            `help:"Tenant whose runs are exported." default:"default" env:"AGENTSTREAM_TENANT"`
 	AllTenants bool              `help:"Export the runs of every tenant."`
-	State      []schema.RunState `help:"Only runs in one of these states." placeholder:"STATE,…"`
+	State      []schema.RunState `help:"Only runs in one of these states." placeholder:"STATE"`
 	Since      string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
 	Until      string            `help:"Only runs that began before." placeholder:"TIME"`
 

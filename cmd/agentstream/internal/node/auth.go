@@ -25,11 +25,11 @@ type AuthFlags struct {
 	JWKSURL     string        `name:"jwks-url" help:"Accept JSON Web Tokens signed with a key of this set." env:"AGENTSTREAM_JWKS_URL" placeholder:"URL"`
 	HMACSecret  string        `name:"hmac-secret" help:"Accept JSON Web Tokens signed with this secret (HS256, 32 bytes or more). For development: who can check such tokens can make them." env:"AGENTSTREAM_HMAC_SECRET" placeholder:"TEXT"`
 	Issuer      string        `help:"Issuer that tokens must name. --oidc-issuer is one already; default agentstream with --hmac-secret." env:"AGENTSTREAM_ISSUER" placeholder:"URL"`
-	Audience    []string      `help:"Audience that tokens must be for; one of several is enough. Default agentstream with --hmac-secret." env:"AGENTSTREAM_AUDIENCE" placeholder:"NAME,…"`
+	Audience    []string      `help:"Audience that tokens must be for; one of several is enough. Default agentstream with --hmac-secret." env:"AGENTSTREAM_AUDIENCE" placeholder:"NAME"`
 	TenantClaim string        `help:"Claim that holds the tenant; dots lead into objects." default:"tenant" env:"AGENTSTREAM_TENANT_CLAIM" placeholder:"NAME"`
 	ScopeClaim  string        `help:"Claim that holds the scopes: a text with spaces or a list." default:"scope" env:"AGENTSTREAM_SCOPE_CLAIM" placeholder:"NAME"`
 	ScopePrefix string        `help:"What stands before read, write and command in that claim; the plain names are accepted as well." default:"agentstream:" env:"AGENTSTREAM_SCOPE_PREFIX" placeholder:"TEXT"`
-	CORSOrigin  []string      `name:"cors-origin" help:"Exact origins of pages that may read answers and open WebSockets." env:"AGENTSTREAM_CORS_ORIGIN" placeholder:"https://HOST,…"`
+	CORSOrigin  []string      `name:"cors-origin" help:"Exact origins of pages that may read answers and open WebSockets." env:"AGENTSTREAM_CORS_ORIGIN" placeholder:"https://HOST"`
 	ShareSecret string        `name:"share-secret" help:"Signs share links, the same at every node (32 bytes or more). Without it none are made; dev makes one for as long as it runs." env:"AGENTSTREAM_SHARE_SECRET" placeholder:"TEXT"`
 	TicketTTL   time.Duration `name:"ticket-ttl" help:"How long a stream ticket can be redeemed, 1s to 10m." default:"60s" env:"AGENTSTREAM_TICKET_TTL"`
 }

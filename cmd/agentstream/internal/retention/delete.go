@@ -124,6 +124,7 @@ func (c *DeleteFlags) confirm(name string) error {
 	fmt.Fprintf(c.Stderr(), "This cannot be undone. Type %s to remove it everywhere: ", name)
 	line, err := bufio.NewReader(io.LimitReader(c.Stdin(), 1024)).ReadString('\n')
 	if err != nil && line == "" {
+		fmt.Fprintln(c.Stderr())
 		return errors.New("nothing was typed, nothing is removed; --yes does not ask")
 	}
 	if strings.TrimSpace(line) != name {

@@ -41,9 +41,15 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 	}
 	r, err := cl.Command(ctx, c.RunID, c.Key, name, payload)
 	if err != nil {
-		return fmt.Errorf("%s run %s: %w", name, c.RunID, err)
+		return fmt.Errorf("%s run %s: %w", verbs[name], c.RunID, err)
 	}
 	return c.Print(c.JSON, map[string]any{"run_id": c.RunID, "seq": r.Last}, "run=%s seq=%d", c.RunID, r.Last)
+}
+
+// verbs are the commands as people type them.
+var verbs = map[string]string{
+	agentstream.CommandCancel: "cancel", agentstream.CommandPause: "pause", agentstream.CommandResume: "resume", agentstream.CommandRedirect: "redirect",
+	agentstream.CommandApprove: "approve", agentstream.CommandReject: "reject", agentstream.CommandAnswer: "answer", agentstream.CommandMessage: "say to",
 }
 
 // CancelCmd asks a run to end.

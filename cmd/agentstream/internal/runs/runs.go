@@ -17,7 +17,7 @@ import (
 // Cmd lists runs, the newest first.
 type Cmd struct {
 	cli.ServerFlags
-	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE,…"`
+	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE"`
 	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
 	Until string            `help:"Only runs that began before." placeholder:"TIME"`
 	Waits bool              `help:"Only runs that wait for somebody: for an answer, the approval of a plan, or to be resumed."`
@@ -79,6 +79,9 @@ func (c *Cmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.R
 			return false, err
 		}
 		for i := range page.Runs {
+			if !c.JSON && schema.IsFeed(page.Runs[i].RunID) {
+				continue // no agent's
+			}
 			if err := add(show, &page.Runs[i]); err != nil {
 				return false, err
 			}

@@ -164,6 +164,16 @@ func (j *JWT) Still(c Caller) error {
 	return nil
 }
 
+// SignIn returns where people sign in; zero when that was not discovered, or not yet. A nil JWT has none.
+func (j *JWT) SignIn() SignIn {
+	if j == nil || j.keys == nil {
+		return SignIn{}
+	}
+	j.keys.mu.RLock()
+	defer j.keys.mu.RUnlock()
+	return j.keys.signIn
+}
+
 // verifySecret checks an HMAC.
 func verifySecret(c compact, secret []byte) error {
 	parser := jwt.NewParser(jwt.WithValidMethods(secretAlgorithms), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())

@@ -34,6 +34,7 @@ type remoteKeys struct {
 
 	mu      sync.RWMutex
 	url     string // of the key set; "" until it is discovered
+	signIn  SignIn
 	keys    []jose.JSONWebKey
 	fetched time.Time // of keys
 	tried   time.Time // last attempt
@@ -186,9 +187,10 @@ func (k *remoteKeys) load(ctx context.Context) error {
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Timeout)
 	defer cancel()
+	var signIn SignIn
 	if k.cfg.Discover {
 		var err error
-		if at, err = k.discover(ctx); err != nil {
+		if at, signIn, err = k.discover(ctx); err != nil {
 			return err
 		}
 	}
@@ -197,28 +199,38 @@ func (k *remoteKeys) load(ctx context.Context) error {
 		return fmt.Errorf("auth: fetch keys: %w", err)
 	}
 	k.mu.Lock()
-	k.url, k.keys, k.fetched = at, keys, k.cfg.Now()
+	k.url, k.signIn, k.keys, k.fetched = at, signIn, keys, k.cfg.Now()
 	k.mu.Unlock()
 	return nil
 }
 
-// discover reads where the issuer's keys are (OpenID Connect Discovery §4). The document must name the
+// SignIn is where an issuer lets people sign in, and where a code becomes a token. Both may be on other hosts than the issuer.
+type SignIn struct {
+	Authorize string `json:"authorization_endpoint"`
+	Token     string `json:"token_endpoint"`
+}
+
+// discover reads where the issuer's keys are, and where people sign in (OpenID Connect Discovery §4). The document must name the
 // issuer that was asked. It is read again with every refresh: issuers move their keys.
-func (k *remoteKeys) discover(ctx context.Context) (string, error) {
+func (k *remoteKeys) discover(ctx context.Context) (keys string, in SignIn, err error) {
 	p, err := oidc.NewProvider(oidc.ClientContext(ctx, k.client), k.cfg.Issuer)
 	if err != nil {
-		return "", fmt.Errorf("auth: discover %s: %s", k.cfg.Issuer, clip(err.Error())) // it quotes the whole answer
+		return "", in, fmt.Errorf("auth: discover %s: %s", k.cfg.Issuer, clip(err.Error())) // it quotes the whole answer
 	}
 	var doc struct {
+		SignIn
 		JWKS string `json:"jwks_uri"`
 	}
 	if err := p.Claims(&doc); err != nil {
-		return "", fmt.Errorf("auth: discover %s: %w", k.cfg.Issuer, err)
+		return "", in, fmt.Errorf("auth: discover %s: %w", k.cfg.Issuer, err)
 	}
 	if err := safeURL(doc.JWKS); err != nil {
-		return "", fmt.Errorf("auth: discover %s: jwks_uri: %w", k.cfg.Issuer, err)
+		return "", in, fmt.Errorf("auth: discover %s: jwks_uri: %w", k.cfg.Issuer, err)
 	}
-	return doc.JWKS, nil
+	if safeURL(doc.Authorize) == nil && safeURL(doc.Token) == nil {
+		in = doc.SignIn
+	}
+	return doc.JWKS, in, nil
 }
 
 func clip(s string) string {

@@ -25,16 +25,18 @@ var static embed.FS
 
 // OIDC is how people sign in at an OpenID Connect issuer, by authorization code and PKCE. The zero OIDC offers none.
 type OIDC struct {
-	Issuer   string `json:"issuer"`
-	ClientID string `json:"client_id"` // of a public client, whose redirect URI is the console's address
-	Scope    string `json:"scope"`
-	Audience string `json:"audience,omitempty"` // sent along for issuers that ask for one
+	Issuer    string `json:"issuer"`
+	Authorize string `json:"authorization_endpoint"` // these two as the issuer's document names them
+	Token     string `json:"token_endpoint"`
+	ClientID  string `json:"client_id"` // of a public client, whose redirect URI is the console's address
+	Scope     string `json:"scope"`
+	Audience  string `json:"audience,omitempty"` // sent along for issuers that ask for one
 }
 
 // origin returns what the page may connect to besides its own server.
 func (o OIDC) origin() string {
-	u, err := url.Parse(o.Issuer)
-	if err != nil || o.ClientID == "" || u.Host == "" {
+	u, err := url.Parse(o.Token)
+	if err != nil || o.ClientID == "" || o.Authorize == "" || u.Host == "" {
 		return ""
 	}
 	return " " + u.Scheme + "://" + u.Host
@@ -56,11 +58,9 @@ type file struct {
 var Patterns = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/{folder}/{file}"}
 
 // Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/ and answers everybody else there
-// 404.
-func Handler(sign OIDC) http.Handler {
+// 404. sign is asked for each request: an issuer may be away when the node starts.
+func Handler(sign func() OIDC) http.Handler {
 	files := load()
-	policy := fmt.Sprintf(policy, sign.origin())
-	files["sign-in.json"] = signIn(sign)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, below := strings.CutPrefix(r.URL.Path, "/console/")
 		switch {
@@ -73,7 +73,11 @@ func Handler(sign OIDC) http.Handler {
 		case name == "":
 			name = "index.html"
 		}
+		at := sign()
 		f, ok := files[name]
+		if name == "sign-in.json" {
+			f, ok = signIn(at), true
+		}
 		if !ok {
 			http.Error(w, "the console has no such file", http.StatusNotFound)
 			return
@@ -88,7 +92,7 @@ func Handler(sign OIDC) http.Handler {
 		h.Set("Vary", "Accept-Encoding")
 		h.Set("ETag", `"`+tag+`"`)
 		h.Set("Cache-Control", "no-cache")
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", fmt.Sprintf(policy, at.origin()))
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))

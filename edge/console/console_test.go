@@ -25,7 +25,7 @@ func get(t *testing.T, at string, header ...string) *http.Response {
 		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
-	console.Handler(console.OIDC{}).ServeHTTP(w, r)
+	console.Handler(func() (none console.OIDC) { return none }).ServeHTTP(w, r)
 	return w.Result()
 }
 
@@ -92,18 +92,23 @@ func TestPreloads(t *testing.T) {
 	}
 }
 
-// TestSignInElsewhere: the page may connect to the issuer where one is configured, and to nobody else.
+// TestSignInElsewhere: the page may connect to the issuer's token endpoint where one is configured, and to nobody else.
 func TestSignInElsewhere(t *testing.T) {
 	ask := func(o console.OIDC, path string) (policy, body string) {
 		w := httptest.NewRecorder()
-		console.Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		console.Handler(func() console.OIDC { return o }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Header().Get("Content-Security-Policy"), w.Body.String()
 	}
 	if policy, body := ask(console.OIDC{Issuer: "https://id.example/realm"}, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
 		t.Errorf("without a client: %s, %s", policy, body)
 	}
 	o := console.OIDC{Issuer: "https://id.example/realm", ClientID: "console", Scope: "openid"}
-	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self' https://id.example;") || body != `{"issuer":"https://id.example/realm","client_id":"console","scope":"openid"}` {
+	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
+		t.Errorf("of an issuer that was not reached yet: %s, %s", policy, body)
+	}
+	o.Authorize, o.Token = "https://login.example/authorize", "https://tokens.example/token"
+	want := `{"issuer":"https://id.example/realm","authorization_endpoint":"https://login.example/authorize","token_endpoint":"https://tokens.example/token","client_id":"console","scope":"openid"}`
+	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self' https://tokens.example;") || body != want {
 		t.Errorf("with one: %s, %s", policy, body)
 	}
 }

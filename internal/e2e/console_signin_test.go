@@ -22,13 +22,13 @@ func signingIssuer(t *testing.T) string {
 	keys := authtest.New(t, "rsa")
 	var mu sync.Mutex
 	challenges := map[string]string{} // by code
-	mux := http.NewServeMux()
-	srv := httptest.NewServer(mux)
+	mux, tokens := http.NewServeMux(), http.NewServeMux()
+	srv, elsewhere := httptest.NewServer(mux), httptest.NewServer(tokens) // as of providers whose tokens come from another host
 	t.Cleanup(srv.Close)
+	t.Cleanup(elsewhere.Close)
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Access-Control-Allow-Origin", "*")
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": srv.URL, "jwks_uri": keys.URL + "/keys",
-			"authorization_endpoint": srv.URL + "/authorize", "token_endpoint": srv.URL + "/token"})
+			"authorization_endpoint": srv.URL + "/authorize", "token_endpoint": elsewhere.URL + "/token"})
 	})
 	mux.HandleFunc("GET /authorize", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -43,7 +43,7 @@ func signingIssuer(t *testing.T) string {
 		}
 		http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 	})
-	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+	tokens.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 		mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/edge/console"
 	"agentstream/edge/dialect/langchain/threads"
 	metis "agentstream/edge/dialect/metis/sessions"
@@ -184,7 +185,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
-	pages, err := cfg.Flags.pages()
+	pages, err := cfg.Flags.pages(n.gate.jwt)
 	if err != nil {
 		return err
 	}
@@ -222,15 +223,18 @@ func (f *ListenFlags) protocols() []protocol.Protocol {
 		threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})}
 }
 
-// pages returns what is served to everybody.
-func (f *ListenFlags) pages() ([]edge.Page, error) {
+// pages returns what is served to everybody. tokens is nil when none are accepted.
+func (f *ListenFlags) pages(tokens *auth.JWT) ([]edge.Page, error) {
 	contracts, err := reference.Handler(cli.Version())
 	if err != nil {
 		return nil, err
 	}
 	pages := []edge.Page{{Patterns: reference.Patterns, Handler: contracts}}
 	if f.Console {
-		sign := console.OIDC{Issuer: f.OIDCIssuer, ClientID: f.OIDCClient, Scope: f.OIDCScope, Audience: cmp.Or(f.Audience...)}
+		sign := func() console.OIDC {
+			at := tokens.SignIn()
+			return console.OIDC{Issuer: f.OIDCIssuer, Authorize: at.Authorize, Token: at.Token, ClientID: f.OIDCClient, Scope: f.OIDCScope, Audience: cmp.Or(f.Audience...)}
+		}
 		pages = append(pages, edge.Page{Patterns: console.Patterns, Handler: console.Handler(sign)})
 	}
 	return pages, nil

@@ -237,7 +237,7 @@ func table(t *testing.T) []edge.RouteRow {
 		t.Fatal(err)
 	}
 	f := &ListenFlags{Console: true}
-	pages, err := f.pages()
+	pages, err := f.pages(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

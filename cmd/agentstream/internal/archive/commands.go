@@ -102,7 +102,7 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 		}
 	}
 	if good+bad == 0 && !c.JSON {
-		fmt.Fprintln(c.Stderr(), "agentstream: no such objects")
+		c.Notice("no such objects")
 	}
 	if bad > 0 {
 		return fmt.Errorf("archive: %d objects are damaged or cannot be read, %d are whole", bad, good)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 )
@@ -34,6 +35,11 @@ func (s *Streams) Stderr() io.Writer {
 		return os.Stderr
 	}
 	return s.Err
+}
+
+// Notice prints one line for the person to the standard error.
+func (s *Streams) Notice(format string, args ...any) {
+	fmt.Fprintf(s.Stderr(), "agentstream: "+format+"\n", args...)
 }
 
 // Interruptible lets a read of a terminal or a pipe be given up, which the system has no way to

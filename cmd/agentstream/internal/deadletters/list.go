@@ -50,9 +50,9 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	case c.JSON:
 	case n > shown:
-		fmt.Fprintf(c.Stderr(), "agentstream: %d of %d: %s; --limit 0 lists all\n", shown, n, text)
+		c.Notice("%d of %d: %s; --limit 0 lists all", shown, n, text)
 	case n > 0:
-		fmt.Fprintf(c.Stderr(), "agentstream: %s\n", text)
+		c.Notice("%s", text)
 	}
 	return nil
 }

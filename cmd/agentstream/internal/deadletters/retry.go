@@ -80,7 +80,7 @@ func (c *RetryCmd) report(ctx context.Context, r *retrying, err error) error {
 		fmt.Fprintf(c.Stdout(), "%d tried: %d %sstored, %d %sletters of another kind, %d stay\n", r.tried, r.stored, would, r.became, would, r.stay)
 	}
 	if r.stay > stayNotices && !c.JSON {
-		fmt.Fprintf(c.Stderr(), "agentstream: … and %d more\n", r.stay-stayNotices)
+		c.Notice("… and %d more", r.stay-stayNotices)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -61,7 +61,7 @@ func (c *DeleteTenantCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.remove(ctx, log, c.Tenant, func(d *retention.Deleter) (retention.Deleted, error) {
 		return d.Tenant(ctx, c.Tenant, func(done int) {
 			if done%1000 == 0 {
-				fmt.Fprintf(c.Stderr(), "agentstream: %d runs removed\n", done)
+				c.Notice("%d runs removed", done)
 			}
 		})
 	})
@@ -80,7 +80,7 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 	if b, ok := cfg.Blobs.(blob.Remover); ok {
 		b.Missing = func(uri string) {
 			missing++
-			fmt.Fprintf(c.Stderr(), "agentstream: %s is not there\n", uri)
+			c.Notice("%s is not there", uri)
 		}
 		cfg.Blobs = b
 	}

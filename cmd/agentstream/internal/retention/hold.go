@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
@@ -50,7 +49,7 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer done()
 	expired, err := s.Holds.AddHold(ctx, key, c.Reason)
 	if err == nil && expired {
-		fmt.Fprintf(c.Stderr(), "agentstream: the hold is placed, but events of run %s had expired or were deleted before\n", key)
+		c.Notice("the hold is placed, but events of run %s had expired or were deleted before", key)
 	}
 	return err
 }

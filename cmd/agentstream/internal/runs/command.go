@@ -27,9 +27,7 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 	if err := schema.ValidRunID(c.RunID); err != nil {
 		return fmt.Errorf("RUN: %w", err)
 	}
-	cl, err := cli.NewClient(c.ServerFlags, func(format string, args ...any) {
-		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
-	})
+	cl, err := cli.NewClient(c.ServerFlags, c.Notice)
 	if err != nil {
 		return err
 	}

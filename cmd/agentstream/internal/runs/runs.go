@@ -36,9 +36,7 @@ func (c *Cmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cl, err := cli.NewClient(c.ServerFlags, func(format string, args ...any) {
-		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
-	})
+	cl, err := cli.NewClient(c.ServerFlags, c.Notice)
 	if err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func (c *Cmd) Run(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("list runs: %w", err)
 	case more && !c.JSON:
-		fmt.Fprintf(c.Stderr(), "agentstream: there are more; --limit 0 lists all\n")
+		c.Notice("there are more; --limit 0 lists all")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (c *TailCmd) Run(ctx context.Context) error {
 	v := newView(c.Stdout(), c.JSON, c.Screen)
 	say := func(format string, args ...any) {
 		v.interrupt()
-		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
+		c.Notice(format, args...)
 	}
 	cl, err := cli.NewClient(c.ServerFlags, say)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *TailCmd) Run(ctx context.Context) error {
 		return nil // the reader of our output has seen enough
 	case err != nil && ctx.Err() != nil:
 		if s.Cursor() > c.From {
-			fmt.Fprintf(c.Stderr(), "agentstream: stopped behind seq %d; go on with --from %d\n", s.Cursor(), s.Cursor())
+			c.Notice("stopped behind seq %d; go on with --from %d", s.Cursor(), s.Cursor())
 		}
 		return nil
 	case err != nil:

@@ -3,6 +3,8 @@ package persister
 import (
 	"context"
 	"time"
+
+	"agentstream/internal/backoff"
 )
 
 // Approximate memory beside the bodies: a message's headers and fields, a row's fields.
@@ -84,7 +86,7 @@ func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
 		return true
 	}
 	pause := p.next(since) - time.Since(since)
-	return pause <= 0 || sleep(ctx, pause)
+	return pause <= 0 || backoff.Sleep(ctx, pause) == nil
 }
 
 // next returns how long after since the pipeline is to fetch again: about Linger, at a phase of its own. If all pipelines

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"agentstream/internal/backoff"
 )
 
 // pipeline is the work on one queue. It runs one session after the other. Each begins at the stored offset, and ends when
@@ -92,11 +94,11 @@ func (p *pipeline) run(ctx context.Context) {
 		case errors.Is(err, ErrOvertaken):
 			p.cfg.Logger.Debug("persister: overtaken", "stream", p.queue.Stream())
 			p.overtaken++
-			sleep(turn, p.backOff(p.overtaken))
+			_ = backoff.Sleep(turn, p.backOff(p.overtaken))
 		case errors.As(err, new(storeError)):
-			sleep(turn, p.failed(ctx, storing, err))
+			_ = backoff.Sleep(turn, p.failed(ctx, storing, err))
 		default:
-			sleep(turn, p.failed(ctx, fetching, err))
+			_ = backoff.Sleep(turn, p.failed(ctx, fetching, err))
 		}
 		end()
 	}
@@ -184,18 +186,6 @@ func (p *pipeline) backOff(n int) time.Duration {
 	}
 	// Half fixed, half random: many persisters must not come back to a database at the same moment.
 	return pause/2 + rand.N(pause/2+1)
-}
-
-// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // outlive returns a context that ends grace after ctx does.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"agentstream/internal/backoff"
 )
 
 // store is the second step. It stores the batches that are handed over, until the first step has ended or messages must be
@@ -46,7 +48,7 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 			}
 			p.size.failed()
 			pause := p.failed(ctx, storing, err)
-			if time.Since(failing)+pause >= p.cfg.Hold || !sleep(turn, pause) {
+			if time.Since(failing)+pause >= p.cfg.Hold || backoff.Sleep(turn, pause) != nil {
 				return storeError{err}
 			}
 		}

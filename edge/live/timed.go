@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
 	"agentstream/fanout"
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -79,7 +80,7 @@ func (r *timedReader) step(ctx context.Context) (over bool, err error) {
 			until, paced = due, true
 		}
 	}
-	if err := pause(ctx, time.Until(until)); err != nil {
+	if err := backoff.Sleep(ctx, time.Until(until)); err != nil {
 		return false, err
 	}
 	now := time.Now()
@@ -120,20 +121,6 @@ func timeOf(r schema.Record) (time.Time, bool) {
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
 	when, err := time.Parse(time.RFC3339Nano, string(text))
 	return when, err == nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func (r *timedReader) wrote(took time.Duration) {

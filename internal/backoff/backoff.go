@@ -17,6 +17,9 @@ func Delay(n int, base, limit time.Duration) time.Duration {
 
 // Sleep waits for d and returns nil, or returns the cause of ctx's end.
 func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

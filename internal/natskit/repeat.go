@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/backoff"
 )
 
 // Try is how long one answer of the servers is waited for. A request that was under way to a server that has
@@ -38,14 +40,8 @@ func Repeat(ctx context.Context, nc *nats.Conn, ask func(ctx context.Context, wa
 		if err == nil || !Passing(err) {
 			return err
 		}
-		if ctx.Err() == nil {
-			t := time.NewTimer(10*time.Millisecond<<min(n, 3) + rand.N(20*time.Millisecond))
-			select {
-			case <-t.C:
-				continue
-			case <-ctx.Done():
-				t.Stop()
-			}
+		if ctx.Err() == nil && backoff.Sleep(ctx, 10*time.Millisecond<<min(n, 3)+rand.N(20*time.Millisecond)) == nil {
+			continue
 		}
 		if cause := context.Cause(ctx); !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -59,28 +61,17 @@ type ArchiverConfig struct {
 }
 
 func (c ArchiverConfig) withDefaults() ArchiverConfig {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&c.Settle, time.Minute)
+	c.Settle = cmp.Or(c.Settle, time.Minute)
 	c.Settle = max(c.Settle, 0)
-	set(&c.Poll, 5*time.Second)
-	set(&c.Lease, 10*time.Minute)
-	set(&c.Limit, time.Hour)
-	set(&c.Audit, 24*time.Hour)
-	set(&c.Grace, 24*time.Hour)
-	set(&c.Timeout, DefaultTimeout)
-	if c.Parallel == 0 {
-		c.Parallel = 2
-	}
-	if c.Frame == 0 {
-		c.Frame = FrameBytes
-	}
-	if c.Base == "" {
-		c.Base = FolderBase
-	}
+	c.Poll = cmp.Or(c.Poll, 5*time.Second)
+	c.Lease = cmp.Or(c.Lease, 10*time.Minute)
+	c.Limit = cmp.Or(c.Limit, time.Hour)
+	c.Audit = cmp.Or(c.Audit, 24*time.Hour)
+	c.Grace = cmp.Or(c.Grace, 24*time.Hour)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Parallel = cmp.Or(c.Parallel, 2)
+	c.Frame = cmp.Or(c.Frame, FrameBytes)
+	c.Base = cmp.Or(c.Base, FolderBase)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -156,14 +147,7 @@ func (a *Archiver) work(ctx context.Context) {
 }
 
 // pause waits for about d, so that processes that failed at the same time do not try again at the same time.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
+func pause(ctx context.Context, d time.Duration) { _ = backoff.Sleep(ctx, d/2+rand.N(d/2+1)) }
 
 // batch claims some runs and archives them. An error means that tables or objects are away; then the remaining claims
 // are given up.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"agentstream/internal/backoff"
 	"agentstream/persister"
 	"agentstream/schema"
 )
@@ -138,7 +139,7 @@ func (w *removal) rows(ctx context.Context, scraps []persister.Scrap) error {
 		}
 	}
 	for first := true; len(todo) > 0; first = false {
-		if !first && !sleep(ctx, w.Pause) {
+		if !first && backoff.Sleep(ctx, w.Pause) != nil {
 			return ctx.Err()
 		}
 		n, all, err := w.Trash.RemoveRows(ctx, todo, w.BatchRows)

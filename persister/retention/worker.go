@@ -1,12 +1,14 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"agentstream/internal/backoff"
 	"agentstream/persister"
 	"agentstream/schema"
 )
@@ -94,18 +96,10 @@ type Hooks struct {
 
 func (c Config) withDefaults() Config {
 	c.Policy = c.Policy.withDefaults()
-	if c.Every == 0 {
-		c.Every = time.Hour
-	}
-	if c.PassTime == 0 {
-		c.PassTime = 15 * time.Minute
-	}
-	if c.BatchRows == 0 {
-		c.BatchRows = 5000
-	}
-	if c.Pause == 0 {
-		c.Pause = 20 * time.Millisecond
-	}
+	c.Every = cmp.Or(c.Every, time.Hour)
+	c.PassTime = cmp.Or(c.PassTime, 15*time.Minute)
+	c.BatchRows = cmp.Or(c.BatchRows, 5000)
+	c.Pause = cmp.Or(c.Pause, 20*time.Millisecond)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -159,7 +153,7 @@ const soon = time.Minute
 // Run makes a pass every Config.Every until ctx ends. A pass that fails is logged and tried again.
 func (k *Worker) Run(ctx context.Context) error {
 	pause := min(soon, k.cfg.Every)
-	for sleep(ctx, pause/2+rand.N(pause+1)) {
+	for backoff.Sleep(ctx, pause/2+rand.N(pause+1)) == nil {
 		r, err := k.Pass(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -238,19 +232,4 @@ func (k *Worker) pass(ctx context.Context, w *removal) error {
 		return err
 	}
 	return w.tombstones(ctx, now)
-}
-
-// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"agentstream/internal/backoff"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -80,12 +81,8 @@ func (s *published) Standing(ctx context.Context) (Standing, error) {
 		if err == nil || ctx.Err() != nil {
 			return at, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return Standing{}, errors.Join(err, context.Cause(ctx))
+		if ended := backoff.Sleep(ctx, pause); ended != nil {
+			return Standing{}, errors.Join(err, ended)
 		}
 	}
 }

@@ -1,9 +1,6 @@
 package cli
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Pacer holds events back by the times that they carry. The clock begins with the first; a time that
 // lies before an earlier one makes nothing wait.
@@ -32,16 +29,4 @@ func (p *Pacer) Until(at time.Time) time.Duration {
 	}
 	p.last = at
 	return p.due.Sub(now)
-}
-
-// Pause waits, unless ctx ends first.
-func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

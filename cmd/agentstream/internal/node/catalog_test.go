@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge"
 	"agentstream/fanout"
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -34,7 +34,7 @@ func (r *roots) Parent(ctx context.Context, tenant, child string) (string, error
 	run, err, took := r.known[tenant+"/"+child], r.err, r.took
 	r.mu.Unlock()
 	if took > 0 {
-		cli.Pause(ctx, took)
+		backoff.Sleep(ctx, took)
 	}
 	r.mu.Lock()
 	r.running--

@@ -8,6 +8,7 @@ import (
 
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -110,7 +111,7 @@ func (p *publishing) paced(ctx context.Context, out emit) emit {
 			}
 		}
 		if d := pace.Until(it.at); d > 0 {
-			if err := cli.Pause(ctx, d); err != nil {
+			if err := backoff.Sleep(ctx, d); err != nil {
 				return err
 			}
 		}

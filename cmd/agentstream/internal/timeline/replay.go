@@ -16,6 +16,7 @@ import (
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -42,7 +43,7 @@ func (c *ReplayCmd) Run(ctx context.Context) error {
 	v := newView(c.Stdout(), c.JSON, c.Screen)
 	say := func(format string, args ...any) {
 		v.interrupt()
-		fmt.Fprintf(c.Stderr(), "agentstream: "+format+"\n", args...)
+		c.Notice(format, args...)
 	}
 	source, err := c.open(ctx, say)
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *ReplayCmd) play(ctx context.Context, events iter.Seq2[schema.Event, err
 			if err := v.flush(); err != nil {
 				return gaps, err
 			}
-			if err := cli.Pause(ctx, d); err != nil {
+			if err := backoff.Sleep(ctx, d); err != nil {
 				return gaps, err
 			}
 		}

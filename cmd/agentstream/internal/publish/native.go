@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // nativeEvents reads NDJSON, JSON arrays, or JSON objects printed over several lines, as a stream. Bytes
@@ -116,9 +116,7 @@ func (p *publishing) prepare(raw json.RawMessage) (line []byte, at time.Time, er
 		raw = b.Bytes()
 	}
 	if p.cmd.Child != "" {
-		if raw, err = withChild(raw, p.cmd.Child); err != nil {
-			return nil, at, err
-		}
+		raw = withChild(raw, p.cmd.Child)
 	}
 	if p.cmd.Pace == "original" {
 		var e struct {
@@ -133,33 +131,12 @@ func (p *publishing) prepare(raw json.RawMessage) (line []byte, at time.Time, er
 	return raw, at, nil
 }
 
-// withChild names the child of an event that names none.
-func withChild(raw json.RawMessage, child string) (json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.Token() // the brace
-	out := strconv.AppendQuote([]byte(`{"child_id":`), child)
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		if name == "child_id" {
-			if string(v) != "null" {
-				return raw, nil
-			}
-			continue
-		}
-		key, err := json.Marshal(name)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", schema.ErrMalformed, err)
-		}
-		out = append(append(append(append(out, ','), key...), ':'), v...)
+// withChild names the child of an event that names none. raw is a valid object.
+func withChild(raw json.RawMessage, child string) json.RawMessage {
+	if v := schema.Field(raw, "child_id"); v != nil && string(v) != "null" {
+		return raw
 	}
-	return append(out, '}'), nil
+	return json.RawMessage(jsonscan.Object("{").Str("child_id", child).Members(raw, "child_id").End())
 }
 
 // lineReader counts lines under a decoder that reads ahead.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,54 +124,31 @@ type Check struct {
 }
 
 func (c Config) withDefaults() Config {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	if c.DefaultTenant == "" {
-		c.DefaultTenant = "default"
-	}
+	c.DefaultTenant = cmp.Or(c.DefaultTenant, "default")
 	if c.Authenticate == nil {
 		tenant := c.DefaultTenant
 		everyone := auth.Caller{Tenant: tenant, Scopes: auth.ScopeAll}
 		c.Authenticate = func(*http.Request) (auth.Caller, error) { return everyone, nil }
 	}
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = 8 << 20
-	}
-	if c.BodyMemory == 0 {
-		c.BodyMemory = 128 << 20
-	}
-	if c.MaxBlobBytes == 0 {
-		c.MaxBlobBytes = 64 << 20
-	}
-	if c.MaxRunBlobBytes == 0 {
-		c.MaxRunBlobBytes = 1 << 30
-	}
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 8<<20)
+	c.BodyMemory = cmp.Or(c.BodyMemory, 128<<20)
+	c.MaxBlobBytes = cmp.Or(c.MaxBlobBytes, 64<<20)
+	c.MaxRunBlobBytes = cmp.Or(c.MaxRunBlobBytes, 1<<30)
 	c.BodyMemory = max(c.BodyMemory, 2*(c.MaxBodyBytes+1))
-	if c.MaxHeaderBytes == 0 {
-		c.MaxHeaderBytes = 32 << 10
-	}
-	if c.MaxFoldBytes == 0 {
-		c.MaxFoldBytes = 16 << 20
-	}
-	if c.StateBytes == 0 {
-		c.StateBytes = 128 << 20
-	}
-	if c.SendBuffer == 0 {
-		c.SendBuffer = 256 << 10
-	}
-	set(&c.KeepAlive, 15*time.Second)
-	set(&c.Recheck, 10*time.Second)
-	set(&c.WriteTimeout, 30*time.Second)
-	set(&c.BodyTimeout, time.Minute)
-	set(&c.BodyWait, 2*time.Second)
-	set(&c.LogTimeout, 15*time.Second)
-	set(&c.HeaderTimeout, 10*time.Second)
-	set(&c.IdleTimeout, 2*time.Minute)
-	set(&c.DrainWindow, 5*time.Second)
-	set(&c.DrainLimit, c.DrainWindow+10*time.Second)
+	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 32<<10)
+	c.MaxFoldBytes = cmp.Or(c.MaxFoldBytes, 16<<20)
+	c.StateBytes = cmp.Or(c.StateBytes, 128<<20)
+	c.SendBuffer = cmp.Or(c.SendBuffer, 256<<10)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	c.Recheck = cmp.Or(c.Recheck, 10*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, time.Minute)
+	c.BodyWait = cmp.Or(c.BodyWait, 2*time.Second)
+	c.LogTimeout = cmp.Or(c.LogTimeout, 15*time.Second)
+	c.HeaderTimeout = cmp.Or(c.HeaderTimeout, 10*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	c.DrainWindow = cmp.Or(c.DrainWindow, 5*time.Second)
+	c.DrainLimit = cmp.Or(c.DrainLimit, c.DrainWindow+10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

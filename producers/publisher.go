@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,7 @@ func (c Config) withDefaults() Config {
 	def(&c.PackBytes, 64<<10)
 	def(&c.BufferEvents, 4096)
 	def(&c.BufferBytes, 4<<20)
-	if c.Timeout == 0 {
-		c.Timeout = time.Second
-	}
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

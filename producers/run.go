@@ -1,6 +1,7 @@
 package producers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,9 +35,7 @@ func (c RunConfig) withDefaults() RunConfig {
 	if c.Open == nil {
 		c.Open = new(Open)
 	}
-	if c.Actor == "" {
-		c.Actor = "agent"
-	}
+	c.Actor = cmp.Or(c.Actor, "agent")
 	if c.NewID == nil {
 		ids := schema.NewIDs()
 		c.NewID = func(word string) string {

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -138,9 +139,7 @@ func (s fileStamp) same(o fileStamp) bool {
 
 // OpenAPIKeys reads the file. It fails when the file cannot be read or has a line that is no key.
 func OpenAPIKeys(cfg APIKeysConfig) (*APIKeys, error) {
-	if cfg.Every == 0 {
-		cfg.Every = time.Second
-	}
+	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

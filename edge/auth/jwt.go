@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,24 +42,14 @@ type JWTConfig struct {
 }
 
 func (c JWTConfig) withDefaults() JWTConfig {
-	text := func(s *string, v string) {
-		if *s == "" {
-			*s = v
-		}
-	}
-	set := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	text(&c.TenantClaim, "tenant")
-	text(&c.ScopeClaim, "scope")
-	text(&c.ScopePrefix, "agentstream:")
-	set(&c.Leeway, 30*time.Second)
-	set(&c.Refresh, 5*time.Minute)
-	set(&c.Pause, 10*time.Second)
-	set(&c.Stale, time.Hour)
-	set(&c.Timeout, 5*time.Second)
+	c.TenantClaim = cmp.Or(c.TenantClaim, "tenant")
+	c.ScopeClaim = cmp.Or(c.ScopeClaim, "scope")
+	c.ScopePrefix = cmp.Or(c.ScopePrefix, "agentstream:")
+	c.Leeway = cmp.Or(c.Leeway, 30*time.Second)
+	c.Refresh = cmp.Or(c.Refresh, 5*time.Minute)
+	c.Pause = cmp.Or(c.Pause, 10*time.Second)
+	c.Stale = cmp.Or(c.Stale, time.Hour)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	if c.Transport == nil {
 		c.Transport = http.DefaultTransport
 	}

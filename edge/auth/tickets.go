@@ -71,9 +71,7 @@ func NewTickets(cfg TicketsConfig) (*Tickets, error) {
 	if cfg.Store == nil || cfg.Still == nil {
 		return nil, errors.New("auth: tickets: store and Still are needed")
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = time.Minute
-	}
+	cfg.TTL = cmp.Or(cfg.TTL, time.Minute)
 	if err := (Terms{TTL: cfg.TTL}).Validate(); err != nil {
 		return nil, err
 	}

@@ -35,21 +35,11 @@ func (l Layout) or(have Layout) Layout {
 }
 
 func (l Layout) withDefaults() Layout {
-	if l.Partitions == 0 {
-		l.Partitions = 8
-	}
-	if l.Replicas == 0 {
-		l.Replicas = 1
-	}
-	if l.MaxAge == 0 {
-		l.MaxAge = 72 * time.Hour
-	}
-	if l.MaxBytes == 0 {
-		l.MaxBytes = -1
-	}
-	if l.BlobBytes == 0 {
-		l.BlobBytes = -1
-	}
+	l.Partitions = cmp.Or(l.Partitions, 8)
+	l.Replicas = cmp.Or(l.Replicas, 1)
+	l.MaxAge = cmp.Or(l.MaxAge, 72*time.Hour)
+	l.MaxBytes = cmp.Or(l.MaxBytes, -1)
+	l.BlobBytes = cmp.Or(l.BlobBytes, -1)
 	return l
 }
 

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +57,8 @@ func New(cfg Config) (*Archive, error) {
 }
 
 func newArchive(cfg Config) (*Archive, error) {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
-	if cfg.Indexes == 0 {
-		cfg.Indexes = defaultIndexes
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	cfg.Indexes = cmp.Or(cfg.Indexes, defaultIndexes)
 	c, err := newCodec()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,15 +58,9 @@ type Config struct {
 const DefaultRowsPerFile = 1_000_000
 
 func (c Config) withDefaults() Config {
-	if c.Table == "" {
-		c.Table = TableEvents
-	}
-	if c.Compression == "" {
-		c.Compression = CompressNone
-	}
-	if c.RowsPerFile == 0 {
-		c.RowsPerFile = DefaultRowsPerFile
-	}
+	c.Table = cmp.Or(c.Table, TableEvents)
+	c.Compression = cmp.Or(c.Compression, CompressNone)
+	c.RowsPerFile = cmp.Or(c.RowsPerFile, DefaultRowsPerFile)
 	return c
 }
 

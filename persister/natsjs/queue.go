@@ -1,6 +1,7 @@
 package natsjs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Wait == 0 {
-		c.Wait = 5 * time.Second
-	}
+	c.Wait = cmp.Or(c.Wait, 5*time.Second)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,8 @@ const (
 )
 
 func (c Config) withDefaults() (Config, script, error) {
-	if c.RunID == "" {
-		c.RunID = "run_demo"
-	}
-	if c.Script == "" {
-		c.Script = "tour"
-	}
+	c.RunID = cmp.Or(c.RunID, "run_demo")
+	c.Script = cmp.Or(c.Script, "tour")
 	var told script
 	for _, s := range scripts() {
 		if s.Name == c.Script {
@@ -54,9 +51,7 @@ func (c Config) withDefaults() (Config, script, error) {
 	if told.Name == "" {
 		return c, told, fmt.Errorf("demo: there is no script %q", c.Script)
 	}
-	if c.PlanningGate == "" {
-		c.PlanningGate = told.Gate
-	}
+	c.PlanningGate = cmp.Or(c.PlanningGate, told.Gate)
 	return c, told, nil
 }
 

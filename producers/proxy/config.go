@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,12 +124,8 @@ func (c Config) withDefaults() Config {
 	def(&c.AnswerBytes, 64<<20)
 	def(&c.MaxCalls, 4096)
 	def(&c.MaxRuns, 4096)
-	if c.Requests == "" {
-		c.Requests = RequestsAll
-	}
-	if c.Grace == 0 {
-		c.Grace = 10 * time.Second
-	}
+	c.Requests = cmp.Or(c.Requests, RequestsAll)
+	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	if c.Transport == nil {
 		c.Transport = NewTransport()
 	}

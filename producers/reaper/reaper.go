@@ -1,6 +1,7 @@
 package reaper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Unowned, 24*time.Hour)
 	def(&c.Grace, 15*time.Second)
 	def(&c.Every, time.Minute)
-	if c.AtOnce == 0 {
-		c.AtOnce = 16
-	}
+	c.AtOnce = cmp.Or(c.AtOnce, 16)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

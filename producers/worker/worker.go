@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,12 +43,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Idle == 0 {
-		c.Idle = time.Minute
-	}
-	if c.Most == 0 {
-		c.Most = 256
-	}
+	c.Idle = cmp.Or(c.Idle, time.Minute)
+	c.Most = cmp.Or(c.Most, 256)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

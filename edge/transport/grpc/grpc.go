@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,15 +32,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
-	}
-	if c.RequestTimeout == 0 {
-		c.RequestTimeout = 10 * time.Second
-	}
-	if c.MaxRequest == 0 {
-		c.MaxRequest = 64 << 10
-	}
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
+	c.MaxRequest = cmp.Or(c.MaxRequest, 64<<10)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package jsonl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,9 +32,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
-	}
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package sse
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -21,12 +22,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
-	}
-	if c.Retry == 0 {
-		c.Retry = time.Second
-	}
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.Retry = cmp.Or(c.Retry, time.Second)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -26,15 +27,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 30 * time.Second
-	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = 2 * time.Second
-	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = 64 << 10
-	}
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, 2*time.Second)
+	c.MaxMessage = cmp.Or(c.MaxMessage, 64<<10)
 	return c
 }
 

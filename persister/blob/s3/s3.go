@@ -2,6 +2,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,18 +70,12 @@ func Parse(text string) (Config, error) {
 }
 
 func (c *Config) withDefaults() {
-	if c.Region == "" {
-		c.Region = "us-east-1"
-	}
+	c.Region = cmp.Or(c.Region, "us-east-1")
 	if c.Endpoint == "" {
 		c.Endpoint = "https://s3." + c.Region + ".amazonaws.com"
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	if c.PartSize == 0 {
-		c.PartSize = 8 << 20
-	}
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.PartSize = cmp.Or(c.PartSize, 8<<20)
 }
 
 func (c *Config) validate() error {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,9 +182,7 @@ func (c *Cmd) target(cfg *export.Config) error {
 		}
 		cfg.Format, cfg.Compression = format, compression
 	}
-	if cfg.Format == "" {
-		cfg.Format = export.FormatJSONL
-	}
+	cfg.Format = cmp.Or(cfg.Format, export.FormatJSONL)
 	switch parquet := cfg.Format == export.FormatParquet; {
 	case !parquet && cfg.Table != export.TableEvents:
 		return fmt.Errorf("--table %s: is for --format parquet; JSONL is the events", cfg.Table)

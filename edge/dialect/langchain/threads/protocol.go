@@ -1,6 +1,7 @@
 package threads
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -57,12 +58,8 @@ func (d *spoken) Open(in dialect.Input) (dialect.Request, error) {
 
 // Protocol returns the dialect with its streams, conversations and routes.
 func Protocol(cfg Config) protocol.Protocol {
-	if cfg.KeepAlive == 0 {
-		cfg.KeepAlive = 7 * time.Second
-	}
-	if cfg.Backlog == 0 {
-		cfg.Backlog = 10_000
-	}
+	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, 7*time.Second)
+	cfg.Backlog = cmp.Or(cfg.Backlog, 10_000)
 	a, d := &api{cfg: cfg}, &spoken{}
 	p := protocol.Protocol{
 		Dialect: d, Streams: map[string]protocol.Stream{}, Key: "X-Api-Key", KeepAlive: cfg.KeepAlive, LastWords: lastWords,

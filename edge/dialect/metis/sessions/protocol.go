@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -40,12 +41,8 @@ type api struct {
 
 // Protocol returns the dialect with its routes and its conversation.
 func Protocol(cfg Config) protocol.Protocol {
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = 30 * time.Second
-	}
-	if cfg.Backlog == 0 {
-		cfg.Backlog = 1000
-	}
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 30*time.Second)
+	cfg.Backlog = cmp.Or(cfg.Backlog, 1000)
 	p := protocol.Protocol{Dialect: metis.Dialect{}, Ticket: attach, Below: []string{Base}}
 	bases := []string{Base}
 	if cfg.Root {

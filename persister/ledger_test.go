@@ -23,6 +23,8 @@ type ledger struct {
 	fault func(ctx context.Context, t *persister.Transfer) error
 	// after is asked when a transaction has been done. Its error is the answer.
 	after func(t *persister.Transfer) error
+	// waited is Result.Waited of each transaction.
+	waited time.Duration
 
 	mu        sync.Mutex
 	calls     int // of Transfer
@@ -51,6 +53,7 @@ func (l *ledger) Transfer(ctx context.Context, t *persister.Transfer) (persister
 	}
 	l.mu.Lock() // held over the call: moves are written down in their order
 	res, err := l.Memory.Transfer(ctx, t)
+	res.Waited = l.waited
 	l.note(t, res, err)
 	l.mu.Unlock()
 	if err == nil && l.after != nil {

@@ -148,18 +148,21 @@ func TestBatchSize(t *testing.T) {
 	for name, c := range map[string]struct {
 		perRow   time.Duration
 		min, max int // of the rows of a transaction, in the end
+		waited   time.Duration
 	}{
-		"quick": {10 * time.Microsecond, 8000, 8000},
-		"fair":  {100 * time.Microsecond, 1500, 5000},
-		"slow":  {2 * time.Millisecond, 200, 300},
+		"quick":            {10 * time.Microsecond, 8000, 8000, 0},
+		"fair":             {100 * time.Microsecond, 1500, 5000, 0},
+		"slow":             {2 * time.Millisecond, 200, 300, 0},
+		"quick, but waits": {10 * time.Microsecond, 8000, 8000, 300 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q, store := newQueue("AGENT_0"), newLedger()
+				store.waited = c.waited
 				var all []int
 				slow(store, func(rows int) time.Duration {
 					all = append(all, rows)
-					return 10*time.Millisecond + time.Duration(rows)*c.perRow
+					return 10*time.Millisecond + time.Duration(rows)*c.perRow + c.waited
 				})
 				q.put(texts("r", 600, 100)...)
 				_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store})

@@ -34,6 +34,7 @@ type pipeline struct {
 	perPack  float64 // events per message, of late; 0: none was seen
 	alarm    alarm
 
+	waited    time.Duration // Result.Waited of the batch that is being stored; used by the storing step alone
 	reports   reports
 	unknown   bool // the last read of the lag failed; used by watchLag alone
 	overtaken int  // number of sessions in a row that ended with ErrOvertaken; used by run alone

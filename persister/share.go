@@ -125,12 +125,12 @@ func (s *share) pending(now time.Time) int {
 // holds mu.
 func (s *share) ours(stream string) bool {
 	_, taken := s.taken[stream]
-	return s.cfg.Alone || taken || !s.others(s.known[stream])
+	return taken || !s.others(s.known[stream])
 }
 
 // others reports whether another process stores a partition.
 func (s *share) others(o StoredOffset) bool {
-	return o.Owner != "" && o.Owner != s.me && o.Idle < s.cfg.ShareStale
+	return !s.cfg.Alone && o.Owner != "" && o.Owner != s.me && o.Idle < s.cfg.ShareStale
 }
 
 func (s *share) holds(stream string) bool {

@@ -245,6 +245,9 @@ func TestAlone(t *testing.T) {
 		l.put(1)
 		time.Sleep(time.Second)
 		l.store.once(t, l.packs...)
+		if n := b.Status()[0].BatchRows; n != 2000 {
+			t.Errorf("transactions begin with %d rows, as beside another process", n)
+		}
 		_, _, _, reads, _ := l.store.history()
 		time.Sleep(time.Hour)
 		_, _, _, reads2, _ := l.store.history()

@@ -52,6 +52,8 @@ type Result struct {
 	Repeated  int        // rows that were stored before with the same line
 	Dropped   int        // rows at or below their run's floor, or of a deleted run: not written
 	Conflicts []Conflict // rows that were not written because another content is stored in their place
+
+	Waited time.Duration // until other transactions of the store had ended, which a smaller transaction does not shorten
 }
 
 // Conflict identifies a row by its indexes in the chunks of the transfer.

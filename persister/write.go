@@ -30,6 +30,7 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 		}
 		n, rows := p.take(b.items[at:])
 		begin := time.Now()
+		p.waited = 0
 		done, err := p.commit(work, b, at, at+n)
 		s.release(b.items[at : at+done])
 		at += done
@@ -37,7 +38,7 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 		case err == nil:
 			// A transaction that was cut is as large as its bound allows: messages have different numbers of rows.
 			cut := at < len(b.msgs)
-			p.size.stored(time.Since(begin), cut || b.full && rows >= p.size.rows()/2)
+			p.size.stored(time.Since(begin)-p.waited, cut || b.full && rows >= p.size.rows()/2)
 			p.recovered(storing)
 			failing = time.Time{}
 		case errors.Is(err, ErrOvertaken) || ctx.Err() != nil || turn.Err() != nil: // no second attempt
@@ -135,6 +136,7 @@ func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) erro
 	if err != nil {
 		return err
 	}
+	p.waited += res.Waited
 	if t.Moves() {
 		p.moved(t.To)
 		p.overtaken = 0

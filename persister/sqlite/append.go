@@ -82,11 +82,21 @@ func stamp(t time.Time) string {
 
 // Write implements sqlstore.DB.
 func (d database) Write(ctx context.Context, w *sqlstore.Work) (res persister.Result, err error) {
+	begin := time.Now()
 	tx, err := d.s.begin(ctx)
 	if err != nil {
 		return res, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
+	waited := time.Since(begin)
+	if res, err = tx.write(ctx, w); err != nil {
+		return persister.Result{}, err
+	}
+	res.Waited = waited
+	return res, nil
+}
+
+func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persister.Result, err error) {
 	if err := tx.moveOffset(ctx, w.Transfer); err != nil {
 		return res, err
 	}
@@ -96,19 +106,15 @@ func (d database) Write(ctx context.Context, w *sqlstore.Work) (res persister.Re
 	}
 	rows := aboveFloor(w.Chunks, &w.Batch, floors, &res)
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
-		return persister.Result{}, err
+		return res, err
 	}
 	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
-		return persister.Result{}, err
+		return res, err
 	}
-	err = tx.putDeadLetters(ctx, w.Aside(res.Conflicts))
-	if err == nil {
-		err = tx.Commit()
+	if err := tx.putDeadLetters(ctx, w.Aside(res.Conflicts)); err != nil {
+		return res, err
 	}
-	if err != nil {
-		return persister.Result{}, err
-	}
-	return res, nil
+	return res, tx.Commit()
 }
 
 // aboveFloor returns the rows to store, and counts the others. Of deleted runs nothing is stored, not even conflicts.

@@ -198,7 +198,7 @@ var floors = []floor{
 	{"edge/dialect/*/*", []string{"edge/auth", "edge/dialect", "edge/dialect/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
 	{"edge/reference", []string{"schema/contracts"}, "the page shows the contracts, whoever keeps them"},
-	{"edge/edgetest", []string{"edge", "edge/auth", "edge/dialect/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
+	{"edge/edgetest", []string{"edge", "edge/auth", "edge/dialect/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema", "schema/contracts"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "schema"}, "what was computed from runs is kept for whoever asks next"},
@@ -375,7 +375,7 @@ var clients = []struct {
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**", "bench/agentstream-bench"}, nil},
 	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "edge/protocol", "producers/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "producers/**", "internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"edge/dialect/langchain/langchaintest", "edge/dialect/metis/metistest", "edge/edgetest", "edge/protocol", "producers/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "producers/**", "internal/e2e"}},
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.

@@ -28,7 +28,7 @@ func (n *Node) Do(method, path, body string, headers ...string) Answer {
 	return Do(n.T, n.HTTP, method, "http://"+n.Host+path, body, headers...)
 }
 
-// Do asks a server.
+// Do asks a server, and holds the answer to what openapi.yaml says of the route.
 func Do(t testing.TB, client *http.Client, method, url, body string, headers ...string) Answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), method, url, strings.NewReader(body))
@@ -48,7 +48,9 @@ func Do(t testing.TB, client *http.Client, method, url, body string, headers ...
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
-	return Answer{t, method + " " + url + " " + body, resp.StatusCode, resp.Header, string(b)}
+	a := Answer{t, method + " " + url + " " + body, resp.StatusCode, resp.Header, string(b)}
+	hold(t, r, body, r.Header.Get("Content-Type"), a)
+	return a
 }
 
 // OK holds that a request went well and reads the answer.

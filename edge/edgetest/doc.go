@@ -15,7 +15,8 @@
 //
 // # What it does not do
 //
-// It knows no protocol but the native one, which all nodes speak beside that of the test.
+// It knows no protocol but the native one, which all nodes speak beside that of the test. What answers of the others look like it
+// reads in the description that a server gives of its routes ([Do], [Main]).
 //
 // # Where to look next
 //

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +72,11 @@ type document struct {
 	Version string
 	Info    struct{ Title, Summary, Description string }
 	Groups  []*group
+	Schemas []schema
 }
+
+// schema is one that bodies refer to by its name.
+type schema struct{ Name, Text string }
 
 // group is the operations of one tag.
 type group struct {
@@ -96,10 +102,29 @@ func (o operation) Scopes() (names []string) {
 	return names
 }
 
+var reference = regexp.MustCompile(`"#/components/schemas/([^"]+)"`)
+
+// schemasIn returns the names of the schemas that a description refers to.
+func schemasIn(text []byte) (names []string) {
+	for _, m := range reference.FindAllSubmatch(text, -1) {
+		if name := string(m[1]); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Schemas returns the names of the schemas that the body refers to.
+func (o operation) Schemas() []string { return schemasIn(o.RequestBody) }
+
 // Body returns the description of the body as indented JSON; "" for none.
 func (o operation) Body() string {
+	return indented(o.RequestBody)
+}
+
+func indented(text []byte) string {
 	var out bytes.Buffer
-	if len(o.RequestBody) == 0 || json.Indent(&out, o.RequestBody, "", "  ") != nil {
+	if len(text) == 0 || json.Indent(&out, text, "", "  ") != nil {
 		return ""
 	}
 	return out.String()
@@ -114,7 +139,11 @@ type parameter struct {
 type response struct {
 	Ref         string `json:"$ref"`
 	Description string
+	Content     json.RawMessage
 }
+
+// Schemas returns the names of the schemas that the answer refers to.
+func (r response) Schemas() []string { return schemasIn(r.Content) }
 
 // methods are the keys of a path that are operations.
 var methods = []string{"get", "post", "put", "patch", "delete"}
@@ -132,6 +161,7 @@ func read(text []byte) (*document, error) {
 		Components struct {
 			Parameters map[string]parameter
 			Responses  map[string]response
+			Schemas    map[string]json.RawMessage
 		}
 	}
 	if err := json.Unmarshal(text, &whole); err != nil {
@@ -174,6 +204,9 @@ func read(text []byte) (*document, error) {
 		})
 	}
 	whole.Groups = whole.Tags
+	for _, name := range slices.Sorted(maps.Keys(whole.Components.Schemas)) {
+		whole.document.Schemas = append(whole.document.Schemas, schema{name, indented(whole.Components.Schemas[name])})
+	}
 	return &whole.document, nil
 }
 

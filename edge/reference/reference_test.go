@@ -27,7 +27,7 @@ func TestServed(t *testing.T) {
 		"/openapi.yaml":        {"openapi: 3.1.0", "\n  /v1/agent/runs/{run}/stream:\n", "\n  /threads/{run}/commands:\n", "\ncomponents:\n"},
 		"/asyncapi.yaml":       {"asyncapi: 3.0.0"},
 		"/reference/style.css": {"color-scheme"},
-		"/reference":           {"v1.2.3&lt;script&gt;", "<code>/v1/agent/runs/{run}/pause</code>", "<i>command</i>", "curl -N -X POST -H &#34;Authorization: Bearer $TOKEN&#34;", "<code>/metis/sessions/{run}/turns</code>"},
+		"/reference":           {"v1.2.3&lt;script&gt;", "<code>/v1/agent/runs/{run}/pause</code>", "<i>command</i>", "curl -N -X POST -H &#34;Authorization: Bearer $TOKEN&#34;", "<code>/metis/sessions/{run}/turns</code>", `<details id="QoderSession">`, `<a href="#QoderSession">QoderSession</a>`},
 	} {
 		resp, body := ask(path)
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Security-Policy") != policy {

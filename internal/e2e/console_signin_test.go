@@ -73,3 +73,14 @@ func TestConsoleSignsInElsewhere(t *testing.T) {
 		t.Errorf("signing in: %v", err)
 	}
 }
+
+// TestServedDescription: what a server says of its routes is a valid OpenAPI document.
+func TestServedDescription(t *testing.T) {
+	beside(t)
+	node, chromium := needNode(t)
+	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
+	p.start()
+	if out, err := runNode(t, node, chromium, "contracts.mjs", "BASE="+p.url("")); err != nil || !strings.HasPrefix(out, "ok ") {
+		t.Errorf("openapi.yaml: %v", err)
+	}
+}

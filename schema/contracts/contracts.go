@@ -3,6 +3,7 @@ package contracts
 import (
 	"bytes"
 	_ "embed" // the files are parts of the program
+	"slices"
 )
 
 var (
@@ -14,15 +15,17 @@ var (
 	asyncAPI []byte
 )
 
-// OpenAPI returns the description of all routes: openapi.yaml, with the paths of routes.yaml behind its own.
+// OpenAPI returns the description of all routes: openapi.yaml, with the paths and the schemas of routes.yaml before its own.
 func OpenAPI() []byte {
-	components := []byte("\ncomponents:\n")
-	before, after, ok := bytes.Cut(native, components)
-	_, paths, more := bytes.Cut(others, []byte("\npaths:\n"))
-	if !ok || !more {
+	schemas, paths := []byte("\n  schemas:\n"), []byte("\npaths:\n")
+	_, rest, ok := bytes.Cut(others, schemas)
+	theirs, routes, ok2 := bytes.Cut(rest, paths)
+	head, rest, ok3 := bytes.Cut(native, paths)
+	middle, ours, ok4 := bytes.Cut(rest, schemas)
+	if !ok || !ok2 || !ok3 || !ok4 {
 		return native // TestOpenAPIHasEveryRoute fails
 	}
-	return bytes.Join([][]byte{before, []byte("\n"), bytes.TrimSuffix(paths, []byte("\n")), components, after}, nil)
+	return slices.Concat(head, paths, routes, middle, schemas, theirs, []byte("\n"), ours)
 }
 
 // AsyncAPI returns the description of what taps read.

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -23,147 +25,140 @@ import (
 
 var update = flag.Bool("update", false, "write schema/contracts/routes.yaml anew")
 
-// described are the routes beside the native ones, without what stands before them, by protocol: whose tag is first.
-var described = []struct {
-	tag, page string
-	prefixes  []string
-	routes    map[string]string
+// spoken are the protocols whose bodies are described in files beside them, with what stands before the paths.
+var spoken = []struct {
+	tag, page, file string
+	bases           []string
 }{
-	{"pages", "docs/console.md", []string{""}, map[string]string{
-		"GET /":                        "Leads browsers to the console",
-		"GET /console":                 "Leads to the console",
-		"GET /console/":                "The console, a page to watch runs and steer them",
-		"GET /console/{file}":          "A file of the console",
-		"GET /console/{folder}/{file}": "A file of the console",
-		"GET /openapi.yaml":            "This document",
-		"GET /asyncapi.yaml":           "What taps read from NATS",
-		"GET /reference":               "This document as a page",
-		"GET /reference/style.css":     "The style of that page",
-	}},
-	{"sessions", "docs/dialects/qoder.md", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}, map[string]string{
-		"POST /sessions":                                "Create a session",
-		"GET /sessions":                                 "List sessions",
-		"GET /sessions/{run}":                           "A session",
-		"POST /sessions/{run}":                          "Change a session",
-		"PATCH /sessions/{run}":                         "Change a session",
-		"DELETE /sessions/{run}":                        "Delete a session",
-		"POST /sessions/{run}/archive":                  "Archive a session: it takes no more messages",
-		"POST /sessions/{run}/cancel":                   "Stop what the agent is doing",
-		"POST /sessions/{run}/events":                   "Send events to the agent: messages, answers, interrupts",
-		"GET /sessions/{run}/events":                    "Events of a session, page by page; as a stream with Accept: text/event-stream",
-		"GET /sessions/{run}/events/stream":             "Events of a session as they happen (server-sent events)",
-		"GET /sessions/{run}/threads":                   "The threads of a session: the agent and its sub-agents",
-		"GET /sessions/{run}/threads/{thread}":          "A thread",
-		"POST /sessions/{run}/threads/{thread}/archive": "Archive a thread",
-		"GET /sessions/{run}/threads/{thread}/events":   "Events of a thread, page by page; as a stream with Accept: text/event-stream",
-		"GET /sessions/{run}/threads/{thread}/stream":   "Events of a thread as they happen (server-sent events)",
-	}},
-	{"metis", "docs/dialects/metis.md", []string{"/metis"}, map[string]string{
-		"POST /sessions":                                            "Create a session",
-		"GET /sessions/{run}":                                       "A session",
-		"DELETE /sessions/{run}":                                    "Delete a session",
-		"POST /sessions/{run}/turns":                                "Send a message: a turn begins",
-		"POST /sessions/{run}/turns/{turn}/cancel":                  "Cancel a turn",
-		"POST /sessions/{run}/turns/{turn}/confirmations/{request}": "Allow or deny what a turn asks for",
-		"GET /sessions/{run}/messages":                              "Messages of a session",
-		"GET /sessions/{run}/events":                                "Events of a session, page by page",
-		"GET /sessions/{run}/stream":                                "A session over one WebSocket: a snapshot, then every event",
-	}},
-	{"threads", "docs/dialects/langchain.md", []string{"/langgraph", ""}, map[string]string{
-		"POST /threads":                          "Create a thread",
-		"POST /threads/search":                   "Search threads",
-		"POST /threads/count":                    "Count threads",
-		"GET /threads/{run}":                     "A thread",
-		"PATCH /threads/{run}":                   "Change a thread's metadata",
-		"DELETE /threads/{run}":                  "Delete a thread",
-		"GET /threads/{run}/state":               "The state of a thread",
-		"GET /threads/{run}/history":             "Checkpoints of a thread",
-		"POST /threads/{run}/history":            "Checkpoints of a thread, filtered",
-		"POST /threads/{run}/commands":           "Send a command: start, answer, fork, list children; each takes its own scope",
-		"POST /threads/{run}/stream":             "Events of a thread as they happen (server-sent events)",
-		"GET /threads/{run}/stream":              "Events of a thread as they happen: server-sent events, or a WebSocket",
-		"POST /threads/{run}/stream/events":      "Events of a thread as they happen (server-sent events)",
-		"GET /threads/{run}/stream/events":       "Events of a thread, and commands, over one WebSocket",
-		"POST /threads/{run}/runs":               "Start a run of a thread",
-		"GET /threads/{run}/runs":                "Runs of a thread",
-		"POST /threads/{run}/runs/stream":        "Start a run of a thread, and stream it",
-		"POST /threads/{run}/runs/wait":          "Start a run of a thread, and wait for its end",
-		"GET /threads/{run}/runs/{part}":         "A run of a thread",
-		"GET /threads/{run}/runs/{part}/join":    "Wait for the end of a run",
-		"GET /threads/{run}/runs/{part}/stream":  "A run as it happens (server-sent events)",
-		"POST /threads/{run}/runs/{part}/cancel": "Cancel a run",
-		"GET /info":                              "What this server is",
-		"POST /assistants/search":                "Search assistants",
-		"GET /assistants/{assistant}":            "An assistant",
-		"GET /assistants/{assistant}/schemas":    "Schemas of an assistant",
-		"GET /assistants/{assistant}/graph":      "The graph of an assistant",
-	}},
+	{"sessions", "docs/dialects/qoder.md", "edge/dialect/qoder/openapi.yaml", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
+	{"metis", "docs/dialects/metis.md", "edge/dialect/metis/openapi.yaml", []string{"/metis"}},
+	{"threads", "docs/dialects/langchain.md", "edge/dialect/langchain/openapi.yaml", []string{"/langgraph", ""}},
+}
+
+// pages are the routes for people with a browser.
+var pages = map[string]string{
+	"GET /":                        "Leads browsers to the console",
+	"GET /console":                 "Leads to the console",
+	"GET /console/":                "The console, a page to watch runs and steer them",
+	"GET /console/{file}":          "A file of the console",
+	"GET /console/{folder}/{file}": "A file of the console",
+	"GET /openapi.yaml":            "This document",
+	"GET /asyncapi.yaml":           "What taps read from NATS",
+	"GET /reference":               "This document as a page",
+	"GET /reference/style.css":     "The style of that page",
 }
 
 // rpcPrefix is where services of the runtime stand. Their methods are named by what they do.
 const rpcPrefix = "/nimi.runtime.v1."
 
-// describe returns the tag, the page and the summary of a route.
-func describe(method, path string) (tag, page, summary string) {
-	if strings.HasPrefix(path, rpcPrefix) {
-		words := regexp.MustCompile("[A-Z][a-z]+").ReplaceAllStringFunc(path[strings.LastIndex(path, "/")+1:], func(w string) string { return strings.ToLower(w) + " " })
-		return "runtime", "docs/dialects/runtime.md", strings.ToUpper(words[:1]) + strings.TrimSpace(words[1:]) + " (gRPC)"
+// object is one of JSON.
+type object = map[string]any
+
+// fragment is what a protocol's file says.
+type fragment struct {
+	Paths   map[string]map[string]object
+	Refused string // the schema of refusals
+	Schemas map[string]object
+}
+
+const root = "../../../../"
+
+func readFragment(t *testing.T, file string) (f fragment) {
+	t.Helper()
+	text, err := os.ReadFile(root + file)
+	if err == nil {
+		_, err = yaml.Unmarshal(text, &f, yaml.DecodeOpts{})
 	}
-	for _, d := range described {
-		for _, prefix := range d.prefixes {
-			rest, ok := strings.CutPrefix(path, prefix)
-			if summary := d.routes[method+" "+rest]; ok && summary != "" {
-				return d.tag, d.page, summary
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return f
+}
+
+// operations returns what is said of routes, as "METHOD /path", and the schemas that it refers to.
+func operations(t *testing.T, table []edge.RouteRow) (ops map[string]object, schemas map[string]object) {
+	t.Helper()
+	ops, schemas = map[string]object{}, map[string]object{}
+	plain := func(tag, page, summary string) object {
+		return object{"tags": []any{tag}, "summary": summary, "description": "The protocol is described in " + page + ".",
+			"responses": object{"default": object{"description": "Answers and refusals are those of the protocol."}}}
+	}
+	for _, rt := range table {
+		name := rt.Method + " " + rt.Path
+		if summary := pages[name]; summary != "" {
+			ops[name] = plain("pages", "docs/console.md", summary)
+		}
+		if strings.HasPrefix(rt.Path, rpcPrefix) {
+			words := regexp.MustCompile("[A-Z][a-z]+").ReplaceAllStringFunc(rt.Path[strings.LastIndex(rt.Path, "/")+1:], func(w string) string { return strings.ToLower(w) + " " })
+			ops[name] = plain("runtime", "docs/dialects/runtime.md", strings.ToUpper(words[:1])+strings.TrimSpace(words[1:])+" (gRPC)")
+		}
+	}
+	for _, p := range spoken {
+		f := readFragment(t, p.file)
+		maps.Copy(schemas, f.Schemas)
+		refused := object{"description": "A refusal.", "content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/" + f.Refused}}}}
+		for path, methods := range f.Paths {
+			for method, said := range methods {
+				for _, base := range p.bases {
+					op := maps.Clone(said)
+					answers := maps.Clone(said["responses"].(object))
+					answers["default"] = refused
+					op["responses"], op["tags"], op["description"] = answers, []any{p.tag}, "The protocol is described in "+p.page+"."
+					ops[strings.ToUpper(method)+" "+base+path] = op
+				}
 			}
 		}
 	}
-	return "", "", ""
+	return ops, schemas
 }
 
-// TestRoutesFile: routes.yaml is made of the table of routes and what is said of them above.
+// TestRoutesFile: routes.yaml is made of the table of routes and what is said of them above, and in the protocols' files.
 func TestRoutesFile(t *testing.T) {
-	const file = "../../../../schema/contracts/routes.yaml"
-	paths := map[string]map[string]string{}
-	for _, rt := range table(t) {
+	const file = root + "schema/contracts/routes.yaml"
+	rows := table(t)
+	ops, schemas := operations(t, rows)
+	paths := map[string]map[string]object{}
+	for _, rt := range rows {
 		if strings.HasPrefix(rt.Path, "/v1/agent/") || strings.HasPrefix(rt.Path, "/agent.v1.") || strings.HasPrefix(rt.Path, "/grpc.") || rt.Path == "/healthz" || rt.Path == "/readyz" {
 			continue // openapi.yaml has them
 		}
-		tag, page, summary := describe(rt.Method, rt.Path)
-		if summary == "" {
+		method := strings.ToLower(rt.Method)
+		if paths[rt.Path][method] != nil {
+			continue // a stream on the path of another route
+		}
+		op := ops[rt.Method+" "+rt.Path]
+		if op == nil {
 			t.Errorf("%s %s: nothing is said of it", rt.Method, rt.Path)
 			continue
 		}
+		delete(ops, rt.Method+" "+rt.Path)
+		op["operationId"] = operationID(rt.Method + strings.ReplaceAll(rt.Path+"/", "//", "/index/"))
+		security, of := []any{}, []any{}
+		for _, scope := range rt.Needs.Names() {
+			security = append(security, object{"bearer": []any{scope}})
+		}
+		for _, part := range strings.Split(rt.Path, "{")[1:] {
+			name, _, _ := strings.Cut(part, "}")
+			of = append(of, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}})
+		}
+		more, _ := op["parameters"].([]any)
+		if of = append(of, more...); len(of) > 0 {
+			op["parameters"] = of
+		}
+		op["security"] = security
 		if paths[rt.Path] == nil {
-			paths[rt.Path] = map[string]string{}
+			paths[rt.Path] = map[string]object{}
 		}
-		var op strings.Builder
-		fmt.Fprintf(&op, "    %s:\n      operationId: %s\n      tags: [%s]\n      summary: %q\n      description: 'The protocol is described in %s.'\n",
-			strings.ToLower(rt.Method), strings.Trim(regexp.MustCompile("[^A-Za-z0-9]+").ReplaceAllString(strings.ToLower(rt.Method)+rt.Path, "-"), "-"), tag, summary, page)
-		op.WriteString("      security: [")
-		for i, scope := range rt.Needs.Names() {
-			if i > 0 {
-				op.WriteString(", ")
-			}
-			op.WriteString("{bearer: [" + scope + "]}")
-		}
-		op.WriteString("]\n")
-		if parts := strings.Split(rt.Path, "{")[1:]; len(parts) > 0 {
-			op.WriteString("      parameters:\n")
-			for _, part := range parts {
-				name, _, _ := strings.Cut(part, "}")
-				fmt.Fprintf(&op, "        - {name: %s, in: path, required: true, schema: {type: string}}\n", name)
-			}
-		}
-		op.WriteString("      responses: {default: {description: 'Answers and refusals are those of the protocol.'}}\n")
-		paths[rt.Path][rt.Method] = op.String()
+		paths[rt.Path][method] = op
 	}
-	text := "# Routes beside those of openapi.yaml, which is served with these behind its own. TestRoutesFile of cmd/agentstream/internal/node\n" +
-		"# makes this file of the server's table of routes: go test ./cmd/agentstream/internal/node -run TestRoutesFile -update\npaths:\n"
+	for name := range ops {
+		t.Errorf("%s is described and not served", name)
+	}
+	text := "# Routes beside those of openapi.yaml, which is served with these in it. TestRoutesFile of cmd/agentstream/internal/node makes\n" +
+		"# this file of the table of routes and edge/dialect/*/openapi.yaml: go test ./cmd/agentstream/internal/node -run TestRoutesFile -update\n" +
+		"components:\n  schemas:\n" + lines(t, "    ", schemas) + "paths:\n"
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		text += "  " + path + ":\n"
-		for _, method := range slices.Sorted(maps.Keys(paths[path])) {
-			text += paths[path][method]
-		}
+		text += "  " + path + ":\n" + lines(t, "    ", paths[path])
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -173,6 +168,26 @@ func TestRoutesFile(t *testing.T) {
 	if have, err := os.ReadFile(file); err != nil || string(have) != text {
 		t.Errorf("%s is not of this table of routes (-update writes it): %v", file, err)
 	}
+}
+
+// operationID makes an id of what is unique.
+func operationID(text string) string {
+	return strings.Trim(regexp.MustCompile("[^A-Za-z0-9]+").ReplaceAllString(strings.ToLower(text), "-"), "-")
+}
+
+// lines writes each value on a line of its own, as JSON, which is YAML too.
+func lines(t *testing.T, indent string, values map[string]object) string {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		b.WriteString(indent + name + ": ")
+		if err := enc.Encode(values[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
 }
 
 // TestOpenAPIHasEveryRoute: the document that is served tells of every route of a node, with the scope that it needs, and of

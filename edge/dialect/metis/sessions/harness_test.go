@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lxzan/gws"
-	"go.uber.org/goleak"
 
 	"agentstream/edge"
 	"agentstream/edge/dialect/metis/sessions"
@@ -18,7 +17,7 @@ import (
 	"agentstream/schema"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { edgetest.Main(m, "metis") }
 
 const (
 	path = sessions.Base + "/sessions"

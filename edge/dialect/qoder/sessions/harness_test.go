@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"agentstream/edge"
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/native"
@@ -33,7 +31,7 @@ import (
 	"agentstream/schema/schematest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { edgetest.Main(m, "sessions") }
 
 const (
 	cloud  = qoder.BaseCloud + "/sessions"

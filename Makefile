@@ -71,6 +71,10 @@ SYSTEMS ?=
 release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm package, check sums, image (SYSTEMS="linux/amd64")
 	@tools/release $(VERSION) $(SYSTEMS)
 
+.PHONY: release-check
+release-check: js ## Make a release for linux/amd64 twice, and hold it to what users are told
+	@go test -tags release -v -count=1 -timeout 30m -run 'TestRelease$$' ./internal/e2e
+
 .PHONY: first-run
 first-run: js ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
 	@tools/first-run $(ARCHIVE)

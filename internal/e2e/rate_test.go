@@ -19,7 +19,7 @@ import (
 )
 
 // rateBar is the least that the persister must reach of what a bare COPY, or bare inserts, reach.
-const rateBar = 0.60
+const rateBar = 0.75
 
 // The short form shows that the measuring works; below this many events nothing is judged.
 const rateShort, rateJudged = 20_000, 1_000_000

@@ -326,7 +326,7 @@ func TestClosingTheHub(t *testing.T) {
 }
 
 // Watched runs come and go by the thousand without leaving anything.
-func TestFeedsComeAndGo(t *testing.T) {
+func TestTopicsComeAndGo(t *testing.T) {
 	log := memory.New()
 	watching := -1
 	h, stop := runHub(t, fanout.Config{Stream: log, Tail: log, Hooks: fanout.Hooks{Watching: func(n int) { watching = n }}})

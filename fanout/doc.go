@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// [Hub] holds one [feed] per watched run: interest at the broker, the newest packs, and the head. Beside
+// [Hub] holds one [topic] per watched run: interest at the broker, the newest packs, and the head. Beside
 // them it has one cache of the pages of history that were read last, of all runs: a reader that wants what
 // another one is reading waits for that page instead of reading it again.
 // [Subscription] is one reader's position. [History] and [Tail] are what the hub reads from.
@@ -21,7 +21,7 @@
 // # Concurrency
 //
 // Hub is safe for concurrent use. A Subscription has one user at a time. Readers of a live run take
-// no lock and copy nothing: they load the feed's current view, which is never changed afterwards.
+// no lock and copy nothing: they load the topic's current view, which is never changed afterwards.
 // Readers of history take the cache's lock once per page. Memory is bounded per watched run (the ring),
 // for all runs (the cache), and per replaying reader (one page, and what its walk has fetched ahead).
 //
@@ -32,6 +32,6 @@
 //
 // # Where to look next
 //
-// feed.go for the seam, cache.go and cached.go for the pages, fanout/natsjs for JetStream, fanouttest for what is
+// topic.go for the seam, cache.go and cached.go for the pages, fanout/natsjs for JetStream, fanouttest for what is
 // promised of both.
 package fanout

@@ -64,7 +64,7 @@ func (h *Hub) walk(ctx context.Context, key schema.RunKey, after, through schema
 // recent returns the newest packs of a watched run when they hold all of after < seq ≤ through, or can be
 // made to.
 func (h *Hub) recent(ctx context.Context, key schema.RunKey, after, through schema.Seq) ([]schema.Pack, bool) {
-	f := h.feed(key)
+	f := h.topic(key)
 	if f == nil {
 		return nil, false
 	}

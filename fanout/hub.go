@@ -78,7 +78,7 @@ type Hub struct {
 	cache *cache // nil: none
 
 	shards   [hubShards]shard
-	watching atomic.Int64 // feeds in all shards
+	watching atomic.Int64 // topics in all shards
 	closed   atomic.Bool  // set before the shards are emptied
 
 	work   sync.WaitGroup // goroutines that fill holes
@@ -86,38 +86,38 @@ type Hub struct {
 	cancel context.CancelCauseFunc
 }
 
-// hubShards is into how many parts the registry of feeds is cut, so that no look at a part of it, with a
+// hubShards is into how many parts the registry of topics is cut, so that no look at a part of it, with a
 // million runs in all, keeps subscribers waiting for more than a few milliseconds.
 const hubShards = 64
 
 type shard struct {
-	mu    sync.Mutex
-	feeds map[schema.RunKey]*feed
+	mu     sync.Mutex
+	topics map[schema.RunKey]*topic
 }
 
 func (h *Hub) shard(key schema.RunKey) *shard {
 	return &h.shards[schema.Partition(key.Run, hubShards)]
 }
 
-// feed returns the run's feed; nil when nobody watches it.
-func (h *Hub) feed(key schema.RunKey) *feed {
+// topic returns the run's topic; nil when nobody watches it.
+func (h *Hub) topic(key schema.RunKey) *topic {
 	s := h.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.feeds[key]
+	return s.topics[key]
 }
 
 // Stored takes a pack that this process has written, from its writer: readers need not wait for the copy, which is passed
 // over. It never blocks. Packs of a run may come in any order, and some may not come.
 func (h *Hub) Stored(p schema.Pack) {
-	if f := h.feed(p.Key); f != nil {
+	if f := h.topic(p.Key); f != nil {
 		f.early(p)
 	}
 }
 
 // ring returns the newest packs of a run that is watched, nil when it is not.
 func (h *Hub) ring(key schema.RunKey) *view {
-	if f := h.feed(key); f != nil {
+	if f := h.topic(key); f != nil {
 		return f.view.Load()
 	}
 	return nil
@@ -132,10 +132,10 @@ func (h *Hub) ringLimit() int {
 	return min(h.cfg.RingBytes, max(minRing, h.cfg.RingsBytes/int(max(1, h.watching.Load()))))
 }
 
-// remove takes a feed out of the registry, if it still is in it. Under the lock of its shard.
-func (h *Hub) remove(s *shard, f *feed) {
-	if s.feeds[f.key] == f {
-		delete(s.feeds, f.key)
+// remove takes a topic out of the registry, if it still is in it. Under the lock of its shard.
+func (h *Hub) remove(s *shard, f *topic) {
+	if s.topics[f.key] == f {
+		delete(s.topics, f.key)
 		h.watching.Add(-1)
 	}
 }
@@ -148,7 +148,7 @@ func New(cfg Config) (*Hub, error) {
 	}
 	h := &Hub{cfg: cfg}
 	for i := range h.shards {
-		h.shards[i].feeds = make(map[schema.RunKey]*feed)
+		h.shards[i].topics = make(map[schema.RunKey]*topic)
 	}
 	h.cache = newCache(h)
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
@@ -206,7 +206,7 @@ func (h *Hub) audit(ctx context.Context, everyone bool) (runs int, err error) {
 	for i := range h.shards {
 		s := &h.shards[i]
 		s.mu.Lock()
-		for key, f := range s.feeds {
+		for key, f := range s.topics {
 			if f.quiet() || everyone {
 				keys = append(keys, key)
 			}
@@ -232,7 +232,7 @@ func (h *Hub) compare(ctx context.Context, keys []schema.RunKey) error {
 		return err
 	}
 	for key, seq := range newest {
-		if f := h.feed(key); f != nil {
+		if f := h.topic(key); f != nil {
 			f.expect(seq)
 		}
 	}
@@ -249,7 +249,7 @@ const missingChecks = 64
 func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[schema.RunKey]schema.Seq) error {
 	asked := 0
 	for _, key := range keys {
-		f := h.feed(key)
+		f := h.topic(key)
 		if f == nil || !f.stands(newest[key]) {
 			continue
 		}
@@ -276,16 +276,16 @@ func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[sche
 	return nil
 }
 
-// fail ends all feeds. Their subscriptions get err once they have delivered what the feed holds.
+// fail ends all topics. Their subscriptions get err once they have delivered what the topic holds.
 func (h *Hub) fail(err error) {
 	for i := range h.shards {
 		s := &h.shards[i]
 		s.mu.Lock()
-		feeds := s.feeds
-		s.feeds = make(map[schema.RunKey]*feed)
-		h.watching.Add(-int64(len(feeds)))
+		topics := s.topics
+		s.topics = make(map[schema.RunKey]*topic)
+		h.watching.Add(-int64(len(topics)))
 		s.mu.Unlock()
-		for _, f := range feeds {
+		for _, f := range topics {
 			f.fail(err)
 		}
 	}
@@ -298,9 +298,9 @@ func (h *Hub) count() {
 	}
 }
 
-// acquire returns the run's feed, attached. The first user attaches it, the others wait for that. fresh reports whether the
-// feed's head was asked for within the call.
-func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *feed, fresh bool, err error) {
+// acquire returns the run's topic, attached. The first user attaches it, the others wait for that. fresh reports whether the
+// topic's head was asked for within the call.
+func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *topic, fresh bool, err error) {
 	part := h.shard(key)
 	for {
 		part.mu.Lock()
@@ -308,10 +308,10 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *feed, fresh bo
 			part.mu.Unlock()
 			return nil, false, ErrClosed
 		}
-		f := part.feeds[key]
+		f := part.topics[key]
 		if f == nil {
-			f = newFeed(h, key)
-			part.feeds[key] = f
+			f = newTopic(h, key)
+			part.topics[key] = f
 			f.refs = 1
 			h.watching.Add(1)
 			part.mu.Unlock()
@@ -343,8 +343,8 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *feed, fresh bo
 	}
 }
 
-// release ends a use of a feed; the last user ends the interest.
-func (h *Hub) release(f *feed) {
+// release ends a use of a topic; the last user ends the interest.
+func (h *Hub) release(f *topic) {
 	failed := false
 	select {
 	case <-f.attached:

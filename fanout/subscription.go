@@ -25,12 +25,12 @@ const (
 
 // Subscription is one reader's position in a run. One goroutine at a time may use it.
 type Subscription struct {
-	hub  *Hub
-	feed *feed
-	ctx  context.Context // of the reader: a replay that is under way ends with it
-	head schema.Head
-	pos  schema.Seq // last event delivered
-	tell func()     // what waits for more is told by; the feed's mu guards it
+	hub   *Hub
+	topic *topic
+	ctx   context.Context // of the reader: a replay that is under way ends with it
+	head  schema.Head
+	pos   schema.Seq // last event delivered
+	tell  func()     // what waits for more is told by; the topic's mu guards it
 
 	// The replay under way; nil when live.
 	pull    func() (schema.Pack, error, bool)
@@ -62,7 +62,7 @@ func (h *Hub) subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 	if err != nil {
 		return nil, err
 	}
-	s := &Subscription{hub: h, feed: f, ctx: ctx, pos: after}
+	s := &Subscription{hub: h, topic: f, ctx: ctx, pos: after}
 	if begun && fresh && !f.view.Load().head.Exists() {
 		err = fmt.Errorf("fanout: subscribe to %s: %w", key, ErrNotFound)
 	} else {
@@ -76,19 +76,19 @@ func (h *Hub) subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 }
 
 func (s *Subscription) open(begun bool) error {
-	v := s.feed.view.Load()
+	v := s.topic.view.Load()
 	s.head = *v.head
 	if s.pos > v.hi || begun && !v.head.Exists() {
-		// The feed may lag behind what the reader got elsewhere; the leader does not.
-		head, err := s.hub.Head(s.ctx, s.feed.key)
+		// The topic may lag behind what the reader got elsewhere; the leader does not.
+		head, err := s.hub.Head(s.ctx, s.topic.key)
 		if err != nil {
 			return err
 		}
 		if s.pos > head.Last {
-			return fmt.Errorf("fanout: subscribe to %s behind %d, newest is %d: %w", s.feed.key, s.pos, head.Last, ErrFuture)
+			return fmt.Errorf("fanout: subscribe to %s behind %d, newest is %d: %w", s.topic.key, s.pos, head.Last, ErrFuture)
 		}
 		s.head = head
-		s.feed.expect(head.Last)
+		s.topic.expect(head.Last)
 	}
 	if s.pos < v.hi && s.pos+1 < v.lo {
 		s.replay(v.hi)
@@ -121,7 +121,7 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 			}
 			continue
 		}
-		v := s.feed.view.Load()
+		v := s.topic.view.Load()
 		switch {
 		case s.pos < v.hi && s.pos+1 >= v.lo:
 			i := sort.Search(len(v.packs), func(i int) bool { return v.packs[i].Last() > s.pos })
@@ -147,7 +147,7 @@ func (s *Subscription) Wait(ctx context.Context) error {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			s.feed.leave(s)
+			s.topic.leave(s)
 			return context.Cause(ctx)
 		}
 	}
@@ -158,7 +158,7 @@ func (s *Subscription) Wait(ctx context.Context) error {
 // the subscription. So nothing but the subscription is held by who waits.
 func (s *Subscription) Notify(tell func()) bool {
 	for !s.ready() {
-		if v := s.feed.view.Load(); !s.behind(v) && s.feed.wait(s, v, tell) {
+		if v := s.topic.view.Load(); !s.behind(v) && s.topic.wait(s, v, tell) {
 			return false
 		}
 	}
@@ -166,14 +166,14 @@ func (s *Subscription) Notify(tell func()) bool {
 }
 
 // ready reports whether Next returns at once.
-func (s *Subscription) ready() bool { return s.pull != nil || s.behind(s.feed.view.Load()) }
+func (s *Subscription) ready() bool { return s.pull != nil || s.behind(s.topic.view.Load()) }
 
 // behind reports whether v has something for the reader.
 func (s *Subscription) behind(v *view) bool { return s.pos < v.hi || v.err != nil }
 
 func (s *Subscription) replay(through schema.Seq) {
 	s.through = through
-	s.pull, s.finish = iter.Pull2(s.hub.Packs(s.ctx, s.feed.key, s.pos, through))
+	s.pull, s.finish = iter.Pull2(s.hub.Packs(s.ctx, s.topic.key, s.pos, through))
 }
 
 // nextReplayed collects packs of the replay under way. An empty batch is its end.
@@ -195,7 +195,7 @@ func (s *Subscription) nextReplayed() (Batch, error) {
 		if err != nil || !ok {
 			s.endReplay() // an error shows again when the rest is asked for
 			if len(b.Packs) == 0 && s.pos < s.through {
-				return Batch{}, fmt.Errorf("fanout: replay %s: history ends at %d before %d: %w", s.feed.key, s.pos, s.through, ErrUnavailable)
+				return Batch{}, fmt.Errorf("fanout: replay %s: history ends at %d before %d: %w", s.topic.key, s.pos, s.through, ErrUnavailable)
 			}
 			break
 		}
@@ -205,7 +205,7 @@ func (s *Subscription) nextReplayed() (Batch, error) {
 		s.pos = p.Last()
 	}
 	if len(b.Packs) > 0 {
-		v := s.feed.view.Load()
+		v := s.topic.view.Load()
 		b.Ended = s.pos == v.hi && v.head.State.Final()
 		if s.hub.cfg.Hooks.Replayed != nil {
 			s.hub.cfg.Hooks.Replayed(events)
@@ -224,9 +224,9 @@ func (s *Subscription) endReplay() {
 // Close releases the position. Closing twice is harmless.
 func (s *Subscription) Close() {
 	s.endReplay()
-	if s.feed != nil {
-		s.feed.leave(s)
-		s.hub.release(s.feed)
-		s.feed = nil
+	if s.topic != nil {
+		s.topic.leave(s)
+		s.hub.release(s.topic)
+		s.topic = nil
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"agentstream/schema"
 )
 
-// feed is one watched run. It holds the newest packs without a hole; whatever arrives that is not
+// topic is one watched run. It holds the newest packs without a hole; whatever arrives that is not
 // next makes it read history, once for all its readers.
-type feed struct {
+type topic struct {
 	hub *Hub
 	key schema.RunKey
 
@@ -37,17 +37,17 @@ type feed struct {
 	waiting []*Subscription // that have everything; each is told once
 }
 
-// view is a feed at one moment. It is never changed; the next one may share its backing array.
+// view is a topic at one moment. It is never changed; the next one may share its backing array.
 type view struct {
 	packs  []schema.Pack // contiguous, newest last
 	bytes  int
 	lo, hi schema.Seq   // seq of the first and last event in packs; lo = hi+1 when there are none
 	head   *schema.Head // of the newest pack, or the leader's answer; never changed
-	err    error        // the feed has ended
+	err    error        // the topic has ended
 }
 
-func newFeed(h *Hub, key schema.RunKey) *feed {
-	f := &feed{hub: h, key: key, attached: make(chan struct{})}
+func newTopic(h *Hub, key schema.RunKey) *topic {
+	f := &topic{hub: h, key: key, attached: make(chan struct{})}
 	f.view.Store(&view{lo: 1, head: new(schema.Head)})
 	return f
 }
@@ -55,7 +55,7 @@ func newFeed(h *Hub, key schema.RunKey) *feed {
 // attach makes interest known FIRST and asks the leader for the head THEN: what is stored in
 // between arrives as a copy, what was stored before is history. The other order would lose what
 // falls between the two.
-func (f *feed) attach(ctx context.Context) (err error) {
+func (f *topic) attach(ctx context.Context) (err error) {
 	defer func() { f.attachErr = err }()
 	stop, err := f.hub.cfg.Tail.Watch(ctx, f.key, f.offer)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *feed) attach(ctx context.Context) (err error) {
 	return nil
 }
 
-func (f *feed) detach() {
+func (f *topic) detach() {
 	f.fail(ErrClosed)
 	if f.stop != nil {
 		f.stop()
@@ -88,7 +88,7 @@ func (f *feed) detach() {
 }
 
 // offer takes a copy from the live side. It never blocks.
-func (f *feed) offer(p schema.Pack) {
+func (f *topic) offer(p schema.Pack) {
 	if p.Head.Root != "" {
 		f.adopted(p.Head.Root)
 		return
@@ -110,7 +110,7 @@ func (f *feed) offer(p schema.Pack) {
 // early takes a pack from its writer, whose copy is on its way. Only the next one is of use: behind a hole lies what others
 // have written, and the copies come in the order of the log. heard is set by what is delivered alone, so that the audit
 // looks at a run whose copies are lost.
-func (f *feed) early(p schema.Pack) {
+func (f *topic) early(p schema.Pack) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if hi := f.view.Load().hi; f.ready && p.First <= hi+1 && p.Last() > hi {
@@ -120,7 +120,7 @@ func (f *feed) early(p schema.Pack) {
 }
 
 // adopted notes that the run, for which somebody waits, is a child of root.
-func (f *feed) adopted(root string) {
+func (f *topic) adopted(root string) {
 	f.mu.Lock()
 	begun := f.view.Load().hi > 0
 	f.root = root
@@ -132,7 +132,7 @@ func (f *feed) adopted(root string) {
 }
 
 // expect notes that the stream has seq, which the audit has found.
-func (f *feed) expect(seq schema.Seq) {
+func (f *topic) expect(seq schema.Seq) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ready && seq > f.view.Load().hi && seq > f.want {
@@ -144,14 +144,14 @@ func (f *feed) expect(seq schema.Seq) {
 }
 
 // quiet reports whether nothing has arrived since the last call.
-func (f *feed) quiet() bool { return !f.heard.Swap(false) }
+func (f *topic) quiet() bool { return !f.heard.Swap(false) }
 
 // missingEvery is how often a run whose newest events have left the stream is asked for by name.
 const missingEvery = time.Minute
 
 // stands reports whether readers have more than the stream, where newest is its last, or wait for a run that it does not
 // have, and that it is time to ask why.
-func (f *feed) stands(newest schema.Seq) bool {
+func (f *topic) stands(newest schema.Seq) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v := f.view.Load(); !f.ready || v.err != nil || newest >= max(v.hi, 1) || time.Since(f.stood) < missingEvery {
@@ -162,7 +162,7 @@ func (f *feed) stands(newest schema.Seq) bool {
 }
 
 // appendLocked adds a pack that is next; one that has been seen is passed over.
-func (f *feed) appendLocked(p schema.Pack) {
+func (f *topic) appendLocked(p schema.Pack) {
 	v := f.view.Load()
 	if v.err != nil || p.Last() <= v.hi || p.First > v.hi+1 {
 		return
@@ -198,7 +198,7 @@ const fewEvents = 16
 // extend reads what lies between after and the ring into it, once for all who want it: clients that
 // come back together ask for nearly the same. It reports whether the ring now begins at or before
 // after+1; it does not when that is too much to keep.
-func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
+func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 	if after < schema.Seq(f.unfit.Load()) {
 		return false
 	}
@@ -259,7 +259,7 @@ func (f *feed) extend(ctx context.Context, after schema.Seq) bool {
 }
 
 // without returns a view that begins behind seq.
-func (f *feed) without(v *view, seq schema.Seq) *view {
+func (f *topic) without(v *view, seq schema.Seq) *view {
 	n := *v
 	n.packs = append([]schema.Pack(nil), v.packs...)
 	for len(n.packs) > 0 && n.packs[0].Last() <= seq {
@@ -273,7 +273,7 @@ func (f *feed) without(v *view, seq schema.Seq) *view {
 }
 
 // publish makes n the view and wakes those who wait for it. Under the lock.
-func (f *feed) publish(n *view) {
+func (f *topic) publish(n *view) {
 	f.view.Store(n)
 	for i, s := range f.waiting {
 		f.waiting[i] = nil
@@ -283,7 +283,7 @@ func (f *feed) publish(n *view) {
 }
 
 // wait has tell called once when there is a view other than v, for s. It reports whether v is the newest.
-func (f *feed) wait(s *Subscription, v *view, tell func()) bool {
+func (f *topic) wait(s *Subscription, v *view, tell func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.Load() != v {
@@ -296,14 +296,14 @@ func (f *feed) wait(s *Subscription, v *view, tell func()) bool {
 }
 
 // leave takes s from those who wait.
-func (f *feed) leave(s *Subscription) {
+func (f *topic) leave(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiting = slices.DeleteFunc(f.waiting, func(o *Subscription) bool { return o == s })
 }
 
 // fillLocked makes sure that events up to seq are read from history, unless they are there.
-func (f *feed) fillLocked(seq schema.Seq) {
+func (f *topic) fillLocked(seq schema.Seq) {
 	f.want = max(f.want, seq)
 	v := f.view.Load()
 	if !f.ready || f.filling || f.want <= v.hi || v.err != nil {
@@ -314,7 +314,7 @@ func (f *feed) fillLocked(seq schema.Seq) {
 }
 
 // fill reads what is missing until nothing is. It gives up when the stream stays silent.
-func (f *feed) fill() {
+func (f *topic) fill() {
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		f.mu.Lock()
@@ -340,7 +340,7 @@ func (f *feed) fill() {
 }
 
 // read appends what history has behind from. Reaching through is success; anything less an error.
-func (f *feed) read(from, through schema.Seq) error {
+func (f *topic) read(from, through schema.Seq) error {
 	for p, err := range f.hub.Packs(f.hub.ctx, f.key, from, through) {
 		if err != nil {
 			return err
@@ -355,9 +355,9 @@ func (f *feed) read(from, through schema.Seq) error {
 	return nil
 }
 
-// abandon ends a feed whose hole cannot be filled, and takes it out of the hub, so that the next
+// abandon ends a topic whose hole cannot be filled, and takes it out of the hub, so that the next
 // subscription starts anew.
-func (f *feed) abandon(err error) {
+func (f *topic) abandon(err error) {
 	part := f.hub.shard(f.key)
 	part.mu.Lock()
 	f.hub.remove(part, f)
@@ -368,7 +368,7 @@ func (f *feed) abandon(err error) {
 	f.mu.Unlock()
 }
 
-func (f *feed) fail(err error) {
+func (f *topic) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := *f.view.Load()

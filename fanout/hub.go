@@ -326,11 +326,9 @@ func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *topic, fresh b
 		}
 		f.refs++
 		part.mu.Unlock()
-		select {
-		case <-f.attached:
-		case <-ctx.Done():
+		if err := until(ctx, f.attached); err != nil {
 			h.release(f)
-			return nil, false, context.Cause(ctx)
+			return nil, false, err
 		}
 		if f.attachErr == nil {
 			return f, false, nil
@@ -381,4 +379,20 @@ func (h *Hub) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) 
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w", key, ErrNotFound)
 	}
 	return head, nil
+}
+
+// until waits until c can be received from. What it waits beside is made only when it must wait: a context makes a channel
+// for that, and keeps it.
+func until(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	default:
+	}
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -33,7 +33,7 @@ type topic struct {
 	filling bool
 	stood   time.Time       // when it was last asked why the stream has less than the readers
 	root    string          // the run is a child of it
-	back    chan struct{}   // holds one token: the reader of what precedes the ring; nil until there is one
+	back    chan struct{}   // holds one token while nobody reads what precedes the ring; nil until somebody does
 	waiting []*Subscription // that have everything; each is told once
 }
 
@@ -205,14 +205,13 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 	f.mu.Lock()
 	if f.back == nil {
 		f.back = make(chan struct{}, 1)
+		f.back <- struct{}{}
 	}
 	f.mu.Unlock()
-	select {
-	case f.back <- struct{}{}:
-		defer func() { <-f.back }()
-	case <-ctx.Done():
+	if until(ctx, f.back) != nil {
 		return false
 	}
+	defer func() { f.back <- struct{}{} }()
 	f.mu.Lock()
 	v, ready := f.view.Load(), f.ready
 	f.mu.Unlock()

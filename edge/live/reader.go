@@ -45,16 +45,18 @@ type viewReader struct {
 	ctx   context.Context // of the client: a read of history ends with it
 	fold  shape.Folder    // fold.Last is what the client has
 	pos   schema.Seq      // everything up to it was looked at
-	told  bool            // that the source is over at pos
 
-	whole  bool          // everything of a run as it is: history comes as packs
-	share  bool          // that is projected once for all who read it at the same time
-	of     projectionKey // by which
-	inside bool          // it reads history, and is counted
-	thin   bool          // a client that does not keep up gets less
+	told   bool // that the source is over at pos
+	whole  bool // everything of a run as it is: history comes as packs
+	share  bool // that is projected once for all who read it at the same time
+	inside bool // it reads history, and is counted
+	thin   bool // a client that does not keep up gets less
+	had    bool // everything that there was, once
+	slow   bool // the last writes made us wait: what is sent is folded as far as it goes
+
+	of     projectionKey // by which what is shared is projected
 	joined schema.Seq    // what was history when the client came, of which it is spared nothing
 	most   schema.Seq    // events that it may be behind what is live; 0: any number
-	had    bool          // everything that there was, once
 	over   schema.Seq    // how many waited when they were too many
 	behind *behind       // how far it is behind what is live; nil: it is not
 
@@ -65,7 +67,6 @@ type viewReader struct {
 	unread  func()                            // ends either
 	through schema.Seq
 
-	slow bool // the last writes made us wait: what is sent is folded as far as it goes
 	out  []shape.Out
 	room []schema.Pack // memory for the next batch
 }

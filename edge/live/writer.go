@@ -22,8 +22,8 @@ type writer struct {
 	last    bool       // the stream is over with them
 	spared  bool       // the client was: its cursor stays where it had everything
 	lent    bool       // project is a chunk's, which must not be fed
-	at      schema.Seq // of the record whose frames are written
 	told    bool       // that everything is replayed
+	at      schema.Seq // of the record whose frames are written
 }
 
 // errOver reports that the stream has ended with its last frame.

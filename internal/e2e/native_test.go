@@ -337,12 +337,12 @@ func cmpErr(a, b error) error {
 func latencies(t *testing.T, run string, d time.Duration) (took []time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	return watchFor(ctx, t, run+"/stream")
+	return watchFor(ctx, t, run+"/stream", newest(t, run))
 }
 
 // watchFor gives, for the control events of a stream that carry "at", their age on arrival.
-func watchFor(ctx context.Context, t *testing.T, url string) (took []time.Duration) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+sep(url)+"after="+newest(t, url), nil)
+func watchFor(ctx context.Context, t *testing.T, url, after string) (took []time.Duration) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+sep(url)+"after="+after, nil)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -479,9 +479,10 @@ func TestControlEventsAreNotDelayed(t *testing.T) {
 	defer cancel()
 	var raw, shaped, bundled []time.Duration
 	var wg sync.WaitGroup
-	wg.Go(func() { raw = watchFor(ctx, t, run+"?detail=full") })
-	wg.Go(func() { shaped = watchFor(ctx, t, run) })
-	wg.Go(func() { bundled = watchFor(ctx, t, run+"?bundle=true") })
+	after := newest(t, run) // before the first tool speaks
+	wg.Go(func() { raw = watchFor(ctx, t, run+"?detail=full", after) })
+	wg.Go(func() { shaped = watchFor(ctx, t, run, after) })
+	wg.Go(func() { bundled = watchFor(ctx, t, run+"?bundle=true", after) })
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for i := range 10 * tools {

@@ -58,17 +58,19 @@ page.on("request", (r) => {
   if (!["data:", "blob:"].includes(url.protocol) && url.origin !== new URL(BASE).origin) trouble.push(`loaded from elsewhere: ${url.origin}`);
 });
 
-/** Sends a request of the test's own. */
-export async function api(method, path, body, type = "application/json") {
+/** Sends a request of the test's own. One with a key is repeated while the log does not answer, as a producer does. */
+export async function api(method, path, body, type = "application/json", key = "", times = 5) {
   const headers = { "Content-Type": type };
+  if (key !== "") headers["Idempotency-Key"] = key;
   if (TOKEN !== "") headers.Authorization = `Bearer ${TOKEN}`;
   const res = await fetch(BASE + path, { method, headers, body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body) });
   const text = await res.text();
+  if (res.status === 503 && key !== "" && times > 1) return api(method, path, body, type, key, times - 1);
   if (!res.ok) throw new Error(`${method} ${path}: ${res.status} ${text}`);
   return text === "" ? {} : JSON.parse(text);
 }
 
-const post = (run, ...events) => api("POST", `/v1/agent/runs/${run}/events`, events.map((e) => JSON.stringify(e).replace('"BIG"', "12345678901234567890")).join("\n"), "application/x-ndjson");
+const post = (run, ...events) => api("POST", `/v1/agent/runs/${run}/events`, events.map((e) => JSON.stringify(e).replace('"BIG"', "12345678901234567890")).join("\n"), "application/x-ndjson", crypto.randomUUID());
 
 /** Waits until something is so on the page. */
 async function until(what, f, ...args) {

@@ -13,22 +13,6 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// TestIdentity: what a log held, what rows hold and what is read from an object is the same, byte for byte and
-// head for head, resumed behind every event, with rows from everywhere on: of all scenarios.
-func TestIdentity(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) tables{"sqlite": openSQLite, "postgres": openPostgres} {
-		for kind, objects := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {
-			t.Run(name+" and "+kind, func(t *testing.T) {
-				store, base := objects(t)
-				b := newBench(t, open(t), store, base, nil)
-				for _, s := range append(schematest.All(), schematest.Generate(300, 3)) {
-					b.identical(s, name == "sqlite" && kind == "folder")
-				}
-			})
-		}
-	}
-}
-
 // steps is the distance between two cursors. Each reads the rest of the run, so that all of
 // a long one are for AGENTSTREAM_FULL.
 func steps(how string, every bool, last schema.Seq) schema.Seq {

@@ -37,6 +37,7 @@ export async function runsScreen(s) {
 
   function merge(runs) {
     for (const info of runs) {
+      if (feed.test(info.run_id)) continue;
       const known = list.get(info.run_id);
       if (known === undefined) list.set(info.run_id, { info, row: rowOf(info) });
       else known.info = info;
@@ -138,6 +139,9 @@ export async function runsScreen(s) {
     }
   }
 }
+
+// A feed of the tenant is no agent's run, and never ends (schema.IsFeed).
+const feed = /^runtime-(account|memory|transfer|provider|message-.*)$/;
 
 const first = `curl -d '{"type":"run.lifecycle","payload":{"state":"running"}}' ${location.origin}/v1/agent/runs/hello/events`;
 

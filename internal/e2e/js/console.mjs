@@ -94,9 +94,10 @@ async function press(text, at = "main") {
   await page.evaluate((t, s) => [...document.querySelectorAll(`${s} button`)].find((b) => b.innerText.trim() === t).click(), text, at);
 }
 
-/** Holds what is on the screen to axe-core's rules. Its script is given to the page by the debugger, not by the page. */
+/** Holds what is on the screen to axe-core's rules, in both themes. Its script is given to the page by the debugger, not by the page. */
 async function accessible(what) {
   await until("a heading", () => document.querySelector("h1"));
+  if (EDGES !== "") return; // the page is that of dev, which is held to them
   await page.evaluate(axe);
   for (const scheme of ["dark", "light"]) {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);

@@ -174,8 +174,9 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 	go vet ./...
 	go vet -C bench ./...
 	all=$$({ printf 'agentstream/%s\n' $(LONGEST); go list ./... | grep -v /internal/e2e; } | awk '!seen[$$0]++')
-	go test -short -count=1 -vet=off -timeout 10m -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) $$all
-	go test -C bench -short -count=1 -vet=off -timeout 10m ./...
+	go test -C bench -short -count=1 -vet=off -timeout 10m ./... & beside=$$! # they wait a lot
+	go test -short -count=1 -vet=off -timeout 10m -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) $$all || { wait $$beside; exit 1; }
+	wait $$beside
 
 .PHONY: bench
 bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./bench BENCH=SideBySide)

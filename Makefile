@@ -175,7 +175,7 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 	go vet -C bench ./...
 	all=$$({ printf 'agentstream/%s\n' $(LONGEST); go list ./... | grep -v /internal/e2e; } | awk '!seen[$$0]++')
 	go test -C bench -short -count=1 -vet=off -timeout 10m ./... & beside=$$! # they wait a lot
-	go test -short -count=1 -vet=off -timeout 10m -p $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) $$all || { wait $$beside; exit 1; }
+	go test -short -count=1 -vet=off -timeout 10m -p $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) $$all || { wait $$beside; exit 1; }
 	wait $$beside
 
 .PHONY: bench

@@ -30,7 +30,7 @@ type Subscription struct {
 	ctx   context.Context // of the reader: a replay that is under way ends with it
 	head  schema.Head
 	pos   schema.Seq // last event delivered
-	tell  func()     // what waits for more is told by; the topic's mu guards it
+	tell  func()     // tells who waits for more; nil: nobody does. The topic's mu guards it
 
 	// The replay under way; nil when live.
 	pull    func() (schema.Pack, error, bool)

@@ -275,8 +275,9 @@ func (f *topic) without(v *view, seq schema.Seq) *view {
 func (f *topic) publish(n *view) {
 	f.view.Store(n)
 	for i, s := range f.waiting {
-		f.waiting[i] = nil
-		s.tell()
+		tell := s.tell
+		f.waiting[i], s.tell = nil, nil
+		tell()
 	}
 	f.waiting = f.waiting[:0]
 }
@@ -288,9 +289,10 @@ func (f *topic) wait(s *Subscription, v *view, tell func()) bool {
 	if f.view.Load() != v {
 		return false
 	}
-	if s.tell = tell; !slices.Contains(f.waiting, s) {
+	if s.tell == nil {
 		f.waiting = append(f.waiting, s)
 	}
+	s.tell = tell
 	return true
 }
 
@@ -298,6 +300,10 @@ func (f *topic) wait(s *Subscription, v *view, tell func()) bool {
 func (f *topic) leave(s *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s.tell == nil {
+		return
+	}
+	s.tell = nil
 	f.waiting = slices.DeleteFunc(f.waiting, func(o *Subscription) bool { return o == s })
 }
 

@@ -49,7 +49,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // file is one file of the page.
 type file struct {
 	content []byte
-	packed  []byte // the content by gzip
+	packed  []byte // the content by gzip; nil: it is not worth it
 	tag     string // its ETag, without quotes
 	kind    string // its media type
 }
@@ -85,7 +85,7 @@ func Handler(sign func() OIDC) http.Handler {
 		h := w.Header()
 		h.Set("Content-Type", f.kind)
 		content, tag := f.content, f.tag
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
+		if f.packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
 			content, tag = f.packed, tag+"-gzip"
 			h.Set("Content-Encoding", "gzip")
 		}
@@ -110,13 +110,17 @@ func signIn(o OIDC) file {
 
 func newFile(name string, content []byte) file {
 	sum := sha256.Sum256(content)
+	return file{content: content, tag: hex.EncodeToString(sum[:12]), kind: mediaType(name)}
+}
+
+func pack(content []byte) []byte {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	_, err := zip.Write(content)
 	if err := errors.Join(err, zip.Close()); err != nil {
 		panic(err) // a buffer takes everything
 	}
-	return file{content: content, packed: packed.Bytes(), tag: hex.EncodeToString(sum[:12]), kind: mediaType(name)}
+	return packed.Bytes()
 }
 
 // load reads the files that are part of the program, by their names below /console/.
@@ -138,6 +142,10 @@ func load() map[string]file {
 		panic(err) // an embedded folder can be read
 	}
 	out["index.html"] = newFile("index.html", preloading(out))
+	for name, f := range out {
+		f.packed = pack(f.content)
+		out[name] = f
+	}
 	return out
 }
 

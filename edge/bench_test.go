@@ -71,7 +71,7 @@ func BenchmarkIngest(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleStreams says what an open stream without events costs, its TCP connection included.
+// BenchmarkIdleStreams reports what an open stream without events costs, its TCP connection included.
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 1000
 	h := newHouse(b)

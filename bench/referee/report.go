@@ -40,7 +40,7 @@ func (r *results) report(short bool, shapes []string, scenariosPage, growthPage 
 	return passed, errors.Join(err, r.draw(lines, curves, shapes))
 }
 
-// writeScenarios prints what there is of bars, figures and profiles. It says whether every bar holds on every shape.
+// writeScenarios prints what there is of bars, figures and profiles. It reports whether every bar holds on every shape.
 func (r *results) writeScenarios(w io.Writer, lines []line, shapes []string, short bool) bool {
 	passed := r.writeBars(w, lines, shapes)
 	fmt.Fprint(w, "\nAll figures:\n\n")

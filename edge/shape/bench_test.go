@@ -29,7 +29,7 @@ func said(b *testing.B, n, lanes int, fields bool) (list []schema.Record) {
 	return list
 }
 
-// BenchmarkShape says what a delta costs, once for all who watch a view, at 100 a second.
+// BenchmarkShape reports what a delta costs, once for all who watch a view, at 100 a second.
 func BenchmarkShape(b *testing.B) {
 	const n = 10000
 	for _, m := range []struct {

@@ -137,7 +137,7 @@ func BenchmarkTail(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchedRun says what one watched run that is idle takes: topic, subscription, and the
+// BenchmarkWatchedRun reports what one watched run that is idle takes: topic, subscription, and the
 // client's subscription at the broker.
 func BenchmarkWatchedRun(b *testing.B) {
 	l, back := openBench(b)

@@ -24,6 +24,11 @@ import (
 	"agentstream/schema"
 )
 
+// soonAgain lets a connection be tried again soon. One that is being made has time: without a least time it would have none but
+// that between two tries, and on a busy machine a connection takes longer.
+var soonAgain = grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+	Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}})
+
 // runGRPC watches as a gRPC client: a stream at a time, resumed by after_seq, until one ends with OK
 // and brought nothing.
 func (c *viewer) runGRPC(ctx context.Context) error {
@@ -32,7 +37,7 @@ func (c *viewer) runGRPC(ctx context.Context) error {
 		return err
 	}
 	conn, err := grpc.NewClient(c.proxy.ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}}))
+		soonAgain)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,8 @@ import (
 	"io"
 	"os"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -24,8 +22,7 @@ func runtimeLong() bool { return os.Getenv("AGENTSTREAM_RUNTIME") != "" }
 // runtimeConn is a connection of clients to an edge. It is opened again when the edge is back.
 func runtimeConn(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}}))
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), soonAgain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 
@@ -97,9 +98,10 @@ func TestClientLibrariesThroughTheProxy(t *testing.T) {
 	}
 }
 
-// needSDKs makes sure that the libraries are installed, and returns Node.
+// needSDKs makes sure that the recordings are there and the libraries installed, and returns Node.
 func needSDKs(t *testing.T) string {
 	t.Helper()
+	providertest.Dir(t)
 	node := program(t, "node")
 	for _, name := range []string{"@anthropic-ai/sdk", "openai", "@google/genai"} {
 		if _, err := os.Stat(filepath.Join(jsDir, "node_modules", name)); err != nil {

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// Dir returns the folder of the recordings, which lies beside the repository.
+// Dir returns the folder of the recordings, which lies beside the repository. Where there is none the test is skipped; in CI
+// it fails.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	for err == nil {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(filepath.Dir(dir), "shared", "recordings")
+			return present(t, filepath.Join(filepath.Dir(dir), "shared", "recordings"))
 		}
 		if dir == filepath.Dir(dir) {
 			break
@@ -27,6 +28,17 @@ func Dir(t testing.TB) string {
 	return ""
 }
 
+func present(t testing.TB, recordings string) string {
+	t.Helper()
+	if _, err := os.Stat(recordings); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("the recordings are missing: %v", err)
+		}
+		t.Skipf("NOT TESTED AGAINST RECORDED STREAMS: %v", err)
+	}
+	return recordings
+}
+
 // Recorded returns what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
 // read one. It wants at least that many.
 func Recorded[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation, func(string) []byte) {
@@ -34,10 +46,7 @@ func Recorded[Expectation any](t testing.TB, least int, folders ...string) (map[
 	recordings := Dir(t)
 	raw, err := os.ReadFile(filepath.Join(recordings, "expected.json"))
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("the recordings are missing: %v", err)
-		}
-		t.Skipf("NOT TESTED AGAINST RECORDED STREAMS: %v", err)
+		t.Fatal(err)
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {

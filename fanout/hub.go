@@ -24,6 +24,7 @@ type Config struct {
 	RingsBytes int           // the same for all watched runs together, down to 4 KiB for each; default 16 MiB
 	CacheBytes int           // pages of history kept for all runs; default 64 MiB, negative: none
 	CacheFresh time.Duration // how long they are given without a look whether the run still has them; default 1 s
+	Handed     bool          // Tail calls back on the goroutines of writers, as Stored does
 	AuditEvery time.Duration // how often silent runs are compared with the stream; default 7 s, jittered
 	GiveUp     time.Duration // after so long without the stream, live readers get an error; default 30 s
 

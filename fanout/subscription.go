@@ -30,7 +30,7 @@ type Subscription struct {
 	ctx   context.Context // of the reader: a replay that is under way ends with it
 	head  schema.Head
 	pos   schema.Seq // last event delivered
-	tell  func()     // tells who waits for more; nil: nobody does. The topic's mu guards it
+	tell  func(bool) // tells who waits for more; nil: nobody does. The topic's mu guards it
 
 	// The replay under way; nil when live.
 	pull    func() (schema.Pack, error, bool)
@@ -142,7 +142,7 @@ func (s *Subscription) Wait(ctx context.Context) error {
 		return nil
 	}
 	wake := make(chan struct{}, 1)
-	tell := func() { wake <- struct{}{} }
+	tell := func(bool) { wake <- struct{}{} }
 	for !s.Notify(tell) {
 		select {
 		case <-wake:
@@ -154,9 +154,10 @@ func (s *Subscription) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Notify reports whether Next returns at once. When it does not, tell is called once when it may: it must not block, nor call
-// the subscription. So nothing but the subscription is held by who waits.
-func (s *Subscription) Notify(tell func()) bool {
+// Notify reports whether Next returns at once. When it does not, tell is called once when it may, without a lock; once more
+// may follow a Close. It must not block. here says that the goroutine which calls it is that of the writer, and may be
+// used for what is to be done at once, if that waits for nothing. So nothing but the subscription is held by who waits.
+func (s *Subscription) Notify(tell func(here bool)) bool {
 	for !s.ready() {
 		if v := s.topic.view.Load(); !s.behind(v) && s.topic.wait(s, v, tell) {
 			return false

@@ -75,7 +75,7 @@ func (f *topic) attach(ctx context.Context) (err error) {
 	if f.ready = true; !head.Exists() {
 		f.stood = time.Now()
 	}
-	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: &head})
+	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: &head}) // nobody waits before it is attached
 	f.fillLocked(head.Last)
 	return nil
 }
@@ -95,16 +95,18 @@ func (f *topic) offer(p schema.Pack) {
 	}
 	f.heard.Store(true)
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	v := f.view.Load()
-	if !f.ready || p.First > v.hi+1 {
+	var told tells
+	if f.ready && p.First <= v.hi+1 {
+		told = f.appendLocked(p)
+	} else {
 		if f.ready && f.hub.cfg.Hooks.Gap != nil && !f.filling {
 			f.hub.cfg.Hooks.Gap(f.key)
 		}
 		f.fillLocked(p.Last())
-		return
 	}
-	f.appendLocked(p)
+	f.mu.Unlock()
+	told.call(f.hub.cfg.Handed)
 }
 
 // early takes a pack from its writer, whose copy is on its way. Only the next one is of use: behind a hole lies what others
@@ -112,11 +114,13 @@ func (f *topic) offer(p schema.Pack) {
 // looks at a run whose copies are lost.
 func (f *topic) early(p schema.Pack) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	var told tells
 	if hi := f.view.Load().hi; f.ready && p.First <= hi+1 && p.Last() > hi {
 		f.heard.Store(true)
-		f.appendLocked(p)
+		told = f.appendLocked(p)
 	}
+	f.mu.Unlock()
+	told.call(true)
 }
 
 // adopted notes that the run, for which somebody waits, is a child of root.
@@ -162,10 +166,10 @@ func (f *topic) stands(newest schema.Seq) bool {
 }
 
 // appendLocked adds a pack that is next; one that has been seen is passed over.
-func (f *topic) appendLocked(p schema.Pack) {
+func (f *topic) appendLocked(p schema.Pack) tells {
 	v := f.view.Load()
 	if v.err != nil || p.Last() <= v.hi || p.First > v.hi+1 {
-		return
+		return tells{}
 	}
 	p = p.Trim(v.hi) // packs of the ring never overlap
 	packs := v.packs
@@ -182,7 +186,7 @@ func (f *topic) appendLocked(p schema.Pack) {
 		n.packs = n.packs[1:]
 		n.lo = n.packs[0].First
 	}
-	f.publish(n)
+	return f.publish(n)
 }
 
 // ringBytes returns the bytes that a pack takes in the ring, with its description and the headers that its body shares
@@ -239,9 +243,9 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 		return false
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	now := f.view.Load()
 	if now.lo != v.lo || now.err != nil {
+		f.mu.Unlock()
 		return false // the ring has moved on
 	}
 	for i := range packs {
@@ -253,7 +257,9 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 	n := *now
 	n.packs = append(packs, now.packs...)
 	n.bytes, n.lo = now.bytes+bytes, after+1
-	f.publish(&n)
+	told := f.publish(&n)
+	f.mu.Unlock()
+	told.call(false)
 	return true
 }
 
@@ -271,19 +277,38 @@ func (f *topic) without(v *view, seq schema.Seq) *view {
 	return &n
 }
 
-// publish makes n the view and wakes those who wait for it. Under the lock.
-func (f *topic) publish(n *view) {
+// publish makes n the view. Under the lock; those who wait for it are to be told behind it.
+func (f *topic) publish(n *view) (told tells) {
 	f.view.Store(n)
 	for i, s := range f.waiting {
-		tell := s.tell
+		if i == 0 {
+			told.first = s.tell
+		} else {
+			told.more = append(told.more, s.tell)
+		}
 		f.waiting[i], s.tell = nil, nil
-		tell()
 	}
 	f.waiting = f.waiting[:0]
+	return told
+}
+
+// tells are those who are to be told that there is something: mostly one.
+type tells struct {
+	first func(here bool)
+	more  []func(here bool)
+}
+
+func (t tells) call(here bool) {
+	if t.first != nil {
+		t.first(here)
+	}
+	for _, tell := range t.more {
+		tell(here)
+	}
 }
 
 // wait has tell called once when there is a view other than v, for s. It reports whether v is the newest.
-func (f *topic) wait(s *Subscription, v *view, tell func()) bool {
+func (f *topic) wait(s *Subscription, v *view, tell func(here bool)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.Load() != v {
@@ -351,8 +376,9 @@ func (f *topic) read(from, through schema.Seq) error {
 			return err
 		}
 		f.mu.Lock()
-		f.appendLocked(p)
+		told := f.appendLocked(p)
 		f.mu.Unlock()
+		told.call(false)
 	}
 	if hi := f.view.Load().hi; hi < through {
 		return fmt.Errorf("fanout: fill %s: history ends at %d before %d: %w", f.key, hi, through, ErrUnavailable)
@@ -375,12 +401,13 @@ func (f *topic) abandon(err error) {
 
 func (f *topic) fail(err error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	v := *f.view.Load()
-	if v.err == nil {
+	var told tells
+	if v := *f.view.Load(); v.err == nil {
 		v.err = err
-		f.publish(&v)
+		told = f.publish(&v)
 	}
+	f.mu.Unlock()
+	told.call(false)
 }
 
 // wait pauses for d or until ctx ends.

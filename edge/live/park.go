@@ -54,6 +54,7 @@ func (ss *Session) park() bool {
 	g := v.group(ss, enc)
 	ss.place = place{at: g, index: len(g.parked), events: g.events, bytes: g.bytes}
 	g.parked = append(g.parked, parked{ss, ss.straight()})
+	v.crowd.Add(1)
 	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
 		ss.w.project, ss.w.lent, ss.project = nil, false, nil // the group's knows the same
 	}
@@ -99,6 +100,7 @@ func (v *view) take(ss *Session) {
 	g.parked[i].ss.place.index = i
 	g.parked[n] = parked{}
 	g.parked = g.parked[:n]
+	v.crowd.Add(-1)
 	r := ss.read.upToDate()
 	r.pos, r.fold.Last, r.had = v.now.Load().hi, v.last, true
 	if events := g.events - ss.place.events; events > 0 {

@@ -2,10 +2,13 @@ package live
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
 	"agentstream/schema"
@@ -18,7 +21,7 @@ type turn struct {
 	state  atomic.Int32
 	ctx    context.Context // of the view
 	cancel context.CancelFunc
-	wake   func() // the view's, made once
+	wake   func(here bool) // the view's, made once
 
 	// One goroutine at a time uses what follows.
 	tail  *runs.Tail
@@ -38,15 +41,22 @@ const (
 	over
 )
 
-// wake begins a turn, or lets the one that is under way look again. It never blocks.
-func (v *view) wake() {
+// few is how many clients may be parked in a view whose turn is run by the writer's goroutine.
+const few = 8
+
+// wake begins a turn, or lets the one that is under way look again. It never blocks. here: a turn with little to do may be
+// run before wake returns. That saves a goroutine and the change to it, which cost as much as a write to a client.
+func (v *view) wake(here bool) {
 	for {
 		switch state := v.turn.state.Load(); state {
 		case resting:
-			if v.turn.state.CompareAndSwap(resting, working) {
-				go v.work()
-				return
+			if !v.turn.state.CompareAndSwap(resting, working) {
+				continue
 			}
+			if !here || v.crowd.Load() > few || !v.once() {
+				go v.work()
+			}
+			return
 		case working:
 			if v.turn.state.CompareAndSwap(working, woken) {
 				return
@@ -57,10 +67,29 @@ func (v *view) wake() {
 	}
 }
 
+// once is a turn on the goroutine of a writer. It reports false when another one must go on with it.
+func (v *view) once() (done bool) {
+	defer func() {
+		if p := recover(); p != nil { // it is none of the writer's
+			v.end(fmt.Errorf("%w: %v\n%s", ends.ErrPanic, p, debug.Stack()))
+			done = true
+		}
+	}()
+	if err := v.follow(); err != nil {
+		v.end(err)
+		return true
+	}
+	if v.turn.state.CompareAndSwap(working, resting) {
+		return true
+	}
+	v.turn.state.Store(working)
+	return false
+}
+
 // stop ends the view.
 func (v *view) stop() {
 	v.turn.cancel()
-	v.wake()
+	v.wake(false)
 }
 
 // work is a turn.
@@ -153,7 +182,7 @@ func (t *turn) arm(at time.Time) {
 	}
 	now := time.Now()
 	if t.timer == nil {
-		t.due, t.timer = at, time.AfterFunc(at.Sub(now), t.wake)
+		t.due, t.timer = at, time.AfterFunc(at.Sub(now), func() { t.wake(false) })
 	} else if !now.Before(t.due) || at.Before(t.due) {
 		t.due = at
 		t.timer.Reset(at.Sub(now))

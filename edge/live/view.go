@@ -50,11 +50,12 @@ const (
 // view is one live view: it shapes what the log brings, and keeps the newest of it. It writes to all watchers that have
 // everything and whose connections never make it wait. While nothing comes it has no goroutine.
 type view struct {
-	key  viewKey
-	all  *views
-	refs int // guarded by views.mu
-	now  atomic.Pointer[viewState]
-	turn turn
+	key   viewKey
+	all   *views
+	refs  int // guarded by views.mu
+	now   atomic.Pointer[viewState]
+	turn  turn
+	crowd atomic.Int32 // clients that are parked
 
 	replays replays
 
@@ -135,7 +136,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 	vs.work.Add(1)
 	v.turn = turn{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
 	v.turn.wake = v.wake
-	v.wake()
+	v.wake(false)
 	return v, nil
 }
 

@@ -112,9 +112,9 @@ func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq,
 	return &Tail{sub: sub, own: &OwnNumbers{Child: src.Child}, skip: after}, err
 }
 
-// Notify reports whether Next returns at once. When it does not, tell is called once when it may: it must not block, nor call
-// the tail.
-func (t *Tail) Notify(tell func()) bool { return t.sub.Notify(tell) }
+// Notify reports whether Next returns at once. When it does not, tell is called once when it may; see
+// fanout.Subscription.Notify.
+func (t *Tail) Notify(tell func(here bool)) bool { return t.sub.Notify(tell) }
 
 // Next waits for more records. ended says that the source is over and that these reach its end; of a
 // child, that its own lifecycle is final or that the root's is.

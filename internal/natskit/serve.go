@@ -68,7 +68,7 @@ func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.PingInterval(pingEvery),
 		nats.IgnoreAuthErrorAbort(), // else two refusals while a server is put in order close it for good
 	}
-	nc, err := nats.Connect(url, append(base, opts...)...)
+	nc, err := nats.Connect(url, append(append(base, opts...), wire())...)
 	if bad := new(neturl.Error); errors.As(err, &bad) { // its text is the address, password and all
 		return nil, fmt.Errorf("natskit: connect %s: the address cannot be read as a URL", name)
 	}

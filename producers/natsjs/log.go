@@ -43,9 +43,10 @@ type Config struct {
 	// has found the partition whole: at first, after each reconnect, after each append that was not answered, and when
 	// the stream was made anew. A log that came back shorter would number events again otherwise.
 	Compare Compare
-	// Stored is called with each pack that was appended here once the log has answered, as a copy of it would be, in
-	// the order of the answers; and by Adopt with a pack without events, whose Head has the Root. Missed is called when an
-	// answer comes after its caller has gone: what was stored is not passed to Stored. Neither may block.
+	// Stored is called with each pack that was appended here once the log has answered, as a copy of it would be, on
+	// the goroutine of Append and before that returns; and by Adopt with a pack without events, whose Head has the Root.
+	// Missed is called when an answer comes after its caller has gone: what was stored is not passed to Stored. Neither may
+	// block.
 	Stored func(p schema.Pack)
 	Missed func()
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.

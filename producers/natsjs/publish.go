@@ -25,7 +25,8 @@ type acks struct {
 	stored func(schema.Pack) // see Config
 	missed func()
 	short  bool
-	out    sync.Pool // of *outgoing
+	wire   *natskit.Wire // nil: there is none, or another log has it
+	out    sync.Pool     // of *outgoing
 
 	mu      sync.Mutex
 	sub     *nats.Subscription // of all replies; nil until the first append
@@ -41,8 +42,15 @@ type outgoing struct {
 	stream string
 	msg    nats.Msg
 	slots  map[string][]string // values of headers, kept for the next message
-	reply  chan *nats.Msg      // holds one; nil: no answer will come
+	header []byte              // the same as text, for a wire
+	reply  chan answer         // holds one
 	timer  *time.Timer
+}
+
+// answer is what the log has answered: a position, or why there is none.
+type answer struct {
+	seq uint64
+	err error
 }
 
 // patience is how long an answer is waited for before the end of the context is, too. Nearly all answers are
@@ -50,7 +58,7 @@ type outgoing struct {
 const patience = 20 * time.Millisecond
 
 // await waits for the answer, false: until ctx ended.
-func (o *outgoing) await(ctx context.Context) (*nats.Msg, bool) {
+func (o *outgoing) await(ctx context.Context) (answer, bool) {
 	d := patience
 	if at, ok := ctx.Deadline(); ok {
 		d = min(d, time.Until(at))
@@ -66,8 +74,13 @@ func (o *outgoing) await(ctx context.Context) (*nats.Msg, bool) {
 	case m := <-o.reply:
 		return m, true
 	case <-ctx.Done():
-		return nil, false
+		return answer{}, false
 	}
+}
+
+// write writes a header as text.
+func (o *outgoing) write(name, value string) {
+	o.header = append(append(append(append(o.header, name...), ": "...), value...), "\r\n"...)
 }
 
 // set sets the value of a header.
@@ -85,7 +98,7 @@ func (a *acks) get() *outgoing {
 	if o, ok := a.out.Get().(*outgoing); ok {
 		return o
 	}
-	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan *nats.Msg, 1)}
+	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan answer, 1)}
 	o.timer = time.NewTimer(time.Hour)
 	o.timer.Stop()
 	return o
@@ -114,35 +127,53 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	o := a.get()
 	defer a.put(o)
 	o.msg.Subject, o.msg.Data, o.pack, o.stream = subject, p.Body, p, stream
-	if a.short {
-		o.set(schema.HeaderPack, string(p.AppendHeader(make([]byte, 0, 160))))
-	} else {
-		p.EachHeader(o.set)
-	}
-	o.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
-	o.set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)
-	o.set(jetstream.ExpectedStreamHeader, stream)
 	id, err := a.expect(o)
 	if err != nil {
 		return 0, err
 	}
-	if err := a.nc.PublishMsg(&o.msg); err != nil {
+	if err := a.send(o, filter, after); err != nil {
 		a.giveUp(id, o)
 		return 0, err
 	}
-	reply, answered := o.await(ctx)
+	got, answered := o.await(ctx)
 	if !answered {
-		if reply, answered = a.giveUp(id, o); !answered {
+		if got, answered = a.giveUp(id, o); !answered {
 			return 0, ctx.Err()
 		}
 	}
-	if reply == nil && a.nc.IsClosed() {
-		return 0, nats.ErrConnectionClosed
+	if got.err == nil && a.stored != nil {
+		a.stored(p.At(got.seq))
 	}
-	if reply == nil { // drained: the answer may have been on its way
-		return 0, nats.ErrDisconnected
+	return got.seq, got.err
+}
+
+// wired is the size up to which packs are sent by the wire. A larger one costs much more than its way, and the client library
+// knows how much a server takes.
+const wired = 64 << 10
+
+// send sends the message of o.
+func (a *acks) send(o *outgoing, filter string, after uint64) error {
+	direct := a.wire != nil && len(o.pack.Body) <= wired && a.wire.Ready()
+	set := o.set
+	if direct {
+		o.header, set = append(o.header[:0], "NATS/1.0\r\n"...), o.write
 	}
-	return ackOf(reply, stream)
+	if a.short {
+		set(schema.HeaderPack, string(o.pack.AppendHeader(make([]byte, 0, 160))))
+	} else {
+		o.pack.EachHeader(set)
+	}
+	set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
+	set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)
+	set(jetstream.ExpectedStreamHeader, o.stream)
+	if !direct {
+		return a.nc.PublishMsg(&o.msg)
+	}
+	o.header = append(o.header, "\r\n"...)
+	if !a.wire.Publish(o.msg.Subject, o.msg.Reply, o.header, o.msg.Data) {
+		return nats.ErrConnectionReconnecting
+	}
+	return nil
 }
 
 // expect begins to wait for the answer to o, which gets the subject for it.
@@ -154,6 +185,9 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 	}
 	if a.sub == nil {
 		prefix := a.nc.NewInbox() + "."
+		if a.wire = natskit.WireOf(a.nc); a.wire != nil && !a.wire.Take(prefix, a.read) {
+			a.wire = nil
+		}
 		sub, err := a.nc.Subscribe(prefix+"*", a.take)
 		if err != nil {
 			return 0, err
@@ -167,51 +201,50 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 	return a.sent, nil
 }
 
-// take hands an answer to the append that waits for it. The channel has room, because what is no longer
-// waited for is not in the map.
+// read is given answers by the wire.
+func (a *acks) read(name, data []byte) {
+	id, err := strconv.ParseUint(string(name), 36, 64)
+	a.hand(id, err == nil, data)
+}
+
+// take is given answers by the client library: all without a wire, and those that are none of a stream.
 func (a *acks) take(m *nats.Msg) {
-	p, stored, waited := a.answer(m)
-	switch {
-	case stored && a.stored != nil:
-		a.stored(p)
-	case !waited && a.missed != nil:
+	id, err := strconv.ParseUint(m.Subject[min(len(a.prefix), len(m.Subject)):], 36, 64)
+	data := m.Data
+	if len(data) == 0 && m.Header.Get("Status") == noResponders {
+		data = nil
+	} else if data == nil {
+		data = []byte{}
+	}
+	a.hand(id, err == nil, data)
+}
+
+// hand hands an answer to the append that waits for it. data is nil where nobody listens. The channel has room, because
+// what is no longer waited for is not in the map.
+func (a *acks) hand(id uint64, ours bool, data []byte) {
+	a.mu.Lock()
+	o := a.waiting[id]
+	if o != nil && ours {
+		delete(a.waiting, id)
+		seq, err := ackOf(data, o.stream)
+		o.reply <- answer{seq, err}
+	}
+	a.mu.Unlock()
+	if (o == nil || !ours) && a.missed != nil {
 		a.missed()
 	}
 }
 
-// answer is take. When it was waited for and the pack was stored, it returns that as a reader would get it. The
-// pack is its writer's again once the answer is in the channel.
-func (a *acks) answer(m *nats.Msg) (p schema.Pack, stored, waited bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	id, err := strconv.ParseUint(m.Subject[min(len(a.prefix), len(m.Subject)):], 36, 64)
-	if err != nil {
-		return schema.Pack{}, false, false
-	}
-	o := a.waiting[id]
-	if o == nil {
-		return schema.Pack{}, false, false
-	}
-	delete(a.waiting, id)
-	if a.stored != nil {
-		if seq, err := ackOf(m, o.stream); err == nil {
-			p, stored = o.pack.At(seq), true
-		}
-	}
-	o.reply <- m
-	return p, stored, true
-}
-
 // giveUp ends the wait. late: the answer came at the same moment, and counts.
-func (a *acks) giveUp(id uint64, o *outgoing) (reply *nats.Msg, late bool) {
+func (a *acks) giveUp(id uint64, o *outgoing) (got answer, late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.waiting, id)
 	select {
-	case reply = <-o.reply:
-		return reply, true
+	case got = <-o.reply:
+		return got, true
 	default:
-		return nil, false
+		return answer{}, false
 	}
 }
 
@@ -220,9 +253,13 @@ func (a *acks) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
+	err := nats.ErrDisconnected // drained: the answer may have been on its way
+	if a.nc.IsClosed() {
+		err = nats.ErrConnectionClosed
+	}
 	for id, o := range a.waiting {
 		delete(a.waiting, id)
-		o.reply <- nil
+		o.reply <- answer{err: err}
 	}
 }
 
@@ -231,11 +268,11 @@ const noResponders = "503"
 
 // ackOf reads an acknowledgement. The server writes nearly all of them from a template; any other text is left
 // to the parser.
-func ackOf(m *nats.Msg, stream string) (uint64, error) {
-	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
+func ackOf(data []byte, stream string) (uint64, error) {
+	if data == nil {
 		return 0, jetstream.ErrNoStreamResponse
 	}
-	if seq, ok := plainAck(m.Data, stream); ok {
+	if seq, ok := plainAck(data, stream); ok {
 		return seq, nil
 	}
 	var ack struct {
@@ -243,7 +280,7 @@ func ackOf(m *nats.Msg, stream string) (uint64, error) {
 		Stream string              `json:"stream"`
 		Seq    uint64              `json:"seq"`
 	}
-	if err := json.Unmarshal(m.Data, &ack); err != nil {
+	if err := json.Unmarshal(data, &ack); err != nil {
 		return 0, jetstream.ErrInvalidJSAck
 	}
 	if ack.Error != nil {

@@ -139,7 +139,7 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 // open makes the hub and the appender. The log's pace is nil where nothing bounds its memory.
 func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
-		CacheBytes: int(cfg.Memory.Pages)}
+		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	app.Appended = func(key schema.RunKey, events []schema.Event) {
 		for i := range events {

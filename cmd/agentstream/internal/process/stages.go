@@ -20,6 +20,7 @@ type Part struct {
 //	edge, admin ─▶ hub ─▶ live copies ─▶ persister ─▶ (NATS, database: closed by the caller)
 //	     1           2         3             4
 func RunStages(ctx context.Context, stages ...[]Part) error {
+	easeMonitor()
 	var mu sync.Mutex
 	var errs []error
 	stop := make(chan struct{})

@@ -175,7 +175,7 @@ var floors = []floor{
 	{"fanout/fanouttest", []string{"fanout", "producers", "schema", "schema/schematest"}, "the suite writes what it reads back"},
 	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' double"},
 	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"persister", []string{"schema", "internal/backoff"}, "it satisfies fanout.History by shape only"},
+	{"persister", []string{"schema", "schema/jsonscan", "internal/backoff"}, "it satisfies fanout.History by shape only"},
 	{"persister/deadletter", []string{"persister", "schema"}, "what happens to dead letters afterwards knows the contract, no store"},
 	{"persister/persistertest", []string{"persister", "persister/deadletter", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema", "internal/backoff"}, "what is due is decided by policy alone: no store, no log"},

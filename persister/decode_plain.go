@@ -2,11 +2,10 @@ package persister
 
 import (
 	"bytes"
-	"encoding/json"
 	"strconv"
-	"unicode/utf8"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // plainLines reads lines of the usual form without decoding JSON: an envelope without optional fields, exactly as
@@ -86,11 +85,8 @@ func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
 		return nil, false
 	}
 	payload = payload[:len(payload)-1]
-	// With fewer brackets than levels are allowed the payload is not nested too deeply. JSON allows a line break between
-	// tokens, the log does not.
-	ok = bytes.Count(payload, []byte{'{'})+bytes.Count(payload, []byte{'['}) < plainDepth &&
-		bytes.IndexByte(payload, '\r') < 0 && utf8.Valid(payload) && json.Valid(payload)
-	return payload, ok
+	// JSON allows a line break between tokens, the log does not.
+	return payload, bytes.IndexByte(payload, '\r') < 0 && jsonscan.Valid(payload, plainDepth)
 }
 
 // plainDepth is well below the depth to which the schema lets events be nested.

@@ -3,6 +3,7 @@ package persistertest
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,8 +23,9 @@ import (
 // TestConformance runs the suite on every store, and on PostgreSQL as the tables' owner, whom row security holds.
 func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) Store{
-		"sqlite":   func(t *testing.T) Store { s, _ := freshSQLite(t); return s },
-		"postgres": func(t *testing.T) Store { return openPostgres(t, ownedPostgres(t)) },
+		"sqlite":         func(t *testing.T) Store { s, _ := freshSQLite(t); return s },
+		"sqlite/earlier": func(t *testing.T) Store { return earlierSQLite(t) },
+		"postgres":       func(t *testing.T) Store { return openPostgres(t, ownedPostgres(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,6 +103,17 @@ func freshSQLite(t *testing.T) (*sqlite.Store, func(statement string, args ...an
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
+}
+
+//go:embed testdata/earlier_events.sql
+var earlierEvents string
+
+// earlierSQLite returns a store on a file that an earlier program has made.
+func earlierSQLite(t *testing.T) *sqlite.Store {
+	t.Helper()
+	s, exec := freshSQLite(t)
+	exec(earlierEvents)
+	return s
 }
 
 // freshPostgres returns a store on a migrated database without rows, and what executes a statement beside it.

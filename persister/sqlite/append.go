@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"agentstream/persister"
 	"agentstream/persister/sqlstore"
@@ -50,13 +52,12 @@ insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joi
 on conflict (koder_user_id, run_id, lane) do update set owner = excluded.owner, epoch = excluded.epoch
 	where excluded.epoch > l.epoch`
 
-const rowColumns = 9
-
-// insertRows uses INSERT OR IGNORE: with ON CONFLICT DO NOTHING a statement may still have to be undone because of
-// another constraint, and SQLite copies each page before it changes it.
+// insertRows inserts n rows of one run, whose columns that are the same in all rows are bound once. It uses INSERT OR
+// IGNORE: with ON CONFLICT DO NOTHING a statement may still have to be undone because of another constraint, and SQLite
+// copies each page before it changes it.
 func insertRows(n int) string {
-	return `insert or ignore into agent_run_events (koder_user_id, run_id, seq, run_day, id, child_id, type, ts, line) values ` +
-		strings.TrimSuffix(strings.Repeat("(?,?,?,?,?,nullif(?,''),?,?,?),", n), ",")
+	return `insert or ignore into agent_run_events (koder_user_id, run_id, run_day, seq, id, child_id, type, ts, line) values ` +
+		strings.TrimSuffix(strings.Repeat("(?1,?2,?3,?,?,?,?,?,?),", n), ",")
 }
 
 const countRow = `select count(*) from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
@@ -253,31 +254,45 @@ func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored st
 	return err
 }
 
-// insertAll inserts rows with as few statements as possible.
+// insertAll inserts rows, which are in the order of their runs, with as few statements as possible.
 func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow, res *persister.Result) error {
-	args := make([]any, 0, min(len(rows), insertSizes[0])*rowColumns)
-	for i, n := range insertSizes {
-		for ; len(rows) >= n; rows = rows[n:] {
-			args = rowArgs(args[:0], rows[:n])
-			if err := tx.insert(ctx, stInsert+statement(i), rows[:n], args, res); err != nil {
-				return err
-			}
+	var args []any
+	unyielded := 0
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && n < insertSizes[0] && sameRun(&rows[0], &rows[n]) {
+			n++
+		}
+		which := slices.IndexFunc(insertSizes[:], func(size int) bool { return size <= n })
+		n = insertSizes[which]
+		args = rowArgs(args[:0], rows[:n])
+		if err := tx.insert(ctx, stInsert+statement(which), rows[:n], args, res); err != nil {
+			return err
+		}
+		rows = rows[n:]
+		if unyielded += n; unyielded >= insertSizes[0] { // that takes a millisecond: who waits for a core goes first
+			runtime.Gosched()
+			unyielded = 0
 		}
 	}
 	return nil
 }
 
-// rowArgs appends the rows' columns. Values that neighbours of one chunk share are converted to interfaces once.
+func sameRun(x, y *persister.BatchRow) bool {
+	return x.Chunk == y.Chunk || x.Chunk.Key == y.Chunk.Key && x.Chunk.Head.Day == y.Chunk.Head.Day
+}
+
+// rowArgs appends the arguments of insertRows.
 func rowArgs(args []any, rows []persister.BatchRow) []any {
-	var chunk *persister.Chunk
-	var tenant, run, day, child any
+	of := rows[0].Chunk
+	args = append(args, of.Key.Tenant, of.Key.Run, of.Head.Day)
 	for i := range rows {
 		r := &rows[i]
-		if r.Chunk != chunk {
-			chunk = r.Chunk
-			tenant, run, day, child = chunk.Key.Tenant, chunk.Key.Run, chunk.Head.Day, chunk.Child
+		var child any
+		if r.Chunk.Child != "" {
+			child = r.Chunk.Child
 		}
-		args = append(args, tenant, run, int64(r.Seq), day, r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano), string(r.Line))
+		args = append(args, int64(r.Seq), r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano), unsafe.String(unsafe.SliceData(r.Line), len(r.Line)))
 	}
 	return args
 }
@@ -288,7 +303,6 @@ func (tx *transaction) insert(ctx context.Context, which statement, rows []persi
 	if err != nil {
 		return err
 	}
-	runtime.Gosched() // a statement takes milliseconds: who waits for a core goes first
 	res.Inserted += n
 	if n == len(rows) {
 		return nil

@@ -29,6 +29,14 @@ func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, th
 	return page, nil
 }
 
+// selectFrames has two conditions on the type, each of which an index has: the second that of files of earlier programs.
+const selectFrames = `
+select seq, type, line from agent_run_events
+where koder_user_id = ? and run_id = ? and seq <= ?
+	and type in ('run.lifecycle', 'command.message') and child_id is null
+	and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end')
+order by seq`
+
 // Frames implements persister.Rows.
 func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame, error) {
 	var frames []persister.Frame
@@ -39,11 +47,7 @@ func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through
 		}
 		frames = append(frames, f)
 		return true, nil
-	}, `select seq, type, line from agent_run_events
-		where koder_user_id = ? and run_id = ? and seq <= ?
-			and type in ('run.lifecycle', 'command.message') and child_id is null
-			and type in ('run.lifecycle', 'command.message', 'message.start', 'message.end') -- which the index is of
-		order by seq`, key.Tenant, key.Run, int64(through))
+	}, selectFrames, key.Tenant, key.Run, int64(through))
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read frames of run %s: %w", key, err)
 	}

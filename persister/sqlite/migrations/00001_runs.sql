@@ -25,6 +25,9 @@ create table agent_run_lanes (
     primary key (koder_user_id, run_id, lane)
 ) without rowid;
 
+-- A table in the order in which rows come. WITHOUT ROWID, as files of earlier programs have it, each row of a run that
+-- goes on is put into the middle of the table, whose pages it divides, and inner pages hold whole lines. No statement
+-- depends on which of the two it is.
 create table agent_run_events (
     koder_user_id text    not null,
     run_id        text    not null,
@@ -37,10 +40,13 @@ create table agent_run_events (
     line          text    not null, -- the event as it came, without line feed
     payload       text generated always as (json_extract(line, '$.payload')) virtual,
     primary key (koder_user_id, run_id, seq)
-) without rowid;
+);
 
+-- Earlier files have one condition here: the type is one of the four. SQLite makes a table of such a list for every row
+-- that is inserted. A query uses the index when one of its conditions is written exactly like one of these.
 create index agent_run_events_frames on agent_run_events (koder_user_id, run_id, seq)
-    where type in ('run.lifecycle', 'command.message', 'message.start', 'message.end');
+    where type = 'message.start' or type = 'message.end' or type in ('message.start', 'message.end')
+        or type in ('run.lifecycle', 'command.message') or type in ('message.start', 'command.message');
 
 create table agent_dead_letters (
     id            blob primary key,

@@ -41,7 +41,7 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 			continue
 		}
 		fetched := time.Now()
-		if full := s.hand(msgs, bound); !full && !p.linger(reading, fetched) && ctx.Err() != nil {
+		if rows, full := s.hand(msgs, bound); !full && !p.linger(reading, fetched, rows) && ctx.Err() != nil {
 			s.last(work)
 		}
 	}
@@ -59,11 +59,12 @@ func (p *pipeline) limit() Limit {
 	}
 }
 
-// hand decodes a batch and hands it over. It reports whether the batch was large: then more messages may be waiting.
-func (s *session) hand(msgs []Message, bound Limit) (full bool) {
+// hand decodes a batch and hands it over. It returns the number of its rows, and reports whether the fetch was bounded:
+// then more messages may be waiting.
+func (s *session) hand(msgs []Message, bound Limit) (rows int, full bool) {
 	p := s.p
 	b := &batch{msgs: msgs, items: make([]item, len(msgs)), full: len(msgs) >= bound.Messages}
-	rows, size, held := 0, 0, 0
+	size, held := 0, 0
 	for i := range msgs {
 		it := &b.items[i]
 		it.chunk, it.bad = decode(&msgs[i])
@@ -75,25 +76,29 @@ func (s *session) hand(msgs []Message, bound Limit) (full bool) {
 	p.room.take(held)
 	p.noteFetched(len(msgs), rows, size, held)
 	s.fetched <- b // the session receives all batches, also after an error
-	// A queue may count bytes in another way and return less than the bounds. One message may have many rows.
-	return rows >= p.size.rows()/2 || len(msgs) >= bound.Messages/2 || size >= bound.Bytes/2
+	// A queue may count bytes in another way and return less than the bounds.
+	return rows, len(msgs) >= bound.Messages*3/4 || size >= bound.Bytes*3/4
 }
 
 // linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and for
 // many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
-func (p *pipeline) linger(ctx context.Context, since time.Time) bool {
+func (p *pipeline) linger(ctx context.Context, since time.Time, rows int) bool {
 	if p.cfg.Linger <= 0 {
 		return true
 	}
-	pause := p.next(since) - time.Since(since)
+	pause := p.next(since, rows) - time.Since(since)
 	return pause <= 0 || backoff.Sleep(ctx, pause) == nil
 }
 
-// next returns how long after since the pipeline is to fetch again: about Linger, at a phase of its own. If all pipelines
-// wrote at the same moment, what else the process does would wait for all of them together.
-func (p *pipeline) next(since time.Time) time.Duration {
-	every := p.cfg.Linger
-	next := every - (since.Sub(p.begun)-p.phase)%every
+// next returns how long after since the pipeline is to fetch again, when the last batch had this many rows: about Linger,
+// or about twice that when there were many rows, at a phase of its own. If all pipelines wrote at the same moment, what
+// else the process does would wait for all of them together.
+func (p *pipeline) next(since time.Time, rows int) time.Duration {
+	every, phase := p.cfg.Linger, p.phase
+	if rows >= p.cfg.BatchStart/manyRows {
+		every, phase = 2*every, 2*phase
+	}
+	next := every - (since.Sub(p.begun)-phase)%every
 	if next > every { // since lies before the first phase
 		next -= every
 	}
@@ -102,6 +107,9 @@ func (p *pipeline) next(since time.Time) time.Duration {
 	}
 	return next
 }
+
+// manyRows divides Config.BatchStart: a batch with more rows than that is one of many.
+const manyRows = 8
 
 // last hands over the messages that arrived before ctx ended.
 func (s *session) last(work context.Context) {

@@ -26,6 +26,9 @@ type pullRequest struct {
 // server never serves a request into which the next message does not fit.
 const frameBytes = 8 << 10
 
+// besideBody is about the most that the server counts of a usual message beside its body.
+const besideBody = 1 << 10
+
 // statusSlack is the room for status messages in a batch.
 const statusSlack = 16
 
@@ -40,7 +43,8 @@ func (q *Queue) request(limit persister.Limit) pullRequest {
 	// Only the server counts bytes. A message that it sends and the client does not read would be sent again only
 	// after the ack wait.
 	r := pullRequest{
-		Batch: limit.Messages, MaxBytes: max(limit.Bytes, int(q.nc.MaxPayload())+frameBytes, int(q.wider.Load())), Expires: q.cfg.Wait, NoWait: true,
+		Batch: limit.Messages, Expires: q.cfg.Wait, NoWait: true,
+		MaxBytes: max(limit.Bytes+limit.Messages*besideBody, int(q.nc.MaxPayload())+frameBytes, int(q.wider.Load())),
 	}
 	if limit.NoWait { // since 2.9, with an expiry, it means: send what there is, or wait for the first message
 		r.Expires = 0

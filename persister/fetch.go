@@ -23,6 +23,7 @@ type session struct {
 // arrived during the last pause.
 func (s *session) fetch(ctx, reading, work context.Context) error {
 	p := s.p
+	var last time.Time // of the fetches
 	for reading.Err() == nil {
 		if !p.room.has(reading.Done(), p.bytes) {
 			return nil
@@ -41,9 +42,11 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 			continue
 		}
 		fetched := time.Now()
-		if rows, full := s.hand(msgs, bound); !full && !p.linger(reading, fetched, rows) && ctx.Err() != nil {
+		rows, full := s.hand(msgs, bound)
+		if !full && !p.linger(reading, fetched, p.many(rows, fetched.Sub(last))) && ctx.Err() != nil {
 			s.last(work)
 		}
+		last = fetched
 	}
 	return nil
 }
@@ -82,20 +85,27 @@ func (s *session) hand(msgs []Message, bound Limit) (rows int, full bool) {
 
 // linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and for
 // many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
-func (p *pipeline) linger(ctx context.Context, since time.Time, rows int) bool {
+func (p *pipeline) linger(ctx context.Context, since time.Time, many bool) bool {
 	if p.cfg.Linger <= 0 {
 		return true
 	}
-	pause := p.next(since, rows) - time.Since(since)
+	pause := p.next(since, many) - time.Since(since)
 	return pause <= 0 || backoff.Sleep(ctx, pause) == nil
 }
 
-// next returns how long after since the pipeline is to fetch again, when the last batch had this many rows: about Linger,
-// or about twice that when there were many rows, at a phase of its own. If all pipelines wrote at the same moment, what
-// else the process does would wait for all of them together.
-func (p *pipeline) next(since time.Time, rows int) time.Duration {
+// many reports whether rows come at a rate at which a pause that is twice as long saves a lot, and does not make batches
+// so large that to store one takes long. Beside live streams a transaction of 2,000 rows shows in what they wait for.
+func (p *pipeline) many(rows int, in time.Duration) bool {
+	inLinger := int(float64(rows) * float64(p.cfg.Linger) / float64(max(in, 1)))
+	return inLinger >= p.cfg.BatchStart/8 && inLinger <= p.cfg.BatchStart*3/8
+}
+
+// next returns how long after since the pipeline is to fetch again: about Linger, or about twice that when there are many
+// rows, at a phase of its own. If all pipelines wrote at the same moment, what else the process does would wait for all of
+// them together.
+func (p *pipeline) next(since time.Time, many bool) time.Duration {
 	every, phase := p.cfg.Linger, p.phase
-	if rows >= p.cfg.BatchStart/manyRows {
+	if many {
 		every, phase = 2*every, 2*phase
 	}
 	next := every - (since.Sub(p.begun)-phase)%every
@@ -107,9 +117,6 @@ func (p *pipeline) next(since time.Time, rows int) time.Duration {
 	}
 	return next
 }
-
-// manyRows divides Config.BatchStart: a batch with more rows than that is one of many.
-const manyRows = 8
 
 // last hands over the messages that arrived before ctx ended.
 func (s *session) last(work context.Context) {

@@ -29,8 +29,9 @@ type turn struct {
 	seen  schema.Seq    // everything up to it is in st
 	ended bool          // the source is over at seen
 	every time.Duration // of silence, between signs of life
-	timer *time.Timer
-	due   time.Time // when the timer fires
+	alarm alarm         // for those
+	timer *time.Timer   // of the stage; nil: nothing was held back yet
+	due   time.Time     // when the timer fires
 }
 
 // States of a turn.
@@ -114,6 +115,7 @@ func (v *view) end(err error) {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
+	v.all.wheel.remove(&t.alarm)
 	t.tail.Close()
 	s := *v.now.Load()
 	s.err = err
@@ -152,7 +154,8 @@ func (v *view) follow() error {
 		if time.Since(v.spoke) >= t.every {
 			v.keepAlive()
 		}
-		t.arm(v.spoke.Add(t.every))
+		t.arm()
+		v.all.wheel.put(&t.alarm, v.spoke.Add(t.every))
 		return nil
 	}
 }
@@ -174,11 +177,12 @@ func (t *turn) read(out *[]shape.Out) error {
 	return err
 }
 
-// arm lets the view be woken at the latest when it must say something, or when the stage has something due. A timer that fires
-// too early serves as well, and is not set anew for every event.
-func (t *turn) arm(at time.Time) {
-	if due, ok := t.st.Due(); ok && due.Before(at) {
-		at = due
+// arm lets the view be woken when the stage has something due. A timer that fires too early serves as well, and is not set
+// anew for every event.
+func (t *turn) arm() {
+	at, ok := t.st.Due()
+	if !ok {
+		return
 	}
 	now := time.Now()
 	if t.timer == nil {

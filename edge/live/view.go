@@ -36,6 +36,7 @@ type views struct {
 
 	replayed atomic.Int64 // bytes of what is kept of replays
 	buffers  transport.Buffers
+	wheel    wheel // for signs of life
 }
 
 // How much of a live view is kept for watchers that are a little behind, in bytes of lines: up to
@@ -135,7 +136,7 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 	}
 	vs.work.Add(1)
 	v.turn = turn{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
-	v.turn.wake = v.wake
+	v.turn.wake, v.turn.alarm.of = v.wake, v
 	v.wake(false)
 	return v, nil
 }

@@ -35,6 +35,11 @@ const (
 	// heapRoom is what is allocated between two collections at least. By default Go collects when
 	// the heap has doubled: with the ten megabytes that a node holds, many times a second under load.
 	heapRoom = 64 << 20 // bytes
+	// costRoom is what is allocated for each microsecond of CPU that a collection takes, as far as mostRoom and half of the
+	// limit allow. A heap of many small objects, as ten thousand watched runs make it, takes ten times as long to collect as
+	// one of the same size that is made of bodies.
+	costRoom = 4 << 10
+	mostRoom = 256 << 20
 	// maxPercent is where GOGC ends for the smallest heaps.
 	maxPercent = 1600
 
@@ -53,12 +58,15 @@ type memoryHooks struct {
 	Returned func(bytes int64) // memory was given back to the system
 }
 
-// memoryState is what the runtime reports of itself; all in bytes.
+// memoryState is what the runtime reports of itself; sizes are in bytes.
 type memoryState struct {
 	base      int64 // what GOGC is a percentage of: live heap, stacks, globals
 	held      int64 // mapped and not given back
 	garbage   int64 // that there was since the process began, at most: allocated, and left by streams
 	allocated int64 // since the process began
+
+	cycles     int64         // collections since the process began
+	collecting time.Duration // of CPU, that they took
 }
 
 // memoryKeeper sets GOGC by the size of the heap, so that collections are rare while it is small, and
@@ -76,6 +84,10 @@ type memoryKeeper struct {
 	limit    int64 // of the runtime's memory, when it is soft; 0: it is not
 	setLimit func(int64) int64
 	lifted   int64 // limit that is set; 0: limit
+
+	bound int64         // that the runtime keeps to; MaxInt64: none
+	cost  time.Duration // of CPU, of a collection: a mean in which the last counts for half
+	known memoryState   // when cost was found
 
 	percent int // that is set; 0: the runtime's
 	before  memoryState
@@ -95,6 +107,7 @@ func newMemoryKeeper(hooks memoryHooks, ended func() int64, log *slog.Logger) *m
 	return &memoryKeeper{
 		hooks: hooks, log: log, read: read, setPercent: debug.SetGCPercent, giveBack: giveMemoryBack,
 		breathe: os.Getenv("GOGC") == "", before: now, given: now.garbage, setLimit: debug.SetMemoryLimit,
+		bound: debug.SetMemoryLimit(-1), known: now,
 	}
 }
 
@@ -103,10 +116,12 @@ func readMemory() memoryState {
 	s := []rtmetrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
 		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/gc/heap/allocs:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/cpu/classes/gc/total:cpu-seconds"},
 	}
 	rtmetrics.Read(s)
 	at := func(i int) int64 { return int64(s[i].Value.Uint64()) }
-	return memoryState{base: at(0) + at(1) + at(2), held: at(3) - at(4), allocated: at(5)}
+	return memoryState{base: at(0) + at(1) + at(2), held: at(3) - at(4), allocated: at(5), cycles: at(6),
+		collecting: time.Duration(s[7].Value.Float64() * float64(time.Second))}
 }
 
 // giveMemoryBack collects twice, because a sync.Pool lets go of what is in it at the second time.
@@ -145,7 +160,7 @@ func (k *memoryKeeper) adapt(s memoryState) {
 	if !k.breathe {
 		return
 	}
-	want := percentFor(s.base)
+	want := percentFor(s.base, k.room(s))
 	if d := want - k.percent; want != k.percent && (want == 100 || k.percent == 0 || d*10 > k.percent || d*-10 > k.percent) {
 		if was := k.setPercent(want); k.percent == 0 {
 			k.log.Debug("memory: GOGC follows the heap", "was", was, "percent", want)
@@ -177,10 +192,18 @@ func (k *memoryKeeper) restore() {
 	}
 }
 
-// percentFor returns the GOGC at which heapRoom is allocated before the next collection; never below
-// the runtime's own 100.
-func percentFor(base int64) int {
-	return int(min(max(100*heapRoom/max(base, 1), 100), maxPercent))
+// room returns how much is to be allocated before the next collection, by what the last ones took.
+func (k *memoryKeeper) room(s memoryState) int64 {
+	if n := s.cycles - k.known.cycles; n > 0 {
+		k.cost = (k.cost + (s.collecting-k.known.collecting)/time.Duration(n)) / 2
+		k.known = s
+	}
+	return max(heapRoom, min(k.cost.Microseconds()*costRoom, mostRoom, k.bound/2-s.base))
+}
+
+// percentFor returns the GOGC at which room is allocated before the next collection; never below the runtime's own 100.
+func percentFor(base, room int64) int {
+	return int(min(max(100*room/max(base, 1), 100), maxPercent))
 }
 
 // tick returns memory to the system when the process has been idle for a while and something was done before.

@@ -226,8 +226,36 @@ func TestPercentOfHeap(t *testing.T) {
 		base int64 // MiB
 		want int
 	}{{0, 1600}, {1, 1600}, {4, 1600}, {8, 800}, {16, 400}, {50, 128}, {64, 100}, {65, 100}, {10000, 100}} {
-		if got := percentFor(tt.base << 20); got != tt.want {
+		if got := percentFor(tt.base<<20, heapRoom); got != tt.want {
 			t.Errorf("%d MiB: %d, want %d", tt.base, got, tt.want)
+		}
+	}
+}
+
+// A heap that takes long to collect is collected less often, as far as half of the limit.
+func TestRoomByCost(t *testing.T) {
+	for _, tt := range []struct {
+		base, bound int64 // MiB
+		cost        time.Duration
+		want        int
+	}{
+		{50, 1 << 30, 8 * time.Millisecond, 128},
+		{50, 1 << 30, 32 * time.Millisecond, 250}, // 125 MiB for 32 ms
+		{128, 1 << 30, 120 * time.Millisecond, 200},
+		{128, 700, 120 * time.Millisecond, 173}, // as far as half of the limit
+		{128, 400, 120 * time.Millisecond, 100},
+		{1000, 1 << 30, 500 * time.Millisecond, 100},
+	} {
+		got := 0
+		k := &memoryKeeper{log: slog.New(slog.DiscardHandler), breathe: true, bound: tt.bound << 20, setPercent: func(n int) int { got = n; return 100 }}
+		s := memoryState{base: tt.base << 20}
+		for range 10 { // the first costs are those of another heap
+			s.cycles += 2
+			s.collecting += 2 * tt.cost
+			k.adapt(s)
+		}
+		if d := got - tt.want; d*10 > tt.want || d*-10 > tt.want { // it is not set anew for less
+			t.Errorf("%d MiB, %d allowed, %v for a collection: GOGC %d, want %d", tt.base, tt.bound, tt.cost, got, tt.want)
 		}
 	}
 }

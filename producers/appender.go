@@ -1,7 +1,6 @@
 package producers
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +58,9 @@ type Appender struct {
 	// of other processes.
 	mu     sync.Mutex
 	runs   map[schema.RunKey]*keyLock
-	recent *list.List // of the same, the one left last in front
-	held   int        // bytes of the same, about
-	room   int        // most bytes that are kept between appends
+	recent keyLock // a ring of the same: the one left last is behind it
+	held   int     // bytes of the same, about
+	room   int     // most bytes that are kept between appends
 }
 
 // Bounds of what an Appender remembers. A run that is not remembered costs a read of its head, so that many runs that are
@@ -70,7 +69,7 @@ const (
 	rememberedBytes = 64 << 20
 	rememberedLanes = 256 // of one run
 
-	runBytes  = 1536 // of a run without lanes, about
+	runBytes  = 1280 // of a run without lanes, about
 	laneBytes = 160
 )
 
@@ -78,10 +77,18 @@ type keyLock struct {
 	key   schema.RunKey
 	turn  chan struct{} // holds one token
 	users int
-	bytes int // that it counts for in Appender.held
-	place *list.Element
+	bytes int       // that it counts for in Appender.held
 	job   appendJob // of whose turn it is
 	w     *writer   // of the last append, when that went well; used by whose turn it is
+
+	before, behind *keyLock // in Appender.recent
+}
+
+// leave takes t out of its ring, and follow puts it behind another one.
+func (t *keyLock) leave() { t.before.behind, t.behind.before = t.behind, t.before }
+func (t *keyLock) follow(o *keyLock) {
+	t.before, t.behind = o, o.behind
+	t.before.behind, t.behind.before = t, t
 }
 
 // NewAppender returns an appender.
@@ -91,7 +98,9 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	return &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), recent: list.New(), room: rememberedBytes}, nil
+	a := &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), room: rememberedBytes}
+	a.recent.before, a.recent.behind = &a.recent, &a.recent
+	return a, nil
 }
 
 // AppendOptions are the conditions of an append.
@@ -219,7 +228,7 @@ func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*keyLock, erro
 	t := a.runs[key]
 	if t == nil {
 		t = &keyLock{key: key, turn: make(chan struct{}, 1)}
-		t.place = a.recent.PushFront(t)
+		t.follow(&a.recent)
 		a.runs[key] = t
 	}
 	t.users++
@@ -258,15 +267,15 @@ func (a *Appender) drop(t *keyLock, size int) {
 		a.held += size - t.bytes
 		t.bytes = size
 	}
-	a.recent.MoveToFront(t.place)
-	for n := a.recent.Len(); a.held > a.room && n > 0; n-- {
-		last := a.recent.Back()
-		if old := last.Value.(*keyLock); old.users == 0 {
-			a.recent.Remove(last)
-			delete(a.runs, old.key)
-			a.held -= old.bytes
+	t.leave()
+	t.follow(&a.recent)
+	for n := len(a.runs); a.held > a.room && n > 0; n-- {
+		old := a.recent.before
+		if old.leave(); old.users > 0 {
+			old.follow(&a.recent) // in use for longer than all others were: it is not idle
 			continue
 		}
-		a.recent.MoveToFront(last) // in use for longer than all others were: it is not idle
+		delete(a.runs, old.key)
+		a.held -= old.bytes
 	}
 }

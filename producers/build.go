@@ -16,7 +16,8 @@ type builder struct {
 	now    func() time.Time
 	ids    *schema.IDs
 
-	id    []byte // of the event at hand
+	id    []byte // of the event at hand, in room where it fits
+	room  [32]byte
 	stamp string // time of milli
 	milli int64
 }
@@ -70,6 +71,7 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 	p = &schema.Pack{Key: b.key, Child: events[0].ChildID, First: head.Last + 1, Writer: b.writer}
 	p.Body = make([]byte, 0, min(lim.bytes, b.guess(events[:min(len(events), lim.events)])))
 	floor := head.LastID
+	b.id = b.room[:0]
 	for n < len(events) && n < lim.events && events[n].ChildID == p.Child {
 		e := &events[n]
 		if n > 0 && len(p.Body)+e.Size() > lim.bytes {
@@ -87,9 +89,9 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 			ts = stamp
 		}
 		if e.ID == "" {
-			b.id, floor = b.ids.AppendEvent(b.id[:0], now, floor), ""
+			b.id, floor = b.ids.AppendEvent(b.room[:0], now, floor), ""
 		} else {
-			b.id, floor = append(b.id[:0], e.ID...), e.ID
+			b.id, floor = append(b.room[:0], e.ID...), e.ID
 		}
 		p.Body = append(e.AppendNumbered(p.Body, b.id, ts, b.key.Run, head.Last), '\n')
 		n++

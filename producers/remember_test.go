@@ -44,39 +44,50 @@ func TestRemembersWithinItsMemory(t *testing.T) {
 	const fit = 50
 	a.room = fit * runBytes * 2
 	appendTo(t, a, "run_", 1000)
-	held := 0
+	held, listed := 0, 0
 	for _, r := range a.runs {
 		held += r.bytes
 	}
-	if held != a.held || a.held > a.room || len(a.runs) < fit || len(a.runs) != a.recent.Len() {
-		t.Errorf("%d runs hold %d bytes, counted as %d, of %d; %d are in the list", len(a.runs), held, a.held, a.room, a.recent.Len())
+	for r := a.recent.behind; r != &a.recent; r = r.behind {
+		listed++
+	}
+	if held != a.held || a.held > a.room || len(a.runs) < fit || len(a.runs) != listed {
+		t.Errorf("%d runs hold %d bytes, counted as %d, of %d; %d are in the list", len(a.runs), held, a.held, a.room, listed)
 	}
 	if r := a.runs[schema.RunKey{Tenant: "acme", Run: "run_999"}]; r == nil || r.w == nil {
 		t.Error("the run that was written last is not remembered")
 	}
 }
 
-// TestCountsWhatItRemembers compares what is counted for runs with the memory that they take.
+// TestCountsWhatItRemembers compares what is counted for runs with the memory that they take. They are few objects, for the
+// collector looks at each.
 func TestCountsWhatItRemembers(t *testing.T) {
+	const n, most = 20_000, 9
 	a, err := NewAppender(AppenderConfig{Log: &agreeing{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendTo(t, a, "warm_", 100)
-	before, counted := heap(), a.held
-	const n = 20_000
+	before, counted := collected(), a.held
 	appendTo(t, a, "run_", n)
-	each, count := int(heap()-before)/n, (a.held-counted)/n
+	now := collected()
+	each, count := int(now.HeapAlloc-before.HeapAlloc)/n, (a.held-counted)/n
+	objects := float64(now.HeapObjects-before.HeapObjects) / n
 	runtime.KeepAlive(a)
-	t.Logf("%d bytes a run, counted as %d", each, count)
+	t.Logf("%d bytes a run, counted as %d, in %.1f objects", each, count, objects)
 	if each > count*5/4 || each < count/2 {
 		t.Errorf("a run takes %d bytes and is counted as %d", each, count)
 	}
+	if objects > most {
+		t.Errorf("a run is %.1f objects, want at most %d", objects, most)
+	}
 }
 
-func heap() int64 {
+func heap() int64 { return int64(collected().HeapAlloc) }
+
+// collected returns what the heap is after a collection.
+func collected() (m runtime.MemStats) {
 	runtime.GC()
-	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	return m
 }

@@ -23,8 +23,9 @@ type writer struct {
 
 	head  schema.Head // as of the newest pack that this writer has seen
 	known bool        // head has been read
-	// lanes that this writer has looked at. A lane is current only while no foreign pack has been
-	// seen since: a foreign pack may have been the takeover.
+	// The run's own lane and those of children that this writer has looked at. A lane is current only while no foreign
+	// pack has been seen since: a foreign pack may have been the takeover.
+	own   laneState // the run's own: most runs have no other, and many writers are remembered
 	lanes map[string]*laneState
 	fresh uint64 // counts foreign packs seen; a lane with an older number must be looked at again
 
@@ -42,6 +43,7 @@ type childError struct{ root string }
 func (e *childError) Error() string { return "it is a child of run " + e.root }
 
 type laneState struct {
+	known bool        // it has been looked at
 	lane  schema.Lane // of our packs
 	owned bool        // a pack of ours with this epoch is stored
 	seen  uint64      // value of writer.fresh when it was read
@@ -51,8 +53,18 @@ func newWriter(cfg Config) *writer {
 	return &writer{
 		log: cfg.Log, archive: cfg.Archive, shared: cfg.Shared, timeout: cfg.Timeout, hooks: cfg.Hooks,
 		build: builder{key: cfg.Key, writer: writerID(), now: cfg.Now, ids: cfg.IDs},
-		lanes: make(map[string]*laneState),
 	}
+}
+
+// lane returns the state of a lane: of one that has not been looked at, a new one.
+func (w *writer) lane(child string) *laneState {
+	if child == "" {
+		return &w.own
+	}
+	if s := w.lanes[child]; s != nil {
+		return s
+	}
+	return new(laneState)
 }
 
 // commit stores the longest prefix of events that fits one pack and returns how many it stored. It
@@ -129,8 +141,8 @@ func (w *writer) trail(err error) error {
 // claim makes sure that head and lane are current and returns what the next pack of the lane has of
 // its owner. ErrFenced: a higher epoch than ours is on the lane.
 func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
-	s := w.lanes[child]
-	if w.known && s != nil && s.seen == w.fresh {
+	s := w.lane(child)
+	if w.known && s.known && s.seen == w.fresh {
 		return s.lane, nil
 	}
 	head, err := w.readHead(ctx, child)
@@ -152,13 +164,13 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 	}
 	switch {
 	case w.shared:
-		s = &laneState{lane: head.Lane}
-	case s == nil || !s.owned:
+		*s = laneState{lane: head.Lane}
+	case !s.owned:
 		epoch, err := w.epoch(ctx, child)
 		if err != nil {
 			return schema.Lane{}, err
 		}
-		s = &laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}}
+		*s = laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}}
 	case head.Lane != s.lane && head.Lane.Owner != "" && head.Lane.Epoch >= s.lane.Epoch:
 		// A lower epoch than ours means that the log has lost our own packs.
 		// No owner means that the lane's last pack has left the log's window while the run went on in
@@ -168,8 +180,13 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 		}
 		return schema.Lane{}, fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", child, head.Lane.Owner, head.Lane.Epoch, s.lane.Epoch, ErrFenced)
 	}
-	s.seen = w.fresh
-	w.lanes[child] = s
+	s.known, s.seen = true, w.fresh
+	if child != "" {
+		if w.lanes == nil {
+			w.lanes = make(map[string]*laneState)
+		}
+		w.lanes[child] = s
+	}
 	return s.lane, nil
 }
 
@@ -307,9 +324,7 @@ func (w *writer) took(p *schema.Pack, stored uint64) {
 	p.Head.Stored = stored
 	w.head = p.Head
 	w.known = true
-	if s := w.lanes[p.Child]; s != nil {
-		s.owned = true
-	}
+	w.lane(p.Child).owned = true
 }
 
 // forget makes the next commit read the head and the lanes again.

@@ -15,7 +15,6 @@ import (
 	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
-	"agentstream/edge/live"
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
@@ -25,11 +24,10 @@ import (
 // call is one request on its way, and what its log line says.
 type call struct {
 	protocol.Call
-	route  *route // nil until found
+	of     *Server
+	answer protocol.Response // Call.Writer
+	route  *route            // nil until found
 	begun  time.Time
-	log    *slog.Logger
-	hooks  live.Hooks
-	rpcs   *grpc.Transport
 	err    error // why it did not end well; nil when it did
 	late   error // why the caller may not, of a route that says so late
 	clean  bool  // the stream's client received a clean end
@@ -103,7 +101,7 @@ func (c *call) refuseCall() {
 		c.refuse(ends.ReasonOf(c.err))
 		return
 	}
-	_ = c.rpcs.Refuse(c.Writer, c.Request, c.lastWord(c.err)) // a client that is gone has no use for the error
+	_ = c.of.grpc.Refuse(c.Writer, c.Request, c.lastWord(c.err)) // a client that is gone has no use for the error
 }
 
 // refuse writes the error in the words of the route's dialect.
@@ -160,14 +158,14 @@ func (c *call) writeLog(reason dialect.Reason) {
 		name = c.route.pattern
 	}
 	took := time.Since(c.begun)
-	if c.hooks.RequestDone != nil {
-		c.hooks.RequestDone(name, c.Writer.Status, took)
+	if done := c.of.cfg.Hooks.RequestDone; done != nil {
+		done(name, c.Writer.Status, took)
 	}
 	level := slog.LevelInfo
 	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 	}
-	if !c.log.Enabled(context.Background(), level) {
+	if !c.of.cfg.Logger.Enabled(context.Background(), level) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, 12)
@@ -204,7 +202,7 @@ func (c *call) writeLog(reason dialect.Reason) {
 	if level == slog.LevelError {
 		attrs = append(attrs, slog.Any("error", c.err))
 	}
-	c.log.LogAttrs(context.Background(), level, message, attrs...)
+	c.of.cfg.Logger.LogAttrs(context.Background(), level, message, attrs...)
 }
 
 // requestID takes the caller's id where it is in the allow-list, else makes one.
@@ -248,6 +246,12 @@ func (c *call) brokenOff(p dialect.Problem) transport.End {
 	}
 	return e
 }
+
+// ending is how a stream ends.
+type ending call
+
+func (c *ending) EndOf(err error) transport.End { return (*call)(c).lastWord(err) }
+func (c *ending) Done(recovered any, err error) { (*call)(c).over(recovered, err) }
 
 // over finishes the request of a stream that went on without the goroutine which began it.
 func (c *call) over(recovered any, err error) {

@@ -59,7 +59,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 		defer l.End(nil)
 		return live.Ended(l.Ctx, err)
 	}
-	c.EndOf, c.Done = c.lastOfConversation, c.overConversation
+	c.Ending = (*farewell)(c)
 	l.Leave()
 	c.forget()
 	c.Params = params
@@ -86,18 +86,21 @@ func (s *Server) turnAway(c *call, l *live.Life) error {
 	return c.late
 }
 
-// lastOfConversation returns the protocol's close, or what the table of ends has.
-func (c *call) lastOfConversation(err error) transport.End {
+// farewell is how a conversation ends.
+type farewell call
+
+// EndOf returns the protocol's close, or what the table of ends has.
+func (c *farewell) EndOf(err error) transport.End {
 	if last := new(protocol.Close); errors.As(err, &last) {
 		return transport.End{Close: last.Code, Message: last.Reason}
 	}
-	return c.lastWord(err)
+	return (*call)(c).lastWord(err)
 }
 
-// overConversation finishes the request; what the protocol closed in peace has no error.
-func (c *call) overConversation(recovered any, err error) {
+// Done finishes the request; what the protocol closed in peace has no error.
+func (c *farewell) Done(recovered any, err error) {
 	if last := new(protocol.Close); errors.As(err, &last) && last.Code == 1000 {
 		err = nil
 	}
-	c.over(recovered, err)
+	(*call)(c).over(recovered, err)
 }

@@ -19,12 +19,17 @@ import (
 
 // inUse returns the bytes of heap and stacks that are left after collections.
 func inUse() int {
+	m := collected()
+	return int(m.HeapAlloc + m.StackInuse)
+}
+
+// collected returns what the heap is after collections.
+func collected() (m runtime.MemStats) {
 	for range 3 {
 		runtime.GC()
 	}
-	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc + m.StackInuse)
+	return m
 }
 
 // small is a client that holds nothing but its connection.
@@ -85,8 +90,9 @@ func dialled(t *testing.T, n int) int {
 }
 
 // A watched run with one watcher is small: its events are counted, as an edge gets them, and so is its side of the connection.
+// It is few objects, for the collector looks at each; those of its writer and of the client's side are counted too.
 func TestWatchedRunsAreSmall(t *testing.T) {
-	const runs, most = 1000, 8 << 10
+	const runs, most, mostObjects = 1000, 8 << 10, 80
 	h := newHouse(t)
 	h.log.copies.Store(true)
 	store := func(kind string, from, to int) {
@@ -124,11 +130,16 @@ func TestWatchedRunsAreSmall(t *testing.T) {
 	store("alone", 1, 4)
 	log := inUse() - before
 	before = inUse()
+	objects := collected().HeapObjects
 	watch("watched")
+	objects = (collected().HeapObjects - objects) / runs
 	each := (inUse() - before - log - dialled(t, runs)) / runs
-	t.Logf("%d bytes for each of %d watched runs, and %d in the log", each, runs, log/runs)
+	t.Logf("%d bytes for each of %d watched runs, and %d in the log; %d objects in all", each, runs, log/runs, objects)
 	if each > most {
 		t.Errorf("%d bytes for each watched run, want at most %d", each, most)
+	}
+	if objects > mostObjects {
+		t.Errorf("%d objects for each watched run, want at most %d", objects, mostObjects)
 	}
 	closeAll(clients)
 }

@@ -104,7 +104,7 @@ func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byt
 	if err := s.live.Join(l, &c.Report); err != nil {
 		return err
 	}
-	c.EndOf, c.Stream = c.lastWord, b
+	c.Ending, c.Stream = (*ending)(c), b
 	if _, err := sink.Flush(); err != nil { // a call that has no message yet has begun as well
 		return live.Ended(l.Ctx, err)
 	}

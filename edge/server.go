@@ -163,9 +163,9 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 const maxURI = 8 << 10
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c := &call{begun: time.Now(), log: s.cfg.Logger, hooks: s.cfg.Hooks, rpcs: s.grpc}
+	c := &call{of: s, begun: time.Now()}
 	c.Request, c.ID = r, requestID(r.Header)
-	c.Writer = &protocol.Response{ResponseWriter: w}
+	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
 	c.Set("X-Request-Id", protocol.ValueID, c.ID)
 	h["X-Content-Type-Options"] = protocol.HeaderNoSniff

@@ -83,7 +83,7 @@ func input(c *call, b *live.Bound) (dialect.Input, error) {
 // open opens what a request asks for. One that begins with a write has its place among the streams before it writes.
 func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, error) {
 	b := c.route.stream
-	c.EndOf, c.Done = c.lastWord, c.over
+	c.Ending = (*ending)(c)
 	var req dialect.Request
 	read := func(*protocol.Call) (err error) { req, err = b.Dialect.Open(in); return err }
 	if begin := c.Protocol.Streams[b.Name].Begin; begin != nil {

@@ -197,8 +197,7 @@ func (c *Conversation) newSubscription() *subscription {
 	s := &subscription{conv: c, done: make(chan struct{})}
 	s.life.Caller = c.life.Caller
 	s.life.Ctx, s.life.Cancel = context.WithCancelCause(context.Background())
-	s.report.EndOf = func(error) transport.End { return transport.End{} }
-	s.report.Done = s.ended
+	s.report.Ending = s
 	return s
 }
 

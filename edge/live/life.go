@@ -19,10 +19,11 @@ type Life struct {
 	Caller auth.Caller
 	Ctx    context.Context
 	Cancel context.CancelCauseFunc
-	apart  func() bool          // the request's end is no longer the stream's
-	parked atomic.Pointer[view] // where the stream is parked: nobody waits for ctx there
-	ss     *Session             // that is parked
-	conn   interface{ Cut() }   // taken over from the HTTP server; nil: it is the server's
+	apart  func() bool                             // the request's end is no longer the stream's
+	parked atomic.Pointer[view]                    // where the stream is parked: nobody waits for ctx there
+	ss     *Session                                // that is parked
+	conn   interface{ Cut() }                      // taken over from the HTTP server; nil: it is the server's
+	first  atomic.Pointer[context.CancelCauseFunc] // ends what opens the stream; nil: it is open
 }
 
 // NewLife begins a life with a request.
@@ -37,9 +38,24 @@ func NewLife(request context.Context, caller auth.Caller) *Life {
 // reason counts.
 func (l *Life) End(err error) {
 	l.Cancel(err)
+	if cancel := l.first.Load(); cancel != nil {
+		(*cancel)(context.Cause(l.Ctx))
+	}
 	if v := l.parked.Load(); v != nil {
 		go v.unpark(l.ss)
 	}
+}
+
+// opening has open called with a context that ends with the stream and is not below Ctx: one that has had time-outs below it
+// holds three times its memory, and Ctx is there as long as the stream.
+func (l *Life) opening(open func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l.first.Store(&cancel)
+	defer l.first.Store(nil)
+	if l.Ctx.Err() != nil {
+		cancel(context.Cause(l.Ctx))
+	}
+	return open(ctx)
 }
 
 // Upon has do called when the stream ends, unless stop was called before. stop waits while do is under way, so that it may use

@@ -17,9 +17,14 @@ type Report struct {
 	Dropped int        // events that a slow client was spared
 	Stream  *Bound     // once it is open
 
-	Release func()                         // of the place among the streams; nil when there is none
-	EndOf   func(error) transport.End      // says the last word about an error in every transport's terms
-	Done    func(recovered any, err error) // ends the request of a stream that was parked
+	Release func() // of the place among the streams; nil when there is none
+	Ending
+}
+
+// Ending is how a stream ends for its request.
+type Ending interface {
+	EndOf(err error) transport.End // says the last word about an error in every transport's terms
+	Done(recovered any, err error) // ends the request of a stream that was parked
 }
 
 // Bound is a dialect's stream with the dialect.

@@ -73,7 +73,7 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 			return ss, err
 		}
 	}
-	return ss, Ended(ss.ctx, ss.open(ss.ctx, key))
+	return ss, Ended(ss.ctx, l.opening(func(ctx context.Context) error { return ss.open(ctx, key) }))
 }
 
 // Request is what the stream was opened for.

@@ -44,7 +44,7 @@ func (s *subscription) serve() {
 	parked, err := false, error(nil)
 	defer func() {
 		if v := recover(); !parked {
-			s.ended(v, err)
+			s.Done(v, err)
 		}
 	}()
 	if s.over != nil {
@@ -64,8 +64,11 @@ func complete(err error) error {
 	return err
 }
 
-// ended lets the conversation know.
-func (s *subscription) ended(recovered any, err error) {
+// EndOf has nothing to say: the conversation does.
+func (s *subscription) EndOf(error) transport.End { return transport.End{} }
+
+// Done lets the conversation know.
+func (s *subscription) Done(recovered any, err error) {
 	if recovered != nil {
 		err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, recovered, debug.Stack())
 	}

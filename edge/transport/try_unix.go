@@ -23,7 +23,10 @@ type Try struct {
 
 // NewTry returns nil when the connection cannot be written to without waiting: one that is not TCP, or a
 // system that has no such writes.
-func NewTry(c net.Conn) *Try {
+func NewTry(c net.Conn) *Try { return new(Try).Of(c) }
+
+// Of is NewTry for a connection whose owner has room for it. It returns t or nil.
+func (t *Try) Of(c net.Conn) *Try {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -32,10 +35,12 @@ func NewTry(c net.Conn) *Try {
 	if err != nil {
 		return nil
 	}
-	t := &Try{raw: raw}
-	t.step = t.write
+	t.raw, t.step = raw, t.write
 	return t
 }
+
+// Raw returns the connection.
+func (t *Try) Raw() syscall.RawConn { return t.raw }
 
 // Write writes as much of b as the kernel takes. The error wraps dialect.ErrClientGone. A write deadline
 // that has passed is such an error: there must be none.

@@ -182,8 +182,18 @@ func (s *sink) got() []frame {
 // stream is one that is being served.
 type stream struct {
 	sink
-	life *live.Life
-	over chan error
+	life   *live.Life
+	report *live.Report
+	over   chan error
+}
+
+// EndOf has no words.
+func (s *stream) EndOf(error) transport.End { return transport.End{} }
+
+// Done takes how the stream has ended.
+func (s *stream) Done(_ any, err error) {
+	s.report.Release()
+	s.over <- err
 }
 
 // serve opens a stream. When it is not parked it ends with what there is.
@@ -191,8 +201,8 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 	t.Helper()
 	s := &stream{over: make(chan error, 1)}
 	s.life = live.NewLife(t.Context(), auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll})
-	report := &live.Report{EndOf: func(error) transport.End { return transport.End{} }, Release: func() {}}
-	report.Done = func(_ any, err error) { report.Release(); s.over <- err }
+	report := &live.Report{Release: func() {}, Ending: s}
+	s.report = report
 	req.Stream = bound.Name
 	ss, err := k.live.Open(s.life, report, bound, req)
 	if err != nil {

@@ -32,7 +32,7 @@ type Watch struct {
 	p    *Poller
 	id   uint64
 	raw  syscall.RawConn
-	fn   func(*Watch)
+	on   Reader
 	over atomic.Bool
 }
 
@@ -97,7 +97,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		}
 		for i := range events[:n] {
 			if w := p.find(idOf(&events[i])); w != nil && !w.over.Load() {
-				w.fn(w)
+				w.on.Readable(w)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Poller) release() {
 	p.mu.Unlock()
 	for _, w := range left {
 		if !w.over.Load() {
-			w.fn(w)
+			w.on.Readable(w)
 		}
 	}
 }
@@ -140,7 +140,19 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
-	w := &Watch{p: p, raw: raw, fn: fn}
+	w := new(Watch)
+	if err := p.Put(w, raw, call(fn)); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Put is Add for a connection whose owner has room for the watch.
+func (p *Poller) Put(w *Watch, raw syscall.RawConn, on Reader) error {
+	if p == nil {
+		return ErrNone
+	}
+	w.p, w.raw, w.on = p, raw, on
 	p.mu.Lock()
 	if p.running {
 		// Numbers are never used again, unlike descriptors: an event that is late finds nobody.
@@ -152,13 +164,13 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 	}
 	p.mu.Unlock()
 	if w.id == 0 {
-		return nil, ErrNone
+		return ErrNone
 	}
 	if err := w.control(syscall.EPOLL_CTL_ADD); err != nil {
 		w.Stop()
-		return nil, err
+		return err
 	}
-	return w, nil
+	return nil
 }
 
 // Again arms the watch once more. An error says that nobody will call: it wraps ErrNone when the poller has

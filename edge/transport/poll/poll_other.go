@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 )
 
 // Poller is for Linux.
@@ -28,6 +29,9 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // Add takes nothing.
 func (p *Poller) Add(net.Conn, func(*Watch)) (*Watch, error) { return nil, ErrNone }
+
+// Put takes nothing.
+func (p *Poller) Put(*Watch, syscall.RawConn, Reader) error { return ErrNone }
 
 // Again is never called.
 func (w *Watch) Again() error { return ErrNone }

@@ -29,14 +29,16 @@ type Direct struct {
 	t      *Transport
 	format *Format
 	conn   net.Conn
-	try    *transport.Try
+	try    *transport.Try // own; nil: it cannot be written to without waiting
+	own    transport.Try
 	gone   func(error)
 	buf    *[]byte // frames that are not written yet, behind their room
 	armed  bool    // a write deadline is set
 	torn   error   // of a write that failed: a chunk may be half written, and nothing can follow it
 	n      int64   // bytes written since the last Flush
 
-	watch   *poll.Watch // nil: a goroutine reads
+	watch   poll.Watch
+	watched bool // by the poller; otherwise a goroutine reads
 	reading sync.WaitGroup
 
 	mu    sync.Mutex // of what follows, and held while gone is called, so that it is not behind End
@@ -75,7 +77,8 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 	if err != nil {
 		return nil, fmt.Errorf("sse: take the connection over: %w: %w", dialect.ErrClientGone, err)
 	}
-	d := &Direct{t: t, format: format.ready(), conn: conn, try: transport.NewTry(conn), gone: gone}
+	d := &Direct{t: t, format: format.ready(), conn: conn, gone: gone}
+	d.try = d.own.Of(conn)
 	// Deadlines of the HTTP server are for requests.
 	if err = conn.SetDeadline(time.Time{}); err == nil {
 		err = d.write(t.appendHead(w.Header(), r.Header, d.format))
@@ -85,10 +88,8 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 		return nil, err
 	}
 	d.n = 0
-	if d.try != nil {
-		d.watch, err = t.cfg.Poll.Add(conn, d.readable)
-	}
-	if d.watch == nil || err != nil {
+	d.watched = d.try != nil && t.cfg.Poll.Put(&d.watch, d.own.Raw(), (*watched)(d)) == nil
+	if !d.watched {
 		d.reading.Go(d.read)
 	}
 	return d, nil
@@ -129,8 +130,12 @@ func (t *Transport) appendRetry(dst []byte, format *Format) []byte {
 	return append(dst, "\n\n"...)
 }
 
-// readable looks whether the client has closed. What else it sends has no meaning.
-func (d *Direct) readable(w *poll.Watch) {
+// watched is a Direct for its poller.
+type watched Direct
+
+// Readable looks whether the client has closed. What else it sends has no meaning.
+func (r *watched) Readable(w *poll.Watch) {
+	d := (*Direct)(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over || d.told || d.alone {
@@ -159,7 +164,7 @@ func (d *Direct) tell(err error) {
 	}
 }
 
-// read is readable where nobody polls.
+// read does so where nobody polls.
 func (d *Direct) read() {
 	var b [16]byte
 	for {
@@ -307,7 +312,7 @@ func (d *Direct) lastWords(e transport.End) error {
 // unread ends the reading, and drops what the client has sent and nobody read: closing would reset the
 // connection over it, and throw away what is still on its way to the client.
 func (d *Direct) unread() {
-	if d.watch != nil {
+	if d.watched {
 		d.watch.Stop()
 	}
 	// A connection that was cut has no deadlines, and nobody reads it any more.

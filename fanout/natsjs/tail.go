@@ -30,15 +30,25 @@ type tail struct {
 	lost       chan struct{}
 
 	mu      sync.Mutex
-	watches map[schema.RunKey][]*watch // slices are replaced, never changed
+	next    uint64
+	watches map[schema.RunKey]watches
 }
 
-type watch struct{ fn func(schema.Pack) }
+// watches are those of one run: mostly it is one.
+type watches struct {
+	first watch
+	more  []watch // replaced, never changed
+}
+
+type watch struct {
+	id uint64
+	fn func(schema.Pack)
+}
 
 func newTail(nc *nats.Conn, partitions int) *tail {
 	t := &tail{
 		nc: nc, partitions: partitions, copies: make(chan *nats.Msg, tailBuffer),
-		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey][]*watch),
+		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey]watches),
 	}
 	before := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -118,21 +128,31 @@ func (t *tail) route(m *nats.Msg) {
 // give passes a pack to those who watch its run.
 func (t *tail) give(p schema.Pack) {
 	t.mu.Lock()
-	watches := t.watches[p.Key]
+	all, ok := t.watches[p.Key]
 	t.mu.Unlock()
-	for _, w := range watches {
+	if !ok {
+		return
+	}
+	all.first.fn(p)
+	for _, w := range all.more {
 		w.fn(p)
 	}
 }
 
 // watch subscribes before it returns: Flush proves that the server we are connected to knows.
 func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
-	w := &watch{fn: fn}
 	t.mu.Lock()
-	t.watches[key] = append(slices.Clip(t.watches[key]), w)
+	t.next++
+	w := watch{t.next, fn}
+	if all, ok := t.watches[key]; ok {
+		all.more = append(slices.Clip(all.more), w)
+		t.watches[key] = all
+	} else {
+		t.watches[key] = watches{first: w}
+	}
 	t.mu.Unlock()
 	if t.writer != nil {
-		return func() { t.drop(key, w) }, nil
+		return func() { t.drop(key, w.id) }, nil
 	}
 	sub, err := t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
 	if err == nil { // a connection that breaks takes the interest to the next server by itself
@@ -146,7 +166,7 @@ func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack
 		if sub != nil {
 			_ = sub.Unsubscribe() // fails only when the connection is gone, and the interest with it
 		}
-		t.drop(key, w)
+		t.drop(key, w.id)
 	}
 	if err != nil {
 		stop()
@@ -155,15 +175,20 @@ func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack
 	return stop, nil
 }
 
-func (t *tail) drop(key schema.RunKey, w *watch) {
+func (t *tail) drop(key schema.RunKey, id uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(t.watches[key]), func(o *watch) bool { return o == w })
-	if len(rest) == 0 {
+	all, ok := t.watches[key]
+	switch {
+	case !ok:
+	case all.first.id != id:
+		all.more = slices.DeleteFunc(slices.Clone(all.more), func(w watch) bool { return w.id == id })
+		t.watches[key] = all
+	case len(all.more) > 0:
+		t.watches[key] = watches{first: all.more[0], more: all.more[1:]}
+	default:
 		delete(t.watches, key)
-		return
 	}
-	t.watches[key] = rest
 }
 
 // newestGroup is how many runs one request asks for: the server refuses answers of over 1,024

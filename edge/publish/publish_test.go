@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -152,6 +154,49 @@ func TestAnyPieces(t *testing.T) {
 			t.Fatalf("%d bytes are still held, at most %d were", m.held.Load(), m.most.Load())
 		}
 	}
+}
+
+// TestReceiptsJoin: a receipt waits for those of lines that are under way, for a millisecond at most, and for nothing when there
+// are none.
+func TestReceiptsJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, r := newTill(), &reader{}
+		a, b := make(chan struct{}), make(chan struct{})
+		d.hold = map[string]chan struct{}{"a": a, "b": b}
+		s := New(t.Context(), d.config(), Client{Tenant: "acme", Memory: &room{}, Deliver: r.deliver})
+		delivered := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if n := strings.Count(r.text.String(), "\n"); n != want {
+				t.Errorf("%d receipts are delivered, expected %d", n, want)
+			}
+		}
+		feed := func(runs ...string) {
+			for i, run := range runs {
+				if err := s.Message([]byte(line(run, i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		feed("c")
+		delivered(1)
+		feed("a", "b", "c")
+		delivered(1)
+		time.Sleep(joining - time.Microsecond)
+		delivered(1)
+		time.Sleep(time.Microsecond)
+		delivered(2)
+		a <- struct{}{}
+		delivered(2)
+		close(b)
+		delivered(4)
+		close(a)
+		if err := s.Finish(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestSlowRun: a run that is not answered holds no other up, what comes for it meanwhile is one pack, and the window ends the

@@ -47,7 +47,9 @@ type Stream struct {
 	out     []byte // answers that are not delivered
 	spare   []byte
 	writing bool
-	quiet   bool // nothing was delivered since the last beat
+	join    *time.Timer // delivers what is joined; nil before the first time
+	joins   bool        // it will
+	quiet   bool        // nothing was delivered since the last beat
 	beat    *time.Timer
 
 	halt    chan struct{} // closed when stopped
@@ -242,35 +244,59 @@ func (s *Stream) answer(r *dialect.Receipt) {
 	}
 }
 
-// flush lets what is answered be delivered. It needs mu.
+// joining is how long an answer waits for those of other lines, which are under way: a write costs as much for one as for
+// twenty. A client that has no other line under way does not wait.
+const joining = time.Millisecond
+
+// flush lets what is answered be delivered, soon. It needs mu.
 func (s *Stream) flush() {
-	if s.client.Deliver == nil || s.writing || len(s.out) == 0 || s.failed != nil {
-		return
+	switch {
+	case s.client.Deliver == nil || s.writing || len(s.out) == 0 || s.failed != nil:
+	case s.lines == 0 || len(s.out) >= keptOut/2:
+		s.writing = true
+		go s.deliver()
+	case s.joins:
+	case s.join == nil:
+		s.joins, s.join = true, time.AfterFunc(joining, s.joined)
+	default:
+		s.joins = true
+		s.join.Reset(joining)
 	}
-	s.writing = true
-	go s.deliver()
 }
 
-// deliver delivers until nothing is left.
+// joined delivers what has been joined.
+func (s *Stream) joined() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joins = false; !s.writing && len(s.out) > 0 && s.failed == nil {
+		s.writing = true
+		s.write()
+	}
+}
+
+// deliver delivers what is there.
 func (s *Stream) deliver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.out) > 0 && s.failed == nil {
-		b := s.out
-		s.out, s.spare = s.spare[:0], nil
-		s.quiet = false
-		s.mu.Unlock()
-		err := s.client.Deliver(b)
-		s.mu.Lock()
-		if s.spare = b[:0]; cap(b) > keptOut {
-			s.spare = nil
-		}
-		if err != nil {
-			s.drop(err)
-		}
-		s.change.Broadcast()
+	s.write()
+}
+
+// write is deliver with mu, which it leaves meanwhile.
+func (s *Stream) write() {
+	b := s.out
+	s.out, s.spare = s.spare[:0], nil
+	s.quiet = false
+	s.mu.Unlock()
+	err := s.client.Deliver(b)
+	s.mu.Lock()
+	if s.spare = b[:0]; cap(b) > keptOut {
+		s.spare = nil
+	}
+	if err != nil {
+		s.drop(err)
 	}
 	s.writing = false
+	s.flush()
 	s.change.Broadcast()
 }
 

@@ -20,7 +20,7 @@ type Config struct {
 	BatchBytes  int           // approximate bytes of one fetch; default 4 MiB
 	HeldBytes   int           // approximate bytes held in memory, shared equally by the queues; default 64 MiB
 	Target      time.Duration // faster transactions may grow, slower ones shrink; default 250 ms
-	Linger      time.Duration // about the time between two fetches while batches are small, twice that when each has many rows; default 1 s, negative: none
+	Linger      time.Duration // about the time between two fetches while batches are small, with Alone twice that when each has many rows; default 1 s, negative: none
 	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
 	Hold        time.Duration // after failing for this long a batch is released, and read again when the store answers; default 30 s
 	Grace       time.Duration // time for the last batch after the context of Run has ended; default 10 s

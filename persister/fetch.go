@@ -94,10 +94,11 @@ func (p *pipeline) linger(ctx context.Context, since time.Time, many bool) bool 
 }
 
 // many reports whether rows come at a rate at which a pause that is twice as long saves a lot, and does not make batches
-// so large that to store one takes long. Beside live streams a transaction of 2,000 rows shows in what they wait for.
+// so large that to store one takes long. Beside live streams a transaction of 2,000 rows shows in what they wait for. A
+// log that other processes use may be made anew at any time, which a fetch finds: there the pause stays short.
 func (p *pipeline) many(rows int, in time.Duration) bool {
 	inLinger := int(float64(rows) * float64(p.cfg.Linger) / float64(max(in, 1)))
-	return inLinger >= p.cfg.BatchStart/8 && inLinger <= p.cfg.BatchStart*3/8
+	return p.cfg.Alone && inLinger >= p.cfg.BatchStart/8 && inLinger <= p.cfg.BatchStart*3/8
 }
 
 // next returns how long after since the pipeline is to fetch again: about Linger, or about twice that when there are many

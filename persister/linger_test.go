@@ -53,13 +53,14 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestLingerWithManyRows: when many rows come, batches come half as often, but not when very many do.
+// TestLingerWithManyRows: when many rows come, batches come half as often, but not when very many do. The process is the
+// only one that stores the log.
 func TestLingerWithManyRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()
 		w := persistertest.NewWriter(key("r"), day)
 		log := &commitLog{begin: time.Now()}
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchStart: 400, Linger: time.Second,
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Alone: true, BatchStart: 400, Linger: time.Second,
 			Hooks: persister.Hooks{Stored: log.hook}})
 		for _, rows := range []int{1, 4, 5, 14, 16} { // in each tenth of a second
 			time.Sleep(5 * time.Millisecond) // never at the moment of a fetch

@@ -9,8 +9,8 @@
 // the log no longer holds.
 //
 // A single message is stored at once. While messages arrive in small numbers, a pipeline fetches at most once in
-// Config.Linger; meanwhile they wait in the log. When the context of Run ends in that pause, the pipeline fetches once
-// more.
+// Config.Linger, or in twice that; meanwhile they wait in the log. When the context of Run ends in that pause, the
+// pipeline fetches once more.
 //
 // # Contract
 //

@@ -49,7 +49,7 @@ func (w *wheel) put(a *alarm, due time.Time) {
 		w.slots, w.begun = make(map[int64][]*alarm), time.Now()
 	}
 	a.set.Store(true)
-	a.slot = max(int64(due.Sub(w.begun)/wheelTick)+1, w.next)
+	a.slot = max(int64(due.Sub(w.begun)/wheelTick)+1, w.next, 1)
 	w.slots[a.slot] = append(w.slots[a.slot], a)
 	w.arm(a.slot)
 }

@@ -45,6 +45,9 @@ func TestWheelWakesTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w wheel
 		begun := time.Now()
+		late := napper{spoke: begun.Add(-time.Hour)}
+		late.of = &late
+		w.put(&late.alarm, late.spoke)
 		var silent, busy, gone napper
 		for _, n := range []*napper{&silent, &busy, &gone} {
 			n.of, n.spoke = n, begun
@@ -69,12 +72,13 @@ func TestWheelWakesTheSilent(t *testing.T) {
 			{"silent", silent.woken, time.Second},
 			{"busy", busy.woken, 11 * time.Second},
 			{"gone", gone.woken, 0},
+			{"late", late.woken, time.Nanosecond},
 		} {
-			late := slices.IndexFunc(c.woken, func(at time.Time) bool {
+			wrong := slices.IndexFunc(c.woken, func(at time.Time) bool {
 				d := at.Sub(begun) - c.from
 				return c.from == 0 || d < 0 || d > wheelTick
 			})
-			if late >= 0 || c.from > 0 && len(c.woken) != 1 {
+			if wrong >= 0 || c.from > 0 && len(c.woken) != 1 {
 				t.Errorf("%s: woken at %v, want once after %v", c.what, c.woken, c.from)
 			}
 		}

@@ -32,6 +32,9 @@ type call struct {
 	late   error // why the caller may not, of a route that says so late
 	clean  bool  // the stream's client received a clean end
 	direct bool  // the connection was taken over from the HTTP server
+	parked bool  // somebody else ends it
+
+	lasting protocol.Lasting // nil: nothing is listened to
 }
 
 // speak makes p the protocol in which the request is answered; nil is the server itself. Its clients find the request's id

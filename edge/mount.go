@@ -76,11 +76,7 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 		}
 		plain := func(c *call) error {
 			c.MaxMessage = rt.MaxMessage
-			err := serve(&c.Call)
-			if p, ok := err.(*protocol.Parting); ok { //nolint:errorlint // it is handed over, never wrapped
-				return s.part(c, p)
-			}
-			return err
+			return serve(&c.Call)
 		}
 		if err := s.add(rt.Pattern, plain, rt.Needs, nil, p); err != nil {
 			return err

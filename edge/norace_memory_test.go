@@ -3,16 +3,11 @@
 package edge_test
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"runtime"
-	"strings"
 	"testing"
-	"time"
 
-	"agentstream/edge"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -30,42 +25,6 @@ func collected() (m runtime.MemStats) {
 	}
 	runtime.ReadMemStats(&m)
 	return m
-}
-
-// small is a client that holds nothing but its connection.
-type small struct {
-	t    testing.TB
-	conn net.Conn
-}
-
-// tiny opens a connection and sends a request.
-func (h *house) tiny(head string, headers ...string) small {
-	h.t.Helper()
-	conn, err := net.Dial("tcp", h.addr)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	c := small{h.t, conn}
-	c.send(head + " HTTP/1.1\r\nHost: h\r\n" + strings.Join(append(headers, "\r\n"), "\r\n"))
-	return c
-}
-
-func (c small) send(text string) {
-	c.t.Helper()
-	if _, err := io.WriteString(c.conn, text); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// until reads until there is a text at the end of what came.
-func (c small) until(buf []byte, text string) {
-	c.t.Helper()
-	for n := 0; !bytes.Contains(buf[:n], []byte(text)); {
-		m, err := c.conn.Read(buf[n:])
-		if n += m; err != nil {
-			c.t.Fatalf("%v behind %q", err, buf[:n])
-		}
-	}
 }
 
 // dialled returns what the clients' side of n connections takes: nobody accepts them, so there is no other side.
@@ -142,41 +101,4 @@ func TestWatchedRunsAreSmall(t *testing.T) {
 		t.Errorf("%d objects for each watched run, want at most %d", objects, mostObjects)
 	}
 	closeAll(clients)
-}
-
-// Publish streams over HTTP/1.1 on which nothing comes are small, also when something came before.
-func TestIdlePublishStreamsAreSmall(t *testing.T) {
-	const streams, most = 1000, 16 << 10
-	h := newHouse(t, func(c *edge.Config) { c.KeepAlive = 200 * time.Millisecond })
-	line, buf := lineOf("a", "")+"\n", make([]byte, 64<<10)
-	open := func(n int) (list []small) {
-		for range n {
-			c := h.tiny("POST "+publishPath, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked")
-			c.send(fmt.Sprintf("%x\r\n%s\r\n", len(line), line))
-			c.until(buf, `"last_seq"`)
-			list = append(list, c)
-		}
-		return list
-	}
-	rest := func(n int) { // what has stored the events ends when nothing more comes
-		eventually(t, "one goroutine is left for each stream", func() bool { return runtime.NumGoroutine() < n+20 })
-	}
-	goroutines := runtime.NumGoroutine()
-	clients := open(1)
-	rest(goroutines)
-	before := inUse()
-	clients = append(clients, open(streams)...)
-	rest(goroutines + streams)
-	each := (inUse() - before) / streams
-	t.Logf("%d bytes for each of %d streams", each, streams)
-	if each > most {
-		t.Errorf("%d bytes for each stream, want at most %d", each, most)
-	}
-	closeAll(clients)
-}
-
-func closeAll(clients []small) {
-	for _, c := range clients {
-		_ = c.conn.Close()
-	}
 }

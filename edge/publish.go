@@ -29,7 +29,7 @@ func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 	return s.add(st.Pattern, s.publishCall, auth.ScopeWrite, bound, p)
 }
 
-// part lets an answer go on on its connection.
+// part lets an answer go on on its connection, without the goroutine of the HTTP server.
 func (s *Server) part(c *call, p *protocol.Parting) error {
 	d, err := transport.OpenDuplex(c.Writer.ResponseWriter, c.Request, s.cfg.WriteTimeout)
 	c.taken(http.StatusOK)
@@ -37,20 +37,75 @@ func (s *Server) part(c *call, p *protocol.Parting) error {
 		p.Life.End(nil)
 		return err
 	}
-	p.Life.Leave()
 	c.forget()
 	s.live.Took(p.Life, d)
+	l := p.Apart(d)
 	go func() {
 		err := ends.ErrPanic // until it has returned
 		defer func() {
 			v := recover()
-			p.Life.End(nil)
+			l.Leave()
 			c.over(v, err)
 		}()
-		err = p.Carry(d)
+		err = s.listen(d, l)
 	}()
 	return live.ErrParked
 }
+
+// listen reads until the client has said all, or is gone, or the answer takes nothing more. While nothing comes it holds little
+// memory, and little of the stack: what stands on it is multiplied by the clients that say nothing, and the collector halves the
+// stack of one that waits only where less than a quarter of it is used.
+func (s *Server) listen(body io.Reader, l protocol.Lasting) error {
+	r := s.reading(l)
+	for !r.over {
+		r.took(body.Read(r.b))
+	}
+	return l.End(r.err)
+}
+
+// reading is how far the reading of what a client sends is.
+type reading struct {
+	s     *Server
+	l     protocol.Lasting
+	b     []byte           // into which is read next
+	large *[largeSize]byte // nil: little comes
+	over  bool
+	err   error
+	small [smallSize]byte
+}
+
+func (s *Server) reading(l protocol.Lasting) *reading {
+	r := &reading{s: s, l: l}
+	r.b = r.small[:]
+	return r
+}
+
+// took deals with what was read.
+func (r *reading) took(n int, err error) {
+	if n > 0 {
+		r.err = r.l.Take(r.b[:n])
+	}
+	switch {
+	case r.err != nil || err == io.EOF: //nolint:errorlint // it is a reader's
+		r.over = true
+	case err != nil:
+		r.over, r.err = true, r.l.Broken(err)
+	}
+	switch {
+	case n == smallSize && r.large == nil && !r.over:
+		r.large = r.s.large.Get().(*[largeSize]byte)
+		r.b = r.large[:]
+	case r.large != nil && (n <= smallSize || r.over):
+		r.s.large.Put(r.large)
+		r.b, r.large = r.small[:], nil
+	}
+}
+
+// How much is read at once from a client that says little, and from one that says much, in bytes.
+const (
+	smallSize = 512 - 80 // with what else a reading has
+	largeSize = 32 << 10
+)
 
 // publishOn makes the stream of a WebSocket. Each message is one line, or several.
 func (s *Server) publishOn(t *protocol.Talk) error {
@@ -103,86 +158,96 @@ func (s *Server) publishCall(c *call) error {
 	if !grpc.Speaks(c.Request) {
 		return ends.ErrMediaType
 	}
-	var end error
-	err := c.route.rpcs.ServeBoth(c.Writer, c.Request, func(ctx context.Context, receive func() ([]byte, error), sink transport.Sink) transport.End {
-		end = s.publishOver(ctx, c, receive, sink)
-		return c.lastWord(end)
+	both, err := c.route.rpcs.Begin(c.Writer, c.Request)
+	if err != nil {
+		return err
+	}
+	l := live.Alone(c.Caller) // who reads finds out that its client has left
+	if _, ends := both.Ctx.Deadline(); ends {
+		context.AfterFunc(both.Ctx, func() { l.End(context.Cause(both.Ctx)) })
+	}
+	m := &messages{Both: both, c: c, life: l, words: c.Protocol.Dialect.(dialect.Publishing), lines: &s.lines}
+	if err := s.openCall(m); err != nil {
+		defer l.End(nil)
+		_ = both.Finish(c.lastWord(err)) // why it does not get through says less
+		return err
+	}
+	m.stream = s.rest.Publisher(both.Ctx, c.Caller.Tenant, publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: m.deliver,
+		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, m.words, r) }})
+	rc := http.NewResponseController(c.Writer)
+	m.unwatch = l.Upon(func() {
+		m.stream.Stop(context.Cause(l.Ctx))
+		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the client is gone
 	})
-	if end != nil {
-		return end
+	return &protocol.Parting{Life: l, Here: m}
+}
+
+// openCall accepts a call.
+func (s *Server) openCall(m *messages) error {
+	if err := s.live.Join(m.life, &m.c.Report); err != nil {
+		return err
+	}
+	m.life.Expire()
+	m.c.Stream = m.c.route.stream
+	if m.c.Request.ProtoMajor == 1 { // gRPC-Web
+		if err := http.NewResponseController(m.c.Writer).EnableFullDuplex(); err != nil {
+			return err
+		}
+	}
+	_, err := m.Flush()
+	return live.Ended(m.life.Ctx, err)
+}
+
+// messages is a stream over a call.
+type messages struct {
+	*grpc.Both
+	c       *call
+	life    *live.Life
+	words   dialect.Publishing
+	stream  *publish.Stream
+	unwatch func()
+	lines   *transport.Buffers
+}
+
+// Take takes bytes, in which messages begin and end anywhere.
+func (m *messages) Take(b []byte) error {
+	line := m.lines.Get()
+	defer m.lines.Put(line)
+	return m.Both.Take(b, func(message []byte) (err error) {
+		if *line, err = m.words.AppendPublished((*line)[:0], message); err != nil {
+			return m.stream.Skip(err)
+		}
+		return m.stream.Message(*line)
+	})
+}
+
+// End waits until what was taken is answered.
+func (m *messages) End(err error) error {
+	if err == nil {
+		err = m.Whole()
+	}
+	err = live.Ended(m.life.Ctx, err)
+	if errors.Is(err, dialect.ErrClientGone) || errors.Is(err, dialect.ErrSlowClient) {
+		m.stream.Drop(err)
+	}
+	ferr := m.stream.Finish(nil)
+	if m.c.Events = m.stream.Stored(); errors.Is(err, publish.ErrGarbage) {
+		err = dialect.Refuse(dialect.ErrBadRequest, "not an event of a run")
+	} else {
+		err = errors.Join(err, ferr)
+	}
+	if ferr := m.Finish(m.c.lastWord(err)); err == nil {
+		err = ferr
 	}
 	return err
 }
 
-func (s *Server) publishOver(ctx context.Context, c *call, receive func() ([]byte, error), sink transport.Sink) error {
-	l := c.lifeIn(ctx)
-	defer l.End(nil)
-	if err := s.live.Join(l, &c.Report); err != nil {
-		return err
-	}
-	l.Expire()
-	c.Stream = c.route.stream
-	rc := http.NewResponseController(c.Writer)
-	if c.Request.ProtoMajor == 1 { // gRPC-Web
-		if err := rc.EnableFullDuplex(); err != nil {
-			return err
-		}
-	}
-	if _, err := sink.Flush(); err != nil {
-		return live.Ended(l.Ctx, err)
-	}
-	words := c.Protocol.Dialect.(dialect.Publishing)
-	stream := s.rest.Publisher(ctx, c.Caller.Tenant, publish.Client{
-		KeepAlive: s.cfg.KeepAlive,
-		Deliver: func(b []byte) error {
-			err := deliver(sink, b)
-			if err != nil {
-				l.End(err)
-			}
-			return err
-		},
-		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, words, r) },
-	})
-	unwatch := l.Upon(func() {
-		stream.Stop(context.Cause(l.Ctx))
-		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the client is gone
-	})
-	defer unwatch()
-	err := live.Ended(l.Ctx, publishMessages(stream, words, receive))
-	garbage := errors.Is(err, publish.ErrGarbage)
-	if errors.Is(err, dialect.ErrClientGone) || errors.Is(err, dialect.ErrSlowClient) {
-		stream.Drop(err)
-	}
-	ferr := stream.Finish(nil)
-	if c.Events = stream.Stored(); garbage {
-		return dialect.Refuse(dialect.ErrBadRequest, "not an event of a run")
-	}
-	return errors.Join(err, ferr)
-}
-
-// publishMessages feeds what the client sends.
-func publishMessages(stream *publish.Stream, words dialect.Publishing, receive func() ([]byte, error)) error {
-	var line []byte
-	for {
-		message, err := receive()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if line, err = words.AppendPublished(line[:0], message); err != nil {
-			err = stream.Skip(err)
-		} else {
-			err = stream.Message(line)
-		}
-		if err != nil {
-			return err
-		}
-		if cap(line) > schema.MaxEventBytes/8 {
-			line = nil
-		}
-	}
+// Leave ends what the stream has started, where End could not.
+func (m *messages) Leave() {
+	m.unwatch()
+	m.life.End(nil)
+	m.stream.Drop(dialect.ErrClientGone)
+	_ = m.stream.Finish(nil) // End has its error
 }
 
 // appendMessage appends a receipt as a message behind its length, so that several can be delivered together.
@@ -194,16 +259,19 @@ func appendMessage(dst []byte, words dialect.Publishing, r *dialect.Receipt) []b
 }
 
 // deliver sends what appendMessage has made.
-func deliver(sink transport.Sink, b []byte) error {
+func (m *messages) deliver(b []byte) (err error) {
 	frame := make([]dialect.Frame, 1)
-	for len(b) > 0 {
+	for len(b) > 0 && err == nil {
 		n := 4 + int(binary.BigEndian.Uint32(b))
 		frame[0].Data = b[4:n]
-		if err := sink.Write(frame); err != nil {
-			return err
-		}
+		err = m.Write(frame)
 		b = b[n:]
 	}
-	_, err := sink.Flush()
+	if err == nil {
+		_, err = m.Flush()
+	}
+	if err != nil {
+		m.life.End(err)
+	}
 	return err
 }

@@ -2,9 +2,7 @@ package edge_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -91,41 +89,6 @@ func TestPublishSocket(t *testing.T) {
 	if n := len(h.inLog("g")); n != 3 {
 		t.Errorf("%d lines are stored, 3 were sent before garbage", n)
 	}
-}
-
-// Streams on which nothing comes hold little: no goroutine, and heap and stacks of both sides.
-func TestIdlePublishSocketsAreSmall(t *testing.T) {
-	const conns, most = 1000, 16 << 10
-	h := newHouse(t)
-	memory := func() uint64 {
-		for range 3 {
-			runtime.GC()
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc + m.StackInuse
-	}
-	taps := []*tap{h.mustTap("ws", publishPath, 0)}
-	before, goroutines := memory(), runtime.NumGoroutine()
-	for range conns {
-		taps = append(taps, h.mustTap("ws", publishPath, 0))
-	}
-	eventually(t, "no goroutine is held", func() bool { return runtime.NumGoroutine() < goroutines+20 })
-	each := (memory() - before) / conns
-	t.Logf("%d bytes for each of %d streams", each, conns)
-	if each > most {
-		t.Errorf("%d bytes for each stream, want at most %d", each, most)
-	}
-	for i, k := range taps {
-		if i%100 == 0 {
-			k.send(clientFrame(0x81, lineOf(fmt.Sprint("r", i), "")))
-			if got := k.receipts(1); got[0] != fmt.Sprintf("1 r%d: 1-1", i) {
-				t.Error(got)
-			}
-		}
-		_ = k.tcp.Close()
-	}
-	h.vacant()
 }
 
 // request is an encoded agent.v1.PublishRequest.

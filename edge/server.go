@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"agentstream/edge/auth"
@@ -19,6 +20,7 @@ import (
 	"agentstream/edge/rest"
 	"agentstream/edge/runs"
 	"agentstream/edge/state"
+	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/edge/transport/poll"
 	"agentstream/edge/transport/sse"
@@ -37,6 +39,8 @@ type Server struct {
 	node   *protocol.Node
 	live   *live.Live
 	rest   *rest.API
+	large  sync.Pool         // of *[largeSize]byte
+	lines  transport.Buffers // made of messages
 	failed failures
 	routes []*route
 	allow  string // headers that pages of other origins may send
@@ -66,6 +70,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls}
+	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.rooms(); err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
@@ -162,8 +167,17 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 // maxURI bounds the request target, in bytes. What the header limit lets through above it is 414.
 const maxURI = 8 << 10
 
+// serve has little on its stack while it listens: see there.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{of: s, begun: time.Now()}
+	defer c.leave()
+	if l := s.begin(c, w, r); l != nil {
+		c.err = s.listen(r.Body, l)
+	}
+}
+
+// begin does what a request asks for, and returns what is left to be listened to.
+func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol.Lasting {
 	c.Request, c.ID = r, requestID(r.Header)
 	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
@@ -171,17 +185,32 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	h["X-Content-Type-Options"] = protocol.HeaderNoSniff
 	c.Node = s.node
 	s.cors(c)
-	parked := false
-	defer func() {
-		c.In.Leave()
-		if v := recover(); !parked {
-			c.finish(v)
-		}
-	}()
 	err := s.dispatch(c)
-	if parked = err == live.ErrParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+	p, parting := err.(*protocol.Parting) //nolint:errorlint // it is handed over, never wrapped
+	if parting && p.Here != nil {
+		c.lasting = p.Here
+		return p.Here
+	}
+	if parting {
+		err = s.part(c, p)
+	}
+	if c.parked = err == live.ErrParked; !c.parked { //nolint:errorlint // it is handed over, never wrapped
 		c.err = err
 	}
+	return nil
+}
+
+// leave ends what the server's goroutine does for a call.
+func (c *call) leave() {
+	v := recover()
+	c.In.Leave()
+	if c.parked {
+		return
+	}
+	if c.lasting != nil {
+		c.lasting.Leave()
+	}
+	c.finish(v)
 }
 
 func (s *Server) dispatch(c *call) (err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,17 +20,25 @@ type Life struct {
 	Caller auth.Caller
 	Ctx    context.Context
 	Cancel context.CancelCauseFunc
-	apart  func() bool                             // the request's end is no longer the stream's
-	parked atomic.Pointer[view]                    // where the stream is parked: nobody waits for ctx there
+	apart  func() bool          // the request's end is no longer the stream's
+	parked atomic.Pointer[view] // where the stream is parked: nobody waits for ctx there
+	upon   atomic.Pointer[uponEnd]
+	expiry atomic.Pointer[time.Timer]              // ends it with its credential
 	ss     *Session                                // that is parked
 	conn   interface{ Cut() }                      // taken over from the HTTP server; nil: it is the server's
 	first  atomic.Pointer[context.CancelCauseFunc] // ends what opens the stream; nil: it is open
 }
 
-// NewLife begins a life with a request.
-func NewLife(request context.Context, caller auth.Caller) *Life {
+// Alone begins a life that ends with End and with nothing else.
+func Alone(caller auth.Caller) *Life {
 	l := &Life{Caller: caller}
 	l.Ctx, l.Cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// NewLife begins a life with a request.
+func NewLife(request context.Context, caller auth.Caller) *Life {
+	l := Alone(caller)
 	l.apart = context.AfterFunc(request, func() { l.End(context.Cause(request)) })
 	return l
 }
@@ -43,6 +52,12 @@ func (l *Life) End(err error) {
 	}
 	if v := l.parked.Load(); v != nil {
 		go v.unpark(l.ss)
+	}
+	if u := l.upon.Swap(nil); u != nil {
+		go u.run()
+	}
+	if t := l.expiry.Load(); t != nil {
+		t.Stop()
 	}
 }
 
@@ -58,17 +73,29 @@ func (l *Life) opening(open func(context.Context) error) error {
 	return open(ctx)
 }
 
-// Upon has do called when the stream ends, unless stop was called before. stop waits while do is under way, so that it may use
-// what lasts as long as its caller.
+// uponEnd is what is done at the end of a life.
+type uponEnd struct {
+	do  func()
+	ran sync.WaitGroup
+}
+
+func (u *uponEnd) run() {
+	defer u.ran.Done()
+	u.do()
+}
+
+// Upon has do called when End is, unless stop was called before. stop waits while do is under way, so that it may use
+// what lasts as long as its caller. A life has one.
 func (l *Life) Upon(do func()) (stop func()) {
-	done := make(chan struct{})
-	unwatch := context.AfterFunc(l.Ctx, func() {
-		defer close(done)
-		do()
-	})
+	u := &uponEnd{do: do}
+	u.ran.Add(1)
+	l.upon.Store(u)
+	if l.Ctx.Err() != nil && l.upon.CompareAndSwap(u, nil) {
+		go u.run()
+	}
 	return func() {
-		if !unwatch() {
-			<-done
+		if !l.upon.CompareAndSwap(u, nil) {
+			u.ran.Wait()
 		}
 	}
 }
@@ -82,8 +109,10 @@ func (l *Life) Leave() {
 // Expire ends the stream with its credential.
 func (l *Life) Expire() {
 	if at := l.Caller.Expires; !at.IsZero() {
-		timer := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
-		context.AfterFunc(l.Ctx, func() { timer.Stop() })
+		t := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
+		if l.expiry.Store(t); l.Ctx.Err() != nil {
+			t.Stop()
+		}
 	}
 }
 

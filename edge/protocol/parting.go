@@ -5,11 +5,25 @@ import (
 	"agentstream/edge/transport"
 )
 
-// Parting is the error of a route whose answer goes on without the HTTP server, on a goroutine of its own, when the server's has
-// ended: Carry is called with the connection, and ends it. Its error is the call's.
+// Parting is the error of a route whose answer goes on when it has returned, as long as the client sends.
 type Parting struct {
-	Life  *live.Life
-	Carry func(*transport.Duplex) error
+	Life *live.Life // which is not bound to the request
+	// Here is the answer; nil: Apart makes it, on the connection, which is taken over from the HTTP server.
+	Here  Lasting
+	Apart func(*transport.Duplex) Lasting
+}
+
+// Lasting is an answer while the client sends. One goroutine uses it.
+type Lasting interface {
+	// Broken is the error for one of reading what the client sends.
+	Broken(err error) error
+	// Take takes what was read, and may change it. It does not keep it.
+	Take(b []byte) error
+	// End ends the answer. err is why nothing more is taken, an error of Broken or of Take; nil is the client's end. The error is
+	// the call's.
+	End(err error) error
+	// Leave is called at last, whatever has happened. Nothing is written behind it.
+	Leave()
 }
 
 // Error makes a Parting an error, which no client sees.

@@ -157,11 +157,12 @@ func (in *input) spend(size int) error {
 		}
 		in.s.mu.Lock()
 		in.flush()
+		halted := in.s.halted()
 		in.s.mu.Unlock()
 		wait := time.NewTimer(max(over.Wait, time.Millisecond))
 		select {
 		case <-wait.C:
-		case <-in.s.halt:
+		case <-halted:
 			wait.Stop()
 			return nil // enter returns why
 		}
@@ -293,19 +294,16 @@ func (s *Stream) reserve(n int) error {
 		return nil
 	}
 	s.in.flush()
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	for {
-		err := s.client.Memory.Take(s.ctx, int64(n))
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.halt:
-			return err
-		default: // it has waited
-		}
+	take := func() error {
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		return s.client.Memory.Take(s.ctx, int64(n))
 	}
+	err := take()
+	for err != nil && s.stopped == nil { // it has waited
+		err = take()
+	}
+	return err
 }
 
 // free lets go of a line's block. It needs mu.

@@ -28,7 +28,8 @@ type Config struct {
 	MaxLine  int // bytes of one line; default schema.MaxEventBytes
 }
 
-func (c Config) withDefaults() Config {
+// Shared returns a configuration for New, complete with its defaults.
+func (c Config) Shared() *Config {
 	set := func(n *int, v int) {
 		if *n == 0 {
 			*n = v
@@ -38,7 +39,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxLines, 8<<10)
 	set(&c.MaxBytes, 4<<20)
 	set(&c.MaxLine, schema.MaxEventBytes)
-	return c
+	return &c
 }
 
 // Memory is what the lines of a stream take of the memory for bodies.

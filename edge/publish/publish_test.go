@@ -103,7 +103,7 @@ func TestAnyPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		d, r, m := newTill(), &reader{}, &room{}
-		s := New(t.Context(), d.config(), Client{Tenant: "acme", Memory: m, Deliver: r.deliver})
+		s := New(t.Context(), d.config().Shared(), Client{Tenant: "acme", Memory: m, Deliver: r.deliver})
 		var text strings.Builder
 		want := map[string][]string{}
 		var lines []string
@@ -163,7 +163,7 @@ func TestReceiptsJoin(t *testing.T) {
 		d, r := newTill(), &reader{}
 		a, b := make(chan struct{}), make(chan struct{})
 		d.hold = map[string]chan struct{}{"a": a, "b": b}
-		s := New(t.Context(), d.config(), Client{Tenant: "acme", Memory: &room{}, Deliver: r.deliver})
+		s := New(t.Context(), d.config().Shared(), Client{Tenant: "acme", Memory: &room{}, Deliver: r.deliver})
 		delivered := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -207,7 +207,7 @@ func TestSlowRun(t *testing.T) {
 	d.hold["slow"] = gate
 	cfg := d.config()
 	cfg.MaxLines = 100
-	s := New(t.Context(), cfg, Client{Deliver: r.deliver})
+	s := New(t.Context(), cfg.Shared(), Client{Deliver: r.deliver})
 	feed := func(l string) {
 		if err := s.Feed([]byte(l + "\n")); err != nil {
 			t.Error(err)
@@ -256,7 +256,7 @@ func TestGone(t *testing.T) {
 	cfg := d.config()
 	cfg.MaxLines = 3
 	m := &room{}
-	s := New(t.Context(), cfg, Client{Memory: m, Deliver: r.deliver})
+	s := New(t.Context(), cfg.Shared(), Client{Memory: m, Deliver: r.deliver})
 	fed := make(chan error)
 	go func() { fed <- s.Feed([]byte(strings.Repeat(line("a", 1)+"\n", 10))) }()
 	for d.held.Load() == 0 {
@@ -275,7 +275,7 @@ func TestGone(t *testing.T) {
 	}
 	// One that does not take its answers is the same.
 	d, r = newTill(), &reader{fails: dialect.ErrSlowClient}
-	s = New(t.Context(), d.config(), Client{Deliver: r.deliver})
+	s = New(t.Context(), d.config().Shared(), Client{Deliver: r.deliver})
 	var err error
 	for err == nil {
 		err = s.Feed([]byte(line("a", 1) + "\n"))
@@ -290,7 +290,7 @@ func TestTroubleOfARun(t *testing.T) {
 	d, r := newTill(), &reader{}
 	d.no[line("a", 1)] = &producers.Refusal{Status: 503, Code: "UNAVAILABLE", Message: "m", Retry: 2}
 	d.no[line("b", 1)] = &producers.Refusal{Status: 409, Code: "RUN-ENDED", Message: "m"}
-	s := New(t.Context(), d.config(), Client{Deliver: r.deliver, KeepAlive: 1, Sign: []byte("\n")})
+	s := New(t.Context(), d.config().Shared(), Client{Deliver: r.deliver, KeepAlive: 1, Sign: []byte("\n")})
 	for i := range 4 {
 		if err := s.Message([]byte(line("a", i) + "\n" + line("b", i))); err != nil {
 			t.Fatal(err)
@@ -322,7 +322,7 @@ func BenchmarkStream(b *testing.B) {
 		}
 		return answers
 	}
-	s := New(b.Context(), cfg, Client{Deliver: func([]byte) error { return nil }})
+	s := New(b.Context(), cfg.Shared(), Client{Deliver: func([]byte) error { return nil }})
 	var text []byte
 	for i := range 100 {
 		text = append(text, fmt.Sprintf(`{"run_id":"run_%d","type":"text.delta","payload":{"text":%q}}`+"\n", i%64, strings.Repeat("word ", 36))...)

@@ -21,14 +21,14 @@ func appendText(dst []byte, s string) []byte {
 
 // Stream is one client that publishes.
 type Stream struct {
-	cfg    Config
+	cfg    *Config
 	client Client
 	ctx    context.Context // of appends; it ends with them
 
 	in input // of the goroutine that feeds
 
 	mu     sync.Mutex
-	work   sync.Cond // a run has work, or workers are to end
+	work   sync.Cond // a run has work, or no line is left
 	change sync.Cond // lines were answered, answers delivered, or the stream is over
 
 	lanes   map[string]*lane
@@ -37,26 +37,26 @@ type Stream struct {
 	workers int
 	idle    int    // workers that wait
 	woken   int    // workers that waited and were given work
-	leave   int    // workers that wait and are to end
 	bad     int    // lanes with a refusal
 	cur     *block // that is being filled
 
 	lines int // that are not answered
 	bytes int // of them
 
-	out     []byte // answers that are not delivered
-	spare   []byte
+	out   []byte // answers that are not delivered
+	spare []byte
+	beat  *time.Timer // nil: there is nothing to show, and nothing to let go of
+
 	writing bool
 	join    *time.Timer // delivers what is joined; nil before the first time
 	joins   bool        // it will
 	quiet   bool        // nothing was delivered since the last beat
-	beat    *time.Timer
+	over    bool        // workers end when nothing is left
 
-	halt    chan struct{} // closed when stopped
+	halt    chan struct{} // closed when stopped; nil: nobody has asked
 	stored  int           // lines
 	stopped error         // why nothing more is fed
 	failed  error         // of Deliver
-	over    bool          // workers end when nothing is left
 }
 
 // lane is a run's lines that wait.
@@ -84,19 +84,27 @@ const overhead = 192
 // ErrGarbage reports that the client does not send lines of JSON. The client has been told.
 var ErrGarbage = errors.New("publish: not lines of JSON")
 
-// New makes a stream. It starts nothing but a timer. Appends go on when ctx has ended.
-func New(ctx context.Context, cfg Config, client Client) *Stream {
-	s := &Stream{cfg: cfg.withDefaults(), client: client, ctx: context.WithoutCancel(ctx), halt: make(chan struct{})}
+// New makes a stream. It starts nothing but a timer. Appends go on when ctx has ended. cfg is Shared.
+func New(ctx context.Context, cfg *Config, client Client) *Stream {
+	s := &Stream{cfg: cfg, client: client, ctx: context.WithoutCancel(ctx), quiet: true}
 	if s.client.Form == nil {
 		s.client.Form = AppendJSON
 	}
 	s.work.L, s.change.L = &s.mu, &s.mu
 	s.in.s = s
-	if every := client.KeepAlive; every > 0 {
-		s.quiet = true
-		s.beat = time.AfterFunc(every, s.tick)
+	if client.Sign != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rouse()
 	}
 	return s
+}
+
+// rouse begins the time to the next beat, unless it has begun. It needs mu.
+func (s *Stream) rouse() {
+	if every := s.client.KeepAlive; every > 0 && s.beat == nil {
+		s.beat = time.AfterFunc(every, s.tick)
+	}
 }
 
 // tick shows a sign of life and lets go of what an idle stream needs not.
@@ -111,12 +119,15 @@ func (s *Stream) tick() {
 		s.flush()
 	}
 	if s.lines == 0 {
-		s.leave = s.idle
-		s.work.Broadcast()
 		s.prune()
-		s.spare = nil
+		if s.spare = nil; !s.joins {
+			s.join = nil
+		}
 	}
-	s.quiet = true
+	if s.quiet = true; s.lanes == nil && s.client.Sign == nil {
+		s.beat = nil
+		return
+	}
 	s.beat.Reset(s.client.KeepAlive)
 }
 
@@ -131,9 +142,22 @@ func (s *Stream) Stop(err error) {
 func (s *Stream) stop(err error) {
 	if s.stopped == nil {
 		s.stopped = err
-		close(s.halt)
+		if s.halt != nil {
+			close(s.halt)
+		}
 		s.change.Broadcast()
 	}
+}
+
+// halted returns a channel that is closed when nothing more is fed. It needs mu.
+func (s *Stream) halted() <-chan struct{} {
+	if s.halt == nil {
+		s.halt = make(chan struct{})
+		if s.stopped != nil {
+			close(s.halt)
+		}
+	}
+	return s.halt
 }
 
 // Drop is Stop for a client that is gone: what waits and was not begun is not stored.
@@ -216,6 +240,7 @@ func (s *Stream) lane(run []byte) *lane {
 	}
 	if s.lanes == nil {
 		s.lanes = make(map[string]*lane)
+		s.rouse()
 	}
 	l = &lane{run: string(run)}
 	s.lanes[l.run] = l

@@ -66,26 +66,20 @@ func (s *Stream) serve() {
 	s.change.Broadcast()
 }
 
-// wait reports whether the worker was given work. It needs mu.
+// wait reports whether the worker was given work. It waits only while others append: a stream on which nothing happens has no
+// goroutine. It needs mu.
 func (s *Stream) wait() bool {
-	if s.over || s.idle >= keptIdle {
+	if s.lines == 0 || s.over || s.idle >= keptIdle {
 		return false
 	}
-	if s.idle++; s.lines == 0 {
-		s.change.Broadcast()
+	for s.idle++; s.woken == 0; s.work.Wait() {
+		if s.lines == 0 || s.over {
+			s.idle--
+			return false
+		}
 	}
-	for s.woken == 0 && s.leave == 0 && !s.over {
-		s.work.Wait()
-	}
-	if s.woken > 0 {
-		s.woken--
-		return true
-	}
-	if s.leave > 0 {
-		s.leave--
-	}
-	s.idle--
-	return false
+	s.woken--
+	return true
 }
 
 // drain appends until no run is ready. It needs mu.
@@ -217,5 +211,8 @@ func (s *Stream) release(places []place) {
 		s.lines -= max(1, len(places[i].lines))
 		s.bytes -= places[i].size
 		s.free(places[i].from)
+	}
+	if s.lines == 0 && s.idle > 0 {
+		s.work.Broadcast()
 	}
 }

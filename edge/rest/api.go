@@ -2,7 +2,6 @@ package rest
 
 import (
 	"log/slog"
-	"sync"
 	"time"
 
 	"agentstream/edge/auth"
@@ -10,6 +9,7 @@ import (
 	"agentstream/edge/limits"
 	"agentstream/edge/live"
 	"agentstream/edge/protocol"
+	"agentstream/edge/publish"
 	"agentstream/edge/runs"
 	"agentstream/edge/state"
 	"agentstream/edge/transport/jsonl"
@@ -50,13 +50,16 @@ type API struct {
 	ids   *schema.IDs
 	jsonl *jsonl.Transport
 	blobs blobsUsed
-	large *sync.Pool // of memory in which streams are read
+
+	publishing *publish.Config // what all streams have in common
 }
 
 // New starts nothing.
 func New(cfg Config) (*API, error) {
 	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
-	return &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files, large: newLarge()}, err
+	a := &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}
+	a.publishing = publish.Config{Store: a.Lines, Has: a.has, Refuse: a.Refusal, Limits: cfg.Limits}.Shared()
+	return a, err
 }
 
 // Routes returns the paths.

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"os"
 	"time"
 
 	"agentstream/edge/body"
+	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
 	"agentstream/edge/protocol"
@@ -58,9 +59,9 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	if err := c.In.Share.Take(c.Request.Context(), int64(min(lines, len(in.Body)/2))*batchLine); err != nil {
 		return err
 	}
-	cfg := a.publishing()
+	cfg := *a.publishing
 	cfg.MaxLine = int(a.movable())
-	answers := publish.New(c.Request.Context(), cfg, publish.Client{Tenant: c.Caller.Tenant}).Batch(in.Body, opt.IdempotencyKey)
+	answers := publish.New(c.Request.Context(), &cfg, publish.Client{Tenant: c.Caller.Tenant}).Batch(in.Body, opt.IdempotencyKey)
 	if len(answers) == 0 {
 		return &schema.BatchError{Line: 1, Err: fmt.Errorf("no event: %w", schema.ErrMalformed)}
 	}
@@ -81,16 +82,11 @@ func linesHeader(c *protocol.Call) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// publishing is what all streams have in common.
-func (a *API) publishing() publish.Config {
-	return publish.Config{Store: a.Lines, Has: a.has, Refuse: a.Refusal, Limits: a.cfg.Limits}
-}
-
 // Publisher makes a stream for lines of a client, whose answers deliver writes.
 func (a *API) Publisher(ctx context.Context, tenant string, client publish.Client) *publish.Stream {
 	client.Tenant, client.Patient = tenant, true
 	client.Memory = a.cfg.Bodies.Share(tenant)
-	return publish.New(ctx, a.publishing(), client)
+	return publish.New(ctx, a.publishing, client)
 }
 
 // has reports whether event seq of a run has this id.
@@ -108,19 +104,19 @@ func (a *API) publishStream(c *protocol.Call) error {
 	if err := body.Plain(c.Request.Header, linesType, "text/plain"); err != nil {
 		return err
 	}
-	l := live.NewLife(c.Request.Context(), c.Caller)
+	l := live.Alone(c.Caller) // who reads finds out that its client has left
 	if err := a.cfg.Live.Join(l, &c.Report); err != nil {
-		l.End(nil)
 		return err
 	}
 	l.Expire()
 	if transport.Duplexes(c.Writer.ResponseWriter, c.Request) {
 		linesHeader(c)
-		return &protocol.Parting{Life: l, Carry: func(d *transport.Duplex) error {
-			return d.End(a.publishOver(l, &c.Report, d, d.Stop, func(b []byte) error { _, err := d.Write(b); return err }))
+		return &protocol.Parting{Life: l, Apart: func(d *transport.Duplex) protocol.Lasting {
+			s := &lines{over: d.End}
+			a.open(s, l, &c.Report, d, d.Stop)
+			return s
 		}}
 	}
-	defer l.End(nil)
 	rc := http.NewResponseController(c.Writer)
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("full duplex: %w", err)
@@ -131,70 +127,80 @@ func (a *API) publishStream(c *protocol.Call) error {
 		return err
 	}
 	stop := func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is gone
-	return a.publishOver(l, &c.Report, c.Request.Body, stop, func(b []byte) error {
-		_, err := out.Write(b)
-		if err == nil {
-			err = out.Flush()
-		}
-		return err
-	})
+	s := &lines{request: c.Request}
+	a.open(s, l, &c.Report, flushed{out}, stop)
+	return &protocol.Parting{Life: l, Here: s}
 }
 
-// publishOver serves a stream. stop ends the reading of lines, and write sends receipts.
-func (a *API) publishOver(l *live.Life, report *live.Report, lines io.Reader, stop func(), write func([]byte) error) error {
-	s := a.Publisher(l.Ctx, l.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: []byte{'\n'},
+// flushed is a response that is pushed to the client with each write.
+type flushed struct{ *transport.Response }
+
+func (f flushed) Write(b []byte) (int, error) {
+	n, err := f.Response.Write(b)
+	if err == nil {
+		err = f.Flush()
+	}
+	return n, err
+}
+
+// lines is a stream over a body that stays open.
+type lines struct {
+	life    *live.Life
+	report  *live.Report
+	request *http.Request // of the body; nil: it was taken over
+	stream  *publish.Stream
+	unwatch func()
+	over    func(error) error // ends the connection; nil: it is the HTTP server's
+}
+
+// open begins a stream. stop ends the reading of the body, and to takes receipts.
+func (a *API) open(s *lines, l *live.Life, report *live.Report, to io.Writer, stop func()) {
+	s.life, s.report = l, report
+	s.stream = a.Publisher(l.Ctx, l.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: sign,
 		Deliver: func(b []byte) error {
-			err := write(b)
+			_, err := to.Write(b)
 			if err != nil {
 				l.End(err)
 			}
 			return err
 		}})
-	unwatch := l.Upon(func() {
-		s.Stop(context.Cause(l.Ctx))
+	s.unwatch = l.Upon(func() {
+		s.stream.Stop(context.Cause(l.Ctx))
 		stop()
 	})
-	defer unwatch()
-	err := s.End(live.Ended(l.Ctx, a.feed(s, lines)))
-	report.Events = s.Stored()
+}
+
+var sign = []byte{'\n'}
+
+// Broken is the error for one of the body.
+func (l *lines) Broken(err error) error {
+	late := errors.Is(err, os.ErrDeadlineExceeded)
+	if r := l.request; r != nil && !late && (r.ProtoMajor > 1 || r.Context().Err() != nil) { // HTTP/2 has no body that is malformed
+		return fmt.Errorf("body cannot be read: %w: %w", dialect.ErrClientGone, err)
+	}
+	return body.BodyError(err)
+}
+
+// Take takes bytes, in which lines begin and end anywhere.
+func (l *lines) Take(b []byte) error { return l.stream.Feed(b) }
+
+// End waits until what was taken is answered.
+func (l *lines) End(err error) error {
+	if err == nil {
+		err = l.stream.Message(nil)
+	}
+	err = l.stream.End(live.Ended(l.life.Ctx, err))
+	l.report.Events = l.stream.Stored()
+	if l.over != nil {
+		err = l.over(err)
+	}
 	return err
 }
 
-// feed reads lines until the client has said all, or is gone, or the stream takes nothing more. While nothing comes it
-// holds little memory.
-func (a *API) feed(s *publish.Stream, from io.Reader) error {
-	var small [512]byte
-	b, large := small[:], (*[feedSize]byte)(nil)
-	defer func() { a.giveLarge(large) }()
-	for {
-		n, err := from.Read(b)
-		if n > 0 {
-			if ferr := s.Feed(b[:n]); ferr != nil {
-				return ferr
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return s.Message(nil)
-		case err != nil:
-			return body.BodyError(err)
-		case n == len(small) && large == nil:
-			large = a.large.Get().(*[feedSize]byte)
-			b = large[:]
-		case n <= len(small) && large != nil:
-			a.giveLarge(large)
-			b, large = small[:], nil
-		}
-	}
-}
-
-// feedSize is how much of a stream is read at once, in bytes.
-const feedSize = 32 << 10
-
-func newLarge() *sync.Pool { return &sync.Pool{New: func() any { return new([feedSize]byte) }} }
-
-func (a *API) giveLarge(b *[feedSize]byte) {
-	if b != nil {
-		a.large.Put(b)
-	}
+// Leave ends what the stream has started, where End could not.
+func (l *lines) Leave() {
+	l.unwatch()
+	l.life.End(nil)
+	l.stream.Drop(dialect.ErrClientGone)
+	_ = l.stream.Finish(nil) // End has its error
 }

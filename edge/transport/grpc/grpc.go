@@ -120,22 +120,25 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(er
 	return t.serve(w, r, &call{fn: fn, refuse: refuse})
 }
 
-// ServeBoth serves a call whose client sends messages as long as it likes, as Serve serves others. receive waits for the next
-// one; its error is io.EOF when the client has sent all. It may be called beside the use of the sink.
-func (t *Transport) ServeBoth(w http.ResponseWriter, r *http.Request, fn func(ctx context.Context, receive func() ([]byte, error), sink transport.Sink) transport.End) error {
-	return t.serve(w, r, &call{both: fn})
+func (t *Transport) serve(w http.ResponseWriter, r *http.Request, c *call) error {
+	c.begin(t, w, r)
+	return t.run(r, c)
 }
 
-func (t *Transport) serve(w http.ResponseWriter, r *http.Request, c *call) error {
+func (c *call) begin(t *Transport, w http.ResponseWriter, r *http.Request) {
 	c.t, c.rc, c.proto = t, http.NewResponseController(w), r.ProtoMajor
 	c.w = &response{ResponseWriter: w}
+}
+
+// run hands a call to connect.
+func (t *Transport) run(r *http.Request, c *call) error {
 	t.handler.ServeHTTP(c.w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 	if !c.w.begun {
 		// A status alone is sent when the handler returns. Saying so now lets nobody above take the call
 		// for one that was not answered.
 		c.w.WriteHeader(http.StatusOK)
 	}
-	headersAlone(w)
+	headersAlone(c.w.ResponseWriter)
 	if c.err == nil && !c.served {
 		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
 	}
@@ -213,7 +216,8 @@ type call struct {
 	t      *Transport
 	fn     func(context.Context, []byte, transport.Sink) transport.End
 	refuse func(error) transport.End
-	both   func(context.Context, func() ([]byte, error), transport.Sink) transport.End // in place of fn
+	both   *Both                 // in place of fn: what is left of it is its end
+	begun  func(context.Context) // in place of fn: connect is asked only
 	w      *response
 	rc     *http.ResponseController
 	proto  int
@@ -239,21 +243,28 @@ func (interceptor) WrapStreamingHandler(connect.StreamingHandlerFunc) connect.St
 
 func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) error {
 	c.served = true
-	var request []byte
-	if c.both == nil {
-		var err error
-		if request, err = c.receive(conn); err != nil {
-			c.err = err
-			return statusOf(c.refuse(err))
+	switch {
+	case c.begun != nil:
+		c.begun(ctx)
+		return nil
+	case c.both != nil:
+		s := &c.both.Sink
+		if s.conn = conn; s.opened {
+			_ = conn.Send(nil) // so it knows
 		}
+		return c.over(c.both.Ctx, s, *c.both.last)
+	}
+	request, err := c.receive(conn)
+	if err != nil {
+		c.err = err
+		return statusOf(c.refuse(err))
 	}
 	s := &Sink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
-	e := transport.End{}
-	if c.both != nil {
-		e = c.both(ctx, func() ([]byte, error) { return next(conn) }, s)
-	} else {
-		e = c.fn(ctx, request, s)
-	}
+	return c.over(ctx, s, c.fn(ctx, request, s))
+}
+
+// over ends a call.
+func (c *call) over(ctx context.Context, s *Sink, e transport.End) error {
 	if s.end != nil {
 		e = *s.end
 	} else if err := s.finish(e); err != nil {
@@ -266,22 +277,9 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the deadline that the client set has passed"))
 	}
 	if e.Clean {
-		merge(conn.ResponseTrailer(), e.Trailer)
+		merge(s.conn.ResponseTrailer(), e.Trailer)
 	}
 	return statusOf(e)
-}
-
-// next reads one message of many.
-func next(conn connect.StreamingHandlerConn) ([]byte, error) {
-	var m message
-	err := conn.Receive(&m)
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, io.EOF
-	}
-	if err != nil {
-		return nil, readError(err)
-	}
-	return m.data, nil
 }
 
 // receive reads the request: one message, and the end of the client's side behind it.

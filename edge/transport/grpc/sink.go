@@ -40,8 +40,8 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // Sink is one call's response.
 type Sink struct {
 	c      *call
-	conn   connect.StreamingHandlerConn
-	opened bool // headers have been handed over
+	conn   connect.StreamingHandlerConn // nil within a Both, up to its end
+	opened bool                         // headers have been handed over
 	buf    *[]byte
 	coded  []byte // the newest frame, as Config.Encode has it
 	out    *transport.Response
@@ -60,7 +60,9 @@ func (s *Sink) open() error {
 	if s.failed = s.out.Begin(); s.failed != nil {
 		return s.failed
 	}
-	if err := s.conn.Send(nil); err != nil { // connect's way to send headers alone
+	if s.conn == nil { // it has given the headers
+		s.c.w.WriteHeader(http.StatusOK)
+	} else if err := s.conn.Send(nil); err != nil { // connect's way to send headers alone
 		s.failed = s.out.Failed(err)
 	}
 	return s.failed

@@ -1,0 +1,157 @@
+package grpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
+)
+
+// Both is a call whose client sends messages as long as it likes. Connect begins and ends it: who waits for the client between has
+// nothing of connect on its stack. One goroutine reads and takes; another one may use the Sink meanwhile.
+type Both struct {
+	Sink
+	// Ctx ends with the call, and at the deadline that the client has set.
+	Ctx    context.Context
+	cancel context.CancelFunc // nil: the client has set none
+	call   call
+	r      *http.Request
+	last   *transport.End
+	rest   []byte // the beginning of a message
+}
+
+// Begin begins a call that Speaks has approved. The body of the request is for Take; Finish ends the call. An error is as Serve's: then the client has been answered.
+func (t *Transport) Begin(w http.ResponseWriter, r *http.Request) (*Both, error) {
+	b := &Both{r: r, Ctx: r.Context()}
+	b.call = call{both: b}
+	b.call.begin(t, w, r)
+	b.Sink = Sink{c: &b.call, out: transport.NewResponse("grpc", b.call.w, b.call.rc, t.cfg.WriteTimeout)}
+	if !b.ask() {
+		return nil, t.serve(w, r, &call{})
+	}
+	return b, nil
+}
+
+// ask asks connect whether this is a call, until when its client waits, and for the headers of its answer: on a response that goes
+// nowhere, since the call is over for connect behind it.
+func (b *Both) ask() bool {
+	nowhere := &response{ResponseWriter: nothing{make(http.Header)}}
+	question := &call{begun: func(ctx context.Context) {
+		if until, ok := ctx.Deadline(); ok {
+			b.Ctx, b.cancel = context.WithDeadline(b.Ctx, until)
+		}
+		merge(b.call.w.Header(), nowhere.Header())
+	}}
+	r := b.r.WithContext(context.WithValue(b.Ctx, callKey{}, question))
+	r.Body = http.NoBody
+	b.call.t.handler.ServeHTTP(nowhere, r)
+	return question.served
+}
+
+// nothing is a response that goes nowhere.
+type nothing struct{ header http.Header }
+
+func (n nothing) Header() http.Header       { return n.header }
+func (nothing) WriteHeader(int)             {}
+func (nothing) Write(b []byte) (int, error) { return len(b), nil }
+
+// Broken is the error for one of reading the body.
+func (b *Both) Broken(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("grpc: %w", ErrTimeout)
+	case b.r.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF): // HTTP/2 has no body that is malformed
+		return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrBadRequest, err)
+	}
+	return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
+}
+
+// Take takes what was read, and calls each with the messages that are whole, whose bytes it may change, and must not keep.
+func (b *Both) Take(p []byte, each func(message []byte) error) error {
+	if len(b.rest) > 0 {
+		b.rest = append(b.rest, p...)
+		p = b.rest
+	}
+	most := b.call.t.cfg.MaxRequest
+	for len(p) >= prefix {
+		n := binary.BigEndian.Uint32(p[1:])
+		if int64(n) > int64(most) {
+			return fmt.Errorf("grpc: %w", ErrTooLarge)
+		}
+		end := prefix + int(n)
+		if len(p) < end {
+			break
+		}
+		m, err := b.message(p[0], p[prefix:end])
+		if err == nil {
+			err = each(m)
+		}
+		if err != nil {
+			return err
+		}
+		p = p[end:]
+	}
+	switch {
+	case len(p) == 0 && cap(b.rest) > keptRest:
+		b.rest = nil
+	case len(p) == 0 || len(p) != len(b.rest): // else it is there
+		b.rest = append(b.rest[:0], p...)
+	}
+	return nil
+}
+
+// keptRest is the largest beginning of a message whose memory is used again, in bytes.
+const keptRest = 1 << 10
+
+// message inflates a message if need be.
+func (b *Both) message(flags byte, data []byte) ([]byte, error) {
+	switch {
+	case flags == 0 || flags == 1 && len(data) == 0:
+		return data, nil
+	case flags != 1 || b.r.Header.Get("Grpc-Encoding") != "gzip":
+		return nil, fmt.Errorf("grpc: a message with the flags %d: %w", flags, dialect.ErrBadRequest)
+	}
+	in := inflating.Get().(*bounded)
+	defer inflating.Put(in)
+	in.most = b.call.t.cfg.MaxRequest
+	err := in.Reset(bytes.NewReader(data))
+	if err == nil {
+		data, err = io.ReadAll(in)
+	}
+	if connect.CodeOf(err) == connect.CodeResourceExhausted {
+		return nil, fmt.Errorf("grpc: %w", ErrTooLarge)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("grpc: inflate a message: %w: %w", dialect.ErrBadRequest, err)
+	}
+	return data, nil
+}
+
+var inflating = sync.Pool{New: func() any { return new(bounded) }}
+
+// Whole returns an error where what was read ends within a message.
+func (b *Both) Whole() error {
+	if len(b.rest) > 0 {
+		return fmt.Errorf("grpc: a message is cut short: %w", dialect.ErrBadRequest)
+	}
+	return nil
+}
+
+// Finish ends the call. The error says why the end did not get through.
+func (b *Both) Finish(e transport.End) error {
+	if b.cancel != nil {
+		defer b.cancel()
+	}
+	b.last = &e
+	return b.call.t.run(b.r, &b.call)
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -167,6 +168,28 @@ func (p *Pack) AppendHeader(b []byte) []byte {
 // packHeaders are the values of a pack's headers, in the order of their names above.
 type packHeaders [8]string
 
+var packNames = [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, HeaderState, HeaderLane, HeaderLastID, HeaderBatch}
+
+// ParseCopy is ParsePack for a republished message whose headers are as the wire has them, from which it takes the position.
+func ParseCopy(subject, header string, body []byte) (Pack, error) {
+	var h packHeaders
+	var stored uint64
+	for header != "" {
+		var text string
+		text, header, _ = strings.Cut(header, "\r\n")
+		name, value, _ := strings.Cut(text, ":")
+		if value = strings.TrimSpace(value); name == headerPosition {
+			stored, _ = strconv.ParseUint(value, 10, 64)
+		} else if i := slices.Index(packNames[:], name); i >= 0 {
+			h[i] = value
+		}
+	}
+	return parsePack(subject, h, body, stored)
+}
+
+// headerPosition is the header in which the log's server tells where the message of a copy is.
+const headerPosition = "Nats-Sequence"
+
 func readHeaders(header map[string][]string) (h packHeaders, err error) {
 	if one := header[HeaderPack]; len(one) > 0 {
 		version, rest, _ := strings.Cut(one[0], " ")
@@ -183,7 +206,7 @@ func readHeaders(header map[string][]string) (h packHeaders, err error) {
 		}
 		return h, err
 	}
-	for i, name := range [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, HeaderState, HeaderLane, HeaderLastID, HeaderBatch} {
+	for i, name := range packNames {
 		if v := header[name]; len(v) > 0 {
 			h[i] = v[0]
 		}
@@ -226,13 +249,18 @@ func (p *Pack) EachHeader(set func(name, value string)) {
 // and that the body has as many lines as they say, but not the lines (Check does). The error wraps
 // ErrBadPack.
 func ParsePack(subject string, header map[string][]string, body []byte, stored uint64) (Pack, error) {
+	h, err := readHeaders(header)
+	if err != nil {
+		key, _, _ := ParseSubject(subject)
+		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, HeaderPack, quote(header[HeaderPack][0]), err)
+	}
+	return parsePack(subject, h, body, stored)
+}
+
+func parsePack(subject string, h packHeaders, body []byte, stored uint64) (Pack, error) {
 	key, lane, err := ParseSubject(subject)
 	if err != nil {
 		return Pack{}, err
-	}
-	h, err := readHeaders(header)
-	if err != nil {
-		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, HeaderPack, quote(header[HeaderPack][0]), err)
 	}
 	seq, count, day, state, owner, lastID, batch := h[0], h[1], h[3], h[4], h[5], h[6], h[7]
 	p := Pack{Key: key, Child: lane, Writer: h[2], Body: body}

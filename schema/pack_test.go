@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,6 +25,13 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 			}
 			if !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d\nwant %+v\n got %+v", s.Name, i, p.Head, got.Head)
+			}
+			text := "NATS/1.0\r\nNats-Stream: AGENT_1\r\nNats-Sequence: " + strconv.FormatUint(p.Head.Stored, 10) + "\r\n"
+			for name, values := range p.Headers() {
+				text += name + ": " + values[0] + "\r\n"
+			}
+			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text+"\r\n", p.Body); err != nil || !reflect.DeepEqual(p, got) {
+				t.Fatalf("%s pack %d, a copy: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
 			}
 			short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
 			if got, err = schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, p.Body, p.Head.Stored); err != nil || !reflect.DeepEqual(p, got) {

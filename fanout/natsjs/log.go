@@ -39,7 +39,11 @@ const (
 )
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none.
-func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
+func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenBeside(ctx, nc, nc) }
+
+// OpenBeside is Open with copies that come by another connection than history, that of the process's writer: there
+// the copy of what it has written comes together with the answer, and is read with it.
+func OpenBeside(ctx context.Context, nc, copies *nats.Conn) (*Log, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
@@ -48,7 +52,7 @@ func Open(ctx context.Context, nc *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	return &Log{nc: nc, partitions: n, tail: newTail(nc, n), pages: make(chan struct{}, pagesAtOnce)}, nil
+	return &Log{nc: nc, partitions: n, tail: newTail(copies, n), pages: make(chan struct{}, pagesAtOnce)}, nil
 }
 
 // OpenAlone is Open for the process that alone writes and reads the log, which was declared as such and makes no copies. What

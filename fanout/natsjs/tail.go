@@ -1,6 +1,7 @@
 package natsjs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ func newTail(nc *nats.Conn, partitions int) *tail {
 	t := &tail{
 		nc: nc, partitions: partitions, copies: make(chan *nats.Msg, tailBuffer),
 		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey]watches),
+	}
+	if w := natskit.WireOf(nc); w != nil {
+		w.Copies(schema.LivePrefix, t.read) // another log on this connection gets them from its subscriptions
 	}
 	before := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -109,14 +113,26 @@ func (t *tail) drain() {
 	}
 }
 
+// route passes on a copy that came by way of the client library.
 func (t *tail) route(m *nats.Msg) {
 	var stored uint64
 	if v := m.Header["Nats-Sequence"]; len(v) > 0 {
 		stored, _ = strconv.ParseUint(v[0], 10, 64)
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
+	t.copied(p, err, m.Subject, stored)
+}
+
+// read is route for a copy that was taken off the wire.
+func (t *tail) read(name, header, body []byte) {
+	subject := schema.LivePrefix + string(name)
+	p, err := schema.ParseCopy(subject, string(header), bytes.Clone(body))
+	t.copied(p, err, subject, p.Head.Stored)
+}
+
+func (t *tail) copied(p schema.Pack, err error, subject string, stored uint64) {
 	if err != nil {
-		child, root, ok := schema.ParseChildSubject(schema.StorePrefix + strings.TrimPrefix(m.Subject, schema.LivePrefix))
+		child, root, ok := schema.ParseChildSubject(schema.StorePrefix + strings.TrimPrefix(subject, schema.LivePrefix))
 		if !ok {
 			return // not ours; the persister puts such messages aside and logs them
 		}

@@ -21,14 +21,16 @@ type Wire struct {
 	inner  nats.InProcessConnProvider // nil: dialer is used
 	dialer net.Dialer
 
-	taker atomic.Pointer[interest]
-	now   atomic.Pointer[wired] // on which answers are asked for; nil: none
+	answers atomic.Pointer[interest]
+	copies  atomic.Pointer[interest]
+	now     atomic.Pointer[wired] // on which answers are asked for; nil: none
 }
 
+// interest is what is taken of a connection.
 type interest struct {
-	prefix []byte // of subjects, "MSG " before it
-	ask    []byte // the line that asks for them, up to its subject's end
-	take   func(name, data []byte)
+	prefix []byte // of subjects
+	ask    []byte // the line that asks for answers, up to its subject's end
+	take   func(name, header, data []byte)
 }
 
 // wire makes the options by which a connection gets a Wire.
@@ -68,15 +70,22 @@ func (w *Wire) wrap(c net.Conn, err error) (net.Conn, error) {
 	return &wired{Conn: c, of: w}, nil
 }
 
-// Take has take called with messages to prefix and a name, for the subscription to prefix+"*" that the caller makes
-// next. It is called by the goroutine that reads the connection: it must not block, nor keep what it is given. Messages
-// with headers, and those that come by a connection with TLS, go to the subscription. It reports false when there is another
-// taker, which stays the only one.
-func (w *Wire) Take(prefix string, take func(name, data []byte)) bool {
-	return w.taker.CompareAndSwap(nil, &interest{prefix: []byte("MSG " + prefix), ask: []byte("SUB " + prefix + "*"), take: take})
+// Answers has take called with messages to prefix and a name that have no headers, for the subscription to prefix+"*"
+// that the caller makes next. The goroutine that reads the connection calls it: it must not block, nor keep what it is
+// given. All others, and what comes by a connection with TLS, go to the subscription. It reports false when somebody else takes
+// answers, and goes on to.
+func (w *Wire) Answers(prefix string, take func(name, data []byte)) bool {
+	return w.answers.CompareAndSwap(nil, &interest{prefix: []byte(prefix), ask: []byte("SUB " + prefix + "*"),
+		take: func(name, _, data []byte) { take(name, data) }})
 }
 
-// Ready reports whether Publish may be used: the server knows the subscription of the taker.
+// Copies is Answers for all messages to subjects that begin with prefix, whoever subscribes to them. name is what
+// follows prefix; header has the form of the wire, and is empty where there is none.
+func (w *Wire) Copies(prefix string, take func(name, header, data []byte)) bool {
+	return w.copies.CompareAndSwap(nil, &interest{prefix: []byte(prefix), take: take})
+}
+
+// Ready reports whether Publish may be used: the server knows the subscription of answers.
 func (w *Wire) Ready() bool { return w.now.Load() != nil }
 
 // Publish sends a message with headers, in their form on the wire. It reports false when nothing was sent: the connection
@@ -96,7 +105,10 @@ type wired struct {
 	of *Wire
 
 	// Used by whoever reads.
-	held   []byte // the beginning of a line, or of a message to be taken: it goes before what is read next
+	held   []byte // the beginning of a line: it goes before what is read next
+	part   []byte // the beginning of a message that is to be taken
+	lack   int    // bytes of it that are not there yet
+	line   line   // of the same
 	skip   int    // bytes that follow of a message that is passed on
 	long   bool   // within a line that is passed on
 	sealed bool   // the bytes are not those of the protocol, or not any more: all is passed on
@@ -113,7 +125,7 @@ func (c *wired) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	n, err := c.Conn.Write(p)
-	if t := c.of.taker.Load(); err == nil && t != nil && c.of.now.Load() != c && bytes.Contains(p, t.ask) {
+	if t := c.of.answers.Load(); err == nil && t != nil && c.of.now.Load() != c && bytes.Contains(p, t.ask) {
 		c.of.now.Store(c)
 	}
 	return n, err
@@ -182,13 +194,16 @@ func (c *wired) Read(p []byte) (int, error) {
 	}
 }
 
-// longest is how much is held back until it is whole. What is longer is passed on.
+// longest is how long a line may be that is held back until it is whole.
 const longest = 4 << 10
 
-// filter takes out of b what is for the taker, and holds back what is not whole. It returns the length of the rest, which
-// it has moved to the beginning.
+// keptPart is the largest buffer for a message in pieces that is used again, in bytes.
+const keptPart = 64 << 10
+
+// filter takes out of b what is to be taken, and holds back lines that are not whole. It returns the length of the rest,
+// which it has moved to the beginning.
 func (c *wired) filter(b []byte) (rest int) {
-	t, at := c.of.taker.Load(), 0
+	at := 0
 	pass := func(n int) {
 		n = min(n, len(b)-at)
 		if rest != at {
@@ -197,6 +212,12 @@ func (c *wired) filter(b []byte) (rest int) {
 		rest, at = rest+n, at+n
 	}
 	for at < len(b) {
+		if c.lack > 0 {
+			n := min(c.lack, len(b)-at)
+			c.part, c.lack, at = append(c.part, b[at:at+n]...), c.lack-n, at+n
+			c.whole()
+			continue
+		}
 		if c.skip > 0 {
 			n := min(c.skip, len(b)-at)
 			c.skip -= n
@@ -211,42 +232,96 @@ func (c *wired) filter(b []byte) (rest int) {
 			pass(end)
 			continue
 		}
-		line := b[at:]
+		text := b[at:]
 		if end > 0 {
-			line = line[:end]
+			text = text[:end]
 		}
-		kind := kindOf(line)
-		switch {
+		switch kind := kindOf(text); {
 		case kind == message && end > 0:
-			size, mine := t.read(line)
-			if c.sealed = size < 0; c.sealed {
+			l, ok := c.of.read(text)
+			if c.sealed = !ok; !ok {
 				break
 			}
-			whole := end + size + len("\r\n")
-			if mine && whole <= len(b)-at {
-				name, _, _ := bytes.Cut(line[len(t.prefix):], []byte(" "))
-				t.take(name, b[at+end:at+end+size])
-				at += whole
-				break
+			size := l.size + len("\r\n")
+			switch {
+			case l.to == nil:
+				pass(end)
+				c.skip = size
+			case end+size <= len(b)-at:
+				l.give(text, b[at+end:])
+				at += end + size
+			default:
+				c.line, c.lack = l, end+size
 			}
-			if mine && whole <= longest {
-				c.held = append(c.held, b[at:]...)
-				return rest
-			}
-			c.skip = whole - end
-			pass(end)
 		case end > 0 && kind == other:
 			pass(end)
-		case kind == other && len(line) > len("INFO "): // it may be long
+		case kind == other && len(text) > len("INFO "): // it may be long
 			c.long = true
-		case kind != foreign && len(line) < longest:
-			c.held = append(c.held, line...)
+		case kind != foreign && len(text) < longest:
+			c.held = append(c.held, text...)
 			return rest
 		default:
 			c.sealed = true
 		}
 	}
 	return rest
+}
+
+// whole gives what was read in pieces, once it is whole.
+func (c *wired) whole() {
+	if c.lack > 0 {
+		return
+	}
+	end := bytes.IndexByte(c.part, '\n') + 1
+	c.line.give(c.part[:end], c.part[end:])
+	if c.part = c.part[:0]; cap(c.part) > keptPart {
+		c.part = nil
+	}
+}
+
+// line is what the line before a message says of it.
+type line struct {
+	to     *interest // nil: it is passed on
+	name   [2]int    // where the rest of the subject is
+	header int       // bytes of headers
+	size   int       // with those of the message
+}
+
+func (l line) give(text, message []byte) {
+	l.to.take(text[l.name[0]:l.name[1]], message[:l.header], message[l.header:l.size])
+}
+
+// read reads the line before a message; false: it is none.
+func (w *Wire) read(text []byte) (l line, ok bool) {
+	text = bytes.TrimSuffix(text, []byte("\r\n"))
+	headers := text[0] == 'H'
+	from := len("MSG ")
+	if headers {
+		from = len("HMSG ")
+	}
+	to := max(0, bytes.IndexByte(text[from:], ' ')) + from
+	subject, fields := text[from:to], bytes.Count(text[to:], []byte(" ")) // sid, perhaps a reply, sizes
+	last := bytes.LastIndexByte(text, ' ')
+	var err error
+	if l.size, err = strconv.Atoi(string(text[last+1:])); err != nil || l.size < 0 {
+		return line{}, false
+	}
+	if headers {
+		before := bytes.LastIndexByte(text[:last], ' ')
+		if l.header, err = strconv.Atoi(string(text[before+1 : last])); err != nil || l.header < 0 || l.header > l.size {
+			return line{}, false
+		}
+		fields--
+	}
+	if i := w.answers.Load(); i != nil && !headers && fields == 2 && bytes.HasPrefix(subject, i.prefix) {
+		l.to = i
+	} else if i := w.copies.Load(); i != nil && bytes.HasPrefix(subject, i.prefix) {
+		l.to = i
+	}
+	if l.to != nil {
+		l.name = [2]int{from + len(l.to.prefix), to}
+	}
+	return l, true
 }
 
 type kind int
@@ -268,15 +343,4 @@ func kindOf(line []byte) kind {
 		}
 	}
 	return foreign
-}
-
-// read returns the size of a message whose line this is, -1 when it is none, and whether it is the taker's.
-func (t *interest) read(line []byte) (size int, mine bool) {
-	line = bytes.TrimSuffix(line, []byte("\r\n"))
-	at := bytes.LastIndexByte(line, ' ')
-	size, err := strconv.Atoi(string(line[at+1:]))
-	if err != nil || size < 0 {
-		return -1, false
-	}
-	return size, t != nil && bytes.HasPrefix(line, t.prefix) && bytes.Count(line, []byte(" ")) == 3
 }

@@ -127,7 +127,7 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 		}
 		log.Stored, log.Missed, log.Copies, log.Short = n.reader.Stored, n.reader.Missed, n.reader, true
 	} else {
-		if n.reader, err = fanjs.Open(ctx, cfg.Live); err != nil {
+		if n.reader, err = fanjs.OpenBeside(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
 		log.Stored = func(p schema.Pack) { n.hub.Stored(p) } // which is there before anything is written

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nats-io/nats.go"
+
 	"agentstream/fanout"
 	"agentstream/fanout/fanouttest"
 	"agentstream/fanout/natsjs"
@@ -24,7 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open returns a log whose live side runs until the test ends.
 func open(t *testing.T, k *testkit.Server) (*natsjs.Log, fanouttest.Backend) {
 	t.Helper()
-	nc := k.Dial(t)
+	return openOn(t, k.Dial(t))
+}
+
+func openOn(t *testing.T, nc *nats.Conn) (*natsjs.Log, fanouttest.Backend) {
+	t.Helper()
 	l, err := natsjs.Open(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +49,19 @@ func open(t *testing.T, k *testkit.Server) (*natsjs.Log, fanouttest.Backend) {
 func TestConformance(t *testing.T) {
 	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
 		_, b := open(t, testkit.NATS(t))
+		return b
+	})
+}
+
+// TestConformanceByTheLibrary: what is not taken off the wire, as on a connection with TLS, comes by the client library.
+func TestConformanceByTheLibrary(t *testing.T) {
+	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
+		nc, err := nats.Connect(testkit.NATS(t).Server.ClientURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		_, b := openOn(t, nc)
 		return b
 	})
 }

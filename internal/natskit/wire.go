@@ -267,7 +267,7 @@ func (c *wired) filter(b []byte) (rest int) {
 	return rest
 }
 
-// whole gives what was read in pieces, once it is whole.
+// whole passes on what was read in pieces, once it is whole.
 func (c *wired) whole() {
 	if c.lack > 0 {
 		return

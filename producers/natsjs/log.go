@@ -51,7 +51,8 @@ type Config struct {
 	Missed func()
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
 	Short bool
-	// Copies are used by Watch instead of those of the log, which has none where one process writes and reads it.
+	// Copies are used by Watch instead of subscriptions of its own: a log that one process writes and reads has none, and
+	// where a reader takes copies off the same connection they do not come to others.
 	Copies command.Waker
 }
 

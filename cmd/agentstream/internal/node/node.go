@@ -125,13 +125,14 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
-		log.Stored, log.Missed, log.Copies, log.Short = n.reader.Stored, n.reader.Missed, n.reader, true
+		log.Stored, log.Missed, log.Short = n.reader.Stored, n.reader.Missed, true
 	} else {
 		if n.reader, err = fanjs.OpenBeside(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
 		log.Stored = func(p schema.Pack) { n.hub.Stored(p) } // which is there before anything is written
 	}
+	log.Copies = n.reader
 	n.Log, err = pubjs.OpenWith(ctx, cfg.Conn, log)
 	return err
 }

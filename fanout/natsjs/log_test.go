@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"agentstream/fanout"
@@ -50,6 +54,40 @@ func TestConformance(t *testing.T) {
 	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
 		_, b := open(t, testkit.NATS(t))
 		return b
+	})
+}
+
+// TestWatchesOfARun: each is called once for a copy, and the last that ends takes the interest with it.
+func TestWatchesOfARun(t *testing.T) {
+	k := testkit.NATS(t)
+	l, b := open(t, k)
+	var calls [3]atomic.Int64
+	var stops [3]func()
+	for i := range calls {
+		stop, err := l.Watch(t.Context(), fanouttest.Key, func(schema.Pack) { calls[i].Add(1) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		stops[i] = stop
+	}
+	packs := schematest.Packs(fanouttest.Key, schematest.Generate(4, 1), 1)
+	last := uint64(0)
+	for n, i := range []int{1, 0, 2} {
+		last = fanouttest.Store(t, b, packs[n:n+1], last)
+		fanouttest.Eventually(t, func() bool { return calls[i].Load() == int64(n+1) })
+		stops[i]()
+		stops[i]()
+	}
+	fanouttest.Store(t, b, packs[3:], last)
+	if got := [3]int64{calls[0].Load(), calls[1].Load(), calls[2].Load()}; got != [3]int64{2, 1, 3} {
+		t.Errorf("watches were called %v times", got)
+	}
+	fanouttest.Eventually(t, func() bool {
+		subs, err := k.Server.Subsz(&server.SubszOptions{Subscriptions: true, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(subs.Subs, func(s server.SubDetail) bool { return strings.HasPrefix(s.Subject, schema.LivePrefix) })
 	})
 }
 

@@ -38,7 +38,8 @@ type tail struct {
 // watches are those of one run: mostly it is one.
 type watches struct {
 	first watch
-	more  []watch // replaced, never changed
+	more  []watch            // replaced, never changed
+	sub   *nats.Subscription // to its copies; nil where there are none
 }
 
 type watch struct {
@@ -155,34 +156,17 @@ func (t *tail) give(p schema.Pack) {
 	}
 }
 
-// watch subscribes before it returns: Flush proves that the server we are connected to knows.
+// watch subscribes before it returns: Flush proves that the server we are connected to knows. All watches of a run have
+// one subscription, or each would be called for that of every other.
 func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
-	t.mu.Lock()
-	t.next++
-	w := watch{t.next, fn}
-	if all, ok := t.watches[key]; ok {
-		all.more = append(slices.Clip(all.more), w)
-		t.watches[key] = all
-	} else {
-		t.watches[key] = watches{first: w}
-	}
-	t.mu.Unlock()
-	if t.writer != nil {
-		return func() { t.drop(key, w.id) }, nil
-	}
-	sub, err := t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
-	if err == nil { // a connection that breaks takes the interest to the next server by itself
+	id, err := t.add(key, fn)
+	stop := func() { t.drop(key, id) }
+	if err == nil && t.writer == nil { // a connection that breaks takes the interest to the next server by itself
 		err = natskit.Repeat(ctx, t.nc, func(ctx context.Context, wait time.Duration) error {
 			once, cancel := context.WithTimeout(ctx, wait)
 			defer cancel()
 			return t.nc.FlushWithContext(once)
 		})
-	}
-	stop := func() {
-		if sub != nil {
-			_ = sub.Unsubscribe() // fails only when the connection is gone, and the interest with it
-		}
-		t.drop(key, w.id)
 	}
 	if err != nil {
 		stop()
@@ -191,6 +175,25 @@ func (t *tail) watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack
 	return stop, nil
 }
 
+func (t *tail) add(key schema.RunKey, fn func(schema.Pack)) (id uint64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next++
+	w := watch{t.next, fn}
+	all, ok := t.watches[key]
+	if !ok {
+		all.first = w
+	} else {
+		all.more = append(slices.Clip(all.more), w)
+	}
+	if all.sub == nil && t.writer == nil {
+		all.sub, err = t.nc.ChanSubscribe(schema.LiveFilter(key, t.partitions), t.copies)
+	}
+	t.watches[key] = all
+	return w.id, err
+}
+
+// drop ends a watch. Dropping it twice is harmless.
 func (t *tail) drop(key schema.RunKey, id uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,9 +204,13 @@ func (t *tail) drop(key schema.RunKey, id uint64) {
 		all.more = slices.DeleteFunc(slices.Clone(all.more), func(w watch) bool { return w.id == id })
 		t.watches[key] = all
 	case len(all.more) > 0:
-		t.watches[key] = watches{first: all.more[0], more: all.more[1:]}
+		all.first, all.more = all.more[0], all.more[1:]
+		t.watches[key] = all
 	default:
 		delete(t.watches, key)
+		if all.sub != nil {
+			_ = all.sub.Unsubscribe() // fails only when the connection is gone, and the interest with it
+		}
 	}
 }
 

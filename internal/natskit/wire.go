@@ -137,38 +137,55 @@ func (c *wired) Close() error {
 	return c.Conn.Close()
 }
 
-// publish queues a message. One caller at a time writes what is in the queue, for all.
+// publish queues a message. One caller at a time writes what is in the queue, for all who have come; what comes meanwhile is
+// left to a goroutine, so that nobody writes for others without end.
 func (c *wired) publish(subject, reply string, header, data []byte) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	q := append(append(append(c.queue, "HPUB "...), subject...), ' ')
 	q = append(append(q, reply...), ' ')
 	q = append(strconv.AppendInt(q, int64(len(header)), 10), ' ')
 	q = append(strconv.AppendInt(q, int64(len(header)+len(data)), 10), "\r\n"...)
 	c.queue = append(append(append(q, header...), data...), "\r\n"...)
 	if c.busy {
-		c.mu.Unlock()
 		return
 	}
 	c.busy = true
-	for len(c.queue) > 0 {
-		b := c.queue
-		c.queue = c.spare[:0]
-		c.mu.Unlock()
-		c.writing.Lock()
-		_, err := c.Conn.Write(b)
-		c.writing.Unlock()
-		if err != nil {
-			_ = c.Close() // the library finds out by reading
-		}
-		c.mu.Lock()
-		if c.spare = b; cap(b) > keptQueue {
-			c.spare = nil
-		}
+	if c.flush(); len(c.queue) > 0 {
+		go c.rest()
+		return
 	}
 	c.busy = false
-	c.mu.Unlock()
 }
 
+// rest writes until the queue is empty.
+func (c *wired) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 {
+		c.flush()
+	}
+	c.busy = false
+}
+
+// flush writes the queue. It needs mu, which it leaves meanwhile, and busy.
+func (c *wired) flush() {
+	b := c.queue
+	c.queue = c.spare[:0]
+	c.mu.Unlock()
+	c.writing.Lock()
+	_, err := c.Conn.Write(b)
+	c.writing.Unlock()
+	if err != nil {
+		_ = c.Close() // the library finds out by reading
+	}
+	c.mu.Lock()
+	if c.spare = b; cap(b) > keptQueue {
+		c.spare = nil
+	}
+}
+
+// keptQueue is the largest buffer of messages that is used again, in bytes.
 const keptQueue = 256 << 10
 
 // Read implements net.Conn. What is taken is not in what it returns.

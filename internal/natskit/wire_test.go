@@ -86,7 +86,7 @@ func TestWireTakes(t *testing.T) {
 		for _, piece := range []int{1, 2, 3, 5, 7, 16, 100, 1000, 1 << 20} {
 			passed, taken := through(t, sent.String(), piece, room)
 			if passed != want.String() {
-				t.Fatalf("pieces of %d: passed\n%.300q\nwant\n%.300q", piece, passed[max(0,len(passed)-300):], want.String()[max(0,want.Len()-300):])
+				t.Fatalf("pieces of %d: passed\n%.300q\nwant\n%.300q", piece, passed[max(0, len(passed)-300):], want.String()[max(0, want.Len()-300):])
 			}
 			if !slices.Equal(taken, takes) {
 				t.Fatalf("pieces of %d: taken %.2000q, want %.2000q", piece, taken, takes)
@@ -106,6 +106,40 @@ func FuzzWire(f *testing.F) {
 			t.Errorf("%q: passed %q, taken %q", s, passed, taken)
 		}
 	})
+}
+
+// gated is a connection whose writes wait.
+type gated struct {
+	net.Conn
+	begun, release chan struct{}
+}
+
+func (g *gated) Write(p []byte) (int, error) {
+	g.begun <- struct{}{}
+	<-g.release
+	return len(p), nil
+}
+
+// TestWireWritesForOthersOnce: who writes returns with its own message written, however many others wait by then.
+func TestWireWritesForOthersOnce(t *testing.T) {
+	g := &gated{begun: make(chan struct{}), release: make(chan struct{})}
+	c := &wired{Conn: g, of: new(Wire)}
+	first := make(chan struct{})
+	go func() { defer close(first); c.publish("a", "b", nil, []byte("first")) }()
+	<-g.begun
+	c.publish("a", "b", nil, []byte("second")) // leaves it to who writes
+	g.release <- struct{}{}
+	<-g.begun // the second is being written
+	<-first
+	c.publish("a", "b", nil, []byte("third"))
+	g.release <- struct{}{}
+	<-g.begun
+	g.release <- struct{}{}
+	for busy := true; busy; {
+		c.mu.Lock()
+		busy = c.busy
+		c.mu.Unlock()
+	}
 }
 
 // TestWirePublishes: many publish at once; each message arrives whole, and those of one publisher in order. A connection

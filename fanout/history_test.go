@@ -24,6 +24,42 @@ func (l *countingLog) Packs(ctx context.Context, key schema.RunKey, after, throu
 	return l.Log.Packs(ctx, key, after, through)
 }
 
+// TestLive: a reader whose next events lie in history is not live, and is when it has come to the newest.
+func TestLive(t *testing.T) {
+	key := schema.RunKey{Tenant: "acme", Run: "live"}
+	packs := schematest.Packs(key, schematest.Generate(300, 3), 3)
+	log := memory.New()
+	stored := uint64(0)
+	for i := range packs {
+		var err error
+		if stored, err = log.Append(t.Context(), &packs[i], stored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log, RingsBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := hub.Subscribe(t.Context(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if sub.Live() {
+		t.Error("a reader of history is live")
+	}
+	for pos := schema.Seq(0); pos < packs[len(packs)-1].Last(); {
+		b, err := sub.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pos = b.Packs[len(b.Packs)-1].Last()
+	}
+	if sub.Notify(func(bool) {}) || !sub.Live() {
+		t.Error("a reader that has everything is not live")
+	}
+}
+
 // TestHistoryIsReadOnceForAll: clients that come to a run together with nearly the same cursor cost one
 // read of history, and each gets exactly what it lacks, also while the run goes on.
 func TestHistoryIsReadOnceForAll(t *testing.T) {

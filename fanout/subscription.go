@@ -136,6 +136,9 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 	}
 }
 
+// Live reports whether Next returns what the hub has in memory, without a look at history.
+func (s *Subscription) Live() bool { return s.pull == nil && s.pos+1 >= s.topic.view.Load().lo }
+
 // Wait waits until Next returns at once.
 func (s *Subscription) Wait(ctx context.Context) error {
 	if s.ready() {

@@ -54,7 +54,7 @@ func (v *view) wake(here bool) {
 			if !v.turn.state.CompareAndSwap(resting, working) {
 				continue
 			}
-			if !here || v.crowd.Load() > few || !v.once() {
+			if !here || v.crowd.Load() > few || !v.turn.tail.Live() || !v.once() {
 				go v.work()
 			}
 			return

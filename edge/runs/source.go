@@ -116,6 +116,9 @@ func (src Source) Follow(ctx context.Context, hub *fanout.Hub, after schema.Seq,
 // fanout.Subscription.Notify.
 func (t *Tail) Notify(tell func(here bool)) bool { return t.sub.Notify(tell) }
 
+// Live reports whether Next reads no history.
+func (t *Tail) Live() bool { return t.sub.Live() }
+
 // Next waits for more records. ended says that the source is over and that these reach its end; of a
 // child, that its own lifecycle is final or that the root's is.
 func (t *Tail) Next(ctx context.Context, yield func(schema.Record) error) (ended bool, err error) {

@@ -28,19 +28,17 @@ type Stream struct {
 	in input // of the goroutine that feeds
 
 	mu     sync.Mutex
-	work   sync.Cond // a run has work, or workers are to end
+	work   sync.Cond // a run has work, or no line is left
 	change sync.Cond // lines were answered, answers delivered, or the stream is over
 
 	lanes   map[string]*lane
 	ready   []*lane // with work, first come first
 	head    int     // of ready: what comes first
 	workers int
-	idle    int         // workers that wait
-	woken   int         // workers that waited and were given work
-	leave   int         // workers that wait and are to end
-	lingers *time.Timer // ends their waiting; nil: nobody waits, or others append
-	bad     int         // lanes with a refusal
-	cur     *block      // that is being filled
+	idle    int    // workers that wait
+	woken   int    // workers that waited and were given work
+	bad     int    // lanes with a refusal
+	cur     *block // that is being filled
 
 	lines int // that are not answered
 	bytes int // of them
@@ -195,9 +193,6 @@ func (s *Stream) Finish(tell *dialect.Receipt) error {
 	}
 	if s.over = true; s.beat != nil {
 		s.beat.Stop()
-	}
-	if s.lingers != nil {
-		s.lingers.Stop()
 	}
 	s.work.Broadcast()
 	if tell != nil && s.failed == nil {

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"fmt"
-	"time"
 
 	"agentstream/edge/dialect"
 	"agentstream/producers"
@@ -47,7 +46,6 @@ func (s *Stream) start() {
 	switch {
 	case s.idle > 0:
 		s.idle--
-		s.leave = min(s.leave, s.idle)
 		s.woken++
 		s.work.Signal()
 	case s.workers < s.cfg.Workers:
@@ -68,46 +66,20 @@ func (s *Stream) serve() {
 	s.change.Broadcast()
 }
 
-// lingering is how long workers wait for another line: a goroutine that begins for each would have to grow its stack
-// each time. Then a stream on which nothing happens has none.
-const lingering = 100 * time.Millisecond
-
-// wait reports whether the worker was given work. It needs mu.
+// wait reports whether the worker was given work. It waits only while others append: a stream on which nothing happens has no
+// goroutine. It needs mu.
 func (s *Stream) wait() bool {
-	if s.lines == 0 && !s.over {
-		s.linger()
-	}
-	if s.over || s.idle >= keptIdle {
+	if s.lines == 0 || s.over || s.idle >= keptIdle {
 		return false
 	}
-	if s.idle++; s.lines == 0 {
-		s.change.Broadcast()
-	}
-	for s.woken == 0 && s.leave == 0 && !s.over {
-		s.work.Wait()
-	}
-	if s.woken > 0 {
-		s.woken--
-		return true
-	}
-	s.leave = max(0, s.leave-1)
-	s.idle--
-	return false
-}
-
-// linger lets the workers that wait go, after a while, unless lines have come by then. It needs mu.
-func (s *Stream) linger() {
-	if s.lingers != nil {
-		return
-	}
-	s.lingers = time.AfterFunc(lingering, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.lingers = nil; s.lines == 0 {
-			s.leave = s.idle
-			s.work.Broadcast()
+	for s.idle++; s.woken == 0; s.work.Wait() {
+		if s.lines == 0 || s.over {
+			s.idle--
+			return false
 		}
-	})
+	}
+	s.woken--
+	return true
 }
 
 // drain appends until no run is ready. It needs mu.
@@ -239,5 +211,8 @@ func (s *Stream) release(places []place) {
 		s.lines -= max(1, len(places[i].lines))
 		s.bytes -= places[i].size
 		s.free(places[i].from)
+	}
+	if s.lines == 0 && s.idle > 0 {
+		s.work.Broadcast()
 	}
 }

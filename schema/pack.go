@@ -172,44 +172,61 @@ var packNames = [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, Hea
 
 // ParseCopy is ParsePack for a republished message whose headers are as the wire has them, from which it takes the position.
 func ParseCopy(subject, header string, body []byte) (Pack, error) {
+	key, lane, err := ParseSubject(subject)
+	if err != nil {
+		return Pack{}, err
+	}
 	var h packHeaders
 	var stored uint64
 	for header != "" {
 		var text string
 		text, header, _ = strings.Cut(header, "\r\n")
 		name, value, _ := strings.Cut(text, ":")
-		if value = strings.TrimSpace(value); name == headerPosition {
+		switch value = strings.TrimSpace(value); name {
+		case HeaderPosition:
 			stored, _ = strconv.ParseUint(value, 10, 64)
-		} else if i := slices.Index(packNames[:], name); i >= 0 {
-			h[i] = value
-		}
-	}
-	return parsePack(subject, h, body, stored)
-}
-
-// headerPosition is the header in which the log's server tells where the message of a copy is.
-const headerPosition = "Nats-Sequence"
-
-func readHeaders(header map[string][]string) (h packHeaders, err error) {
-	if one := header[HeaderPack]; len(one) > 0 {
-		version, rest, _ := strings.Cut(one[0], " ")
-		for i := range h {
-			var more bool
-			if h[i], rest, more = strings.Cut(rest, " "); h[i] == "" || more != (i < len(h)-1) {
-				err = ErrBadPack
-			} else if h[i] == noValue {
-				h[i] = ""
+		case HeaderPack:
+			if h, err = readShort(key, value); err != nil {
+				return Pack{}, err
+			}
+		default:
+			if i := slices.Index(packNames[:], name); i >= 0 {
+				h[i] = value
 			}
 		}
-		if version != packVersion {
-			err = ErrBadPack
-		}
-		return h, err
+	}
+	return readPack(key, lane, h, body, stored)
+}
+
+// HeaderPosition is the header in which the log's server tells where the message of a copy is.
+const HeaderPosition = "Nats-Sequence"
+
+func readHeaders(key RunKey, header map[string][]string) (h packHeaders, err error) {
+	if one := header[HeaderPack]; len(one) > 0 {
+		return readShort(key, one[0])
 	}
 	for i, name := range packNames {
 		if v := header[name]; len(v) > 0 {
 			h[i] = v[0]
 		}
+	}
+	return h, nil
+}
+
+// readShort reads the value of HeaderPack.
+func readShort(key RunKey, value string) (h packHeaders, err error) {
+	version, rest, _ := strings.Cut(value, " ")
+	bad := version != packVersion
+	for i := range h {
+		var more bool
+		if h[i], rest, more = strings.Cut(rest, " "); h[i] == "" || more != (i < len(h)-1) {
+			bad = true
+		} else if h[i] == noValue {
+			h[i] = ""
+		}
+	}
+	if bad {
+		return h, fmt.Errorf("run %s: header %s is %s: %w", key, HeaderPack, quote(value), ErrBadPack)
 	}
 	return h, nil
 }
@@ -249,21 +266,20 @@ func (p *Pack) EachHeader(set func(name, value string)) {
 // and that the body has as many lines as they say, but not the lines (Check does). The error wraps
 // ErrBadPack.
 func ParsePack(subject string, header map[string][]string, body []byte, stored uint64) (Pack, error) {
-	h, err := readHeaders(header)
-	if err != nil {
-		key, _, _ := ParseSubject(subject)
-		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, HeaderPack, quote(header[HeaderPack][0]), err)
-	}
-	return parsePack(subject, h, body, stored)
-}
-
-func parsePack(subject string, h packHeaders, body []byte, stored uint64) (Pack, error) {
 	key, lane, err := ParseSubject(subject)
 	if err != nil {
 		return Pack{}, err
 	}
+	h, err := readHeaders(key, header)
+	if err != nil {
+		return Pack{}, err
+	}
+	return readPack(key, lane, h, body, stored)
+}
+
+func readPack(key RunKey, lane string, h packHeaders, body []byte, stored uint64) (p Pack, err error) {
 	seq, count, day, state, owner, lastID, batch := h[0], h[1], h[3], h[4], h[5], h[6], h[7]
-	p := Pack{Key: key, Child: lane, Writer: h[2], Body: body}
+	p = Pack{Key: key, Child: lane, Writer: h[2], Body: body}
 	p.Head = Head{LastID: lastID, Day: day, State: RunState(state), Stored: stored}
 	bad := func(name, value string) (Pack, error) {
 		return Pack{}, fmt.Errorf("run %s: header %s is %s: %w", key, name, quote(value), ErrBadPack)

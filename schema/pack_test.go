@@ -33,6 +33,10 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text+"\r\n", p.Body); err != nil || !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d, a copy: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
 			}
+			text = "NATS/1.0\r\n" + schema.HeaderPack + ": " + string(p.AppendHeader(nil)) + "\r\nNats-Sequence: " + strconv.FormatUint(p.Head.Stored, 10) + "\r\n\r\n"
+			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text, p.Body); err != nil || !reflect.DeepEqual(p, got) {
+				t.Fatalf("%s pack %d, a copy with one header: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
+			}
 			short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
 			if got, err = schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, p.Body, p.Head.Stored); err != nil || !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d, one header: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)

@@ -53,7 +53,7 @@ func newTail(nc *nats.Conn, partitions int) *tail {
 		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey]watches),
 	}
 	if w := natskit.WireOf(nc); w != nil {
-		w.Copies(schema.LivePrefix, t.read) // another log on this connection gets them from its subscriptions
+		w.Copies(schema.LivePrefix, t.read) // all that come by this connection: it has one tail
 	}
 	before := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -117,7 +117,7 @@ func (t *tail) drain() {
 // route passes on a copy that came by way of the client library.
 func (t *tail) route(m *nats.Msg) {
 	var stored uint64
-	if v := m.Header["Nats-Sequence"]; len(v) > 0 {
+	if v := m.Header[schema.HeaderPosition]; len(v) > 0 {
 		stored, _ = strconv.ParseUint(v[0], 10, 64)
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/schema"
 )
 
 // Msg is one stored message.
@@ -209,7 +211,7 @@ func next(ctx context.Context, msgs <-chan *nats.Msg, silence *time.Timer) (*nat
 }
 
 func storedMsg(m *nats.Msg) (Msg, error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	seq, err := strconv.ParseUint(m.Header.Get(schema.HeaderPosition), 10, 64)
 	if err != nil {
 		return Msg{}, fmt.Errorf("message without its position: %w", err)
 	}

@@ -33,7 +33,7 @@ type interest struct {
 	take   func(name, header, data []byte)
 }
 
-// wire makes the options by which a connection gets a Wire.
+// wire returns the option by which a connection gets a Wire.
 func wire() nats.Option {
 	return func(o *nats.Options) error {
 		w := &Wire{inner: o.InProcessServer, dialer: net.Dialer{Timeout: o.Timeout}}

@@ -36,7 +36,7 @@ func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	sub, err := l.nc.Subscribe(schema.LiveFilter(key, l.partitions), func(m *nats.Msg) {
-		stored, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+		stored, err := strconv.ParseUint(m.Header.Get(schema.HeaderPosition), 10, 64)
 		if err != nil || stored == 0 {
 			return // nothing that the stream has sent
 		}

@@ -38,7 +38,6 @@ type acks struct {
 
 // outgoing is one message on its way. It is used again once its answer is in, or can no longer come.
 type outgoing struct {
-	pack   *schema.Pack
 	stream string
 	msg    nats.Msg
 	slots  map[string][]string // values of headers, kept for the next message
@@ -106,7 +105,7 @@ func (a *acks) get() *outgoing {
 
 func (a *acks) put(o *outgoing) {
 	clear(o.msg.Header)
-	o.msg.Data, o.pack = nil, nil
+	o.msg.Data = nil
 	a.out.Put(o)
 }
 
@@ -126,12 +125,12 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	}
 	o := a.get()
 	defer a.put(o)
-	o.msg.Subject, o.msg.Data, o.pack, o.stream = subject, p.Body, p, stream
+	o.msg.Subject, o.msg.Data, o.stream = subject, p.Body, stream
 	id, err := a.expect(o)
 	if err != nil {
 		return 0, err
 	}
-	if err := a.send(o, filter, after); err != nil {
+	if err := a.send(o, p, filter, after); err != nil {
 		a.giveUp(id, o)
 		return 0, err
 	}
@@ -151,17 +150,17 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 // knows how much a server takes.
 const wired = 64 << 10
 
-// send sends the message of o.
-func (a *acks) send(o *outgoing, filter string, after uint64) error {
-	direct := a.wire != nil && len(o.pack.Body) <= wired && a.wire.Ready()
+// send sends the pack as the message of o.
+func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) error {
+	direct := a.wire != nil && len(p.Body) <= wired && a.wire.Ready()
 	set := o.set
 	if direct {
 		o.header, set = append(o.header[:0], "NATS/1.0\r\n"...), o.write
 	}
 	if a.short {
-		set(schema.HeaderPack, string(o.pack.AppendHeader(make([]byte, 0, 160))))
+		set(schema.HeaderPack, string(p.AppendHeader(make([]byte, 0, 160))))
 	} else {
-		o.pack.EachHeader(set)
+		p.EachHeader(set)
 	}
 	set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
 	set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)

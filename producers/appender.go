@@ -119,6 +119,9 @@ type AppendOptions struct {
 	OneLane bool
 	// AfterEnd also stores what a run that is over does not take (schema.ErrEnded otherwise); it stays over.
 	AfterEnd bool
+	// Patient lets the log send the events part of a millisecond later, together with those of other appends: for a caller
+	// that has several under way.
+	Patient bool
 	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
 	// the very head that the compare-and-set of the first pack demands, and again whenever others were
 	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,

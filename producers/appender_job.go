@@ -161,7 +161,7 @@ func (j *appendJob) stamp(p *schema.Pack) error {
 		return fmt.Errorf("only %d of %d events fit one pack, which is of one child, %d events and %d bytes at most: %w",
 			p.Count, len(j.rest), schema.MaxPackEvents, schema.MaxPackBytes, schema.ErrTooLarge)
 	}
-	p.Batch, p.Part = j.id, j.next
+	p.Batch, p.Part, p.Patient = j.id, j.next, j.opt.Patient
 	return nil
 }
 

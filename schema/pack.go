@@ -28,6 +28,8 @@ type Pack struct {
 	Part   int    // position of this pack within such an append, from 0
 	Head   Head   // the run after this pack; Head.Lane is this lane's, Head.Stored this pack's position
 	Body   []byte // the lines, each ended by a line feed; must not be changed
+
+	Patient bool // not stored: the log may keep the pack for part of a millisecond, to send it together with others
 }
 
 // Last returns the seq of the last line.

@@ -18,7 +18,8 @@
 // # Concurrency
 //
 // One goroutine feeds a Stream. Up to Config.Workers goroutines store, while there is work; one delivers, while there are
-// answers. All have ended when Finish has returned. A stream on which nothing happens has none.
+// answers. None does anything for the stream when Finish has returned. Those that store are shared by all streams of a
+// configuration; one that nobody needs ends within 200 ms. A stream on which nothing happens has none.
 //
 // # What it does not do
 //

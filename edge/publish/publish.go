@@ -13,8 +13,9 @@ import (
 
 // Config is what streams have in common. Store, Has and Refuse are required.
 type Config struct {
-	// Store appends posts of one run in their order and adds an answer for each. It must not keep posts.
-	Store func(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer
+	// Store appends posts of one run in their order and adds an answer for each. It must not keep posts. patient: others of
+	// the client are under way, and these may be stored together with them.
+	Store func(ctx context.Context, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
 	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
 	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
 	// Refuse puts an error into words.
@@ -26,6 +27,8 @@ type Config struct {
 	MaxLines int // of a stream that are not answered; default 8,192
 	MaxBytes int // of the same; default 4 MiB
 	MaxLine  int // bytes of one line; default schema.MaxEventBytes
+
+	pool *pool // of all streams
 }
 
 // Shared returns a configuration for New, complete with its defaults.
@@ -39,6 +42,7 @@ func (c Config) Shared() *Config {
 	set(&c.MaxLines, 8<<10)
 	set(&c.MaxBytes, 4<<20)
 	set(&c.MaxLine, schema.MaxEventBytes)
+	c.pool = new(pool)
 	return &c
 }
 

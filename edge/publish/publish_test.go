@@ -37,7 +37,7 @@ func newTill() *till {
 	return &till{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{}, no: map[string]*producers.Refusal{}}
 }
 
-func (d *till) store(_ context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (d *till) store(_ context.Context, key schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	gate := d.hold[key.Run]
 	d.mu.Unlock()
@@ -196,6 +196,7 @@ func TestReceiptsJoin(t *testing.T) {
 		if err := s.Finish(nil); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(3 * lingering) // the workers end
 	})
 }
 
@@ -316,7 +317,7 @@ func TestTroubleOfARun(t *testing.T) {
 func BenchmarkStream(b *testing.B) {
 	d := newTill()
 	cfg := d.config()
-	cfg.Store = func(_ context.Context, _ schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	cfg.Store = func(_ context.Context, _ schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
 		for i := range posts {
 			answers = append(answers, producers.Answer{First: schema.Seq(i + 1), Last: schema.Seq(i + 1), Events: 1})
 		}

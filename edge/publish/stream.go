@@ -28,15 +28,12 @@ type Stream struct {
 	in input // of the goroutine that feeds
 
 	mu     sync.Mutex
-	work   sync.Cond // a run has work, or no line is left
 	change sync.Cond // lines were answered, answers delivered, or the stream is over
 
 	lanes   map[string]*lane
 	ready   []*lane // with work, first come first
 	head    int     // of ready: what comes first
 	workers int
-	idle    int    // workers that wait
-	woken   int    // workers that waited and were given work
 	bad     int    // lanes with a refusal
 	cur     *block // that is being filled
 
@@ -51,7 +48,7 @@ type Stream struct {
 	join    *time.Timer // delivers what is joined; nil before the first time
 	joins   bool        // it will
 	quiet   bool        // nothing was delivered since the last beat
-	over    bool        // workers end when nothing is left
+	over    bool        // Finish has been called, and all lines are answered
 
 	halt    chan struct{} // closed when stopped; nil: nobody has asked
 	stored  int           // lines
@@ -90,7 +87,7 @@ func New(ctx context.Context, cfg *Config, client Client) *Stream {
 	if s.client.Form == nil {
 		s.client.Form = AppendJSON
 	}
-	s.work.L, s.change.L = &s.mu, &s.mu
+	s.change.L = &s.mu
 	s.in.s = s
 	if client.Sign != nil {
 		s.mu.Lock()
@@ -188,18 +185,17 @@ func (s *Stream) Finish(tell *dialect.Receipt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.flush()
-	for s.lines > 0 || s.busy() {
+	for s.lines > 0 || s.workers > 0 {
 		s.change.Wait()
 	}
 	if s.over = true; s.beat != nil {
 		s.beat.Stop()
 	}
-	s.work.Broadcast()
 	if tell != nil && s.failed == nil {
 		s.out = s.client.Form(s.out, tell)
 		s.flush()
 	}
-	for s.workers > 0 || s.writing {
+	for s.writing {
 		s.change.Wait()
 	}
 	s.in.close()
@@ -225,9 +221,6 @@ func (s *Stream) Stored() int {
 	defer s.mu.Unlock()
 	return s.stored
 }
-
-// busy reports whether a run is being appended to whose lines nobody waits for any more.
-func (s *Stream) busy() bool { return s.workers > s.idle }
 
 // lane returns the queue of a run. It needs mu.
 func (s *Stream) lane(run []byte) *lane {

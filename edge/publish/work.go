@@ -8,11 +8,9 @@ import (
 	"agentstream/schema"
 )
 
-// keptIdle is how many workers of a stream wait for the next run.
-const keptIdle = 16
-
 // worker is what one goroutine uses again for run after run.
 type worker struct {
+	next    chan *Stream // holds one; nil ends the worker
 	posts   []producers.Post
 	places  []place
 	answers []producers.Answer
@@ -43,51 +41,28 @@ func (s *Stream) pop() *lane {
 
 // start lets a worker begin with a run that is ready, unless all are busy. It needs mu.
 func (s *Stream) start() {
-	switch {
-	case s.idle > 0:
-		s.idle--
-		s.woken++
-		s.work.Signal()
-	case s.workers < s.cfg.Workers:
+	if s.workers < s.cfg.Workers {
 		s.workers++
-		go s.serve()
+		s.cfg.pool.run(s)
 	}
 }
 
-// serve appends to runs that are ready, and waits for more.
-func (s *Stream) serve() {
-	var w worker
+// serve appends to runs that are ready.
+func (s *Stream) serve(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.drain(&w); s.wait(); {
-		s.drain(&w)
-	}
+	s.drain(w)
 	s.workers--
 	s.change.Broadcast()
-}
-
-// wait reports whether the worker was given work. It waits only while others append: a stream on which nothing happens has no
-// goroutine. It needs mu.
-func (s *Stream) wait() bool {
-	if s.lines == 0 || s.over || s.idle >= keptIdle {
-		return false
-	}
-	for s.idle++; s.woken == 0; s.work.Wait() {
-		if s.lines == 0 || s.over {
-			s.idle--
-			return false
-		}
-	}
-	s.woken--
-	return true
 }
 
 // drain appends until no run is ready. It needs mu.
 func (s *Stream) drain(w *worker) {
 	for l := s.pop(); l != nil; l = s.pop() {
 		if s.take(l, w); len(w.posts) > 0 {
+			patient := s.client.Deliver != nil && s.lines > len(w.posts)
 			s.mu.Unlock()
-			w.answers = s.cfg.Store(s.ctx, s.key(l), w.posts, w.answers[:0])
+			w.answers = s.cfg.Store(s.ctx, s.key(l), w.posts, patient, w.answers[:0])
 			s.recognise(l, w)
 			s.mu.Lock()
 			s.settle(l, w)
@@ -157,7 +132,7 @@ func (s *Stream) settle(l *lane, w *worker) {
 		s.turnAway(l)
 	}
 	if cap(w.posts) > schema.MaxPackEvents {
-		*w = worker{}
+		*w = worker{next: w.next}
 	}
 }
 
@@ -211,8 +186,5 @@ func (s *Stream) release(places []place) {
 		s.lines -= max(1, len(places[i].lines))
 		s.bytes -= places[i].size
 		s.free(places[i].from)
-	}
-	if s.lines == 0 && s.idle > 0 {
-		s.work.Broadcast()
 	}
 }

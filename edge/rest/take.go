@@ -26,8 +26,8 @@ func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Pos
 }
 
 // Lines is Take for a client's lines. Their events have been counted against the limits of its tenant.
-func (a *API) Lines(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
-	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true}, answers)
+func (a *API) Lines(ctx context.Context, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer {
+	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true, patient: patient}, answers)
 }
 
 func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answer) {
@@ -106,6 +106,7 @@ type taking struct {
 	posts   []producers.Post
 	answers []producers.Answer
 	lines   bool // of a client, which were counted
+	patient bool // see producers.AppendOptions
 
 	first  int
 	count  int // of posts in events
@@ -216,6 +217,7 @@ func (t *taking) waits(i int) bool { return t.answers[i].Events > 0 && t.answers
 // for the sake of one post is stored without it. Trouble of another kind ends the taking: what was sent later
 // must not be stored without what was sent earlier.
 func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOptions) {
+	opt.Patient = t.patient
 	for opt.Within = t.a.cfg.LogTimeout; len(events) > 0; {
 		for !t.waits(i) {
 			i++

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -125,13 +126,13 @@ func TestWireWritesForOthersOnce(t *testing.T) {
 	g := &gated{begun: make(chan struct{}), release: make(chan struct{})}
 	c := &wired{Conn: g, of: new(Wire)}
 	first := make(chan struct{})
-	go func() { defer close(first); c.publish("a", "b", nil, []byte("first")) }()
+	go func() { defer close(first); c.publish("a", "b", nil, []byte("first"), false) }()
 	<-g.begun
-	c.publish("a", "b", nil, []byte("second")) // leaves it to who writes
+	c.publish("a", "b", nil, []byte("second"), false) // leaves it to who writes
 	g.release <- struct{}{}
 	<-g.begun // the second is being written
 	<-first
-	c.publish("a", "b", nil, []byte("third"))
+	c.publish("a", "b", nil, []byte("third"), false)
 	g.release <- struct{}{}
 	<-g.begun
 	g.release <- struct{}{}
@@ -140,6 +141,53 @@ func TestWireWritesForOthersOnce(t *testing.T) {
 		busy = c.busy
 		c.mu.Unlock()
 	}
+}
+
+// sizes is a connection that tells how much each write has.
+type sizes struct {
+	net.Conn
+	mu  sync.Mutex
+	got []int
+}
+
+func (s *sizes) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, bytes.Count(p, []byte("HPUB ")))
+	return len(p), nil
+}
+
+// TestWireJoins: patient messages that follow a write closely are written together, and no message waits for longer than joining;
+// one that is not patient takes along what waits.
+func TestWireJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(sizes)
+		c := &wired{Conn: s, of: new(Wire)}
+		publish := func(patient bool) { c.publish("a", "b", nil, nil, patient) }
+		written := func(want ...int) {
+			t.Helper()
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !slices.Equal(s.got, want) {
+				t.Fatalf("%v, want %v", s.got, want)
+			}
+		}
+		publish(true) // nothing was written before
+		for range 3 {
+			time.Sleep(joining / 8)
+			publish(true)
+		}
+		written(1)
+		time.Sleep(joining - 3*joining/8)
+		written(1, 3)
+		publish(true)
+		publish(false)
+		written(1, 3, 2)
+		time.Sleep(2 * joining)
+		publish(true)
+		written(1, 3, 2, 1)
+	})
 }
 
 // TestWirePublishes: many publish at once; each message arrives whole, and those of one publisher in order. A connection
@@ -191,7 +239,7 @@ func TestWirePublishes(t *testing.T) {
 			wg.Go(func() {
 				for n := range each {
 					header := fmt.Appendf(nil, "NATS/1.0\r\nN: %d\r\n\r\n", n)
-					if !w.Publish("ask", fmt.Sprintf("_IN.w.%d", i), header, bytes.Repeat([]byte{'a' + byte(i)}, n)) {
+					if !w.Publish("ask", fmt.Sprintf("_IN.w.%d", i), header, bytes.Repeat([]byte{'a' + byte(i)}, n), n%3 == 0) {
 						t.Error("not sent")
 					}
 				}

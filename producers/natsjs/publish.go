@@ -169,7 +169,7 @@ func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) er
 		return a.nc.PublishMsg(&o.msg)
 	}
 	o.header = append(o.header, "\r\n"...)
-	if !a.wire.Publish(o.msg.Subject, o.msg.Reply, o.header, o.msg.Data) {
+	if !a.wire.Publish(o.msg.Subject, o.msg.Reply, o.header, o.msg.Data, p.Patient) {
 		return nats.ErrConnectionReconnecting
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func alone(t *testing.T, k *testkit.Server) (*natsjs.Log, *pubjs.Log, *nats.Conn
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: l.Stored, Missed: l.Missed, Copies: l, Short: true})
+	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: func(p schema.Pack, _ bool) { l.Stored(p) }, Missed: l.Missed, Copies: l, Short: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +47,37 @@ func TestConformanceAlone(t *testing.T) {
 		l, w, _ := alone(t, testkit.NATS(t))
 		return fanouttest.Backend{Append: w.Append, Adopt: w.Adopt, History: l, Tail: l}
 	})
+}
+
+// TestConformanceBeside: where others write too, the copies of what is written here are passed over.
+func TestConformanceBeside(t *testing.T) {
+	var taken atomic.Int64
+	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
+		k := testkit.NATS(t)
+		nc := k.Dial(t)
+		l, err := natsjs.OpenBeside(t.Context(), k.Dial(t), nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Missed: l.Missed, Copies: l, Stored: func(p schema.Pack, copied bool) {
+			if copied {
+				taken.Add(1)
+				l.Stored(p)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Skip(w.Taken)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-ended })
+		return fanouttest.Backend{Append: w.Append, Adopt: w.Adopt, History: l, Tail: l}
+	})
+	if taken.Load() == 0 {
+		t.Error("no copy was taken")
+	}
 }
 
 // A log that one process uses makes no copies, and makes them again when others are to use it.
@@ -88,7 +120,7 @@ func TestStoredIsItsCopy(t *testing.T) {
 			*list = append(*list, p)
 		}
 	}
-	w, err := pubjs.OpenWith(t.Context(), k.Dial(t), pubjs.Config{Stored: note(&stored)})
+	w, err := pubjs.OpenWith(t.Context(), k.Dial(t), pubjs.Config{Stored: func(p schema.Pack, _ bool) { note(&stored)(p) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ type tail struct {
 	mu      sync.Mutex
 	next    uint64
 	watches map[schema.RunKey]watches
+	taken   func(name, header []byte) bool // see Log.Skip; nil: nothing is
 }
 
 // watches are those of one run: mostly it is one.
@@ -126,6 +127,12 @@ func (t *tail) route(m *nats.Msg) {
 
 // read is route for a copy that was taken off the wire.
 func (t *tail) read(name, header, body []byte) {
+	t.mu.Lock()
+	taken := t.taken
+	t.mu.Unlock()
+	if taken != nil && taken(name, header) {
+		return
+	}
 	subject := schema.LivePrefix + string(name)
 	p, err := schema.ParseCopy(subject, string(header), bytes.Clone(body))
 	t.copied(p, err, subject, p.Head.Stored)

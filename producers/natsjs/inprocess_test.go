@@ -40,7 +40,7 @@ func BenchmarkAppendInProcess(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			l, err := natsjs.OpenWith(b.Context(), nc, natsjs.Config{Short: true, Stored: func(schema.Pack) {}})
+			l, err := natsjs.OpenWith(b.Context(), nc, natsjs.Config{Short: true, Stored: func(schema.Pack, bool) {}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -45,9 +45,9 @@ type Config struct {
 	Compare Compare
 	// Stored is called with each pack that was appended here once the log has answered, as a copy of it would be, on
 	// the goroutine of Append and before that returns; and by Adopt with a pack without events, whose Head has the Root.
-	// Missed is called when an answer comes after its caller has gone: what was stored is not passed to Stored. Neither may
-	// block.
-	Stored func(p schema.Pack)
+	// copied: Taken has taken its copy. Missed is called when what was stored is not passed to Stored: an answer comes after its
+	// caller has gone, or none comes to an append whose copy was taken. Neither may block.
+	Stored func(p schema.Pack, copied bool)
 	Missed func()
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
 	Short bool
@@ -104,7 +104,7 @@ func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error
 		if said, err = natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain); err != nil {
 			err = classify(err)
 		} else if said > 0 && l.acks.stored != nil {
-			l.acks.stored(schema.Pack{Key: run.Key, Head: schema.Head{Root: root.Run, Stored: said}})
+			l.acks.stored(schema.Pack{Key: run.Key, Head: schema.Head{Root: root.Run, Stored: said}}, false)
 		}
 	}
 	if err != nil {
@@ -112,6 +112,12 @@ func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error
 	}
 	return nil
 }
+
+// Taken reports whether a message is the copy of a pack whose append waits for its answer here: then Stored has it, or Missed tells,
+// and the caller passes over it. That costs much less than a copy, and the server sends it just before the answer. name is what follows
+// schema.LivePrefix in its subject, header its headers as on the wire. It is
+// always false without Missed, and with Short.
+func (l *Log) Taken(name, header []byte) bool { return l.acks.taken(name, header) }
 
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {

@@ -1,10 +1,12 @@
 package natsjs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +24,7 @@ const ackTimeout = natskit.Try
 // subscription of its own and without its options, maps and reflection: an append of one event is mostly that.
 type acks struct {
 	nc     *nats.Conn
-	stored func(schema.Pack) // see Config
+	stored func(p schema.Pack, copied bool) // see Config
 	missed func()
 	short  bool
 	wire   *natskit.Wire // nil: there is none, or another log has it
@@ -33,7 +35,8 @@ type acks struct {
 	prefix  string             // of their subjects
 	sent    uint64             // numbers them
 	waiting map[uint64]*outgoing
-	closed  bool // no answer comes any more
+	named   map[string]*outgoing // the newest of them to a subject, by what follows schema.StorePrefix: those whose copies may be taken
+	closed  bool                 // no answer comes any more
 }
 
 // outgoing is one message on its way. It is used again once its answer is in, or can no longer come.
@@ -42,6 +45,8 @@ type outgoing struct {
 	msg    nats.Msg
 	slots  map[string][]string // values of headers, kept for the next message
 	header []byte              // the same as text, for a wire
+	own    int                 // how much of it says which pack it is
+	copied bool                // its copy has come, and was not passed on
 	reply  chan answer         // holds one
 	timer  *time.Timer
 }
@@ -125,7 +130,7 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	}
 	o := a.get()
 	defer a.put(o)
-	o.msg.Subject, o.msg.Data, o.stream = subject, p.Body, stream
+	o.msg.Subject, o.msg.Data, o.stream, o.copied = subject, p.Body, stream, false
 	id, err := a.expect(o)
 	if err != nil {
 		return 0, err
@@ -137,11 +142,13 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	got, answered := o.await(ctx)
 	if !answered {
 		if got, answered = a.giveUp(id, o); !answered {
-			return 0, ctx.Err()
+			got.err = ctx.Err()
 		}
 	}
 	if got.err == nil && a.stored != nil {
-		a.stored(p.At(got.seq))
+		a.stored(p.At(got.seq), o.copied)
+	} else if o.copied {
+		a.missed()
 	}
 	return got.seq, got.err
 }
@@ -162,6 +169,7 @@ func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) er
 	} else {
 		p.EachHeader(set)
 	}
+	o.own = len(o.header)
 	set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
 	set(jetstream.ExpectedLastSubjSeqSubjHeader, filter)
 	set(jetstream.ExpectedStreamHeader, o.stream)
@@ -169,6 +177,11 @@ func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) er
 		return a.nc.PublishMsg(&o.msg)
 	}
 	o.header = append(o.header, "\r\n"...)
+	if !a.short {
+		a.mu.Lock()
+		a.named[nameOf(o)] = o
+		a.mu.Unlock()
+	}
 	if !a.wire.Publish(o.msg.Subject, o.msg.Reply, o.header, o.msg.Data, p.Patient) {
 		return nats.ErrConnectionReconnecting
 	}
@@ -191,7 +204,7 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		a.sub, a.prefix, a.waiting = sub, prefix, make(map[uint64]*outgoing)
+		a.sub, a.prefix, a.waiting, a.named = sub, prefix, make(map[uint64]*outgoing), make(map[string]*outgoing)
 		sub.SetClosedHandler(func(string) { a.close() })
 	}
 	a.sent++
@@ -224,7 +237,7 @@ func (a *acks) hand(id uint64, ours bool, data []byte) {
 	a.mu.Lock()
 	o := a.waiting[id]
 	if o != nil && ours {
-		delete(a.waiting, id)
+		a.forget(id, o)
 		seq, err := ackOf(data, o.stream)
 		o.reply <- answer{seq, err}
 	}
@@ -234,11 +247,34 @@ func (a *acks) hand(id uint64, ours bool, data []byte) {
 	}
 }
 
+// nameOf returns by what an append's copy is known.
+func nameOf(o *outgoing) string { return strings.TrimPrefix(o.msg.Subject, schema.StorePrefix) }
+
+// forget ends that an answer, or a copy, is taken for that of o. It needs mu.
+func (a *acks) forget(id uint64, o *outgoing) {
+	delete(a.waiting, id)
+	if name := nameOf(o); a.named[name] == o {
+		delete(a.named, name)
+	}
+}
+
+// taken is Log.Taken.
+func (a *acks) taken(name, header []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := a.named[string(name)]
+	if o == nil || o.copied || a.missed == nil || !bytes.HasPrefix(header, o.header[:o.own]) {
+		return false
+	}
+	o.copied = true
+	return true
+}
+
 // giveUp ends the wait. late: the answer came at the same moment, and counts.
 func (a *acks) giveUp(id uint64, o *outgoing) (got answer, late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.waiting, id)
+	a.forget(id, o)
 	select {
 	case got = <-o.reply:
 		return got, true
@@ -257,7 +293,7 @@ func (a *acks) close() {
 		err = nats.ErrConnectionClosed
 	}
 	for id, o := range a.waiting {
-		delete(a.waiting, id)
+		a.forget(id, o)
 		o.reply <- answer{err: err}
 	}
 }

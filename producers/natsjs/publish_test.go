@@ -1,9 +1,11 @@
 package natsjs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -183,7 +185,11 @@ func TestStoredAndMissed(t *testing.T) {
 		respond(t, m, `{"stream":"S","seq":12}`)
 	})
 	var stored []schema.Pack
-	a.stored = func(p schema.Pack) { stored = append(stored, p) }
+	a.stored = func(p schema.Pack, copied bool) {
+		if stored = append(stored, p); copied {
+			t.Error("there was no copy")
+		}
+	}
 	a.missed = func() { missed <- struct{}{} }
 	if _, err := a.publish(t.Context(), onePack, "store", "filter", "S", 3); err != nil {
 		t.Fatal(err)
@@ -197,5 +203,65 @@ func TestStoredAndMissed(t *testing.T) {
 	<-missed
 	if len(stored) != 1 || stored[0].Head.Stored != 12 || stored[0].Head.Last != onePack.Last() || onePack.Head.Stored != 0 {
 		t.Errorf("%+v was handed over", stored)
+	}
+}
+
+// The copy of a pack is taken while its append waits, once, and no other. When no answer comes, it is reported.
+func TestTaken(t *testing.T) {
+	var a *acks
+	header := func() []byte {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		o := a.named["store"]
+		return slices.Concat(o.header[:len(o.header)-2], []byte("Nats-Sequence: 12\r\n\r\n"))
+	}
+	var own []byte
+	a = answering(t, func(m *nats.Msg) {
+		if m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "5" {
+			respond(t, m, `{"stream":"S","seq":12}`)
+			return
+		}
+		own = header()
+		foreign := bytes.Replace(own, []byte(": w\r\n"), []byte(": v\r\n"), 1)
+		for i, c := range []struct {
+			name   string
+			header []byte
+			want   bool
+		}{{"store", foreign, false}, {"stor", own, false}, {"store", own[:20], false}, {"store", own, true}, {"store", own, false}} {
+			if got := a.taken([]byte(c.name), c.header); got != c.want {
+				t.Errorf("%d: %t", i, got)
+			}
+		}
+		if m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "3" {
+			respond(t, m, `{"stream":"S","seq":12}`)
+		}
+	})
+	var copied []bool
+	missed := 0
+	a.stored = func(_ schema.Pack, c bool) { copied = append(copied, c) }
+	a.missed = func() { missed++ }
+	publish := func(after uint64) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := a.publish(ctx, onePack, "store", "filter", "S", after)
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); a.wire == nil || !a.wire.Ready(); { // the first goes by way of the client library
+		if err := publish(5); err != nil || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	copied = nil
+	if err := publish(3); err != nil || missed != 0 || !slices.Equal(copied, []bool{true}) {
+		t.Errorf("answered: %v, copied %v, missed %d", err, copied, missed)
+	}
+	if a.taken([]byte("store"), own) {
+		t.Error("taken when the append had ended")
+	}
+	if err := publish(4); err == nil || missed != 1 || len(copied) != 1 {
+		t.Errorf("not answered: %v, copied %v, missed %d", err, copied, missed)
+	}
+	if err := publish(5); err != nil || missed != 1 || !slices.Equal(copied, []bool{true, false}) {
+		t.Errorf("without a copy: %v, copied %v, missed %d", err, copied, missed)
 	}
 }

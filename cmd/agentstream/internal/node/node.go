@@ -125,15 +125,21 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
-		log.Stored, log.Missed, log.Short = n.reader.Stored, n.reader.Missed, true
+		log.Stored, log.Short = func(p schema.Pack, _ bool) { n.reader.Stored(p) }, true
 	} else {
 		if n.reader, err = fanjs.OpenBeside(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
-		log.Stored = func(p schema.Pack) { n.hub.Stored(p) } // which is there before anything is written
+		log.Stored = func(p schema.Pack, copied bool) {
+			if n.hub.Stored(p); copied { // the hub is there before anything is written
+				n.reader.Stored(p)
+			}
+		}
 	}
-	log.Copies = n.reader
-	n.Log, err = pubjs.OpenWith(ctx, cfg.Conn, log)
+	log.Missed, log.Copies = n.reader.Missed, n.reader
+	if n.Log, err = pubjs.OpenWith(ctx, cfg.Conn, log); err == nil {
+		n.reader.Skip(n.Log.Taken)
+	}
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,16 +17,12 @@ import (
 	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/cmd/agentstream/internal/runs"
 	"agentstream/cmd/agentstream/internal/timeline"
+	"agentstream/internal/testkit"
 )
 
 // A command to a server that is not there ends with its address and why, and does not try again. With --wait it does.
 func TestCommandsWithoutServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
+	addr := testkit.FreeAddr(t)
 	file := filepath.Join(t.TempDir(), "events.ndjson")
 	if err := os.WriteFile(file, []byte(`{"type":"text.delta","payload":{"text":"x"}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)

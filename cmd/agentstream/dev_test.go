@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -106,7 +105,7 @@ func TestDevForOthers(t *testing.T) {
 
 // TestDemoPlays: the demo is played into a server from outside, and obeys it.
 func TestDemoPlays(t *testing.T) {
-	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t)))
+	at := testkit.FreeAddr(t)
 	printed := dev(t, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at)
 	if !strings.Contains(printed, "http://"+at+"/console/#/runs\n") || strings.Contains(printed, "token") {
 		t.Errorf("printed %q", printed)

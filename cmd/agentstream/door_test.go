@@ -74,7 +74,7 @@ func soon(t *testing.T, url string, status int) string {
 func TestFullOfConnections(t *testing.T) {
 	nats := testkit.NATS(t).Server.ClientURL()
 	binary := clitest.Program(t)
-	clients, operators := free(t), free(t)
+	clients, operators := testkit.FreeAddr(t), testkit.FreeAddr(t)
 	admin := "http://" + operators
 	said := fewFiles(t, 128, binary, "edge", "--nats", nats, "--insecure-no-auth", "--listen", clients, "--admin-listen", operators)
 	soon(t, admin+"/readyz", http.StatusOK)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -39,21 +38,10 @@ func modelServer(t *testing.T) *httptest.Server {
 	return up
 }
 
-// free returns an address that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // running starts the command, waits until it answers, and ends it with the test.
 func running(t *testing.T, args ...string) (addr, admin string) {
 	t.Helper()
-	addr, admin = free(t), free(t)
+	addr, admin = testkit.FreeAddr(t), testkit.FreeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan int, 1)
 	go func() {

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -82,7 +80,7 @@ func TestServedTables(t *testing.T) {
 func newerTables(t *testing.T, url, dsn string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
+	at := testkit.FreeAddr(t)
 	edge := &EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
 		ListenFlags: node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}
 	ended := make(chan error, 1)
@@ -118,7 +116,7 @@ func waitForMigrate(t *testing.T, url, dsn string, migrate func()) {
 		ended := make(chan error, 2)
 		var admins []string
 		for _, role := range []string{"edge", "persist"} {
-			at := net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
+			at := testkit.FreeAddr(t)
 			admins = append(admins, at)
 			run := (&PersistCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, AdminListen: at}).Run
 			if role == "edge" {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,7 +31,7 @@ func part(t *testing.T, name string) string {
 
 // TestTutorial runs the three programs of docs/tutorial.md as they stand there.
 func TestTutorial(t *testing.T) {
-	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t)))
+	at := testkit.FreeAddr(t)
 	shop := httptest.NewServer(http.FileServer(http.Dir(chatFolder(t))))
 	defer shop.Close()
 	dev(t, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at, "--cors-origin", shop.URL)
@@ -72,7 +70,7 @@ func TestTutorial(t *testing.T) {
 		_, _ = io.WriteString(w, modelAnswer)
 	}))
 	defer model.Close()
-	script := strings.ReplaceAll(part(t, "proxied.sh"), "127.0.0.1:8090", net.JoinHostPort("127.0.0.1", fmt.Sprint(testkit.FreePort(t))))
+	script := strings.ReplaceAll(part(t, "proxied.sh"), "127.0.0.1:8090", testkit.FreeAddr(t))
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
 	cmd.Env = append(server, asProgram+"=1", "PATH="+folder+":"+os.Getenv("PATH"), "MODEL_URL="+model.URL, "ANTHROPIC_API_KEY=k")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "Good day") {

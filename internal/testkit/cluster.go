@@ -3,11 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -126,37 +122,4 @@ func (c *Cluster) Dial(t testing.TB) *nats.Conn {
 	}
 	t.Cleanup(nc.Close)
 	return nc
-}
-
-// given are the ports that FreePort has given.
-var given struct {
-	sync.Mutex
-	ports map[int]bool
-}
-
-// FreePort returns a loopback port for a server that is stopped and started again. It lies below the
-// ports that the system hands to clients: while the server is away, one of those could otherwise be
-// given to a client that knocks at it, and would be taken when the server comes back. A port is given
-// once in a process: tests that run at the same time do not take each other's.
-func FreePort(t testing.TB) int {
-	t.Helper()
-	given.Lock()
-	defer given.Unlock()
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		if given.ports[port] {
-			continue
-		}
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			ln.Close()
-			if given.ports == nil {
-				given.ports = make(map[int]bool)
-			}
-			given.ports[port] = true
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
 }

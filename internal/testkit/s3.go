@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 )
@@ -47,7 +46,7 @@ func S3(t testing.TB) *S3Server {
 		t.Fatal(err)
 	}
 	s := &S3Server{
-		Endpoint: net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t))),
+		Endpoint: FreeAddr(t),
 		Bucket:   "archive", AccessKey: "testkit", SecretKey: "testkit-secret", Region: "us-east-1",
 		bin: bin, dir: t.TempDir(),
 	}

@@ -41,7 +41,7 @@ func (s *Sink) TryWrite(b []byte) (int, error) {
 // tryLocked needs the lock.
 func (s *Sink) tryLocked(b []byte) (int, error) {
 	if !s.out.open || s.in.left.Load() {
-		return 0, fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+		return 0, s.out.shut()
 	}
 	if s.out.armed {
 		s.out.armed = false

@@ -346,10 +346,15 @@ func TestRestToASlowClient(t *testing.T) {
 		s := server(t, cfg, nil)
 		p, sink := s.connect(t)
 		rest, _ := fill(t, sink, strings.Repeat("x", 90000))
+		replied := make(chan error, 1)
+		go func() { replied <- sink.Reply(frames("waits, or comes behind it")) }()
 		if err := sink.Rest(append(rest, make([]byte, 8<<20)...)); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("rest: %v", err)
 		}
-		if _, err := sink.TryWrite(rest); !errors.Is(err, dialect.ErrClientGone) {
+		if err := wait(t, replied, "reply"); !errors.Is(err, dialect.ErrSlowClient) || errors.Is(err, dialect.ErrClientGone) {
+			t.Errorf("a reply that has waited: %v", err)
+		}
+		if _, err := sink.TryWrite(rest); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("write behind a failure: %v", err)
 		}
 		if err := sink.End(transport.End{Close: 1008}); err == nil {

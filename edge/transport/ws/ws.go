@@ -276,10 +276,25 @@ type output struct {
 	mu    sync.Mutex // held over whole frames
 	open  bool       // no close frame was written and no write has failed
 	torn  bool       // a write has failed: a frame may be half written
+	slow  bool       // it failed because the client did not read
 	rest  bool       // a ready frame is half written, and mu stays held until Rest; changed by the sink's user alone
 	armed bool       // a write deadline is set
 	n     int64      // bytes written since the last Flush
 }
+
+// shut returns why nothing can be written any more. Who has waited for a write that failed, or comes behind it, gets the
+// same reason as its writer: the first of them to end the stream decides what becomes known.
+func (o *output) shut() error {
+	if o.slow {
+		return errSlow
+	}
+	return errGone
+}
+
+var (
+	errGone = fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+	errSlow = fmt.Errorf("ws: write: %w", dialect.ErrSlowClient)
+)
 
 // locked writes whole frames.
 func (s *Sink) locked(parts ...[]byte) error {
@@ -328,7 +343,7 @@ func (s *Sink) closing(rest, b []byte, timeout time.Duration) error {
 func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 	for len(b) > 0 {
 		if !s.out.open {
-			return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+			return s.out.shut()
 		}
 		part := b[:min(len(b), chunk)]
 		s.out.armed = true
@@ -336,7 +351,7 @@ func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 		// The reading goroutine sets it before it shortens the deadline.
 		if err == nil && s.in.left.Load() {
 			if fresh {
-				return fmt.Errorf("ws: write: %w", dialect.ErrClientGone)
+				return errGone
 			}
 			err = net.ErrClosed
 		}
@@ -347,8 +362,9 @@ func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 		}
 		s.out.n += int64(n)
 		if err != nil {
-			s.out.open, s.out.torn = false, true
-			return s.writeError(err)
+			err = s.writeError(err)
+			s.out.open, s.out.torn, s.out.slow = false, true, errors.Is(err, dialect.ErrSlowClient)
+			return err
 		}
 		b = b[len(part):]
 	}
@@ -357,7 +373,7 @@ func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 
 func (s *Sink) writeError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !s.in.left.Load() {
-		return fmt.Errorf("ws: write: %w", dialect.ErrSlowClient)
+		return errSlow
 	}
 	return fmt.Errorf("ws: write: %w: %w", dialect.ErrClientGone, err)
 }

@@ -10,7 +10,7 @@
 // No consumer is ever created: the broker's cost per watched run is one subscription, per viewer
 // nothing. History pages insist on the server's end marker, and what a lagging replica does not have
 // is read from the leader, so a walk that ends without an error is complete. Copies come at most
-// once; Lost reports when some may be missing.
+// once; Lost reports when some may be missing. Copies that the writer of this process takes are passed over (Skip).
 //
 // # Concurrency
 //

@@ -139,8 +139,8 @@ func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
 		from = http.MaxBytesReader(c.w, from, bs.cfg.MaxBytes)
 	}
 	ctx := c.r.Context()
-	in := reading{r: from, size: c.r.ContentLength, need: func(n int64) error { return c.Share.Take(ctx, n) }}
-	body, err := bs.pieces.readAll(ctx, &in, dst)
+	in := reading{r: from, size: c.r.ContentLength}
+	body, err := bs.pieces.readAll(ctx, &in, func(n int64) error { return c.Share.Take(ctx, n) }, dst)
 	if err != nil {
 		return body, err
 	}
@@ -165,9 +165,8 @@ type pieces struct {
 // reading is a body on its way.
 type reading struct {
 	r    io.Reader
-	size int64             // -1: undeclared
-	need func(int64) error // asks for so many bytes more; its error ends the reading
-	bare bool              // errors of r are given as they are
+	size int64 // -1: undeclared
+	bare bool  // errors of r are given as they are
 }
 
 func (in *reading) failed(err error) error {
@@ -177,12 +176,13 @@ func (in *reading) failed(err error) error {
 	return BodyError(err)
 }
 
-// readAll reads a body into dst, which is empty but for its space, or into what it needs instead.
-func (p *pieces) readAll(ctx context.Context, in *reading, dst []byte) ([]byte, error) {
+// readAll reads a body into dst, which is empty but for its space, or into what it needs instead. need asks for so many
+// bytes more; its error ends the reading.
+func (p *pieces) readAll(ctx context.Context, in *reading, need func(int64) error, dst []byte) ([]byte, error) {
 	if want := int(min(max(in.size, 511), MaxTrusted)) + 1; cap(dst) < want { // one more: the end is seen without growing
 		dst = slices.Grow(dst, want)
 	}
-	if err := in.need(int64(cap(dst))); err != nil {
+	if err := need(int64(cap(dst))); err != nil {
 		return dst, err
 	}
 	for {
@@ -201,9 +201,9 @@ func (p *pieces) readAll(ctx context.Context, in *reading, dst []byte) ([]byte, 
 		if in.size > int64(len(dst)) {
 			more = int(in.size) + 1 - len(dst)
 		} else if len(dst) > MaxTrusted {
-			return p.gather(ctx, in, dst)
+			return p.gather(ctx, in, need, dst)
 		}
-		if err := in.need(int64(more)); err != nil {
+		if err := need(int64(more)); err != nil {
 			return dst, err
 		}
 		dst = append(make([]byte, 0, len(dst)+more), dst...)
@@ -211,7 +211,7 @@ func (p *pieces) readAll(ctx context.Context, in *reading, dst []byte) ([]byte, 
 }
 
 // gather reads what follows begun, piece by piece.
-func (p *pieces) gather(ctx context.Context, in *reading, begun []byte) ([]byte, error) {
+func (p *pieces) gather(ctx context.Context, in *reading, need func(int64) error, begun []byte) ([]byte, error) {
 	var list []*[MaxTrusted]byte
 	defer func() {
 		for _, piece := range list {
@@ -220,7 +220,7 @@ func (p *pieces) gather(ctx context.Context, in *reading, begun []byte) ([]byte,
 	}()
 	size := len(begun)
 	for over := false; !over; {
-		if err := in.need(MaxTrusted); err != nil {
+		if err := need(MaxTrusted); err != nil {
 			return begun, err
 		}
 		piece, ok := p.pool.Get().(*[MaxTrusted]byte)

@@ -133,5 +133,5 @@ func (f *inflater) gunzip(ctx context.Context, held *Share, says int64, dst, pac
 		says -= free
 		return held.try(n - free)
 	}
-	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, need: need, bare: true}, dst)
+	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, bare: true}, need, dst)
 }

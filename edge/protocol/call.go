@@ -262,10 +262,10 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 		return producers.Receipt{}, auth.ErrForbidden
 	}
 	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
-	if refused := new(ends.PositionError); errors.As(err, &refused) {
-		return receipt, refused // in words for the client, without the trail
-	}
 	if err != nil {
+		if refused := new(ends.PositionError); errors.As(err, &refused) {
+			return receipt, refused // in words for the client, without the trail
+		}
 		return receipt, err
 	}
 	c.Seq, c.Events = receipt.Last, len(events)

@@ -30,8 +30,8 @@ func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversatio
 // may not open it gets a close code.
 func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	request, params := c.Request, c.Params
-	if run, named := params["run"]; named && !v.Late {
-		if err := schema.ValidRunID(run); err != nil {
+	if c.route.named && !v.Late {
+		if err := schema.ValidRunID(c.Path("run")); err != nil {
 			return err
 		}
 	}

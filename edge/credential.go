@@ -30,7 +30,7 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Params["run"] != only && (c.route.named || !c.route.ticketed()) {
+	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.ticketed()) {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil
@@ -68,7 +68,7 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	if !c.route.named {
 		return s.cfg.Tickets.Of(kind.Terms).RedeemAny(ctx, tickets[0])
 	}
-	return s.cfg.Tickets.Of(kind.Terms).Redeem(ctx, tickets[0], c.Params["run"])
+	return s.cfg.Tickets.Of(kind.Terms).Redeem(ctx, tickets[0], c.Path("run"))
 }
 
 // takeKey moves the credential from a protocol's own header to where every authenticator looks.

@@ -39,13 +39,18 @@ func newRoute(pattern string, serve func(*call) error) (*route, bool) {
 	if !ok || method == "" || !strings.HasPrefix(path, "/") {
 		return nil, false
 	}
-	rt := &route{pattern: pattern, method: method, segments: split(path), serve: serve}
+	rt := &route{pattern: pattern, method: method, segments: split(nil, path), serve: serve}
 	rt.named = slices.Contains(rt.segments, "{run}")
 	return rt, true
 }
 
-// split cuts an escaped path into its segments, leaving empty ones in place.
-func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "/"), "/") }
+// split appends the segments of an escaped path to dst, empty ones too.
+func split(dst []string, path string) []string {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		dst = append(dst, segment)
+	}
+	return dst
+}
 
 // transport is what carries the route's stream; "" for routes of the server itself.
 func (rt *route) transport() dialect.Transport {
@@ -64,7 +69,7 @@ func (rt *route) ticketed() bool {
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
 // stands for nothing is no path: to who reads it, it would not have been given. Only an empty {run} is left to whoever
 // checks ids.
-func (rt *route) match(segments []string) (map[string]string, bool) {
+func (rt *route) match(segments []string) (protocol.Params, bool) {
 	if len(segments) != len(rt.segments) {
 		return nil, false
 	}
@@ -73,7 +78,7 @@ func (rt *route) match(segments []string) (map[string]string, bool) {
 			return nil, false
 		}
 	}
-	var path map[string]string
+	var path protocol.Params
 	for i, want := range rt.segments {
 		name, named := strings.CutPrefix(want, "{")
 		if !named {
@@ -86,25 +91,23 @@ func (rt *route) match(segments []string) (map[string]string, bool) {
 		if name = strings.TrimSuffix(name, "}"); value == "" && name != "run" {
 			return nil, false
 		}
-		if path == nil {
-			path = make(map[string]string, 1)
-		}
-		path[name] = value
+		path = append(path, protocol.Param{Name: name, Value: value})
 	}
 	return path, true
 }
 
 // find returns the route of a request. HEAD is served by GET. When the path exists but not with this
 // method it returns the methods that do, and errMethod; else errNoRoute.
-func find(routes []*route, r *http.Request) (*route, map[string]string, []string, error) {
-	segments := split(r.URL.EscapedPath())
+func find(routes []*route, r *http.Request) (*route, protocol.Params, []string, error) {
+	var room [16]string
+	segments := split(room[:0], r.URL.EscapedPath())
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	var allow []string
 	var plain *route
-	var plainPath map[string]string
+	var plainPath protocol.Params
 	upgrade := r.ProtoMajor == 1 && ws.Requested(r)
 	streams := false
 	for _, rt := range routes {

@@ -73,7 +73,7 @@ func input(c *call, b *live.Bound) (dialect.Input, error) {
 	if err != nil {
 		return dialect.Input{}, err
 	}
-	in := dialect.Input{Stream: b.Name, Path: c.Params, Query: url.Values(q), Header: c.Request.Header}
+	in := dialect.Input{Stream: b.Name, Path: c.Params.Map(), Query: url.Values(q), Header: c.Request.Header}
 	if len(b.Body) > 0 {
 		in.Body, err = c.Body(b.Body...)
 	}

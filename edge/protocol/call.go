@@ -33,10 +33,10 @@ type Call struct {
 	Node     *Node
 	Protocol *Protocol // that it belongs to; nil: the server itself
 	Writer   *Response
-	Request  *http.Request     // its body is read by Message or Body; nil once a conversation has begun
-	Params   map[string]string // values of the route's {names}, unchecked
-	Caller   auth.Caller       // who asks
-	ID       string            // of the request, as the answer's header has it
+	Request  *http.Request // its body is read by Message or Body; nil once a conversation has begun
+	Params   Params        // values of the route's {names}, unchecked
+	Caller   auth.Caller   // who asks
+	ID       string        // of the request, as the answer's header has it
 
 	MaxMessage int // of Message over HTTP, in bytes; 0: as many as a body may have
 
@@ -47,6 +47,31 @@ type Call struct {
 	root  string // of the child that Locate has found, which the credential covers with it
 
 	values [3]string // of headers, in place of a slice for each
+}
+
+// Params are the values of a route's {names}, in their order. There are few: a map would cost more than it saves.
+type Params []Param
+
+// Param is one of them.
+type Param struct{ Name, Value string }
+
+// Get returns the value of a name, "" where there is none.
+func (p Params) Get(name string) string {
+	for i := range p {
+		if p[i].Name == name {
+			return p[i].Value
+		}
+	}
+	return ""
+}
+
+// Map returns the values by name.
+func (p Params) Map() map[string]string {
+	m := make(map[string]string, len(p))
+	for _, v := range p {
+		m[v.Name] = v.Value
+	}
+	return m
 }
 
 // Places in Call.values.
@@ -101,7 +126,7 @@ func (c *Call) Reply(status int, body []byte) {
 func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
 
 // Path returns the value of a {name} of the pattern, unescaped and unchecked.
-func (c *Call) Path(name string) string { return c.Params[name] }
+func (c *Call) Path(name string) string { return c.Params.Get(name) }
 
 // Query returns the parameters. The error wraps dialect.ErrBadRequest.
 func (c *Call) Query() (Query, error) {
@@ -152,7 +177,7 @@ func (c *Call) Bounded() (context.Context, context.CancelFunc) {
 
 // Key names the run of the path within the caller's tenant. The error wraps schema.ErrBadID.
 func (c *Call) Key() (schema.RunKey, error) {
-	run := c.Params["run"]
+	run := c.Path("run")
 	if err := schema.ValidRunID(run); err != nil {
 		return schema.RunKey{}, err
 	}

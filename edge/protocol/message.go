@@ -72,7 +72,7 @@ func (p *Protocol) Text(message []byte) ([]byte, error) {
 // as JSON, with status 200. Its context ends with the time that the log has.
 func Answer[A any](serve func(context.Context, *Call, A) (any, error)) func(*Call) error {
 	return Bounded(func(ctx context.Context, c *Call) error {
-		in := dialect.Input{Path: c.Params}
+		in := dialect.Input{Path: c.Params.Map()}
 		query, err := c.Query()
 		if err != nil {
 			return err

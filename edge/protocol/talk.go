@@ -202,7 +202,7 @@ func (t *Talk) Change(id string, req dialect.Request) (live.Place, error) {
 // Open opens the subscription that the message asks for, as the dialect's Open reads it, or changes the one with this id to that.
 // Its errors are those of Open, and of Subscribe or Change.
 func (t *Talk) Open(id string, change bool) (live.Place, error) {
-	req, err := t.Protocol.Dialect.Open(dialect.Input{Stream: t.of.Name, Path: t.Params, Body: t.over.message})
+	req, err := t.Protocol.Dialect.Open(dialect.Input{Stream: t.of.Name, Path: t.Params.Map(), Body: t.over.message})
 	switch {
 	case err != nil:
 		return live.Place{}, err

@@ -61,7 +61,7 @@ func (a *API) createRun(c *protocol.Call) error {
 		sum := sha256.Sum256([]byte(c.Caller.Tenant + "\x00" + opt.IdempotencyKey))
 		run = schema.RunPrefix + hex.EncodeToString(sum[:16])
 	}
-	c.Params = map[string]string{"run": run}
+	c.Params = protocol.Params{{Name: "run", Value: run}}
 	return a.beginRun(c, state, first, opt)
 }
 

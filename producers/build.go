@@ -16,10 +16,8 @@ type builder struct {
 	now    func() time.Time
 	ids    *schema.IDs
 
-	id    []byte // of the event at hand, in room where it fits
-	room  [32]byte
-	stamp string // time of milli
-	milli int64
+	id   []byte // of the event at hand, in room where it fits
+	room [32]byte
 }
 
 // limits bound one pack.
@@ -63,7 +61,7 @@ func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Even
 
 func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
 	now := b.now().UTC()
-	stamp := b.stampOf(now)
+	stamp := b.ids.Stamp(now)
 	if head.Day == "" {
 		head.Day = now.Format("20060102")
 	}
@@ -109,14 +107,6 @@ func advance(h *schema.Head, e *schema.Event, id string, late bool) error {
 		return nil
 	}
 	return err
-}
-
-// stampOf writes a time, once for all packs of a millisecond.
-func (b *builder) stampOf(now time.Time) string {
-	if milli := now.UnixMilli(); b.stamp == "" || milli != b.milli {
-		b.stamp, b.milli = now.Format(schema.TimeLayout), milli
-	}
-	return b.stamp
 }
 
 // guess returns the length of the lines. An event's Size bounds it from above, by twice as much.

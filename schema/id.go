@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -105,6 +106,13 @@ type IDs struct {
 	entropy io.Reader
 	last    ulid.ULID
 	text    [len(EventPrefix) + ulid.EncodedSize]byte // last as an event id, when it was minted as one
+	stamp   atomic.Pointer[stamp]
+}
+
+// stamp is a millisecond as text.
+type stamp struct {
+	milli int64
+	text  string
 }
 
 // NewIDs returns a minter with cryptographic entropy.
@@ -134,6 +142,16 @@ func (g *IDs) AppendEvent(dst []byte, now time.Time, floor string) []byte {
 	copy(g.text[:], EventPrefix)
 	_ = id.MarshalTextTo(g.text[len(EventPrefix):]) // there is room
 	return append(dst, g.text[:]...)
+}
+
+// Stamp writes a UTC time as TimeLayout says, once for all that ask within a millisecond.
+func (g *IDs) Stamp(now time.Time) string {
+	s, milli := g.stamp.Load(), now.UnixMilli()
+	if s == nil || s.milli != milli {
+		s = &stamp{milli, now.Format(TimeLayout)}
+		g.stamp.Store(s)
+	}
+	return s.text
 }
 
 // Run mints a run id.

@@ -212,6 +212,23 @@ func TestIDsForgedFloor(t *testing.T) {
 	}
 }
 
+// TestStamp asks with clocks that disagree, at once.
+func TestStamp(t *testing.T) {
+	g, base := schema.NewIDs(), time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC)
+	var clocks sync.WaitGroup
+	for i := range 4 {
+		clocks.Go(func() {
+			for k := range 2000 {
+				now := base.Add(time.Duration(k*(i+1)) * 300 * time.Microsecond)
+				if got, want := g.Stamp(now), now.Format(schema.TimeLayout); got != want {
+					t.Errorf("%v: %s, want %s", now, got, want)
+				}
+			}
+		})
+	}
+	clocks.Wait()
+}
+
 func TestIDsConcurrently(t *testing.T) {
 	ids := schema.NewIDs()
 	now := time.Now()

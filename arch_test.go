@@ -370,7 +370,7 @@ var clients = []struct {
 	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "internal/testkit"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
-	{"modernc.org/sqlite", []string{"persister/sqlite"}, nil},
+	{"modernc.org/sqlite", []string{"persister/sqlite", "bench/floor"}, nil},
 	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},
 	{"github.com/prometheus/", []string{"cmd/**"}, nil},
 	{"github.com/alecthomas/kong", []string{"cmd/**", "bench/agentstream-bench"}, nil},

@@ -7,7 +7,8 @@
 // BENCH_SRC (its source): it starts a target, loads it, counts every delivery, and prints a line of
 // JSON. referee offers it two shapes of the product as targets, dev (one process) and split
 // (nats-server, edge and persist beside a PostgreSQL), and the harness' own reference targets. Either shape may also be made
-// of an earlier binary, dev-before and split-before, so that both take turns. What the harness has no publisher for, publish
+// of an earlier binary, dev-before and split-before, so that both take turns. A further shape, floor, is what single events cost on
+// the product's parts alone (package floor); it takes turns on the lines of single events. What the harness has no publisher for, publish
 // streams, is loaded by package load.
 //
 //	referee run      the scenarios, with a bar and a verdict each
@@ -16,6 +17,7 @@
 //	referee report   the tables and pictures anew, from what has been measured
 //	referee serve    one shape of the product as one process tree, for the harness
 //	referee sdk      publish through the SDK, for the lines that do
+//	referee floor    the shape floor, for serve
 //
 // # Contract
 //

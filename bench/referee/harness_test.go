@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,8 +31,10 @@ const harnessEnv, hangEnv = "AGENTSTREAM_TEST_HARNESS", "AGENTSTREAM_TEST_HANG"
 
 func TestMain(m *testing.M) {
 	args := os.Args[1:]
-	if len(args) > 0 && (args[0] == "serve" || args[0] == "sdk") {
-		if err := command(context.Background(), args); err != nil {
+	if len(args) > 0 && slices.Contains([]string{"serve", "sdk", shapeFloor}, args[0]) {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		defer stop()
+		if err := command(ctx, args); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,8 +50,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// standIn is a harness for one event: it starts the target, begins a run, publishes, and reads the
-// event back. A reference it only names.
+// standIn is a harness for one event: it starts the target, begins a run, watches it, publishes, and awaits
+// the event. A reference it only names.
 func standIn(args []string) error {
 	v := map[string]string{}
 	for i := 0; i+1 < len(args); i++ {
@@ -89,22 +92,21 @@ func oneEvent(v map[string]string) error {
 		return fmt.Errorf("%w: %s", err, said.String())
 	}
 	event := `{"type":"text.delta","payload":{"text":"hello"}}` + "\n"
-	for _, r := range []struct{ method, url, body string }{{http.MethodPut, run("prepare"), ""}, {http.MethodPost, run("pub"), event}} {
+	var watched io.Reader
+	for _, r := range []struct{ method, url, body string }{{http.MethodPut, run("prepare"), ""}, {http.MethodGet, run("sse"), ""}, {http.MethodPost, run("pub"), event}} {
 		resp, err := request(r.method, r.url, r.body)
 		if err != nil {
 			return err
 		}
-		_ = resp.Body.Close()
+		defer resp.Body.Close()
 		if resp.StatusCode/100 != 2 {
 			return fmt.Errorf("%s %s: %s", r.method, r.url, resp.Status)
 		}
+		if r.method == http.MethodGet {
+			watched = resp.Body
+		}
 	}
-	resp, err := request(http.MethodGet, run("sse"), "")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+	for lines := bufio.NewScanner(watched); lines.Scan(); {
 		if strings.Contains(lines.Text(), "hello") {
 			hang()
 			<-time.After(10 * sampleEvery) // a load lasts long enough to be sampled
@@ -243,6 +245,26 @@ func TestRefereeLoadsByItself(t *testing.T) {
 	var table strings.Builder
 	if err := r.results.writeProfiles(t.Context(), &table, profile, r.shapes); err != nil || !strings.Contains(table.String(), "| profile: CPU µs an event | dev-before | dev |") {
 		t.Errorf("%v:\n%s", err, &table)
+	}
+}
+
+// The shape without the product takes turns on lines of single events: it serves them, and they are counted.
+func TestRefereeMeasuresTheFloor(t *testing.T) {
+	r := realReferee(t, shapeFloor)
+	posted, streamed := manyRuns(0)[0], line{id: "stream", what: "stream", window: time.Second, load: &load.Config{Scenario: load.ManyRuns, Runs: 5,
+		Watchers: 2, Rate: 200, Stream: true, Duration: time.Second, Warm: 100 * time.Millisecond}}
+	replayed := line{id: "replay", args: []string{"-s", "s4"}}
+	if err := r.measureAll(t.Context(), []line{posted, streamed, replayed}); err != nil {
+		t.Fatal(err)
+	}
+	if recs := r.results.of(posted.id, shapeFloor); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].PeakMiB[shapeFloor] == 0 {
+		t.Errorf("posted: %+v", recs)
+	}
+	if recs := r.results.of(streamed.id, shapeFloor); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].Metrics["delivered_s"] < 300 {
+		t.Errorf("streamed: %+v", recs)
+	}
+	if n := len(r.results.of(replayed.id, shapeFloor)); n != 0 {
+		t.Error("what it cannot do is asked of it")
 	}
 }
 

@@ -77,6 +77,9 @@ func (r *referee) targets(l line) (list []string) {
 		if isBefore(s) && l.load != nil && l.load.Stream || (l.disk || l.bounded) && strings.HasPrefix(s, shapeSplit) {
 			continue
 		}
+		if s == shapeFloor && !l.single() {
+			continue
+		}
 		list = append(list, s)
 	}
 	return list

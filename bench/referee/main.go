@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"agentstream/bench/floor"
 )
 
 func main() {
@@ -27,7 +30,7 @@ func main() {
 	}
 }
 
-const usage = "referee run|growth|profile|report [flags], or serve and sdk, which these start; -h after the command lists its flags"
+const usage = "referee run|growth|profile|report [flags], or serve, sdk and floor, which these start; -h after the command lists its flags"
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -38,6 +41,15 @@ func command(ctx context.Context, args []string) error {
 		return serve(ctx, args[1:])
 	case "sdk":
 		return sdk(ctx, args[1:], os.Stdout)
+	case shapeFloor:
+		if len(args) != 3 {
+			return errors.New("referee floor ADDRESS FOLDER")
+		}
+		l, err := net.Listen("tcp", args[1])
+		if err != nil {
+			return err
+		}
+		return floor.Serve(ctx, l, args[2])
 	case "run", "growth", "profile", "report":
 		return judge(ctx, args[0], args[1:])
 	}
@@ -61,7 +73,7 @@ func parse(name string, args []string) (o options, err error) {
 	f.StringVar(&o.natsServer, "nats-server", os.Getenv("NATS_SERVER"), "nats-server binary; built from the module when there is none ($NATS_SERVER)")
 	f.StringVar(&o.lock, "lock", os.Getenv("REFEREE_LOCK"), "file to lock for each measurement ($REFEREE_LOCK)")
 	f.StringVar(&o.only, "only", "", "lines to measure, by commas: names, or beginnings of names")
-	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit, "shapes of the product, by commas")
+	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit, "shapes of the product, by commas; floor is its parts by themselves")
 	f.StringVar(&o.page, "page", "", "page that gets the tables between its marks; those of how cost grows with growth")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds")
 	f.IntVar(&o.port, "port", 18080, "first of four ports")
@@ -92,7 +104,7 @@ func judge(ctx context.Context, name string, args []string) error {
 	shapes := strings.Split(o.shapes, ",")
 	for _, s := range shapes {
 		base, old := strings.CutSuffix(s, beforeSuffix)
-		if base != shapeDev && base != shapeSplit {
+		if base != shapeDev && base != shapeSplit && s != shapeFloor {
 			return fmt.Errorf("no shape %q", s)
 		}
 		if old && o.before == "" && name != "report" {

@@ -14,6 +14,7 @@ import (
 const (
 	shapeDev   = "dev"   // one process on embedded parts
 	shapeSplit = "split" // nats-server, edge and persist; PostgreSQL apart
+	shapeFloor = "floor" // package floor: what single events cost without the product
 )
 
 // beforeSuffix ends the name of a shape that is made of an earlier binary.
@@ -23,6 +24,9 @@ const beforeSuffix = "-before"
 const shapeBefore = "before"
 
 func isBefore(shape string) bool { return strings.HasSuffix(shape, beforeSuffix) }
+
+// isBeside reports whether a shape is only there to be compared with: no bar has to hold on it.
+func isBeside(shape string) bool { return isBefore(shape) || shape == shapeFloor }
 
 // isReference reports whether a bar compares with a target of the harness, and not with another shape.
 func (b bar) isReference() bool { return b.of != shapeBefore && b.of != shapeDev }
@@ -50,6 +54,12 @@ type line struct {
 	refs     []reference
 	bars     []bar
 	show     []string // further metrics of the table
+}
+
+// single reports whether a line needs nothing but single events that come over HTTP and are watched.
+func (l line) single() bool {
+	many := slices.Contains(l.args, "s2") || l.load != nil && l.load.Scenario == load.ManyRuns
+	return many && !l.nats && !l.profile
 }
 
 // reference is a target of the harness beside which a line is seen. Its arguments come after the

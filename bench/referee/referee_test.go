@@ -314,12 +314,13 @@ func TestBusiestWindow(t *testing.T) {
 	}
 }
 
-// A shape is held against what it was made of before, and one process against many; what was before is shown and decides
-// nothing.
+// A shape is held against what it was made of before, and one process against many; what was before, and the floor, are shown
+// and decide nothing.
 func TestBarsBetweenShapes(t *testing.T) {
 	was := shapeDev + beforeSuffix
 	metrics := func(v float64) map[string]float64 { return map[string]float64{"p50_ms": v} }
-	r := with(t, rec(1, "x", was, metrics(10)), rec(1, "x", shapeDev, metrics(2)), rec(1, "x", shapeSplit, metrics(4)))
+	r := with(t, rec(1, "x", was, metrics(10)), rec(1, "x", shapeDev, metrics(2)), rec(1, "x", shapeSplit, metrics(4)),
+		rec(1, "x", shapeFloor, metrics(9)))
 	l := line{id: "x", what: "x", bars: []bar{times("p50_ms", 1.5, shapeDev), times("p50_ms", 1.03, shapeBefore), atMost("p50_ms", 4)}}
 	var table strings.Builder
 	if r.writeBars(&table, []line{l}, []string{was, shapeDev}); !strings.Contains(table.String(), "| – | 2 = 0.2 × pass |") {
@@ -333,8 +334,9 @@ func TestBarsBetweenShapes(t *testing.T) {
 		t.Errorf("beside dev:\n%s", &table)
 	}
 	l.bars = l.bars[1:]
-	if !r.writeBars(&table, []line{l}, []string{was, shapeDev}) {
-		t.Errorf("what was before decides:\n%s", &table)
+	table.Reset()
+	if !r.writeBars(&table, []line{l}, []string{was, shapeFloor, shapeDev}) || !strings.Contains(table.String(), "| 9 **FAIL** | 2 pass |") {
+		t.Errorf("what was before decides, or the floor:\n%s", &table)
 	}
 	if lines := (options{only: "s2,pace-"}).chosen(scenarios(false)); len(lines) != 5 || lines[len(lines)-1].id != "s2" {
 		t.Errorf("%d lines, of which one is s2 and four begin with pace-", len(lines))

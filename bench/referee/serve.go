@@ -48,7 +48,7 @@ const pidsFile = "pids.json"
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	s := &server{}
-	flags.StringVar(&s.shape, "shape", shapeDev, "dev or split; split takes its PostgreSQL from AGENTSTREAM_POSTGRES")
+	flags.StringVar(&s.shape, "shape", shapeDev, "dev, split or floor; split takes its PostgreSQL from AGENTSTREAM_POSTGRES")
 	flags.StringVar(&s.agentstream, "agentstream", "", "the product's binary")
 	flags.StringVar(&s.natsServer, "nats-server", "", "nats-server binary, for split")
 	flags.StringVar(&s.state, "state", "", "empty folder for the state")
@@ -78,6 +78,8 @@ func (s *server) start(ctx context.Context) error {
 		err = s.dev()
 	case shapeSplit:
 		err = s.split(ctx)
+	case shapeFloor:
+		err = s.floor()
 	default:
 		err = fmt.Errorf("no shape %q", s.shape)
 	}
@@ -109,6 +111,14 @@ func (s *server) dev() error {
 		args = append(args, "--sync", "always")
 	}
 	return s.run("agentstream", s.agentstream, s.withIngest(args)...)
+}
+
+func (s *server) floor() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return s.run(shapeFloor, self, shapeFloor, s.ports.edge(), s.state)
 }
 
 func (s *server) split(ctx context.Context) error {

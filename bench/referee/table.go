@@ -85,12 +85,12 @@ func (r *results) writeBars(w io.Writer, lines []line, shapes []string) (all boo
 				cells[3] = ref.String()
 			}
 			for _, shape := range shapes {
-				if b.of != "" && (b.beside(shape) == shape || isBefore(shape) && !b.isReference()) {
+				if b.of != "" && (b.beside(shape) == shape || isBeside(shape) && !b.isReference()) {
 					cells = append(cells, "–")
 					continue
 				}
 				v := r.judge(l, b, shape)
-				all = all && (v.passed || isBefore(shape))
+				all = all && (v.passed || isBeside(shape))
 				cells = append(cells, v.String())
 			}
 			row(w, cells...)

@@ -177,7 +177,7 @@ func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) er
 		return a.nc.PublishMsg(&o.msg)
 	}
 	o.header = append(o.header, "\r\n"...)
-	if !a.short {
+	if a.missed != nil && !a.short {
 		a.mu.Lock()
 		a.named[nameOf(o)] = o
 		a.mu.Unlock()
@@ -263,7 +263,7 @@ func (a *acks) taken(name, header []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o := a.named[string(name)]
-	if o == nil || o.copied || a.missed == nil || !bytes.HasPrefix(header, o.header[:o.own]) {
+	if o == nil || o.copied || !bytes.HasPrefix(header, o.header[:o.own]) {
 		return false
 	}
 	o.copied = true

@@ -183,7 +183,7 @@ func TestKillDev(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d kills", seed, n)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	nats, data := freeAddr(t), t.TempDir()
+	nats, data := testkit.FreeAddr(t), t.TempDir()
 	p := newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	p.start()
 	l := &ledger{acks: make(map[string]map[string]ack)}

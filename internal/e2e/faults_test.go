@@ -210,10 +210,10 @@ func newRole(t *testing.T, name, nats, dsn string, args ...string) *role {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &role{admin: freeAddr(t)}
+	r := &role{admin: testkit.FreeAddr(t)}
 	own := []string{name, "--nats", nats, "--admin-listen", r.admin}
 	if name == "edge" {
-		r.addr = freeAddr(t)
+		r.addr = testkit.FreeAddr(t)
 		own = append(own, "--listen", r.addr, "--drain", "100ms", "--auth-token", edgeToken)
 	}
 	args = append(own, args...) // of two the last one counts

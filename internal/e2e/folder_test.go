@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentstream/internal/testkit"
 )
 
 // TestOneProcessPerFolder starts dev on a folder that another one serves: it is told so, whatever way the folder is
@@ -56,7 +58,7 @@ func TestPortsBeforeFolder(t *testing.T) {
 			if args = append(args, f); f == flag {
 				args = append(args, p.addr)
 			} else {
-				args = append(args, freeAddr(t))
+				args = append(args, testkit.FreeAddr(t))
 			}
 		}
 		out, code := ends(t, args...)

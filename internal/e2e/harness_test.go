@@ -6,14 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -130,19 +128,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(t)))
-}
-
 // newProc describes a role; start starts it. Server roles get addresses that stay over restarts, and
 // edges a token (edgeToken).
 func newProc(t *testing.T, role string, args ...string) *proc {
 	t.Helper()
-	p := &proc{t: t, admin: freeAddr(t), log: &lockedBuffer{}, stopped: make(chan int, 1)}
+	p := &proc{t: t, admin: testkit.FreeAddr(t), log: &lockedBuffer{}, stopped: make(chan int, 1)}
 	p.args = append([]string{role, "--admin-listen", p.admin}, args...)
 	if role != "persist" && role != "worker" {
-		p.addr = freeAddr(t)
+		p.addr = testkit.FreeAddr(t)
 		p.args = append(p.args, "--listen", p.addr, "--drain", "100ms")
 	}
 	if role == "edge" {

@@ -274,7 +274,7 @@ func (k *keeping) forget() {
 }
 
 func keptInSQLite(t *testing.T) *keeping {
-	nats, data := freeAddr(t), t.TempDir()
+	nats, data := testkit.FreeAddr(t), t.TempDir()
 	k := &keeping{t: t, nats: "nats://" + nats, where: data}
 	k.edge = newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	k.edge.start()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentstream/internal/testkit"
 )
 
 // needLangGraph returns Node's program, where LangGraph's packages are installed.
@@ -121,7 +123,7 @@ func TestLangGraphTable(t *testing.T) {
 	})
 	t.Run("dev", func(t *testing.T) {
 		t.Parallel()
-		nats := freeAddr(t)
+		nats := testkit.FreeAddr(t)
 		p := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats)
 		p.start()
 		serveRuns(t, "nats://"+nats, "", serveThread)

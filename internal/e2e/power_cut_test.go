@@ -39,7 +39,7 @@ type cutShape struct {
 
 // cutDev is one process with everything; a power cut ends it.
 func cutDev(t *testing.T) *cutShape {
-	data, nats := t.TempDir(), freeAddr(t)
+	data, nats := t.TempDir(), testkit.FreeAddr(t)
 	p := newProc(t, "dev", "--no-demo", "--data", data, "--partitions", "4", "--nats-listen", nats)
 	p.start()
 	return &cutShape{

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentstream/internal/testkit"
 )
 
 // printed returns the commands that a page shows behind "$ ", with the lines that belong to them, and what each is said
@@ -80,13 +82,13 @@ func TestProxyPage(t *testing.T) {
 	if len(commands) < 5 || !strings.HasPrefix(commands[0], "bin/agentstream proxy ") || !strings.HasPrefix(commands[4], "bin/agentstream tail") {
 		t.Fatalf("the page shows %q", commands)
 	}
-	listen, upstream := freeAddr(t), pelican(t)
+	listen, upstream := testkit.FreeAddr(t), pelican(t)
 	own := strings.NewReplacer("https://api.anthropic.com", upstream.URL, "127.0.0.1:8080", dev.addr, "127.0.0.1:8090", listen).Replace
 	shell := func(text string) *exec.Cmd {
 		cmd := command("/bin/bash", "-c", own(text))
 		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "KEY=right", "AGENTSTREAM_SERVER=http://"+dev.addr,
-			"AGENTSTREAM_PROXY_LISTEN="+listen, "AGENTSTREAM_PROXY_ADMIN_LISTEN="+freeAddr(t))
+			"AGENTSTREAM_PROXY_LISTEN="+listen, "AGENTSTREAM_PROXY_ADMIN_LISTEN="+testkit.FreeAddr(t))
 		return cmd
 	}
 	proxy, log := shell("exec "+commands[0]), &lockedBuffer{}

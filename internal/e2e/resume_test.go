@@ -209,7 +209,7 @@ func keepPublishing(t testing.TB, url string) (stop func()) {
 }
 
 func devWorld(t *testing.T) world {
-	nats := freeAddr(t)
+	nats := testkit.FreeAddr(t)
 	data := t.TempDir()
 	p := newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats)
 	p.start()

@@ -14,6 +14,7 @@ import (
 
 	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
 
+	"agentstream/internal/testkit"
 	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
@@ -205,7 +206,7 @@ func TestRuntimeRecordings(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	nats := freeAddr(t)
+	nats := testkit.FreeAddr(t)
 	dev := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats)
 	dev.start()
 	for _, api := range []string{"anthropic", "gemini", "openai", "openai-responses"} {

@@ -26,6 +26,7 @@ import (
 	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/dialect/qoder/sessions"
 	"agentstream/edge/protocol"
+	"agentstream/internal/testkit"
 )
 
 // allStreams returns every stream of every protocol that a node speaks, and the protocol's name.
@@ -241,7 +242,7 @@ func (w *walk) grpc(st walkedStream, run string, over bool) <-chan string {
 // what its mode says: A, B and C end cleanly with what they are of, D never does; a node that goes away cuts all but exports.
 func TestRuntimeWalk(t *testing.T) {
 	beside(t)
-	nats := freeAddr(t)
+	nats := testkit.FreeAddr(t)
 	p := newProc(t, "dev", "--data", t.TempDir(), "--nats-listen", nats)
 	p.start()
 	alone := newProc(t, "edge", "--nats", "nats://"+nats)

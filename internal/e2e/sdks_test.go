@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/testkit"
 	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
@@ -69,7 +70,7 @@ type sdkTool struct {
 func TestClientLibrariesThroughTheProxy(t *testing.T) {
 	beside(t)
 	node := needSDKs(t)
-	nats := freeAddr(t)
+	nats := testkit.FreeAddr(t)
 	server := newProc(t, "dev", "--no-demo", "--data", t.TempDir(), "--nats-listen", nats)
 	server.start()
 	for way, log := range map[string][]string{"nats": {"--nats", "nats://" + nats}, "edge": {"--edge", server.url("")}} {

@@ -24,6 +24,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 	"github.com/oasdiff/yaml"
+
+	"agentstream/internal/testkit"
 )
 
 // topologyProc is the services of docker-compose.yml, started from nothing by tools/topology.
@@ -205,7 +207,7 @@ func (p *topologyProc) healthchecks() {
 			p.t.Errorf("health check of %s: %v\n%s", service, err, out)
 		}
 	}
-	out, err := command(program, "healthcheck", "--admin-listen", freeAddr(p.t)).CombinedOutput()
+	out, err := command(program, "healthcheck", "--admin-listen", testkit.FreeAddr(p.t)).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "connection refused") {
 		p.t.Errorf("health check of nobody: %v\n%s", err, out)

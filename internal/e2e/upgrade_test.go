@@ -144,7 +144,7 @@ func newOlderWorld(t *testing.T, binary string) *olderWorld {
 // edge starts an edge of the older release.
 func (w *olderWorld) edge(t *testing.T) *role {
 	t.Helper()
-	r := &role{admin: freeAddr(t), addr: freeAddr(t)}
+	r := &role{admin: testkit.FreeAddr(t), addr: testkit.FreeAddr(t)}
 	r.service = newService(t, "older edge", func() (string, []string, []string) {
 		return w.binary, []string{"edge", "--nats", w.nats.url(), "--admin-listen", r.admin, "--listen", r.addr, "--auth-token", edgeToken},
 			[]string{"AGENTSTREAM_POSTGRES=" + w.dsn}
